@@ -1,0 +1,57 @@
+"""One family of errors. Each class has its exit code; each error says what happened and what mends it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FlashdepotError(Exception):
+    """An error meant for the person at the keyboard.
+
+    :param message: what happened, with the value, and why it matters or what was expected.
+    :param hint: the command or option that mends it; empty when there is none.
+    """
+
+    exit_code: ClassVar[int] = 1
+    """A fault of ours."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(FlashdepotError):
+    """An option, a name or a project file that cannot be understood."""
+
+    exit_code = 2
+
+
+class MissingToolError(FlashdepotError):
+    """The host lacks something that the work needs: a compiler, disk space, write access, memory."""
+
+    exit_code = 3
+
+
+class IncompatibleError(FlashdepotError):
+    """Nothing that exists, or could be built here, runs on the host that was asked for."""
+
+    exit_code = 4
+
+
+class CompileError(FlashdepotError):
+    """A compiler or a linker refused its input."""
+
+    exit_code = 5
+
+
+class IntegrityError(FlashdepotError):
+    """Bytes are not what their digest, their format or their manifest says."""
+
+    exit_code = 6
+
+
+class NetworkError(FlashdepotError):
+    """Something must be fetched and the network, or leave to use it, is not there."""
+
+    exit_code = 7

@@ -1,0 +1,1 @@
+"""Plain data: the words of the field as types. No module here reads or writes anything."""

@@ -1,0 +1,92 @@
+"""How one artifact is made. Its digest is the recipe key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flashdepot.model.canonical import digest_of
+from flashdepot.model.selection import Selection
+from flashdepot.model.target import Target, Version
+from flashdepot.model.upstream import UpstreamId
+
+RECIPE_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program that takes part in a build: what it is, its version, and the SHA-256 of its file."""
+
+    name: str
+    version: str
+    digest: str
+
+    def to_json(self) -> dict[str, str]:
+        """Name, version and digest."""
+        return {"name": self.name, "version": self.version, "digest": self.digest}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, str]) -> Tool:
+        """Read what :meth:`to_json` wrote."""
+        return cls(data["name"], data["version"], data["digest"])
+
+
+@dataclass(frozen=True)
+class ToolchainId:
+    """What compiles: the CUDA version and every program that runs, with digests. No path: those differ by machine."""
+
+    cuda: Version
+    tools: tuple[Tool, ...]
+
+    @property
+    def host_compiler(self) -> Tool:
+        """The C++ compiler that nvcc calls."""
+        return next(t for t in self.tools if t.name in {"g++", "clang++", "cl"})
+
+    def to_json(self) -> dict[str, Any]:
+        """CUDA version and tools."""
+        return {"cuda": str(self.cuda), "tools": [t.to_json() for t in self.tools]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ToolchainId:
+        """Read what :meth:`to_json` wrote."""
+        return cls(Version(data["cuda"]), tuple(Tool.from_json(t) for t in data["tools"]))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Upstream, selection, target, toolchain and flags of one library.
+
+    ``front_end`` is ``shared`` (one front-end pass serves all architectures) or ``native`` (one each).
+    ``native_digest`` stands for the C layer that flashdepot itself adds. ``flags`` are the compilers' arguments, with
+    paths replaced by names.
+    """
+
+    upstream: UpstreamId
+    selection: Selection
+    target: Target
+    toolchain: ToolchainId
+    front_end: str
+    native_digest: str
+    flags: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """The recipe key: a SHA-256 that is the same for the same recipe in any folder and on any machine."""
+        return digest_of(
+            {
+                "schema": RECIPE_SCHEMA,
+                "upstream": {"version": self.upstream.version, "digest": self.upstream.digest},
+                "selection": self.selection.to_json(),
+                "target": {
+                    "platform": str(self.target.platform),
+                    "cuda_major": self.target.cuda_major,
+                    "sass": [str(a) for a in self.target.sass],
+                },
+                "toolchain": self.toolchain.to_json(),
+                "front_end": self.front_end,
+                "native": self.native_digest,
+                "flags": list(self.flags),
+            }
+        )

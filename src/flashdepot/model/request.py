@@ -1,0 +1,65 @@
+"""What somebody needs, and why something that exists does not serve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flashdepot.model.architecture import Architecture, spell
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.selection import Selection
+from flashdepot.model.target import Platform, Version
+from flashdepot.model.upstream import UpstreamId
+
+_UNITS_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Request:
+    """Upstream, selection, and the facts of the host that the library must run on. It says nothing of how.
+
+    ``gpus`` are the architectures that must be served: those present, or those named. ``driver`` and ``libc`` are
+    ``None`` where the host has none or they are unknown; then they restrict nothing. ``cuda_major`` is set when a
+    certain one was asked for. ``front_end`` is set when a certain one was asked for.
+    """
+
+    upstream: UpstreamId
+    selection: Selection
+    platform: Platform
+    gpus: tuple[Architecture, ...]
+    driver: Version | None = None
+    libc: Version | None = None
+    cuda_major: int | None = None
+    front_end: str | None = None
+
+
+def unmet(request: Request, manifest: Manifest) -> tuple[str, ...]:
+    """Why a stored library does not satisfy a request; empty when it does.
+
+    Which compiler made the library does not matter to who runs it, so no rule asks for it.
+    """
+    reasons: list[str] = []
+    if (manifest.upstream.version, manifest.upstream.digest) != (request.upstream.version, request.upstream.digest):
+        same_version = manifest.upstream.version == request.upstream.version
+        other = "another source of the same version" if same_version else f"flash-attn {manifest.upstream.version}"
+        reasons.append(f"made from {other}")
+    if manifest.platform != request.platform:
+        reasons.append(f"made for {manifest.platform}, needed on {request.platform}")
+    if missing := sorted(request.selection.units - manifest.selection.units):
+        more = f" and {len(missing) - _UNITS_NAMED} more" if len(missing) > _UNITS_NAMED else ""
+        reasons.append(f"lacks {', '.join(map(str, missing[:_UNITS_NAMED]))}{more}")
+    if lost := sorted(f.value for f in request.selection.features - manifest.selection.features):
+        reasons.append(f"lacks the features {', '.join(lost)}")
+    reasons += [
+        f"has machine code for {spell(manifest.sass)}, none that runs on {gpu.sm}"
+        for gpu in request.gpus
+        if not any(sass.runs_on(gpu) for sass in manifest.sass)
+    ]
+    if request.driver and request.driver < manifest.driver_floor:
+        reasons.append(f"needs NVIDIA driver {manifest.driver_floor}, the host has {request.driver}")
+    if request.libc and manifest.libc_floor and request.libc < manifest.libc_floor:
+        reasons.append(f"needs GNU libc {manifest.libc_floor}, the host has {request.libc}")
+    if request.cuda_major is not None and manifest.toolchain.cuda.major != request.cuda_major:
+        reasons.append(f"made with CUDA {manifest.toolchain.cuda.major}, {request.cuda_major} was asked for")
+    if request.front_end is not None and manifest.front_end != request.front_end:
+        reasons.append(f"made with the {manifest.front_end} front end, {request.front_end} was asked for")
+    return tuple(reasons)

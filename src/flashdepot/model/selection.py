@@ -1,0 +1,239 @@
+"""What to build: translation units, features, and the profiles that name common choices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from flashdepot.errors import UsageError
+
+
+class Pass(str, Enum):
+    """A kernel family of upstream; its value is our name for it."""
+
+    FWD = "fwd"
+    SPLITKV = "splitkv"
+    BWD = "bwd"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Dtype(str, Enum):
+    """An element type of Q, K, V and O."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Feature(str, Enum):
+    """An optional capability that upstream's ``FLASHATTENTION_DISABLE_*`` macros compile out."""
+
+    DROPOUT = "dropout"
+    ALIBI = "alibi"
+    SOFTCAP = "softcap"
+    LOCAL = "local"
+    UNEVEN_K = "uneven_k"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_FILE_PASS = {"fwd": Pass.FWD, "fwd_split": Pass.SPLITKV, "bwd": Pass.BWD}
+_PASS_FILE = {p: name for name, p in _FILE_PASS.items()}
+_UNIT_NAME = re.compile(r"flash_(fwd_split|fwd|bwd)_hdim(\d+)_(bf16|fp16)(_causal)?_sm80")
+
+
+@dataclass(frozen=True, order=True)
+class Unit:
+    """One upstream translation unit: all kernels of one pass, head dim, dtype and causality."""
+
+    pass_: Pass
+    head_dim: int
+    dtype: Dtype
+    causal: bool
+
+    @classmethod
+    def parse(cls, name: str) -> Unit | None:
+        """Read an upstream file name without its ending, such as ``flash_fwd_hdim64_bf16_causal_sm80``.
+
+        :returns: the unit, or ``None`` for a name that is not a unit's.
+        """
+        match = _UNIT_NAME.fullmatch(name)
+        if match is None:
+            return None
+        return cls(_FILE_PASS[match[1]], int(match[2]), Dtype(match[3]), bool(match[4]))
+
+    @property
+    def name(self) -> str:
+        """The name of upstream's file for it, without ``.cu``."""
+        causal = "_causal" if self.causal else ""
+        return f"flash_{_PASS_FILE[self.pass_]}_hdim{self.head_dim}_{self.dtype}{causal}_sm80"
+
+    def __str__(self) -> str:
+        return self.name.removeprefix("flash_").removesuffix("_sm80")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The units and features of one library."""
+
+    units: frozenset[Unit]
+    features: frozenset[Feature]
+
+    def covers(self, wanted: Selection) -> bool:
+        """Whether a library of this selection can do everything that one of ``wanted`` can."""
+        return self.units >= wanted.units and self.features >= wanted.features
+
+    def to_json(self) -> dict[str, Any]:
+        """Units and features as sorted names."""
+        return {
+            "units": sorted(u.name for u in self.units),
+            "features": sorted(f.value for f in self.features),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Selection:
+        """Read what :meth:`to_json` wrote.
+
+        :raises ValueError: for a name that is not a unit's or a feature's.
+        """
+        units = set()
+        for name in data["units"]:
+            unit = Unit.parse(name)
+            if unit is None:
+                raise ValueError(f"'{name}' is not the name of a translation unit")
+            units.add(unit)
+        return cls(frozenset(units), frozenset(Feature(name) for name in data["features"]))
+
+    def __str__(self) -> str:
+        def values(items: Iterable[object]) -> str:
+            return ",".join(str(i) for i in items) or "none"
+
+        dims = sorted({u.head_dim for u in self.units})
+        passes = [p for p in Pass if any(u.pass_ is p for u in self.units)]
+        dtypes = [d for d in Dtype if any(u.dtype is d for u in self.units)]
+        features = [f for f in Feature if f in self.features]
+        return f"{values(passes)}; head dims {values(dims)}; {values(dtypes)}; features {values(features)}"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named choice of passes, head dims, dtypes and features. ``None`` stands for all that upstream has."""
+
+    passes: frozenset[Pass] | None
+    head_dims: frozenset[int] | None
+    dtypes: frozenset[Dtype] | None
+    features: frozenset[Feature]
+
+
+ALL_FEATURES = frozenset(Feature)
+
+PROFILES: Mapping[str, Profile] = {
+    "full": Profile(None, None, None, ALL_FEATURES),
+    "training": Profile(frozenset({Pass.FWD, Pass.BWD}), None, None, ALL_FEATURES),
+    "inference": Profile(
+        frozenset({Pass.FWD, Pass.SPLITKV}),
+        None,
+        None,
+        frozenset({Feature.SOFTCAP, Feature.LOCAL, Feature.UNEVEN_K}),
+    ),
+    "quick": Profile(frozenset({Pass.FWD}), frozenset({64}), frozenset({Dtype.BF16}), frozenset()),
+}
+"""``full`` is upstream's own wheel; ``quick`` compiles in about a minute and is for trying things out."""
+
+_E = TypeVar("_E", bound=Enum)
+
+
+def _choose(text: str, kind: type[_E], what: str) -> frozenset[_E]:
+    known = {str(member.value): member for member in kind}
+    words = [w for w in re.split(r"[,\s]+", text.strip().lower()) if w]
+    for word in words:
+        if word not in known:
+            raise UsageError(f"'{word}' is not a {what}: there are {', '.join(known)}.")
+    return frozenset(known[w] for w in words)
+
+
+def parse_profile(text: str) -> Profile:
+    """Look a profile up by name.
+
+    :raises UsageError: for a name that is not in :data:`PROFILES`.
+    """
+    profile = PROFILES.get(text)
+    if profile is None:
+        raise UsageError(f"'{text}' is not a profile: there are {', '.join(PROFILES)}.")
+    return profile
+
+
+def parse_passes(text: str) -> frozenset[Pass]:
+    """Read ``fwd,splitkv``; :raises UsageError: for an unknown or empty name."""
+    passes = _choose(text, Pass, "pass")
+    if not passes:
+        raise UsageError("The list of passes is empty.", hint="Name some: --passes fwd,bwd")
+    return passes
+
+
+def parse_dtypes(text: str) -> frozenset[Dtype]:
+    """Read ``bf16,fp16``; :raises UsageError: for an unknown or empty name."""
+    dtypes = _choose(text, Dtype, "dtype")
+    if not dtypes:
+        raise UsageError("The list of dtypes is empty.", hint="Name some: --dtypes bf16")
+    return dtypes
+
+
+def parse_features(text: str) -> frozenset[Feature]:
+    """Read ``softcap,local``, ``none`` or ``all``; :raises UsageError: for an unknown name."""
+    word = text.strip().lower()
+    if word == "all":
+        return ALL_FEATURES
+    if word in {"none", ""}:
+        return frozenset()
+    return _choose(text, Feature, "feature")
+
+
+def parse_head_dims(text: str) -> frozenset[int]:
+    """Read ``64,128``.
+
+    :raises UsageError: for something that is not a positive number, or an empty list.
+    """
+    words = [w for w in re.split(r"[,\s]+", text.strip()) if w]
+    if not words:
+        raise UsageError("The list of head dims is empty.", hint="Name some: --head-dims 64,128")
+    for word in words:
+        if not word.isdecimal() or int(word) == 0:
+            raise UsageError(f"'{word}' is not a head dim: expected a number of elements such as 64 or 128.")
+    return frozenset(int(w) for w in words)
+
+
+def select(profile: Profile, available: frozenset[Unit]) -> Selection:
+    """The units of a profile among those that an upstream tree has.
+
+    :raises UsageError: for a head dim that upstream does not compile, naming those it does, or when nothing is left.
+    """
+    dims = sorted({u.head_dim for u in available})
+    for dim in sorted(profile.head_dims or ()):
+        if dim not in dims:
+            serving = next((d for d in dims if d >= dim), None)
+            hint = (
+                f"Head dim {dim} runs on the kernels of {serving}: --head-dims {serving} --features uneven_k"
+                if serving
+                else ""
+            )
+            message = f"Upstream compiles no kernels of head dim {dim}: there are {', '.join(map(str, dims))}."
+            raise UsageError(message, hint=hint)
+    units = frozenset(
+        u
+        for u in available
+        if (profile.passes is None or u.pass_ in profile.passes)
+        and (profile.head_dims is None or u.head_dim in profile.head_dims)
+        and (profile.dtypes is None or u.dtype in profile.dtypes)
+    )
+    if not units:
+        raise UsageError("The selection is empty: upstream has no translation unit that fits all of it.")
+    return Selection(units, profile.features)

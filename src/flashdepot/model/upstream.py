@@ -1,0 +1,41 @@
+"""Which source a library is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class UpstreamId:
+    """A flash-attention source tree.
+
+    ``digest`` stands for every byte that a build can read: the SHA-256 of the published sdist, or of the source files
+    of a folder or commit. ``origin`` says where it came from and is not part of any key: ``sdist``, ``folder`` or
+    ``git+URL``. ``commits`` holds the resolved commit of the tree (``"."``) and of each submodule, for a git source.
+    """
+
+    version: str
+    digest: str
+    origin: str = "sdist"
+    commits: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """All four fields."""
+        return {
+            "version": self.version,
+            "digest": self.digest,
+            "origin": self.origin,
+            "commits": dict(self.commits),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> UpstreamId:
+        """Read what :meth:`to_json` wrote."""
+        return cls(data["version"], data["digest"], data["origin"], dict(data["commits"]))
+
+    def __str__(self) -> str:
+        if commit := self.commits.get("."):
+            return f"{self.version} ({self.origin}@{commit[:12]})"
+        return self.version if self.origin == "sdist" else f"{self.version} ({self.origin})"

@@ -1,0 +1,100 @@
+"""A long-running child process whose cost is measured, and which leaves nothing behind when it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flashdepot.errors import MissingToolError
+
+if TYPE_CHECKING:
+    import psutil
+
+
+@dataclass(frozen=True)
+class Cost:
+    """How a child ended: its exit status (negative: the signal), CPU and wall seconds, peak memory in bytes.
+
+    ``cpu_seconds`` counts all its descendants; ``peak`` is the largest resident set of a single one of them, 0 where
+    the system does not tell.
+    """
+
+    status: int
+    cpu_seconds: float
+    wall_seconds: float
+    peak: int
+
+
+def descendants_memory() -> int:
+    """Bytes that all descendants of this process hold in memory now."""
+    import psutil  # noqa: PLC0415
+
+    total = 0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            total += process.memory_info().rss
+    return total
+
+
+class Child:
+    """A running program. Its output, both streams in order, goes to a log file."""
+
+    def __init__(self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path) -> None:
+        """Start it.
+
+        :raises MissingToolError: when the program cannot be started.
+        """
+        self._started = time.monotonic()
+        with log.open("wb") as output:
+            try:
+                self._process = subprocess.Popen(
+                    list(arguments), cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                )
+            except OSError as error:
+                raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
+    def wait(self) -> Cost:
+        """Wait for the end. Called once, from any thread."""
+        if hasattr(os, "wait4"):
+            _, status, usage = os.wait4(self._process.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(status)  # the child is reaped: tell Popen
+            cpu, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+        else:
+            self._process.wait()
+            cpu, peak = self.elapsed, 0
+        return Cost(self._process.returncode, cpu, self.elapsed, peak)
+
+    def kill(self) -> None:
+        """End it and every descendant at once. :meth:`wait` still has to be called."""
+        import psutil  # noqa: PLC0415
+
+        # Stopped processes start no others: stop until a look finds nobody new, then end them all.
+        family: list[psutil.Process] = []
+        while new := [p for p in self._family() if p not in family]:
+            for process in new:
+                family.append(process)
+                with contextlib.suppress(psutil.Error):
+                    process.suspend()
+        for process in family:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def _family(self) -> list[psutil.Process]:
+        import psutil  # noqa: PLC0415
+
+        try:
+            parent = psutil.Process(self._process.pid)
+            return [parent, *parent.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []

@@ -1,0 +1,97 @@
+"""Files: digests, atomic writes, and errors of the disk in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError
+from flashdepot.model.canonical import canonical_json
+
+_CHUNK = 1 << 20
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a full or read-only disk into an error that says which folder and what to do.
+
+    :raises MissingToolError: for no space, no quota, a read-only file system or no permission.
+    """
+    try:
+        yield
+    except OSError as error:
+        if (explained := explain_disk_error(error, folder)) is None:
+            raise
+        raise explained from error
+
+
+def explain_disk_error(error: OSError, folder: Path) -> FlashdepotError | None:
+    """Return the error in plain words, or ``None`` when it is not one of the disk."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return MissingToolError(
+            f"The disk that holds {folder} is full.",
+            hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
+        )
+    if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+        return MissingToolError(
+            f"{error.filename or folder} cannot be written: {error.strerror}.",
+            hint="Use a depot that you may write: --depot DIR, or set FLASHDEPOT_HOME.",
+        )
+    return None
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
+    """Give a temporary file beside ``path`` that takes its place, whole and on disk, when the block ends well.
+
+    When the block fails nothing is left behind. A reader sees the old file or the new one, never a part.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        with temporary.open("r+b") as file:  # Windows flushes only what is open for writing
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` so that no reader and no crash ever sees a part of it."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write canonical JSON atomically."""
+    write_atomic(path, canonical_json(data))
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    :raises FileNotFoundError: when it is not there.
+    :raises IntegrityError: when it is not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise IntegrityError(f"{path} is damaged: it is not JSON ({error}).") from error

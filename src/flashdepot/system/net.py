@@ -1,0 +1,77 @@
+"""The one way to download: a file of a package index, by its name and its SHA-256."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
+from flashdepot.system.files import atomic_file, disk_errors, sha256_file
+
+Progress = Callable[[int, "int | None"], None]
+"""Called with the bytes that are there and the bytes that there will be, where the server says so."""
+
+
+def offline() -> bool:
+    """Whether ``FLASHDEPOT_OFFLINE`` forbids the network."""
+    return os.environ.get("FLASHDEPOT_OFFLINE", "") not in {"", "0"}
+
+
+def require_network(what: str) -> None:
+    """Say so when ``what`` needs the network and the user has forbidden it.
+
+    :raises NetworkError: when ``FLASHDEPOT_OFFLINE`` is set.
+    """
+    if offline():
+        raise NetworkError(
+            f"{what} needs the network, and FLASHDEPOT_OFFLINE forbids it.",
+            hint="Run it once with the network: unset FLASHDEPOT_OFFLINE",
+        )
+
+
+def fetch(
+    project: str,
+    filename: str,
+    sha256: str,
+    destination: Path,
+    *,
+    on_progress: Progress | None = None,
+) -> Path:
+    """Download a file that a project has published; at once when ``destination`` has it already.
+
+    Every index that the user's pip or uv settings name is asked in turn, and the digest decides: the first that serves
+    the right bytes is taken. ``destination`` appears whole or not at all; a file there with other bytes is replaced.
+
+    :returns: ``destination``.
+    :raises IntegrityError: when only other bytes are to be had under that name.
+    :raises NetworkError: when the network is forbidden, no index can be reached, or none has the file.
+    """
+    if destination.is_file() and sha256_file(destination) == sha256:
+        return destination
+    require_network(f"Fetching {filename}")
+    # Half a second of imports that a run without a download does not pay.
+    from flashdepot.system.index import PackageIndex  # noqa: PLC0415
+    from flashdepot.system.index_settings import read_index_settings  # noqa: PLC0415
+
+    settings = read_index_settings()
+    asked: list[str] = []
+    failures: list[FlashdepotError] = []
+    for url in settings.indexes:
+        with PackageIndex(url, settings) as index:
+            asked.append(index.url)
+            try:
+                if package := index.find(project, filename):
+                    with disk_errors(destination.parent), atomic_file(destination) as temporary:
+                        index.download(package, sha256, temporary, on_progress)
+                    return destination
+            except (IntegrityError, NetworkError) as error:
+                failures.append(error)
+    if failures:
+        # Wrong bytes are worse news than an index that is away.
+        raise next((f for f in failures if isinstance(f, IntegrityError)), failures[0])
+    raise NetworkError(
+        f"No package index has {filename} of {project}: asked {', '.join(asked) or 'none'}.",
+        hint="A mirror may lag or leave files out: name a full one with PIP_INDEX_URL=URL "
+        "('pip config list' shows what is set).",
+    )

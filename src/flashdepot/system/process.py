@@ -1,0 +1,58 @@
+"""Running other programs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.errors import FlashdepotError, MissingToolError
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A program that ran: its exit status and what it wrote."""
+
+    arguments: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        """Both streams, errors last."""
+        return self.stdout + self.stderr
+
+
+def run(
+    arguments: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120,
+    stdin: str = "",
+) -> Finished:
+    """Run a program to its end and return what it wrote, whatever its exit status.
+
+    :param timeout: seconds after which it is killed.
+    :raises MissingToolError: when the program is not there or cannot be started.
+    :raises FlashdepotError: when it does not end in time.
+    """
+    try:
+        done = subprocess.run(
+            list(arguments),
+            cwd=cwd,
+            env=dict(env) if env is not None else None,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except OSError as error:
+        raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error
+    except subprocess.TimeoutExpired as error:
+        raise FlashdepotError(f"'{arguments[0]}' did not end within {timeout:.0f} s.") from error
+    return Finished(tuple(arguments), done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,48 @@
+"""Fixtures for all tests: the real source, and a real `quick` library, made once for all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def real_depot(request: pytest.FixtureRequest) -> Path:
+    """A depot that outlives the run, so that a second run of the tests compiles nothing again."""
+    chosen = os.environ.get("FLASHDEPOT_TEST_DEPOT")
+    return Path(chosen) if chosen else request.config.cache.mkdir("depot")  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="session")
+def flashdepot(real_depot: Path) -> Any:
+    """Run the command line on the real depot and return its JSON document."""
+
+    def run(*arguments: str) -> Any:
+        command = [sys.executable, "-m", "flashdepot", *arguments, "--depot", str(real_depot), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def upstream_tree(real_depot: Path) -> Path:
+    """The newest published flash-attn, unpacked; fetched from PyPI the first time."""
+    from flashdepot.upstream import default_version, obtain  # noqa: PLC0415
+
+    return obtain(default_version(), real_depot / "upstreams").root
+
+
+@pytest.fixture(scope="session")
+def quick_library(flashdepot: Any) -> Path:
+    """A library of the profile `quick`, compiled by a real nvcc (about a minute on two cores the first time)."""
+    return Path(flashdepot("get", "--profile", "quick", "--arch", "80,90")["path"])

@@ -1,0 +1,65 @@
+"""A compiler for tests of the build engine. It is told what to do by the lines of the source it compiles.
+
+    include NAME   reads a file beside the source, and says so in the depfile
+    sleep SECONDS  takes its time
+    die-once FILE  is killed like a compiler out of memory, unless FILE is there; makes FILE
+    die            is always killed like that
+    spawn          starts a child that would run for ever
+    fail TEXT      writes TEXT and refuses
+    touch FILE     changes a file while it compiles
+
+It appends "start NAME" and "end NAME" to the journal named by FAKE_JOURNAL, with one write each.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+
+def journal(line: str) -> None:
+    """Add a line to the journal."""
+    with pathlib.Path(os.environ["FAKE_JOURNAL"]).open("a") as file:
+        file.write(line + "\n")
+
+
+def main() -> int:
+    """Compile."""
+    arguments = sys.argv[1:]
+    source = pathlib.Path(arguments[arguments.index("-c") + 1])
+    output = pathlib.Path(arguments[arguments.index("-o") + 1])
+    depfile = pathlib.Path(arguments[arguments.index("-MF") + 1])
+    journal(f"start {source.stem}")
+    inputs, content = [source], source.read_text()
+    for line in source.read_text().splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "include":
+            included = source.parent / rest
+            inputs.append(included)
+            content += included.read_text()
+        elif word == "sleep":
+            time.sleep(float(rest))
+        elif word == "die-once" and not pathlib.Path(rest).exists():
+            pathlib.Path(rest).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif word == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif word == "spawn":
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "flashdepot-test-orphan"])
+        elif word == "fail":
+            sys.stderr.write(rest + "\n")
+            return 1
+        elif word == "touch":
+            pathlib.Path(rest).write_text("changed")
+    output.write_text(content)
+    depfile.write_text(f"{output} : " + " \\\n  ".join(str(path) for path in inputs) + "\n")
+    journal(f"end {source.stem}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

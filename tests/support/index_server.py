@@ -1,0 +1,88 @@
+"""A package index on this machine that can be told to misbehave."""
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class IndexServer:
+    """What it serves and how. ``statuses`` are answered first, one a request; ``requests`` are those that came."""
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    declared: dict[str, str] = field(default_factory=dict)
+    statuses: list[int] = field(default_factory=list)
+    truncations: int = 0
+    as_json: bool = True
+    authorization: str | None = None
+    requests: list[str] = field(default_factory=list)
+
+    def page(self) -> tuple[str, bytes]:
+        digests = {name: self.declared.get(name, hashlib.sha256(data).hexdigest()) for name, data in self.files.items()}
+        if not self.as_json:
+            links = "".join(f'<a href="../../files/{n}#sha256={d}">{n}</a>\n' for n, d in digests.items())
+            return "text/html", f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
+        files = [{"filename": n, "url": f"/files/{n}", "hashes": {"sha256": d}} for n, d in digests.items()]
+        document = {"meta": {"api-version": "1.0"}, "name": "demo", "files": files}
+        return "application/vnd.pypi.simple.v1+json", json.dumps(document).encode()
+
+
+@contextlib.contextmanager
+def serve_index():
+    index = IndexServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            index.requests.append(self.path)
+            if index.statuses:
+                return self.answer(index.statuses.pop(0), "text/plain", b"not now")
+            if index.authorization not in {None, self.headers.get("Authorization")}:
+                return self.answer(401, "text/plain", b"who are you")
+            name = self.path.rpartition("/")[2]
+            if self.path in {"/simple/demo/", "/simple/flash-attn/"}:
+                return self.answer(200, *index.page())
+            if self.path.startswith("/files/") and name in index.files:
+                return self.answer(200, "application/octet-stream", index.files[name], may_be_cut=True)
+            return self.answer(404, "text/plain", b"no such thing")
+
+        def answer(self, status, content_type, body, *, may_be_cut=False):
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if may_be_cut and index.truncations:
+                index.truncations -= 1
+                body = body[: len(body) // 2]
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    index.url = f"http://127.0.0.1:{server.server_port}/simple/"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield index
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def forget_settings(monkeypatch, home):
+    """Take away everything that this machine's user has told pip, uv, requests or git."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "UV_", "FLASHDEPOT_", "GIT_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "NETRC", "VIRTUAL_ENV"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(home / "xdg"))

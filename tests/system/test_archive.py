@@ -1,0 +1,193 @@
+import gzip
+import io
+import stat
+import tarfile
+import zipfile
+
+import pytest
+
+from flashdepot.errors import IntegrityError
+from flashdepot.system import archive
+from flashdepot.system.archive import unpack
+
+BODY = b"int main() {}\n" * 100
+
+
+def member(name, data=BODY, **fields):
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info, data
+
+
+def make_tar(path, members):
+    with tarfile.open(path, "w:gz") as file:
+        for info, data in members:
+            file.addfile(info, io.BytesIO(data) if info.isreg() else None)
+    return path
+
+
+def make_zip(path, members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data, mode in members:
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            file.writestr(info, data, zipfile.ZIP_DEFLATED)
+    return path
+
+
+def everything_in(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
+
+
+def assert_refused(path, tmp_path, match):
+    before = everything_in(tmp_path)
+    with pytest.raises(IntegrityError, match=match) as caught:
+        unpack(path, tmp_path / "out")
+    assert path.name in caught.value.message
+    assert everything_in(tmp_path) == before
+
+
+def test_a_tar_is_unpacked_with_what_is_asked_for(tmp_path):
+    path = make_tar(
+        tmp_path / "a.tar.gz",
+        [member("top", b"", type=tarfile.DIRTYPE), member("top/a.cu"), member("top/run", mode=0o755), member("top/no")],
+    )
+    unpack(path, tmp_path / "out", keep=lambda name: name != "top/no")
+    assert everything_in(tmp_path / "out") == ["top", "top/a.cu", "top/run"]
+    assert (tmp_path / "out/top/a.cu").read_bytes() == BODY
+    assert stat.S_IMODE((tmp_path / "out/top/a.cu").stat().st_mode) == 0o644
+    assert stat.S_IMODE((tmp_path / "out/top/run").stat().st_mode) == 0o755
+
+
+def test_a_wheel_is_unpacked(tmp_path):
+    path = make_zip(tmp_path / "a.whl", [("bin/nvcc", BODY, stat.S_IFREG | 0o755), ("x.h", BODY, 0)])
+    unpack(path, tmp_path / "out")
+    assert everything_in(tmp_path / "out") == ["bin", "bin/nvcc", "x.h"]
+    assert (tmp_path / "out/bin/nvcc").stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize(
+    ("hostile", "match"),
+    [
+        (member("../outside"), "points outside"),
+        (member("a/../../outside"), "points outside"),
+        (member("/outside"), "points outside"),
+        (member("..\\outside"), "points outside"),
+        (member("link", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "'link' is a link or a special file"),
+        (member("link", b"", type=tarfile.LNKTYPE, linkname="good"), "is a link"),
+        (member("dev", b"", type=tarfile.CHRTYPE), "special file"),
+        (member("pipe", b"", type=tarfile.FIFOTYPE), "special file"),
+        (member("good"), "'good' has the name of another"),
+        (member("good/below"), "has the name of another"),
+    ],
+    ids=lambda value: value[0].name if isinstance(value, tuple) else "",
+)
+def test_a_hostile_tar_is_refused_and_nothing_is_left(tmp_path, hostile, match):
+    assert_refused(make_tar(tmp_path / "a.tar.gz", [member("good"), hostile]), tmp_path, match)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "match"),
+    [
+        ("../outside", 0, "points outside"),
+        ("/outside", 0, "points outside"),
+        ("a\\..\\..\\outside", 0, "points outside"),
+        ("link", stat.S_IFLNK | 0o777, "is a link"),
+        ("pipe", stat.S_IFIFO | 0o644, "special file"),
+    ],
+)
+def test_a_hostile_zip_is_refused_and_nothing_is_left(tmp_path, name, mode, match):
+    assert_refused(make_zip(tmp_path / "a.zip", [("good", BODY, 0), (name, BODY, mode)]), tmp_path, match)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_zip_with_a_name_twice_is_refused(tmp_path):
+    assert_refused(make_zip(tmp_path / "a.zip", [("good", BODY, 0), ("good", b"other", 0)]), tmp_path, "another one")
+
+
+@pytest.mark.parametrize("name", ["kept", "passed over"])
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_a_bomb_is_refused_also_in_what_is_passed_over(tmp_path, monkeypatch, kind, name):
+    monkeypatch.setattr(archive, "_SIZE_LIMIT", 1 << 20)
+    zeros = bytes(2 << 20)
+    if kind == "tar":
+        path = make_tar(tmp_path / "a.tar.gz", [member(name, zeros)])
+    else:
+        path = make_zip(tmp_path / "a.zip", [(name, zeros, 0)])
+    with pytest.raises(IntegrityError, match="unpacks to more than"):
+        unpack(path, tmp_path / "out", keep=lambda n: n == "kept")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bomb_behind_the_last_entry_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "_PADDING_LIMIT", 1 << 20)
+    path = make_tar(tmp_path / "a.tar.gz", [member("good")])
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + bytes(3 << 20)))
+    assert_refused(path, tmp_path, "much data follows")
+
+
+def test_too_many_entries_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "_ENTRY_LIMIT", 3)
+    assert_refused(make_tar(tmp_path / "a.tar.gz", [member(str(n)) for n in range(4)]), tmp_path, "more than 3 entries")
+
+
+@pytest.mark.parametrize("cut", [1, 9, 40, 200, "half"])
+def test_a_truncated_tar_is_damaged_wherever_it_was_cut(tmp_path, cut):
+    path = make_tar(tmp_path / "a.tar.gz", [member(f"{n}.cu") for n in range(20)])
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] if cut == "half" else data[:-cut])
+    assert_refused(path, tmp_path, "is damaged")
+
+
+def test_a_tar_that_ends_between_two_entries_is_damaged(tmp_path):
+    path = make_tar(tmp_path / "a.tar.gz", [member("a.cu", bytes(512)), member("b.cu", bytes(512))])
+    whole = gzip.compress(gzip.decompress(path.read_bytes())[:1024])
+    path.write_bytes(whole[:-8])
+    assert_refused(path, tmp_path, "is damaged")
+
+
+def test_a_header_that_promises_more_than_there_is_is_damaged(tmp_path):
+    path = make_tar(tmp_path / "a.tar.gz", [member("a.cu")])
+    info, _ = member("a.cu", bytes(1 << 20))
+    path.write_bytes(gzip.compress(info.tobuf() + BODY))
+    assert_refused(path, tmp_path, "is damaged")
+
+
+def test_a_flipped_bit_in_a_tar_is_noticed(tmp_path):
+    path = make_tar(tmp_path / "a.tar.gz", [member("a.cu", bytes(range(256)) * 40)])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert_refused(path, tmp_path, "is damaged")
+
+
+@pytest.mark.parametrize("place", ["first byte of the compressed data", "its middle"])
+def test_a_flipped_byte_in_a_zip_is_noticed(tmp_path, place):
+    path = make_zip(tmp_path / "a.zip", [("a.cu", bytes(range(256)) * 40, 0)])
+    data = bytearray(path.read_bytes())
+    start = 30 + len("a.cu")  # the local file header, then the name
+    if place.startswith("first"):
+        data[start] = 0xFF  # a kind of block that deflate does not have
+    else:
+        data[start + 30] ^= 0xFF
+    path.write_bytes(data)
+    assert_refused(path, tmp_path, "is damaged")
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.zip"])
+@pytest.mark.parametrize("content", [b"", b"<html>not found</html>", b"\x1f\x8b\x08"])
+def test_something_else_under_the_name_of_an_archive_is_damaged(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert_refused(tmp_path / name, tmp_path, "is damaged")
+
+
+def test_an_encrypted_zip_is_refused(tmp_path):
+    path = make_zip(tmp_path / "a.zip", [("a.cu", BODY, 0)])
+    data = bytearray(path.read_bytes())
+    central = data.index(b"PK\x01\x02")
+    data[6] |= 1
+    data[central + 8] |= 1
+    path.write_bytes(data)
+    assert_refused(path, tmp_path, "encrypted")

@@ -1,0 +1,112 @@
+import errno
+import hashlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.system.files import atomic_file, disk_errors, read_json, sha256_file, write_atomic, write_json
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_a_file_is_written_with_its_folders(tmp_path):
+    path = tmp_path / "new" / "folder" / "file"
+    write_atomic(path, b"content")
+    assert path.read_bytes() == b"content"
+    assert names(path.parent) == ["file"]
+
+
+def test_a_block_that_fails_leaves_the_old_content_and_nothing_else(tmp_path):
+    path = tmp_path / "folder" / "file"
+    path.parent.mkdir()
+    path.write_bytes(b"old")
+
+    def write_half():
+        with atomic_file(path) as temporary:
+            temporary.write_bytes(b"half of the n")
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        write_half()
+    assert path.read_bytes() == b"old"
+    assert names(path.parent) == ["file"]
+
+
+def test_a_reader_sees_the_old_file_until_the_block_ends(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755, 0o444])
+def test_the_mode_is_the_one_asked_for(tmp_path, mode):
+    with atomic_file(tmp_path / "file", mode=mode) as temporary:
+        temporary.write_bytes(b"x")
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    code = (
+        "import os, pathlib, sys; from flashdepot.system.files import atomic_file\n"
+        "with atomic_file(pathlib.Path(sys.argv[1])) as t: t.write_bytes(b'new'); os.kill(os.getpid(), 9)"
+    )
+    source = str(Path(__file__).parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], env={**os.environ, "PYTHONPATH": source}, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_with_its_folder_and_a_way_out(tmp_path, code):
+    with pytest.raises(MissingToolError, match="is full") as caught, disk_errors(tmp_path):
+        raise OSError(code, os.strerror(code))
+    assert str(tmp_path) in caught.value.message
+    assert "--depot" in caught.value.hint
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_place_that_may_not_be_written_is_named(tmp_path, code):
+    with pytest.raises(MissingToolError, match="cannot be written") as caught, disk_errors(tmp_path):
+        raise OSError(code, os.strerror(code), str(tmp_path / "file"))
+    assert str(tmp_path / "file") in caught.value.message
+
+
+def test_an_error_that_is_not_the_disks_passes_through(tmp_path):
+    with pytest.raises(FileNotFoundError), disk_errors(tmp_path):
+        (tmp_path / "missing").read_bytes()
+
+
+def test_the_digest_of_a_file_is_that_of_its_bytes(tmp_path):
+    data = os.urandom(3 << 20) + b"tail"
+    (tmp_path / "file").write_bytes(data)
+    assert sha256_file(tmp_path / "file") == hashlib.sha256(data).hexdigest()
+
+
+def test_json_comes_back_as_it_was_and_equal_data_gives_equal_bytes(tmp_path):
+    write_json(tmp_path / "a", {"b": [1, "é"], "a": None})
+    write_json(tmp_path / "b", {"a": None, "b": [1, "é"]})
+    assert read_json(tmp_path / "a") == {"a": None, "b": [1, "é"]}
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a": ', b"\xff\xfe"])
+def test_a_damaged_json_file_is_named(tmp_path, content):
+    (tmp_path / "record.json").write_bytes(content)
+    with pytest.raises(IntegrityError, match=r"record\.json is damaged"):
+        read_json(tmp_path / "record.json")

@@ -1,0 +1,184 @@
+import base64
+import hashlib
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import IntegrityError, MissingToolError, NetworkError
+from flashdepot.system.net import fetch
+
+NAME = "demo-1.0.tar.gz"
+CONTENT = os.urandom(300_000)
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+OTHER = hashlib.sha256(b"other").hexdigest()
+
+
+@pytest.fixture
+def destination(tmp_path):
+    return tmp_path / "depot" / NAME
+
+
+def left(destination: Path) -> list[str]:
+    return [p.name for p in destination.parent.iterdir()] if destination.parent.is_dir() else []
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_published_file_arrives_whole_with_progress(index, destination, as_json):
+    index.files[NAME], index.as_json = CONTENT, as_json
+    seen = []
+    assert fetch("demo", NAME, DIGEST, destination, on_progress=lambda *step: seen.append(step)) == destination
+    assert destination.read_bytes() == CONTENT
+    assert left(destination) == [NAME]
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+
+
+def test_a_file_that_is_there_is_taken_without_the_network(index, destination, monkeypatch):
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    destination.parent.mkdir()
+    destination.write_bytes(CONTENT)
+    assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
+    assert index.requests == []
+
+
+def test_a_damaged_file_on_disk_is_replaced(index, destination):
+    index.files[NAME] = CONTENT
+    destination.parent.mkdir()
+    destination.write_bytes(CONTENT[:-1])
+    assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
+
+
+def test_offline_forbids_the_network_and_says_so(index, destination, monkeypatch):
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    with pytest.raises(NetworkError, match=f"{NAME} needs the network, and FLASHDEPOT_OFFLINE forbids it"):
+        fetch("demo", NAME, DIGEST, destination)
+    assert index.requests == []
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_other_bytes_under_the_same_name_are_refused_and_not_kept(index, destination, is_declared):
+    index.files[NAME] = b"other"
+    if not is_declared:
+        index.declared[NAME] = DIGEST
+    with pytest.raises(IntegrityError) as caught:
+        fetch("demo", NAME, DIGEST, destination)
+    assert DIGEST in caught.value.message
+    assert OTHER in caught.value.message
+    assert left(destination) == []
+    assert caught.value.exit_code == 6
+
+
+@pytest.mark.parametrize("statuses", [[500], [503, 429]])
+def test_failures_that_pass_are_tried_again(index, destination, statuses):
+    index.files[NAME] = CONTENT
+    index.statuses = statuses
+    assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
+
+
+def test_a_body_that_is_cut_off_is_fetched_again(index, destination):
+    index.files[NAME], index.truncations = CONTENT, 2
+    assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
+    assert index.requests.count(f"/files/{NAME}") == 3
+
+
+def test_a_body_that_is_always_cut_off_is_an_error_and_nothing_is_kept(index, destination):
+    index.files[NAME], index.truncations = CONTENT, 99
+    with pytest.raises(NetworkError, match="cannot be fetched"):
+        fetch("demo", NAME, DIGEST, destination)
+    assert left(destination) == []
+
+
+def test_a_server_that_keeps_failing_is_named_with_its_answer(index, destination):
+    index.statuses = [503] * 9
+    with pytest.raises(NetworkError, match=r"127\.0\.0\.1.* answers 503"):
+        fetch("demo", NAME, DIGEST, destination)
+    assert len(index.requests) == 3
+
+
+def test_a_refusal_is_not_tried_again(index, destination):
+    index.statuses = [403, 403]
+    with pytest.raises(NetworkError, match="answers 403"):
+        fetch("demo", NAME, DIGEST, destination)
+    assert len(index.requests) == 1
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("project", ["demo", "unheard-of"])
+def test_a_file_that_no_index_has_is_an_error_about_the_indexes(destination, project):
+    with pytest.raises(NetworkError, match=rf"No package index has {NAME} of {project}: asked http://127") as caught:
+        fetch(project, NAME, DIGEST, destination)
+    assert "PIP_INDEX_URL" in caught.value.hint
+
+
+@pytest.mark.usefixtures("index")
+def test_a_refused_connection_is_told_in_plain_words(destination, monkeypatch):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{unused.getsockname()[1]}/simple")
+        with pytest.raises(NetworkError, match=r"cannot be reached \(.*refused\)"):
+            fetch("demo", NAME, DIGEST, destination)
+
+
+def test_a_page_that_is_no_index_is_told(index, destination, monkeypatch):
+    monkeypatch.setattr(index, "page", lambda: ("application/vnd.pypi.simple.v1+json", b'{"hello": 1}'))
+    with pytest.raises(NetworkError, match="does not answer as a package index"):
+        fetch("demo", NAME, DIGEST, destination)
+
+
+def test_an_extra_index_serves_what_the_first_lacks_or_has_changed(index, destination, monkeypatch, tmp_path):
+    folder = tmp_path / "offline" / "demo"
+    folder.mkdir(parents=True)
+    (folder / NAME).write_bytes(CONTENT)
+    (folder / "index.html").write_text(f'<a href="{NAME}#sha256={DIGEST}">{NAME}</a>')
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", f"{(tmp_path / 'nowhere').as_uri()} {folder.parent.as_uri()}")
+    index.files[NAME] = b"other"
+    assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
+
+
+def test_credentials_of_the_index_are_used_and_never_shown(index, destination, monkeypatch):
+    index.files[NAME] = CONTENT
+    index.authorization = "Basic " + base64.b64encode(b"me:s3cret/").decode()
+    monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("://", "://me:s3cret%2F@"))
+    assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
+    index.authorization = "another"
+    with pytest.raises(NetworkError, match="answers 401") as caught:
+        fetch("demo", NAME, OTHER, destination.with_name("second"))
+    assert "s3cret" not in caught.value.message + caught.value.hint
+
+
+def test_netrc_is_used(index, destination, settings_free):
+    index.files[NAME] = CONTENT
+    index.authorization = "Basic " + base64.b64encode(b"me:from-netrc").decode()
+    netrc = settings_free / ".netrc"
+    netrc.write_text("machine 127.0.0.1 login me password from-netrc\n")
+    netrc.chmod(0o600)
+    assert fetch("demo", NAME, DIGEST, destination).read_bytes() == CONTENT
+
+
+def test_the_proxy_that_pip_is_told_of_is_used(index, destination, monkeypatch):
+    # The index has a name that only the proxy could resolve; the proxy is asked for the whole URL.
+    monkeypatch.setenv("PIP_INDEX_URL", "http://index.invalid/simple")
+    monkeypatch.setenv("PIP_PROXY", index.url.removesuffix("/simple/"))
+    with pytest.raises(NetworkError, match="No package index has"):
+        fetch("demo", NAME, DIGEST, destination)
+    assert index.requests == ["http://index.invalid/simple/demo/"]
+
+
+def test_a_certificate_file_that_is_not_there_is_named(index, destination, monkeypatch):
+    monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("http://", "https://"))
+    monkeypatch.setenv("PIP_CERT", "/nowhere/ca.pem")
+    with pytest.raises(NetworkError, match="certificate") as caught:
+        fetch("demo", NAME, DIGEST, destination)
+    assert "/nowhere/ca.pem" in caught.value.message
+    assert "PIP_CERT" in caught.value.hint
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+def test_a_full_disk_is_told_as_such(index, destination, monkeypatch):
+    index.files[NAME] = CONTENT
+    monkeypatch.setattr("flashdepot.system.files.secrets.token_hex", lambda _: "full")
+    destination.parent.mkdir()
+    destination.with_name(f".{NAME}.{os.getpid()}.full.tmp").symlink_to("/dev/full")
+    with pytest.raises(MissingToolError, match="is full"):
+        fetch("demo", NAME, DIGEST, destination)
