@@ -1,0 +1,77 @@
+"""Memory and processor cores that a build may use, with control groups counted in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+_SELF = Path("/proc/self/cgroup")
+
+
+def usable_memory(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:
+    """Bytes that new processes can take: what is available now, or what the control group leaves, if that is less."""
+    import psutil  # noqa: PLC0415  (slow to import, and needed for builds alone)
+
+    available = int(psutil.virtual_memory().available)
+    return min([available, *_group_headrooms(cgroup, membership)])
+
+
+def usable_cores(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:
+    """Cores this process may run on: its CPU affinity, or its control group's quota, if that is less."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quotas = []
+    for folder in _group_folders(cgroup, membership, "cpu"):
+        words = _read(folder / "cpu.max").split()
+        if not words:
+            words = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+        if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal():  # noqa: PLR2004
+            quotas.append(max(1, int(words[0]) // int(words[1])))
+    return min([affinity, *quotas])
+
+
+def _group_headrooms(cgroup: Path, membership: Path) -> list[int]:
+    headrooms = []
+    for folder in _group_folders(cgroup, membership, "memory"):
+        for limit_name, used_name, cache_name in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            limit, used = _read(folder / limit_name), _read(folder / used_name)
+            if limit.isdecimal() and used.isdecimal():
+                # Page cache counts as used, yet the kernel gives it back under pressure.
+                headrooms.append(max(0, int(limit) - int(used) + _statistic(folder, cache_name)))
+    return headrooms
+
+
+def _group_folders(cgroup: Path, membership: Path, controller: str) -> list[Path]:
+    """The folders of this process's group and of those above it: a limit anywhere on the way applies."""
+    folders = []
+    for line in _read(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = cgroup / controller if controllers else cgroup
+        place = root / path.lstrip("/")
+        while True:
+            if place.is_dir():
+                folders.append(place)
+            if place in {root, place.parent}:
+                break
+            place = place.parent
+    return folders
+
+
+def _statistic(folder: Path, name: str) -> int:
+    for line in _read(folder / "memory.stat").splitlines():
+        key, _, value = line.partition(" ")
+        if key == name and value.isdecimal():
+            return int(value)
+    return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,92 @@
+"""From ``--arch`` to the architectures of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flashdepot.errors import IncompatibleError, MissingToolError
+from flashdepot.model.architecture import KERNEL_FLOOR, Architecture, parse_list, spell
+from flashdepot.model.host import HostRecord
+from flashdepot.model.target import Version
+from flashdepot.toolchain.cuda_facts import fallback_architecture, known_architectures, universal_architectures
+
+
+@dataclass(frozen=True)
+class ArchitectureChoice:
+    """The architectures that must be served, and a sentence where the choice needs one."""
+
+    wanted: tuple[Architecture, ...]
+    note: str = ""
+
+
+def choose_architectures(option: str, host: HostRecord) -> ArchitectureChoice:
+    """Read ``native``, ``universal`` or a list such as ``80,90`` for a host.
+
+    :raises UsageError: for a word that is no architecture.
+    :raises IncompatibleError: for a GPU, present or named, that the kernels cannot run on.
+    """
+    if option == "universal":
+        return ArchitectureChoice(universal_architectures())
+    if option != "native":
+        wanted = parse_list(option)
+        for architecture in wanted:
+            _require_floor(architecture, architecture.sm)
+        return ArchitectureChoice(wanted)
+    if not host.gpus:
+        fallback = fallback_architecture()
+        note = f"No NVIDIA GPU was found, so '--arch native' takes {fallback}. Name another with --arch."
+        return ArchitectureChoice((fallback,), note)
+    usable = [g for g in host.gpus if g.architecture >= KERNEL_FLOOR]
+    if not usable:
+        _require_floor(host.gpus[0].architecture, f"{host.gpus[0].name} ({host.gpus[0].architecture.dotted})")
+    ignored = [g.name for g in host.gpus if g not in usable]
+    note = f"Left out, older than compute capability {KERNEL_FLOOR.dotted}: {', '.join(ignored)}." if ignored else ""
+    return ArchitectureChoice(tuple(sorted({g.architecture for g in usable})), note)
+
+
+def _require_floor(architecture: Architecture, named: str) -> None:
+    if architecture < KERNEL_FLOOR:
+        raise IncompatibleError(
+            f"{named} cannot run FlashAttention-2: its kernels use instructions of compute capability "
+            f"{KERNEL_FLOOR.dotted} (Ampere) and newer.",
+            hint="Use a GPU from the A100 or RTX 30 on; on older ones, PyTorch's own attention works.",
+        )
+
+
+def choose_sass(
+    wanted: Sequence[Architecture], nvcc: Version, codes: Sequence[Architecture]
+) -> tuple[Architecture, ...]:
+    """The machine code to build for the wanted architectures.
+
+    What is asked for by name is built by name. Where this nvcc is too old to know it, code for the first GPUs of its
+    generation is built instead, because all later ones of the generation run that.
+
+    :param codes: what the nvcc at hand can target (``nvcc --list-gpu-code``).
+    :raises MissingToolError: for an architecture that this nvcc cannot serve, with the release that can.
+    """
+    chosen = set()
+    for architecture in wanted:
+        if architecture in codes:
+            chosen.add(architecture)
+            continue
+        older = [c for c in codes if c.runs_on(architecture) and not c.suffix and c >= KERNEL_FLOOR]
+        known = {k.architecture: k for k in known_architectures()}.get(architecture)
+        if older and known and nvcc < known.first_cuda:
+            chosen.add(min(older))
+            continue
+        raise MissingToolError(_unknown(architecture, nvcc, codes), hint=_remedy(architecture))
+    return tuple(sorted(chosen))
+
+
+def _unknown(architecture: Architecture, nvcc: Version, codes: Sequence[Architecture]) -> str:
+    usable = spell(tuple(c for c in codes if c >= KERNEL_FLOOR and not c.suffix))
+    return f"nvcc {nvcc} cannot make {architecture.sm}: it knows {usable}."
+
+
+def _remedy(architecture: Architecture) -> str:
+    for known in known_architectures():
+        if known.architecture == architecture:
+            until = f" up to {known.last_cuda}" if known.last_cuda else ""
+            return f"{architecture.sm} needs nvcc {known.first_cuda} or newer{until}: --cuda 13.0 provides one."
+    return "'flashdepot get --arch list' shows the architectures that can be built."

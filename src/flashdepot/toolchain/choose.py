@@ -1,0 +1,180 @@
+"""Which nvcc and which host compiler build for a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
+from flashdepot.model.target import Version
+from flashdepot.toolchain.architectures import choose_sass
+from flashdepot.toolchain.cuda_facts import driver_floor
+from flashdepot.toolchain.nvcc import Nvcc, inspect
+from flashdepot.toolchain.wheels import provide, provided_version, provides
+
+OLDEST_CUDA = Version("12.0")
+"""The oldest CUDA whose compiler builds the CUTLASS of the supported upstream versions as C++17."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """An nvcc, the host compiler that it calls, and a sentence on why this one."""
+
+    nvcc: Nvcc
+    cxx: HostCompiler
+    reason: str
+
+
+def choose_toolchain(
+    option: str,
+    host: HostRecord,
+    wanted: Sequence[Architecture],
+    *,
+    driver: Version | None,
+    folder: Path,
+    on_file: Callable[[str], None],
+) -> Toolchain:
+    """Find or provide the nvcc that ``--cuda`` asks for.
+
+    ``auto`` takes the first toolkit of the host that can do the work, else the one from PyPI; a version such as
+    ``13.0`` takes a toolkit of that version, else the one from PyPI if it is that; a folder is taken as it is.
+
+    :param driver: the driver that the result must run with; ``None`` when there is none.
+    :param folder: where a provided toolkit is kept.
+    :raises MissingToolError: when no nvcc or no host compiler can do it; it says why each that was found cannot.
+    :raises IncompatibleError: when the host's driver cannot run what the only usable nvcc builds.
+    """
+    if "/" in option or "\\" in option or Path(option).is_dir():
+        nvcc = inspect(Path(option).expanduser().resolve())
+        if problem := _unfit(nvcc, host, wanted, driver=None):
+            raise MissingToolError(f"The CUDA toolkit in {nvcc.root} cannot be used: it {problem}.")
+        return Toolchain(nvcc, _compiler_for(nvcc, host), f"asked for: --cuda {option}")
+    version = None if option == "auto" else _parse_cuda(option)
+    rejected = []
+    for toolkit in host.toolkits:
+        if version is not None and not _same_release(toolkit.version, version):
+            continue
+        try:
+            nvcc = inspect(Path(toolkit.root))
+        except MissingToolError as error:
+            rejected.append(f"nvcc {toolkit.version} in {toolkit.root}: {error.message}")
+            continue
+        if problem := _unfit(nvcc, host, wanted, driver=driver):
+            rejected.append(f"nvcc {toolkit.version} in {toolkit.root} {problem}")
+            continue
+        return Toolchain(nvcc, _compiler_for(nvcc, host), f"the host's own, found by {toolkit.found_by}")
+    return _provided(version, host, wanted, driver=driver, folder=folder, on_file=on_file, rejected=rejected)
+
+
+def _provided(
+    version: Version | None,
+    host: HostRecord,
+    wanted: Sequence[Architecture],
+    *,
+    driver: Version | None,
+    folder: Path,
+    on_file: Callable[[str], None],
+    rejected: list[str],
+) -> Toolchain:
+    ours = provided_version()
+    if version is not None and not _same_release(ours, version):
+        found = "; ".join(rejected) or f"this machine has {_list(host.toolkits)}"
+        raise MissingToolError(
+            f"There is no CUDA {version} here that can be used: {found}.",
+            hint=f"Name a toolkit's folder (--cuda DIR), or let flashdepot provide nvcc {ours}: --cuda auto",
+        )
+    floor = driver_floor(ours.major, host.platform.system, compressed=True)
+    if driver is not None and driver < floor:
+        found = "".join(f" {reason}." for reason in rejected)
+        raise IncompatibleError(
+            f"This machine's NVIDIA driver is {driver}; what nvcc {ours} builds needs {floor}.{found}",
+            hint="Update the driver, or install a CUDA 12 toolkit (driver 525 serves it) and name it: --cuda DIR",
+        )
+    if not provides(host.platform):
+        raise MissingToolError(
+            f"No usable nvcc was found, and PyPI has none for {host.platform}.",
+            hint="Install a CUDA toolkit, 12.0 or newer, and name its folder: --cuda DIR",
+        )
+    _require_compiler(host)
+    nvcc = inspect(provide(host.platform, folder, on_file))
+    if problem := _unfit(nvcc, host, wanted, driver=driver):
+        raise MissingToolError(f"The provided nvcc {ours} cannot be used: it {problem}.")
+    why = f" ({'; '.join(rejected)})" if rejected else ""
+    return Toolchain(nvcc, _compiler_for(nvcc, host), f"provided from PyPI{why}")
+
+
+def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None) -> str:
+    """Why this nvcc cannot do the work, or an empty string. A missing host compiler is no fault of nvcc's."""
+    if nvcc.version < OLDEST_CUDA:
+        return f"is older than CUDA {OLDEST_CUDA}"
+    if problem := nvcc.problem():
+        return problem
+    try:
+        _ = nvcc.static_runtime
+        choose_sass(wanted, nvcc.version, nvcc.codes)
+        floor = driver_floor(nvcc.version.major, host.platform.system, compressed=False)
+    except (MissingToolError, IncompatibleError) as error:
+        return f"does not serve: {error.message} {error.hint}".rstrip(" .")
+    if driver is not None and driver < floor:
+        return f"builds what needs driver {floor}, and this machine's is {driver}"
+    return ""
+
+
+def _compiler_for(nvcc: Nvcc, host: HostRecord) -> HostCompiler:
+    _require_compiler(host)
+    for compiler in host.compilers:
+        if nvcc.accepts(compiler):
+            return compiler
+    found = ", ".join(f"{c.kind} {c.version} ({c.path})" for c in host.compilers)
+    raise MissingToolError(
+        f"nvcc {nvcc.version} accepts GCC up to {nvcc.newest_gcc} and Clang up to {nvcc.newest_clang}; "
+        f"this machine has {found}.",
+        hint=f"Install an older one beside it ({_install_hint(host, nvcc.newest_gcc)}); it is then found by itself, "
+        "or name it: NVCC_CCBIN=/usr/bin/g++-N",
+    )
+
+
+def _require_compiler(host: HostRecord) -> None:
+    if not host.compilers:
+        raise MissingToolError(
+            "No C++ compiler was found, and nvcc cannot compile without one.",
+            hint=f"Install one: {_install_hint(host, None)}. If it has an unusual name: NVCC_CCBIN=/path/to/g++",
+        )
+
+
+_INSTALL = (
+    (("Debian", "Ubuntu", "Mint"), "apt-get install g++", "apt-get install g++-{n}"),
+    (("Fedora", "Red Hat", "Rocky", "Alma", "CentOS", "Oracle"), "dnf install gcc-c++", "dnf install gcc-toolset-{n}"),
+    (("SUSE",), "zypper install gcc-c++", "zypper install gcc{n}-c++"),
+    (("Arch", "Manjaro"), "pacman -S gcc", "pacman -S gcc{n}"),
+    (("Alpine",), "apk add g++", "apk add g++"),
+    (("Windows",), "winget install Microsoft.VisualStudio.2022.BuildTools", "Visual Studio 2022 Build Tools"),
+)
+
+
+def _install_hint(host: HostRecord, newest: int | None) -> str:
+    for names, plain, numbered in _INSTALL:
+        if any(name in host.os_name for name in names):
+            return plain if newest is None else numbered.format(n=newest)
+    return "g++ from your distribution" if newest is None else f"GCC {newest} from your distribution"
+
+
+def _parse_cuda(option: str) -> Version:
+    try:
+        return Version.parse(option)
+    except UsageError:
+        raise UsageError(
+            f"'{option}' is not a choice of CUDA: expected 'auto', a version such as 13.0, or a toolkit's folder."
+        ) from None
+
+
+def _same_release(found: Version, asked: Version) -> bool:
+    length = len(asked.text.split("."))
+    return found.text.split(".")[:length] == asked.text.split(".")
+
+
+def _list(toolkits: Sequence[CudaToolkit]) -> str:
+    return ", ".join(str(t.version) for t in toolkits) or "no CUDA toolkit"

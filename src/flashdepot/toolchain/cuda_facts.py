@@ -1,0 +1,63 @@
+"""The data of ``cuda_facts.toml``: architectures by CUDA release, and driver floors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from flashdepot.errors import IncompatibleError
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.target import Version
+from flashdepot.system.toml import read_toml
+
+
+@dataclass(frozen=True)
+class KnownArchitecture:
+    """A compute capability, examples of its GPUs, and the CUDA releases (first and last) whose nvcc targets it."""
+
+    architecture: Architecture
+    gpus: str
+    first_cuda: Version
+    last_cuda: Version | None
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return read_toml(Path(__file__).with_name("cuda_facts.toml"))
+
+
+def known_architectures() -> tuple[KnownArchitecture, ...]:
+    """Every architecture of the table, oldest first."""
+    return tuple(
+        KnownArchitecture(
+            Architecture.parse(row["capability"]),
+            row["gpus"],
+            Version.parse(row["first_cuda"]),
+            Version.parse(row["last_cuda"]) if "last_cuda" in row else None,
+        )
+        for row in _data()["architecture"]
+    )
+
+
+def universal_architectures() -> tuple[Architecture, ...]:
+    """What ``--arch universal`` stands for."""
+    return tuple(Architecture.parse(text) for text in _data()["universal"])
+
+
+def fallback_architecture() -> Architecture:
+    """What ``--arch native`` stands for on a machine without a GPU."""
+    return Architecture.parse(_data()["fallback"])
+
+
+def driver_floor(cuda_major: int, system: str, *, compressed: bool) -> Version:
+    """The oldest NVIDIA driver that runs what that CUDA major version builds for ``linux`` or ``windows``.
+
+    :raises IncompatibleError: for a CUDA major version that the table does not have.
+    """
+    for row in _data()["driver_floor"]:
+        if row["cuda_major"] == cuda_major:
+            return Version.parse(row[f"compressed_{system}" if compressed else system])
+    known = ", ".join(str(row["cuda_major"]) for row in _data()["driver_floor"])
+    raise IncompatibleError(f"CUDA {cuda_major} is not supported: builds are made with CUDA {known}.")

@@ -1,0 +1,117 @@
+"""An nvcc at hand: its version, what it can target, which options it has, which host compilers it accepts."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.errors import MissingToolError
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.host import HostCompiler
+from flashdepot.model.target import Version
+from flashdepot.system.process import run
+
+_EXE = ".exe" if os.name == "nt" else ""
+
+
+@dataclass(frozen=True)
+class Nvcc:
+    """An nvcc and its toolkit. ``codes`` are the architectures it makes SASS for, ``options`` its long options."""
+
+    root: Path
+    version: Version
+    codes: tuple[Architecture, ...]
+    options: frozenset[str]
+    newest_gcc: int | None
+    newest_clang: int | None
+
+    @property
+    def program(self) -> Path:
+        """The compiler driver."""
+        return self.root / "bin" / f"nvcc{_EXE}"
+
+    @property
+    def include(self) -> Path:
+        """The folder of ``cuda_runtime.h``."""
+        return next((f for f in self._folders("include") if (f / "cuda_runtime.h").is_file()), self.root / "include")
+
+    @property
+    def static_runtime(self) -> Path:
+        """``libcudart_static.a``; :raises MissingToolError: when the toolkit has none."""
+        name = "cudart_static.lib" if os.name == "nt" else "libcudart_static.a"
+        for folder in self._folders("lib64", "lib", "lib/x64"):
+            if (folder / name).is_file():
+                return folder / name
+        raise MissingToolError(
+            f"The CUDA toolkit in {self.root} has no {name}.",
+            hint="Install its development files (cuda-cudart-dev), or let flashdepot provide nvcc: --cuda 13.0",
+        )
+
+    @property
+    def tools(self) -> tuple[Path, ...]:
+        """Every program and settings file of the toolkit that takes part in a compile."""
+        bin_folder = self.root / "bin"
+        names = [bin_folder / n for n in (f"nvcc{_EXE}", f"cudafe++{_EXE}", f"ptxas{_EXE}", f"fatbinary{_EXE}")]
+        return (*names, bin_folder / "nvcc.profile", self.root / "nvvm" / "bin" / f"cicc{_EXE}")
+
+    def _folders(self, *names: str) -> list[Path]:
+        targets = sorted((self.root / "targets").glob("*")) if (self.root / "targets").is_dir() else []
+        return [parent / name for parent in (self.root, *targets) for name in names]
+
+    def accepts(self, compiler: HostCompiler) -> bool:
+        """Whether the toolkit's own ``host_config.h`` lets this compiler through."""
+        newest = {"g++": self.newest_gcc, "clang++": self.newest_clang}.get(compiler.kind)
+        return newest is None or compiler.version.major <= newest
+
+    def problem(self) -> str:
+        """What the toolkit lacks, or an empty string when its files are complete."""
+        needed = [*self.tools, self.include / "cuda_runtime.h", self.include / "cuda_fp16.h"]
+        missing = [p for p in needed if not p.is_file()]
+        return f"lacks {missing[0].relative_to(self.root)}" if missing else ""
+
+
+def inspect(root: Path) -> Nvcc:
+    """Ask the nvcc of a toolkit's root folder what it is and what it can do.
+
+    :raises MissingToolError: when there is none or it does not answer.
+    """
+    program = root / "bin" / f"nvcc{_EXE}"
+    if not program.is_file():
+        raise MissingToolError(
+            f"{root} holds no CUDA toolkit: {program} is not there.", hint="Name the folder that has bin/nvcc in it."
+        )
+    version = re.search(r"\bV(\d+\.\d+\.\d+)", run([str(program), "--version"]).stdout)
+    codes = run([str(program), "--list-gpu-code"])
+    if version is None or codes.status != 0:
+        raise MissingToolError(f"{program} does not answer as nvcc does: {codes.output.strip()[:200]}")
+    help_text = run([str(program), "--help"]).stdout
+    config = _host_config(root)
+    return Nvcc(
+        root=root,
+        version=Version(version[1]),
+        codes=tuple(sorted(Architecture.parse(line) for line in codes.stdout.split())),
+        options=frozenset(re.findall(r"^(--[a-z][\w-]*)", help_text, re.MULTILINE)),
+        newest_gcc=newest_gcc(config),
+        newest_clang=newest_clang(config),
+    )
+
+
+def _host_config(root: Path) -> str:
+    for path in (root / "include/crt/host_config.h", *root.glob("targets/*/include/crt/host_config.h")):
+        if path.is_file():
+            return path.read_text(errors="replace")
+    return ""
+
+
+def newest_gcc(host_config: str) -> int | None:
+    """The newest GCC major version that CUDA's ``crt/host_config.h`` accepts."""
+    match = re.search(r"#if __GNUC__ > (\d+)", host_config)
+    return int(match[1]) if match else None
+
+
+def newest_clang(host_config: str) -> int | None:
+    """The newest Clang major version that CUDA's ``crt/host_config.h`` accepts."""
+    match = re.search(r"#if \(__clang_major__ >= (\d+)\)", host_config)
+    return int(match[1]) - 1 if match else None

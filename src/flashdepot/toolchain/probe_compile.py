@@ -1,0 +1,98 @@
+"""One small compile and link before the long ones: it finds out in two seconds what would fail in twenty minutes."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.errors import MissingToolError
+from flashdepot.model.canonical import digest_of
+from flashdepot.model.recipe import ToolchainId
+from flashdepot.system.files import read_json, write_json
+from flashdepot.system.process import Finished, run
+from flashdepot.toolchain.choose import Toolchain
+
+_SOURCE = """\
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <functional>
+#include <vector>
+
+template <typename T> __global__ void scale(T* data, T factor) { data[threadIdx.x] *= factor; }
+
+int launch(std::vector<float>& host, std::function<void(int)> report) {
+    float* device = nullptr;
+    scale<float><<<1, 1>>>(device, host.empty() ? 1.0f : host[0]);
+    __half* half = nullptr;
+    scale<__half><<<1, 1>>>(half, __float2half(2.0f));
+    report(static_cast<int>(cudaGetLastError()));
+    return 0;
+}
+"""
+
+SOURCE_NAME = ("-Xcudafe", "--orig_src_path_name {name}", "-Xcicc", "--orig_src_path_name {name}")
+"""Arguments that make nvcc derive its internal names from a name of ours instead of the source's absolute path.
+
+They pass an option of nvcc's own phases through, which no manual promises: the probe finds out whether it works.
+"""
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What the probe found out. ``source_name``: nvcc takes :data:`SOURCE_NAME`."""
+
+    source_name: bool
+
+
+def probe_toolchain(toolchain: Toolchain, identity: ToolchainId, folder: Path) -> ProbeResult:
+    """Compile and link a small CUDA source; the answer for these very programs is kept in ``folder``.
+
+    :raises MissingToolError: when the toolchain cannot compile or link it, with the compiler's first error.
+    """
+    kept = folder / f"probe-{digest_of([_SOURCE, *SOURCE_NAME, identity.to_json()])[:16]}.json"
+    try:
+        return ProbeResult(source_name=bool(read_json(kept)["source_name"]))
+    except (FileNotFoundError, KeyError):
+        pass
+    with tempfile.TemporaryDirectory(prefix="flashdepot-probe-") as work:
+        source_name = _compile(toolchain, Path(work), SOURCE_NAME).status == 0
+        if not source_name:
+            _require(_compile(toolchain, Path(work), ()), toolchain, "compile")
+        _require(_link(toolchain, Path(work)), toolchain, "link")
+    write_json(kept, {"source_name": source_name})
+    return ProbeResult(source_name)
+
+
+def _compile(toolchain: Toolchain, work: Path, extra: tuple[str, ...]) -> Finished:
+    (work / "probe.cu").write_text(_SOURCE)
+    arguments = [str(toolchain.nvcc.program), "-ccbin", toolchain.cxx.path, "-std=c++17", "-Xcompiler", "-fPIC"]
+    arguments += [word.format(name="probe.cu") for word in extra]
+    return run([*arguments, "-c", "probe.cu", "-o", "probe.o"], cwd=work, timeout=300)
+
+
+def _link(toolchain: Toolchain, work: Path) -> Finished:
+    runtime = str(toolchain.nvcc.static_runtime)
+    libraries = [runtime, "-ldl", "-lrt", "-lpthread", "-static-libstdc++", "-static-libgcc"]
+    arguments = [toolchain.cxx.path, "-shared", "-Wl,--no-undefined", "probe.o", "-o", "probe.so", *libraries]
+    return run(arguments, cwd=work, timeout=300)
+
+
+def _require(done: Finished, toolchain: Toolchain, verb: str) -> None:
+    if done.status == 0:
+        return
+    nvcc, cxx = toolchain.nvcc, toolchain.cxx
+    raise MissingToolError(
+        f"nvcc {nvcc.version} ({nvcc.root}) with {cxx.kind} {cxx.version} ({cxx.path}) cannot {verb} a twenty-line "
+        f"program:\n{first_error(done.output)}",
+        hint="Try another host compiler (NVCC_CCBIN=/usr/bin/g++-12) or the nvcc that flashdepot provides: --cuda 13.0",
+    )
+
+
+def first_error(output: str) -> str:
+    """The first line of a compiler's output that states an error, or its last lines when none does."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    for line in lines:
+        if any(mark in line for mark in ("error", "fatal", "undefined reference", "cannot find", "Killed")):
+            return line.strip()
+    return "\n".join(lines[-3:])

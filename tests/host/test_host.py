@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from flashdepot.host import gpu, probe
+from flashdepot.host.compilers import find_compilers, identify
+from flashdepot.host.toolkits import find_toolkits
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.host import Gpu, HostRecord
+from flashdepot.model.target import Version
+from support.fake_cuda import make_toolkit
+
+
+def test_this_machine_has_a_record_that_survives_its_json() -> None:
+    record = probe()
+    assert HostRecord.from_json(record.to_json()) == record
+    assert record.cores >= 1
+    assert record.memory > 10**8
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"schema": 99}, {"platform": "nowhere"}, {"cores": "many"}, {"gpus": [{}]}, {"libc": "new"}],
+)
+def test_a_damaged_record_is_refused(damage: dict[str, object]) -> None:
+    with pytest.raises(Exception, match=r"schema|not a platform|invalid literal|missing|not a version"):
+        HostRecord.from_json({**probe().to_json(), **damage})
+
+
+def test_nvidia_smi_is_read_where_nvml_is_missing() -> None:
+    table = "NVIDIA H200, 9.0, 143771, 580.159.03\nNVIDIA RTX A6000, 8.6, 49140, 580.159.03\n"
+    assert gpu.parse_nvidia_smi(table) == (
+        Version("580.159.03"),
+        (
+            Gpu("NVIDIA H200", Architecture(9, 0), 143771 << 20),
+            Gpu("NVIDIA RTX A6000", Architecture(8, 6), 49140 << 20),
+        ),
+    )
+
+
+@pytest.mark.parametrize("table", ["", "NVIDIA-SMI has failed because it couldn't communicate with the driver.\n"])
+def test_an_nvidia_smi_without_a_driver_means_no_gpu(table: str) -> None:
+    assert gpu.parse_nvidia_smi(table) is None
+
+
+def test_a_gpu_whose_row_cannot_be_read_is_left_out() -> None:
+    table = "NVIDIA Old, [N/A], [N/A], 580.1\nNVIDIA H100, 9.0, 81559, 580.1\n"
+    found = gpu.parse_nvidia_smi(table)
+    assert found is not None
+    assert [g.name for g in found[1]] == ["NVIDIA H100"]
+
+
+def test_a_toolkit_behind_a_script_on_the_path_is_found_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_toolkit(tmp_path / "cuda-12.8", "12.8")
+    script = tmp_path / "bin" / "nvcc"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {tmp_path}/cuda-12.8/bin/nvcc "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:/bin:/usr/bin")
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    first = find_toolkits()[0]
+    assert (first.root, str(first.version), first.found_by) == (str(tmp_path / "cuda-12.8"), "12.8.99", "PATH")
+
+
+def test_cuda_home_wins_over_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_toolkit(tmp_path / "home", "12.4")
+    make_toolkit(tmp_path / "path", "12.8")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/path/bin:/bin:/usr/bin")
+    found = [(str(t.version), t.found_by) for t in find_toolkits()]
+    assert found[:2] == [("12.4.99", "CUDA_HOME"), ("12.8.99", "PATH")]
+
+
+def test_a_compiler_says_what_it_is() -> None:
+    program = shutil.which("g++")
+    if program is None:
+        pytest.skip("this machine has no g++")
+    compiler = identify(program)
+    assert compiler is not None
+    assert compiler.kind == "g++"
+    assert compiler.version.major >= 5
+    assert identify(sys.executable) is None
+
+
+def test_nvcc_ccbin_comes_first_and_links_to_one_compiler_count_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = shutil.which("g++")
+    if program is None:
+        pytest.skip("this machine has no g++")
+    mine = tmp_path / "my-g++"
+    mine.symlink_to(program)
+    monkeypatch.setenv("NVCC_CCBIN", str(mine))
+    found = find_compilers()
+    assert found[0].path == str(mine)
+    assert len([c for c in found if c.version == found[0].version and c.kind == "g++"]) == 1
+
+
+def test_a_machine_without_any_compiler_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("NVCC_CCBIN", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+    assert find_compilers() == ()

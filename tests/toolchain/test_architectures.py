@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+from flashdepot.errors import IncompatibleError, MissingToolError
+from flashdepot.model.architecture import Architecture, parse_list, spell
+from flashdepot.model.host import Gpu
+from flashdepot.model.target import Version
+from flashdepot.toolchain.architectures import choose_architectures, choose_sass
+from flashdepot.toolchain.cuda_facts import driver_floor, known_architectures
+from support.fake_cuda import CODES, make_host
+
+
+def gpu(capability: str) -> Gpu:
+    return Gpu(f"GPU {capability}", Architecture.parse(capability), 80 * 10**9)
+
+
+def test_native_is_every_kind_of_gpu_that_is_present() -> None:
+    host = make_host(gpus=(gpu("9.0"), gpu("8.6"), gpu("9.0")))
+    assert spell(choose_architectures("native", host).wanted) == "86,90"
+
+
+def test_native_without_a_gpu_takes_80_and_says_so() -> None:
+    choice = choose_architectures("native", make_host())
+    assert spell(choice.wanted) == "80"
+    assert "No NVIDIA GPU was found" in choice.note
+
+
+def test_native_leaves_out_a_gpu_that_is_too_old_beside_one_that_is_not() -> None:
+    choice = choose_architectures("native", make_host(gpus=(gpu("7.5"), gpu("8.9"))))
+    assert spell(choice.wanted) == "89"
+    assert "GPU 7.5" in choice.note
+
+
+@pytest.mark.parametrize("option", ["75", "sm_70", "80,61"])
+def test_an_architecture_older_than_ampere_is_refused_before_anything_is_compiled(option: str) -> None:
+    with pytest.raises(IncompatibleError, match=r"cannot run FlashAttention-2.*8\.0 \(Ampere\)"):
+        choose_architectures(option, make_host())
+
+
+def test_a_machine_with_old_gpus_only_is_refused() -> None:
+    with pytest.raises(IncompatibleError, match=r"GPU 7\.5 \(7\.5\) cannot run"):
+        choose_architectures("native", make_host(gpus=(gpu("7.5"),)))
+
+
+def test_universal_is_one_architecture_a_generation() -> None:
+    assert spell(choose_architectures("universal", make_host()).wanted) == "80,90,100,120"
+
+
+def sass(wanted: str, release: str) -> str:
+    return spell(choose_sass(parse_list(wanted), Version(release), parse_list(CODES[release])))
+
+
+def test_machine_code_is_made_for_what_was_named() -> None:
+    assert sass("80,89", "13.0") == "80,89"
+
+
+def test_an_older_nvcc_serves_a_newer_minor_version_with_code_of_the_same_generation() -> None:
+    assert sass("121", "12.8") == "120"
+    assert sass("103", "12.8") == "100"
+
+
+def test_an_architecture_that_no_nvcc_knows_is_refused() -> None:
+    with pytest.raises(MissingToolError, match=r"nvcc 13\.0 cannot make sm_95: it knows 80,86") as caught:
+        sass("95", "13.0")
+    assert "--arch list" in caught.value.hint
+
+
+def test_an_architecture_that_nvcc_has_renamed_is_refused_with_the_releases_that_had_it() -> None:
+    with pytest.raises(MissingToolError) as caught:
+        sass("101", "13.0")
+    assert "needs nvcc 12.8 or newer up to 12.9" in caught.value.hint
+
+
+def test_the_table_agrees_with_what_each_release_lists() -> None:
+    for release, codes in CODES.items():
+        version = Version(release)
+        known = {
+            k.architecture
+            for k in known_architectures()
+            if k.first_cuda <= version and (k.last_cuda is None or version <= k.last_cuda)
+        }
+        listed = {a for a in parse_list(codes) if a >= Architecture(7, 5)}
+        assert listed == known, release
+
+
+def test_driver_floors_are_those_of_minor_version_compatibility() -> None:
+    assert driver_floor(12, "linux", compressed=False) == Version("525.60.13")
+    assert driver_floor(12, "linux", compressed=True) == Version("550.54.14")
+    assert driver_floor(13, "windows", compressed=True) == Version("580")
+    with pytest.raises(IncompatibleError, match="CUDA 11 is not supported"):
+        driver_floor(11, "linux", compressed=False)
