@@ -1,0 +1,82 @@
+"""Renew src/flashdepot/upstream/sdists.toml from PyPI.
+
+Usage: PYTHONPATH=src python scripts/renew_sdists.py
+
+Every sdist from FLOOR on that has not been withdrawn is fetched, unpacked and read, which takes about a minute.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from packaging.version import Version
+
+from flashdepot.model.selection import Dtype, Feature, Pass, Unit
+from flashdepot.system.archive import unpack
+from flashdepot.system.index import PackageIndex
+from flashdepot.system.index_settings import read_index_settings
+from flashdepot.system.net import fetch
+from flashdepot.upstream.tree import is_kept, read_features, read_units
+
+DATA = Path(__file__).parents[1] / "src/flashdepot/upstream/sdists.toml"
+PROJECT = "flash-attn"
+FLOOR = Version("2.7.4.post1")  # the first with the launch templates that the C layer is written against
+
+
+def main() -> None:
+    """Write name, digest, size and content of each sdist, oldest first."""
+    today = dt.datetime.now(tz=dt.timezone.utc).date()
+    lines = [
+        "# The sdists of flash-attn on PyPI, pinned, and the kernels that each has, with and without a causal mask.",
+        f"# Written by scripts/renew_sdists.py on {today} from PyPI's own listing and the sdists themselves.",
+        "",
+        f'project = "{PROJECT}"',
+    ]
+    with PackageIndex(None, read_index_settings()) as index:
+        sdists = {
+            Version(package.version): (package.filename, package.digests["sha256"])
+            for package in index.packages(PROJECT)
+            if package.package_type == "sdist" and package.version and not package.is_yanked
+        }
+    for version, (filename, sha256) in sorted(sdists.items()):
+        if version >= FLOOR:
+            lines += ["", *entry(str(version), filename, sha256)]
+            print(f"read {filename}")
+    DATA.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"wrote {DATA}")
+
+
+def entry(version: str, filename: str, sha256: str) -> list[str]:
+    """Fetch one sdist and describe it."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = fetch(PROJECT, filename, sha256, Path(folder, filename))
+        unpack(archive, Path(folder, "tree"), keep=lambda name: is_kept(name.partition("/")[2]))
+        root = Path(folder, "tree", filename.removesuffix(".tar.gz"))
+        size, units, features = archive.stat().st_size, read_units(root), read_features(root)
+    dims = {p: sorted({u.head_dim for u in units if u.pass_ is p}) for p in Pass}
+    dtypes = [d for d in Dtype if any(u.dtype is d for u in units)]
+    if units != {Unit(p, h, d, c) for p in Pass for h in dims[p] for d in dtypes for c in (False, True)}:
+        raise SystemExit(f"{filename} has units that are no product of passes, head dims, dtypes and causality")
+    return [
+        "[[sdist]]",
+        f'version = "{version}"',
+        f'filename = "{filename}"',
+        f'sha256 = "{sha256}"',
+        f"size = {size}",
+        f"head_dims = {{ {', '.join(f'{p} = {head_dims}' for p, head_dims in dims.items())} }}",
+        f"dtypes = {names(dtypes)}",
+        f"features = {names(f for f in Feature if f in features)}",
+    ]
+
+
+def names(values: Iterable[object]) -> str:
+    """Spell a TOML array of strings."""
+    return json.dumps([str(value) for value in values])
+
+
+if __name__ == "__main__":
+    main()

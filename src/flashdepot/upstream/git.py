@@ -1,0 +1,239 @@
+"""A commit of a git repository: mirrored into the cache, its tree kept for good."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import url2pathname
+
+from filelock import FileLock
+
+from flashdepot.errors import NetworkError, UsageError
+from flashdepot.model.upstream import UpstreamId
+from flashdepot.system.files import disk_errors, read_json, write_json
+from flashdepot.system.folders import is_whole, make_whole
+from flashdepot.system.net import require_network
+from flashdepot.upstream.folder import source_digest
+from flashdepot.upstream.git_program import GitFailed, git
+from flashdepot.upstream.tree import CUTLASS_DIR, KEPT, SourceTree, read_version, require_complete
+
+_URL = re.compile(r"(https|ssh|file)://([^/\x00-\x20\x7f]*)(/[^\x00-\x20\x7f]+)")
+_FULL_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SHORT_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_NOT_IN_REFS = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{")
+_TREE, _RECORD = "tree", "commit.json"
+_BRANCHES_AND_TAGS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+
+
+@dataclass(frozen=True)
+class GitSource:
+    """A repository's URL, and the branch, tag or commit wanted of it."""
+
+    url: str
+    ref: str
+
+    @classmethod
+    def parse(cls, spec: str) -> GitSource:
+        """Read ``git+https://HOST/PATH@REF``.
+
+        :raises UsageError: for another shape, for a URL or name that git or ssh would take for an option, or for a local
+            repository that is not there.
+        """
+        url, _, ref = spec.removeprefix("git+").rpartition("@")
+        match = _URL.fullmatch(url)
+        if match is None:
+            raise UsageError(
+                f"'{spec}' is not a git source: expected git+URL@REF, with a URL of https, ssh or file and no blanks.",
+                hint="For example: --upstream git+https://HOST/PATH.git@main, or git+ssh://git@HOST/PATH.git@v2.8.3",
+            )
+        scheme, server, path = match.groups()
+        if server.startswith("-") or "@-" in server:
+            raise UsageError(
+                f"'{url}' is refused: its host or user begins with '-', which ssh takes for an option.",
+                hint="Mend the URL: --upstream git+ssh://git@HOST/PATH.git@main",
+            )
+        if not ref or ref.startswith("-") or _NOT_IN_REFS.search(ref):
+            raise UsageError(
+                f"'{ref}' is not the name of a branch, tag or commit.",
+                hint="List them with: git ls-remote URL",
+            )
+        if scheme == "file" and not Path(url2pathname(path)).is_dir():
+            raise UsageError(
+                f"'{url}' is not there: {url2pathname(path)} is no folder.",
+                hint="Mend the path: --upstream git+file:///PATH@REF",
+            )
+        return cls(url, ref)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the repository is a folder of this machine."""
+        return self.url.startswith("file:")
+
+    @property
+    def public_url(self) -> str:
+        """The URL without a password or token, fit for manifests and messages."""
+        scheme, _, rest = self.url.partition("://")
+        server, slash, path = rest.partition("/")
+        user, _, host = server.rpartition("@")
+        # With https a token may stand where the user does; with ssh the user's name is part of the address.
+        shown = f"{user.partition(':')[0]}@" if user and scheme == "ssh" else ""
+        return f"{scheme}://{shown}{host}{slash}{path}"
+
+
+def obtain_commit(source: GitSource, cache: Path) -> SourceTree:
+    """Return the tree of a commit, with CUTLASS, fetching what the cache lacks.
+
+    A branch or tag is looked up anew each time; a full commit hash is not, so one that is in the cache works offline.
+    The tree is kept under its commit: going back to an earlier one costs nothing.
+
+    :raises NetworkError: when something must be fetched and cannot be.
+    :raises UsageError: for a name that the repository does not have, or a commit that is not flash-attention's.
+    :raises MissingToolError: when there is no git program, or the commit has no CUTLASS.
+    """
+    mirror = cache / "git" / f"{hashlib.sha256(source.url.encode()).hexdigest()[:16]}.git"
+    with disk_errors(cache):
+        if _FULL_COMMIT.fullmatch(source.ref) and is_whole(_place(cache, source.ref)):
+            commit = source.ref
+        else:
+            commit = _resolve(source, mirror)
+        folder = make_whole(_place(cache, commit), lambda folder: _export(source, mirror, commit, folder))
+    record = read_json(folder / _RECORD)
+    origin = f"git+{source.public_url}"
+    identity = UpstreamId(record["version"], record["digest"], origin, {".": commit, **record["submodules"]})
+    return SourceTree.read(identity, folder / _TREE)
+
+
+def _place(cache: Path, commit: str) -> Path:
+    return cache / f"commit-{commit}"
+
+
+def _resolve(source: GitSource, mirror: Path) -> str:
+    is_full = bool(_FULL_COMMIT.fullmatch(source.ref))
+    if is_full and (commit := _look_up(mirror, source.ref)):
+        return commit
+    if not source.is_local:
+        try:
+            require_network(f"Looking up '{source.ref}' of {source.public_url}")
+        except NetworkError as error:
+            raise _with_last_known(error, source, mirror) from error
+    _update(source, mirror)
+    if is_full and not _look_up(mirror, source.ref):
+        # A commit that no branch reaches any more, such as one of a pull request: many servers give it by its hash.
+        _fetch(source, mirror, source.ref)
+    commit = _look_up(mirror, source.ref)
+    if commit is None:
+        raise UsageError(
+            f"{source.public_url} has no branch, tag or commit '{source.ref}'.",
+            hint=f"git ls-remote {source.public_url} lists its branches and tags.",
+        )
+    return commit
+
+
+def _look_up(mirror: Path, ref: str) -> str | None:
+    """Resolve a branch, a tag or a short commit hash in the mirror, in that order.
+
+    A full hash is that commit alone: a branch of the same name would make a pin mean something else.
+    """
+    if not mirror.is_dir():
+        return None
+    names = [f"refs/heads/{ref}", f"refs/tags/{ref}", *([ref] if _SHORT_COMMIT.fullmatch(ref) else [])]
+    if _FULL_COMMIT.fullmatch(ref):
+        names = [ref]
+    for name in names:
+        try:
+            return git("--git-dir", str(mirror), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+        except GitFailed:  # noqa: PERF203  (a loop of three)
+            continue
+    return None
+
+
+def _update(source: GitSource, mirror: Path) -> None:
+    mirror.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(mirror.with_suffix(".lock")):
+        if not mirror.is_dir():
+            unfinished = mirror.with_suffix(".tmp")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            git("init", "--quiet", "--bare", "--template=", "--", str(unfinished))
+            unfinished.rename(mirror)
+        # No other git works in here while the lock is held: these are from one that was killed.
+        for left_behind in mirror.rglob("*.lock"):
+            left_behind.unlink(missing_ok=True)
+        _fetch(source, mirror, *_BRANCHES_AND_TAGS)
+
+
+def _fetch(source: GitSource, mirror: Path, *wanted: str) -> None:
+    try:
+        git(
+            *("--git-dir", str(mirror), "fetch", "--quiet", "--prune", "--no-tags", "--no-recurse-submodules"),
+            *("--", source.url, *wanted),
+            local=source.is_local,
+        )
+    except GitFailed as error:
+        raise _unreachable(source, error) from error
+
+
+def _unreachable(source: GitSource, error: GitFailed) -> NetworkError:
+    return NetworkError(
+        f"{source.public_url} cannot be fetched at '{source.ref}': {error.reason}",
+        hint=f"See whether git itself can reach it: git ls-remote {source.public_url}",
+    )
+
+
+def _with_last_known(error: NetworkError, source: GitSource, mirror: Path) -> NetworkError:
+    commit = _look_up(mirror, source.ref)
+    if commit is None:
+        return error
+    return NetworkError(
+        error.message, hint=f"It was {commit} when last fetched; pin that: git+{source.public_url}@{commit}"
+    )
+
+
+def _export(source: GitSource, mirror: Path, commit: str, folder: Path) -> None:
+    """Fill ``folder`` with the tree of a commit and a record of what it is made of."""
+    checkout, tree = folder / "checkout", folder / _TREE
+    git("clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", str(mirror), str(checkout), local=True)
+    # git resolves a submodule's relative URL against where its parent came from.
+    git("-C", str(checkout), "config", "remote.origin.url", source.url)
+    git("-C", str(checkout), "checkout", "--quiet", "--detach", commit, "--")
+    submodules = _check_out_cutlass(source, checkout, folder.parent)
+    for name in KEPT:
+        if (checkout / name).exists():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (checkout / name).rename(tree / name)
+    shutil.rmtree(checkout)
+    require_complete(tree)
+    write_json(
+        folder / _RECORD,
+        {"version": read_version(tree), "digest": source_digest(tree), "submodules": submodules},
+    )
+
+
+def _check_out_cutlass(source: GitSource, checkout: Path, cache: Path) -> dict[str, str]:
+    """Fill in the CUTLASS submodule, where the commit has it as one, and return its commit by its place."""
+    entry = git("-C", str(checkout), "ls-tree", "HEAD", "--", CUTLASS_DIR).split()
+    if len(entry) < 3 or entry[1] != "commit":  # noqa: PLR2004  (mode, type, hash, place)
+        return {}
+    submodules = {CUTLASS_DIR: entry[2]}
+    if known := _tree_with(submodules, cache):
+        shutil.copytree(known / CUTLASS_DIR, checkout / CUTLASS_DIR, dirs_exist_ok=True)
+        return submodules
+    try:
+        git(
+            *("-C", str(checkout), "submodule", "--quiet", "update", "--init", "--checkout", "--depth", "1"),
+            *("--", CUTLASS_DIR),
+            local=source.is_local,
+        )
+    except GitFailed as error:
+        raise _unreachable(source, error) from error
+    return submodules
+
+
+def _tree_with(submodules: dict[str, str], cache: Path) -> Path | None:
+    """Find a tree in the cache with the same commit of CUTLASS: most commits of flash-attention leave it alone."""
+    for folder in cache.glob("commit-*"):
+        if is_whole(folder) and read_json(folder / _RECORD)["submodules"] == submodules:
+            return folder / _TREE
+    return None

@@ -1,0 +1,40 @@
+"""From a published sdist to a tree in the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flashdepot.errors import IntegrityError
+from flashdepot.system.archive import unpack
+from flashdepot.system.folders import make_whole
+from flashdepot.system.net import Progress, fetch
+from flashdepot.upstream.sdists import Sdist
+from flashdepot.upstream.tree import SourceTree, is_kept
+
+
+def obtain_sdist(sdist: Sdist, cache: Path, on_progress: Progress | None = None) -> SourceTree:
+    """Fetch and unpack an sdist, each if it is not there whole.
+
+    The file stays beside the tree, so that a tree that was damaged is made again without the network.
+
+    :raises IntegrityError: when the file or what is in it is not what the pinned data says.
+    :raises NetworkError: when it must be fetched and cannot be.
+    """
+
+    def fill(folder: Path) -> None:
+        archive = fetch(sdist.project, sdist.filename, sdist.sha256, cache / sdist.filename, on_progress=on_progress)
+        unpack(archive, folder, keep=lambda name: is_kept(name.partition("/")[2]))
+        _read(sdist, folder)
+
+    return _read(sdist, make_whole(cache / f"{sdist.version}-{sdist.sha256[:12]}", fill))
+
+
+def _read(sdist: Sdist, folder: Path) -> SourceTree:
+    tree = SourceTree.read(sdist.identified.id, folder / sdist.filename.removesuffix(".tar.gz"))
+    if (tree.units, tree.features) != (sdist.units, sdist.features):
+        raise IntegrityError(
+            f"{sdist.filename} has {len(tree.units)} translation units and {len(tree.features)} features, "
+            f"not the {len(sdist.units)} and {len(sdist.features)} that are on record for {sdist.version}.",
+            hint="This is a fault of flashdepot's data: use another version, and report it.",
+        )
+    return tree

@@ -1,0 +1,44 @@
+import pytest
+
+from flashdepot.upstream import sdists
+from support.index_server import forget_settings, serve_index
+from support.upstream_tree import make_sdist, sdists_toml
+
+
+@pytest.fixture(autouse=True)
+def settings_free(request, monkeypatch, tmp_path):
+    """Be a user who has configured nothing; a test of the real network keeps the real user."""
+    if "network" not in request.keywords:
+        (tmp_path / "home").mkdir()
+        forget_settings(monkeypatch, tmp_path / "home")
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "upstreams"
+
+
+@pytest.fixture
+def pin(monkeypatch, tmp_path):
+    """Pin a synthetic sdist in place of the published ones."""
+    data_file = tmp_path / "sdists.toml"
+
+    def pin(data, version="9.9.9"):
+        sdists_toml(data_file, version, data)
+        sdists._sdists.cache_clear()
+
+    monkeypatch.setattr(sdists, "_DATA", data_file)
+    yield pin
+    sdists._sdists.cache_clear()
+
+
+@pytest.fixture
+def index(monkeypatch, pin):
+    """Serve an index with one small sdist, 9.9.9, which is pinned."""
+    data = make_sdist()
+    pin(data)
+    with serve_index() as server:
+        server.files["flash_attn-9.9.9.tar.gz"] = data
+        monkeypatch.setenv("PIP_INDEX_URL", server.url)
+        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+        yield server

@@ -1,0 +1,138 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import IntegrityError, NetworkError
+from flashdepot.model.selection import Feature
+from flashdepot.upstream import identify, known_versions, licences, obtain
+from flashdepot.upstream.tree import SourceTree
+from support.upstream_tree import UNITS, cutlass_files, make_sdist, tree_files
+
+FILE = "flash_attn-9.9.9.tar.gz"
+
+
+def names(root):
+    return {p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()}
+
+
+def start(cache, before="pass"):
+    """Another process that obtains 9.9.9."""
+    code = (
+        "import pathlib, sys; from flashdepot.upstream import obtain, published, sdists\n"
+        "sdists._DATA = pathlib.Path(sys.argv[2])\n"
+        f"{before}\n"
+        "print(len(obtain('9.9.9', pathlib.Path(sys.argv[1])).units))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, "-c", code, str(cache), str(cache.parent / "sdists.toml")]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.usefixtures("index")
+def test_a_published_version_becomes_a_tree_of_what_is_needed(cache):
+    seen = []
+    tree = obtain("9.9.9", cache, on_progress=lambda *step: seen.append(step))
+    assert (tree.units, tree.features) == (UNITS, {Feature.DROPOUT, Feature.ALIBI})
+    assert tree.identified == identify("9.9.9", cache)
+    found = names(tree.root)
+    assert {"csrc/flash_attn/flash_api.cpp", "csrc/cutlass/include/cute/tensor.hpp", "LICENSE", "setup.py"} <= found
+    assert not any(part in name for name in found for part in ("composable", "hopper", "cutlass/test"))
+    assert (tree.source_dir / "flash_fwd_hdim64_bf16_sm80.cu").is_file()
+    assert (tree.cutlass_include / "cutlass/cutlass.h").is_file()
+    assert seen
+
+
+def test_a_tree_that_is_there_needs_no_network(index, cache, monkeypatch):
+    first = obtain("9.9.9", cache)
+    asked = len(index.requests)
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    assert obtain("9.9.9", cache) == first
+    assert len(index.requests) == asked
+
+
+@pytest.mark.usefixtures("index")
+def test_a_tree_that_lost_a_file_is_unpacked_again_without_the_network(cache, monkeypatch):
+    tree = obtain("9.9.9", cache)
+    (tree.source_dir / "flash.h").unlink()
+    shutil.rmtree(tree.cutlass_include / "cute")
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    assert (obtain("9.9.9", cache).source_dir / "flash.h").is_file()
+    assert (tree.cutlass_include / "cute/tensor.hpp").is_file()
+
+
+@pytest.mark.usefixtures("index")
+def test_offline_with_an_empty_cache_is_told(cache, monkeypatch):
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    with pytest.raises(NetworkError, match="FLASHDEPOT_OFFLINE"):
+        obtain("9.9.9", cache)
+
+
+def test_a_tree_with_other_units_than_on_record_is_refused_and_not_kept(index, pin, cache):
+    files = tree_files() | cutlass_files("csrc/cutlass/")
+    files.pop("csrc/flash_attn/src/flash_bwd_hdim64_bf16_sm80.cu")
+    data = make_sdist(files=files)
+    pin(data)
+    index.files[FILE] = data
+    with pytest.raises(IntegrityError, match=r"11 translation units .* not the 12"):
+        obtain("9.9.9", cache)
+    assert [p.name for p in cache.iterdir()] == [FILE]
+
+
+@pytest.mark.usefixtures("index")
+def test_a_damaged_archive_in_the_cache_is_fetched_again(cache):
+    cache.mkdir()
+    (cache / FILE).write_bytes(b"half")
+    assert obtain("9.9.9", cache).units == UNITS
+
+
+@pytest.mark.usefixtures("index")
+def test_two_processes_at_once_both_get_the_whole_tree(cache):
+    processes = [start(cache) for _ in range(4)]
+    assert [p.communicate(timeout=60)[0].strip() for p in processes] == ["12"] * 4
+    assert sorted(p.name for p in cache.iterdir() if not p.name.startswith(".")) == sorted(
+        [FILE, f"9.9.9-{identify('9.9.9', cache).id.digest[:12]}"]
+    )
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.parametrize("moment", ["unpack", "_read", "fetch"])
+def test_a_kill_in_the_middle_leaves_no_tree_and_the_next_run_mends_it(cache, moment):
+    die = (
+        f"import os; real = published.{moment}\n"
+        "def die(*a, **k): real(*a, **k); os.kill(os.getpid(), 9)\n"
+        f"published.{moment} = die"
+    )
+    process = start(cache, die)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert not list(cache.glob("9.9.9-*"))
+    assert obtain("9.9.9", cache).units == UNITS
+
+
+@pytest.mark.usefixtures("index")
+def test_the_licence_texts_come_from_the_tree(cache):
+    texts = licences(obtain("9.9.9", cache))
+    assert texts["flash-attention"].startswith("BSD 3-Clause License")
+    assert texts["cutlass"].splitlines() == [
+        "Copyright (c) 2017 - 2025 NVIDIA CORPORATION & AFFILIATES. All rights reserved.",
+        "",
+        "Redistribution and use in source and binary forms, with or without",
+        "1. modification",
+    ]
+
+
+@pytest.mark.network
+@pytest.mark.skipif("FLASHDEPOT_OFFLINE" in os.environ, reason="FLASHDEPOT_OFFLINE forbids the network")
+def test_the_newest_release_is_obtained_from_its_index(cache):
+    tree = obtain(known_versions()[-1], cache)
+    assert isinstance(tree, SourceTree)
+    assert len(tree.units) == 72
+    assert tree.features == frozenset(Feature)
+    assert "Redistributions in binary form" in licences(tree)["cutlass"]
+    assert "*" not in licences(tree)["cutlass"]
