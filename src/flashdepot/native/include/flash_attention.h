@@ -1,0 +1,277 @@
+/* libflashattention: FlashAttention-2 behind a C ABI. C99 and C++.
+ *
+ *     fa2_fwd_args a = {0};
+ *     a.size = sizeof a;
+ *     a.dtype = FA2_BF16;
+ *     a.stream = stream;
+ *     ... sizes, q, k, v, o, lse ...
+ *     if (fa2_fwd(&a) != FA2_OK) fprintf(stderr, "%s\n", fa2_last_error());
+ *
+ * Rules that hold for every call
+ * - The caller owns every buffer. Nothing is allocated on the device, nothing synchronizes, and
+ *   all work goes to args.stream, so calls may be captured in a CUDA graph.
+ * - Every call but fa2_last_error and fa2_status_string returns a fa2_status. Unless it is FA2_OK
+ *   nothing was launched (FA2_CUDA: a later launch of the same call may be missing), and
+ *   fa2_last_error() names the argument, its value and what was allowed.
+ * - Calls are thread-safe. The calling thread's current device is the same afterwards; like any
+ *   cudaSetDevice, a call for another device than the current one creates both contexts.
+ * - A CUDA error left over from earlier calls is cleared from the runtime's last-error state on
+ *   entry, so that it is not taken for one of this call.
+ *
+ * Structs
+ * - `size` is sizeof the struct as the caller was compiled with it. Fields are only ever appended.
+ *   A shorter struct reads as zeros beyond its end. A longer one is accepted if the part that this
+ *   library does not know is all zero, and FA2_INVALID otherwise.
+ * - Zero is the default of every field: 0 for numbers, NULL for pointers. Reserved fields must be
+ *   zero. Unknown bits in `flags` are FA2_INVALID.
+ * - Strides are in elements. The last dimension is always contiguous.
+ *
+ * Shapes use b batch, sq/sk seqlen_q/seqlen_k, h heads_q, hk heads_k, d head_dim.
+ */
+#ifndef FLASH_ATTENTION_H
+#define FLASH_ATTENTION_H
+
+#include <stdint.h>
+
+#define FA2_ABI 1 /* fa2_info.abi of a library that knows every field below */
+
+#if defined(_WIN32) && defined(FA2_BUILD)
+#define FA2_API __declspec(dllexport)
+#elif defined(_WIN32) && !defined(FA2_STATIC) /* define FA2_STATIC to link the static library */
+#define FA2_API __declspec(dllimport)
+#elif defined(_WIN32)
+#define FA2_API
+#else
+#define FA2_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+#define FA2_NOEXCEPT noexcept
+extern "C" {
+#else
+#define FA2_NOEXCEPT
+#endif
+
+typedef int32_t fa2_status;
+enum {
+  FA2_OK = 0,
+  FA2_INVALID = 1,             /* an argument is wrong, whatever the library and the GPU */
+  FA2_UNSUPPORTED = 2,         /* right, but not in this library; the text says what would have it */
+  FA2_NO_KERNEL_FOR_ARCH = 3,  /* the library has no SASS that this GPU runs */
+  FA2_WORKSPACE_TOO_SMALL = 4, /* ask fa2_fwd_workspace or fa2_bwd_workspace */
+  FA2_CUDA = 5,                /* the CUDA runtime answered with an error */
+  FA2_INTERNAL = 6             /* a fault of this library */
+};
+
+/* dtype: of q, k, v, o and their gradients. There is no default. */
+enum { FA2_FP16 = 1, FA2_BF16 = 2 };
+
+/* flags */
+enum {
+  FA2_CAUSAL = 1 << 0,             /* query i sees keys j <= i + sk - sq; window_right is ignored */
+  FA2_WINDOW_LEFT = 1 << 1,        /* window_left is set: keys j >= i + sk - sq - window_left */
+  FA2_WINDOW_RIGHT = 1 << 2,       /* window_right is set: keys j <= i + sk - sq + window_right */
+  FA2_ROTARY_INTERLEAVED = 1 << 3, /* fwd: rotary pairs are (0,1), (2,3), .. and not (0,rotary_dim/2), .. */
+  FA2_DETERMINISTIC = 1 << 4       /* bwd: the same bits every time; the forward pass always is */
+};
+
+/* A tensor of head vectors: element (i, s, n, e) is at
+ * data + i * batch_stride + s * row_stride + n * head_stride + e.
+ * data is aligned to 16 bytes. A stride is a multiple of 8 and in [0, 2^46]; the stride of a
+ * dimension of extent 1 is not looked at. Inputs are never written. */
+typedef struct fa2_tensor {
+  void *data;
+  int64_t batch_stride; /* not looked at when the batch is packed (cu_seqlens) */
+  int64_t row_stride;
+  int64_t head_stride;
+} fa2_tensor;
+
+/* o = softmax(scale * q k^T + bias) v, and lse = log(sum(exp(scale * q k^T + bias))).
+ *
+ * A row that sees no key (sk 0, or masked) gets o = 0 and lse = +inf.
+ * With FA2_CAUSAL and ALiBi, lse is that of the bias slope * j, which differs from the ALiBi bias
+ * by a constant in each row; o is the same for both.
+ *
+ * This release runs dense attention: everything up to alibi_batch_stride. The fields after it are
+ * laid out and answered with FA2_UNSUPPORTED. */
+typedef struct fa2_fwd_args {
+  uint32_t size;  /* sizeof(fa2_fwd_args) */
+  uint32_t flags; /* FA2_CAUSAL .. FA2_ROTARY_INTERLEAVED */
+  int32_t device; /* CUDA ordinal of the device that holds every buffer */
+  int32_t dtype;  /* FA2_FP16 or FA2_BF16 */
+  void *stream;   /* cudaStream_t (CUstream) of that device; NULL is the legacy default stream */
+
+  int32_t batch;    /* 0..65535; nothing is done when batch or seqlen_q is 0 */
+  int32_t seqlen_q; /* 0..2^29; the longest one when cu_seqlens_q is set */
+  int32_t seqlen_k; /* 0..2^29; the longest one when cu_seqlens_k is set; the capacity of a cache */
+  int32_t heads_q;  /* 1..65535, a multiple of heads_k; batch * heads_q * seqlen_q < 2^31 */
+  int32_t heads_k;  /* 1..heads_q; query head n uses key head n / (heads_q / heads_k) */
+  int32_t head_dim; /* a multiple of 8, at most 256 */
+  int64_t total_q;  /* rows of q when cu_seqlens_q is set */
+  int64_t total_k;  /* rows of k when cu_seqlens_k is set */
+
+  float scale;          /* finite and > 0; 0: 1 / sqrt(head_dim) */
+  float softcap;        /* scores become softcap * tanh(score / softcap); 0: they do not */
+  float dropout;        /* probability of dropping, in [0, 1) */
+  int32_t num_splits;   /* split-KV: 1..128; 0: chosen by fa2_fwd_workspace's rule, and 1 when
+                           workspace is NULL */
+  int32_t window_left;  /* >= 0, with FA2_WINDOW_LEFT; without it unbounded */
+  int32_t window_right; /* >= 0, with FA2_WINDOW_RIGHT; without it unbounded */
+
+  fa2_tensor q; /* (b, sq, h, d), or (total_q, h, d) */
+  fa2_tensor k; /* (b, sk, hk, d), (total_k, hk, d), or (pages, page_size, hk, d) */
+  fa2_tensor v; /* as k */
+  fa2_tensor o; /* as q; written; overlaps no input */
+  float *lse;   /* (b, h, sq) contiguous, or (h, total_q) when cu_seqlens_q is set; written */
+
+  void *workspace;          /* aligned to 16 bytes; in use until the work on the stream is done */
+  uint64_t workspace_bytes; /* at least what fa2_fwd_workspace said */
+
+  const float *alibi_slopes;  /* (h) or (b, h): bias -slope * |i + sk - sq - j| */
+  int64_t alibi_batch_stride; /* of (b, h); 0 for (h) */
+
+  /* Variable lengths. Device pointers; b + 1 or b entries. */
+  const int32_t *cu_seqlens_q; /* (b + 1) row of q where each sequence starts */
+  const int32_t *cu_seqlens_k; /* (b + 1) row of k where each sequence starts */
+  const int32_t *seqused_k;    /* (b) keys in use of each sequence */
+  const int32_t *leftpad_k;    /* (b) keys to skip at the start of each sequence */
+
+  /* Paged keys and values. */
+  const int32_t *block_table; /* (b, pages of a sequence): index of each page */
+  int64_t block_table_stride; /* of the batch */
+  int32_t page_size;          /* rows in a page, a multiple of 256 */
+
+  /* A KV cache in k and v: k_new and v_new are written at cache_seqlens, then attended to. */
+  int32_t seqlen_new;             /* rows in k_new and v_new */
+  fa2_tensor k_new;               /* (b, seqlen_new, hk, d) */
+  fa2_tensor v_new;               /* as k_new */
+  const int32_t *cache_seqlens;   /* (b) keys in the cache */
+  const int32_t *cache_batch_idx; /* (b) batch index in the cache */
+  const void *rotary_cos;         /* (rotary_seqlen, rotary_dim / 2) contiguous, of dtype */
+  const void *rotary_sin;         /* as rotary_cos */
+  int32_t rotary_dim;             /* a multiple of 16, at most head_dim */
+  int32_t rotary_seqlen;          /* at least seqlen_k */
+
+  /* Dropout. While dropout is 0, p_debug must be NULL and the others are not looked at. Advance the
+   * generator by b * h * 32 after a call. */
+  uint64_t seed;              /* Philox seed, and */
+  uint64_t offset;            /* Philox offset, unless */
+  const int64_t *seed_ptr;    /* both come from the device (a captured generator), */
+  const int64_t *offset_ptr;  /* where */
+  uint64_t offset_intragraph; /* is added to *offset_ptr */
+  uint64_t *rng_state;        /* (2) on the device; written: seed, offset; fa2_bwd reads it */
+  void *p_debug;              /* (b, h, sq up to 128s, sk up to 128s) of dtype; written: the
+                                 probabilities, with the sign bit set where dropped */
+} fa2_fwd_args;
+
+/* Gradients of fa2_fwd. Fields that fa2_fwd_args has too mean the same. Not in this release. */
+typedef struct fa2_bwd_args {
+  uint32_t size;  /* sizeof(fa2_bwd_args) */
+  uint32_t flags; /* FA2_CAUSAL, FA2_WINDOW_LEFT, FA2_WINDOW_RIGHT, FA2_DETERMINISTIC */
+  int32_t device;
+  int32_t dtype;
+  void *stream;
+
+  int32_t batch;
+  int32_t seqlen_q;
+  int32_t seqlen_k;
+  int32_t heads_q;
+  int32_t heads_k;
+  int32_t head_dim;
+  int64_t total_q;
+  int64_t total_k;
+
+  float scale;
+  float softcap;
+  float dropout;
+  int32_t reserved0;
+  int32_t window_left;
+  int32_t window_right;
+
+  fa2_tensor q;
+  fa2_tensor k;
+  fa2_tensor v;
+  fa2_tensor o;
+  fa2_tensor d_o;   /* gradient of o, as o */
+  fa2_tensor dq;    /* as q; written */
+  fa2_tensor dk;    /* as k; written */
+  fa2_tensor dv;    /* as v; written */
+  const float *lse; /* from fa2_fwd */
+  float *softmax_d; /* (b, h, sq up to 128s), or (h, total_q + 128 * b); written: sum(d_o * o) */
+
+  void *workspace;
+  uint64_t workspace_bytes; /* at least what fa2_bwd_workspace said */
+
+  const float *alibi_slopes;
+  int64_t alibi_batch_stride;
+
+  const int32_t *cu_seqlens_q;
+  const int32_t *cu_seqlens_k;
+
+  const uint64_t *rng_state; /* (2) on the device, from fa2_fwd; required with dropout */
+} fa2_bwd_args;
+
+/* What a library holds. */
+enum { FA2_FWD = 1, FA2_SPLITKV = 2, FA2_BWD = 3 };
+enum {
+  FA2_FEATURE_DROPOUT = 1 << 0,
+  FA2_FEATURE_ALIBI = 1 << 1,
+  FA2_FEATURE_SOFTCAP = 1 << 2,
+  FA2_FEATURE_LOCAL = 1 << 3,   /* windows other than causal */
+  FA2_FEATURE_UNEVEN_K = 1 << 4 /* head dims between those of the units */
+};
+
+typedef struct fa2_unit {
+  int32_t pass; /* FA2_FWD, FA2_SPLITKV or FA2_BWD */
+  int32_t dtype;
+  int32_t head_dim;
+  int32_t causal; /* 0 or 1 */
+} fa2_unit;
+
+typedef struct fa2_info {
+  uint32_t size;            /* in: sizeof(fa2_info); out: unchanged */
+  uint32_t abi;             /* FA2_ABI of the library; 0 in no library */
+  const char *upstream;     /* version of flash-attention, "2.8.3.post2" */
+  const char *flashdepot;   /* version of flashdepot that built it */
+  int32_t cuda;             /* toolkit that compiled it, 1000 * major + 10 * minor: 13000 */
+  uint32_t features;        /* FA2_FEATURE_ bits */
+  const int32_t *sass;      /* architectures with SASS, 10 * major + minor: 80, 90 */
+  const int32_t *head_dims; /* that upstream has, ascending; a head_dim runs in the next one up */
+  const fa2_unit *units;    /* step by unit_size, not by sizeof(fa2_unit) */
+  int32_t sass_count;
+  int32_t head_dims_count;
+  int32_t units_count;
+  int32_t unit_size;
+} fa2_info;
+
+/* Fills *info; pointers in it stay valid while the library is loaded. Needs no GPU. */
+FA2_API fa2_status fa2_build_info(fa2_info *info) FA2_NOEXCEPT;
+
+/* Whether fa2_fwd would run these args on this device. Looks at sizes, dtype, flags and numbers,
+ * and at optional pointers for being NULL or not; q, k, v, o, lse, strides and the workspace are
+ * not looked at. args->device is ignored. device -1: on any GPU that the library has SASS for;
+ * needs no GPU then. */
+FA2_API fa2_status fa2_supports(int32_t device, const fa2_fwd_args *args) FA2_NOEXCEPT;
+
+/* Workspace in bytes and number of splits for these args, looked at as by fa2_supports. With
+ * num_splits 0 the number is upstream's choice for args->device: 1 unless the GPU would be left
+ * idle, and 1 when the library has no split-KV unit for the problem. splits may be NULL. */
+FA2_API fa2_status fa2_fwd_workspace(const fa2_fwd_args *args, uint64_t *bytes,
+                                     int32_t *splits) FA2_NOEXCEPT;
+FA2_API fa2_status fa2_fwd(const fa2_fwd_args *args) FA2_NOEXCEPT;
+
+FA2_API fa2_status fa2_bwd_workspace(const fa2_bwd_args *args, uint64_t *bytes) FA2_NOEXCEPT;
+FA2_API fa2_status fa2_bwd(const fa2_bwd_args *args) FA2_NOEXCEPT;
+
+/* "FA2_OK", "FA2_INVALID", ..; "unknown fa2_status" for any other number. */
+FA2_API const char *fa2_status_string(fa2_status status) FA2_NOEXCEPT;
+
+/* Text of the last call on this thread that was not FA2_OK, "" before the first. Valid until the
+ * next such call on this thread. UTF-8, one line. */
+FA2_API const char *fa2_last_error(void) FA2_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* FLASH_ATTENTION_H */

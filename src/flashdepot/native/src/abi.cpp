@@ -1,0 +1,125 @@
+// The layout that callers of ABI 1 were compiled against, for LP64 and LLP64.
+#include <flash_attention.h>
+
+#include <cstddef>
+
+#define AT(type, field, offset) \
+  static_assert(offsetof(type, field) == (offset), #type "." #field " moved")
+
+static_assert(sizeof(fa2_tensor) == 32);
+AT(fa2_tensor, data, 0);
+AT(fa2_tensor, batch_stride, 8);
+AT(fa2_tensor, row_stride, 16);
+AT(fa2_tensor, head_stride, 24);
+
+static_assert(sizeof(fa2_fwd_args) == 472);
+AT(fa2_fwd_args, size, 0);
+AT(fa2_fwd_args, flags, 4);
+AT(fa2_fwd_args, device, 8);
+AT(fa2_fwd_args, dtype, 12);
+AT(fa2_fwd_args, stream, 16);
+AT(fa2_fwd_args, batch, 24);
+AT(fa2_fwd_args, seqlen_q, 28);
+AT(fa2_fwd_args, seqlen_k, 32);
+AT(fa2_fwd_args, heads_q, 36);
+AT(fa2_fwd_args, heads_k, 40);
+AT(fa2_fwd_args, head_dim, 44);
+AT(fa2_fwd_args, total_q, 48);
+AT(fa2_fwd_args, total_k, 56);
+AT(fa2_fwd_args, scale, 64);
+AT(fa2_fwd_args, softcap, 68);
+AT(fa2_fwd_args, dropout, 72);
+AT(fa2_fwd_args, num_splits, 76);
+AT(fa2_fwd_args, window_left, 80);
+AT(fa2_fwd_args, window_right, 84);
+AT(fa2_fwd_args, q, 88);
+AT(fa2_fwd_args, k, 120);
+AT(fa2_fwd_args, v, 152);
+AT(fa2_fwd_args, o, 184);
+AT(fa2_fwd_args, lse, 216);
+AT(fa2_fwd_args, workspace, 224);
+AT(fa2_fwd_args, workspace_bytes, 232);
+AT(fa2_fwd_args, alibi_slopes, 240);
+AT(fa2_fwd_args, alibi_batch_stride, 248);
+AT(fa2_fwd_args, cu_seqlens_q, 256);
+AT(fa2_fwd_args, cu_seqlens_k, 264);
+AT(fa2_fwd_args, seqused_k, 272);
+AT(fa2_fwd_args, leftpad_k, 280);
+AT(fa2_fwd_args, block_table, 288);
+AT(fa2_fwd_args, block_table_stride, 296);
+AT(fa2_fwd_args, page_size, 304);
+AT(fa2_fwd_args, seqlen_new, 308);
+AT(fa2_fwd_args, k_new, 312);
+AT(fa2_fwd_args, v_new, 344);
+AT(fa2_fwd_args, cache_seqlens, 376);
+AT(fa2_fwd_args, cache_batch_idx, 384);
+AT(fa2_fwd_args, rotary_cos, 392);
+AT(fa2_fwd_args, rotary_sin, 400);
+AT(fa2_fwd_args, rotary_dim, 408);
+AT(fa2_fwd_args, rotary_seqlen, 412);
+AT(fa2_fwd_args, seed, 416);
+AT(fa2_fwd_args, offset, 424);
+AT(fa2_fwd_args, seed_ptr, 432);
+AT(fa2_fwd_args, offset_ptr, 440);
+AT(fa2_fwd_args, offset_intragraph, 448);
+AT(fa2_fwd_args, rng_state, 456);
+AT(fa2_fwd_args, p_debug, 464);
+
+static_assert(sizeof(fa2_bwd_args) == 416);
+AT(fa2_bwd_args, size, 0);
+AT(fa2_bwd_args, flags, 4);
+AT(fa2_bwd_args, device, 8);
+AT(fa2_bwd_args, dtype, 12);
+AT(fa2_bwd_args, stream, 16);
+AT(fa2_bwd_args, batch, 24);
+AT(fa2_bwd_args, seqlen_q, 28);
+AT(fa2_bwd_args, seqlen_k, 32);
+AT(fa2_bwd_args, heads_q, 36);
+AT(fa2_bwd_args, heads_k, 40);
+AT(fa2_bwd_args, head_dim, 44);
+AT(fa2_bwd_args, total_q, 48);
+AT(fa2_bwd_args, total_k, 56);
+AT(fa2_bwd_args, scale, 64);
+AT(fa2_bwd_args, softcap, 68);
+AT(fa2_bwd_args, dropout, 72);
+AT(fa2_bwd_args, reserved0, 76);
+AT(fa2_bwd_args, window_left, 80);
+AT(fa2_bwd_args, window_right, 84);
+AT(fa2_bwd_args, q, 88);
+AT(fa2_bwd_args, k, 120);
+AT(fa2_bwd_args, v, 152);
+AT(fa2_bwd_args, o, 184);
+AT(fa2_bwd_args, d_o, 216);
+AT(fa2_bwd_args, dq, 248);
+AT(fa2_bwd_args, dk, 280);
+AT(fa2_bwd_args, dv, 312);
+AT(fa2_bwd_args, lse, 344);
+AT(fa2_bwd_args, softmax_d, 352);
+AT(fa2_bwd_args, workspace, 360);
+AT(fa2_bwd_args, workspace_bytes, 368);
+AT(fa2_bwd_args, alibi_slopes, 376);
+AT(fa2_bwd_args, alibi_batch_stride, 384);
+AT(fa2_bwd_args, cu_seqlens_q, 392);
+AT(fa2_bwd_args, cu_seqlens_k, 400);
+AT(fa2_bwd_args, rng_state, 408);
+
+static_assert(sizeof(fa2_unit) == 16);
+AT(fa2_unit, pass, 0);
+AT(fa2_unit, dtype, 4);
+AT(fa2_unit, head_dim, 8);
+AT(fa2_unit, causal, 12);
+
+static_assert(sizeof(fa2_info) == 72);
+AT(fa2_info, size, 0);
+AT(fa2_info, abi, 4);
+AT(fa2_info, upstream, 8);
+AT(fa2_info, flashdepot, 16);
+AT(fa2_info, cuda, 24);
+AT(fa2_info, features, 28);
+AT(fa2_info, sass, 32);
+AT(fa2_info, head_dims, 40);
+AT(fa2_info, units, 48);
+AT(fa2_info, sass_count, 56);
+AT(fa2_info, head_dims_count, 60);
+AT(fa2_info, units_count, 64);
+AT(fa2_info, unit_size, 68);

@@ -1,0 +1,20 @@
+// Attention over no keys, for which upstream fills tensors with torch.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <flash_attention.h>
+
+#include <cstdint>
+
+namespace flashdepot {
+
+struct EmptyKeys {
+  fa2_tensor o;  // 16-bit elements
+  float *lse;    // (batch, heads, rows) contiguous
+  std::int32_t batch, rows, heads, head_dim;
+};
+
+// Enqueues o = 0 and lse = +inf.
+void launch_empty_keys(const EmptyKeys &output, cudaStream_t stream);
+
+}  // namespace flashdepot

@@ -1,0 +1,33 @@
+// A text of bounded length, put together piece by piece, for messages that hold lists.
+#pragma once
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "error.h"
+
+namespace flashdepot {
+
+class Text {
+ public:
+  // What does not fit is cut off.
+  FLASHDEPOT_PRINTF(2, 3) void add(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int wanted = std::vsnprintf(data_ + used_, sizeof data_ - used_, format, arguments);
+    va_end(arguments);
+    if (wanted > 0) {
+      const unsigned room = static_cast<unsigned>(sizeof data_ - 1) - used_;
+      used_ += static_cast<unsigned>(wanted) < room ? static_cast<unsigned>(wanted) : room;
+    }
+  }
+
+  bool empty() const { return used_ == 0; }
+  const char *c_str() const { return data_; }
+
+ private:
+  char data_[512] = "";
+  unsigned used_ = 0;
+};
+
+}  // namespace flashdepot

@@ -1,0 +1,183 @@
+#include "units.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "arguments.h"
+#include "fa2_config.h"
+
+// The kernels' element types are named, never used: their headers would cost seconds a file.
+namespace cutlass {
+struct half_t;
+struct bfloat16_t;
+}  // namespace cutlass
+
+namespace flashdepot {
+namespace {
+
+struct Dtype_fp16 {
+  using element = cutlass::half_t;
+  static constexpr std::int32_t code = FA2_FP16;
+};
+struct Dtype_bf16 {
+  using element = cutlass::bfloat16_t;
+  static constexpr std::int32_t code = FA2_BF16;
+};
+
+#define FWD_KEY(dtype, head_dim, causal) {FA2_FWD, Dtype_##dtype::code, head_dim, causal},
+#define SPLITKV_KEY(dtype, head_dim, causal) {FA2_SPLITKV, Dtype_##dtype::code, head_dim, causal},
+#define BWD_KEY(dtype, head_dim, causal) {FA2_BWD, Dtype_##dtype::code, head_dim, causal},
+
+constexpr fa2_unit kUnits[] = {FA2_CONFIG_FWD_UNITS(FWD_KEY)          //
+                               FA2_CONFIG_SPLITKV_UNITS(SPLITKV_KEY)  //
+                               FA2_CONFIG_BWD_UNITS(BWD_KEY)};
+
+#define FWD_LAUNCH(dtype, head_dim, causal) \
+  FLASH_NAMESPACE::run_mha_fwd_<Dtype_##dtype::element, head_dim, causal>,
+#define SPLITKV_LAUNCH(dtype, head_dim, causal) \
+  FLASH_NAMESPACE::run_mha_fwd_splitkv_dispatch<Dtype_##dtype::element, head_dim, causal>,
+#define BWD_LAUNCH(dtype, head_dim, causal) nullptr,
+
+// kLaunches[i] runs kUnits[i]. Only what the configuration lists is referred to, so a subset links.
+constexpr Launch kLaunches[] = {FA2_CONFIG_FWD_UNITS(FWD_LAUNCH)          //
+                                FA2_CONFIG_SPLITKV_UNITS(SPLITKV_LAUNCH)  //
+                                FA2_CONFIG_BWD_UNITS(BWD_LAUNCH)};
+
+static_assert(std::size(kUnits) == std::size(kLaunches));
+
+constexpr std::int32_t kSass[] = {FA2_CONFIG_SASS};
+constexpr std::int32_t kHeadDims[] = {FA2_CONFIG_HEAD_DIMS};
+
+constexpr std::uint32_t kFeatures = (FA2_CONFIG_HAS_DROPOUT ? FA2_FEATURE_DROPOUT : 0) |
+                                    (FA2_CONFIG_HAS_ALIBI ? FA2_FEATURE_ALIBI : 0) |
+                                    (FA2_CONFIG_HAS_SOFTCAP ? FA2_FEATURE_SOFTCAP : 0) |
+                                    (FA2_CONFIG_HAS_LOCAL ? FA2_FEATURE_LOCAL : 0) |
+                                    (FA2_CONFIG_HAS_UNEVEN_K ? FA2_FEATURE_UNEVEN_K : 0);
+
+template <typename T, std::size_t N>
+constexpr std::int32_t count(const T (&)[N]) {
+  return static_cast<std::int32_t>(N);
+}
+
+bool is_unit(const fa2_unit &unit, std::int32_t pass, std::int32_t dtype, std::int32_t head_dim,
+             bool causal) {
+  return unit.pass == pass && unit.dtype == dtype && unit.head_dim == head_dim &&
+         unit.causal == static_cast<std::int32_t>(causal);
+}
+
+bool has_unit(std::int32_t pass, std::int32_t dtype, std::int32_t head_dim, bool causal) {
+  return std::any_of(std::begin(kUnits), std::end(kUnits), [&](const fa2_unit &unit) {
+    return is_unit(unit, pass, dtype, head_dim, causal);
+  });
+}
+
+}  // namespace
+
+Launch find_unit(std::int32_t pass, std::int32_t dtype, std::int32_t head_dim, bool causal) {
+  for (std::size_t i = 0; i < std::size(kUnits); ++i) {
+    if (is_unit(kUnits[i], pass, dtype, head_dim, causal)) {
+      return kLaunches[i];
+    }
+  }
+  return nullptr;
+}
+
+std::int32_t unit_head_dim(std::int32_t head_dim) {
+  const auto *found = std::lower_bound(std::begin(kHeadDims), std::end(kHeadDims), head_dim);
+  return found == std::end(kHeadDims) ? 0 : *found;
+}
+
+bool has_feature(std::uint32_t feature) {
+  return (kFeatures & feature) != 0;
+}
+
+const char *feature_name(std::uint32_t feature) {
+  switch (feature) {
+    case FA2_FEATURE_DROPOUT:
+      return "dropout";
+    case FA2_FEATURE_ALIBI:
+      return "alibi";
+    case FA2_FEATURE_SOFTCAP:
+      return "softcap";
+    case FA2_FEATURE_LOCAL:
+      return "local";
+    default:
+      return "uneven_k";
+  }
+}
+
+const char *dtype_name(std::int32_t dtype) {
+  return dtype == FA2_FP16 ? "fp16" : "bf16";
+}
+
+bool runs_on(std::int32_t major, std::int32_t minor) {
+  return std::any_of(std::begin(kSass), std::end(kSass),
+                     [&](std::int32_t sass) { return sass / 10 == major && sass % 10 <= minor; });
+}
+
+Text sass_list() {
+  Text text;
+  for (const std::int32_t sass : kSass) {
+    text.add("%s%d", text.empty() ? "" : ", ", sass);
+  }
+  return text;
+}
+
+Text unit_list(std::int32_t pass) {
+  Text text;
+  for (const std::int32_t dtype : {FA2_FP16, FA2_BF16}) {
+    bool first = true;
+    for (const std::int32_t head_dim : kHeadDims) {
+      const bool full = has_unit(pass, dtype, head_dim, false);
+      const bool causal = has_unit(pass, dtype, head_dim, true);
+      if (!full && !causal) {
+        continue;
+      }
+      if (first) {
+        text.add("%s%s ", text.empty() ? "" : "; ", dtype_name(dtype));
+      }
+      text.add("%s%d%s", first ? "" : ", ", head_dim,
+               !full     ? " (causal only)"
+               : !causal ? " (not causal)"
+                         : "");
+      first = false;
+    }
+  }
+  if (text.empty()) {
+    text.add("none");
+  }
+  return text;
+}
+
+}  // namespace flashdepot
+
+fa2_status fa2_build_info(fa2_info *info) noexcept {
+  using namespace flashdepot;
+  return guarded([&] {
+    if (info == nullptr) {
+      refuse(FA2_INVALID, "info is NULL; pass a fa2_info");
+    }
+    const std::uint32_t size = info->size;
+    if (size < 2 * sizeof(std::uint32_t) || size > kLargestStruct) {
+      refuse(FA2_INVALID, "size is %u; set it to sizeof(fa2_info), %zu here", size, sizeof *info);
+    }
+    const fa2_info known = {
+        size,
+        FA2_ABI,
+        FA2_CONFIG_UPSTREAM,
+        FA2_CONFIG_FLASHDEPOT,
+        FA2_CONFIG_CUDA,
+        kFeatures,
+        kSass,
+        kHeadDims,
+        kUnits,
+        count(kSass),
+        count(kHeadDims),
+        count(kUnits),
+        static_cast<std::int32_t>(sizeof(fa2_unit)),
+    };
+    std::memset(info, 0, size);
+    std::memcpy(info, &known, std::min<std::size_t>(size, sizeof known));
+  });
+}

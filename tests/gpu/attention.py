@@ -1,0 +1,252 @@
+"""Attention problems: their tensors, fa2_fwd over them, and what the result should be."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from fa2_abi import Dtype, Flag, ForwardArgs, Library, Status, Tensor
+
+if TYPE_CHECKING:
+    import torch
+else:
+    from torch_with_gpu import torch
+
+GUARD = 1024  # elements before and after every tensor: whole pages of what must not be touched
+POISON_16 = 0x7FFF  # not a number, both as fp16 and as bf16
+POISON_32 = 0x7FC0DEAD  # not a number, as float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One call of fa2_fwd. None is an unbounded window; alibi is "", "h" or "bh"."""
+
+    dtype: str = "bf16"
+    batch: int = 2
+    seqlen_q: int = 128
+    seqlen_k: int = 128
+    heads_q: int = 4
+    heads_k: int = 4
+    head_dim: int = 64
+    causal: bool = False
+    left: int | None = None
+    right: int | None = None
+    softcap: float = 0.0
+    alibi: str = ""
+    scale: float = 0.0
+    splits: int = 1
+    layout: str = "bshd"
+    seed: int = 0
+
+    def __str__(self) -> str:
+        default = Problem()
+        named = {name: value for name, value in vars(self).items() if value != getattr(default, name)}
+        return ",".join(f"{name}={value}" for name, value in named.items()) or "default"
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return torch.float16 if self.dtype == "fp16" else torch.bfloat16
+
+
+class Guarded:
+    """A (batch, rows, heads, dim) tensor amid poison: in the gaps of its strides and on both sides."""
+
+    def __init__(self, problem: Problem, rows: int, heads: int) -> None:
+        batch, dim = problem.batch, problem.head_dim
+        strides = {
+            "bshd": (rows * heads * dim, heads * dim, dim),
+            "bhsd": (rows * heads * dim, dim, rows * dim),
+            "sbhd": (heads * dim, batch * heads * dim, dim),
+            "gaps": (rows * (heads * (dim + 8) + 24) + 40, heads * (dim + 8) + 24, dim + 8),
+        }[problem.layout]
+        extents = (batch, rows, heads)
+        span = sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True)) + dim
+        self.storage = torch.full((max(span, 0) + 2 * GUARD,), POISON_16, dtype=torch.int16, device="cuda")
+        self.shape, self.strides = (batch, rows, heads, dim), (*strides, 1)
+        self.tensor = self.storage.view(problem.torch_dtype).as_strided(self.shape, self.strides, GUARD)
+
+    def fill(self, generator: torch.Generator, factor: float = 1.0) -> None:
+        values = torch.randn(self.shape, generator=generator, device="cuda", dtype=torch.float32)
+        self.tensor.copy_(values * factor)
+
+    def describe(self) -> Tensor:
+        batch, row, head, _ = self.strides
+        return Tensor(self.storage.data_ptr() + 2 * GUARD, batch, row, head)
+
+    def assert_poison_is_untouched(self) -> None:
+        inside = torch.zeros_like(self.storage, dtype=torch.bool)
+        inside.as_strided(self.shape, self.strides, GUARD).fill_(True)
+        touched = int((self.storage[~inside] != POISON_16).sum())
+        assert touched == 0, f"{touched} elements outside the output were written"
+
+
+@dataclass
+class Call:
+    """A problem with its buffers, ready to run."""
+
+    problem: Problem
+    library: Library
+    device: int = 0
+    q: Guarded = field(init=False)
+    k: Guarded = field(init=False)
+    v: Guarded = field(init=False)
+    o: Guarded = field(init=False)
+    lse_storage: torch.Tensor = field(init=False)
+    alibi: torch.Tensor | None = field(init=False, default=None)
+    workspace: torch.Tensor | None = field(init=False, default=None)
+    args: ForwardArgs = field(init=False)
+
+    def __post_init__(self) -> None:
+        p = self.problem
+        self.q = Guarded(p, p.seqlen_q, p.heads_q)
+        self.k = Guarded(p, p.seqlen_k, p.heads_k)
+        self.v = Guarded(p, p.seqlen_k, p.heads_k)
+        self.o = Guarded(p, p.seqlen_q, p.heads_q)
+        rows = p.batch * p.heads_q * p.seqlen_q
+        self.lse_storage = torch.full((rows + 2 * GUARD,), POISON_32, dtype=torch.int32, device="cuda")
+        self.refill(p.seed)
+        self.args = self.make_args()
+        self.add_workspace()
+
+    def refill(self, seed: int) -> None:
+        """Give the inputs new values, in place."""
+        p = self.problem
+        generator = torch.Generator(device="cuda").manual_seed(seed)
+        self.q.fill(generator, p.softcap or 1.0)  # so that the cap matters, as upstream's tests do
+        self.k.fill(generator)
+        self.v.fill(generator)
+        if p.alibi:
+            shape = (p.heads_q,) if p.alibi == "h" else (p.batch, p.heads_q)
+            slopes = torch.rand(shape, generator=generator, device="cuda") * 0.3
+            if self.alibi is None:
+                self.alibi = slopes
+            self.alibi.copy_(slopes)
+
+    def poison(self) -> None:
+        self.o.storage.fill_(POISON_16)
+        self.lse_storage.fill_(POISON_32)
+
+    def make_args(self) -> ForwardArgs:
+        p = self.problem
+        flags = Flag.CAUSAL if p.causal else Flag(0)
+        flags |= Flag.WINDOW_LEFT if p.left is not None else Flag(0)
+        flags |= Flag.WINDOW_RIGHT if p.right is not None else Flag(0)
+        return ForwardArgs(
+            size=ctypes.sizeof(ForwardArgs),
+            flags=flags,
+            device=self.device,
+            dtype=Dtype.FP16 if p.dtype == "fp16" else Dtype.BF16,
+            batch=p.batch,
+            seqlen_q=p.seqlen_q,
+            seqlen_k=p.seqlen_k,
+            heads_q=p.heads_q,
+            heads_k=p.heads_k,
+            head_dim=p.head_dim,
+            scale=p.scale,
+            softcap=p.softcap,
+            num_splits=p.splits,
+            window_left=p.left or 0,
+            window_right=p.right or 0,
+            q=self.q.describe(),
+            k=self.k.describe(),
+            v=self.v.describe(),
+            o=self.o.describe(),
+            lse=self.lse_storage.data_ptr() + 4 * GUARD,
+            alibi_slopes=None if self.alibi is None else self.alibi.data_ptr(),
+            alibi_batch_stride=p.heads_q if p.alibi == "bh" else 0,
+        )
+
+    def add_workspace(self) -> None:
+        answer, count, _ = self.library.fwd_workspace(self.args)
+        if answer.status is Status.OK and count:
+            self.workspace = torch.full((count // 2 + GUARD,), POISON_16, dtype=torch.int16, device="cuda")
+            self.args.workspace = self.workspace.data_ptr()
+            self.args.workspace_bytes = count
+
+    def launch(self) -> None:
+        """Enqueue on torch's current stream."""
+        self.args.stream = torch.cuda.current_stream().cuda_stream
+        answer = self.library.fwd(self.args)
+        assert answer.status is Status.OK, answer
+
+    @property
+    def lse(self) -> torch.Tensor:
+        p = self.problem
+        inside = self.lse_storage[GUARD : self.lse_storage.numel() - GUARD]
+        return inside.view(torch.float32).view(p.batch, p.heads_q, p.seqlen_q)
+
+    def check(self) -> None:
+        """Hold the result against float64, with upstream's bound; and see that nothing else was written."""
+        torch.cuda.synchronize()
+        p = self.problem
+        exact, exact_lse = reference(self, torch.float64)
+        assert not self.o.tensor.isnan().any(), "o holds NaN: not written, or read from outside the inputs"
+        error = largest(self.o.tensor.double() - exact)
+        # The largest of a few thousand rounding errors is a matter of luck, for the plain computation
+        # too: both of its orders count.
+        plain = (reference(self, p.torch_dtype, scale_first=first)[0] for first in ("k", "q"))
+        bounds = [2 * largest(o.double() - exact) + 1e-5 for o in plain]
+        assert error <= max(bounds), f"o: error {error:.3g} over {bounds}"
+
+        seen = exact_lse.isfinite()
+        assert bool((self.lse[~seen] == float("inf")).all()), "lse of rows without keys is not +inf"
+        error = largest((self.lse.double() - exact_lse)[seen])
+        # float over scores as large as this, and tanh.approx (relative error 2^-11) with a softcap
+        bound = 2e-4 + 2e-6 * largest(exact_lse[seen]) + 2e-3 * p.softcap
+        assert error <= bound, f"lse: error {error:.3g} over {bound:.3g}"
+
+        self.o.assert_poison_is_untouched()
+        outside = torch.cat([self.lse_storage[:GUARD], self.lse_storage[-GUARD:]])
+        assert bool((outside == POISON_32).all()), "written outside lse"
+        if self.workspace is not None:
+            used = self.args.workspace_bytes // 2
+            assert bool((self.workspace[used:] == POISON_16).all()), "written outside the workspace"
+
+
+def largest(values: torch.Tensor) -> float:
+    return float(values.abs().max()) if values.numel() else 0.0
+
+
+def reference(call: Call, dtype: torch.dtype, scale_first: str = "k") -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute o and lse by plain torch in a dtype, as upstream's attention_ref does; it scales q or k.
+
+    The lse of a row without keys is -inf.
+    """
+    p = call.problem
+    group = p.heads_q // p.heads_k
+    q, k, v = (guarded.tensor.to(dtype) for guarded in (call.q, call.k, call.v))
+    k = k.repeat_interleave(group, dim=2)
+    v = v.repeat_interleave(group, dim=2)
+    scale = p.scale or p.head_dim**-0.5
+    q, k = (q, k * scale) if scale_first == "k" else (q * scale, k)
+    scores = torch.einsum("bthd,bshd->bhts", q, k)
+    if p.softcap:
+        scores = torch.tanh(scores / p.softcap) * p.softcap
+    row = torch.arange(p.seqlen_q, device="cuda")[:, None] + p.seqlen_k - p.seqlen_q
+    column = torch.arange(p.seqlen_k, device="cuda")[None, :]
+    right = 0 if p.causal else p.right
+    shift = torch.zeros((), dtype=torch.float64, device="cuda")
+    if call.alibi is not None:
+        slopes = call.alibi.double().expand(p.batch, p.heads_q)[:, :, None, None]
+        scores = scores + (-slopes * (row - column).abs()).to(dtype)
+        if right == 0 and (p.left is None or p.left >= p.seqlen_k):
+            # the kernels for causal attention add slope * column; each row of lse moves by as much
+            shift = (slopes * row)[..., 0]
+    hidden = torch.zeros(p.seqlen_q, p.seqlen_k, dtype=torch.bool, device="cuda")
+    if p.left is not None:
+        hidden |= column < row - p.left
+    if right is not None:
+        hidden |= column > row + right
+    scores = scores.masked_fill(hidden, float("-inf"))
+    lse = torch.logsumexp(scores.double(), dim=-1) + shift
+    weights = torch.softmax(scores, dim=-1).nan_to_num(0.0)
+    return torch.einsum("bhts,bshd->bthd", weights, v), lse
+
+
+def variants(problem: Problem, **lists: tuple[object, ...]) -> list[Problem]:
+    """`problem` with every combination of the given values."""
+    found = [problem]
+    for name, values in lists.items():
+        found = [replace(one, **{name: value}) for one in found for value in values]
+    return found

@@ -1,0 +1,354 @@
+"""fa2_fwd on a GPU: right results, nothing else touched, on the stream that was named."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from attention import Call, Problem, variants
+from fa2_abi import Contents, Dtype, Feature, Library, Pass, Status
+from torch_with_gpu import torch
+
+NEEDED = Feature.ALIBI | Feature.SOFTCAP | Feature.LOCAL | Feature.UNEVEN_K
+
+
+@pytest.fixture(scope="session")
+def library(library_folder: Path) -> Library:
+    return Library(library_folder / "lib" / "shared" / "libflashattention.so")
+
+
+@pytest.fixture(scope="session")
+def contents(library: Library) -> Contents:
+    return library.contents()
+
+
+def is_full(contents: Contents) -> bool:
+    units = {
+        (kind, dtype, dim, causal)
+        for kind in (Pass.FWD, Pass.SPLITKV)
+        for dtype in Dtype
+        for dim in contents.head_dims
+        for causal in (False, True)
+    }
+    return units <= contents.units and NEEDED in contents.features
+
+
+@pytest.fixture
+def make_call(library: Library, contents: Contents):
+    """Make a call that this library runs; a subset skips what it has not got, a full library may not."""
+
+    def make(problem: Problem) -> Call:
+        call = Call(problem, library)
+        answer = library.supports(0, call.args)
+        if answer.status is Status.UNSUPPORTED and not is_full(contents):
+            pytest.skip(answer.text)
+        assert answer.status is Status.OK, answer
+        return call
+
+    return make
+
+
+def cases(problems: list[Problem]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("problem", list(dict.fromkeys(problems)), ids=str)
+
+
+LENGTHS = (
+    (1, 1), (1, 239), (3, 799), (64, 1), (127, 512), (113, 203), (128, 128), (129, 257), (203, 113),
+    (512, 127), (255, 256), (1023, 1024), (1024, 1023), (2048, 1), (1, 4096), (4096, 31),
+)  # fmt: skip
+HEAD_DIMS = (8, 32, 40, 64, 72, 80, 96, 104, 128, 136, 160, 192, 200, 224, 256)
+
+
+@cases(
+    [
+        replace(problem, seqlen_q=sq, seqlen_k=sk)
+        for problem in variants(Problem(), head_dim=HEAD_DIMS, dtype=("fp16", "bf16"), causal=(False, True))
+        for sq, sk in ((113, 203), (256, 256), (1, 300))
+    ]
+)
+def test_every_head_dim(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    [
+        replace(problem, seqlen_q=sq, seqlen_k=sk)
+        for problem in variants(Problem(), head_dim=(64, 128), causal=(False, True))
+        for sq, sk in LENGTHS
+    ]
+    + variants(Problem(seqlen_q=4096, seqlen_k=4096, batch=1, heads_q=2, heads_k=1), head_dim=(64, 128), causal=(False, True))
+)  # fmt: skip
+def test_lengths_that_are_odd_unequal_and_long(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    [
+        replace(problem, heads_q=heads, heads_k=heads_k)
+        for problem in variants(Problem(seqlen_k=333), seqlen_q=(1, 17, 200), causal=(False, True), head_dim=(64, 128))
+        for heads, heads_k in ((6, 3), (8, 2), (8, 1), (7, 1))
+    ]
+)
+def test_grouped_and_multi_query_heads(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    [
+        replace(problem, left=left, right=right, seqlen_q=sq, seqlen_k=sk)
+        for problem in variants(Problem(), head_dim=(64, 96), dtype=("fp16", "bf16"))
+        for left, right in ((0, 0), (64, 0), (0, 64), (100, 50), (None, 7), (7, None), (10_000, 3), (3, 10_000))
+        for sq, sk in ((1, 129), (113, 203), (300, 200))
+    ]
+    + variants(Problem(left=20, seqlen_q=200, seqlen_k=256), causal=(True,), dtype=("fp16", "bf16"), head_dim=(64, 128))
+)
+def test_windows(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    variants(
+        Problem(seqlen_q=113, seqlen_k=203),
+        softcap=(1.5, 50.0),
+        dtype=("fp16", "bf16"),
+        head_dim=(64, 128, 256),
+        causal=(False, True),
+    )
+)
+def test_softcap(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    [
+        replace(problem, seqlen_q=sq, seqlen_k=sk)
+        for problem in variants(Problem(heads_q=6, heads_k=3), alibi=("h", "bh"), causal=(False, True), head_dim=(64, 128))
+        for sq, sk in ((1, 257), (113, 203), (256, 256), (203, 113))
+    ]
+    + variants(Problem(alibi="h", left=64, right=3, seqlen_q=150, seqlen_k=210), softcap=(0.0, 20.0), dtype=("fp16", "bf16"))
+)  # fmt: skip
+def test_alibi(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    [
+        replace(problem, splits=splits, seqlen_q=sq, causal=causal)
+        for problem in variants(Problem(seqlen_k=1111, batch=1, heads_q=3, heads_k=3), head_dim=(64, 80, 96, 128, 256))
+        for splits, sq, causal in ((2, 1, False), (3, 5, True), (7, 64, False), (16, 65, True), (40, 1, False), (128, 3, False))
+    ]
+    + variants(Problem(seqlen_q=1, seqlen_k=5000, heads_q=8, heads_k=2, splits=5), batch=(1, 3), head_dim=(64, 128))
+    + [
+        Problem(seqlen_q=9, seqlen_k=700, splits=4, left=300, right=20),
+        Problem(seqlen_q=9, seqlen_k=700, splits=4, alibi="bh", softcap=10.0),
+        Problem(seqlen_q=300, seqlen_k=200, splits=3, causal=True),
+        Problem(seqlen_q=9, seqlen_k=10, splits=100),
+    ]
+)  # fmt: skip
+def test_splits_of_the_keys(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    [
+        replace(problem, seqlen_k=seqlen_k)
+        for problem in variants(
+            Problem(splits=0, seqlen_q=1, heads_q=8), heads_k=(1, 8), head_dim=(64, 128), batch=(1, 3)
+        )
+        for seqlen_k in (1, 256, 3001, 20_000)
+    ]
+)
+def test_decoding_with_the_automatic_number_of_splits(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    [
+        *variants(
+            Problem(seqlen_k=0, heads_q=6, heads_k=2), seqlen_q=(1, 77), layout=("bshd", "gaps"), dtype=("fp16", "bf16")
+        ),
+        Problem(seqlen_k=0, seqlen_q=3000, heads_q=32, heads_k=32, head_dim=64, causal=True),
+    ]
+)
+def test_no_keys_give_zeros_and_infinite_lse(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    call.check()
+    assert not call.o.tensor.any()
+    assert bool((call.lse == float("inf")).all())
+
+
+@cases([Problem(seqlen_q=0), Problem(batch=0), Problem(seqlen_q=0, seqlen_k=0)])
+def test_no_queries_touch_nothing(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    torch.cuda.synchronize()
+    assert bool((call.o.storage == 0x7FFF).all())
+
+
+@cases(
+    variants(
+        Problem(seqlen_q=113, seqlen_k=203, heads_q=6, heads_k=3, batch=3),
+        layout=("bhsd", "sbhd", "gaps"),
+        head_dim=(64, 72, 128),
+        causal=(False, True),
+    )
+    + variants(Problem(seqlen_q=1, seqlen_k=2000, heads_q=6, heads_k=2, splits=3), layout=("bhsd", "sbhd", "gaps"))
+)
+def test_strides(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    call.check()
+
+
+def random_problem(seed: int) -> Problem:
+    rng = random.Random(seed)
+    heads_k = rng.choice([1, 2, 3])
+    seqlen_k = rng.choice([rng.randint(1, 300), rng.randint(1, 2000)])
+    window = rng.random() < 0.3
+    return Problem(
+        dtype=rng.choice(["fp16", "bf16"]),
+        batch=rng.randint(1, 4),
+        seqlen_q=rng.choice([1, rng.randint(1, 300), rng.randint(1, 1000)]),
+        seqlen_k=seqlen_k,
+        heads_q=heads_k * rng.choice([1, 1, 2, 5]),
+        heads_k=heads_k,
+        head_dim=8 * rng.randint(1, 32),
+        causal=rng.random() < 0.5,
+        left=rng.randint(0, seqlen_k) if window else None,
+        right=rng.choice([None, rng.randint(0, seqlen_k)]) if window else None,
+        softcap=rng.choice([0.0, 0.0, 0.0, 15.0]),
+        alibi=rng.choice(["", "", "", "h", "bh"]),
+        scale=rng.choice([0.0, 0.0, 0.05]),
+        splits=rng.choice([0, 0, 1, 4]),
+        layout=rng.choice(["bshd", "bhsd", "sbhd", "gaps"]),
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_random_problem(make_call, seed: int) -> None:
+    call = make_call(random_problem(seed))
+    call.launch()
+    call.check()
+
+
+SOME = [
+    Problem(),
+    Problem(causal=True, seqlen_q=200, seqlen_k=333),
+    Problem(seqlen_q=1, seqlen_k=3000, heads_q=3, heads_k=3, batch=1, splits=5),
+    Problem(seqlen_k=0),
+]
+
+
+@cases(SOME)
+def test_work_waits_for_its_stream_and_for_no_other(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()  # loads the kernels
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)  # some 100 ms, before the inputs are there
+        call.refill(seed=1)
+        call.poison()  # what another stream has written by now is lost
+        call.launch()
+        assert not stream.query(), "the call waited for the device"
+    call.check()
+
+
+@cases(SOME)
+def test_a_captured_call_replays_over_new_inputs(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):  # in global mode: whatever is illegal in capture fails here
+        call.launch()
+    for seed in (1, 2, 3):
+        call.refill(seed)
+        call.poison()
+        graph.replay()
+        call.check()
+
+
+def test_two_streams_at_once_do_not_mix(make_call) -> None:
+    calls = [make_call(Problem(seqlen_q=300, seqlen_k=300, seed=seed)) for seed in (1, 2)]
+    streams = [torch.cuda.Stream() for _ in calls]
+    torch.cuda.synchronize()
+    for _ in range(50):
+        for call, stream in zip(calls, streams, strict=True):
+            with torch.cuda.stream(stream):
+                call.launch()
+    for call in calls:
+        call.check()
+
+
+@cases(SOME[:3])
+def test_the_same_call_gives_the_same_bits(make_call, problem: Problem) -> None:
+    call = make_call(problem)
+    call.launch()
+    first = call.o.storage.clone(), call.lse_storage.clone()
+    for _ in range(5):
+        call.poison()
+        call.launch()
+        assert torch.equal(call.o.storage, first[0])
+        assert torch.equal(call.lse_storage, first[1])
+
+
+def test_a_larger_workspace_and_none_give_the_same_within_bounds(make_call) -> None:
+    call = make_call(Problem(splits=0, seqlen_q=1, seqlen_k=9000, batch=1))
+    call.launch()
+    call.check()
+    call.workspace, call.args.workspace, call.args.workspace_bytes = None, None, 0
+    call.poison()
+    call.launch()
+    call.check()
+
+
+def test_a_refused_call_launches_nothing(make_call) -> None:
+    call = make_call(Problem())
+    call.args.scale = float("nan")
+    call.args.stream = torch.cuda.current_stream().cuda_stream
+    assert call.library.fwd(call.args).status is Status.INVALID
+    torch.cuda.synchronize()
+    assert bool((call.o.storage == 0x7FFF).all())
+
+
+def test_a_device_that_is_not_there_is_named(make_call) -> None:
+    call = make_call(Problem())
+    count = torch.cuda.device_count()
+    call.args.device = count
+    answer = call.library.fwd(call.args)
+    assert answer.status is Status.INVALID
+    assert f"device is {count}; this process sees {count}" in answer.text
+
+
+def test_a_call_for_another_device_leaves_the_current_one(library: Library) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    with torch.cuda.device(1):
+        call = Call(Problem(), library, device=1)
+        call.args.stream = torch.cuda.current_stream().cuda_stream
+        torch.cuda.synchronize()
+    answer = library.fwd(call.args)
+    assert answer.status is Status.OK, answer
+    assert torch.cuda.current_device() == 0
+    with torch.cuda.device(1):
+        call.check()

@@ -1,0 +1,65 @@
+"""A C program over the library, linked both ways, and under compute-sanitizer."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent / "forward_check.c"
+WARNINGS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-pedantic", "-Werror"]
+
+
+def cudart_folder(root: Path) -> Path:
+    for name in ("lib64", "lib", "targets/x86_64-linux/lib"):
+        if (root / name / "libcudart_static.a").is_file():
+            return root / name
+    pytest.skip(f"{root} has no libcudart_static.a")
+
+
+@pytest.fixture(scope="session", params=["shared", "static"])
+def program(request: pytest.FixtureRequest, library_folder: Path, cuda_root: Path, tmp_path_factory) -> Path:
+    """forward_check, linked with the line that the library's documentation gives."""
+    lib = library_folder / "lib" / request.param
+    cudart = ["-lcudart_static", "-ldl", "-lrt", "-lpthread"]
+    link = {
+        "shared": [f"-L{lib}", f"-Wl,-rpath,{lib}", "-lflashattention", *cudart],
+        "static": [str(lib / "libflashattention.a"), *cudart, "-lstdc++"],
+    }[request.param]
+    program: Path = tmp_path_factory.mktemp(request.param) / "forward_check"
+    include = [f"-I{library_folder / 'include'}", "-isystem", str(cuda_root / "include")]
+    command = [
+        "gcc",
+        *WARNINGS,
+        *include,
+        str(SOURCE),
+        "-o",
+        str(program),
+        f"-L{cudart_folder(cuda_root)}",
+        *link,
+        "-lm",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def test_a_c_program_gets_right_results(program: Path) -> None:
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=300)
+    print(done.stdout)  # noqa: T201 - the speeds, with pytest -s or -rP
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 wrong" in done.stdout
+
+
+def test_memcheck_finds_nothing(program: Path) -> None:
+    sanitizer = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+    if sanitizer is None:
+        pytest.skip("compute-sanitizer is not installed; it comes with the CUDA toolkit")
+    command = [sanitizer, "--tool", "memcheck", "--error-exitcode", "9", str(program), "--small"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if "Device not supported" in done.stdout + done.stderr:
+        pytest.skip("compute-sanitizer does not support this device here")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ERROR SUMMARY: 0 errors" in done.stdout

@@ -1,0 +1,307 @@
+"""flash_attention.h as ctypes: the one binding that tests/native and tests/gpu share."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from pathlib import Path
+
+
+class Status(IntEnum):
+    OK = 0
+    INVALID = 1
+    UNSUPPORTED = 2
+    NO_KERNEL_FOR_ARCH = 3
+    WORKSPACE_TOO_SMALL = 4
+    CUDA = 5
+    INTERNAL = 6
+
+
+class Dtype(IntEnum):
+    FP16 = 1
+    BF16 = 2
+
+
+class Flag(IntFlag):
+    CAUSAL = 1
+    WINDOW_LEFT = 2
+    WINDOW_RIGHT = 4
+    ROTARY_INTERLEAVED = 8
+    DETERMINISTIC = 16
+
+
+class Pass(IntEnum):
+    FWD = 1
+    SPLITKV = 2
+    BWD = 3
+
+
+class Feature(IntFlag):
+    DROPOUT = 1
+    ALIBI = 2
+    SOFTCAP = 4
+    LOCAL = 8
+    UNEVEN_K = 16
+
+
+class Tensor(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("batch_stride", c_int64),
+        ("row_stride", c_int64),
+        ("head_stride", c_int64),
+    ]
+
+
+class ForwardArgs(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("flags", c_uint32),
+        ("device", c_int32),
+        ("dtype", c_int32),
+        ("stream", c_void_p),
+        ("batch", c_int32),
+        ("seqlen_q", c_int32),
+        ("seqlen_k", c_int32),
+        ("heads_q", c_int32),
+        ("heads_k", c_int32),
+        ("head_dim", c_int32),
+        ("total_q", c_int64),
+        ("total_k", c_int64),
+        ("scale", c_float),
+        ("softcap", c_float),
+        ("dropout", c_float),
+        ("num_splits", c_int32),
+        ("window_left", c_int32),
+        ("window_right", c_int32),
+        ("q", Tensor),
+        ("k", Tensor),
+        ("v", Tensor),
+        ("o", Tensor),
+        ("lse", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_uint64),
+        ("alibi_slopes", c_void_p),
+        ("alibi_batch_stride", c_int64),
+        ("cu_seqlens_q", c_void_p),
+        ("cu_seqlens_k", c_void_p),
+        ("seqused_k", c_void_p),
+        ("leftpad_k", c_void_p),
+        ("block_table", c_void_p),
+        ("block_table_stride", c_int64),
+        ("page_size", c_int32),
+        ("seqlen_new", c_int32),
+        ("k_new", Tensor),
+        ("v_new", Tensor),
+        ("cache_seqlens", c_void_p),
+        ("cache_batch_idx", c_void_p),
+        ("rotary_cos", c_void_p),
+        ("rotary_sin", c_void_p),
+        ("rotary_dim", c_int32),
+        ("rotary_seqlen", c_int32),
+        ("seed", c_uint64),
+        ("offset", c_uint64),
+        ("seed_ptr", c_void_p),
+        ("offset_ptr", c_void_p),
+        ("offset_intragraph", c_uint64),
+        ("rng_state", c_void_p),
+        ("p_debug", c_void_p),
+    ]
+
+
+class BackwardArgs(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("flags", c_uint32),
+        ("device", c_int32),
+        ("dtype", c_int32),
+        ("stream", c_void_p),
+        ("batch", c_int32),
+        ("seqlen_q", c_int32),
+        ("seqlen_k", c_int32),
+        ("heads_q", c_int32),
+        ("heads_k", c_int32),
+        ("head_dim", c_int32),
+        ("total_q", c_int64),
+        ("total_k", c_int64),
+        ("scale", c_float),
+        ("softcap", c_float),
+        ("dropout", c_float),
+        ("reserved0", c_int32),
+        ("window_left", c_int32),
+        ("window_right", c_int32),
+        ("q", Tensor),
+        ("k", Tensor),
+        ("v", Tensor),
+        ("o", Tensor),
+        ("d_o", Tensor),
+        ("dq", Tensor),
+        ("dk", Tensor),
+        ("dv", Tensor),
+        ("lse", c_void_p),
+        ("softmax_d", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_uint64),
+        ("alibi_slopes", c_void_p),
+        ("alibi_batch_stride", c_int64),
+        ("cu_seqlens_q", c_void_p),
+        ("cu_seqlens_k", c_void_p),
+        ("rng_state", c_void_p),
+    ]
+
+
+class Unit(Structure):
+    _fields_ = [("pass", c_int32), ("dtype", c_int32), ("head_dim", c_int32), ("causal", c_int32)]
+
+
+class Info(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("abi", c_uint32),
+        ("upstream", c_char_p),
+        ("flashdepot", c_char_p),
+        ("cuda", c_int32),
+        ("features", c_uint32),
+        ("sass", POINTER(c_int32)),
+        ("head_dims", POINTER(c_int32)),
+        ("units", POINTER(Unit)),
+        ("sass_count", c_int32),
+        ("head_dims_count", c_int32),
+        ("units_count", c_int32),
+        ("unit_size", c_int32),
+    ]
+
+
+STRUCTS: dict[str, type[Structure]] = {
+    "fa2_tensor": Tensor,
+    "fa2_fwd_args": ForwardArgs,
+    "fa2_bwd_args": BackwardArgs,
+    "fa2_unit": Unit,
+    "fa2_info": Info,
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call returned, and fa2_last_error if that was not OK."""
+
+    status: Status
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """fa2_info, read out. Units are (pass, dtype, head dim, causal)."""
+
+    abi: int
+    upstream: str
+    flashdepot: str
+    cuda: int
+    features: Feature
+    sass: tuple[int, ...]
+    head_dims: tuple[int, ...]
+    units: frozenset[tuple[Pass, Dtype, int, bool]]
+
+
+class Library:
+    """A loaded libflashattention."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.c = ctypes.CDLL(str(path))
+        self.c.fa2_last_error.restype = c_char_p
+        self.c.fa2_status_string.restype = c_char_p
+        self.c.fa2_fwd.argtypes = [POINTER(ForwardArgs)]
+        self.c.fa2_supports.argtypes = [c_int32, POINTER(ForwardArgs)]
+        self.c.fa2_fwd_workspace.argtypes = [POINTER(ForwardArgs), POINTER(c_uint64), POINTER(c_int32)]
+        self.c.fa2_bwd.argtypes = [POINTER(BackwardArgs)]
+        self.c.fa2_bwd_workspace.argtypes = [POINTER(BackwardArgs), POINTER(c_uint64)]
+        self.c.fa2_build_info.argtypes = [POINTER(Info)]
+
+    def fwd(self, args: ForwardArgs) -> Answer:
+        return self._answer(self.c.fa2_fwd(args))
+
+    def supports(self, device: int, args: ForwardArgs) -> Answer:
+        return self._answer(self.c.fa2_supports(device, args))
+
+    def fwd_workspace(self, args: ForwardArgs) -> tuple[Answer, int, int]:
+        """Return the answer, the bytes and the number of splits."""
+        count = c_uint64(0)
+        splits = c_int32(0)
+        answer = self._answer(self.c.fa2_fwd_workspace(args, ctypes.byref(count), ctypes.byref(splits)))
+        return answer, count.value, splits.value
+
+    def bwd(self, args: BackwardArgs) -> Answer:
+        return self._answer(self.c.fa2_bwd(args))
+
+    def bwd_workspace(self, args: BackwardArgs) -> Answer:
+        return self._answer(self.c.fa2_bwd_workspace(args, ctypes.byref(c_uint64(0))))
+
+    def last_error(self) -> str:
+        text: bytes = self.c.fa2_last_error()
+        return text.decode()
+
+    def contents(self) -> Contents:
+        info = Info(size=ctypes.sizeof(Info))
+        answer = self._answer(self.c.fa2_build_info(info))
+        assert answer.status is Status.OK, answer
+        assert info.unit_size == ctypes.sizeof(Unit)
+        units = [info.units[i] for i in range(info.units_count)]
+        return Contents(
+            abi=info.abi,
+            upstream=info.upstream.decode(),
+            flashdepot=info.flashdepot.decode(),
+            cuda=info.cuda,
+            features=Feature(info.features),
+            sass=tuple(info.sass[: info.sass_count]),
+            head_dims=tuple(info.head_dims[: info.head_dims_count]),
+            units=frozenset(
+                (Pass(getattr(unit, "pass")), Dtype(unit.dtype), unit.head_dim, bool(unit.causal)) for unit in units
+            ),
+        )
+
+    def _answer(self, status: int) -> Answer:
+        return Answer(Status(status), "" if status == Status.OK else self.last_error())
+
+
+def packed(address: int, rows: int, heads: int, head_dim: int) -> Tensor:
+    """Make a contiguous (batch, rows, heads, head_dim) tensor at an address."""
+    return Tensor(address, rows * heads * head_dim, heads * head_dim, head_dim)
+
+
+def forward_args(
+    *,
+    batch: int = 2,
+    seqlen_q: int = 128,
+    seqlen_k: int = 128,
+    heads_q: int = 4,
+    heads_k: int = 4,
+    head_dim: int = 64,
+    dtype: Dtype = Dtype.BF16,
+    **fields: object,
+) -> ForwardArgs:
+    """Correct arguments over packed tensors at addresses that nobody follows; `fields` are set last."""
+    args = ForwardArgs(
+        size=ctypes.sizeof(ForwardArgs),
+        dtype=dtype,
+        batch=batch,
+        seqlen_q=seqlen_q,
+        seqlen_k=seqlen_k,
+        heads_q=heads_q,
+        heads_k=heads_k,
+        head_dim=head_dim,
+        q=packed(0x10000, seqlen_q, heads_q, head_dim),
+        k=packed(0x20000, seqlen_k, heads_k, head_dim),
+        v=packed(0x30000, seqlen_k, heads_k, head_dim),
+        o=packed(0x40000, seqlen_q, heads_q, head_dim),
+        lse=0x50000,
+    )
+    for path, value in fields.items():
+        target: Structure = args
+        *parents, name = path.split("__")
+        for parent in parents:
+            target = getattr(target, parent)
+        setattr(target, name, value)
+    return args

@@ -1,0 +1,155 @@
+// Kernels that only write down what they were asked to do: one JSON object a launch.
+#include <c10/cuda/CUDAException.h>
+#include <flash.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "empty_keys.h"
+#include "fa2_config.h"
+#include "stub.h"
+
+namespace cutlass {
+struct half_t;
+struct bfloat16_t;
+}  // namespace cutlass
+
+namespace {
+
+using FLASH_NAMESPACE::Flash_bwd_params;
+using FLASH_NAMESPACE::Flash_fwd_params;
+
+std::string launches;
+
+class Record {
+ public:
+  explicit Record(const char *kind) {
+    text_ = launches.empty() ? "{" : ",{";
+    text_ += "\"kind\":\"" + std::string(kind) + "\"";
+    add("current_device", stub_current_device());
+  }
+  ~Record() { launches += text_ + "}"; }
+
+  void add(const char *name, double value) {
+    char digits[64];
+    std::snprintf(digits, sizeof digits, "%.17g", value);
+    text_ += ",\"" + std::string(name) + "\":" + digits;
+  }
+  void add(const char *name, std::int64_t value) {
+    text_ += ",\"" + std::string(name) + "\":" + std::to_string(value);
+  }
+  void add(const char *name, int value) { add(name, std::int64_t{value}); }
+  void add(const char *name, unsigned char value) { add(name, std::int64_t{value}); }
+  void add(const char *name, bool value) { add(name, std::int64_t{value}); }
+  void add(const char *name, float value) { add(name, static_cast<double>(value)); }
+  void add(const char *name, std::uint64_t value) { add(name, static_cast<std::int64_t>(value)); }
+  void add(const char *name, const void *value) {
+    add(name, static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(value)));
+  }
+
+ private:
+  std::string text_;
+};
+
+void record(const char *kind, const char *dtype, int head_dim, bool causal,
+            const Flash_fwd_params &params, cudaStream_t stream) {
+  {
+    Record launch(kind);
+    launch.add("dtype_is_bf16", dtype[0] == 'b');
+    launch.add("unit_head_dim", head_dim);
+    launch.add("unit_is_causal", causal);
+    launch.add("stream", stream);
+#define FIELD(name) launch.add(#name, params.name)
+    FIELD(q_ptr); FIELD(k_ptr); FIELD(v_ptr); FIELD(o_ptr); FIELD(oaccum_ptr); FIELD(p_ptr);
+    FIELD(q_batch_stride); FIELD(k_batch_stride); FIELD(v_batch_stride); FIELD(o_batch_stride);
+    FIELD(q_row_stride); FIELD(k_row_stride); FIELD(v_row_stride); FIELD(o_row_stride);
+    FIELD(q_head_stride); FIELD(k_head_stride); FIELD(v_head_stride); FIELD(o_head_stride);
+    FIELD(h); FIELD(h_k); FIELD(h_h_k_ratio);
+    FIELD(softmax_lse_ptr); FIELD(softmax_lseaccum_ptr);
+    FIELD(b); FIELD(seqlen_q); FIELD(seqlen_k); FIELD(seqlen_knew); FIELD(d);
+    FIELD(seqlen_q_rounded); FIELD(seqlen_k_rounded); FIELD(d_rounded); FIELD(rotary_dim);
+    FIELD(total_q); FIELD(scale_softmax); FIELD(scale_softmax_log2);
+    FIELD(cu_seqlens_q); FIELD(cu_seqlens_k); FIELD(leftpad_k); FIELD(seqused_k); FIELD(blockmask);
+    FIELD(knew_ptr); FIELD(vnew_ptr); FIELD(knew_batch_stride); FIELD(vnew_batch_stride);
+    FIELD(knew_row_stride); FIELD(vnew_row_stride); FIELD(knew_head_stride);
+    FIELD(vnew_head_stride); FIELD(rotary_cos_ptr); FIELD(rotary_sin_ptr);
+    FIELD(cache_batch_idx); FIELD(block_table); FIELD(block_table_batch_stride);
+    FIELD(page_block_size); FIELD(p_dropout); FIELD(p_dropout_in_uint8_t); FIELD(rp_dropout);
+    FIELD(scale_softmax_rp_dropout); FIELD(window_size_left); FIELD(window_size_right);
+    FIELD(softcap); FIELD(rng_state); FIELD(is_bf16); FIELD(is_causal);
+    FIELD(is_seqlens_k_cumulative); FIELD(is_rotary_interleaved); FIELD(num_splits);
+    FIELD(alibi_slopes_ptr); FIELD(alibi_slopes_batch_stride); FIELD(unpadded_lse);
+    FIELD(seqlenq_ngroups_swapped);
+#undef FIELD
+    launch.add("philox_seed", params.philox_args.seed.value);
+    launch.add("philox_captured", params.philox_args.captured);
+  }
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+#define ELEMENT_fp16 cutlass::half_t
+#define ELEMENT_bf16 cutlass::bfloat16_t
+
+}  // namespace
+
+namespace FLASH_NAMESPACE {
+
+#define FWD(dtype, head_dim, causal)                                                        \
+  template <>                                                                               \
+  void run_mha_fwd_<ELEMENT_##dtype, head_dim, causal>(Flash_fwd_params & params,           \
+                                                       cudaStream_t stream) {               \
+    record("fwd", #dtype, head_dim, causal, params, stream);                                \
+  }
+#define SPLITKV(dtype, head_dim, causal)                                                    \
+  template <>                                                                               \
+  void run_mha_fwd_splitkv_dispatch<ELEMENT_##dtype, head_dim, causal>(                     \
+      Flash_fwd_params & params, cudaStream_t stream) {                                     \
+    record("splitkv", #dtype, head_dim, causal, params, stream);                            \
+  }
+#define BWD(dtype, head_dim, causal)                                                        \
+  template <>                                                                               \
+  void run_mha_bwd_<ELEMENT_##dtype, head_dim, causal>(Flash_bwd_params & params,           \
+                                                       cudaStream_t stream) {               \
+    record("bwd", #dtype, head_dim, causal, params, stream);                                \
+  }
+FA2_CONFIG_FWD_UNITS(FWD)
+FA2_CONFIG_SPLITKV_UNITS(SPLITKV)
+FA2_CONFIG_BWD_UNITS(BWD)
+
+}  // namespace FLASH_NAMESPACE
+
+void flashdepot::launch_empty_keys(const EmptyKeys &output, cudaStream_t stream) {
+  {
+    Record launch("empty_keys");
+    launch.add("stream", stream);
+    launch.add("o", output.o.data);
+    launch.add("batch_stride", output.o.batch_stride);
+    launch.add("row_stride", output.o.row_stride);
+    launch.add("head_stride", output.o.head_stride);
+    launch.add("lse", output.lse);
+    launch.add("batch", output.batch);
+    launch.add("rows", output.rows);
+    launch.add("heads", output.heads);
+    launch.add("head_dim", output.head_dim);
+  }
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+extern "C" {
+
+void stub_record_copy(void *to, const void *from, std::size_t bytes, int kind, void *stream) {
+  Record copy("copy");
+  copy.add("stream", stream);
+  copy.add("to", to);
+  copy.add("from", from);
+  copy.add("bytes", static_cast<std::int64_t>(bytes));
+  copy.add("direction", kind);
+}
+
+// What was launched since stub_clear, the objects of a JSON list.
+const char *stub_launches() { return launches.c_str(); }
+
+void stub_clear() { launches.clear(); }
+
+}  // extern "C"

@@ -1,0 +1,11 @@
+// Between the parts of the stub.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+extern "C" {
+int stub_current_device();
+void stub_record_copy(void *to, const void *from, std::size_t bytes, int kind, void *stream);
+}

@@ -1,0 +1,128 @@
+"""The C layer over stand-ins: kernels that only record, a CUDA runtime without a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fa2_abi import ForwardArgs, Library
+
+NATIVE = Path(__file__).parents[2] / "src" / "flashdepot" / "native"
+STUB = Path(__file__).parent / "stub"
+HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+FEATURES = ("DROPOUT", "ALIBI", "SOFTCAP", "LOCAL", "UNEVEN_K")
+
+# The GPUs of stub/cudart.cpp: compute capability and number of SMs.
+DEVICES = {0: (8, 0, 108), 1: (8, 9, 128), 2: (9, 0, 132), 3: (10, 0, 148), 4: (7, 5, 40)}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What fa2_config.h says that a library holds. Units are dtype, head dim, causal."""
+
+    fwd: tuple[tuple[str, int, bool], ...] = ()
+    splitkv: tuple[tuple[str, int, bool], ...] = ()
+    bwd: tuple[tuple[str, int, bool], ...] = ()
+    features: tuple[str, ...] = ()
+    sass: tuple[int, ...] = (80, 90)
+    head_dims: tuple[int, ...] = HEAD_DIMS
+
+    def header(self) -> str:
+        def units(of: tuple[tuple[str, int, bool], ...]) -> str:
+            return " ".join(f"X({dtype}, {dim}, {str(causal).lower()})" for dtype, dim, causal in of)
+
+        lines = [
+            '#define FA2_CONFIG_UPSTREAM "2.8.3.post2"',
+            '#define FA2_CONFIG_FLASHDEPOT "0.1.0"',
+            "#define FA2_CONFIG_CUDA 13000",
+            f"#define FA2_CONFIG_SASS {', '.join(map(str, self.sass))}",
+            f"#define FA2_CONFIG_HEAD_DIMS {', '.join(map(str, self.head_dims))}",
+            *(f"#define FA2_CONFIG_HAS_{name} {int(name in self.features)}" for name in FEATURES),
+            f"#define FA2_CONFIG_FWD_UNITS(X) {units(self.fwd)}",
+            f"#define FA2_CONFIG_SPLITKV_UNITS(X) {units(self.splitkv)}",
+            f"#define FA2_CONFIG_BWD_UNITS(X) {units(self.bwd)}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def units_of(
+    head_dims: tuple[int, ...], dtypes: tuple[str, ...] = ("bf16", "fp16")
+) -> tuple[tuple[str, int, bool], ...]:
+    return tuple((dtype, dim, causal) for dtype in dtypes for dim in head_dims for causal in (False, True))
+
+
+FULL = Selection(fwd=units_of(HEAD_DIMS), splitkv=units_of(HEAD_DIMS), bwd=units_of(HEAD_DIMS), features=FEATURES)
+
+
+class Stub(Library):
+    """A library of the C layer over the stand-ins."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.c.stub_launches.restype = ctypes.c_char_p
+
+    def reset(self) -> None:
+        self.c.stub_clear()
+        self.c.stub_set_current_device(0)
+        self.c.stub_set_last_error(0)
+        self.c.stub_fail(b"", 0)
+
+    def launches(self) -> list[dict[str, Any]]:
+        """Return what was launched since the last call of this, in order."""
+        launched: list[dict[str, Any]] = json.loads(f"[{self.c.stub_launches().decode()}]")
+        self.c.stub_clear()
+        return launched
+
+    def fails(self, call: str, code: int) -> None:
+        """From now on the CUDA function `call` (or a "kernel launch") answers with `code`."""
+        self.c.stub_fail(call.encode(), code)
+
+    def upstream_launches(self, args: ForwardArgs, scale: float) -> list[dict[str, Any]]:
+        """Return what upstream's flash_api.cpp launches for the same arguments. It wants a scale."""
+        assert self.c.stub_upstream_fwd(ctypes.byref(args), ctypes.c_float(scale)) == 0, "upstream raised"
+        return self.launches()
+
+
+def build(selection: Selection, folder: Path, upstream: Path, cuda_include: Path) -> Stub:
+    """Compile a selection with the flags that flashdepot uses for the C layer. About two seconds."""
+    csrc = upstream / "csrc"
+    ours = ["-O2", "-Wall", "-Wextra", "-Werror"]
+    theirs = ["-O0", "-w", f"-I{STUB}", f"-I{STUB / 'torch'}", f"-I{csrc / 'flash_attn'}"]
+    (folder / "fa2_config.h").write_text(selection.header())
+    common = [
+        "-std=c++17",
+        "-fPIC",
+        "-DFLASH_NAMESPACE=flashdepot_fa2",
+        f"-I{folder}",
+        *(f"-I{NATIVE / name}" for name in ("include", "src", "shim")),
+        f"-I{csrc / 'flash_attn' / 'src'}",
+        f"-I{csrc / 'cutlass' / 'include'}",
+        "-isystem",
+        str(cuda_include),
+    ]
+    stubs = ["cudart.cpp", "kernels.cpp", *(["upstream.cpp"] if selection == FULL else [])]
+    jobs = [(source, ours) for source in sorted((NATIVE / "src").glob("*.cpp"))]
+    jobs += [(STUB / name, theirs) for name in stubs]
+
+    def compile_one(job: tuple[Path, list[str]]) -> Path:
+        source, flags = job
+        output = folder / f"{source.parent.name}_{source.stem}.o"
+        run(["g++", *common, *flags, "-c", str(source), "-o", str(output)])
+        return output
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        objects = list(pool.map(compile_one, jobs))
+    library = folder / "libstub.so"
+    run(["g++", "-shared", "-Wl,--no-undefined", *map(str, objects), "-o", str(library)])
+    return Stub(library)
+
+
+def run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
+    return done.stdout

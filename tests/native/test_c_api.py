@@ -1,0 +1,341 @@
+"""A real library, of the `quick` selection, asked by ctypes. No GPU is needed to be told what is wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from fa2_abi import (
+    BackwardArgs,
+    Contents,
+    Dtype,
+    Feature,
+    Flag,
+    ForwardArgs,
+    Info,
+    Library,
+    Pass,
+    Status,
+    forward_args,
+)
+
+NAN = float("nan")
+
+
+@pytest.fixture(scope="module")
+def library(quick_library: Path) -> Library:
+    return Library(quick_library / "lib" / "shared" / "libflashattention.so")
+
+
+@pytest.fixture(scope="module")
+def contents(library: Library) -> Contents:
+    return library.contents()
+
+
+def has_gpu() -> bool:
+    try:
+        return subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def test_build_info_says_what_quick_holds(contents: Contents) -> None:
+    assert contents.abi == 1
+    assert contents.units == {(Pass.FWD, Dtype.BF16, 64, False), (Pass.FWD, Dtype.BF16, 64, True)}
+    assert contents.features == Feature(0)
+    assert contents.sass
+    assert list(contents.head_dims) == sorted(contents.head_dims)
+    assert contents.cuda >= 12000
+    assert contents.upstream.startswith("2.")
+    assert contents.flashdepot
+
+
+def test_build_info_fills_as_much_as_the_caller_knows(library: Library) -> None:
+    class Longer(ctypes.Structure):
+        _fields_ = [("known", Info), ("later", ctypes.c_uint64)]
+
+    longer = Longer(later=7)
+    longer.known.size = ctypes.sizeof(Longer)
+    assert library.c.fa2_build_info(ctypes.byref(longer.known)) == Status.OK
+    assert (longer.known.abi, longer.later) == (1, 0)
+
+    shorter = Info(size=Info.cuda.offset)
+    shorter.cuda = 99
+    assert library.c.fa2_build_info(shorter) == Status.OK
+    assert (shorter.abi, shorter.cuda) == (1, 99)
+
+
+@pytest.mark.parametrize("size", [0, 7, 5000])
+def test_build_info_refuses_a_size_that_cannot_be_one(library: Library, size: int) -> None:
+    assert library.c.fa2_build_info(Info(size=size)) == Status.INVALID
+    assert f"size is {size}" in library.last_error()
+
+
+def test_every_status_has_its_name(library: Library) -> None:
+    names = [library.c.fa2_status_string(status).decode() for status in Status]
+    assert names == [f"FA2_{status.name}" for status in Status]
+    assert library.c.fa2_status_string(99) == b"unknown fa2_status"
+
+
+@pytest.mark.parametrize(
+    ("fields", "fragments"),
+    [
+        ({"size": 0}, ["size is 0", "sizeof(fa2_fwd_args)", "472"]),
+        ({"size": 5000}, ["size is 5000"]),
+        ({"flags": 1 << 20}, ["flags is 0x100000", "0x100000 means nothing in fa2_fwd_args"]),
+        ({"flags": Flag.DETERMINISTIC}, ["0x10 means nothing"]),
+        ({"flags": Flag.ROTARY_INTERLEAVED}, ["FA2_ROTARY_INTERLEAVED", "rotary_cos is NULL"]),
+        ({"dtype": 0}, ["dtype is 0", "FA2_FP16 (1)", "FA2_BF16 (2)"]),
+        ({"device": -1}, ["device is -1"]),
+        ({"batch": -1}, ["batch is -1", "0 to 65535"]),
+        ({"batch": 65536}, ["batch is 65536", "0 to 65535"]),
+        ({"seqlen_q": -5}, ["seqlen_q is -5"]),
+        ({"seqlen_k": (1 << 29) + 1}, ["seqlen_k is 536870913", "536870912"]),
+        ({"heads_q": 0}, ["heads_q is 0", "1 to 65535"]),
+        ({"heads_k": 0}, ["heads_k is 0", "1 to 4"]),
+        ({"heads_k": 8}, ["heads_k is 8", "1 to 4"]),
+        ({"heads_k": 3}, ["heads_q is 4 and heads_k is 3", "divides"]),
+        ({"head_dim": 0}, ["head_dim is 0", "multiples of 8 from 8 to 256"]),
+        ({"head_dim": 65}, ["head_dim is 65", "multiples of 8"]),
+        ({"head_dim": 264}, ["head_dim is 264", "8 to 256"]),
+        ({"batch": 60000, "heads_q": 60000, "heads_k": 1}, ["batch * heads_q * seqlen_q is 460800000000", "2^31"]),
+        ({"scale": NAN}, ["scale is nan"]),
+        ({"scale": -1.0}, ["scale is -1", "1 / sqrt(head_dim)"]),
+        ({"scale": float("inf")}, ["scale is inf"]),
+        ({"softcap": NAN}, ["softcap is nan"]),
+        ({"softcap": -2.0}, ["softcap is -2"]),
+        ({"dropout": 1.0}, ["dropout is 1", "not including, 1"]),
+        ({"dropout": NAN}, ["dropout is nan"]),
+        ({"num_splits": -1}, ["num_splits is -1", "0 to 128"]),
+        ({"num_splits": 129}, ["num_splits is 129", "0 to 128"]),
+        ({"window_left": 5}, ["window_left is 5", "no FA2_WINDOW_LEFT"]),
+        ({"window_right": 5}, ["window_right is 5", "no FA2_WINDOW_RIGHT"]),
+        ({"window_left": -1, "flags": Flag.WINDOW_LEFT}, ["window_left is -1", "0 and up"]),
+        ({"window_right": -1, "flags": Flag.WINDOW_RIGHT}, ["window_right is -1", "0 and up"]),
+        ({"q__data": None}, ["q.data is NULL", "batch 2 x 128 rows x 4 heads"]),
+        ({"k__data": None}, ["k.data is NULL"]),
+        ({"v__data": None}, ["v.data is NULL"]),
+        ({"o__data": None}, ["o.data is NULL"]),
+        ({"lse": None}, ["lse is NULL", "batch 2 x 4 heads x 128 rows of float"]),
+        ({"lse": 0x50002}, ["lse is 0x50002", "4 bytes"]),
+        ({"q__data": 0x10008}, ["q.data is 0x10008", "16 bytes"]),
+        ({"o__data": 0x40002}, ["o.data is 0x40002", "16 bytes"]),
+        ({"k__row_stride": 68}, ["k.row_stride is 68", "multiples of 8"]),
+        ({"v__head_stride": -64}, ["v.head_stride is -64", "0 to 2^46"]),
+        ({"q__batch_stride": 1 << 47}, ["q.batch_stride is 140737488355328", "2^46"]),
+        ({"o__row_stride": 0}, ["o.row_stride is 0 over 128", "overlap"]),
+        ({"alibi_slopes": 0x60001}, ["alibi_slopes is 0x60001", "4 bytes"]),
+        ({"alibi_slopes": 0x60000, "alibi_batch_stride": -1}, ["alibi_batch_stride is -1"]),
+        ({"workspace": 0x70008, "workspace_bytes": 64}, ["workspace is 0x70008", "16 bytes"]),
+        ({"workspace_bytes": 64}, ["workspace is NULL and workspace_bytes is 64"]),
+        ({"p_debug": 0x60000}, ["p_debug is set and dropout is 0"]),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_value_and_what_is_allowed(
+    library: Library, fields: dict[str, object], fragments: list[str]
+) -> None:
+    answer = library.fwd(forward_args(**fields))  # type: ignore[arg-type]
+    assert answer.status is Status.INVALID
+    assert all(fragment in answer.text for fragment in fragments), answer.text
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "cu_seqlens_q",
+        "cu_seqlens_k",
+        "seqused_k",
+        "leftpad_k",
+        "block_table",
+        "k_new.data",
+        "v_new.data",
+        "cache_seqlens",
+        "cache_batch_idx",
+        "rotary_cos",
+        "rotary_sin",
+    ],
+)
+def test_what_this_release_cannot_do_is_named(library: Library, field: str) -> None:
+    args = forward_args(**{field.replace(".", "__"): 0x60000})  # type: ignore[arg-type]
+    for answer in (library.fwd(args), library.supports(-1, args), library.fwd_workspace(args)[0]):
+        assert answer.status is Status.UNSUPPORTED
+        assert answer.text == f"{field} is set; this release of flashdepot runs dense attention only, so leave it NULL"
+
+
+def test_dropout_is_not_in_this_release(library: Library) -> None:
+    answer = library.fwd(forward_args(dropout=0.1))
+    assert answer.status is Status.UNSUPPORTED
+    assert "dropout is 0.1; this release of flashdepot does not implement it" in answer.text
+
+
+def test_the_backward_pass_is_not_in_this_release(library: Library) -> None:
+    args = BackwardArgs(size=ctypes.sizeof(BackwardArgs), dtype=Dtype.BF16, flags=Flag.DETERMINISTIC)
+    for answer in (library.bwd(args), library.bwd_workspace(args)):
+        assert answer.status is Status.UNSUPPORTED
+        assert "does not implement the backward pass" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "fragment"),
+    [
+        ({"size": 0}, "sizeof(fa2_bwd_args)"),
+        ({"flags": Flag.ROTARY_INTERLEAVED}, "0x8 means nothing in fa2_bwd_args"),
+        ({"reserved0": 1}, "reserved0 is 1"),
+    ],
+)
+def test_backward_structs_obey_the_rules_already(library: Library, fields: dict[str, int], fragment: str) -> None:
+    args = BackwardArgs(**{"size": ctypes.sizeof(BackwardArgs), **fields})
+    answer = library.bwd(args)
+    assert answer.status is Status.INVALID
+    assert fragment in answer.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "fragments"),
+    [
+        (
+            {"head_dim": 128, "dtype": Dtype.FP16, "flags": Flag.CAUSAL},
+            [
+                "head dim 128 fp16 causal forward is not in this library (it has: bf16 64)",
+                "flashdepot get --passes fwd --head-dims 128 --dtypes fp16",
+            ],
+        ),
+        ({"head_dim": 72}, ["head dim 96 bf16 forward is not in this library", "--head-dims 96"]),
+        ({"head_dim": 40}, ["head_dim is 40, which runs in the kernels for 64", "--features uneven_k"]),
+        ({"alibi_slopes": 0x60000}, ["alibi_slopes is set", "without alibi", "--features alibi"]),
+        ({"softcap": 30.0}, ["softcap is 30", "without softcap", "--features softcap"]),
+        (
+            {"flags": Flag.WINDOW_LEFT, "window_left": 7, "softcap": 5.0},
+            ["softcap is 5", "--head-dims 64 --dtypes bf16 --features softcap,local"],
+        ),
+        ({"flags": Flag.WINDOW_RIGHT, "window_right": 3}, ["ends short of the 128 keys", "--features local"]),
+        ({"num_splits": 2}, ["head dim 64 bf16 split-KV forward", "(it has: none)", "--passes fwd,splitkv"]),
+    ],
+)
+def test_what_is_not_compiled_in_comes_with_the_command_that_builds_it(
+    library: Library, fields: dict[str, object], fragments: list[str]
+) -> None:
+    args = forward_args(**fields)  # type: ignore[arg-type]
+    for answer in (library.fwd(args), library.supports(-1, args), library.fwd_workspace(args)[0]):
+        assert answer.status is Status.UNSUPPORTED
+        assert all(fragment in answer.text for fragment in fragments), answer.text
+
+
+def test_a_window_that_reaches_every_key_needs_no_feature(library: Library) -> None:
+    both = Flag.WINDOW_LEFT | Flag.WINDOW_RIGHT
+    args = forward_args(flags=both, window_left=128, window_right=500)
+    assert library.supports(-1, args).status is Status.OK
+
+
+def test_a_wrong_argument_is_reported_before_what_is_not_compiled_in(library: Library) -> None:
+    assert library.fwd(forward_args(head_dim=128, lse=None)).status is Status.INVALID
+
+
+def test_supports_looks_at_no_buffer(library: Library) -> None:
+    args = forward_args(q__data=None, k__row_stride=3, lse=None, device=-7, workspace_bytes=5)
+    assert library.supports(-1, args).status is Status.OK
+    assert library.supports(-2, args).status is Status.INVALID
+
+
+def test_without_split_kv_units_the_workspace_is_empty(library: Library) -> None:
+    answer, count, splits = library.fwd_workspace(forward_args(seqlen_q=1, seqlen_k=100_000, q__data=None, lse=None))
+    assert (answer.status, count, splits) == (Status.OK, 0, 1)
+
+
+def test_workspace_needs_somewhere_to_write_the_bytes(library: Library) -> None:
+    assert library.c.fa2_fwd_workspace(forward_args(), None, None) == Status.INVALID
+    assert "bytes is NULL" in library.last_error()
+
+
+def test_null_arguments_are_refused(library: Library) -> None:
+    for function in ("fa2_fwd", "fa2_bwd", "fa2_build_info"):
+        assert getattr(library.c, function)(None) == Status.INVALID
+        assert "is NULL" in library.last_error()
+    assert library.c.fa2_supports(-1, None) == Status.INVALID
+
+
+@pytest.mark.parametrize("fields", [{"batch": 0}, {"seqlen_q": 0}])
+def test_nothing_to_compute_is_done_at_once_and_needs_no_gpu(library: Library, fields: dict[str, int]) -> None:
+    args = forward_args(q__data=None, k__data=None, v__data=None, o__data=None, lse=None, **fields)
+    assert library.fwd(args).status is Status.OK
+
+
+class LongerArgs(ctypes.Structure):
+    """The arguments of a caller that was compiled with a newer header."""
+
+    _fields_ = [("known", ForwardArgs), ("later", ctypes.c_uint64)]
+
+
+def longer_args(later: int) -> ForwardArgs:
+    longer = LongerArgs(forward_args(seqlen_q=0), later)
+    longer.known.size = ctypes.sizeof(LongerArgs)
+    return longer.known
+
+
+def test_a_newer_caller_that_sets_nothing_new_is_served(library: Library) -> None:
+    assert library.fwd(longer_args(later=0)).status is Status.OK
+
+
+def test_a_newer_caller_that_sets_a_newer_field_is_refused(library: Library) -> None:
+    answer = library.fwd(longer_args(later=1))
+    assert answer.status is Status.INVALID
+    assert "size is 480" in answer.text
+    assert "472 bytes of fa2_fwd_args that this library (ABI 1) knows" in answer.text
+
+
+def test_an_older_caller_reads_as_zeros_beyond_its_end(library: Library) -> None:
+    args = forward_args(seqlen_q=0, size=ForwardArgs.alibi_slopes.offset)
+    args.alibi_slopes = 0x60001  # beyond the end of this caller's struct
+    args.cu_seqlens_q = 0x60000
+    assert library.fwd(args).status is Status.OK
+    assert "dtype is 0" in library.fwd(forward_args(size=ForwardArgs.dtype.offset)).text
+
+
+def test_the_error_text_belongs_to_the_thread(library: Library) -> None:
+    seen: list[str] = []
+
+    def other() -> None:
+        seen.append(library.last_error())
+        seen.append(library.fwd(forward_args(batch=-3)).text)
+
+    assert "batch is -2" in library.fwd(forward_args(batch=-2)).text
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert seen[0] == ""
+    assert "batch is -3" in seen[1]
+    assert "batch is -2" in library.last_error()
+
+
+def test_a_success_leaves_the_error_text_alone(library: Library) -> None:
+    library.fwd(forward_args(batch=-2))
+    assert library.fwd(forward_args(batch=0)).status is Status.OK
+    assert "batch is -2" in library.last_error()
+
+
+@pytest.mark.skipif(has_gpu(), reason="this machine has a GPU")
+def test_without_a_gpu_the_answer_says_so(library: Library) -> None:
+    for answer in (library.fwd(forward_args()), library.supports(0, forward_args())):
+        assert answer.status is Status.CUDA
+        assert "cudaErrorInsufficientDriver" in answer.text or "cudaErrorNoDevice" in answer.text
+        assert "nvidia-smi" in answer.text
+
+
+def test_the_shared_library_exports_the_api_and_nothing_else(quick_library: Path) -> None:
+    command = ["nm", "-D", "--defined-only", str(quick_library / "lib" / "shared" / "libflashattention.so")]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    names = {line.split()[-1].split("@")[0] for line in listed.splitlines()}
+    assert names == {
+        "FA2_1",
+        "fa2_build_info",
+        "fa2_bwd",
+        "fa2_bwd_workspace",
+        "fa2_fwd",
+        "fa2_fwd_workspace",
+        "fa2_last_error",
+        "fa2_status_string",
+        "fa2_supports",
+    }
