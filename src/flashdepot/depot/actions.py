@@ -1,0 +1,201 @@
+"""What compiler runs read and produced, found again by what they would read now.
+
+The look-up has two levels, because what a compiler reads is known only after it ran. The *intent* (source, arguments,
+tools, environment) leads to the actions that had it; an action answers when every file that it read still has the
+digest it had then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from flashdepot.depot.blobs import Blobs
+from flashdepot.depot.fingerprint import mark_used
+from flashdepot.depot.layout import Layout, is_digest
+from flashdepot.depot.locks import lock
+from flashdepot.errors import IntegrityError
+from flashdepot.model.canonical import digest_of
+from flashdepot.system.files import disk_errors, read_json, write_json
+
+ACTION_SCHEMA = 1
+_ACTIONS_KEPT = 16
+"""How many actions an intent remembers: as many states of the sources as one goes back and forth between."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file that a compiler made: its SHA-256 and size in bytes."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class ActionRecord:
+    """One compiler run.
+
+    ``inputs`` maps the normalized path of every file that was read to its SHA-256. ``outputs`` has ``object`` and
+    perhaps ``log`` once the depot has recorded it. Times in seconds, ``peak_rss`` in bytes, ``created`` in ISO 8601.
+    """
+
+    action_key: str
+    intent_key: str
+    name: str
+    inputs: Mapping[str, str]
+    cpu_seconds: float
+    wall_seconds: float
+    peak_rss: int
+    outputs: Mapping[str, Output] = field(default_factory=dict)
+    created: str = ""
+
+    @property
+    def object(self) -> Output:
+        """The object file; :raises KeyError: before the depot has recorded the run."""
+        return self.outputs["object"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON document, ``schema`` first."""
+        return {
+            "schema": ACTION_SCHEMA,
+            "action_key": self.action_key,
+            "intent_key": self.intent_key,
+            "name": self.name,
+            "inputs": dict(self.inputs),
+            "outputs": {kind: {"digest": o.digest, "size": o.size} for kind, o in self.outputs.items()},
+            "cpu_seconds": self.cpu_seconds,
+            "wall_seconds": self.wall_seconds,
+            "peak_rss": self.peak_rss,
+            "created": self.created,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> ActionRecord:
+        """Read what :meth:`to_json` wrote.
+
+        :raises ValueError: for another schema, a missing field, or a value that cannot be.
+        """
+        try:
+            if data["schema"] != ACTION_SCHEMA:
+                raise ValueError(f"action schema {data['schema']!r}: this flashdepot reads {ACTION_SCHEMA}")
+            record = cls(
+                action_key=data["action_key"],
+                intent_key=data["intent_key"],
+                name=data["name"],
+                inputs=dict(data["inputs"]),
+                cpu_seconds=float(data["cpu_seconds"]),
+                wall_seconds=float(data["wall_seconds"]),
+                peak_rss=int(data["peak_rss"]),
+                outputs={kind: Output(o["digest"], int(o["size"])) for kind, o in data["outputs"].items()},
+                created=data["created"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"action field missing or of the wrong type: {error}") from error
+        digests = [record.action_key, record.intent_key, *(o.digest for o in record.outputs.values())]
+        if "object" not in record.outputs or not all(is_digest(d) for d in digests):
+            raise ValueError("an action without an object, or with a digest that is none")
+        return record
+
+
+def action_key(intent_key: str, inputs: Mapping[str, str]) -> str:
+    """Return the key of a compiler run: a SHA-256 of its intent and of all that it read."""
+    return digest_of({"intent": intent_key, "inputs": sorted(inputs.items())})
+
+
+class Actions:
+    """The actions of one depot.
+
+    :param on_problem: called with a sentence for every record that cannot be read.
+    """
+
+    def __init__(self, layout: Layout, blobs: Blobs, on_problem: Callable[[str], None]) -> None:
+        self._layout = layout
+        self._blobs = blobs
+        self._on_problem = on_problem
+
+    def find(self, intent_key: str, current_digest: Callable[[str], str | None]) -> ActionRecord | None:
+        """Return the newest action of an intent whose inputs are as they were and whose object is there and right.
+
+        :param current_digest: the SHA-256 that a normalized path has now, ``None`` when it is not there.
+        """
+        for key in self._known(intent_key):
+            record = self.read(self._layout.action(key))
+            if record is None or any(current_digest(path) != digest for path, digest in record.inputs.items()):
+                continue
+            if self._blobs.find(record.object.digest) is None:
+                continue
+            for output in record.outputs.values():
+                self._blobs.mark_used(output.digest)
+            mark_used(self._layout.action(key))
+            if self._layout.blob(record.object.digest).exists():  # gc may have been faster than the mark
+                return record
+        return None
+
+    def record(self, record: ActionRecord, object_path: Path, log_path: Path | None = None) -> ActionRecord:
+        """Keep what a compiler made. When this returns, :meth:`find` has it, whatever happens next.
+
+        :returns: the record with its outputs and the time.
+        :raises MissingToolError: when the disk is full or may not be written.
+        """
+        files = {"object": object_path} | ({"log": log_path} if log_path else {})
+        outputs = {kind: self._keep(path) for kind, path in files.items()}
+        created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        record = replace(record, outputs=outputs, created=created)
+        with disk_errors(self._layout.root):
+            write_json(self._layout.action(record.action_key), record.to_json())
+            with lock(self._layout, "intents"):
+                others = [key for key in self._known(record.intent_key) if key != record.action_key]
+                keys = [record.action_key, *others][:_ACTIONS_KEPT]
+                write_json(self._layout.intent(record.intent_key), {"schema": ACTION_SCHEMA, "actions": keys})
+        return record
+
+    def read(self, path: Path) -> ActionRecord | None:
+        """Return the record in a file; ``None`` when it is gone, or when it cannot be read, which is reported."""
+        try:
+            return ActionRecord.from_json(read_json(path))
+        except FileNotFoundError:
+            return None
+        except (IntegrityError, ValueError, OSError) as error:
+            self._on_problem(f"{path} cannot be used: {error}. What it recorded will be compiled again.")
+            return None
+
+    def files(self) -> Iterator[Path]:
+        """Yield the file of every record there is, in order."""
+        yield from sorted((self._layout.root / "actions").glob("??/[0-9a-f]*.json"))
+
+    def intent_files(self) -> Iterator[Path]:
+        """Yield the file of every intent there is, in order."""
+        yield from sorted((self._layout.root / "intents").glob("??/[0-9a-f]*.json"))
+
+    def _known(self, intent_key: str) -> list[str]:
+        path = self._layout.intent(intent_key)
+        try:
+            return read_intent(path)
+        except FileNotFoundError:
+            return []
+        except (IntegrityError, ValueError, OSError) as error:
+            self._on_problem(f"{path} cannot be used: {error}. What it led to will be compiled again.")
+            return []
+
+    def _keep(self, path: Path) -> Output:
+        digest = self._blobs.put_file(path)
+        return Output(digest, self._layout.blob(digest).stat().st_size)
+
+
+def read_intent(path: Path) -> list[str]:
+    """Return the action keys that a file of ``intents/`` lists, newest first.
+
+    :raises FileNotFoundError: when it is not there.
+    :raises IntegrityError: when it is not JSON.
+    :raises ValueError: when it is not such a list.
+    """
+    data = read_json(path)
+    if not isinstance(data, dict) or data.get("schema") != ACTION_SCHEMA:
+        raise ValueError(f"it is not a list of actions of schema {ACTION_SCHEMA}")
+    keys = data.get("actions")
+    if not isinstance(keys, list) or not all(is_digest(key) for key in keys):
+        raise ValueError("it is not a list of action keys")
+    return keys

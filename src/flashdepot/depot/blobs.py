@@ -1,0 +1,179 @@
+"""Immutable bytes, each named by its SHA-256 and checked before it is used."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, move_if_unchanged
+from flashdepot.depot.layout import Layout, is_digest
+from flashdepot.errors import IntegrityError
+from flashdepot.system.files import disk_errors, sha256_file
+
+_CHUNK = 1 << 20
+_NO_HARD_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+class Blobs:
+    """The blobs of one depot.
+
+    :param on_problem: called with a sentence for every blob that is found damaged.
+    """
+
+    def __init__(self, layout: Layout, on_problem: Callable[[str], None]) -> None:
+        self._layout = layout
+        self._on_problem = on_problem
+        self._verified: dict[str, Fingerprint] = {}
+
+    def put_file(self, path: Path) -> str:
+        """Keep a copy of a file and return its SHA-256.
+
+        :raises MissingToolError: when the depot's disk is full or may not be written; nothing is left behind then.
+        """
+        with path.open("rb") as source:
+            return self._put(iter(lambda: source.read(_CHUNK), b""))
+
+    def put_bytes(self, data: bytes) -> str:
+        """Keep bytes and return their SHA-256; raises as :meth:`put_file` does."""
+        return self._put([data])
+
+    def find(self, digest: str) -> Path | None:
+        """Return the file of a blob whose bytes are right, or ``None``.
+
+        A file is read once in a process as long as it does not change. A damaged one is moved to ``quarantine/`` and
+        reported.
+        """
+        blob = self._layout.blob(digest)
+        try:
+            seen = Fingerprint.of(blob)
+            if self._verified.get(digest) == seen:
+                return blob
+            actual = sha256_file(blob)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._on_problem(f"{blob} cannot be read: {error.strerror}. What it holds will be made again.")
+            return None
+        if actual == digest:
+            self._verified[digest] = seen
+            return blob
+        self._set_aside(blob, seen, actual)
+        return None
+
+    def verified_path(self, digest: str) -> Path:
+        """Return the file of a blob, which nobody may write to.
+
+        :raises IntegrityError: when it is missing or damaged.
+        """
+        blob = self.find(digest)
+        if blob is None:
+            raise IntegrityError(
+                f"The depot {self._layout.root} has no undamaged blob {digest}, which a record of it needs.",
+                hint="Run the same command again: what is missing is made anew. "
+                "'flashdepot depot verify' shows what else is damaged.",
+            )
+        return blob
+
+    def is_verified(self, digest: str, fingerprint: Fingerprint) -> bool:
+        """Whether a file with this fingerprint is a hard link to a blob that this process has verified."""
+        return self._verified.get(digest) == fingerprint
+
+    def link_or_copy(self, digest: str, destination: Path) -> None:
+        """Put a blob's bytes at ``destination``, which must not exist: a read-only hard link where possible.
+
+        :raises IntegrityError: when the blob is missing or damaged.
+        :raises MissingToolError: when the disk of ``destination`` is full or may not be written.
+        """
+        blob = self.verified_path(digest)
+        with disk_errors(destination.parent):
+            try:
+                os.link(blob, destination)
+            except OSError as error:
+                if error.errno not in _NO_HARD_LINKS:
+                    raise
+                copy_verified(blob, digest, destination)
+                destination.chmod(0o444)
+
+    def mark_used(self, digest: str) -> bool:
+        """Record that a blob was used, so that gc leaves it alone.
+
+        :returns: whether that is on record; not when the blob is gone or may not be touched.
+        """
+        blob = self._layout.blob(digest)
+        try:
+            before = Fingerprint.of(blob)
+            if before.age > USE_RESOLUTION:
+                os.utime(blob)
+                if self.is_verified(digest, before):
+                    self._verified[digest] = Fingerprint.of(blob)
+        except OSError:
+            return False
+        return True
+
+    def files(self) -> Iterator[Path]:
+        """Yield the file of every blob there is, in order, unverified."""
+        for shard in sorted(self._layout.blobs.glob("??")):
+            yield from sorted(blob for blob in shard.iterdir() if is_digest(blob.name))
+
+    def _put(self, chunks: Iterable[bytes]) -> str:
+        temporary = self._layout.new_temporary("put")
+        with disk_errors(self._layout.root):
+            try:
+                with temporary.open("xb") as file:
+                    digest = _copy_and_hash(chunks, file)
+                temporary.chmod(0o444)
+                self._keep(temporary, digest)
+            finally:
+                temporary.unlink(missing_ok=True)
+        return digest
+
+    def _keep(self, temporary: Path, digest: str) -> None:
+        if self.find(digest) is not None and self.mark_used(digest):
+            return
+        blob = self._layout.blob(digest)
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        written = Fingerprint.of(temporary)
+        temporary.replace(blob)
+        self._verified[digest] = written
+
+    def _set_aside(self, blob: Path, seen: Fingerprint, actual: str) -> None:
+        try:
+            destination = self._layout.new_quarantine(blob.name)
+            done = f"was moved to {destination}" if move_if_unchanged(blob, seen, destination) else "is gone already"
+        except OSError as error:
+            done = f"could not be moved away ({error.strerror})"
+        self._on_problem(
+            f"Blob {blob.name} is damaged: its {seen.size} bytes have SHA-256 {actual}. "
+            f"It {done}; what it held will be made again when it is next needed."
+        )
+
+
+def copy_verified(source: Path, digest: str, destination: Path) -> None:
+    """Copy a file to a new one and on to the disk, and prove its bytes on the way.
+
+    :raises FileExistsError: when ``destination`` exists.
+    :raises IntegrityError: when the bytes do not have that SHA-256; no file is left then.
+    """
+    with source.open("rb") as reader, destination.open("xb") as writer:
+        try:
+            actual = _copy_and_hash(iter(lambda: reader.read(_CHUNK), b""), writer)
+            if actual != digest:
+                raise IntegrityError(f"{source} is damaged: expected SHA-256 {digest}, found {actual}.")  # noqa: TRY301
+        except BaseException:
+            destination.unlink(missing_ok=True)
+            raise
+
+
+def _copy_and_hash(chunks: Iterable[bytes], writer: IO[bytes]) -> str:
+    """Write bytes on to the disk; :returns: their SHA-256."""
+    hashed = hashlib.sha256()
+    for chunk in chunks:
+        hashed.update(chunk)
+        writer.write(chunk)
+    writer.flush()
+    os.fsync(writer.fileno())
+    return hashed.hexdigest()

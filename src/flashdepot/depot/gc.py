@@ -1,0 +1,204 @@
+"""Freeing space in a depot, beside running builds if need be.
+
+What keeps this safe: whoever needs a file first marks it as used, which changes its fingerprint; and a file is removed
+only if its fingerprint is the one that was planned for, looked at after it was moved out of the way.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from flashdepot.depot.actions import read_intent
+from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, move_if_unchanged, remove
+from flashdepot.depot.layout import hidden_sibling, is_leftover
+from flashdepot.depot.locks import lock, try_lock_file
+from flashdepot.depot.store import Depot
+from flashdepot.depot.workspaces import in_use, remove_stale, started, workspaces
+from flashdepot.errors import IntegrityError
+from flashdepot.system.files import disk_errors
+
+OLDER_THAN = timedelta(days=30)
+"""How long what no manifest needs is kept after its last use."""
+
+GRACE = 3600.0
+"""Seconds for which nothing is removed, because a process may be about to refer to it."""
+
+_LEFTOVER_LIFETIME = 86400.0
+_DIGEST = re.compile(rb'"([0-9a-f]{64})"')
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One thing to remove: what kind of thing, why, the bytes that it frees, and what it looked like."""
+
+    path: Path
+    kind: str
+    reason: str
+    bytes: int
+    seen: Fingerprint
+
+
+@dataclass(frozen=True)
+class GcPlan:
+    """What to remove, in this order: what refers to something goes before what it refers to."""
+
+    removals: tuple[Removal, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that all removals free together."""
+        return sum(r.bytes for r in self.removals)
+
+
+def plan(depot: Depot, older_than: timedelta = OLDER_THAN) -> GcPlan:
+    """List what can go: all that no manifest, no action used within ``older_than``, and no running build needs.
+
+    To free an artifact, remove its manifest first (:meth:`Depot.remove_artifact`). Nothing is changed here.
+    """
+    return GcPlan(tuple(_Planner(depot, older_than).removals()))
+
+
+def run(depot: Depot, planned: GcPlan) -> GcPlan:
+    """Carry out a plan, except where something came into use since.
+
+    :returns: the part of the plan that was carried out.
+    :raises MissingToolError: when the depot may not be written.
+    """
+    with disk_errors(depot.root):
+        return GcPlan(tuple(removal for removal in planned.removals if _carry_out(depot, removal)))
+
+
+class _Planner:
+    def __init__(self, depot: Depot, older_than: timedelta) -> None:
+        self._depot = depot
+        self._layout = depot.layout
+        now = time.time()
+        builds = [started(folder) - USE_RESOLUTION for folder in workspaces(depot.layout) if in_use(folder)]
+        self._in_reach = min([now - GRACE, *builds])
+        self._recent = min(now - older_than.total_seconds(), self._in_reach)
+        self._leftover = now - _LEFTOVER_LIFETIME
+
+    def removals(self) -> Iterator[Removal]:
+        # Records are read in full before anything is judged by them.
+        needed: set[str] = set()
+        for path in self._depot.artifacts.files():
+            needed |= _digests_in(path)
+        old_actions = list(self._old_actions(needed))
+        yield from old_actions
+        yield from self._old_intents({removal.path for removal in old_actions})
+        yield from self._libraries_without_manifest()
+        yield from self._older(self._depot.blobs.files(), self._in_reach, "blob", "nothing needs it", but=needed)
+        yield from self._older(_inside(self._layout.quarantine), time.time(), "quarantine", "it is damaged")
+        yield from self._temporary()
+        yield from self._older(_inside(self._layout.logs), self._recent, "log", "it is old")
+        for folder, kind in ((self._layout.toolchains, "toolchain"), (self._layout.upstreams, "upstream")):
+            there = (path for path in _inside(folder) if not is_leftover(path))
+            yield from self._older(there, self._recent, kind, "it was not used lately")
+        locks = (path for path in _inside(self._layout.root / "locks") if path.suffix == ".lock")
+        yield from self._older(locks, self._leftover, "lock", "nobody holds it")
+
+    def _old_actions(self, needed: set[str]) -> Iterator[Removal]:
+        """Actions not used lately; the digests that the others name are added to ``needed``."""
+        for path in self._depot.actions.files():
+            removals = list(self._older([path], self._recent, "action", "it was not used lately"))
+            if not removals:
+                needed |= _digests_in(path)
+            yield from removals
+
+    def _old_intents(self, going: set[Path]) -> Iterator[Removal]:
+        for path in self._depot.actions.intent_files():
+            if all(action in going or not action.exists() for action in _actions_of(self._depot, path)):
+                yield from self._older([path], self._recent, "intent", "it leads to no action")
+
+    def _libraries_without_manifest(self) -> Iterator[Removal]:
+        for path in _inside(self._layout.root / "libraries"):
+            if not is_leftover(path) and not _has_manifest(self._depot, path):
+                yield from self._older([path], time.time(), "library", "its manifest is gone")
+
+    def _temporary(self) -> Iterator[Removal]:
+        known = list(workspaces(self._layout))
+        stale = [folder for folder in known if not in_use(folder)]
+        yield from self._older(stale, time.time(), "workspace", "its process was killed")
+        theirs = {*known, *(folder.with_name(f"{folder.name}.lock") for folder in known)}
+        others = (path for path in _inside(self._layout.temporary) if path not in theirs)
+        yield from self._older(others, self._in_reach, "temporary", "its process was killed")
+        root = self._layout.root
+        places = ("", "artifacts", "libraries", "toolchains", "upstreams", "actions/*", "intents/*", "blobs/sha256/*")
+        hidden = (
+            path for place in places for path in sorted(root.glob(f"{place}/.*".lstrip("/"))) if is_leftover(path)
+        )
+        yield from self._older(hidden, self._leftover, "temporary", "its process was killed")
+
+    def _older(
+        self, paths: Iterable[Path], limit: float, kind: str, reason: str, *, but: set[str] | None = None
+    ) -> Iterator[Removal]:
+        """Plan to remove each path that was last changed before ``limit``, except those of the names in ``but``."""
+        for path in paths:
+            try:
+                seen = Fingerprint.of(path)
+            except FileNotFoundError:
+                continue
+            if seen.mtime_ns / 1e9 <= limit and path.name not in (but or ()):
+                yield Removal(path, kind, reason, _freed(path), seen)
+
+
+def _carry_out(depot: Depot, removal: Removal) -> bool:
+    path = removal.path
+    if removal.kind == "workspace":
+        return remove_stale(path)
+    if removal.kind == "lock":
+        held = try_lock_file(path)
+        if held is None:
+            return False
+        with held:
+            path.unlink(missing_ok=True)
+        return True
+    if removal.kind == "intent":
+        with lock(depot.layout, "intents"):  # as whoever adds an action does
+            if any(action.exists() for action in _actions_of(depot, path)):
+                return False
+            path.unlink(missing_ok=True)
+        return True
+    if removal.kind == "library" and _has_manifest(depot, path):
+        return False
+    aside = hidden_sibling(path)
+    if not move_if_unchanged(path, removal.seen, aside):
+        return False
+    remove(aside)
+    return True
+
+
+def _digests_in(path: Path) -> set[str]:
+    """Every SHA-256 in a record. Not parsed, so that a record of another version keeps what it needs as well."""
+    try:
+        return {digest.decode() for digest in _DIGEST.findall(path.read_bytes())}
+    except FileNotFoundError:
+        return set()
+
+
+def _actions_of(depot: Depot, intent: Path) -> list[Path]:
+    try:
+        return [depot.layout.action(key) for key in read_intent(intent)]
+    except (FileNotFoundError, IntegrityError, ValueError):
+        return []
+
+
+def _has_manifest(depot: Depot, library: Path) -> bool:
+    return any(depot.layout.library(m.stem).name == library.stem for m in depot.artifacts.files())
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _freed(path: Path) -> int:
+    """Bytes that removing a path frees. A file in a library that is a link to a blob frees nothing by itself."""
+    if not path.is_dir() or path.is_symlink():
+        return path.lstat().st_size
+    files = [inner.lstat() for inner in path.rglob("*") if inner.is_symlink() or not inner.is_dir()]
+    return sum(status.st_size for status in files if status.st_nlink == 1)

@@ -1,0 +1,130 @@
+"""Where things lie in a depot's folder. Plain files on purpose, so that any web server can serve them."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.system.files import disk_errors, write_atomic
+
+_README = b"""This folder is a flashdepot depot: compiled FlashAttention kernels and libraries.
+
+blobs/       immutable bytes, each named by its SHA-256
+actions/     what each compiler run read and produced; intents/ is the way to them
+artifacts/   one manifest a library
+libraries/   libraries put together from blobs, ready to link
+toolchains/, upstreams/   compilers and sources that were fetched
+logs/, locks/, tmp/, quarantine/   compiler output, locks, unfinished work, files found damaged
+
+Everything here can be made again. 'flashdepot depot gc' frees space, 'flashdepot depot verify' checks every byte.
+"""
+_CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
+# This folder is a cache that flashdepot made; backup programs may skip it (https://bford.info/cachedir/).
+"""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def is_digest(text: object) -> bool:
+    """Whether something is a SHA-256 as the depot spells it, and therefore safe as a file name."""
+    return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
+
+
+def hidden_sibling(path: Path) -> Path:
+    """Return a name beside ``path`` that nobody else uses. If a kill leaves it behind, gc removes it."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a name is a temporary one, beside the file it was to become."""
+    return path.name.startswith(".") and path.name.endswith((".tmp", ".tmp.part", ".tmp.old"))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths of a depot. Asking for one makes nothing."""
+
+    root: Path
+
+    def blob(self, digest: str) -> Path:
+        """Return the file of a blob."""
+        return self.blobs / digest[:2] / digest
+
+    def intent(self, intent_key: str) -> Path:
+        """Return the file that lists the actions of an intent."""
+        return self.root / "intents" / intent_key[:2] / f"{intent_key}.json"
+
+    def action(self, action_key: str) -> Path:
+        """Return the file that records one compiler run."""
+        return self.root / "actions" / action_key[:2] / f"{action_key}.json"
+
+    def artifact(self, recipe_key: str) -> Path:
+        """Return the file of one artifact's manifest."""
+        return self.root / "artifacts" / f"{recipe_key}.json"
+
+    def library(self, recipe_key: str) -> Path:
+        """Return the folder in which a library is put together."""
+        return self.root / "libraries" / recipe_key[:16]
+
+    def stamp(self, recipe_key: str) -> Path:
+        """Return the file that says what was true of a library's files when they were last verified."""
+        return self.root / "libraries" / f"{recipe_key[:16]}.stamp"
+
+    def lock(self, key: str) -> Path:
+        """Return the lock file of a key."""
+        return self.root / "locks" / f"{key}.lock"
+
+    @property
+    def blobs(self) -> Path:
+        """The folder of all blobs."""
+        return self.root / "blobs" / "sha256"
+
+    @property
+    def temporary(self) -> Path:
+        """Unfinished work."""
+        return self.root / "tmp"
+
+    @property
+    def quarantine(self) -> Path:
+        """Files that were found damaged."""
+        return self.root / "quarantine"
+
+    @property
+    def logs(self) -> Path:
+        """Compiler output."""
+        return self.root / "logs"
+
+    @property
+    def toolchains(self) -> Path:
+        """Compilers that were fetched."""
+        return self.root / "toolchains"
+
+    @property
+    def upstreams(self) -> Path:
+        """Sources that were fetched."""
+        return self.root / "upstreams"
+
+    def prepare(self) -> None:
+        """Make the depot's folder, and the notes in it that say what it is, unless they are there.
+
+        :raises MissingToolError: when the disk is full or may not be written.
+        """
+        tag = self.root / "CACHEDIR.TAG"
+        if not tag.exists():
+            with disk_errors(self.root):
+                write_atomic(self.root / "README.txt", _README)
+                write_atomic(tag, _CACHE_TAG)
+
+    def new_temporary(self, purpose: str) -> Path:
+        """Return a path in ``tmp/`` that nobody else has. The folder is made, the path is not."""
+        self.prepare()
+        with disk_errors(self.root):
+            self.temporary.mkdir(exist_ok=True)
+        return self.temporary / f"{purpose}-{secrets.token_hex(8)}"
+
+    def new_quarantine(self, name: str) -> Path:
+        """Return a path in ``quarantine/`` for a damaged file; :raises OSError: when the folder cannot be made."""
+        self.quarantine.mkdir(exist_ok=True)
+        return self.quarantine / f"{name}.{secrets.token_hex(4)}"

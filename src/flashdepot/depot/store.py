@@ -1,0 +1,130 @@
+"""The depot: one folder that keeps what was compiled, and answers whether something was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from flashdepot.depot.actions import ActionRecord, Actions
+from flashdepot.depot.artifacts import Artifacts, StoredArtifact
+from flashdepot.depot.blobs import Blobs
+from flashdepot.depot.export import LIBRARY, export
+from flashdepot.depot.fingerprint import mark_used
+from flashdepot.depot.layout import Layout
+from flashdepot.depot.libraries import Libraries
+from flashdepot.depot.locks import HeldLock, lock, try_lock
+from flashdepot.depot.match import Choice, choose
+from flashdepot.depot.workspaces import workspace
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.request import Request
+from flashdepot.system.files import disk_errors
+
+DAMAGED = "a file of it is damaged or missing"
+
+
+def _unheard(_problem: str) -> None:
+    """Let a problem go unreported: what is damaged is made again all the same."""
+
+
+class Depot:
+    """A content-addressed store of objects and libraries in one folder.
+
+    Opening one touches nothing: a folder that does not exist reads as an empty depot and is made by the first write,
+    and one that may not be written can still be read and hit. Every write ends with one rename, so that a kill at any
+    moment leaves what was there before or what is there after.
+
+    Typical usage::
+
+        depot = Depot(root, on_problem=print)
+        choice = depot.find(request)
+        if choice.taken:
+            folder = depot.materialise(choice.taken)
+
+    :param on_problem: called with a sentence for everything that is found damaged; the depot works on without it.
+    """
+
+    def __init__(self, root: Path, on_problem: Callable[[str], None] = _unheard) -> None:
+        self.root = root
+        self.layout = Layout(root)
+        self.blobs = Blobs(self.layout, on_problem)
+        self.actions = Actions(self.layout, self.blobs, on_problem)
+        self.artifacts = Artifacts(self.layout, self.blobs, on_problem)
+        self.libraries = Libraries(self.layout, self.blobs)
+
+    def find_action(self, intent_key: str, current_digest: Callable[[str], str | None]) -> ActionRecord | None:
+        """See :meth:`Actions.find`."""
+        return self.actions.find(intent_key, current_digest)
+
+    def record_action(self, record: ActionRecord, object_path: Path, log_path: Path | None = None) -> ActionRecord:
+        """See :meth:`Actions.record`."""
+        return self.actions.record(record, object_path, log_path)
+
+    def find(self, request: Request, preferred_key: str | None = None) -> Choice:
+        """Return the library to take for a request, and why each of the others does not serve.
+
+        A library of which a file is damaged or missing is not taken.
+
+        :param preferred_key: the key of the recipe that would be built; its library wins if it serves.
+        """
+        candidates = {m.recipe_key: m for m in self.manifests() if m.kind == LIBRARY}
+        damaged: list[tuple[Manifest, tuple[str, ...]]] = []
+        while True:
+            choice = choose(request, candidates.values(), preferred_key)
+            if choice.taken is None or self.libraries.intact(choice.taken):
+                break
+            damaged.append((candidates.pop(choice.taken.recipe_key), (DAMAGED,)))
+        if choice.taken:
+            mark_used(self.layout.artifact(choice.taken.recipe_key))
+        return Choice(choice.taken, (*damaged, *choice.rejected))
+
+    def manifests(self) -> Iterator[Manifest]:
+        """See :meth:`Artifacts.manifests`."""
+        return self.artifacts.manifests()
+
+    def load(self, recipe_key: str) -> Manifest | None:
+        """See :meth:`Artifacts.load`."""
+        return self.artifacts.load(recipe_key)
+
+    def list_artifacts(self) -> list[StoredArtifact]:
+        """See :meth:`Artifacts.by_last_use`."""
+        return self.artifacts.by_last_use()
+
+    def store(self, manifest: Manifest, files: Mapping[str, Path]) -> None:
+        """See :meth:`Artifacts.store`."""
+        self.artifacts.store(manifest, files)
+
+    def remove_artifact(self, recipe_key: str) -> bool:
+        """See :meth:`Artifacts.remove`."""
+        return self.artifacts.remove(recipe_key)
+
+    def materialise(self, manifest: Manifest) -> Path:
+        """See :meth:`Libraries.materialise`."""
+        return self.libraries.materialise(manifest)
+
+    def export(self, manifest: Manifest, destination: Path) -> Path:
+        """Copy a library into a folder outside the depot; see :func:`flashdepot.depot.export.export`."""
+        return export(manifest, self.libraries.source(manifest), destination)
+
+    def lock(self, key: str, on_wait: Callable[[], None] | None = None) -> AbstractContextManager[None]:
+        """See :func:`flashdepot.depot.locks.lock`."""
+        return lock(self.layout, key, on_wait)
+
+    def try_lock(self, key: str) -> HeldLock | None:
+        """See :func:`flashdepot.depot.locks.try_lock`."""
+        return try_lock(self.layout, key)
+
+    def workspace(self) -> AbstractContextManager[Path]:
+        """See :func:`flashdepot.depot.workspaces.workspace`."""
+        return workspace(self.layout)
+
+    def log_path(self, name: str, intent_key: str) -> Path:
+        """Where the output of a compiler run goes; ``logs/`` is there when this returns."""
+        self.layout.prepare()
+        with disk_errors(self.root):
+            self.layout.logs.mkdir(exist_ok=True)
+        return self.layout.logs / f"{name}-{intent_key[:12]}.log"
+
+    def mark_used(self, path: Path) -> None:
+        """Record that a folder of ``toolchains/`` or ``upstreams/`` was used, so that gc leaves it alone."""
+        mark_used(path)

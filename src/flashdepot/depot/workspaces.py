@@ -1,0 +1,83 @@
+"""Folders for unfinished work, removed when it ends, and known as stale when its process was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from flashdepot.depot.layout import Layout
+from flashdepot.depot.locks import HeldLock, try_lock_file
+from flashdepot.errors import FlashdepotError
+from flashdepot.system.files import disk_errors
+
+_PREFIX = "work-"
+
+
+@contextlib.contextmanager
+def workspace(layout: Layout) -> Iterator[Path]:
+    """Give a fresh folder in ``tmp/``, removed with all in it at the end.
+
+    While it is open a lock is held, by which gc knows that a build runs and since when.
+
+    :raises MissingToolError: when the disk is full or may not be written, or has no file locks.
+    """
+    folder = layout.new_temporary(f"{_PREFIX}{int(time.time())}")
+    held = try_lock_file(_lock_path(folder))
+    if held is None:
+        raise FlashdepotError(
+            f"{folder} is in use although its name was drawn at random.", hint="Run the command again."
+        )
+    with held:
+        try:
+            with disk_errors(layout.root):
+                folder.mkdir()
+            yield folder
+        finally:
+            _remove(folder)
+
+
+def workspaces(layout: Layout) -> Iterator[Path]:
+    """Every workspace there is, in use or left behind."""
+    for path in sorted(layout.temporary.glob(f"{_PREFIX}*")):
+        if path.is_dir():
+            yield path
+
+
+def started(folder: Path) -> float:
+    """When a workspace was opened, in seconds since the epoch."""
+    return float(folder.name.removeprefix(_PREFIX).partition("-")[0])
+
+
+def in_use(folder: Path) -> bool:
+    """Whether the process that opened a workspace is still at work."""
+    held = _hold(folder)
+    if held is None:
+        return True
+    held.release()
+    return False
+
+
+def remove_stale(folder: Path) -> bool:
+    """Remove a workspace that a kill left behind; :returns: whether it was one and is gone."""
+    held = _hold(folder)
+    if held is None:
+        return False
+    with held:
+        _remove(folder)
+    return True
+
+
+def _hold(folder: Path) -> HeldLock | None:
+    return try_lock_file(_lock_path(folder))
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _lock_path(folder).unlink(missing_ok=True)
+
+
+def _lock_path(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")

@@ -1,0 +1,136 @@
+"""Makers of model values and of stored libraries for tests; every argument has a default."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flashdepot.depot import ActionRecord, Depot, action_key
+from flashdepot.model.architecture import parse_list
+from flashdepot.model.canonical import digest_of
+from flashdepot.model.manifest import Manifest, ManifestFile
+from flashdepot.model.recipe import Tool, ToolchainId
+from flashdepot.model.request import Request
+from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
+from flashdepot.model.target import Platform, Version
+from flashdepot.model.upstream import UpstreamId
+from flashdepot.system.files import sha256_file
+
+UPSTREAM = UpstreamId("2.8.3.post2", "a" * 64)
+LIBRARY_FILES = {
+    "include/flash_attention.h": b"#pragma once\n" * 50,
+    "lib/shared/libflashattention.so.1": bytes(range(256)) * 400,
+    "lib/static/libflashattention.a": b"!<arch>\n" * 5000,
+}
+LINK = ManifestFile("lib/shared/libflashattention.so", "", 0, "libflashattention.so.1")
+
+
+def make_unit(kernels: str = "fwd", head_dim: int = 64, dtype: str = "bf16", *, causal: bool = False) -> Unit:
+    return Unit(Pass(kernels), head_dim, Dtype(dtype), causal)
+
+
+def make_selection(*units: Unit, features: str = "") -> Selection:
+    return Selection(frozenset(units or [make_unit()]), frozenset(Feature(f) for f in features.split()))
+
+
+def make_manifest(**overrides: Any) -> Manifest:
+    """Make a manifest that satisfies :func:`make_request`. ``sass`` may be text, ``cuda`` is the toolchain's version."""
+    cuda = Version(overrides.pop("cuda", "13.0"))
+    if isinstance(overrides.get("sass"), str):
+        overrides["sass"] = parse_list(overrides["sass"])
+    if "size" in overrides:
+        overrides["files"] = (ManifestFile("lib/x.a", "b" * 64, overrides.pop("size")),)
+    manifest = Manifest(
+        recipe_key=digest_of("a recipe"),
+        kind="library",
+        name="libflashattention",
+        upstream=UPSTREAM,
+        selection=make_selection(),
+        platform=Platform("linux", "x86_64"),
+        sass=parse_list("90"),
+        toolchain=ToolchainId(cuda, (Tool("nvcc", str(cuda), "c" * 64), Tool("g++", "12.2", "d" * 64))),
+        driver_floor=Version("580.65.06"),
+        libc_floor=Version("2.28"),
+        libstdcxx_floor=None,
+        front_end="shared",
+        flags=("-O3",),
+        files=(ManifestFile("lib/x.a", "b" * 64, 1000),),
+        actions={},
+        created="2025-01-01T00:00:00+00:00",
+        flashdepot="0.1.0",
+    )
+    return replace(manifest, **overrides)
+
+
+def make_request(**overrides: Any) -> Request:
+    request = Request(
+        upstream=UPSTREAM,
+        selection=make_selection(),
+        platform=Platform("linux", "x86_64"),
+        gpus=parse_list("90"),
+        driver=Version("580.95"),
+        libc=Version("2.36"),
+    )
+    return replace(request, **overrides)
+
+
+def store_library(depot: Depot, folder: Path, *, name: str = "one", **overrides: Any) -> Manifest:
+    """Write the files of a small library into ``folder`` and store them, with contents that differ by ``name``."""
+    sources, files = {}, [LINK]
+    for path, content in LIBRARY_FILES.items():
+        source = folder / name / path
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_bytes(content + name.encode())
+        sources[path] = source
+        files.append(ManifestFile(path, sha256_file(source), source.stat().st_size))
+    manifest = make_manifest(**({"recipe_key": digest_of(name), "files": tuple(files)} | overrides))
+    depot.store(manifest, sources)
+    return manifest
+
+
+def make_record(name: str = "fwd_hdim64_bf16", **inputs: str) -> ActionRecord:
+    intent = digest_of(["intent", name])
+    closure = inputs or {"{upstream}/a.h": "1" * 64, "{upstream}/b.h": "2" * 64}
+    return ActionRecord(action_key(intent, closure), intent, name, closure, 100.0, 30.0, 3_000_000_000)
+
+
+def record_unit(depot: Depot, folder: Path, name: str = "fwd_hdim64_bf16", content: bytes = b"object") -> ActionRecord:
+    """Record a compiler run whose object has these bytes."""
+    folder.mkdir(exist_ok=True)
+    source = folder / f"{name}.o"
+    source.write_bytes(content)
+    return depot.record_action(make_record(name), source)
+
+
+def find_unit(depot: Depot, record: ActionRecord) -> ActionRecord | None:
+    """Look a compiler run up with its inputs unchanged."""
+    return depot.find_action(record.intent_key, record.inputs.get)
+
+
+def make_older(path: Path, *, hours: float) -> None:
+    """Let a file or folder have been changed last some hours ago."""
+    then = time.time() - hours * 3600
+    os.utime(path, (then, then), follow_symlinks=False)
+
+
+def make_depot_older(root: Path, *, hours: float) -> None:
+    """Let everything in a depot have been used last some hours ago."""
+    for path in sorted(root.rglob("*"), reverse=True):
+        make_older(path, hours=hours)
+
+
+def flip_bit(path: Path) -> None:
+    """Damage a file without changing its size."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    """Take the last half of a file away."""
+    path.chmod(0o644)
+    os.truncate(path, path.stat().st_size // 2)

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from depot_factories import (
+    LIBRARY_FILES,
+    flip_bit,
+    make_depot_older,
+    make_manifest,
+    make_request,
+    make_selection,
+    make_unit,
+    store_library,
+    truncate,
+)
+
+from flashdepot.depot import Depot
+from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.model.manifest import Manifest, ManifestFile
+from flashdepot.system.files import read_json
+
+SHARED = "lib/shared/libflashattention.so.1"
+
+
+def digest_in(manifest: Manifest, path: str) -> str:
+    return next(f.digest for f in manifest.files if f.path == path)
+
+
+def assert_whole(folder: Path, manifest: Manifest, name: str = "one") -> None:
+    for path, content in LIBRARY_FILES.items():
+        assert (folder / path).read_bytes() == content + name.encode()
+    assert (folder / "lib/shared/libflashattention.so").readlink() == Path("libflashattention.so.1")
+    assert Manifest.from_json(read_json(folder / "manifest.json")) == manifest
+
+
+def test_a_stored_library_is_found_and_put_together(depot: Depot, tmp_path: Path):
+    manifest = store_library(depot, tmp_path)
+    again = Depot(depot.root)
+    choice = again.find(make_request())
+    assert choice.taken == manifest
+    assert again.load(manifest.recipe_key) == manifest
+    folder = again.materialise(manifest)
+    assert folder == depot.root / "libraries" / manifest.recipe_key[:16]
+    assert_whole(folder, manifest)
+    assert (folder / SHARED).samefile(depot.layout.blob(digest_in(manifest, SHARED))), "bytes are kept once"
+
+
+def test_a_second_hit_reads_no_library_file(depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    manifest = store_library(depot, tmp_path)
+    folder = depot.materialise(manifest)
+
+    def refuse(path: Path) -> str:
+        pytest.fail(f"{path} was read")
+
+    monkeypatch.setattr("flashdepot.depot.blobs.sha256_file", refuse)
+    monkeypatch.setattr("flashdepot.depot.libraries.sha256_file", refuse)
+    again = Depot(depot.root)
+    assert again.find(make_request()).taken == manifest
+    assert again.materialise(manifest) == folder
+
+
+@pytest.mark.parametrize("damage", [flip_bit, truncate, Path.unlink])
+def test_a_library_damaged_in_its_folder_is_mended_from_the_blobs(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
+):
+    manifest = store_library(depot, tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+
+    monkeypatch.setattr(os, "link", refuse)
+    folder = depot.materialise(manifest)
+    damage(folder / SHARED)
+    (folder / "lib/shared/libflashattention.so").unlink()
+    (folder / "include/old.h").write_text("of an earlier build")
+    fresh = Depot(depot.root)
+    assert fresh.materialise(manifest) == folder
+    assert_whole(folder, manifest)
+    assert not (folder / "include/old.h").exists()
+
+
+def test_writing_into_a_library_that_shares_its_bytes_with_a_blob_is_noticed(
+    depot: Depot, problems: list[str], tmp_path: Path
+):
+    manifest = store_library(depot, tmp_path)
+    flip_bit(depot.materialise(manifest) / SHARED)
+    fresh = Depot(depot.root, problems.append)
+    choice = fresh.find(make_request())
+    assert choice.taken is None
+    assert choice.rejected == ((manifest, ("a file of it is damaged or missing",)),)
+    assert problems
+    with pytest.raises(IntegrityError):
+        fresh.materialise(manifest)
+    store_library(fresh, tmp_path)
+    assert_whole(fresh.materialise(manifest), manifest)
+
+
+@pytest.mark.parametrize("damage", [flip_bit, truncate, Path.unlink])
+def test_a_library_with_a_damaged_blob_is_passed_over_for_a_larger_one(
+    depot: Depot, tmp_path: Path, damage: Callable[[Path], None]
+):
+    small = store_library(depot, tmp_path, name="s")
+    large = store_library(depot, tmp_path, name="large")
+    assert depot.find(make_request()).taken == small
+    damage(depot.layout.blob(digest_in(small, SHARED)))
+    choice = Depot(depot.root).find(make_request())
+    assert choice.taken == large
+    assert choice.rejected == ((small, ("a file of it is damaged or missing",)),)
+
+
+def test_the_preferred_recipe_is_taken_although_a_smaller_library_fits(depot: Depot, tmp_path: Path):
+    store_library(depot, tmp_path, name="s")
+    large = store_library(depot, tmp_path, name="large")
+    assert depot.find(make_request(), large.recipe_key).taken == large
+
+
+def test_an_artifact_of_another_kind_does_not_serve_as_a_library(depot: Depot, tmp_path: Path):
+    store_library(depot, tmp_path, kind="wheel")
+    assert depot.find(make_request()) == type(depot.find(make_request()))(None, ())
+
+
+@pytest.mark.parametrize(
+    "content", ["", '{"schema": 1', "[]", '{"schema": 1}', '{"schema": 99}', '{"schema": 1, "recipe_key": 5}']
+)
+def test_a_damaged_manifest_is_reported_and_left_out(depot: Depot, problems: list[str], tmp_path: Path, content: str):
+    good = store_library(depot, tmp_path, name="good")
+    bad = store_library(depot, tmp_path, name="bad")
+    depot.layout.artifact(bad.recipe_key).write_text(content)
+    assert list(depot.manifests()) == [good]
+    assert str(depot.layout.artifact(bad.recipe_key)) in problems[0]
+    with pytest.raises(IntegrityError):
+        depot.load(bad.recipe_key)
+
+
+@pytest.mark.parametrize("hostile", ["../" * 21 + "x", "/etc/passwd", "A" * 64])
+def test_a_manifest_cannot_name_a_file_outside_the_blobs(
+    depot: Depot, problems: list[str], tmp_path: Path, hostile: str
+):
+    manifest = store_library(depot, tmp_path)
+    path = depot.layout.artifact(manifest.recipe_key)
+    path.write_text(path.read_text().replace(digest_in(manifest, SHARED), hostile))
+    assert list(depot.manifests()) == []
+    assert problems
+
+
+def test_storing_a_file_that_changed_since_its_manifest_was_made_is_refused(depot: Depot, tmp_path: Path):
+    source = tmp_path / "x.a"
+    source.write_bytes(b"changed")
+    manifest = make_manifest(files=(ManifestFile("lib/x.a", "b" * 64, 7),))
+    with pytest.raises(IntegrityError, match="changed after its manifest was made"):
+        depot.store(manifest, {"lib/x.a": source})
+    assert list(depot.manifests()) == []
+
+
+def test_a_library_built_anew_for_the_same_recipe_replaces_the_old_one_in_its_folder(depot: Depot, tmp_path: Path):
+    first = store_library(depot, tmp_path, name="first")
+    depot.materialise(first)
+    second = store_library(depot, tmp_path, name="second", recipe_key=first.recipe_key)
+    assert_whole(depot.materialise(second), second, "second")
+
+
+def test_the_list_shows_size_and_last_use_and_a_removed_library_is_not_in_it(depot: Depot, tmp_path: Path):
+    old = store_library(depot, tmp_path, name="old")
+    new = store_library(depot, tmp_path, name="new", selection=make_selection(make_unit(head_dim=128)))
+    make_depot_older(depot.root, hours=48)
+    depot.find(make_request(selection=new.selection))
+    listed = depot.list_artifacts()
+    assert [a.manifest for a in listed] == [new, old]
+    assert (listed[0].last_used - listed[1].last_used).total_seconds() > 47 * 3600
+    assert depot.remove_artifact(old.recipe_key)
+    assert not depot.remove_artifact(old.recipe_key)
+    assert [a.manifest for a in depot.list_artifacts()] == [new]
+
+
+def test_a_read_only_depot_serves_a_library_that_is_put_together(
+    small_disk: Path, make_read_only: Callable[[], None], tmp_path: Path
+):
+    manifest = store_library(Depot(small_disk / "depot"), tmp_path)
+    folder = Depot(small_disk / "depot").materialise(manifest)
+    Depot(small_disk / "depot").layout.stamp(manifest.recipe_key).unlink()
+    make_depot_older(small_disk / "depot", hours=100)
+    make_read_only()
+    depot = Depot(small_disk / "depot")
+    assert depot.find(make_request()).taken == manifest
+    assert depot.materialise(manifest) == folder
+    assert_whole(depot.export(manifest, tmp_path / "out"), manifest)
+
+
+def test_a_read_only_depot_refuses_what_must_be_written_in_plain_words(
+    small_disk: Path, make_read_only: Callable[[], None], tmp_path: Path
+):
+    manifest = store_library(Depot(small_disk / "depot"), tmp_path)
+    make_read_only()
+    depot = Depot(small_disk / "depot")
+    attempts: list[Callable[[], object]] = [
+        lambda: depot.materialise(manifest),
+        lambda: depot.blobs.put_bytes(b"new"),
+        lambda: depot.try_lock("a"),
+        lambda: depot.remove_artifact(manifest.recipe_key),
+        lambda: depot.log_path("unit", "0" * 64),
+        lambda: depot.workspace().__enter__(),
+    ]
+    for attempt in attempts:
+        with pytest.raises(MissingToolError, match=r"cannot be written: Read-only") as caught:
+            attempt()
+        assert "--depot DIR" in caught.value.hint
+    assert_whole(depot.export(manifest, tmp_path / "out"), manifest)
+
+
+def test_a_damaged_blob_in_a_read_only_depot_is_reported_and_absent(
+    small_disk: Path, make_read_only: Callable[[], None], tmp_path: Path, problems: list[str]
+):
+    manifest = store_library(Depot(small_disk / "depot"), tmp_path)
+    flip_bit(Depot(small_disk / "depot").layout.blob(digest_in(manifest, SHARED)))
+    make_read_only()
+    assert Depot(small_disk / "depot", problems.append).find(make_request()).taken is None
+    assert "could not be moved away" in problems[0]
+
+
+def test_fifty_libraries_are_searched_without_reading_their_files(depot: Depot, tmp_path: Path):
+    manifest = store_library(depot, tmp_path)
+    for number in range(50):
+        unserving = replace(manifest, recipe_key=f"{number:064x}", selection=make_selection(make_unit("bwd")))
+        depot.store(unserving, {f.path: tmp_path / "one" / f.path for f in manifest.files if not f.link})
+    choice = Depot(depot.root).find(make_request())
+    assert choice.taken == manifest
+    assert len(choice.rejected) == 50

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from depot_factories import flip_bit, make_older, truncate
+
+from flashdepot.depot import Depot
+from flashdepot.errors import IntegrityError, MissingToolError
+
+
+def leftovers(depot: Depot) -> list[Path]:
+    return list(depot.layout.temporary.iterdir())
+
+
+def test_opening_and_asking_a_depot_that_does_not_exist_makes_nothing(depot: Depot):
+    assert depot.blobs.find("0" * 64) is None
+    assert list(depot.manifests()) == []
+    assert depot.find_action("0" * 64, lambda _: None) is None
+    assert not depot.root.exists()
+
+
+def test_the_first_write_says_what_the_folder_is(depot: Depot):
+    depot.blobs.put_bytes(b"x")
+    assert "flashdepot depot" in (depot.root / "README.txt").read_text()
+    assert (depot.root / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
+
+
+def test_a_blob_is_named_by_its_sha256_and_nobody_may_write_to_it(depot: Depot, tmp_path: Path):
+    source = tmp_path / "x.o"
+    source.write_bytes(b"object" * 400_000)
+    digest = depot.blobs.put_file(source)
+    blob = depot.blobs.verified_path(digest)
+    assert digest == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert blob == depot.root / "blobs" / "sha256" / digest[:2] / digest
+    assert blob.read_bytes() == source.read_bytes()
+    assert blob.stat().st_mode & 0o777 == 0o444
+    assert leftovers(depot) == []
+
+
+def test_putting_the_same_bytes_again_keeps_the_file_and_marks_it_as_used(depot: Depot):
+    blob = depot.blobs.verified_path(depot.blobs.put_bytes(b"same"))
+    make_older(blob, hours=50)
+    before = blob.stat()
+    depot.blobs.put_bytes(b"same")
+    assert blob.stat().st_ino == before.st_ino
+    assert blob.stat().st_mtime > before.st_mtime + 49 * 3600
+    assert leftovers(depot) == []
+
+
+@pytest.mark.parametrize("damage", [flip_bit, truncate])
+@pytest.mark.parametrize("fresh_process", [True, False])
+def test_a_damaged_blob_is_moved_aside_reported_and_absent(
+    depot: Depot, problems: list[str], damage: Callable[[Path], None], fresh_process: bool
+):
+    digest = depot.blobs.put_bytes(b"precious" * 1000)
+    damage(depot.layout.blob(digest))
+    asked = Depot(depot.root, problems.append) if fresh_process else depot
+    assert asked.blobs.find(digest) is None
+    assert not depot.layout.blob(digest).exists()
+    assert len(list(depot.layout.quarantine.iterdir())) == 1
+    assert len(problems) == 1
+    assert digest in problems[0]
+    with pytest.raises(IntegrityError, match=digest) as caught:
+        asked.blobs.verified_path(digest)
+    assert "flashdepot depot verify" in caught.value.hint
+
+
+def test_putting_good_bytes_over_a_damaged_blob_mends_it(depot: Depot):
+    digest = depot.blobs.put_bytes(b"precious" * 1000)
+    flip_bit(depot.layout.blob(digest))
+    assert Depot(depot.root).blobs.put_bytes(b"precious" * 1000) == digest
+    assert depot.blobs.verified_path(digest).read_bytes() == b"precious" * 1000
+
+
+def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.MonkeyPatch):
+    digests = [depot.blobs.put_bytes(str(n).encode()) for n in range(5)]
+    reads: list[Path] = []
+
+    def counting(path: Path) -> str:
+        reads.append(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    monkeypatch.setattr("flashdepot.depot.blobs.sha256_file", counting)
+    asked = Depot(depot.root)
+    for digest in digests:
+        make_older(asked.layout.blob(digest), hours=1)
+    for digest in digests * 3:
+        asked.blobs.verified_path(digest)
+        asked.blobs.mark_used(digest)
+    assert len(reads) == len(digests)
+
+
+def test_a_blob_is_linked_where_possible_and_copied_where_not(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    digest = depot.blobs.put_bytes(b"object")
+    depot.blobs.link_or_copy(digest, tmp_path / "linked.o")
+    assert (tmp_path / "linked.o").samefile(depot.layout.blob(digest))
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(os, "link", refuse)
+    depot.blobs.link_or_copy(digest, tmp_path / "copied.o")
+    assert not (tmp_path / "copied.o").samefile(depot.layout.blob(digest))
+    assert (tmp_path / "copied.o").read_bytes() == b"object"
+
+
+def test_a_blob_that_changes_while_it_is_copied_is_refused(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    digest = depot.blobs.put_bytes(b"object")
+    blob = depot.layout.blob(digest)
+
+    def change_and_refuse(*_: object) -> None:
+        flip_bit(blob)
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(os, "link", change_and_refuse)
+    with pytest.raises(IntegrityError, match="damaged"):
+        depot.blobs.link_or_copy(digest, tmp_path / "copied.o")
+    assert not (tmp_path / "copied.o").exists()
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_behind(small_disk: Path):
+    depot = Depot(small_disk / "depot")
+    kept = depot.blobs.put_bytes(b"k" * 500_000)
+    with pytest.raises(MissingToolError, match="full") as caught:
+        depot.blobs.put_bytes(b"x" * 4_000_000)
+    assert str(depot.root) in caught.value.message
+    assert "--depot" in caught.value.hint
+    assert leftovers(depot) == []
+    assert depot.blobs.put_bytes(b"y" * 500_000)
+    assert depot.blobs.find(kept)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
+def test_an_error_of_the_disk_while_writing_is_explained(depot: Depot, monkeypatch: pytest.MonkeyPatch, code: int):
+    depot.blobs.put_bytes(b"first")
+
+    def fail(_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(MissingToolError) as caught:
+        depot.blobs.put_bytes(b"second")
+    assert "--depot DIR" in caught.value.hint
+    assert leftovers(depot) == []

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from depot_factories import LIBRARY_FILES, flip_bit, make_older, store_library
+
+from flashdepot.depot import Depot
+from flashdepot.errors import IntegrityError, MissingToolError, UsageError
+from flashdepot.model.manifest import Manifest, ManifestFile
+from flashdepot.system.files import read_json, sha256_file
+
+HEADER = "include/flash_attention.h"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def manifest(depot: Depot, tmp_path: Path) -> Manifest:
+    return store_library(depot, tmp_path / "sources")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("materialised", [True, False])
+def test_a_library_is_copied_into_a_new_or_empty_folder(
+    depot: Depot, manifest: Manifest, tmp_path: Path, exists: bool, materialised: bool
+):
+    out = tmp_path / "a" / "out"
+    if exists:
+        out.mkdir(parents=True)
+    if materialised:
+        depot.materialise(manifest)
+    assert depot.export(manifest, out) == out.resolve()
+    assert set(contents(out)) == {*LIBRARY_FILES, "manifest.json", "lib/shared/libflashattention.so"}
+    assert (out / "lib/shared/libflashattention.so").is_symlink()
+    header = out / HEADER
+    assert header.stat().st_nlink == 1, "the user may edit it without harm to the depot"
+    assert header.stat().st_mode & 0o777 == 0o644
+    assert Manifest.from_json(read_json(out / "manifest.json")) == manifest
+
+
+def test_an_earlier_export_is_replaced_and_what_the_user_added_stays(depot: Depot, manifest: Manifest, tmp_path: Path):
+    out = tmp_path / "out"
+    old_file = tmp_path / "old.h"
+    old_file.write_text("old")
+    gone = ManifestFile("share/gone/old.h", sha256_file(old_file), 3)
+    old = store_library(depot, tmp_path / "sources", name="old", files=())
+    old = Manifest.from_json(old.to_json() | {"files": [gone.to_json()]})
+    depot.store(old, {gone.path: old_file})
+    depot.export(old, out)
+    (out / "include").mkdir()
+    (out / "include" / "mine.h").write_text("mine")
+    depot.export(manifest, out)
+    assert set(contents(out)) == {
+        *LIBRARY_FILES, "manifest.json", "lib/shared/libflashattention.so", "include/mine.h",
+    }  # fmt: skip
+    assert not (out / "share").exists()
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"thesis.tex": "years of work"},
+        {"manifest.json": '{"kind": "npm package"}', "x": ""},
+        {"manifest.json": "not json"},
+    ],
+)
+def test_a_folder_that_holds_something_else_is_refused_and_untouched(
+    depot: Depot, manifest: Manifest, tmp_path: Path, held: dict[str, str]
+):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, text in held.items():
+        (out / name).write_text(text)
+    before = contents(out)
+    with pytest.raises(UsageError, match="no library that flashdepot wrote") as caught:
+        depot.export(manifest, out)
+    assert "--out DIR" in caught.value.hint
+    assert contents(out) == before
+
+
+def test_a_file_in_place_of_the_folder_is_refused(depot: Depot, manifest: Manifest, tmp_path: Path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(UsageError, match="is a file"):
+        depot.export(manifest, tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_folder_of_the_user_in_place_of_a_library_file_is_refused(depot: Depot, manifest: Manifest, tmp_path: Path):
+    out = depot.export(manifest, tmp_path / "out")
+    (out / HEADER).unlink()
+    (out / HEADER).mkdir()
+    with pytest.raises(UsageError, match="in the way"):
+        depot.export(manifest, out)
+    assert (out / "manifest.json").exists()
+
+
+def test_a_damaged_blob_leaves_the_earlier_export_as_it_was(depot: Depot, manifest: Manifest, tmp_path: Path):
+    new = store_library(depot, tmp_path / "sources", name="new")
+    out = depot.export(manifest, tmp_path / "out")
+    before = contents(out)
+    flip_bit(depot.layout.blob(new.files[-1].digest))
+    for destination in (out, tmp_path / "other"):
+        with pytest.raises(IntegrityError):
+            Depot(depot.root).export(new, destination)
+    assert contents(out) == before
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_full_disk_leaves_the_earlier_export_as_it_was(
+    depot: Depot, manifest: Manifest, small_disk: Path, tmp_path: Path
+):
+    out = depot.export(manifest, small_disk / "out")
+    before = contents(out)
+    big = tmp_path / "big.a"
+    big.write_bytes(b"x" * 3_000_000)
+    file = ManifestFile("lib/big.a", sha256_file(big), 3_000_000)
+    new = Manifest.from_json(manifest.to_json() | {"files": [file.to_json()]})
+    depot.store(new, {file.path: big})
+    with pytest.raises(MissingToolError, match="full") as caught:
+        depot.export(new, out)
+    assert "--out DIR" in caught.value.hint
+    assert contents(out) == before
+
+
+def test_a_mount_point_and_the_current_folder_are_written_into(
+    depot: Depot, manifest: Manifest, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(small_disk)
+    depot.export(manifest, Path())
+    assert (small_disk / "manifest.json").exists()
+    assert Path("manifest.json").exists()
+
+
+def test_an_export_that_was_interrupted_half_way_is_no_library_and_can_be_repeated(
+    depot: Depot, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    out = depot.export(manifest, tmp_path / "out")
+    new = store_library(depot, tmp_path / "sources", name="new")
+    replace, calls = Path.replace, 0
+
+    def interrupted(self: Path, target: Path) -> Path:
+        nonlocal calls
+        if ".flashdepot-export-" in str(self) and self.name != "manifest.json" and (calls := calls + 1) > 2:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            depot.export(new, out)
+    assert not (out / "manifest.json").exists()
+    for stage in out.glob(".flashdepot-export-*"):
+        make_older(stage, hours=2)
+    depot.export(new, out)
+    assert set(contents(out)) == {*LIBRARY_FILES, "manifest.json", "lib/shared/libflashattention.so"}
+    assert contents(out)[HEADER].endswith(b"new")
+
+
+def test_a_hostile_manifest_in_the_folder_cannot_remove_files_outside_it(
+    depot: Depot, manifest: Manifest, tmp_path: Path
+):
+    out = depot.export(manifest, tmp_path / "out")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    text = (out / "manifest.json").read_text().replace(HEADER, "../victim")
+    (out / "manifest.json").write_text(text)
+    depot.export(manifest, out)
+    assert victim.read_text() == "precious"
+
+
+def test_a_destination_that_may_not_be_written_is_named(
+    depot: Depot, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(MissingToolError, match="out") as caught:
+        depot.export(manifest, tmp_path / "out")
+    assert "--out DIR" in caught.value.hint

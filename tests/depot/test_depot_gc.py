@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from depot_factories import (
+    find_unit,
+    flip_bit,
+    make_depot_older,
+    make_older,
+    make_record,
+    make_request,
+    record_unit,
+    store_library,
+)
+from depot_writer import unit_content
+
+from flashdepot.depot import Depot, gc
+from flashdepot.depot.verify import verify
+from flashdepot.errors import MissingToolError
+
+Start = Callable[..., subprocess.Popen[str]]
+DAYS = 24.0
+
+
+def collect(depot: Depot, older_than: timedelta = gc.OLDER_THAN) -> list[str]:
+    """Run gc; :returns: the sorted kinds of what it removed."""
+    return sorted(r.kind for r in gc.run(depot, gc.plan(depot, older_than)).removals)
+
+
+def fill_up(disk: Path) -> None:
+    with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(b"x" * 4096)
+
+
+def test_nothing_is_planned_for_a_depot_that_does_not_exist(depot: Depot):
+    assert gc.plan(depot).removals == ()
+    assert not depot.root.exists()
+
+
+def test_an_action_that_was_not_used_lately_goes_with_its_intent_and_object(depot: Depot, tmp_path: Path):
+    record = record_unit(depot, tmp_path, content=b"o" * 1000)
+    make_depot_older(depot.root, hours=31 * DAYS)
+    planned = gc.plan(depot)
+    assert depot.layout.action(record.action_key).exists(), "a plan changes nothing"
+    assert sorted(r.kind for r in planned.removals) == ["action", "blob", "intent", "lock"]
+    assert planned.bytes > 1000
+    assert gc.run(depot, planned) == planned
+    assert gc.plan(depot).removals == ()
+    assert find_unit(depot, record) is None
+    assert verify(depot).problems == ()
+
+
+def test_an_action_used_lately_keeps_its_object(depot: Depot, tmp_path: Path):
+    record = record_unit(depot, tmp_path)
+    make_depot_older(depot.root, hours=29 * DAYS)
+    assert collect(depot) == ["lock"]
+    make_depot_older(depot.root, hours=100 * DAYS)
+    assert find_unit(Depot(depot.root), record), "this is the use"
+    assert collect(depot) == []
+    assert find_unit(depot, record)
+
+
+def test_an_intent_stays_as_long_as_one_of_its_actions_does(depot: Depot, tmp_path: Path):
+    (tmp_path / "x.o").write_bytes(b"object")
+    old, new = (depot.record_action(make_record(**{"a.h": c * 64}), tmp_path / "x.o") for c in "12")
+    make_depot_older(depot.root, hours=100 * DAYS)
+    find_unit(depot, new)
+    assert collect(depot) == ["action", "lock"]
+    assert find_unit(depot, new)
+    assert find_unit(depot, old) is None
+
+
+def test_what_a_manifest_needs_stays_however_old_and_goes_with_it(depot: Depot, tmp_path: Path):
+    manifest = store_library(depot, tmp_path)
+    depot.materialise(manifest)
+    make_depot_older(depot.root, hours=1000 * DAYS)
+    assert collect(depot) == []
+    depot.remove_artifact(manifest.recipe_key)
+    planned = gc.plan(depot)
+    assert sorted(r.kind for r in planned.removals) == ["blob"] * 3 + ["library"] * 2
+    assert manifest.size < planned.bytes < manifest.size + 10_000, "bytes shared with a blob count once"
+    gc.run(depot, planned)
+    assert not depot.layout.library(manifest.recipe_key).exists()
+    assert list(depot.blobs.files()) == []
+
+
+def test_a_manifest_of_a_later_version_keeps_its_files(depot: Depot, tmp_path: Path):
+    manifest = store_library(depot, tmp_path)
+    path = depot.layout.artifact(manifest.recipe_key)
+    path.write_text(path.read_text().replace('"schema":1', '"schema":2'))
+    make_depot_older(depot.root, hours=1000 * DAYS)
+    assert collect(depot) == []
+    assert verify(depot).skipped == 1
+    assert path.exists()
+
+
+def test_a_blob_that_was_just_written_stays_although_nothing_refers_to_it_yet(depot: Depot):
+    digest = depot.blobs.put_bytes(b"its record comes next")
+    assert collect(depot, timedelta(0)) == []
+    make_older(depot.layout.blob(digest), hours=1.1)
+    assert collect(depot, timedelta(0)) == ["blob"]
+
+
+def test_a_blob_that_comes_into_use_after_the_plan_stays(depot: Depot, tmp_path: Path):
+    depot.blobs.put_bytes(b"object")
+    make_depot_older(depot.root, hours=100 * DAYS)
+    planned = gc.plan(depot)
+    assert [r.kind for r in planned.removals] == ["blob"]
+    record = record_unit(Depot(depot.root), tmp_path, content=b"object")
+    assert gc.run(depot, planned).removals == ()
+    assert find_unit(Depot(depot.root), record)
+
+
+def test_an_action_that_is_hit_after_the_plan_stays_with_its_object(depot: Depot, tmp_path: Path):
+    record = record_unit(depot, tmp_path)
+    make_depot_older(depot.root, hours=100 * DAYS)
+    planned = gc.plan(depot)
+    assert find_unit(Depot(depot.root), record)
+    assert {r.kind for r in gc.run(depot, planned).removals} == {"lock"}
+    assert find_unit(Depot(depot.root), record)
+
+
+def test_what_a_running_build_has_used_stays_however_little_is_to_be_kept(depot: Depot, tmp_path: Path, start: Start):
+    builder = start("work", depot.root)
+    assert builder.stdout
+    workspace = depot.layout.temporary / builder.stdout.readline().strip()
+    now = time.time()
+    earlier = workspace.with_name(workspace.name.replace(workspace.name.split("-")[1], str(int(now - 9 * 3600))))
+    workspace.with_name(f"{workspace.name}.lock").rename(earlier.with_name(f"{earlier.name}.lock"))
+    workspace.rename(earlier)  # the build began nine hours ago
+    used, unused = (record_unit(depot, tmp_path, name, name.encode()) for name in ("used", "unused"))
+    make_depot_older(depot.root, hours=8)
+    for path in (depot.layout.action(unused.action_key), depot.layout.blob(unused.object.digest)):
+        make_older(path, hours=11)
+    make_older(depot.layout.intent(unused.intent_key), hours=11)
+    assert collect(depot, timedelta(0)) == ["action", "blob", "intent"]
+    assert find_unit(Depot(depot.root), used)
+    builder.kill()
+    builder.wait()
+    make_depot_older(depot.root, hours=8)
+    assert collect(depot, timedelta(0)) == ["action", "blob", "intent", "workspace"]
+    assert list(depot.layout.temporary.iterdir()) == []
+
+
+def test_a_workspace_goes_when_its_process_was_killed_and_not_before(depot: Depot, start: Start):
+    builder = start("work", depot.root)
+    assert builder.stdout
+    folder = depot.layout.temporary / builder.stdout.readline().strip()
+    assert collect(depot) == []
+    assert (folder / "part.o").exists()
+    builder.kill()
+    builder.wait()
+    planned = gc.plan(depot)
+    assert [(r.kind, r.bytes) for r in planned.removals] == [("workspace", 5000)]
+    gc.run(depot, planned)
+    assert list(depot.layout.temporary.iterdir()) == []
+
+
+def test_leftovers_of_kills_quarantine_and_old_logs_go_and_fresh_ones_stay(depot: Depot, tmp_path: Path):
+    record = record_unit(depot, tmp_path)
+    flip_bit(depot.layout.blob(record.object.digest))
+    assert find_unit(Depot(depot.root), record) is None
+    log = depot.log_path("unit", record.intent_key)
+    log.write_text("warning")
+    half = depot.layout.artifact("0" * 64).with_name(".half.json.1.abcd.tmp")
+    half.parent.mkdir()
+    half.write_text("{")
+    put = depot.layout.temporary / "put-0123"
+    put.write_bytes(b"half a blob")
+    assert collect(depot) == ["quarantine"]
+    for path in (log, half, put):
+        make_older(path, hours=31 * DAYS)
+    assert collect(depot) == ["log", "temporary", "temporary"]
+    assert not any(path.exists() for path in (log, half, put))
+
+
+@pytest.mark.parametrize("kind", ["toolchain", "upstream"])
+def test_a_toolchain_or_upstream_stays_while_it_is_used(depot: Depot, kind: str):
+    folder = depot.root / f"{kind}s" / "cuda-13.0"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "nvcc").write_bytes(b"x" * 4000)
+    make_depot_older(depot.root, hours=100 * DAYS)
+    depot.mark_used(folder)
+    assert collect(depot) == []
+    make_depot_older(depot.root, hours=100 * DAYS)
+    planned = gc.plan(depot)
+    assert [(r.kind, r.bytes) for r in planned.removals] == [(kind, 4000)]
+    gc.run(depot, planned)
+    assert list(folder.parent.iterdir()) == []
+
+
+def test_a_lock_that_is_held_stays_however_old(depot: Depot):
+    held = depot.try_lock("unit")
+    assert held
+    make_depot_older(depot.root, hours=100 * DAYS)
+    assert collect(depot) == []
+    held.release()
+    assert collect(depot) == ["lock"]
+
+
+def test_a_full_disk_can_be_freed(small_disk: Path, tmp_path: Path):
+    depot = Depot(small_disk / "depot")
+    store_library(depot, tmp_path)
+    depot.blobs.put_bytes(b"x" * 1_000_000)
+    make_depot_older(depot.root, hours=100 * DAYS)
+    fill_up(small_disk)
+    with pytest.raises(MissingToolError, match="full"):
+        depot.blobs.put_bytes(b"y" * 100_000)
+    assert collect(depot) == ["blob"]
+    assert depot.blobs.put_bytes(b"y" * 100_000)
+    assert depot.find(make_request()).taken
+
+
+def test_gc_beside_a_writer_that_reuses_old_blobs_loses_nothing(depot: Depot, start: Start):
+    count = 150
+    for number in range(count):
+        depot.blobs.put_bytes(unit_content(number))
+    stray = depot.blobs.put_bytes(b"nobody needs it")
+    make_depot_older(depot.root, hours=100 * DAYS)
+    writer = start("record", depot.root, 0, count)
+    assert writer.stdout
+    stale = gc.plan(depot)  # all blobs, most of which come into use before they are reached
+    runs = 0
+    while writer.poll() is None:
+        third = replace(stale, removals=stale.removals[runs % 3 :: 3])
+        gc.run(depot, third)
+        gc.run(depot, gc.plan(depot, timedelta(0)))
+        runs += 1
+    assert writer.returncode == 0
+    assert runs > 1
+    gc.run(depot, stale)
+    assert writer.stdout.read().split() == [f"unit-{n}" for n in range(count)]
+    assert depot.blobs.find(stray) is None
+    fresh = Depot(depot.root)
+    assert all(find_unit(fresh, make_record(f"unit-{n}")) for n in range(count))
+    assert verify(depot).problems == ()

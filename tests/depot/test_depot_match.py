@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from depot_factories import make_manifest, make_request, make_selection, make_unit
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flashdepot.depot import choose
+from flashdepot.model.architecture import parse_list
+from flashdepot.model.canonical import digest_of
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.request import unmet
+from flashdepot.model.target import Platform, Version
+from flashdepot.model.upstream import UpstreamId
+
+MORE_UNITS = make_selection(make_unit(), make_unit("bwd"))
+MORE_FEATURES = make_selection(features="softcap local")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stored"),
+    [
+        ({}, {}),
+        ({}, {"selection": MORE_UNITS}),
+        ({}, {"selection": MORE_FEATURES}),
+        ({"gpus": parse_list("89")}, {"sass": "80"}),
+        ({"gpus": parse_list("80,90")}, {"sass": "80,90,120"}),
+        ({"gpus": ()}, {"sass": "90"}),
+        ({"driver": None, "libc": None}, {"driver_floor": Version("999"), "libc_floor": Version("9")}),
+        ({"cuda_major": 13}, {"cuda": "13.1"}),
+    ],
+)
+def test_what_can_do_more_than_was_asked_for_is_taken(wanted: dict[str, Any], stored: dict[str, Any]):
+    manifest = make_manifest(**stored)
+    assert choose(make_request(**wanted), [manifest]).taken == manifest
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stored", "reason"),
+    [
+        ({"selection": MORE_UNITS}, {}, "lacks bwd_hdim64_bf16"),
+        ({"selection": MORE_FEATURES}, {}, "lacks the features local, softcap"),
+        ({"gpus": parse_list("80")}, {"sass": "86"}, "none that runs on sm_80"),
+        ({"gpus": parse_list("90")}, {"sass": "80"}, "none that runs on sm_90"),
+        ({"gpus": parse_list("90,120")}, {"sass": "90"}, "none that runs on sm_120"),
+        ({"driver": Version("550.54")}, {}, "needs NVIDIA driver 580.65.06"),
+        ({"libc": Version("2.17")}, {}, "needs GNU libc 2.28"),
+        ({"cuda_major": 12}, {}, "made with CUDA 13, 12 was asked for"),
+        ({"platform": Platform("linux", "aarch64")}, {}, "made for linux-x86_64"),
+        ({"upstream": UpstreamId("2.7.4", "e" * 64)}, {}, "made from flash-attn 2.8.3.post2"),
+        ({"front_end": "native"}, {}, "shared front end"),
+    ],
+)
+def test_what_does_not_serve_is_rejected_with_the_reason(wanted: dict[str, Any], stored: dict[str, Any], reason: str):
+    choice = choose(make_request(**wanted), [make_manifest(**stored)])
+    assert choice.taken is None
+    [(_, reasons)] = choice.rejected
+    assert reason in "; ".join(reasons)
+
+
+def named(name: str, **overrides: Any) -> Manifest:
+    return make_manifest(recipe_key=digest_of(name), **overrides)
+
+
+def test_the_preferred_recipe_wins_over_a_smaller_library():
+    small, preferred = named("small", size=10), named("preferred", size=1000)
+    assert choose(make_request(), [small, preferred], preferred.recipe_key).taken == preferred
+
+
+def test_the_preferred_recipe_does_not_win_when_it_does_not_serve():
+    small, preferred = named("small", size=10), named("preferred", sass="80")
+    assert choose(make_request(), [small, preferred], preferred.recipe_key).taken == small
+
+
+def test_the_smallest_wins_and_of_equal_ones_the_newest():
+    large = named("large", size=1000, created="2030-01-01T00:00:00+00:00")
+    old = named("old", size=10, created="2024-01-01T00:00:00+00:00")
+    new = named("new", size=10, created="2026-01-01T00:00:00+00:00")
+    assert choose(make_request(), [large, old, new]).taken == new
+
+
+def test_the_nearest_miss_comes_first():
+    near, far = named("near", sass="80"), named("far", sass="80", front_end="native", cuda="12.8")
+    request = make_request(front_end="shared", cuda_major=13)
+    assert [m for m, _ in choose(request, [far, near]).rejected] == [near, far]
+
+
+manifests = st.builds(
+    lambda number, units, features, sass, driver, libc, size, created, cuda: named(
+        str(number),
+        selection=make_selection(*units, features=" ".join(features)),
+        sass=sass,
+        driver_floor=Version(driver),
+        libc_floor=Version(libc),
+        size=size,
+        created=created,
+        cuda=cuda,
+    ),
+    st.integers(0, 1000),
+    st.sets(st.sampled_from([make_unit(), make_unit("bwd"), make_unit(head_dim=128)]), min_size=1),
+    st.sets(st.sampled_from(["dropout", "softcap"])),
+    st.sampled_from(["80", "86", "90", "80,90", "80,86,90,120"]),
+    st.sampled_from(["525.60", "580.65"]),
+    st.sampled_from(["2.17", "2.38"]),
+    st.integers(1, 3),
+    st.sampled_from(["2024-01-01", "2025-01-01"]),
+    st.sampled_from(["12.8", "13.0"]),
+)
+requests = st.builds(
+    lambda units, features, gpus, driver, cuda: make_request(
+        selection=make_selection(*units, features=" ".join(features)),
+        gpus=parse_list(gpus),
+        driver=Version(driver) if driver else None,
+        cuda_major=cuda,
+    ),
+    st.sets(st.sampled_from([make_unit(), make_unit("bwd")]), min_size=1),
+    st.sets(st.sampled_from(["softcap"])),
+    st.sampled_from(["80", "86", "90", "80,90"]),
+    st.sampled_from([None, "550.54", "580.95"]),
+    st.sampled_from([None, 12, 13]),
+)
+
+
+@given(
+    requests,
+    st.lists(manifests, max_size=8, unique_by=lambda m: m.recipe_key),
+    st.randoms(use_true_random=False),
+    st.integers(0, 7),
+)
+def test_a_choice_is_fit_complete_and_independent_of_order(
+    request: Any, stored: list[Manifest], shuffler: random.Random, preferred: int
+):
+    key = stored[preferred].recipe_key if preferred < len(stored) else None
+    choice = choose(request, stored, key)
+    fitting = [m for m in stored if not unmet(request, m)]
+    if choice.taken is None:
+        assert not fitting
+    else:
+        assert choice.taken in fitting
+        assert choice.taken.recipe_key == key or choice.taken.size == min(m.size for m in fitting), (
+            "neither preferred nor smallest"
+        )
+    assert all(reasons == unmet(request, m) and reasons for m, reasons in choice.rejected)
+    assert len(choice.rejected) == len(stored) - len(fitting)
+    shuffled = stored.copy()
+    shuffler.shuffle(shuffled)
+    assert choose(request, shuffled, key) == choice

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from depot_factories import flip_bit, make_request, record_unit, store_library, truncate
+
+from flashdepot.depot import Depot
+from flashdepot.depot.verify import Report, verify
+
+
+def test_a_sound_depot_is_clean_and_progress_reaches_the_end(depot: Depot, tmp_path: Path):
+    record = record_unit(depot, tmp_path)
+    manifest = store_library(depot, tmp_path)
+    depot.materialise(manifest)
+    seen: list[tuple[int, int]] = []
+    report = verify(depot, lambda done, total: seen.append((done, total)))
+    size = manifest.size + record.object.size
+    assert report == Report(checked=4 + 3, bytes=size, skipped=0, problems=())
+    assert seen[-1] == (size, size)
+    assert len(seen) == 4
+
+
+def test_a_depot_that_does_not_exist_is_clean(depot: Depot):
+    assert verify(depot) == Report(0, 0, 0, ())
+    assert not depot.root.exists()
+
+
+@pytest.mark.parametrize("damage", [flip_bit, truncate])
+def test_a_damaged_object_is_found_once_and_then_out_of_the_way(
+    depot: Depot, tmp_path: Path, damage: Callable[[Path], None]
+):
+    record = record_unit(depot, tmp_path, content=b"object" * 100)
+    damage(depot.layout.blob(record.object.digest))
+    first = verify(depot).problems
+    assert len(first) == 2
+    assert record.object.digest in first[0]
+    assert "The object of fwd_hdim64_bf16 is lost" in first[1]
+    assert verify(depot).problems == ()
+
+
+def test_a_library_that_lost_a_file_is_reported_until_it_is_stored_again(depot: Depot, tmp_path: Path):
+    manifest = store_library(depot, tmp_path)
+    depot.layout.blob(manifest.files[1].digest).unlink()
+    for _ in range(2):
+        [problem] = verify(depot).problems
+        assert manifest.files[1].path in problem
+        assert "flashdepot get" in problem
+    store_library(depot, tmp_path)
+    assert verify(depot).problems == ()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"schema": 1}', '{"schema": 1'])
+@pytest.mark.parametrize("which", ["action", "intent", "artifact"])
+def test_a_damaged_record_is_moved_aside_and_named(depot: Depot, tmp_path: Path, which: str, content: str):
+    record = record_unit(depot, tmp_path)
+    manifest = store_library(depot, tmp_path)
+    path = {
+        "action": depot.layout.action(record.action_key),
+        "intent": depot.layout.intent(record.intent_key),
+        "artifact": depot.layout.artifact(manifest.recipe_key),
+    }[which]
+    path.write_text(content)
+    [problem] = verify(depot).problems
+    assert "quarantine" in problem
+    assert not path.exists()
+    assert verify(depot).problems == ()
+
+
+def test_a_record_under_another_key_than_its_contents_give_is_damaged(depot: Depot, tmp_path: Path):
+    record = record_unit(depot, tmp_path)
+    path = depot.layout.action(record.action_key)
+    path.write_text(path.read_text().replace("1" * 64, "7" * 64))
+    assert "do not give the key" in verify(depot).problems[0]
+
+
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
+def test_a_library_folder_that_differs_from_its_manifest_is_named_and_the_next_get_mends_it(
+    depot: Depot, tmp_path: Path, damage: Callable[[Path], None]
+):
+    manifest = store_library(depot, tmp_path)
+    folder = depot.materialise(manifest)
+    damage(folder / "manifest.json")
+    [problem] = verify(depot).problems
+    assert f"{folder} does not hold what its manifest says: manifest.json" in problem
+    fresh = Depot(depot.root)
+    choice = fresh.find(make_request())
+    assert choice.taken
+    fresh.materialise(choice.taken)
+    assert verify(depot).problems == ()
+
+
+def test_rot_that_leaves_size_and_time_as_they_were_is_found(depot: Depot, tmp_path: Path):
+    manifest = store_library(depot, tmp_path)
+    blob = depot.layout.blob(manifest.files[1].digest)
+    before = blob.stat()
+    flip_bit(blob)
+    os.utime(blob, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert any(manifest.files[1].digest in problem for problem in verify(depot).problems)
