@@ -1,0 +1,21 @@
+"""The entry point: quick answers first, then the command line."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line. ``--version`` alone is answered before anything is imported."""
+    if sys.argv[1:] in (["--version"], ["-V"]):
+        from flashdepot import __version__  # noqa: PLC0415
+
+        sys.stdout.write(f"flashdepot {__version__}\n")
+        return
+    from flashdepot.cli import run  # noqa: PLC0415
+
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Recipe -> compilations -> schedule -> objects -> library."""

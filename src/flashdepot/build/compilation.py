@@ -1,0 +1,119 @@
+"""One compiler run, described without a path of this machine, and the list of those that a recipe needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.build.flags import CXX_FLAGS, feature_defines
+from flashdepot.build.names import PlaceNames
+from flashdepot.model.canonical import digest_of
+from flashdepot.model.recipe import Recipe, Tool
+from flashdepot.model.selection import Feature, Unit
+from flashdepot.toolchain.probe_compile import SOURCE_NAME
+
+ACTION_SCHEMA = 1
+
+KEYED_VARIABLES = (
+    "NVCC_PREPEND_FLAGS",
+    "NVCC_APPEND_FLAGS",
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "GCC_EXEC_PREFIX",
+    "COMPILER_PATH",
+    "SOURCE_DATE_EPOCH",
+)
+"""Environment variables that change what the compilers write."""
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One compiler run: ``arguments`` in terms of :class:`PlaceNames`, without its outputs.
+
+    It runs in the folder ``place``, with ``source`` relative to it, so that no absolute path gets into the object.
+    ``unit`` is ``None`` for a source of our own C layer.
+    """
+
+    name: str
+    place: str
+    source: str
+    arguments: tuple[str, ...]
+    tools: tuple[Tool, ...]
+    unit: Unit | None = None
+
+    def intent_key(self, environment: Mapping[str, str]) -> str:
+        """The digest of all that is known before the inputs are: arguments, programs, and environment."""
+        return digest_of(
+            {
+                "schema": ACTION_SCHEMA,
+                "source": f"{{{self.place}}}/{self.source}",
+                "arguments": list(self.arguments),
+                "tools": [t.to_json() for t in self.tools],
+                "environment": {v: environment[v] for v in KEYED_VARIABLES if environment.get(v)},
+            }
+        )
+
+    def command(self, places: PlaceNames, programs: Mapping[str, str], output: Path) -> list[str]:
+        """The arguments to run here: names replaced by folders and programs, outputs added.
+
+        :param output: the object file; its depfile gets the same name with ``.d``.
+        """
+        names = {**{name: str(folder) for name, folder in places.places}, **programs}
+        arguments = []
+        for argument in self.arguments:
+            for name, value in names.items():
+                argument = argument.replace(f"{{{name}}}", value)  # noqa: PLW2901
+            arguments.append(argument)
+        return [*arguments, "-MD", "-MF", str(output.with_suffix(".d")), "-c", self.source, "-o", str(output)]
+
+
+def compilations(
+    recipe: Recipe,
+    *,
+    tree_features: frozenset[Feature],
+    native: Path,
+    nvcc_options: frozenset[str],
+    source_name: bool,
+) -> tuple[Compilation, ...]:
+    """Every compiler run of a recipe: one a translation unit, one a source of the C layer.
+
+    :param nvcc_options: the long options of the nvcc at hand.
+    :param source_name: whether it takes the arguments that replace a source's absolute path in its internal names.
+    """
+    tools = recipe.toolchain.tools
+    cxx_tools = tools[tools.index(recipe.toolchain.host_compiler) :]
+
+    def cuda(name: str, source: str, place: str, unit: Unit | None, extra: tuple[str, ...]) -> Compilation:
+        arguments = ["{cuda}/bin/nvcc", "-ccbin", "{cxx}", *recipe.flags, *extra, "-I{native}/shim"]
+        if "--objdir-as-tempdir" in nvcc_options:
+            arguments.append("--objdir-as-tempdir")
+        if "--frandom-seed" in nvcc_options:
+            arguments.append(f"--frandom-seed={name}")
+        if source_name:
+            arguments += [word.format(name=f"{place}/{source}") for word in SOURCE_NAME]
+        return Compilation(name, place, source, tuple(arguments), tools, unit)
+
+    defines = feature_defines(tree_features, recipe.selection.features)
+    kernels = [
+        cuda(u.name, f"csrc/flash_attn/src/{u.name}.cu", "upstream", u, (*defines, "-Icsrc/cutlass/include"))
+        for u in sorted(recipe.selection.units)
+    ]
+    own_kernels = [
+        cuda(f"native-{p.stem}", f"src/{p.name}", "native", None, ("-I{native}/include",))
+        for p in sorted((native / "src").glob("*.cu"))
+    ]
+    includes = ("-I{generated}", "-I{native}/include", "-I{native}/src", "-I{native}/shim")
+    upstream = ("-I{upstream}/csrc/flash_attn/src", "-I{upstream}/csrc/cutlass/include", "-isystem", "{cuda_include}")
+    own = [
+        Compilation(
+            f"native-{p.stem}",
+            "native",
+            f"src/{p.name}",
+            ("{cxx}", *CXX_FLAGS, f"-frandom-seed=native-{p.stem}", *includes, *upstream),
+            cxx_tools,
+        )
+        for p in sorted((native / "src").glob("*.cpp"))
+    ]
+    return (*kernels, *own_kernels, *own)

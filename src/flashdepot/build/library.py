@@ -1,0 +1,209 @@
+"""A recipe to a library folder in the depot: compile, link, add what travels with it, write its manifest."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flashdepot import __version__
+from flashdepot.build import config_header
+from flashdepot.build.compilation import Compilation, compilations
+from flashdepot.build.engine import Engine, Limits, Outcome
+from flashdepot.build.estimates import History
+from flashdepot.build.flags import CXX_FLAGS, nvcc_flags
+from flashdepot.build.link import LINK_FLAGS, SHARED_NAME, SONAME, STATIC_NAME, Linked, link
+from flashdepot.build.names import PlaceNames
+from flashdepot.build.progress import BuildProgress
+from flashdepot.depot import Depot
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.canonical import digest_of
+from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
+from flashdepot.model.recipe import Recipe
+from flashdepot.model.selection import Selection
+from flashdepot.model.target import Platform, Target
+from flashdepot.system.files import sha256_file
+from flashdepot.toolchain.architectures import choose_sass
+from flashdepot.toolchain.choose import Toolchain
+from flashdepot.toolchain.cuda_facts import driver_floor
+from flashdepot.toolchain.identity import identify_toolchain
+from flashdepot.toolchain.probe_compile import probe_toolchain
+from flashdepot.upstream import SourceTree, licences
+
+NATIVE = Path(__file__).parents[1] / "native"
+"""What we add to upstream's kernels: header, C layer, stand-ins for torch's headers, templates."""
+
+LIBRARY = "libflashattention"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to build, where the recipe leaves a choice. ``compress`` is a mode of nvcc's ``--compress-mode``."""
+
+    front_end: str = "shared"
+    compress: str = "size"
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """A recipe with all that it takes to carry it out here."""
+
+    recipe: Recipe
+    tree: SourceTree
+    toolchain: Toolchain
+    licences: Mapping[str, str]
+    source_name: bool
+    options: Options = field(default_factory=Options)
+
+    def compilations(self) -> tuple[Compilation, ...]:
+        """Every compiler run of the recipe."""
+        return compilations(
+            self.recipe,
+            tree_features=self.tree.features,
+            native=NATIVE,
+            nvcc_options=self.toolchain.nvcc.options,
+            source_name=self.source_name,
+        )
+
+
+def prepare(
+    tree: SourceTree,
+    selection: Selection,
+    wanted: Sequence[Architecture],
+    platform: Platform,
+    toolchain: Toolchain,
+    depot: Depot,
+    options: Options,
+) -> BuildPlan:
+    """Find the recipe of a library, and try all that could stop it before the long work begins.
+
+    :raises MissingToolError: when the toolchain does not compile a small program, or cannot make an architecture.
+    :raises UsageError: when the tree lacks a licence text, without which no binary of it may be passed on.
+    """
+    nvcc = toolchain.nvcc
+    texts = licences(tree)
+    identity = identify_toolchain(toolchain)
+    result = probe_toolchain(toolchain, identity, depot.layout.toolchains)
+    sass = choose_sass(wanted, nvcc.version, nvcc.codes)
+    flags = nvcc_flags(sass, front_end=options.front_end, compress=options.compress, options=nvcc.options)
+    recipe = Recipe(
+        upstream=tree.id,
+        selection=selection,
+        target=Target(platform, nvcc.version.major, sass),
+        toolchain=identity,
+        front_end=options.front_end,
+        native_digest=_native_digest(),
+        flags=flags,
+    )
+    return BuildPlan(recipe, tree, toolchain, texts, result.source_name, options)
+
+
+def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgress) -> tuple[Manifest, Outcome]:
+    """Carry out a recipe and store the result.
+
+    :raises CompileError: when a compiler or the linker refuses.
+    """
+    recipe, tree = plan.recipe, plan.tree
+    with depot.workspace() as work:
+        generated = work / "generated"
+        generated.mkdir()
+        head_dims = sorted({u.head_dim for u in tree.units})
+        text = config_header.config_header(
+            tree.id, recipe.selection, recipe.target.sass, recipe.toolchain.cuda, head_dims
+        )
+        (generated / config_header.NAME).write_text(text)
+        toolchain = plan.toolchain
+        places = PlaceNames(
+            (("upstream", tree.root), ("native", NATIVE), ("generated", generated), ("cuda", toolchain.nvcc.root))
+        )
+        programs = {"cxx": toolchain.cxx.path, "cuda_include": str(toolchain.nvcc.include)}
+        history = History(depot.root / "estimates.json")
+        planned = plan.compilations()
+        split = "--split-compile" in toolchain.nvcc.options
+        engine = Engine(depot, recipe, places, programs, limits, history, progress, split_compile=split)
+        outcome = engine.run(planned)
+        objects = _objects(planned, outcome, depot, work / "objects")
+        folder = work / "linked"
+        folder.mkdir()
+        progress.note("Linking.")
+        linked = link(objects, toolchain, NATIVE, folder)
+        files = {**_library_files(linked, folder, recipe), **_licence_files(plan.licences, folder)}
+        manifest = _manifest(plan, outcome, linked, files)
+        depot.store(manifest, files)
+    return manifest, outcome
+
+
+def _objects(planned: Sequence[Compilation], outcome: Outcome, depot: Depot, folder: Path) -> list[Path]:
+    """The object files under names that say what they are: archives and debuggers show them."""
+    folder.mkdir()
+    paths = []
+    for compilation in planned:
+        path = folder / f"{compilation.name}.o"
+        depot.blobs.link_or_copy(outcome.actions[compilation.name].object.digest, path)
+        paths.append(path)
+    return paths
+
+
+def _library_files(linked: Linked, folder: Path, recipe: Recipe) -> dict[str, Path]:
+    # CMake compares numbers alone: no ".post2", and a tree without a version counts as the oldest.
+    version = re.match(r"\d+(\.\d+){0,2}", recipe.upstream.version)
+    values = {"VERSION": version[0] if version else "0", "UPSTREAM_VERSION": recipe.upstream.version}
+    files = {
+        "include/flash_attention.h": NATIVE / "include" / "flash_attention.h",
+        f"lib/shared/{SONAME}": linked.shared,
+        f"lib/static/{STATIC_NAME}": linked.static,
+    }
+    for template, place in (
+        ("FlashAttentionConfig.cmake.in", "lib/cmake/FlashAttention/FlashAttentionConfig.cmake"),
+        ("FlashAttentionConfigVersion.cmake.in", "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake"),
+        ("flashattention.pc.in", "lib/pkgconfig/flashattention.pc"),
+    ):
+        text = (NATIVE / "templates" / template).read_text()
+        for name, value in values.items():
+            text = text.replace(f"@{name}@", value)
+        path = folder / Path(place).name
+        path.write_text(text)
+        files[place] = path
+    return files
+
+
+def _licence_files(texts: Mapping[str, str], folder: Path) -> dict[str, Path]:
+    files = {}
+    for name, text in texts.items():
+        path = folder / f"licence-{name}"
+        path.write_text(text)
+        files[f"share/licenses/{name}/LICENSE"] = path
+    return files
+
+
+def _manifest(plan: BuildPlan, outcome: Outcome, linked: Linked, files: Mapping[str, Path]) -> Manifest:
+    recipe = plan.recipe
+    compressed = plan.options.compress != "none"
+    listed = [ManifestFile(place, sha256_file(path), path.stat().st_size) for place, path in sorted(files.items())]
+    return Manifest(
+        recipe_key=recipe.key,
+        kind="library",
+        name=LIBRARY,
+        upstream=recipe.upstream,
+        selection=recipe.selection,
+        platform=recipe.target.platform,
+        sass=recipe.target.sass,
+        toolchain=recipe.toolchain,
+        driver_floor=driver_floor(recipe.target.cuda_major, recipe.target.platform.system, compressed=compressed),
+        libc_floor=linked.facts.libc_floor,
+        libstdcxx_floor=None,
+        front_end=recipe.front_end,
+        flags=recipe.flags,
+        files=(*listed, ManifestFile(f"lib/shared/{SHARED_NAME}", "", 0, link=SONAME)),
+        actions={name: record.action_key for name, record in sorted(outcome.actions.items())},
+        created=datetime.datetime.now(tz=datetime.timezone.utc).isoformat(timespec="seconds"),
+        flashdepot=__version__,
+    )
+
+
+def _native_digest() -> str:
+    """One digest for our header, C layer, stand-ins and templates, and for the flags they are built with."""
+    files = {p.relative_to(NATIVE).as_posix(): sha256_file(p) for p in sorted(NATIVE.rglob("*")) if p.is_file()}
+    return digest_of({"files": files, "cxx": list(CXX_FLAGS), "link": list(LINK_FLAGS), "manifest": MANIFEST_NAME})

@@ -1,0 +1,84 @@
+"""Objects to libraries: ``libflashattention.a`` and ``libflashattention.so.1``, and the proof of what they export."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.binary.elf import SharedLibrary, read_shared_library
+from flashdepot.errors import CompileError, FlashdepotError, MissingToolError
+from flashdepot.system.process import Finished, run
+from flashdepot.toolchain.choose import Toolchain
+from flashdepot.toolchain.probe_compile import first_error
+
+SONAME = "libflashattention.so.1"
+SHARED_NAME = "libflashattention.so"
+STATIC_NAME = "libflashattention.a"
+
+_SYSTEM_LIBRARIES = frozenset(
+    f"lib{name}.so.{number}" for name, number in (("c", 6), ("m", 6), ("dl", 2), ("rt", 1), ("pthread", 0))
+)
+
+LINK_FLAGS = (
+    "-shared",
+    f"-Wl,-soname,{SONAME}",
+    "-Wl,--version-script={native}/templates/libflashattention.map",
+    "-Wl,--exclude-libs,ALL",
+    "-Wl,--no-undefined",
+    "-Wl,--gc-sections",
+    "-Wl,-z,now,-z,relro",
+    "-Wl,--build-id=sha1",
+    "-static-libstdc++",
+    "-static-libgcc",
+)
+
+
+@dataclass(frozen=True)
+class Linked:
+    """The two libraries of one recipe, and what the shared one says of itself."""
+
+    static: Path
+    shared: Path
+    facts: SharedLibrary
+
+
+def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Path) -> Linked:
+    """Make both libraries in ``folder`` from objects in the order given.
+
+    :raises CompileError: when the linker or the archiver refuses.
+    :raises FlashdepotError: when the shared library exports or needs something that it must not.
+    """
+    static, shared = folder / STATIC_NAME, folder / SONAME
+    archiver = shutil.which("ar")
+    if archiver is None:
+        raise MissingToolError("'ar' was not found; it makes the static library.", hint="Install it: binutils")
+    # D: no dates and no owners, so that equal objects make equal archives.
+    _require(run([archiver, "rcsD", str(static), *map(str, objects)], timeout=600), static)
+    flags = [flag.replace("{native}", str(native)) for flag in LINK_FLAGS]
+    arguments = [toolchain.cxx.path, *flags, "-o", str(shared), *map(str, objects)]
+    arguments += [str(toolchain.nvcc.static_runtime), "-ldl", "-lrt", "-lpthread"]
+    _require(run(arguments, timeout=1200), shared)
+    facts = read_shared_library(shared)
+    _prove(facts)
+    return Linked(static, shared, facts)
+
+
+def _require(done: Finished, result: Path) -> None:
+    if done.status != 0:
+        raise CompileError(
+            f"{result.name} cannot be linked: {first_error(done.output)}", hint=" ".join(done.arguments[:1])
+        )
+
+
+def _prove(facts: SharedLibrary) -> None:
+    """The promise that other programs rely on: our symbols alone, and nothing but the C library beneath."""
+    foreign = sorted(name for name in facts.exported if not name.startswith("fa2_"))
+    if foreign or not facts.exported:
+        raise FlashdepotError(
+            f"{SONAME} exports symbols that are not its own: {', '.join(foreign[:5]) or 'none at all'}."
+        )
+    needed = sorted(n for n in facts.needed if n not in _SYSTEM_LIBRARIES and not n.startswith("ld-linux"))
+    if needed:
+        raise FlashdepotError(f"{SONAME} needs libraries that it must not: {', '.join(needed)}.")

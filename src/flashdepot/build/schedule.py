@@ -1,0 +1,82 @@
+"""Which compilation starts next, and when all will be done. Pure: no clock, no process, no file."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+OUT_OF_MEMORY_FACTOR = 1.5
+OUT_OF_MEMORY_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """A compilation that waits or runs: its name, predicted CPU-seconds and predicted peak memory in bytes.
+
+    ``alone`` is set after a compiler was killed for memory: the job then runs with no other beside it.
+    ``tries`` counts those kills.
+    """
+
+    name: str
+    seconds: float
+    peak: int
+    alone: bool = False
+    tries: int = 0
+
+    def after_out_of_memory(self) -> Job:
+        """The same job with a higher prediction, to be run alone."""
+        peak = int(self.peak * OUT_OF_MEMORY_FACTOR)
+        return replace(self, peak=peak, alone=True, tries=self.tries + 1)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many jobs may run at once, and how many bytes their predicted peaks may sum to."""
+
+    jobs: int
+    memory: int
+
+
+def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> Job | None:
+    """The job to start now: the longest whose predicted peak fits beside what runs; ``None`` when none does.
+
+    A job that fits nowhere is started when nothing else runs: it may succeed, and waiting would not make it smaller.
+    """
+    if not waiting or len(running) >= capacity.jobs or any(job.alone for job in running):
+        return None
+    order = sorted(waiting, key=lambda job: (-job.seconds, job.name))
+    if not running:
+        fitting = [job for job in order if job.peak <= capacity.memory and not job.alone]
+        return (fitting or order)[0]
+    used = sum(job.peak for job in running)
+    return next((job for job in order if not job.alone and used + job.peak <= capacity.memory), None)
+
+
+def split_threads(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> int:
+    """How many threads the job that starts now may use: more than one when cores would idle, at the end of a build.
+
+    :param waiting: what waits besides the job that starts.
+    """
+    if waiting:
+        return 1
+    return max(1, capacity.jobs - len(running))
+
+
+def remaining_seconds(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capacity: Capacity) -> float:
+    """Wall seconds until everything is done, by playing the schedule through with the predictions.
+
+    :param running: each running job with the seconds it has run.
+    """
+    clock = 0.0
+    left = list(waiting)
+    ends: list[tuple[float, str, Job]] = []
+    for job, elapsed in running:
+        # A job that has outrun its prediction is expected to need a tenth of it more.
+        heapq.heappush(ends, (max(job.seconds - elapsed, job.seconds * 0.1), job.name, job))
+    while left or ends:
+        while job := next_job(left, [j for _, _, j in ends], capacity):  # type: ignore[assignment]
+            left.remove(job)
+            heapq.heappush(ends, (clock + job.seconds, job.name, job))
+        clock = max(clock, heapq.heappop(ends)[0])
+    return clock

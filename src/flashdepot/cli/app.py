@@ -1,0 +1,87 @@
+"""The application: its commands, and the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from types import FrameType
+
+import click
+
+from flashdepot import __version__
+from flashdepot.errors import FlashdepotError
+
+INTERRUPTED = 130
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "get": ("library_commands", "Get a library: from the depot in an instant, or built from source, once."),
+    "build": ("library_commands", "Build a library with this machine's toolchain."),
+    "host": ("host_commands", "Show what was found on this machine."),
+    "depot": ("depot_commands", "See, check and clean the store of compiled units and libraries."),
+}
+"""Every command: the module of this package that has it under the same name, and its line in the help."""
+
+
+class LazyCommands(click.Group):
+    """Imports the module of a command when that command runs, so that each starts with what it needs alone."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The names, in the order of :data:`COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of a name, or ``None``."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"flashdepot.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The table of commands, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyCommands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="First steps: 'flashdepot get --profile quick' makes a small library in about a minute; "
+    "'flashdepot host' shows what was found on this machine; every command has --help with examples.",
+)
+@click.version_option(__version__, "-V", "--version", message="flashdepot %(version)s")
+def app() -> None:
+    """FlashAttention fetched in seconds instead of compiled for twenty minutes."""
+
+
+def run() -> int:
+    """Run the command line of this process and return its exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app.main(prog_name="flashdepot", standalone_mode=False)
+    except FlashdepotError as error:
+        return _report(error)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        sys.stderr.write("Stopped. What was finished is kept: the same command goes on from there.\n")
+        return INTERRUPTED
+    return 0
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _report(error: FlashdepotError) -> int:
+    if "--json" in sys.argv:
+        document = {"status": "error", "exit_code": error.exit_code, "message": error.message, "hint": error.hint}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    sys.stderr.write(f"error: {error.message}\n")
+    if error.hint:
+        sys.stderr.write(f"  {error.hint}\n")
+    return error.exit_code

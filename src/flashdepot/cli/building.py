@@ -1,0 +1,136 @@
+"""What ``get`` and ``build`` share when something must be built: limits, progress, and the words around them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from flashdepot.build.engine import Limits
+from flashdepot.build.library import Options
+from flashdepot.build.progress import BuildProgress, Silent, Snapshot
+from flashdepot.cli.common import duration, say, size
+from flashdepot.cli.options import parse_memory
+from flashdepot.depot import Depot
+from flashdepot.host import probe
+from flashdepot.host.memory import usable_cores
+from flashdepot.resolve.build import build
+from flashdepot.resolve.library import Need, Rejected, Result
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_REASONS_SHOWN = 3
+
+
+def limits(jobs: int | None, memory: str | None, *, keep_going: bool = False) -> Limits:
+    """The engine's limits from options; :raises UsageError: for an amount of memory that is none."""
+    return Limits(
+        jobs=jobs or usable_cores(),
+        memory=parse_memory(memory) if memory else None,
+        keep_going=keep_going,
+    )
+
+
+def tell_rejected(rejected: Rejected) -> None:
+    """Say why what is stored was not taken."""
+    for manifest, reasons in rejected[:_REASONS_SHOWN]:
+        say(f"The stored library {manifest.recipe_key[:12]} was not taken: {'; '.join(reasons)}.")
+    if (more := len(rejected) - _REASONS_SHOWN) > 0:
+        say(f"Neither were {more} others; 'flashdepot depot ls' shows them.")
+
+
+def build_for(
+    need: Need,
+    depot: Depot,
+    bounds: Limits,
+    *,
+    quiet: bool,
+    verbose: bool,
+    front_end: str = "shared",
+    compress: str = "size",
+) -> Result:
+    """Build what a request needs, telling how it goes."""
+    with show_progress(quiet=quiet, verbose=verbose) as progress:
+        return build(need, depot, probe(), bounds, Options(front_end, compress), progress)
+
+
+@contextlib.contextmanager
+def show_progress(*, quiet: bool, verbose: bool) -> Iterator[BuildProgress]:
+    """Progress on standard error: a live display on a terminal, a line a unit elsewhere, nothing when quiet."""
+    if quiet:
+        yield Silent()
+    elif sys.stderr.isatty():
+        with _Live(verbose=verbose) as live:
+            yield live
+    else:
+        yield _Lines()
+
+
+class _Lines:
+    """One line for each finished unit: for logs, and for people who read them later."""
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def finished(self, name: str, seconds: float, state: Snapshot) -> None:
+        left = f", about {duration(state.eta)} left" if state.done < state.total else ""
+        say(f"[{state.done}/{state.total}] {name} in {duration(seconds)}{left}")
+
+    def update(self, state: Snapshot) -> None:
+        """A log has no use for the passing of time."""
+
+
+class _Live:
+    """A bar, what runs, memory in use and time left, drawn again four times a second."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        from rich.console import Console  # noqa: PLC0415
+        from rich.live import Live  # noqa: PLC0415
+
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, transient=True, refresh_per_second=4)
+        self._verbose = verbose
+        self._begun = time.monotonic()
+        self._shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._live.stop()
+
+    def note(self, text: str) -> None:
+        self._console.print(text, highlight=False)
+
+    def finished(self, name: str, seconds: float, state: Snapshot) -> None:
+        if self._verbose:
+            self.note(f"{name} in {duration(seconds)}")
+        self.update(state)
+
+    def update(self, state: Snapshot) -> None:
+        from rich.progress_bar import ProgressBar  # noqa: PLC0415
+        from rich.table import Table  # noqa: PLC0415
+
+        if not self._shown:
+            self._live.start()
+            self._shown = True
+        head = Table.grid(padding=(0, 2))
+        passed = duration(time.monotonic() - self._begun)
+        memory = f"{size(state.memory)} in use" if state.memory else ""
+        head.add_row(
+            f"{state.done}/{state.total} units",
+            ProgressBar(total=state.total, completed=state.done, width=30),
+            f"{passed}, about {duration(state.eta)} left",
+            memory,
+        )
+        rows = Table.grid()
+        rows.add_row(head)
+        for name in state.running:
+            rows.add_row(f"  compiling {name}")
+        for name in state.elsewhere:
+            rows.add_row(f"  waiting for another process: {name}")
+        self._live.update(rows)

@@ -1,0 +1,110 @@
+"""Options that many commands take, and what is printed where."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from flashdepot.depot import Depot
+from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.model.host import HostRecord
+from flashdepot.system.files import read_json
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+depot_option = click.option(
+    "--depot",
+    metavar="DIR",
+    envvar="FLASHDEPOT_HOME",
+    show_envvar=True,
+    help="Folder of the depot.  [default: the user's cache folder]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing but results and errors.")
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Say more.")
+host_option = click.option(
+    "--host",
+    "host_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Serve the machine of this record, written by 'flashdepot host --save FILE'.  [default: this machine]",
+)
+
+
+def examples(*lines: str) -> str:
+    """An epilog for click that keeps its lines."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, in the order in which the help shows them."""
+
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+def open_depot(option: str | None) -> Depot:
+    """The depot that was named, or the user's."""
+    if option is None:
+        from platformdirs import user_cache_dir  # noqa: PLC0415
+
+        option = user_cache_dir("flashdepot", appauthor=False)
+    return Depot(Path(os.path.abspath(os.path.expanduser(option))), on_problem=warn)  # noqa: PTH100, PTH111  (links stay)
+
+
+def load_host(path: Path) -> HostRecord:
+    """Read a host record.
+
+    :raises UsageError: when there is no such file, or it is no host record.
+    """
+    hint = "Write one with: flashdepot host --save FILE"
+    try:
+        return HostRecord.from_json(read_json(path))
+    except FileNotFoundError:
+        raise UsageError(f"There is no host record {path}.", hint=hint) from None
+    except (IntegrityError, ValueError, AttributeError, OSError) as error:
+        raise UsageError(f"{path} is not a host record: {error}", hint=hint) from error
+
+
+def print_json(document: Any) -> None:
+    """The one document of ``--json``."""
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal."""
+    sys.stderr.write(text + "\n")
+
+
+def warn(text: str) -> None:
+    """A problem that did not stop the work."""
+    sys.stderr.write(f"warning: {text}\n")
+
+
+def size(count: float) -> str:
+    """A number of bytes as people say it: ``3.7 MB``."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":  # noqa: PLR2004
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: ``48 s``, ``12 min``, ``2 h 05 min``."""
+    if seconds < 10:  # noqa: PLR2004
+        return f"{seconds:.1f} s"
+    if seconds < 120:  # noqa: PLR2004
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"  # noqa: PLR2004

@@ -1,0 +1,147 @@
+"""``flashdepot depot ls|show|verify|gc|path``."""
+
+from __future__ import annotations
+
+import datetime
+
+import click
+
+from flashdepot.cli.common import depot_option, examples, json_option, open_depot, print_json, quiet_option, say, size
+from flashdepot.depot import Depot
+from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.model.architecture import spell
+from flashdepot.model.manifest import Manifest
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def depot() -> None:
+    """See, check and clean the store of compiled units and libraries."""
+
+
+@depot.command()
+@depot_option
+def path(depot: str | None) -> None:
+    """Print the depot's folder."""
+    click.echo(str(open_depot(depot).root))
+
+
+@depot.command()
+@depot_option
+@json_option
+def ls(depot: str | None, *, as_json: bool) -> None:
+    """List the stored libraries, the last used first."""
+    stored = sorted(open_depot(depot).list_artifacts(), key=lambda a: a.last_used, reverse=True)
+    if as_json:
+        print_json(
+            [{**a.manifest.to_json(), "size": a.manifest.size, "last_used": a.last_used.isoformat()} for a in stored]
+        )
+        return
+    if not stored:
+        say("The depot has no library yet. 'flashdepot get --profile quick' makes a small one.")
+    for artifact in stored:
+        click.echo(summary(artifact.manifest))
+
+
+@depot.command(epilog=examples("flashdepot depot show 3fa9", "flashdepot depot show 3fa9 --json"))
+@click.argument("key")
+@depot_option
+@json_option
+def show(key: str, depot: str | None, *, as_json: bool) -> None:
+    """Show the manifest of a stored library: what it can do, what it needs, what made it."""
+    manifest = _by_prefix(open_depot(depot), key)
+    if as_json:
+        print_json(manifest.to_json())
+        return
+    rows = [
+        ("recipe key", manifest.recipe_key),
+        ("flash-attn", str(manifest.upstream)),
+        *((f"commit {place}", commit) for place, commit in manifest.upstream.commits.items()),
+        ("selection", str(manifest.selection)),
+        ("units", str(len(manifest.selection.units))),
+        ("machine code", spell(manifest.sass)),
+        ("needs", f"driver {manifest.driver_floor}, GNU libc {manifest.libc_floor or '(none)'}"),
+        ("made by", ", ".join(f"{t.name} {t.version}" for t in manifest.toolchain.tools)),
+        ("front end", manifest.front_end),
+        ("created", f"{manifest.created} by flashdepot {manifest.flashdepot}"),
+        *((size(f.size), f.path) if not f.link else ("link", f"{f.path} -> {f.link}") for f in manifest.files),
+    ]
+    click.echo("\n".join(f"{name:<14} {value}" for name, value in rows))
+
+
+@depot.command()
+@depot_option
+@json_option
+@quiet_option
+def verify(depot: str | None, *, as_json: bool, quiet: bool) -> None:
+    """Read every stored byte again and compare it with its digest; set aside what is damaged.
+
+    What was set aside is made again by the next command that needs it. Exit code 6 when something was damaged.
+    """
+    from flashdepot.depot.verify import verify as verify_depot  # noqa: PLC0415
+
+    opened = open_depot(depot)
+    report = verify_depot(opened)
+    if as_json:
+        print_json({"checked": report.checked, "bytes": report.bytes, "problems": list(report.problems)})
+    elif not quiet:
+        say(f"{report.checked} files, {size(report.bytes)}: {len(report.problems) or 'no'} problems.")
+    if report.problems:
+        raise IntegrityError(
+            f"{opened.root}: " + " ".join(report.problems),
+            hint="Nothing more to do: what was damaged is made again when it is needed.",
+        )
+
+
+@depot.command(epilog=examples("flashdepot depot gc --dry-run", "flashdepot depot gc --older-than 7 --yes"))
+@click.option(
+    "--older-than",
+    type=click.IntRange(min=0),
+    default=30,
+    metavar="DAYS",
+    help="What was not used for so long.  [default: 30]",
+)
+@click.option("--remove", metavar="KEY", multiple=True, help="Forget this library first (repeatable).")
+@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be freed.")
+@depot_option
+@json_option
+def gc(older_than: int, remove: tuple[str, ...], depot: str | None, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Free what no library and no recently used unit needs. Safe beside a running build."""
+    from flashdepot.depot.gc import plan, run  # noqa: PLC0415
+
+    opened = open_depot(depot)
+    for key in remove:
+        manifest = _by_prefix(opened, key)
+        if dry_run:
+            say(f"Would forget {summary(manifest)}")
+        else:
+            opened.remove_artifact(manifest.recipe_key)
+    planned = plan(opened, datetime.timedelta(days=older_than))
+    if not as_json:
+        for removal in planned.removals:
+            say(f"{size(removal.bytes):>10}  {removal.kind}: {removal.reason}")
+        say(f"{size(planned.bytes)} in {len(planned.removals)} places.")
+    confirmed = not dry_run and bool(planned.removals) and (yes or as_json or click.confirm("Free it?", err=True))
+    done = run(opened, planned) if confirmed else None
+    if as_json:
+        shown = done or planned
+        removals = [{"path": str(r.path), "kind": r.kind, "reason": r.reason, "bytes": r.bytes} for r in shown.removals]
+        print_json({"done": done is not None, "bytes": shown.bytes, "removals": removals})
+    elif done is not None:
+        say(f"Freed {size(done.bytes)}.")
+
+
+def summary(manifest: Manifest) -> str:
+    """One line for a stored library."""
+    return (
+        f"{manifest.recipe_key[:12]}  flash-attn {manifest.upstream}  {spell(manifest.sass)}  "
+        f"CUDA {manifest.toolchain.cuda}  {size(manifest.size)}  {manifest.selection}"
+    )
+
+
+def _by_prefix(depot: Depot, key: str) -> Manifest:
+    found = [m for m in depot.manifests() if m.recipe_key.startswith(key)]
+    if len(found) == 1:
+        return found[0]
+    problem = f"{len(found)} stored libraries have keys that begin with" if found else "no stored library has the key"
+    raise UsageError(f"'{key}': {problem} {key}.", hint="'flashdepot depot ls' lists them.")

@@ -1,0 +1,188 @@
+"""``flashdepot get`` and ``flashdepot build``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from flashdepot.cli import options as o
+from flashdepot.cli.common import (
+    depot_option,
+    duration,
+    examples,
+    host_option,
+    json_option,
+    load_host,
+    open_depot,
+    options,
+    print_json,
+    quiet_option,
+    say,
+    size,
+    verbose_option,
+)
+from flashdepot.depot import Depot
+from flashdepot.host import runtime_facts
+from flashdepot.model.architecture import KERNEL_FLOOR, spell
+from flashdepot.model.manifest import MANIFEST_NAME
+from flashdepot.resolve.library import Need, Result, Wish, from_depot, understand
+
+_shared_options = options(
+    o.selection_options,
+    o.out_option,
+    o.jobs_option,
+    o.memory_option,
+    host_option,
+    depot_option,
+    json_option,
+    quiet_option,
+    verbose_option,
+)
+
+
+@click.command(
+    epilog=examples(
+        "flashdepot get --profile quick",
+        "flashdepot get --profile inference --arch 80,90 --out vendor/flashattention",
+        "flashdepot get --upstream 2.7.4.post1 --passes fwd,bwd --head-dims 64,128 --dtypes bf16",
+    )
+)
+@_shared_options
+def get(
+    out: Path | None,
+    jobs: int | None,
+    memory: str | None,
+    host_file: Path | None,
+    depot: str | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    **wish: str | None,
+) -> None:
+    """Get a library: from the depot in an instant, or built from the published source, once.
+
+    Prints the library's folder. Options that are not given come from the nearest flashdepot.toml, upwards from here.
+    """
+    if wish["arch"] == "list":
+        _list_architectures(as_json=as_json)
+        return
+    opened = open_depot(depot)
+    need = _need(Wish(**wish), host_file, opened, quiet=quiet)
+    result, rejected = from_depot(need, opened)
+    if result is None:
+        from flashdepot.cli.building import build_for, limits, tell_rejected  # noqa: PLC0415  (a hit needs none of it)
+
+        if not quiet:
+            tell_rejected(rejected)
+        result = build_for(need, opened, limits(jobs, memory), quiet=quiet, verbose=verbose)
+    _deliver(result, opened, out, as_json=as_json, quiet=quiet)
+
+
+@click.command(
+    epilog=examples(
+        "flashdepot build --profile full --arch universal",
+        "flashdepot build --upstream ~/flash-attention --profile quick --keep-going",
+    )
+)
+@_shared_options
+@options(o.keep_going_option, o.front_end_option, o.compress_option)
+def build(
+    out: Path | None,
+    jobs: int | None,
+    memory: str | None,
+    host_file: Path | None,
+    depot: str | None,
+    front_end: str,
+    compress_mode: str,
+    *,
+    keep_going: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    **wish: str | None,
+) -> None:
+    """Build a library with this machine's toolchain, whatever else the depot has.
+
+    Units that were compiled before are reused; a build that was stopped goes on where it was.
+    """
+    from flashdepot.cli.building import build_for, limits  # noqa: PLC0415
+
+    if wish["arch"] == "list":
+        _list_architectures(as_json=as_json)
+        return
+    opened = open_depot(depot)
+    need = _need(Wish(**wish), host_file, opened, quiet=quiet)
+    bounds = limits(jobs, memory, keep_going=keep_going)
+    result = build_for(need, opened, bounds, quiet=quiet, verbose=verbose, front_end=front_end, compress=compress_mode)
+    _deliver(result, opened, out, as_json=as_json, quiet=quiet)
+
+
+def _need(wish: Wish, host_file: Path | None, depot: Depot, *, quiet: bool) -> Need:
+    need = understand(o.with_project(wish), load_host(host_file) if host_file else runtime_facts(), depot)
+    if need.note and not quiet:
+        say(need.note)
+    return need
+
+
+def _deliver(result: Result, depot: Depot, out: Path | None, *, as_json: bool, quiet: bool) -> None:
+    path = depot.export(result.manifest, out) if out is not None else result.path
+    if as_json:
+        print_json(
+            {
+                "status": result.status,
+                "recipe_key": result.manifest.recipe_key,
+                "path": str(path),
+                "manifest": str(path / MANIFEST_NAME),
+                "units": {
+                    "total": result.compiled + result.reused,
+                    "compiled": result.compiled,
+                    "reused": result.reused,
+                },
+                "seconds": round(result.seconds, 3),
+            }
+        )
+        return
+    if not quiet:
+        say(describe(result))
+    click.echo(str(path))
+
+
+def describe(result: Result) -> str:
+    """What was got, what it needs, and how it came, a line each."""
+    manifest = result.manifest
+    came = {"hit": "from the depot", "built": f"built: {result.compiled} units compiled, {result.reused} reused"}
+    floors = [f"NVIDIA driver {manifest.driver_floor}"]
+    if manifest.libc_floor:
+        floors.append(f"GNU libc {manifest.libc_floor}")
+    return "\n".join(
+        [
+            f"flash-attn {manifest.upstream}: {manifest.selection}",
+            f"machine code for {spell(manifest.sass)}; needs {' and '.join(floors)} or newer; {size(manifest.size)}",
+            f"{came[result.status]}, in {duration(result.seconds)}",
+        ]
+    )
+
+
+def _list_architectures(*, as_json: bool) -> None:
+    from flashdepot.toolchain.cuda_facts import known_architectures, universal_architectures  # noqa: PLC0415
+
+    known = [k for k in known_architectures() if k.architecture >= KERNEL_FLOOR]
+    if as_json:
+        print_json(
+            [
+                {
+                    "arch": str(k.architecture),
+                    "gpus": k.gpus,
+                    "first_cuda": str(k.first_cuda),
+                    "last_cuda": str(k.last_cuda) if k.last_cuda else None,
+                }
+                for k in known
+            ]
+        )
+        return
+    for k in known:
+        cuda = f"CUDA {k.first_cuda}" + (f" to {k.last_cuda}" if k.last_cuda else " and newer")
+        click.echo(f"{k.architecture!s:<5} {k.gpus:<45} {cuda}")
+    click.echo(f"\nuniversal = {spell(universal_architectures())}; native = those of this machine's GPUs")

@@ -1,0 +1,75 @@
+"""From a request to a library that is built for it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from flashdepot.build.engine import Limits
+from flashdepot.build.library import Options, build_library, prepare
+from flashdepot.build.progress import BuildProgress
+from flashdepot.depot import Depot
+from flashdepot.errors import IncompatibleError
+from flashdepot.model.host import HostRecord
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.request import Request, unmet
+from flashdepot.resolve.library import Need, Result
+from flashdepot.toolchain.choose import choose_toolchain
+from flashdepot.upstream import obtain
+
+
+def build(
+    need: Need, depot: Depot, host: HostRecord, limits: Limits, options: Options, progress: BuildProgress
+) -> Result:
+    """The library of exactly the recipe that this machine gives the request.
+
+    :raises MissingToolError: when the machine lacks a tool, an architecture or space.
+    :raises IncompatibleError: when what can be built here does not run on the host of the request.
+    :raises CompileError: when a compiler refuses.
+    :raises NetworkError: when source or toolchain must be fetched and cannot be.
+    """
+    started = time.monotonic()
+    request = need.request
+    if host.platform != request.platform:
+        raise IncompatibleError(
+            f"Nothing stored serves {request.platform}, and this machine, {host.platform}, cannot build for it.",
+            hint=f"Run the same command on a {request.platform} machine, and share its depot.",
+        )
+    toolchain = choose_toolchain(
+        need.cuda,
+        host,
+        request.gpus,
+        driver=request.driver,
+        folder=depot.layout.toolchains,
+        on_file=lambda name: progress.note(f"Fetching {name}."),
+    )
+    progress.note(
+        f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host compiler {toolchain.cxx.kind} {toolchain.cxx.version}."
+    )
+    tree = obtain(need.upstream, depot.layout.upstreams)
+    _mark_used(depot, toolchain.nvcc.root, tree.root)
+    plan = prepare(tree, request.selection, request.gpus, host.platform, toolchain, depot, options)
+    units = len(request.selection.units)
+    if (stored := depot.load(plan.recipe.key)) is not None:
+        return Result("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)
+    manifest, outcome = build_library(plan, depot, limits, progress)
+    compiled = sum(1 for unit in request.selection.units if unit.name in outcome.compiled)
+    path = depot.materialise(manifest)
+    _require_fit(request, manifest)
+    return Result("built", manifest, path, compiled, units - compiled, time.monotonic() - started)
+
+
+def _mark_used(depot: Depot, *paths: Path) -> None:
+    """Tell gc that the provided toolkit and the unpacked source are still of use."""
+    for folder in (depot.layout.toolchains, depot.layout.upstreams):
+        for path in paths:
+            if folder in path.parents:
+                depot.mark_used(folder / path.relative_to(folder).parts[0])
+
+
+def _require_fit(request: Request, manifest: Manifest) -> None:
+    if reasons := unmet(request, manifest):
+        raise IncompatibleError(
+            f"The library was built and is kept, but the host that it is for cannot use it: {'; '.join(reasons)}.",
+            hint="Build on the oldest system that it must run on, for example in a container of that system.",
+        )

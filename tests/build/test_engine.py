@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from build.recipes import TOOLS, make_recipe
+from flashdepot.build.compilation import Compilation
+from flashdepot.build.engine import Engine, Limits, Outcome
+from flashdepot.build.estimates import History
+from flashdepot.build.names import PlaceNames
+from flashdepot.build.progress import Silent
+from flashdepot.depot import Depot
+from flashdepot.depot.verify import verify
+from flashdepot.errors import CompileError
+from flashdepot.model.recipe import Tool
+
+FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"
+GB = 10**9
+
+
+class Notes(Silent):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+@dataclass
+class Bench:
+    """A folder of sources, a depot, and a compiler that does what the sources say."""
+
+    folder: Path
+    tools: tuple[Tool, ...] = TOOLS
+    notes: Notes = field(default_factory=Notes)
+
+    @property
+    def depot(self) -> Depot:
+        return Depot(self.folder / "depot")
+
+    @property
+    def journal(self) -> list[str]:
+        path = self.folder / "journal"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def source(self, name: str, text: str = "") -> None:
+        (self.folder / "src").mkdir(exist_ok=True)
+        (self.folder / "src" / name).write_text(text)
+        time.sleep(0.005)  # a file written in the same clock tick as a compiler's start counts as changed
+
+    def build(self, names: Sequence[str], limits: Limits | None = None, sizes: dict[str, int] | None = None) -> Outcome:
+        os.environ["FAKE_JOURNAL"] = str(self.folder / "journal")
+        history = History(self.folder / "estimates.json")
+        recipe = make_recipe()
+        compilations = [Compilation(name, "src", f"{name}.src", ("{python}", str(FAKE)), self.tools) for name in names]
+        for compilation in compilations:
+            history.add(compilation, recipe, 1.0, (sizes or {}).get(compilation.name, 1))
+        history.save()
+        engine = Engine(
+            depot=self.depot,
+            recipe=recipe,
+            places=PlaceNames((("src", self.folder / "src"),)),
+            programs={"python": sys.executable},
+            limits=limits or Limits(jobs=4, memory=64 * GB),
+            history=History(self.folder / "estimates.json"),
+            progress=self.notes,
+        )
+        return engine.run(compilations)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setenv("FAKE_JOURNAL", "")
+    return Bench(tmp_path)
+
+
+def together(journal: list[str]) -> int:
+    """The most compilers that ran at once."""
+    running = most = 0
+    for line in journal:
+        running += 1 if line.startswith("start") else -1
+        most = max(most, running)
+    return most
+
+
+def test_what_was_compiled_once_is_not_compiled_again(bench: Bench) -> None:
+    bench.source("common.h", "1")
+    for name in "abc":
+        bench.source(f"{name}.src", "include common.h")
+    first = bench.build("abc")
+    assert first.compiled == {"a", "b", "c"}
+    second = bench.build("abc")
+    assert second.compiled == frozenset()
+    assert [r.action_key for r in second.actions.values()] == [r.action_key for r in first.actions.values()]
+    assert len(bench.journal) == 6
+
+
+def test_a_changed_header_recompiles_only_those_that_include_it(bench: Bench) -> None:
+    bench.source("one.h", "1")
+    bench.source("two.h", "2")
+    bench.source("unused.h", "3")
+    bench.source("a.src", "include one.h")
+    bench.source("b.src", "include two.h")
+    bench.build("ab")
+    bench.source("unused.h", "4")
+    assert bench.build("ab").compiled == frozenset()
+    bench.source("two.h", "5")
+    assert bench.build("ab").compiled == {"b"}
+    bench.source("two.h", "2")
+    assert bench.build("ab").compiled == frozenset(), "going back finds what was there before"
+
+
+def test_a_touched_file_recompiles_nothing(bench: Bench) -> None:
+    bench.source("a.src", "x")
+    bench.build("a")
+    os.utime(bench.folder / "src" / "a.src")
+    assert bench.build("a").compiled == frozenset()
+
+
+def test_another_compiler_recompiles_everything(bench: Bench) -> None:
+    bench.source("a.src")
+    bench.build("a")
+    bench.tools = (Tool("nvcc", "13.0.89", "f" * 64), *TOOLS[1:])
+    assert bench.build("a").compiled == {"a"}
+
+
+def test_keys_do_not_depend_on_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_JOURNAL", "")
+    keys = []
+    for name in ("here", "there"):
+        bench = Bench(tmp_path / name)
+        bench.folder.mkdir()
+        bench.source("h.h", "same")
+        bench.source("a.src", "include h.h")
+        keys.append(bench.build("a").actions["a"].action_key)
+    assert keys[0] == keys[1]
+
+
+def test_an_object_that_was_damaged_is_made_again(bench: Bench) -> None:
+    bench.source("a.src", "hello")
+    digest = bench.build("a").actions["a"].object.digest
+    blob = bench.depot.layout.blob(digest)
+    blob.chmod(0o644)
+    blob.write_text("hellO")
+    assert bench.build("a").compiled == {"a"}
+    assert not verify(bench.depot).problems
+
+
+def test_a_source_that_changes_while_it_is_compiled_is_compiled_again(bench: Bench) -> None:
+    bench.source("h.h", "old")
+    changed = bench.folder / "src" / "h.h"
+    bench.source("a.src", f"include h.h\nsleep 0.05\ntouch {changed}")
+    with pytest.raises(CompileError, match="changed"):
+        bench.build("a")
+
+
+def test_jobs_and_memory_bound_what_runs_together(bench: Bench) -> None:
+    for name in "abcdef":
+        bench.source(f"{name}.src", "sleep 0.1")
+    bench.build("abcdef", Limits(jobs=3, memory=64 * GB))
+    assert together(bench.journal) == 3
+    (bench.folder / "journal").unlink()
+    for name in "abcdef":
+        bench.source(f"{name}.src", "sleep 0.11")
+    bench.build("abcdef", Limits(jobs=6, memory=8 * GB), dict.fromkeys("abcdef", 3 * GB))
+    assert together(bench.journal) == 2
+
+
+def test_a_compiler_killed_for_memory_runs_again_alone_and_the_build_succeeds(bench: Bench) -> None:
+    bench.source("a.src", f"sleep 0.1\ndie-once {bench.folder / 'died'}\nsleep 0.2")
+    for name in "bcd":
+        bench.source(f"{name}.src", "sleep 0.2")
+    outcome = bench.build("abcd", Limits(jobs=4, memory=64 * GB))
+    assert outcome.compiled == {"a", "b", "c", "d"}
+    assert any("killed for memory; it will run again alone" in note for note in bench.notes.said)
+    journal = bench.journal
+    again = len(journal) - 1 - journal[::-1].index("start a")
+    assert journal[again : again + 2] == ["start a", "end a"], "nothing ran beside it"
+
+
+def test_a_compiler_that_dies_even_alone_ends_the_build_with_what_to_do(bench: Bench) -> None:
+    bench.source("a.src", "die")
+    with pytest.raises(CompileError, match="killed for memory 4 times, the last time alone") as caught:
+        bench.build("a")
+    assert "--head-dims" in caught.value.hint
+
+
+def test_a_refused_source_reports_its_first_error_and_keeps_what_finished(bench: Bench) -> None:
+    bench.source("a.src")
+    bench.source("b.src", "sleep 0.2\nfail b.src(3): error: no such thing")
+    with pytest.raises(
+        CompileError, match=r"b: the compiler ended with status 1: b\.src\(3\): error: no such"
+    ) as caught:
+        bench.build("ab")
+    log = Path(caught.value.hint.split()[-1])
+    assert "no such thing" in log.read_text()
+    bench.source("b.src", "")
+    assert bench.build("ab").compiled == {"b"}
+
+
+def test_after_a_failure_nothing_new_starts_unless_asked_to(bench: Bench) -> None:
+    for name in "abcd":
+        bench.source(f"{name}.src", "fail error: bad" if name == "a" else "sleep 0.05")
+    with pytest.raises(CompileError):
+        bench.build("abcd", Limits(jobs=1, memory=64 * GB))
+    assert bench.journal == ["start a"]
+    with pytest.raises(CompileError):
+        bench.build("abcd", Limits(jobs=1, memory=64 * GB, keep_going=True))
+    assert {line for line in bench.journal if line.startswith("end")} == {"end b", "end c", "end d"}
+
+
+DRIVER = """
+import sys
+sys.path[:0] = [{tests!r}]
+from pathlib import Path
+from build.test_engine import Bench, Limits
+Bench(Path({folder!r})).build({names!r}, Limits(jobs=3, memory=64 * 10**9))
+"""
+
+
+def start(bench: Bench, names: Sequence[str]) -> subprocess.Popen[bytes]:
+    tests = str(Path(__file__).parents[1])
+    code = DRIVER.format(tests=tests, folder=str(bench.folder), names=list(names))
+    return subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stderr=subprocess.DEVNULL)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+
+
+def test_kill_at_any_moment_loses_only_what_was_running(bench: Bench) -> None:
+    names = [f"u{i}" for i in range(40)]
+    for name in names:
+        bench.source(f"{name}.src", f"sleep 0.02\n# {name}")
+    chance = random.Random(7)
+    finished: set[str] = set()
+    for _ in range(20):
+        process = start(bench, names)
+        time.sleep(0.3 + chance.random() * 0.5)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not verify(bench.depot).problems
+        recorded = {r.name for p in bench.depot.actions.files() if (r := bench.depot.actions.read(p))}
+        assert recorded >= finished
+        finished = recorded
+    assert finished, "the kills must have let something finish"
+    before = len(bench.journal)
+    outcome = bench.build(names)
+    assert set(names) - outcome.compiled == finished
+    assert len(bench.journal) - before == 2 * len(outcome.compiled)
+
+
+def test_two_builds_at_once_compile_nothing_twice(bench: Bench) -> None:
+    names = [f"u{i}" for i in range(12)]
+    for name in names:
+        bench.source(f"{name}.src", f"sleep 0.1\n# {name}")
+    both = [start(bench, names), start(bench, names)]
+    assert [process.wait() for process in both] == [0, 0]
+    starts = [line for line in bench.journal if line.startswith("start")]
+    assert sorted(starts) == sorted(f"start {name}" for name in names)
+
+
+def test_a_build_goes_on_when_the_other_process_that_compiled_a_unit_is_killed(bench: Bench) -> None:
+    bench.source("a.src", "sleep 3")
+    other = start(bench, ["a"])
+    wait_for(lambda: bench.journal == ["start a"])
+    bench_two = start(bench, ["a"])
+    time.sleep(0.5)
+    os.killpg(other.pid, signal.SIGKILL)
+    other.wait()
+    assert bench_two.wait(timeout=30) == 0
+    assert bench.journal.count("start a") == 2
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT])
+def test_an_interrupt_leaves_nothing_running(bench: Bench, sent: signal.Signals) -> None:
+    bench.source("a.src", "spawn\nsleep 60")
+    process = start(bench, ["a"])
+    wait_for(lambda: bench.journal == ["start a"] and bool(orphans()))
+    os.kill(process.pid, sent)
+    process.wait(timeout=20)
+    wait_for(lambda: not orphans(), 5)
+
+
+def orphans() -> list[str]:
+    lines = subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in lines if "flashdepot-test-orphan" in line and not line.startswith("Z")]

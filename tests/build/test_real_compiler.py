@@ -1,0 +1,203 @@
+"""The whole way with a real nvcc, on a source tree whose kernels are small."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashdepot.binary.elf import read_shared_library
+from flashdepot.depot import Depot
+from flashdepot.host import probe
+from flashdepot.model.manifest import Manifest
+from support.toy_upstream import make_toy_upstream
+
+pytestmark = pytest.mark.nvcc
+
+WANTED = ("--profile", "full", "--passes", "fwd", "--arch", "80,90")
+
+
+@pytest.fixture(scope="module")
+def toolchains(real_depot: Path, quick_library: Path) -> Path:
+    """The depot of the quick library, which has nvcc if this machine has none of its own."""
+    assert quick_library
+    return real_depot / "toolchains"
+
+
+class Workshop:
+    """A toy tree and an empty depot."""
+
+    def __init__(self, folder: Path, real: Path, toolchains: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self.tree = make_toy_upstream(folder / "tree", real)
+        self.source = self.tree / "csrc/flash_attn/src"
+        self.depot = folder / "depot"
+        self.depot.mkdir()
+        if toolchains.is_dir():
+            (self.depot / "toolchains").symlink_to(toolchains)
+
+    def build(self, *arguments: str, command: str = "build") -> Any:
+        base = [sys.executable, "-m", "flashdepot", command, "--upstream", str(self.tree), *WANTED, *arguments]
+        done = subprocess.run(
+            [*base, "--depot", str(self.depot), "--json"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def manifest(self, document: Any) -> Manifest:
+        return Manifest.from_json(json.loads(Path(document["manifest"]).read_text()))
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, upstream_tree: Path, toolchains: Path) -> Workshop:
+    return Workshop(tmp_path / "shop", upstream_tree, toolchains)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_change_recompiles_just_the_units_that_read_it(workshop: Workshop) -> None:
+    first = workshop.build()
+    assert first["units"] == {"total": 4, "compiled": 4, "reused": 0}
+    os.utime(workshop.source / "toy_fwd.h")
+    assert workshop.build()["status"] == "hit", "a touched file is the same file"
+    edit(workshop.source / "toy_bwd.h", "#pragma once", "#pragma once\n// no selected unit reads this")
+    unread = workshop.build()
+    assert (unread["status"], unread["units"]["compiled"]) == ("built", 0)
+    edit(workshop.source / "toy_fwd.h", "return 1;", "return 2;")  # inside #ifndef __CUDA_ARCH__
+    assert workshop.build()["units"]["compiled"] == 4
+    edit(workshop.source / "flash_fwd_hdim32_bf16_sm80.cu", "namespace FLASH", "// a comment\nnamespace FLASH")
+    assert workshop.build()["units"]["compiled"] == 1
+
+
+def test_keys_and_bytes_are_the_same_in_another_folder_and_another_depot(
+    tmp_path: Path, upstream_tree: Path, toolchains: Path
+) -> None:
+    built = []
+    for name in ("here", "another place"):
+        shop = Workshop(tmp_path / name.replace(" ", "-"), upstream_tree, toolchains)
+        built.append(shop.manifest(shop.build()))
+    assert built[0].recipe_key == built[1].recipe_key
+    assert built[0].actions == built[1].actions
+    if probe().toolkits or toolchains.is_dir():
+        files = [{f.path: f.digest for f in manifest.files} for manifest in built]
+        assert files[0] == files[1]
+
+
+def test_another_toolkit_recompiles_everything(workshop: Workshop, tmp_path: Path) -> None:
+    workshop.build()
+    root = Path(probe().toolkits[0].root) if probe().toolkits else next((workshop.depot / "toolchains").glob("cuda-*"))
+    copy = tmp_path / "cuda"
+    shutil.copytree(root / "bin", copy / "bin")
+    for name in ("nvvm", "include", "lib64", "lib", "targets"):
+        if (root / name).exists():
+            (copy / name).symlink_to(root / name)
+    with (copy / "bin/fatbinary").open("ab") as file:
+        file.write(b"another build of it")
+    assert workshop.build("--cuda", str(copy))["units"]["compiled"] == 4
+
+
+def test_the_shared_library_exports_its_own_symbols_and_needs_the_c_library_alone(quick_library: Path) -> None:
+    shared = quick_library / "lib/shared/libflashattention.so"
+    facts = read_shared_library(shared)
+    assert facts.soname == "libflashattention.so.1"
+    assert {"fa2_fwd", "fa2_bwd", "fa2_build_info", "fa2_last_error"} <= facts.exported
+    assert all(name.startswith("fa2_") for name in facts.exported)
+    assert not [n for n in facts.needed if any(w in n for w in ("cuda", "stdc++", "torch", "python", "gcc_s"))]
+    listed = subprocess.run(["nm", "-D", "--defined-only", str(shared)], capture_output=True, text=True, check=True)
+    names = {line.split()[-1].split("@")[0] for line in listed.stdout.splitlines() if " A " not in line}
+    assert names == facts.exported
+
+
+PROGRAM = """
+#include <flash_attention.h>
+#include <stdio.h>
+int main(void) {
+  fa2_info info = {0};
+  info.size = sizeof info;
+  if (fa2_build_info(&info) != FA2_OK) { puts(fa2_last_error()); return 1; }
+  fa2_fwd_args args = {0};
+  args.size = sizeof args;
+  printf("%d %d\\n", info.abi, fa2_fwd(&args) != FA2_OK);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["shared", "static"])
+def test_a_c_program_links_a_library_that_was_moved(quick_library: Path, tmp_path: Path, kind: str) -> None:
+    library = tmp_path / "moved"
+    shutil.copytree(quick_library, library, symlinks=True)
+    (tmp_path / "main.c").write_text(PROGRAM)
+    libraries = {
+        "shared": ["-lflashattention", f"-Wl,-rpath,{library}/lib/shared"],
+        "static": ["-lflashattention", str(static_runtime()), "-ldl", "-lrt", "-lpthread", "-lstdc++"],
+    }[kind]
+    command = ["gcc", "main.c", "-o", "main", f"-I{library}/include", f"-L{library}/lib/{kind}", *libraries]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run([str(tmp_path / "main")], capture_output=True, text=True, check=True)
+    assert done.stdout == "1 1\n"
+
+
+def static_runtime() -> Path:
+    """The CUDA runtime that a program with the static library links."""
+    from flashdepot.toolchain.nvcc import inspect  # noqa: PLC0415
+
+    return inspect(Path(probe().toolkits[0].root)).static_runtime if probe().toolkits else pytest.skip("no toolkit")
+
+
+def test_the_licences_travel_with_the_library(quick_library: Path) -> None:
+    texts = [p.read_text() for p in sorted((quick_library / "share/licenses").rglob("LICENSE"))]
+    assert len(texts) >= 2
+    assert any("Tri Dao" in text or "FlashAttention" in text or "BSD" in text for text in texts)
+    assert any("NVIDIA" in text for text in texts)
+
+
+def test_cmake_and_pkg_config_files_are_filled_in(quick_library: Path) -> None:
+    config = (quick_library / "lib/cmake/FlashAttention/FlashAttentionConfig.cmake").read_text()
+    assert 'set(FlashAttention_UPSTREAM_VERSION "2.8.3.post2")' in config
+    described = (quick_library / "lib/pkgconfig/flashattention.pc").read_text()
+    assert "\nVersion: 2.8.3\n" in described
+    assert not re.findall(r"@[A-Z_]+@", config + described)
+
+
+def test_no_file_of_the_library_names_a_folder_of_this_machine(quick_library: Path, real_depot: Path) -> None:
+    for path in quick_library.rglob("*"):
+        if path.is_file():
+            assert str(real_depot).encode() not in path.read_bytes(), path
+
+
+def test_the_object_of_a_unit_is_read_back_verified(workshop: Workshop) -> None:
+    document = workshop.build()
+    depot = Depot(workshop.depot)
+    for key in workshop.manifest(document).actions.values():
+        record = depot.actions.read(depot.layout.action(key))
+        assert record is not None
+        assert depot.blobs.find(record.object.digest) is not None
+
+
+def test_without_a_probe_that_works_nothing_long_is_started(workshop: Workshop, tmp_path: Path) -> None:
+    broken = tmp_path / "bin" / "g++"
+    broken.parent.mkdir()
+    broken.write_text(
+        f'#!/bin/sh\ncase "$*" in *-dM*) exec {shutil.which("g++")} "$@";; esac\necho "g++: error: no" >&2\nexit 1\n'
+    )
+    broken.chmod(0o755)
+    command = [sys.executable, "-m", "flashdepot", "build", "--upstream", str(workshop.tree), *WANTED]
+    environment = {**os.environ, "NVCC_CCBIN": str(broken)}
+    done = subprocess.run(
+        [*command, "--depot", str(workshop.depot)], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 3
+    assert "cannot compile a twenty-line program" in done.stderr
+    assert "NVCC_CCBIN" in done.stderr

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flashdepot.cli.common import duration, size
+from flashdepot.cli.options import parse_memory
+from flashdepot.errors import UsageError
+from support.fake_cuda import make_host
+
+
+def flashdepot(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flashdepot", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def test_the_version_is_printed_without_importing_the_command_line() -> None:
+    code = "import sys; sys.argv[1:] = ['--version']; from flashdepot.__main__ import main; main(); "
+    code += "print([m for m in ('click', 'rich', 'flashdepot.cli') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0].startswith("flashdepot ")
+    assert done.stdout.splitlines()[1] == "[]"
+
+
+def test_the_help_lists_every_command_and_how_to_begin() -> None:
+    done = flashdepot("--help")
+    assert done.returncode == 0
+    for word in ("get", "build", "host", "depot", "--profile quick"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("command", [["get"], ["build"], ["depot", "gc"], ["depot", "show"], ["host"]])
+def test_every_help_page_has_examples(command: list[str]) -> None:
+    done = flashdepot(*command, "--help")
+    assert done.returncode == 0
+    assert f"  flashdepot {' '.join(command)}" in done.stdout.split("Examples:")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["get", "--arch", "75"], 4, "sm_75 cannot run FlashAttention-2"),
+        (["get", "--arch", "hopper"], 2, "'hopper' is not a GPU architecture"),
+        (["get", "--profile", "fast"], 2, "'fast' is not a profile: there are full, training, inference, quick"),
+        (["get", "--head-dims", "80"], 2, "no kernels of head dim 80: there are 32, 64, 96, 128, 192, 256"),
+        (["get", "--features", "rotary"], 2, "'rotary' is not a feature: there are dropout"),
+        (["get", "--passes", "up"], 2, "'up' is not a pass"),
+        (["get", "--dtypes", "fp8"], 2, "'fp8' is not a dtype"),
+        (["get", "--upstream", "2.6.3"], 2, "2.8.3.post2"),
+        (["get", "--upstream", "/nowhere/at/all"], 2, "/nowhere/at/all"),
+        (["get", "--host", "/nowhere.json"], 2, "flashdepot host --save"),
+        (["build", "--front-end", "both"], 2, "'both' is not one of"),
+        (["build", "--memory", "much"], 2, "'much' is not an amount of memory"),
+        (["build", "--cuda", "newest", "--arch", "80"], 2, "'newest' is not a choice of CUDA"),
+        (["build", "--cuda", "/nowhere", "--arch", "80"], 3, "/nowhere holds no CUDA toolkit"),
+        (["depot", "show", "abc"], 2, "no stored library has the key"),
+        (["gett"], 2, "No such command"),
+    ],
+)
+def test_wrong_words_get_their_exit_code_and_the_right_ones(
+    tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    depot = [] if arguments == ["gett"] else ["--depot", str(tmp_path)]
+    done = flashdepot(*arguments, *depot, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_is_one_json_document_when_asked_for(tmp_path: Path) -> None:
+    done = flashdepot("get", "--arch", "75", "--json", "--depot", str(tmp_path))
+    document = json.loads(done.stdout)
+    assert (document["status"], document["exit_code"]) == ("error", 4)
+    assert "sm_75" in document["message"]
+    assert document["hint"]
+
+
+def test_a_project_file_sets_what_the_command_line_does_not(tmp_path: Path) -> None:
+    (tmp_path / "flashdepot.toml").write_text('profile = "quick"\narch = [75]\n')
+    inside = tmp_path / "src" / "deep"
+    inside.mkdir(parents=True)
+    assert "sm_75 cannot run" in flashdepot("get", cwd=inside).stderr
+    assert "sm_61 cannot run" in flashdepot("get", "--arch", "61", cwd=inside).stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("profle = 'quick'", "'profle' is not a key of this file: there are upstream, profile"),
+        ("profile = ", "is not valid TOML"),
+        ("[profile]\nname = 'x'", "must be a text, a number, or a list"),
+    ],
+)
+def test_a_mistake_in_a_project_file_names_the_file(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "flashdepot.toml").write_text(text)
+    done = flashdepot("get", cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "flashdepot.toml" in done.stderr
+
+
+def test_a_host_record_is_saved_and_printed(tmp_path: Path) -> None:
+    assert flashdepot("host", "--save", str(tmp_path / "h.json"), "--quiet").stdout == ""
+    saved = json.loads((tmp_path / "h.json").read_text())
+    assert saved["schema"] == 1
+    printed = json.loads(flashdepot("host", "--json").stdout)
+    assert {**printed, "memory": 0} == {**saved, "memory": 0}
+    assert "memory" in flashdepot("host").stdout
+
+
+def test_the_architectures_that_can_be_built_are_listed() -> None:
+    assert "9.0" not in flashdepot("get", "--arch", "list").stdout.splitlines()[0]
+    listed = json.loads(flashdepot("get", "--arch", "list", "--json").stdout)
+    assert {"80", "90", "100", "120"} <= {row["arch"] for row in listed}
+    assert "75" not in {row["arch"] for row in listed}
+
+
+def test_a_machine_that_cannot_build_for_another_platform_says_so(tmp_path: Path) -> None:
+    record = make_host(platform="windows-x86_64")
+    (tmp_path / "win.json").write_text(json.dumps(record.to_json()))
+    arguments = ["get", "--profile", "quick", "--arch", "80", "--host", str(tmp_path / "win.json")]
+    done = flashdepot(*arguments, "--depot", str(tmp_path / "d"))
+    assert done.returncode == 4
+    assert "cannot build for it" in done.stderr
+
+
+def test_an_empty_depot_says_how_to_fill_it(tmp_path: Path) -> None:
+    done = flashdepot("depot", "ls", "--depot", str(tmp_path / "none"))
+    assert done.returncode == 0
+    assert "get --profile quick" in done.stderr
+    assert json.loads(flashdepot("depot", "ls", "--json", "--depot", str(tmp_path / "none")).stdout) == []
+    assert not (tmp_path / "none").exists(), "looking makes nothing"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("8GB", 8 * 10**9), ("7.5 GiB", int(7.5 * 2**30)), ("500mb", 5 * 10**8), ("1024", 1024)]
+)
+def test_amounts_of_memory_read_as_people_write_them(text: str, count: int) -> None:
+    assert parse_memory(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "8 XB", "8GBB"])
+def test_other_words_are_no_amount_of_memory(text: str) -> None:
+    with pytest.raises(UsageError, match="expected one such as 8GB"):
+        parse_memory(text)
+
+
+def test_sizes_and_times_are_said_as_people_say_them() -> None:
+    assert [size(n) for n in (12, 1500, 3_700_000, 2 * 10**9)] == ["12 bytes", "1.5 kB", "3.7 MB", "2.0 GB"]
+    assert [duration(s) for s in (0.02, 48, 720, 7500)] == ["0.0 s", "48 s", "12 min", "2 h 05 min"]

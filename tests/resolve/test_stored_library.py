@@ -1,0 +1,128 @@
+"""A stored library is found by what it can do, through the whole command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from depot.depot_factories import flip_bit, store_library
+from flashdepot.depot import Depot
+from flashdepot.model.architecture import Architecture, parse_list
+from flashdepot.model.host import Gpu, HostRecord
+from flashdepot.model.selection import PROFILES, Profile, select
+from flashdepot.model.target import Version
+from flashdepot.upstream.sdists import default_version, find_sdist
+from support.fake_cuda import make_host
+
+H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 * 10**9)
+RTX_5090 = Gpu("NVIDIA RTX 5090", Architecture(12, 0), 32 * 10**9)
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> Path:
+    """A depot with one library: inference, head dim 64, bf16, for 8.0 and 9.0."""
+    known = find_sdist(default_version()).identified
+    inference = PROFILES["inference"]
+    narrow = Profile(inference.passes, frozenset({64}), PROFILES["quick"].dtypes, inference.features)
+    store_library(
+        Depot(tmp_path / "depot"),
+        tmp_path / "files",
+        upstream=known.id,
+        selection=select(narrow, known.units),
+        sass=parse_list("80,90"),
+        driver_floor=Version("580"),
+        libc_floor=Version("2.35"),
+    )
+    return tmp_path / "depot"
+
+
+def get(depot: Path, host: HostRecord, *arguments: str) -> tuple[int, Any, str]:
+    record = depot.parent / "host.json"
+    record.write_text(json.dumps(host.to_json()))
+    command = [sys.executable, "-m", "flashdepot", "get", "--profile", "quick", "--json"]
+    command += ["--depot", str(depot), "--host", str(record), *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={"PATH": "/nowhere", "FLASHDEPOT_OFFLINE": "1"}
+    )
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+BARE = make_host(gcc=(), driver="580.95")
+
+
+def test_a_library_that_can_do_more_is_a_hit_on_a_machine_without_any_compiler(depot: Path) -> None:
+    code, document, _ = get(depot, BARE, "--arch", "80")
+    assert (code, document["status"]) == (0, "hit")
+    assert document["units"] == {"total": 2, "compiled": 0, "reused": 2}
+    library = Path(document["path"])
+    assert (library / "lib/shared/libflashattention.so").resolve().is_file()
+    assert json.loads(Path(document["manifest"]).read_text())["recipe_key"] == document["recipe_key"]
+
+
+def test_the_gpus_that_are_present_decide_when_none_is_named(depot: Path) -> None:
+    assert get(depot, replace(BARE, gpus=(H100,)))[1]["status"] == "hit"
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        (replace(BARE, gpus=(RTX_5090,)), "has machine code for 80,90, none that runs on sm_120"),
+        (replace(BARE, gpus=(H100, RTX_5090)), "has machine code for 80,90, none that runs on sm_120"),
+        (replace(BARE, gpus=(H100,), driver=Version("535.183")), "needs NVIDIA driver 580, the host has 535.183"),
+        (replace(BARE, gpus=(H100,), libc=Version("2.28")), "needs GNU libc 2.35, the host has 2.28"),
+    ],
+    ids=["newer GPU", "one of two GPUs", "older driver", "older libc"],
+)
+def test_a_library_that_would_not_run_is_not_taken_and_the_reason_is_printed(
+    depot: Path, host: HostRecord, reason: str
+) -> None:
+    code, document, said = get(depot, host)
+    assert code != 0
+    assert document["status"] == "error"
+    assert f"was not taken: {reason}" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        (("--head-dims", "64,128"), "lacks fwd_hdim128_bf16, fwd_hdim128_bf16_causal"),
+        (("--features", "alibi"), "lacks the features alibi"),
+        (("--upstream", "2.8.3"), "made from flash-attn 2.8.3.post2"),
+        (("--cuda", "12.8"), "made with CUDA 13, 12 was asked for"),
+    ],
+)
+def test_a_library_that_lacks_something_is_not_taken(depot: Path, option: tuple[str, str], reason: str) -> None:
+    code, _, said = get(depot, replace(BARE, gpus=(H100,)), *option)
+    assert code != 0
+    assert reason in said
+
+
+def test_a_damaged_library_is_not_taken_and_its_damage_is_reported(depot: Path) -> None:
+    for manifest in Depot(depot).manifests():
+        flip_bit(Depot(depot).layout.blob(manifest.files[1].digest))
+    code, _, said = get(depot, replace(BARE, gpus=(H100,)))
+    assert code != 0
+    assert "a file of it is damaged or missing" in said
+
+
+def test_out_copies_the_library_and_the_copy_can_be_moved(depot: Path, tmp_path: Path) -> None:
+    _, document, _ = get(depot, replace(BARE, gpus=(H100,)), "--out", str(tmp_path / "vendor"))
+    assert document["path"] == str(tmp_path / "vendor")
+    (tmp_path / "vendor").rename(tmp_path / "moved")
+    assert (tmp_path / "moved/lib/shared/libflashattention.so").resolve().is_file()
+    assert not (tmp_path / "moved/include/flash_attention.h").is_symlink()
+
+
+def test_out_refuses_a_folder_with_other_things_in_it(depot: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    code, document, _ = get(depot, replace(BARE, gpus=(H100,)), "--out", str(tmp_path / "mine"))
+    assert code == 2
+    assert str(tmp_path / "mine") in document["message"]
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
