@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from flashdepot.build.engine import Limits
-from flashdepot.build.library import NATIVE, BuildPlan, Options, build_library, prepare
-from flashdepot.build.names import PlaceNames
+from flashdepot.build.library import BuildPlan, Options, build_library, prepare
 from flashdepot.build.progress import Silent, Snapshot
 from flashdepot.cli.options import parse_memory
 from flashdepot.depot import Depot
@@ -42,6 +41,7 @@ from flashdepot.toolchain.choose import choose_toolchain
 from flashdepot.upstream import obtain
 
 WARM_RUNS = 5
+TWO = 2
 
 
 def main() -> None:
@@ -222,16 +222,7 @@ def filled_ccache(
             f'n=$(basename "$o" .o)\ncp {folder}/ready/$n.o "$o"\nsed "s|@OUT@|$o|" {folder}/ready/$n.d > "$d"\n'
         )
         stand_in.chmod(0o755)
-        toolchain = plan.toolchain
-        places = PlaceNames(
-            (
-                ("upstream", plan.tree.root),
-                ("native", NATIVE),
-                ("generated", folder),
-                ("cuda", toolchain.nvcc.root),
-            )
-        )
-        programs = {"cxx": toolchain.cxx.path, "cuda_include": str(toolchain.nvcc.include)}
+        places = plan.places(folder)
         environment = {
             **os.environ,
             "CCACHE_DIR": str(folder / "cache"),
@@ -250,7 +241,7 @@ def filled_ccache(
             (folder / "ready" / f"{compilation.name}.d").write_text(f"@OUT@ : {inputs}\n")
             output = folder / "out" / f"{compilation.name}.o"
             output.parent.mkdir(exist_ok=True)
-            command = compilation.command(places, programs, output)
+            command = compilation.command(places, plan.programs, output)
             commands.append(([arguments.ccache, str(stand_in), *command[1:]], environment, plan.tree.root))
         run_two_at_a_time(commands)
         run_two_at_a_time(commands)
@@ -266,7 +257,7 @@ def run_two_at_a_time(commands: list[tuple[list[str], dict[str, str], Path]]) ->
     """Run commands as a build tool with two jobs does."""
     running: list[subprocess.Popen[bytes]] = []
     for command, environment, cwd in commands:
-        if len(running) == 2:
+        if len(running) == TWO:
             assert running.pop(0).wait() == 0
         running.append(subprocess.Popen(command, env=environment, cwd=cwd, stderr=subprocess.DEVNULL))
     assert all(process.wait() == 0 for process in running)
@@ -284,16 +275,12 @@ def front_end(arguments: argparse.Namespace) -> dict[str, Any]:
         root = plan.tree.root
         selection = Selection(frozenset(u for u in units if u), plan.recipe.selection.features)
         chosen = replace(plan, recipe=replace(plan.recipe, selection=selection))
-        toolchain = plan.toolchain
-        places = PlaceNames(
-            (("upstream", root), ("native", NATIVE), ("generated", folder), ("cuda", toolchain.nvcc.root))
-        )
+        places = plan.places(folder)
         for compilation in chosen.compilations():
             if compilation.unit:
                 output = folder / label / f"{compilation.name}.o"
                 output.parent.mkdir(exist_ok=True)
-                programs = {"cxx": toolchain.cxx.path, "cuda_include": ""}
-                commands[compilation.name, label] = compilation.command(places, programs, output)
+                commands[compilation.name, label] = compilation.command(places, plan.programs, output)
                 if label == "upstream":
                     commands[compilation.name, label] += ["--threads", "4"]  # upstream's default
     children = {}

@@ -58,7 +58,7 @@ def test_a_unit_of_two_recipes_has_one_intent_when_it_is_compiled_the_same_way()
     both = make_recipe()
     one = make_recipe(selection=Selection(frozenset(sorted(both.selection.units)[:1]), both.selection.features))
     less = make_recipe(selection=Selection(both.selection.units, frozenset()))
-    name = sorted(both.selection.units)[0].name
+    name = min(both.selection.units).name
     assert intents(one)[name] == intents(both)[name]
     assert intents(less)[name] != intents(both)[name]
 
@@ -79,6 +79,16 @@ def test_names_become_folders_and_programs_of_this_machine_when_it_runs() -> Non
     assert command[:4] == ["/opt/cuda/bin/nvcc", "-ccbin", "/usr/bin/g++", "-I/src/fa/x"]
     assert command[-3:] == [compilation.source, "-o", "/w/a.o"]
     assert command[command.index("-MF") + 1] == "/w/a.d"
+
+
+def test_two_names_of_a_toolkits_include_folder_are_one(tmp_path: Path) -> None:
+    (tmp_path / "targets/x86/include").mkdir(parents=True)
+    (tmp_path / "targets/x86/include/cuda.h").touch()
+    folders = (("cuda_include", tmp_path / "include"), ("cuda_include", tmp_path / "targets/x86/include"))
+    places = PlaceNames((*folders, ("cuda", tmp_path)))
+    assert places.name(f"{tmp_path}/include/cuda.h") == "{cuda_include}/cuda.h"
+    assert places.name(f"{tmp_path}/targets/x86/include/cuda.h") == "{cuda_include}/cuda.h"
+    assert places.path("{cuda_include}/cuda.h") == tmp_path / "targets/x86/include/cuda.h"
 
 
 def test_a_path_is_named_after_the_folder_it_is_in_and_found_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -17,6 +18,8 @@ _MEMORY_MARKS = re.compile(
     re.IGNORECASE,
 )
 
+_LITTLE_SPACE = 10**9
+
 
 def killed_for_memory(status: int, log: str) -> bool:
     """Whether a compiler, or a phase that nvcc started, was killed by the kernel or ran out of memory by itself."""
@@ -25,10 +28,13 @@ def killed_for_memory(status: int, log: str) -> bool:
 
 def compile_error(name: str, status: int, log: str, path: Path) -> FlashdepotError:
     """The error of one compilation: its first hard error, and where the whole output is."""
-    if re.search(r"No space left on device", log):
+    free = shutil.disk_usage(path.parent).free
+    if "No space left on device" in log or (not log.strip() and free < _LITTLE_SPACE):
+        # A full disk takes the message of it as well.
         return MissingToolError(
-            f"{name}: the disk filled up while it was compiled.",
-            hint=f"Free space on the depot's disk, or use another: --depot DIR. What finished is kept. Log: {path}",
+            f"{name}: the disk that holds {path.parent} filled up while it was compiled ({free / 1e6:.0f} MB are free "
+            "now); a compiler needs up to 1 GB for its temporary files.",
+            hint="Free space there, or use another disk: --depot DIR. What was finished is kept.",
         )
     reason = first_error(log) or "it wrote no message"
     return CompileError(

@@ -67,6 +67,24 @@ class BuildPlan:
             source_name=self.source_name,
         )
 
+    def places(self, generated: Path) -> PlaceNames:
+        """The folders of this machine that compilations name; ``generated`` is the one of the written header."""
+        nvcc = self.toolchain.nvcc
+        return PlaceNames(
+            (
+                ("upstream", self.tree.root),
+                ("native", NATIVE),
+                ("generated", generated),
+                *(("cuda_include", folder) for folder in nvcc.includes),
+                ("cuda", nvcc.root),
+            )
+        )
+
+    @property
+    def programs(self) -> dict[str, str]:
+        """What else compilations name: the host compiler, and the toolkit's include folder as an argument."""
+        return {"cxx": self.toolchain.cxx.path, "cuda_include": str(self.toolchain.nvcc.include)}
+
 
 def prepare(
     tree: SourceTree,
@@ -115,14 +133,11 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
         )
         (generated / config_header.NAME).write_text(text)
         toolchain = plan.toolchain
-        places = PlaceNames(
-            (("upstream", tree.root), ("native", NATIVE), ("generated", generated), ("cuda", toolchain.nvcc.root))
-        )
-        programs = {"cxx": toolchain.cxx.path, "cuda_include": str(toolchain.nvcc.include)}
+        places = plan.places(generated)
         history = History(depot.root / "estimates.json")
         planned = plan.compilations()
         split = "--split-compile" in toolchain.nvcc.options
-        engine = Engine(depot, recipe, places, programs, limits, history, progress, split_compile=split)
+        engine = Engine(depot, recipe, places, plan.programs, limits, history, progress, split_compile=split)
         outcome = engine.run(planned)
         objects = _objects(planned, outcome, depot, work / "objects")
         folder = work / "linked"

@@ -9,9 +9,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class PlaceNames:
-    """Folders by name: ``{upstream}``, ``{native}``, ``{generated}``, ``{cuda}``.
+    """Folders by name: ``{upstream}``, ``{native}``, ``{generated}``, ``{cuda_include}``, ``{cuda}``.
 
-    A path inside one of them is written with its name; every other path, a system header, as it is.
+    A path inside one of them is written with the name of the first that holds it; every other path, a system header,
+    as it is. Two folders may share a name when they are the same to a compiler: a toolkit's ``include`` and its
+    ``targets/x86_64-linux/include``.
     """
 
     places: tuple[tuple[str, Path], ...]
@@ -26,9 +28,6 @@ class PlaceNames:
         return clean.replace(os.sep, "/")
 
     def path(self, name: str) -> Path:
-        """The path that :meth:`name` gave this name."""
-        for place, folder in self.places:
-            prefix = f"{{{place}}}/"
-            if name.startswith(prefix):
-                return folder / name[len(prefix) :]
-        return Path(name)
+        """The path that :meth:`name` gave this name; of several, the first that is there."""
+        paths = [folder / name[len(place) + 3 :] for place, folder in self.places if name.startswith(f"{{{place}}}/")]
+        return next((path for path in paths if path.exists()), paths[0] if paths else Path(name))

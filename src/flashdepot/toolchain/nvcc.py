@@ -35,7 +35,12 @@ class Nvcc:
     @property
     def include(self) -> Path:
         """The folder of ``cuda_runtime.h``."""
-        return next((f for f in self._folders("include") if (f / "cuda_runtime.h").is_file()), self.root / "include")
+        return next(iter(self.includes), self.root / "include")
+
+    @property
+    def includes(self) -> tuple[Path, ...]:
+        """Every folder of the toolkit that has ``cuda_runtime.h``: several names of one folder, as a rule."""
+        return tuple(f for f in self._folders("include") if (f / "cuda_runtime.h").is_file())
 
     @property
     def static_runtime(self) -> Path:
