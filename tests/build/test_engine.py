@@ -220,6 +220,15 @@ def test_after_a_failure_nothing_new_starts_unless_asked_to(bench: Bench) -> Non
     assert {line for line in bench.journal if line.startswith("end")} == {"end b", "end c", "end d"}
 
 
+def test_with_keep_going_every_failure_is_named(bench: Bench) -> None:
+    for name in "abc":
+        bench.source(f"{name}.src", f"fail error: {name} is bad" if name != "b" else "")
+    with pytest.raises(CompileError, match="1 more failed: ") as caught:
+        bench.build("abc", Limits(jobs=3, memory=64 * GB, keep_going=True))
+    assert "a is bad" in caught.value.message
+    assert "c is bad" in caught.value.message
+
+
 DRIVER = """
 import sys
 sys.path[:0] = [{tests!r}]

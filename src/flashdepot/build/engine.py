@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import threading
 import time
 from collections import Counter
@@ -94,6 +95,8 @@ class Engine:
         self._compiled: set[str] = set()
         self._failures: list[FlashdepotError] = []
         self._unsettled: Counter[str] = Counter()
+        self._expected_seconds = 0.0
+        self._seen_seconds = 0.0
         self._looked = -_MEMORY_TICK
         self._used = 0
         self._available = 0
@@ -122,7 +125,7 @@ class Engine:
                     self._stop_all()
                     self.history.save()
         if self._failures:
-            raise self._failures[0]
+            raise self._failure()
         return Outcome({name: self._actions[name] for name in by_name}, frozenset(self._compiled))
 
     def _drive(
@@ -152,7 +155,7 @@ class Engine:
                 self._start(by_name[job.name], job, lock, list(waiting.values()), capacity, work)
             self._await_one(intents, waiting)
             self._look_elsewhere(intents, waiting)
-            self.progress.update(self._snapshot(waiting, capacity))
+            self.progress.update(self._snapshot(waiting))
 
     def _capacity(self) -> Capacity:
         now = time.monotonic()
@@ -204,6 +207,7 @@ class Engine:
             del self._running[running.job.name]
             with running.lock:
                 self._settle(running, cost, intents, waiting)
+            shutil.rmtree(running.output.parent, ignore_errors=True)
             try:
                 running, cost = self._ended.get_nowait()
             except queue.Empty:
@@ -235,7 +239,10 @@ class Engine:
         self._actions[name] = self.depot.record_action(record, running.output)
         self._compiled.add(name)
         self.history.add(running.compilation, self.recipe, cost.cpu_seconds, cost.peak)
-        self.progress.finished(name, cost.wall_seconds, self._snapshot(waiting, Capacity(self.limits.jobs, 1 << 62)))
+        if running.compilation.unit:
+            self._expected_seconds += running.job.seconds
+            self._seen_seconds += cost.wall_seconds
+        self.progress.finished(name, cost.wall_seconds, self._snapshot(waiting))
 
     def _again(self, job: Job, waiting: dict[str, Job]) -> None:
         self._unsettled[job.name] += 1
@@ -283,8 +290,17 @@ class Engine:
     def _lookup(self, intent: str) -> ActionRecord | None:
         return self.depot.find_action(intent, self._inputs.digest)
 
-    def _snapshot(self, waiting: Mapping[str, Job], capacity: Capacity) -> Snapshot:
-        running = [(r.job, r.child.elapsed) for r in self._running.values()]
+    def _failure(self) -> FlashdepotError:
+        first, *others = self._failures
+        if not others:
+            return first
+        more = "; ".join(error.message for error in others)
+        return type(first)(f"{first.message} ({len(others)} more failed: {more})", hint=first.hint)
+
+    def _snapshot(self, waiting: Mapping[str, Job]) -> Snapshot:
+        # Predictions were made on another machine, or under another load: scale them by what this build has seen.
+        pace = self._seen_seconds / self._expected_seconds if self._expected_seconds else 1.0
+        running = [(r.job, r.child.elapsed / pace) for r in self._running.values()]
         return Snapshot(
             total=self._total,
             compiled=len(self._compiled),
@@ -292,7 +308,7 @@ class Engine:
             running=[r.job.name for r in self._running.values()],
             elsewhere=sorted(self._elsewhere),
             memory=self._used,
-            eta=remaining_seconds(list(waiting.values()), running, capacity),
+            eta=remaining_seconds(list(waiting.values()), running, self._capacity()) * pace,
         )
 
     def _stop_all(self) -> None:
