@@ -30,7 +30,7 @@ def path(depot: str | None) -> None:
 @json_option
 def ls(depot: str | None, *, as_json: bool) -> None:
     """List the stored libraries, the last used first."""
-    stored = sorted(open_depot(depot).list_artifacts(), key=lambda a: a.last_used, reverse=True)
+    stored = open_depot(depot).list_artifacts()
     if as_json:
         print_json(
             [{**a.manifest.to_json(), "size": a.manifest.size, "last_used": a.last_used.isoformat()} for a in stored]
