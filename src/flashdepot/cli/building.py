@@ -70,7 +70,10 @@ def show_progress(*, quiet: bool, verbose: bool) -> Iterator[BuildProgress]:
 
 
 class _Lines:
-    """One line for each finished unit: for logs, and for people who read them later."""
+    """What is to be done, then one line for each finished unit: for logs, and for people who read them later."""
+
+    def __init__(self) -> None:
+        self._begun = False
 
     def note(self, text: str) -> None:
         say(text)
@@ -80,7 +83,9 @@ class _Lines:
         say(f"[{state.done}/{state.total}] {name} in {duration(seconds)}{left}")
 
     def update(self, state: Snapshot) -> None:
-        """A log has no use for the passing of time."""
+        if not self._begun:
+            self._begun = True
+            say(f"{state.total - state.done} of {state.total} compilations to do, about {duration(state.eta)}.")
 
 
 class _Live:
