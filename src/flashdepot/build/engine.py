@@ -181,7 +181,7 @@ class Engine:
         folder.mkdir(exist_ok=True)
         output = folder / f"{compilation.name}.o"
         command = compilation.command(self.places, self.programs, output)
-        threads = split_threads(waiting, [r.job for r in self._running.values()], capacity)
+        threads = split_threads(job, waiting, [r.job for r in self._running.values()], capacity)
         if self.split_compile and compilation.unit and threads > 1:
             command.append(f"--split-compile={threads}")
         log = self.depot.log_path(compilation.name, compilation.intent_key(self.environment))
