@@ -51,16 +51,19 @@ def provide(platform: Platform, folder: Path, on_file: Callable[[str], None]) ->
     root = folder / f"cuda-{provided_version()}-{pinned[:12]}"
 
     def fill(temporary: Path) -> None:
-        for wheel in wheels:
-            on_file(wheel["filename"])
-            archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], folder / wheel["filename"])
-            part = temporary.with_name(f"{temporary.name}.part")
-            try:
-                unpack(archive, part, keep=lambda name: name.startswith(_INSIDE))
-                shutil.copytree(part / _INSIDE, temporary, dirs_exist_ok=True, copy_function=shutil.move)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
-            archive.unlink()
+        # Beside the folder that is filled, and as much its own: another process may be doing the same.
+        work = temporary.with_name(f"{temporary.name}.work")
+        try:
+            for wheel in wheels:
+                on_file(wheel["filename"])
+                archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], work / wheel["filename"])
+                unpack(archive, work / wheel["project"], keep=lambda name: name.startswith(_INSIDE))
+                shutil.copytree(
+                    work / wheel["project"] / _INSIDE, temporary, dirs_exist_ok=True, copy_function=shutil.move
+                )
+                archive.unlink()
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
 
     return make_whole(root, fill)
 
