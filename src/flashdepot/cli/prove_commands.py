@@ -1,0 +1,149 @@
+"""``flashdepot verify`` and ``flashdepot bench``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flashdepot.cli.common import examples, json_option, options, print_json, quiet_option, say
+from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.prove.environment import interpreter, run_script
+
+_python_option = click.option(
+    "--python", metavar="PY", help="Interpreter of the environment.  [default: the active one]"
+)
+_VERIFY_LIMIT = 300
+_BENCH_LIMIT = 3600
+
+
+@click.command(epilog=examples("flashdepot verify", "flashdepot verify --python .venv/bin/python --json"))
+@options(_python_option, json_option, quiet_option)
+def verify(python: str | None, *, as_json: bool, quiet: bool) -> None:
+    """Prove on this machine's GPU that the installed flash_attn computes the right numbers.
+
+    Forward, backward, variable lengths and KV cache, in fp16 and bf16, against float64. Whatever made the installed
+    flash_attn, it is held to the bound of upstream's own tests. Exit code 6 when something is wrong.
+    """
+    document = run_script(interpreter(python), "numeric.py", timeout=_VERIFY_LIMIT)
+    wrong = [row for row in document["rows"] if row["ok"] is False]
+    if as_json:
+        print_json(document)
+    elif not quiet:
+        say(f"flash_attn {document['flash_attn']} ({document['file']}) on {document['gpu']}, torch {document['torch']}")
+        for row in document["rows"]:
+            say(_verify_line(row))
+        say(
+            f"{len(document['rows']) - len(wrong)} of {len(document['rows'])} right or skipped, {document['seconds']} s"
+        )
+    if wrong:
+        raise IntegrityError(
+            f"{len(wrong)} results are wrong; the first: {_verify_line(wrong[0]).strip()}",
+            hint="Do not train or serve with this build. 'flashdepot verify --json' has every figure.",
+        )
+
+
+def _verify_line(row: Mapping[str, Any]) -> str:
+    mark = {True: "right", False: "WRONG", None: "skipped"}[row["ok"]]
+    if "reason" in row:
+        return f"  {mark:<8} {row['dtype']}  {row['what']}: {row['reason']}"
+    return f"  {mark:<8} {row['dtype']}  {row['what']:<52} error {row['error']:.1e}, allowed {row['bound']:.1e}"
+
+
+@click.command(
+    epilog=examples(
+        "flashdepot bench",
+        "flashdepot bench --lengths 1024,4096 --head-dims 128 --forward-only --plot speed.png",
+        "flashdepot bench --tune-batch --head-dims 128 --lengths 4096",
+    )
+)
+@options(
+    _python_option,
+    click.option("--head-dims", metavar="64,128", default="64,128", help="Head dims.  [default: 64,128]"),
+    click.option(
+        "--lengths",
+        metavar="1024,...",
+        default="1024,2048,4096,8192,16384",
+        help="Sequence lengths.  [default: 1k to 16k]",
+    ),
+    click.option("--dtype", type=click.Choice(["bf16", "fp16"]), default="bf16", help="Element type.  [default: bf16]"),
+    click.option("--causal/--no-causal", default=None, help="Causal or not.  [default: both]"),
+    click.option("--forward-only", is_flag=True, help="Leave the backward pass out."),
+    click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw it: .png or .svg."),
+    click.option("--tune-batch", is_flag=True, help="Find the batch from which throughput stops growing."),
+    json_option,
+    quiet_option,
+)
+def bench(
+    python: str | None,
+    head_dims: str,
+    lengths: str,
+    dtype: str,
+    causal: bool | None,
+    plot: Path | None,
+    *,
+    forward_only: bool,
+    tune_batch: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Time the installed flash_attn beside torch's own attention on this machine's GPU."""
+    wanted = {
+        "head_dims": _numbers(head_dims, "head dim"),
+        "lengths": _numbers(lengths, "length"),
+        "dtype": dtype,
+        "causal": [False, True] if causal is None else [causal],
+        "backward": [False] if forward_only else [False, True],
+        "tokens": 16384,
+        "most_tokens": 1 << 20,
+        "rounds": 15,
+        "calls": 5,
+        "tune_batch": tune_batch,
+    }
+    document = run_script(interpreter(python), "speed.py", json.dumps(wanted), timeout=_BENCH_LIMIT)
+    if plot is not None and not tune_batch:
+        from flashdepot.prove.plot import draw  # noqa: PLC0415
+
+        draw(document, plot)
+    if as_json:
+        print_json(document)
+    elif not quiet:
+        click.echo(tuning(document) if tune_batch else table(document))
+        if plot is not None and not tune_batch:
+            say(f"Drawn to {os.fspath(plot)}.")
+
+
+def table(document: Mapping[str, Any]) -> str:
+    """The speeds as a table: TFLOP/s of each, and how ours compares with torch's flash attention."""
+    rivals = list(dict.fromkeys(name for row in document["rows"] for name in row["tflops"]))
+    lines = [f"{document['gpu']}, {document['dtype']}, torch {document['torch']}; TFLOP/s", ""]
+    lines.append(
+        f"{'pass':<19}{'dim':>4}{'length':>8}  {'causal':<7}" + "".join(f"{r:>17}" for r in rivals) + "   ratio"
+    )
+    for row in document["rows"]:
+        ours, flash = row["tflops"]["flash_attn"], row["tflops"].get("torch flash")
+        cells = "".join(f"{row['tflops'].get(r, float('nan')):>17.1f}" for r in rivals)
+        ratio = f"{ours / flash:8.2f}" if flash else ""
+        causal = "yes" if row["causal"] else "no"
+        lines.append(f"{row['pass']:<19}{row['head_dim']:>4}{row['length']:>8}  {causal:<7}{cells}{ratio}")
+    return "\n".join([*lines, "", "ratio: flash_attn over torch flash"])
+
+
+def tuning(document: Mapping[str, Any]) -> str:
+    """The throughput by batch size, and what it says."""
+    found = document["tune_batch"]
+    lines = [f"{document['gpu']}, {document['dtype']}, head dim {found['head_dim']}, length {found['length']}", ""]
+    lines += [f"batch {s['batch']:>5}  {s['tflops']:>7.1f} TFLOP/s  {s['memory_gb']:>7.2f} GB" for s in found["steps"]]
+    advice = f"Throughput stops growing at batch {found['enough']}; the largest that was tried is {found['largest']}."
+    return "\n".join([*lines, "", advice])
+
+
+def _numbers(text: str, what: str) -> list[int]:
+    words = [word for word in text.replace(",", " ").split() if word]
+    if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"'{text}' is not a list of numbers for a {what}: expected one such as 64,128.")
+    return [int(word) for word in words]

@@ -1,0 +1,158 @@
+"""Run inside the environment under test: time flash_attn beside torch's own attention on this machine's GPU.
+
+It imports torch and flash_attn and nothing of flashdepot. Its one argument is a JSON object of options; it prints one
+JSON document. Times are medians of CUDA events, rivals in turn.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from flash_attn import flash_attn_func
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+Run = Callable[[], object]
+
+BACKENDS = {
+    "torch flash": SDPBackend.FLASH_ATTENTION,
+    "torch cuDNN": getattr(SDPBackend, "CUDNN_ATTENTION", None),
+    "torch efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+WARMUPS = 3
+
+
+def flop(batch: int, heads: int, length: int, dim: int, *, causal: bool, backward: bool) -> float:
+    """Floating-point operations of the two (forward) or seven (both) matrix products."""
+    forward = 4.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
+    return forward * (3.5 if backward else 1.0)
+
+
+def milliseconds(runs: dict[str, Run], rounds: int, calls: int) -> dict[str, float]:
+    """Median milliseconds of one call of each, taken in turn."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(WARMUPS + rounds):
+        for name, run in runs.items():
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            for _ in range(calls):
+                run()
+            end.record()
+            end.synchronize()
+            if turn >= WARMUPS:
+                times[name].append(begin.elapsed_time(end) / calls)
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def contestants(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, *, causal: bool, backward: bool
+) -> dict[str, Run]:
+    """Every implementation that takes these inputs, ours first."""
+    inputs = (q, k, v)
+
+    def ours() -> object:
+        out = flash_attn_func(*inputs, causal=causal)
+        return torch.autograd.grad(out, inputs, g) if backward else out
+
+    turned = tuple(t.detach().transpose(1, 2).requires_grad_(backward) for t in inputs)
+    turned_g = g.transpose(1, 2)
+
+    def rival(backend: Any) -> Run:
+        def run() -> object:
+            with sdpa_kernel(backend):
+                out = torch.nn.functional.scaled_dot_product_attention(*turned, is_causal=causal)
+            return torch.autograd.grad(out, turned, turned_g) if backward else out
+
+        return run
+
+    found: dict[str, Run] = {"flash_attn": ours}
+    for name, backend in BACKENDS.items():
+        if backend is None:
+            continue
+        run = rival(backend)
+        try:
+            run()
+        except RuntimeError:
+            continue
+        found[name] = run
+    return found
+
+
+def rows(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The grid: about the same number of tokens in each problem, 2048 / head dim heads."""
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[options["dtype"]]
+    for backward in options["backward"]:
+        for dim in options["head_dims"]:
+            for causal in options["causal"]:
+                for length in options["lengths"]:
+                    batch, heads = max(1, options["tokens"] // length), max(1, 2048 // dim)
+                    shape = (batch, length, heads, dim)
+                    q, k, v = (torch.randn(shape, device="cuda", dtype=dtype, requires_grad=backward) for _ in "qkv")
+                    g = torch.randn(shape, device="cuda", dtype=dtype)
+                    with torch.set_grad_enabled(backward):
+                        runs = contestants(q, k, v, g, causal=causal, backward=backward)
+                        ms = milliseconds(runs, options["rounds"], options["calls"])
+                    work = flop(batch, heads, length, dim, causal=causal, backward=backward)
+                    yield {
+                        "pass": "forward + backward" if backward else "forward",
+                        "head_dim": dim,
+                        "causal": causal,
+                        "length": length,
+                        "batch": batch,
+                        "milliseconds": {name: round(t, 4) for name, t in ms.items()},
+                        "tflops": {name: round(work / t / 1e9, 1) for name, t in ms.items()},
+                    }
+
+
+def tune_batch(options: dict[str, Any]) -> dict[str, Any]:
+    """Throughput by batch size, doubling until memory ends: the batch where it stops growing, and the largest."""
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[options["dtype"]]
+    dim, length, causal = options["head_dims"][0], options["lengths"][0], options["causal"][-1]
+    backward = options["backward"][-1]
+    heads = max(1, 2048 // dim)
+    steps, batch, best = [], 1, 0.0
+    while True:
+        shape = (batch, length, heads, dim)
+        try:
+            q, k, v = (torch.randn(shape, device="cuda", dtype=dtype, requires_grad=backward) for _ in "qkv")
+            g = torch.randn(shape, device="cuda", dtype=dtype)
+            with torch.set_grad_enabled(backward):
+                run = contestants(q, k, v, g, causal=causal, backward=backward)["flash_attn"]
+                ms = milliseconds({"flash_attn": run}, 5, max(1, options["calls"] // 2))["flash_attn"]
+        except torch.cuda.OutOfMemoryError:
+            break
+        rate = flop(batch, heads, length, dim, causal=causal, backward=backward) / ms / 1e9
+        steps.append(
+            {"batch": batch, "tflops": round(rate, 1), "memory_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2)}
+        )
+        best = max(best, rate)
+        if batch * length >= options["most_tokens"]:
+            break
+        batch *= 2
+    enough = next((s["batch"] for s in steps if s["tflops"] >= 0.97 * best), None)
+    return {"head_dim": dim, "length": length, "heads": heads, "causal": causal, "steps": steps,
+            "enough": enough, "largest": steps[-1]["batch"] if steps else None}  # fmt: skip
+
+
+def main() -> int:
+    """Measure what the options ask for."""
+    options = json.loads(sys.argv[1])
+    document: dict[str, Any] = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "dtype": options["dtype"],
+    }
+    if options["tune_batch"]:
+        document["tune_batch"] = tune_batch(options)
+    else:
+        document["rows"] = list(rows(options))
+    sys.stdout.write(json.dumps(document) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

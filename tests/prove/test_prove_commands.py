@@ -1,0 +1,118 @@
+"""`verify` and `bench` around an interpreter that answers with recorded results."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROW = {"dtype": "bf16", "what": "forward, head dim 64", "error": 0.001, "bound": 0.004, "ok": True}
+VERIFIED = {
+    "gpu": "NVIDIA H200",
+    "torch": "2.11.0",
+    "flash_attn": "2.8.3.post2",
+    "file": "/venv/flash_attn/__init__.py",
+    "seconds": 3.2,
+    "rows": [ROW, {"dtype": "fp16", "what": "kv_cache", "ok": None, "reason": "is not in this library"}],
+}
+MEASURED = {
+    "gpu": "NVIDIA H200",
+    "torch": "2.11.0",
+    "dtype": "bf16",
+    "rows": [
+        {
+            "pass": "forward",
+            "head_dim": 64,
+            "causal": causal,
+            "length": length,
+            "batch": 1,
+            "milliseconds": {"flash_attn": 1.0, "torch flash": 1.1},
+            "tflops": {"flash_attn": 330.0, "torch flash": 300.0},
+        }
+        for causal in (False, True)
+        for length in (1024, 2048)
+    ],
+}
+
+
+def answering(folder: Path, document: Any) -> str:
+    """An interpreter that prints a document, whatever it is asked to run."""
+    program = folder / "python"
+    (folder / "answer.json").write_text(json.dumps(document))
+    program.write_text(f'#!/bin/sh\necho "a warning of a library"\ncat "{folder}/answer.json"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def flashdepot(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flashdepot", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_right_results_end_well_and_are_shown_with_their_bounds(tmp_path: Path) -> None:
+    done = flashdepot("verify", "--python", answering(tmp_path, VERIFIED))
+    assert done.returncode == 0
+    assert "right    bf16  forward, head dim 64" in done.stderr
+    assert "error 1.0e-03, allowed 4.0e-03" in done.stderr
+    assert "skipped  fp16  kv_cache: is not in this library" in done.stderr
+
+
+def test_a_wrong_result_is_exit_code_6_and_named(tmp_path: Path) -> None:
+    wrong = {**VERIFIED, "rows": [ROW, {**ROW, "what": "backward", "error": 0.5, "ok": False}]}
+    done = flashdepot("verify", "--python", answering(tmp_path, wrong), "--quiet")
+    assert done.returncode == 6
+    assert "1 results are wrong; the first: WRONG    bf16  backward" in done.stderr
+
+
+def test_an_environment_without_torch_is_exit_code_3() -> None:
+    done = flashdepot("verify", "--python", sys.executable)
+    assert done.returncode == 3
+    assert "has no torch" in done.stderr
+    assert "--python PY" in done.stderr
+
+
+def test_an_interpreter_that_is_not_there_is_exit_code_3() -> None:
+    done = flashdepot("bench", "--python", "/nowhere/python")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no Python interpreter '/nowhere/python'" in done.stderr
+
+
+def test_a_gpu_that_cannot_be_used_says_so(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\necho "RuntimeError: Found no NVIDIA driver on your system." >&2\nexit 1\n')
+    program.chmod(0o755)
+    done = flashdepot("verify", "--python", str(program))
+    assert done.returncode == 3
+    assert "No GPU could be used" in done.stderr
+
+
+def test_speeds_are_shown_beside_torchs_with_the_ratio(tmp_path: Path) -> None:
+    done = flashdepot("bench", "--python", answering(tmp_path, MEASURED))
+    assert done.returncode == 0
+    assert "330.0            300.0    1.10" in done.stdout
+    assert len([line for line in done.stdout.splitlines() if line.startswith("forward")]) == 4
+
+
+def test_the_batch_from_which_throughput_stops_growing_is_named(tmp_path: Path) -> None:
+    steps = [{"batch": b, "tflops": t, "memory_gb": 1.0} for b, t in ((1, 100.0), (2, 200.0), (4, 201.0))]
+    tuned = {**MEASURED, "tune_batch": {"head_dim": 64, "length": 1024, "steps": steps, "enough": 2, "largest": 4}}
+    done = flashdepot("bench", "--tune-batch", "--python", answering(tmp_path, tuned))
+    assert "stops growing at batch 2; the largest that was tried is 4" in done.stdout
+
+
+@pytest.mark.parametrize(("name", "start"), [("speed.png", b"\x89PNG"), ("speed.svg", b"<?xml")])
+def test_a_plot_is_written(tmp_path: Path, name: str, start: bytes) -> None:
+    pytest.importorskip("matplotlib")
+    done = flashdepot("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / name))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_a_plot_of_another_kind_is_wrong_usage(tmp_path: Path) -> None:
+    done = flashdepot("bench", "--python", answering(tmp_path, MEASURED), "--plot", str(tmp_path / "speed.doc"))
+    assert done.returncode == 2
+    assert ".png or .svg" in done.stderr
