@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from fa2_abi import Dtype, Flag, ForwardArgs, Library, Status, Tensor
+import pytest
+from fa2_abi import BackwardArgs, Dtype, Flag, ForwardArgs, Library, Status, Tensor
 
 if TYPE_CHECKING:
     import torch
 else:
     from torch_with_gpu import torch
+
+Args = TypeVar("Args", ForwardArgs, BackwardArgs)
 
 GUARD = 1024  # elements before and after every tensor: whole pages of what must not be touched
 POISON_16 = 0x7FFF  # not a number, both as fp16 and as bf16
@@ -35,6 +38,7 @@ class Problem:
     softcap: float = 0.0
     alibi: str = ""
     scale: float = 0.0
+    dropout: float = 0.0
     splits: int = 1
     layout: str = "bshd"
     seed: int = 0
@@ -104,7 +108,7 @@ class Call:
         self.v = Guarded(p, p.seqlen_k, p.heads_k)
         self.o = Guarded(p, p.seqlen_q, p.heads_q)
         rows = p.batch * p.heads_q * p.seqlen_q
-        self.lse_storage = torch.full((rows + 2 * GUARD,), POISON_32, dtype=torch.int32, device="cuda")
+        self.lse_storage = poisoned_floats(rows)
         self.refill(p.seed)
         self.args = self.make_args()
         self.add_workspace()
@@ -129,40 +133,15 @@ class Call:
 
     def make_args(self) -> ForwardArgs:
         p = self.problem
-        flags = Flag.CAUSAL if p.causal else Flag(0)
-        flags |= Flag.WINDOW_LEFT if p.left is not None else Flag(0)
-        flags |= Flag.WINDOW_RIGHT if p.right is not None else Flag(0)
-        return ForwardArgs(
-            size=ctypes.sizeof(ForwardArgs),
-            flags=flags,
-            device=self.device,
-            dtype=Dtype.FP16 if p.dtype == "fp16" else Dtype.BF16,
-            batch=p.batch,
-            seqlen_q=p.seqlen_q,
-            seqlen_k=p.seqlen_k,
-            heads_q=p.heads_q,
-            heads_k=p.heads_k,
-            head_dim=p.head_dim,
-            scale=p.scale,
-            softcap=p.softcap,
-            num_splits=p.splits,
-            window_left=p.left or 0,
-            window_right=p.right or 0,
-            q=self.q.describe(),
-            k=self.k.describe(),
-            v=self.v.describe(),
-            o=self.o.describe(),
-            lse=self.lse_storage.data_ptr() + 4 * GUARD,
-            alibi_slopes=None if self.alibi is None else self.alibi.data_ptr(),
-            alibi_batch_stride=p.heads_q if p.alibi == "bh" else 0,
-        )
+        args = common_args(ForwardArgs, p, self.device)
+        args.num_splits = p.splits
+        args.q, args.k, args.v, args.o = (one.describe() for one in (self.q, self.k, self.v, self.o))
+        args.lse = self.lse_storage.data_ptr() + 4 * GUARD
+        set_alibi(args, self.alibi)
+        return args
 
     def add_workspace(self) -> None:
-        answer, count, _ = self.library.fwd_workspace(self.args)
-        if answer.status is Status.OK and count:
-            self.workspace = torch.full((count // 2 + GUARD,), POISON_16, dtype=torch.int16, device="cuda")
-            self.args.workspace = self.workspace.data_ptr()
-            self.args.workspace_bytes = count
+        self.workspace = add_workspace(self.library, self.args)
 
     def launch(self) -> None:
         """Enqueue on torch's current stream."""
@@ -188,20 +167,74 @@ class Call:
         plain = (reference(self, p.torch_dtype, scale_first=first)[0] for first in ("k", "q"))
         bounds = [2 * largest(o.double() - exact) + 1e-5 for o in plain]
         assert error <= max(bounds), f"o: error {error:.3g} over {bounds}"
-
-        seen = exact_lse.isfinite()
-        assert bool((self.lse[~seen] == float("inf")).all()), "lse of rows without keys is not +inf"
-        error = largest((self.lse.double() - exact_lse)[seen])
-        # float over scores as large as this, and tanh.approx (relative error 2^-11) with a softcap
-        bound = 2e-4 + 2e-6 * largest(exact_lse[seen]) + 2e-3 * p.softcap
-        assert error <= bound, f"lse: error {error:.3g} over {bound:.3g}"
+        check_lse(p, self.lse, exact_lse)
 
         self.o.assert_poison_is_untouched()
-        outside = torch.cat([self.lse_storage[:GUARD], self.lse_storage[-GUARD:]])
-        assert bool((outside == POISON_32).all()), "written outside lse"
-        if self.workspace is not None:
-            used = self.args.workspace_bytes // 2
-            assert bool((self.workspace[used:] == POISON_16).all()), "written outside the workspace"
+        assert_guards_are_untouched(self.lse_storage, self.workspace, self.args.workspace_bytes)
+
+
+def common_args(kind: type[Args], p: Problem, device: int) -> Args:
+    """Arguments of either pass: sizes, flags and numbers."""
+    flags = Flag.CAUSAL if p.causal else Flag(0)
+    flags |= Flag.WINDOW_LEFT if p.left is not None else Flag(0)
+    flags |= Flag.WINDOW_RIGHT if p.right is not None else Flag(0)
+    return kind(
+        size=ctypes.sizeof(kind),
+        flags=flags,
+        device=device,
+        dtype=Dtype.FP16 if p.dtype == "fp16" else Dtype.BF16,
+        batch=p.batch,
+        seqlen_q=p.seqlen_q,
+        seqlen_k=p.seqlen_k,
+        heads_q=p.heads_q,
+        heads_k=p.heads_k,
+        head_dim=p.head_dim,
+        scale=p.scale,
+        softcap=p.softcap,
+        dropout=p.dropout,
+        window_left=p.left or 0,
+        window_right=p.right or 0,
+    )
+
+
+def set_alibi(args: Args, slopes: torch.Tensor | None) -> None:
+    if slopes is not None:
+        args.alibi_slopes = slopes.data_ptr()
+        args.alibi_batch_stride = slopes.stride(0) if slopes.dim() == 2 else 0
+
+
+def add_workspace(library: Library, args: Args) -> torch.Tensor | None:
+    """Give a call poison of the size that it asks for, with a guard behind it."""
+    if isinstance(args, ForwardArgs):
+        answer, count, _ = library.fwd_workspace(args)
+    else:
+        answer, count = library.bwd_workspace(args)
+    if answer.status is not Status.OK or not count:
+        return None
+    workspace = torch.full((count // 2 + GUARD,), POISON_16, dtype=torch.int16, device="cuda")
+    args.workspace, args.workspace_bytes = workspace.data_ptr(), count
+    return workspace
+
+
+def poisoned_floats(count: int) -> torch.Tensor:
+    """Make poison of the size of float, with guards around `count` of them."""
+    return torch.full((count + 2 * GUARD,), POISON_32, dtype=torch.int32, device="cuda")
+
+
+def assert_guards_are_untouched(floats: torch.Tensor, workspace: torch.Tensor | None, used: int) -> None:
+    outside = torch.cat([floats[:GUARD], floats[-GUARD:]])
+    assert bool((outside == POISON_32).all()), "written outside lse or softmax_d"
+    if workspace is not None:
+        assert bool((workspace[used // 2 :] == POISON_16).all()), "written outside the workspace"
+
+
+def check_lse(p: Problem, lse: torch.Tensor, exact: torch.Tensor) -> None:
+    seen = exact.isfinite()
+    assert bool((lse[~seen] == float("inf")).all()), "lse of rows without keys is not +inf"
+    error = largest((lse.double() - exact)[seen])
+    # float over scores as large as this, and tanh.approx (relative error 2^-11) with a softcap
+    bound = 2e-4 + 2e-6 * largest(exact[seen]) + 2e-3 * p.softcap
+    assert error <= bound, f"lse: error {error:.3g} over {bound:.3g}"
 
 
 def largest(values: torch.Tensor) -> float:
@@ -209,13 +242,30 @@ def largest(values: torch.Tensor) -> float:
 
 
 def reference(call: Call, dtype: torch.dtype, scale_first: str = "k") -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute o and lse by plain torch in a dtype, as upstream's attention_ref does; it scales q or k.
+    """Compute o and lse of a call by plain torch in a dtype."""
+    slopes = None if call.alibi is None else call.alibi.expand(call.problem.batch, call.problem.heads_q)
+    q, k, v = call.q.tensor, call.k.tensor, call.v.tensor
+    return attend(call.problem, q, k, v, dtype, scale_first=scale_first, slopes=slopes)
 
-    The lse of a row without keys is -inf.
+
+def attend(
+    p: Problem,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dtype: torch.dtype,
+    *,
+    scale_first: str = "k",
+    slopes: torch.Tensor | None = None,
+    kept: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attend as upstream's attention_ref does, which scales q or k. Lengths are those of the tensors.
+
+    q is (b, t, h, d), k and v are (b, s, hk, d), slopes (b, h), kept (b, h, t, s): what is not dropped. Returns o and
+    lse (b, h, t); the lse of a row without keys is -inf.
     """
-    p = call.problem
     group = p.heads_q // p.heads_k
-    q, k, v = (guarded.tensor.to(dtype) for guarded in (call.q, call.k, call.v))
+    q, k, v = (one.to(dtype) for one in (q, k, v))
     k = k.repeat_interleave(group, dim=2)
     v = v.repeat_interleave(group, dim=2)
     scale = p.scale or p.head_dim**-0.5
@@ -223,24 +273,29 @@ def reference(call: Call, dtype: torch.dtype, scale_first: str = "k") -> tuple[t
     scores = torch.einsum("bthd,bshd->bhts", q, k)
     if p.softcap:
         scores = torch.tanh(scores / p.softcap) * p.softcap
-    row = torch.arange(p.seqlen_q, device="cuda")[:, None] + p.seqlen_k - p.seqlen_q
-    column = torch.arange(p.seqlen_k, device="cuda")[None, :]
+    length_q, length_k = q.shape[1], k.shape[1]
+    row = torch.arange(length_q, device=q.device)[:, None] + length_k - length_q
+    column = torch.arange(length_k, device=q.device)[None, :]
     right = 0 if p.causal else p.right
-    shift = torch.zeros((), dtype=torch.float64, device="cuda")
-    if call.alibi is not None:
-        slopes = call.alibi.double().expand(p.batch, p.heads_q)[:, :, None, None]
+    shift = torch.zeros((), dtype=torch.float64, device=q.device)
+    if slopes is not None:
+        slopes = slopes.double()[:, :, None, None]
         scores = scores + (-slopes * (row - column).abs()).to(dtype)
+        # the units are chosen for the longest sequences, those of the problem
         if right == 0 and (p.left is None or p.left >= p.seqlen_k):
             # the kernels for causal attention add slope * column; each row of lse moves by as much
             shift = (slopes * row)[..., 0]
-    hidden = torch.zeros(p.seqlen_q, p.seqlen_k, dtype=torch.bool, device="cuda")
+    hidden = torch.zeros(length_q, length_k, dtype=torch.bool, device=q.device)
     if p.left is not None:
-        hidden |= column < row - p.left
+        hidden = hidden | (column < row - p.left)
     if right is not None:
-        hidden |= column > row + right
-    scores = scores.masked_fill(hidden, float("-inf"))
-    lse = torch.logsumexp(scores.double(), dim=-1) + shift
-    weights = torch.softmax(scores, dim=-1).nan_to_num(0.0)
+        hidden = hidden | (column > row + right)
+    lse = torch.logsumexp(scores.detach().masked_fill(hidden, float("-inf")).double(), dim=-1) + shift
+    blind = hidden.all(dim=-1, keepdim=True)  # softmax over nothing would be NaN, and so its gradient
+    scores = scores.masked_fill(hidden & ~blind, float("-inf"))
+    weights = torch.softmax(scores, dim=-1).masked_fill(hidden, 0.0)
+    if kept is not None:
+        weights = (weights / (1 - p.dropout)).masked_fill(~kept, 0.0)
     return torch.einsum("bhts,bshd->bthd", weights, v), lse
 
 
@@ -250,3 +305,8 @@ def variants(problem: Problem, **lists: tuple[object, ...]) -> list[Problem]:
     for name, values in lists.items():
         found = [replace(one, **{name: value}) for one in found for value in values]
     return found
+
+
+def cases(problems: list[Problem]) -> pytest.MarkDecorator:
+    """Parametrize over problems, each once."""
+    return pytest.mark.parametrize("problem", list(dict.fromkeys(problems)), ids=str)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "native"))  # the ctypes binding is shared
+from attention import Call, Problem
+from fa2_abi import Answer, Contents, Dtype, Feature, Library, Pass, Status
 from torch_with_gpu import torch
 
 
@@ -30,6 +33,56 @@ def library_folder(request: pytest.FixtureRequest) -> Path:
     named = os.environ.get("FLASHDEPOT_TEST_LIBRARY")
     folder: Path = Path(named) if named else request.getfixturevalue("quick_library")
     return folder.resolve()
+
+
+@pytest.fixture(scope="session")
+def library(library_folder: Path) -> Library:
+    return Library(library_folder / "lib" / "shared" / "libflashattention.so")
+
+
+@pytest.fixture(scope="session")
+def contents(library: Library) -> Contents:
+    return library.contents()
+
+
+def is_full(contents: Contents, passes: tuple[Pass, ...]) -> bool:
+    units = {
+        (kind, dtype, dim, causal)
+        for kind in passes
+        for dtype in Dtype
+        for dim in contents.head_dims
+        for causal in (False, True)
+    }
+    needed = Feature.ALIBI | Feature.SOFTCAP | Feature.LOCAL | Feature.UNEVEN_K
+    return units <= contents.units and needed in contents.features
+
+
+@pytest.fixture
+def require(contents: Contents) -> Callable[[Answer], None]:
+    """Skip what this library has not got; a full library may not refuse."""
+
+    def check(answer: Answer) -> None:
+        if answer.status is Status.UNSUPPORTED and "is not in this library" in answer.text:
+            missing = (Pass.BWD,) if "backward" in answer.text else (Pass.FWD, Pass.SPLITKV)
+            if not is_full(contents, missing):
+                pytest.skip(answer.text)
+        if answer.status is Status.UNSUPPORTED and "was built without" in answer.text:
+            pytest.skip(answer.text)
+        assert answer.status is Status.OK, answer
+
+    return check
+
+
+@pytest.fixture
+def make_call(library: Library, require: Callable[[Answer], None]) -> Callable[[Problem], Call]:
+    """Make a call that this library runs."""
+
+    def make(problem: Problem) -> Call:
+        call = Call(problem, library)
+        require(library.supports(0, call.args))
+        return call
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -4,55 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from attention import Call, Problem, variants
-from fa2_abi import Contents, Dtype, Feature, Library, Pass, Status
+from attention import Call, Problem, cases, variants
+from fa2_abi import Library, Status
 from torch_with_gpu import torch
-
-NEEDED = Feature.ALIBI | Feature.SOFTCAP | Feature.LOCAL | Feature.UNEVEN_K
-
-
-@pytest.fixture(scope="session")
-def library(library_folder: Path) -> Library:
-    return Library(library_folder / "lib" / "shared" / "libflashattention.so")
-
-
-@pytest.fixture(scope="session")
-def contents(library: Library) -> Contents:
-    return library.contents()
-
-
-def is_full(contents: Contents) -> bool:
-    units = {
-        (kind, dtype, dim, causal)
-        for kind in (Pass.FWD, Pass.SPLITKV)
-        for dtype in Dtype
-        for dim in contents.head_dims
-        for causal in (False, True)
-    }
-    return units <= contents.units and NEEDED in contents.features
-
-
-@pytest.fixture
-def make_call(library: Library, contents: Contents):
-    """Make a call that this library runs; a subset skips what it has not got, a full library may not."""
-
-    def make(problem: Problem) -> Call:
-        call = Call(problem, library)
-        answer = library.supports(0, call.args)
-        if answer.status is Status.UNSUPPORTED and not is_full(contents):
-            pytest.skip(answer.text)
-        assert answer.status is Status.OK, answer
-        return call
-
-    return make
-
-
-def cases(problems: list[Problem]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("problem", list(dict.fromkeys(problems)), ids=str)
-
 
 LENGTHS = (
     (1, 1), (1, 239), (3, 799), (64, 1), (127, 512), (113, 203), (128, 128), (129, 257), (203, 113),

@@ -236,8 +236,10 @@ class Library:
     def bwd(self, args: BackwardArgs) -> Answer:
         return self._answer(self.c.fa2_bwd(args))
 
-    def bwd_workspace(self, args: BackwardArgs) -> Answer:
-        return self._answer(self.c.fa2_bwd_workspace(args, ctypes.byref(c_uint64(0))))
+    def bwd_workspace(self, args: BackwardArgs) -> tuple[Answer, int]:
+        """Return the answer and the bytes."""
+        count = c_uint64(0)
+        return self._answer(self.c.fa2_bwd_workspace(args, ctypes.byref(count))), count.value
 
     def last_error(self) -> str:
         text: bytes = self.c.fa2_last_error()
@@ -298,10 +300,53 @@ def forward_args(
         o=packed(0x40000, seqlen_q, heads_q, head_dim),
         lse=0x50000,
     )
+    set_fields(args, fields)
+    return args
+
+
+def backward_args(
+    *,
+    batch: int = 2,
+    seqlen_q: int = 128,
+    seqlen_k: int = 128,
+    heads_q: int = 4,
+    heads_k: int = 4,
+    head_dim: int = 64,
+    dtype: Dtype = Dtype.BF16,
+    **fields: object,
+) -> BackwardArgs:
+    """Correct arguments as those of forward_args, with a workspace that is large enough."""
+    args = BackwardArgs(
+        size=ctypes.sizeof(BackwardArgs),
+        dtype=dtype,
+        batch=batch,
+        seqlen_q=seqlen_q,
+        seqlen_k=seqlen_k,
+        heads_q=heads_q,
+        heads_k=heads_k,
+        head_dim=head_dim,
+        q=packed(0x10000, seqlen_q, heads_q, head_dim),
+        k=packed(0x20000, seqlen_k, heads_k, head_dim),
+        v=packed(0x30000, seqlen_k, heads_k, head_dim),
+        o=packed(0x40000, seqlen_q, heads_q, head_dim),
+        d_o=packed(0x50000, seqlen_q, heads_q, head_dim),
+        dq=packed(0x60000, seqlen_q, heads_q, head_dim),
+        dk=packed(0x70000, seqlen_k, heads_k, head_dim),
+        dv=packed(0x80000, seqlen_k, heads_k, head_dim),
+        lse=0x90000,
+        softmax_d=0xA0000,
+        workspace=0x7000_0000,
+        workspace_bytes=1 << 50,
+    )
+    set_fields(args, fields)
+    return args
+
+
+def set_fields(args: Structure, fields: dict[str, object]) -> None:
+    """Set fields by name; `tensor__member` is one of a tensor."""
     for path, value in fields.items():
         target: Structure = args
         *parents, name = path.split("__")
         for parent in parents:
             target = getattr(target, parent)
         setattr(target, name, value)
-    return args

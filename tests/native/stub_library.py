@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fa2_abi import ForwardArgs, Library
+from fa2_abi import BackwardArgs, ForwardArgs, Library
 
 NATIVE = Path(__file__).parents[2] / "src" / "flashdepot" / "native"
 STUB = Path(__file__).parent / "stub"
@@ -31,13 +31,14 @@ class Selection:
     features: tuple[str, ...] = ()
     sass: tuple[int, ...] = (80, 90)
     head_dims: tuple[int, ...] = HEAD_DIMS
+    upstream: str = "2.8.3.post2"
 
     def header(self) -> str:
         def units(of: tuple[tuple[str, int, bool], ...]) -> str:
             return " ".join(f"X({dtype}, {dim}, {str(causal).lower()})" for dtype, dim, causal in of)
 
         lines = [
-            '#define FA2_CONFIG_UPSTREAM "2.8.3.post2"',
+            f'#define FA2_CONFIG_UPSTREAM "{self.upstream}"',
             '#define FA2_CONFIG_FLASHDEPOT "0.1.0"',
             "#define FA2_CONFIG_CUDA 13000",
             f"#define FA2_CONFIG_SASS {', '.join(map(str, self.sass))}",
@@ -65,6 +66,8 @@ class Stub(Library):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.c.stub_launches.restype = ctypes.c_char_p
+        if hasattr(self.c, "stub_upstream_bytes"):
+            self.c.stub_upstream_bytes.restype = ctypes.c_int64
 
     def reset(self) -> None:
         self.c.stub_clear()
@@ -82,10 +85,24 @@ class Stub(Library):
         """From now on the CUDA function `call` (or a "kernel launch") answers with `code`."""
         self.c.stub_fail(call.encode(), code)
 
-    def upstream_launches(self, args: ForwardArgs, scale: float) -> list[dict[str, Any]]:
+    def upstream_launches(
+        self, args: ForwardArgs | BackwardArgs, scale: float, *, as_cache: bool = False
+    ) -> list[dict[str, Any]]:
         """Return what upstream's flash_api.cpp launches for the same arguments. It wants a scale."""
-        assert self.c.stub_upstream_fwd(ctypes.byref(args), ctypes.c_float(scale)) == 0, "upstream raised"
+        self.c.stub_set_current_device(args.device)  # upstream takes the current device
+        if isinstance(args, ForwardArgs):
+            raised = self.c.stub_upstream_fwd(ctypes.byref(args), ctypes.c_float(scale), as_cache)
+        else:
+            raised = self.c.stub_upstream_bwd(ctypes.byref(args), ctypes.c_float(scale))
+        self.c.stub_set_current_device(0)
+        assert not raised, "upstream raised"
         return self.launches()
+
+    def upstream_bytes(self, address: int) -> int:
+        """Return the size of the tensor that upstream allocated at an address in its last call."""
+        size: int = self.c.stub_upstream_bytes(ctypes.c_int64(address))
+        assert size >= 0, "not an address of upstream's"
+        return size
 
 
 def build(selection: Selection, folder: Path, upstream: Path, cuda_include: Path) -> Stub:

@@ -11,11 +11,15 @@
 namespace {
 
 struct Device {
-  int major, minor, multiprocessors;
+  int major, minor, multiprocessors, shared_bytes;
 };
 
-// The same as DEVICES in conftest.py.
-constexpr Device kDevices[] = {{8, 0, 108}, {8, 9, 128}, {9, 0, 132}, {10, 0, 148}, {7, 5, 40}};
+// The same as DEVICES in stub_library.py.
+constexpr Device kDevices[] = {{8, 0, 108, 166912},
+                               {8, 9, 128, 101376},
+                               {9, 0, 132, 232448},
+                               {10, 0, 148, 232448},
+                               {7, 5, 40, 65536}};
 constexpr int kDeviceCount = sizeof kDevices / sizeof kDevices[0];
 
 int current = 0;
@@ -67,7 +71,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr name, int device) 
   }
   *value = name == cudaDevAttrComputeCapabilityMajor   ? kDevices[device].major
            : name == cudaDevAttrComputeCapabilityMinor ? kDevices[device].minor
-                                                       : kDevices[device].multiprocessors;
+           : name == cudaDevAttrMultiProcessorCount    ? kDevices[device].multiprocessors
+                                                       : kDevices[device].shared_bytes;
   return outcome("cudaDeviceGetAttribute");
 }
 
@@ -81,6 +86,11 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
                             cudaStream_t stream) {
   stub_record_copy(to, from, bytes, kind, stream);
   return outcome("cudaMemcpyAsync");
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+  stub_record_fill(to, value, bytes, stream);
+  return outcome("cudaMemsetAsync");
 }
 
 const char *cudaGetErrorName(cudaError_t) { return "cudaErrorOfTheStub"; }

@@ -8,6 +8,8 @@
 
 #include "empty_keys.h"
 #include "fa2_config.h"
+#include "gradients.h"
+#include "packed_lse.h"
 #include "stub.h"
 
 namespace cutlass {
@@ -52,38 +54,71 @@ class Record {
   std::string text_;
 };
 
+void add_forward(Record &launch, const Flash_fwd_params &params) {
+#define FIELD(name) launch.add(#name, params.name)
+  FIELD(q_ptr); FIELD(k_ptr); FIELD(v_ptr); FIELD(o_ptr); FIELD(oaccum_ptr); FIELD(p_ptr);
+  FIELD(q_batch_stride); FIELD(k_batch_stride); FIELD(v_batch_stride); FIELD(o_batch_stride);
+  FIELD(q_row_stride); FIELD(k_row_stride); FIELD(v_row_stride); FIELD(o_row_stride);
+  FIELD(q_head_stride); FIELD(k_head_stride); FIELD(v_head_stride); FIELD(o_head_stride);
+  FIELD(h); FIELD(h_k); FIELD(h_h_k_ratio);
+  FIELD(softmax_lse_ptr); FIELD(softmax_lseaccum_ptr);
+  FIELD(b); FIELD(seqlen_q); FIELD(seqlen_k); FIELD(seqlen_knew); FIELD(d);
+  FIELD(seqlen_q_rounded); FIELD(seqlen_k_rounded); FIELD(d_rounded); FIELD(rotary_dim);
+  FIELD(total_q); FIELD(scale_softmax); FIELD(scale_softmax_log2);
+  FIELD(cu_seqlens_q); FIELD(cu_seqlens_k); FIELD(leftpad_k); FIELD(seqused_k); FIELD(blockmask);
+  FIELD(knew_ptr); FIELD(vnew_ptr); FIELD(knew_batch_stride); FIELD(vnew_batch_stride);
+  FIELD(knew_row_stride); FIELD(vnew_row_stride); FIELD(knew_head_stride);
+  FIELD(vnew_head_stride); FIELD(rotary_cos_ptr); FIELD(rotary_sin_ptr);
+  FIELD(cache_batch_idx); FIELD(block_table); FIELD(block_table_batch_stride);
+  FIELD(page_block_size); FIELD(p_dropout); FIELD(p_dropout_in_uint8_t); FIELD(rp_dropout);
+  FIELD(scale_softmax_rp_dropout); FIELD(window_size_left); FIELD(window_size_right);
+  FIELD(softcap); FIELD(rng_state); FIELD(is_bf16); FIELD(is_causal);
+  FIELD(is_seqlens_k_cumulative); FIELD(is_rotary_interleaved); FIELD(num_splits);
+  FIELD(alibi_slopes_ptr); FIELD(alibi_slopes_batch_stride); FIELD(unpadded_lse);
+  FIELD(seqlenq_ngroups_swapped);
+#undef FIELD
+  launch.add("philox_captured", params.philox_args.captured);
+  launch.add("philox_seed", params.philox_args.seed.value);
+  launch.add("philox_offset", params.philox_args.offset.value);
+  launch.add("philox_offset_intragraph", params.philox_args.offset_intragraph);
+}
+
+void add_backward(Record &launch, const Flash_bwd_params &params) {
+#define FIELD(name) launch.add(#name, params.name)
+  FIELD(do_ptr); FIELD(dq_ptr); FIELD(dk_ptr); FIELD(dv_ptr);
+  FIELD(dq_accum_ptr); FIELD(dk_accum_ptr); FIELD(dv_accum_ptr);
+  FIELD(do_batch_stride); FIELD(do_row_stride); FIELD(do_head_stride);
+  FIELD(dq_batch_stride); FIELD(dk_batch_stride); FIELD(dv_batch_stride);
+  FIELD(dq_row_stride); FIELD(dk_row_stride); FIELD(dv_row_stride);
+  FIELD(dq_head_stride); FIELD(dk_head_stride); FIELD(dv_head_stride);
+  FIELD(dsoftmax_sum); FIELD(deterministic); FIELD(dq_accum_split_stride);
+#undef FIELD
+}
+
+void add_unit(Record &launch, const char *dtype, int head_dim, bool causal, cudaStream_t stream) {
+  launch.add("dtype_is_bf16", dtype[0] == 'b');
+  launch.add("unit_head_dim", head_dim);
+  launch.add("unit_is_causal", causal);
+  launch.add("stream", stream);
+}
+
 void record(const char *kind, const char *dtype, int head_dim, bool causal,
             const Flash_fwd_params &params, cudaStream_t stream) {
   {
     Record launch(kind);
-    launch.add("dtype_is_bf16", dtype[0] == 'b');
-    launch.add("unit_head_dim", head_dim);
-    launch.add("unit_is_causal", causal);
-    launch.add("stream", stream);
-#define FIELD(name) launch.add(#name, params.name)
-    FIELD(q_ptr); FIELD(k_ptr); FIELD(v_ptr); FIELD(o_ptr); FIELD(oaccum_ptr); FIELD(p_ptr);
-    FIELD(q_batch_stride); FIELD(k_batch_stride); FIELD(v_batch_stride); FIELD(o_batch_stride);
-    FIELD(q_row_stride); FIELD(k_row_stride); FIELD(v_row_stride); FIELD(o_row_stride);
-    FIELD(q_head_stride); FIELD(k_head_stride); FIELD(v_head_stride); FIELD(o_head_stride);
-    FIELD(h); FIELD(h_k); FIELD(h_h_k_ratio);
-    FIELD(softmax_lse_ptr); FIELD(softmax_lseaccum_ptr);
-    FIELD(b); FIELD(seqlen_q); FIELD(seqlen_k); FIELD(seqlen_knew); FIELD(d);
-    FIELD(seqlen_q_rounded); FIELD(seqlen_k_rounded); FIELD(d_rounded); FIELD(rotary_dim);
-    FIELD(total_q); FIELD(scale_softmax); FIELD(scale_softmax_log2);
-    FIELD(cu_seqlens_q); FIELD(cu_seqlens_k); FIELD(leftpad_k); FIELD(seqused_k); FIELD(blockmask);
-    FIELD(knew_ptr); FIELD(vnew_ptr); FIELD(knew_batch_stride); FIELD(vnew_batch_stride);
-    FIELD(knew_row_stride); FIELD(vnew_row_stride); FIELD(knew_head_stride);
-    FIELD(vnew_head_stride); FIELD(rotary_cos_ptr); FIELD(rotary_sin_ptr);
-    FIELD(cache_batch_idx); FIELD(block_table); FIELD(block_table_batch_stride);
-    FIELD(page_block_size); FIELD(p_dropout); FIELD(p_dropout_in_uint8_t); FIELD(rp_dropout);
-    FIELD(scale_softmax_rp_dropout); FIELD(window_size_left); FIELD(window_size_right);
-    FIELD(softcap); FIELD(rng_state); FIELD(is_bf16); FIELD(is_causal);
-    FIELD(is_seqlens_k_cumulative); FIELD(is_rotary_interleaved); FIELD(num_splits);
-    FIELD(alibi_slopes_ptr); FIELD(alibi_slopes_batch_stride); FIELD(unpadded_lse);
-    FIELD(seqlenq_ngroups_swapped);
-#undef FIELD
-    launch.add("philox_seed", params.philox_args.seed.value);
-    launch.add("philox_captured", params.philox_args.captured);
+    add_unit(launch, dtype, head_dim, causal, stream);
+    add_forward(launch, params);
+  }
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+void record_backward(const char *dtype, int head_dim, bool causal, const Flash_bwd_params &params,
+                     cudaStream_t stream) {
+  {
+    Record launch("bwd");
+    add_unit(launch, dtype, head_dim, causal, stream);
+    add_forward(launch, params);
+    add_backward(launch, params);
   }
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
@@ -111,7 +146,7 @@ namespace FLASH_NAMESPACE {
   template <>                                                                               \
   void run_mha_bwd_<ELEMENT_##dtype, head_dim, causal>(Flash_bwd_params & params,           \
                                                        cudaStream_t stream) {               \
-    record("bwd", #dtype, head_dim, causal, params, stream);                                \
+    record_backward(#dtype, head_dim, causal, params, stream);                              \
   }
 FA2_CONFIG_FWD_UNITS(FWD)
 FA2_CONFIG_SPLITKV_UNITS(SPLITKV)
@@ -136,7 +171,67 @@ void flashdepot::launch_empty_keys(const EmptyKeys &output, cudaStream_t stream)
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+namespace {
+
+void add_gradient(Record &launch, const flashdepot::Gradient &gradient) {
+  launch.add("data", gradient.tensor.data);
+  launch.add("batch_stride", gradient.tensor.batch_stride);
+  launch.add("row_stride", gradient.tensor.row_stride);
+  launch.add("head_stride", gradient.tensor.head_stride);
+  launch.add("batch", gradient.batch);
+  launch.add("rows", gradient.rows);
+  launch.add("heads", gradient.heads);
+  launch.add("head_dim", gradient.head_dim);
+}
+
+}  // namespace
+
+void flashdepot::launch_zeros(const Gradient &gradient, cudaStream_t stream) {
+  {
+    Record launch("zeros");
+    launch.add("stream", stream);
+    add_gradient(launch, gradient);
+  }
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+void flashdepot::launch_group_sum(const Gradient &sum, const void *expanded, std::int32_t group,
+                                  std::int32_t dtype, cudaStream_t stream) {
+  {
+    Record launch("group_sum");
+    launch.add("stream", stream);
+    launch.add("expanded", expanded);
+    launch.add("group", group);
+    launch.add("dtype", dtype);
+    add_gradient(launch, sum);
+  }
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+void flashdepot::launch_packed_lse(const PackedLse &copy, cudaStream_t stream) {
+  {
+    Record launch("packed_lse");
+    launch.add("stream", stream);
+    launch.add("padded", copy.padded);
+    launch.add("packed", copy.packed);
+    launch.add("cu_seqlens_q", copy.cu_seqlens_q);
+    launch.add("batch", copy.batch);
+    launch.add("heads", copy.heads);
+    launch.add("rows", copy.rows);
+    launch.add("total_q", copy.total_q);
+  }
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 extern "C" {
+
+void stub_record_fill(void *to, int value, std::size_t bytes, void *stream) {
+  Record fill("fill");
+  fill.add("stream", stream);
+  fill.add("to", to);
+  fill.add("value", value);
+  fill.add("bytes", static_cast<std::int64_t>(bytes));
+}
 
 void stub_record_copy(void *to, const void *from, std::size_t bytes, int kind, void *stream) {
   Record copy("copy");

@@ -81,7 +81,7 @@ enum {
  * dimension of extent 1 is not looked at. Inputs are never written. */
 typedef struct fa2_tensor {
   void *data;
-  int64_t batch_stride; /* not looked at when the batch is packed (cu_seqlens) */
+  int64_t batch_stride; /* of the page with block_table; else not looked at in a packed batch */
   int64_t row_stride;
   int64_t head_stride;
 } fa2_tensor;
@@ -92,8 +92,19 @@ typedef struct fa2_tensor {
  * With FA2_CAUSAL and ALiBi, lse is that of the bias slope * j, which differs from the ALiBi bias
  * by a constant in each row; o is the same for both.
  *
- * This release runs dense attention: everything up to alibi_batch_stride. The fields after it are
- * laid out and answered with FA2_UNSUPPORTED. */
+ * Pointers say which of three kinds a call is:
+ * - packed: cu_seqlens_q and cu_seqlens_k are set (one alone is FA2_INVALID). Sequences lie one
+ *   after the other in q, k, v and o, without a batch dimension; any may be empty. May have
+ *   seqused_k, leftpad_k or block_table, and dropout.
+ * - cache: no cu_seqlens, and any of cache_seqlens, cache_batch_idx, block_table or k_new is set.
+ *   q and o are (b, sq, h, d), k and v hold keys of past calls. May have leftpad_k and rotary_cos.
+ *   No dropout.
+ * - dense: none of those. May have dropout.
+ *
+ * What is on the device is not looked at before the launch: lengths, page and batch indices must be
+ * what their comments say. sq - sk below is that of each sequence: its queries are the last ones.
+ *
+ * block_table, k_new and cache_batch_idx run in the split-KV kernels, with one split too. */
 typedef struct fa2_fwd_args {
   uint32_t size;  /* sizeof(fa2_fwd_args) */
   uint32_t flags; /* FA2_CAUSAL .. FA2_ROTARY_INTERLEAVED */
@@ -103,18 +114,22 @@ typedef struct fa2_fwd_args {
 
   int32_t batch;    /* 0..65535; nothing is done when batch or seqlen_q is 0 */
   int32_t seqlen_q; /* 0..2^29; the longest one when cu_seqlens_q is set */
-  int32_t seqlen_k; /* 0..2^29; the longest one when cu_seqlens_k is set; the capacity of a cache */
-  int32_t heads_q;  /* 1..65535, a multiple of heads_k; batch * heads_q * seqlen_q < 2^31 */
+  int32_t seqlen_k; /* 0..2^29; the longest one when cu_seqlens_k is set; the capacity of a cache:
+                       its rows, or pages of a sequence * page_size */
+  int32_t heads_q;  /* 1..65535, a multiple of heads_k; batch * heads_q * seqlen_q < 2^31, packed:
+                       heads_q * total_q < 2^31 */
   int32_t heads_k;  /* 1..heads_q; query head n uses key head n / (heads_q / heads_k) */
   int32_t head_dim; /* a multiple of 8, at most 256 */
-  int64_t total_q;  /* rows of q when cu_seqlens_q is set */
-  int64_t total_k;  /* rows of k when cu_seqlens_k is set */
+  int64_t total_q;  /* packed: rows of q, 0..2^31-1; else 0 */
+  int64_t total_k;  /* packed: rows of k, 0..2^31-1; 0 with block_table; else 0 */
 
   float scale;          /* finite and > 0; 0: 1 / sqrt(head_dim) */
   float softcap;        /* scores become softcap * tanh(score / softcap); 0: they do not */
-  float dropout;        /* probability of dropping, in [0, 1) */
+  float dropout;        /* probability of dropping, in [0, 1); not with softcap */
   int32_t num_splits;   /* split-KV: 1..128; 0: chosen by fa2_fwd_workspace's rule, and 1 when
-                           workspace is NULL */
+                           workspace is NULL. More than 1 not with dropout, and packed only where
+                           seqlen_q is 1, heads_q > heads_k, total_q is batch, and there are neither
+                           windows nor ALiBi */
   int32_t window_left;  /* >= 0, with FA2_WINDOW_LEFT; without it unbounded */
   int32_t window_right; /* >= 0, with FA2_WINDOW_RIGHT; without it unbounded */
 
@@ -122,7 +137,8 @@ typedef struct fa2_fwd_args {
   fa2_tensor k; /* (b, sk, hk, d), (total_k, hk, d), or (pages, page_size, hk, d) */
   fa2_tensor v; /* as k */
   fa2_tensor o; /* as q; written; overlaps no input */
-  float *lse;   /* (b, h, sq) contiguous, or (h, total_q) when cu_seqlens_q is set; written */
+  float *lse;   /* (b, h, sq) contiguous, or (h, total_q) when packed; written. Rows of no sequence
+                   are left alone, in o too */
 
   void *workspace;          /* aligned to 16 bytes; in use until the work on the stream is done */
   uint64_t workspace_bytes; /* at least what fa2_fwd_workspace said */
@@ -131,40 +147,54 @@ typedef struct fa2_fwd_args {
   int64_t alibi_batch_stride; /* of (b, h); 0 for (h) */
 
   /* Variable lengths. Device pointers; b + 1 or b entries. */
-  const int32_t *cu_seqlens_q; /* (b + 1) row of q where each sequence starts */
-  const int32_t *cu_seqlens_k; /* (b + 1) row of k where each sequence starts */
-  const int32_t *seqused_k;    /* (b) keys in use of each sequence */
-  const int32_t *leftpad_k;    /* (b) keys to skip at the start of each sequence */
+  const int32_t *cu_seqlens_q; /* (b + 1) row of q where each sequence starts; the last: ends. When
+                                  seqlen_q is 1 and total_q is batch: 0, 1, .., batch */
+  const int32_t *cu_seqlens_k; /* (b + 1) row of k where each sequence starts; the last: ends. With
+                                  block_table the differences count: keys of each sequence */
+  const int32_t *seqused_k;    /* (b) packed: keys in use of each sequence, with leftpad_k's */
+  const int32_t *leftpad_k;    /* (b) keys to skip at the start of each sequence; packed, or with
+                                  cache_seqlens; not with block_table */
 
   /* Paged keys and values. */
-  const int32_t *block_table; /* (b, pages of a sequence): index of each page */
-  int64_t block_table_stride; /* of the batch */
+  const int32_t *block_table; /* (b, pages of a sequence): index of each page in k and v */
+  int64_t block_table_stride; /* of the batch, 0..2^46 */
   int32_t page_size;          /* rows in a page, a multiple of 256 */
 
-  /* A KV cache in k and v: k_new and v_new are written at cache_seqlens, then attended to. */
-  int32_t seqlen_new;             /* rows in k_new and v_new */
-  fa2_tensor k_new;               /* (b, seqlen_new, hk, d) */
+  /* A KV cache in k and v. k_new and v_new are written there, at cache_seqlens, then attended to
+   * with the rest; k and v are outputs then. cache_seqlens does not change. */
+  int32_t seqlen_new;             /* rows in k_new and v_new, at most seqlen_k; 0: none */
+  fa2_tensor k_new;               /* (b, seqlen_new, hk, d); needs cache_seqlens and seqlen_q >= 1 */
   fa2_tensor v_new;               /* as k_new */
-  const int32_t *cache_seqlens;   /* (b) keys in the cache */
-  const int32_t *cache_batch_idx; /* (b) batch index in the cache */
-  const void *rotary_cos;         /* (rotary_seqlen, rotary_dim / 2) contiguous, of dtype */
+  const int32_t *cache_seqlens;   /* (b) keys in the cache, with leftpad_k's; NULL: seqlen_k */
+  const int32_t *cache_batch_idx; /* (b) batch index in k and v; not with block_table */
+  const void *rotary_cos;         /* (rotary_seqlen, rotary_dim / 2) contiguous, of dtype, aligned to
+                                     16 bytes; needs k_new. Turns k_new to where it is written, and
+                                     query i to cache_seqlens + i; without FA2_CAUSAL and windows
+                                     every query to cache_seqlens */
   const void *rotary_sin;         /* as rotary_cos */
   int32_t rotary_dim;             /* a multiple of 16, at most head_dim */
   int32_t rotary_seqlen;          /* at least seqlen_k */
 
   /* Dropout. While dropout is 0, p_debug must be NULL and the others are not looked at. Advance the
-   * generator by b * h * 32 after a call. */
+   * generator by b * h * 32 after a call. A dropout that 1 - dropout rounds away is 0. */
   uint64_t seed;              /* Philox seed, and */
   uint64_t offset;            /* Philox offset, unless */
   const int64_t *seed_ptr;    /* both come from the device (a captured generator), */
   const int64_t *offset_ptr;  /* where */
   uint64_t offset_intragraph; /* is added to *offset_ptr */
   uint64_t *rng_state;        /* (2) on the device; written: seed, offset; fa2_bwd reads it */
-  void *p_debug;              /* (b, h, sq up to 128s, sk up to 128s) of dtype; written: the
-                                 probabilities, with the sign bit set where dropped */
+  void *p_debug;              /* (b, h, sq up to 128s, sk up to 128s) of dtype, aligned to 16 bytes;
+                                 written: exp(score - largest so far in the row), with the sign bit
+                                 set where dropped. What is wholly masked is left alone */
 } fa2_fwd_args;
 
-/* Gradients of fa2_fwd. Fields that fa2_fwd_args has too mean the same. Not in this release. */
+/* Gradients of fa2_fwd, dense or (cu_seqlens_q and cu_seqlens_k set) packed. Fields that
+ * fa2_fwd_args has too mean the same and hold what they held there; o and lse are its outputs.
+ *
+ * A query that sees no key gets dq = 0, a key that no query sees dk = dv = 0. Rows of no sequence
+ * are left alone in dq, and undefined in dk and dv.
+ * batch * heads_q * (seqlen_q up to 128s) < 2^31; packed: heads_q * (total_q + 128 * batch) < 2^31.
+ * FA2_DETERMINISTIC needs a larger workspace: a dq for each of the blocks that add to it. */
 typedef struct fa2_bwd_args {
   uint32_t size;  /* sizeof(fa2_bwd_args) */
   uint32_t flags; /* FA2_CAUSAL, FA2_WINDOW_LEFT, FA2_WINDOW_RIGHT, FA2_DETERMINISTIC */
@@ -183,7 +213,7 @@ typedef struct fa2_bwd_args {
 
   float scale;
   float softcap;
-  float dropout;
+  float dropout; /* with it rng_state is required */
   int32_t reserved0;
   int32_t window_left;
   int32_t window_right;
@@ -197,9 +227,10 @@ typedef struct fa2_bwd_args {
   fa2_tensor dk;    /* as k; written */
   fa2_tensor dv;    /* as v; written */
   const float *lse; /* from fa2_fwd */
-  float *softmax_d; /* (b, h, sq up to 128s), or (h, total_q + 128 * b); written: sum(d_o * o) */
+  float *softmax_d; /* (b, h, sq up to 128s), or (h, total_q + 128 * b); written: sum(d_o * o).
+                       Packed, sequence i is at cu_seqlens_q[i] + 128 * i */
 
-  void *workspace;
+  void *workspace;          /* as in fa2_fwd_args */
   uint64_t workspace_bytes; /* at least what fa2_bwd_workspace said */
 
   const float *alibi_slopes;
@@ -255,11 +286,14 @@ FA2_API fa2_status fa2_supports(int32_t device, const fa2_fwd_args *args) FA2_NO
 
 /* Workspace in bytes and number of splits for these args, looked at as by fa2_supports. With
  * num_splits 0 the number is upstream's choice for args->device: 1 unless the GPU would be left
- * idle, and 1 when the library has no split-KV unit for the problem. splits may be NULL. */
+ * idle, and 1 when the library has no split-KV unit for the problem. splits may be NULL. A packed
+ * batch with block_table needs a workspace with one split too. */
 FA2_API fa2_status fa2_fwd_workspace(const fa2_fwd_args *args, uint64_t *bytes,
                                      int32_t *splits) FA2_NOEXCEPT;
 FA2_API fa2_status fa2_fwd(const fa2_fwd_args *args) FA2_NOEXCEPT;
 
+/* Workspace in bytes, looked at as by fa2_supports. With FA2_DETERMINISTIC it depends on
+ * args->device. */
 FA2_API fa2_status fa2_bwd_workspace(const fa2_bwd_args *args, uint64_t *bytes) FA2_NOEXCEPT;
 FA2_API fa2_status fa2_bwd(const fa2_bwd_args *args) FA2_NOEXCEPT;
 

@@ -8,20 +8,22 @@ namespace flashdepot {
 namespace {
 
 // Facts never change while a process lives. One word a device, so that a reader sees all or none:
-// bit 63 set, then major, minor and the number of SMs.
+// bit 63 set, then major, minor, shared memory and the number of SMs.
 constexpr std::int32_t kCachedDevices = 64;
 std::atomic<std::uint64_t> cache[kCachedDevices];
 
 std::uint64_t pack(const DeviceFacts &facts) {
   return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(facts.major) << 40 |
          static_cast<std::uint64_t>(facts.minor) << 32 |
-         static_cast<std::uint32_t>(facts.multiprocessors);
+         static_cast<std::uint64_t>(facts.shared_kilobytes) << 16 |
+         static_cast<std::uint64_t>(facts.multiprocessors);
 }
 
 DeviceFacts unpack(std::uint64_t word) {
   return {static_cast<std::int32_t>(word >> 40 & 0xff),
           static_cast<std::int32_t>(word >> 32 & 0xff),
-          static_cast<std::int32_t>(word & 0xffffffff)};
+          static_cast<std::int32_t>(word & 0xffff),
+          static_cast<std::int32_t>(word >> 16 & 0xffff)};
 }
 
 std::int32_t attribute(cudaDeviceAttr name, std::int32_t ordinal) {
@@ -50,7 +52,8 @@ DeviceFacts device_facts(std::int32_t ordinal) {
   }
   const DeviceFacts facts = {attribute(cudaDevAttrComputeCapabilityMajor, ordinal),
                              attribute(cudaDevAttrComputeCapabilityMinor, ordinal),
-                             attribute(cudaDevAttrMultiProcessorCount, ordinal)};
+                             attribute(cudaDevAttrMultiProcessorCount, ordinal),
+                             attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal) / 1024};
   if (cached) {
     cache[ordinal].store(pack(facts), std::memory_order_relaxed);
   }

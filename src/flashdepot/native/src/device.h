@@ -8,9 +8,10 @@
 namespace flashdepot {
 
 struct DeviceFacts {
-  std::int32_t major;            // compute capability
-  std::int32_t minor;            //
-  std::int32_t multiprocessors;  // SMs
+  std::int32_t major;             // compute capability
+  std::int32_t minor;             //
+  std::int32_t multiprocessors;   // SMs
+  std::int32_t shared_kilobytes;  // of shared memory that a block may ask for
 };
 
 // Facts of the device with this ordinal, from a cache after the first call. Refuses an ordinal

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstring>
 
+#include "checks.h"
+#include "combinations.h"
 #include "error.h"
 
 namespace flashdepot {
@@ -15,11 +15,6 @@ namespace {
 constexpr std::int32_t kLongest = 1 << 29;
 // gridDim.y and gridDim.z (CUDA C++ Programming Guide, technical specifications).
 constexpr std::int32_t kGridLimit = 65535;
-// Beyond any address space in elements, and small enough for 64-bit products.
-constexpr std::int64_t kLargestStride = std::int64_t{1} << 46;
-// Kernels load and store 128 bits at a time: 8 elements.
-constexpr std::uintptr_t kAlignment = 16;
-constexpr std::int64_t kStrideUnit = 8;
 
 // Newton's method from above; value >= 1. Not std::sqrt, which would make libm a dependency of
 // every program that links the static library.
@@ -31,54 +26,8 @@ double square_root(double value) {
   return root;
 }
 
-void check_range(const char *name, std::int32_t value, std::int32_t low, std::int32_t high) {
-  if (value < low || value > high) {
-    refuse(FA2_INVALID, "%s is %d; allowed: %d to %d", name, value, low, high);
-  }
-}
-
-struct PointerField {
-  const char *name;
-  std::size_t offset;
-};
-
-#define POINTER(field) {#field, offsetof(fa2_fwd_args, field)}
-constexpr PointerField kNotYet[] = {
-    POINTER(cu_seqlens_q), POINTER(cu_seqlens_k), POINTER(seqused_k),      POINTER(leftpad_k),
-    POINTER(block_table),  POINTER(k_new.data),   POINTER(v_new.data),     POINTER(cache_seqlens),
-    POINTER(rotary_cos),   POINTER(rotary_sin),   POINTER(cache_batch_idx)};
-#undef POINTER
-
-void check_implemented(const fa2_fwd_args &args) {
-  for (const PointerField &field : kNotYet) {
-    const void *value;
-    std::memcpy(&value, reinterpret_cast<const char *>(&args) + field.offset, sizeof value);
-    if (value != nullptr) {
-      refuse(FA2_UNSUPPORTED,
-             "%s is set; this release of flashdepot runs dense attention only, so leave it NULL",
-             field.name);
-    }
-  }
-  if (!(args.dropout >= 0.0f && args.dropout < 1.0f)) {
-    refuse(FA2_INVALID, "dropout is %g; allowed: 0 up to, but not including, 1",
-           static_cast<double>(args.dropout));
-  }
-  if (args.dropout > 0.0f) {
-    refuse(FA2_UNSUPPORTED,
-           "dropout is %g; this release of flashdepot does not implement it, so "
-           "leave it 0",
-           static_cast<double>(args.dropout));
-  }
-  if (args.p_debug != nullptr) {
-    refuse(FA2_INVALID, "p_debug is set and dropout is 0; the kernels write it with dropout only");
-  }
-  if ((args.flags & FA2_ROTARY_INTERLEAVED) != 0) {
-    refuse(FA2_INVALID,
-           "flags has FA2_ROTARY_INTERLEAVED and rotary_cos is NULL; set both or none");
-  }
-}
-
-void check_sizes(const fa2_fwd_args &args) {
+template <typename Args>
+void check_sizes(const Args &args) {
   if (args.dtype != FA2_FP16 && args.dtype != FA2_BF16) {
     refuse(FA2_INVALID, "dtype is %d; allowed: FA2_FP16 (%d), FA2_BF16 (%d)", args.dtype, FA2_FP16,
            FA2_BF16);
@@ -95,17 +44,42 @@ void check_sizes(const fa2_fwd_args &args) {
   if (args.head_dim < 8 || args.head_dim > 256 || args.head_dim % 8 != 0) {
     refuse(FA2_INVALID, "head_dim is %d; allowed: multiples of 8 from 8 to 256", args.head_dim);
   }
-  const std::int64_t rows = std::int64_t{args.batch} * args.heads_q * args.seqlen_q;
+  check_range("total_q", args.total_q, 0, INT32_MAX);
+  check_range("total_k", args.total_k, 0, INT32_MAX);
+}
+
+// The kernels index lse, and the backward pass softmax_d, by rows of all heads in 32 bits.
+void check_rows(const char *what, std::int64_t rows) {
   if (rows > INT32_MAX) {
     refuse(FA2_INVALID,
-           "batch * heads_q * seqlen_q is %lld; allowed: less than 2^31, which is how "
-           "the kernels count rows: split the batch",
-           static_cast<long long>(rows));
+           "%s is %lld; allowed: less than 2^31, which is how the kernels count rows: split the "
+           "batch",
+           what, static_cast<long long>(rows));
   }
 }
 
-void check_window(const fa2_fwd_args &args, const char *name, std::int32_t value,
-                  std::uint32_t flag, const char *flag_name) {
+void check_rows(const fa2_fwd_args &args) {
+  if (args.cu_seqlens_q != nullptr) {
+    check_rows("heads_q * total_q", args.heads_q * args.total_q);
+  } else {
+    check_rows("batch * heads_q * seqlen_q",
+               std::int64_t{args.batch} * args.heads_q * args.seqlen_q);
+  }
+}
+
+void check_rows(const fa2_bwd_args &args) {
+  if (args.cu_seqlens_q != nullptr) {
+    check_rows("heads_q * (total_q + 128 * batch)",
+               args.heads_q * (args.total_q + kRounding * args.batch));
+  } else {
+    check_rows("batch * heads_q * (seqlen_q up to 128s)",
+               args.batch * round_up(args.seqlen_q) * args.heads_q);
+  }
+}
+
+template <typename Args>
+void check_window(const Args &args, const char *name, std::int32_t value, std::uint32_t flag,
+                  const char *flag_name) {
   if ((args.flags & flag) == 0 && value != 0) {
     refuse(FA2_INVALID,
            "%s is %d and flags has no %s, so it would be unbounded; set the flag or "
@@ -118,7 +92,12 @@ void check_window(const fa2_fwd_args &args, const char *name, std::int32_t value
   }
 }
 
-void check_numbers(const fa2_fwd_args &args) {
+template <typename Args>
+void check_numbers(const Args &args) {
+  if (!(args.dropout >= 0.0f && args.dropout < 1.0f)) {
+    refuse(FA2_INVALID, "dropout is %g; allowed: 0 up to, but not including, 1",
+           static_cast<double>(args.dropout));
+  }
   if (!std::isfinite(args.scale) || args.scale < 0.0f) {
     refuse(FA2_INVALID, "scale is %g; allowed: finite and positive, or 0 for 1 / sqrt(head_dim)",
            static_cast<double>(args.scale));
@@ -127,55 +106,50 @@ void check_numbers(const fa2_fwd_args &args) {
     refuse(FA2_INVALID, "softcap is %g; allowed: finite and positive, or 0 for none",
            static_cast<double>(args.softcap));
   }
-  check_range("num_splits", args.num_splits, 0, 128);
   check_window(args, "window_left", args.window_left, FA2_WINDOW_LEFT, "FA2_WINDOW_LEFT");
   check_window(args, "window_right", args.window_right, FA2_WINDOW_RIGHT, "FA2_WINDOW_RIGHT");
 }
 
-void check_alignment(const char *name, const char *member, const void *data,
-                     std::uintptr_t alignment) {
-  if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
-    refuse(FA2_INVALID, "%s%s is %p; allowed: addresses aligned to %d bytes", name, member, data,
-           static_cast<int>(alignment));
-  }
+// Keys that a query may see, as upstream counts them; -1 is unbounded.
+struct Windows {
+  std::int32_t left, right;
+
+  bool unbounded() const { return left < 0 && right < 0; }
+};
+
+template <typename Args>
+Windows windows_of(const Args &args) {
+  return {(args.flags & FA2_WINDOW_LEFT) != 0 ? args.window_left : -1,
+          (args.flags & FA2_WINDOW_RIGHT) != 0 ? args.window_right : -1};
 }
 
-void check_stride(const char *tensor, const char *dimension, std::int64_t stride,
-                  std::int32_t extent, bool written) {
-  if (extent <= 1) {
-    return;
-  }
-  if (stride < 0 || stride > kLargestStride || stride % kStrideUnit != 0) {
-    refuse(FA2_INVALID,
-           "%s.%s_stride is %lld; allowed: multiples of 8 (in elements) from 0 to 2^46", tensor,
-           dimension, static_cast<long long>(stride));
-  }
-  if (written && stride == 0) {
-    refuse(FA2_INVALID, "%s.%s_stride is 0 over %d elements; an output cannot overlap itself",
-           tensor, dimension, extent);
-  }
+// How far to the right a window must go to reach every key. That takes sq - 1, so with more
+// queries than keys upstream's own limit, sk, would cut keys off.
+template <typename Args>
+std::int32_t rightmost(const Args &args) {
+  return std::max(args.seqlen_q, args.seqlen_k);
 }
 
-void check_tensor(const char *name, const fa2_tensor &tensor, std::int32_t batch, std::int32_t rows,
-                  std::int32_t heads, bool written) {
-  if (tensor.data == nullptr) {
-    refuse(FA2_INVALID, "%s.data is NULL; it holds batch %d x %d rows x %d heads", name, batch,
-           rows, heads);
-  }
-  check_alignment(name, ".data", tensor.data, kAlignment);
-  check_stride(name, "batch", tensor.batch_stride, batch, written);
-  check_stride(name, "row", tensor.row_stride, rows, written);
-  check_stride(name, "head", tensor.head_stride, heads, written);
+// A window that reaches every key is as good as none.
+template <typename Args>
+Windows without_idle_ends(const Windows &windows, const Args &args) {
+  return {windows.left >= args.seqlen_k ? -1 : windows.left,
+          windows.right >= rightmost(args) ? -1 : windows.right};
 }
 
-}  // namespace
+template <typename Args>
+void set_windows(Problem &problem, const Windows &windows, const Args &args) {
+  const auto [left, right] = windows;
+  problem.causal = left < 0 && right == 0;
+  // A window with one end gets the other, at the far end of the keys.
+  problem.window_left = left < 0 && right >= 0 ? args.seqlen_k : left;
+  problem.window_right = right < 0 && left >= 0 ? rightmost(args) : right;
+}
 
-Problem read_problem(const fa2_fwd_args &args) {
-  check_implemented(args);
-  check_sizes(args);
-  check_numbers(args);
-
+template <typename Args>
+Problem common_problem(const Args &args, Kind kind) {
   Problem problem{};
+  problem.kind = kind;
   problem.dtype = args.dtype;
   problem.batch = args.batch;
   problem.seqlen_q = args.seqlen_q;
@@ -184,69 +158,79 @@ Problem read_problem(const fa2_fwd_args &args) {
   problem.heads_k = args.heads_k;
   problem.head_dim = args.head_dim;
   problem.group = 1;
+  problem.total_q = args.total_q;
+  problem.total_k = args.total_k;
   problem.scale =
       args.scale != 0.0f ? args.scale : static_cast<float>(1.0 / square_root(args.head_dim));
   problem.softcap = args.softcap;
+  problem.keep = 1.0f - args.dropout;
   problem.alibi = args.alibi_slopes != nullptr;
+  return problem;
+}
 
-  // -1 is unbounded, and a window that reaches every key is as good as that. To the right that
-  // takes sq - 1, so with more queries than keys upstream's own limit, sk, would cut keys off.
-  const std::int32_t rightmost = std::max(args.seqlen_q, args.seqlen_k);
-  std::int32_t left = (args.flags & FA2_WINDOW_LEFT) != 0 ? args.window_left : -1;
-  std::int32_t right = (args.flags & FA2_WINDOW_RIGHT) != 0 ? args.window_right : -1;
-  left = left >= args.seqlen_k ? -1 : left;
-  right = right >= rightmost ? -1 : right;
-
-  // One query sees every key, causal or not; but a causal unit adds the ALiBi bias another way.
-  if ((args.flags & FA2_CAUSAL) != 0 && (args.seqlen_q > 1 || problem.alibi)) {
-    right = 0;
+Kind kind_of(const fa2_fwd_args &args) {
+  if (args.cu_seqlens_q != nullptr) {
+    return Kind::packed;
   }
+  const bool cache = args.cache_seqlens != nullptr || args.cache_batch_idx != nullptr ||
+                     args.block_table != nullptr || args.seqlen_new != 0;
+  return cache ? Kind::cache : Kind::dense;
+}
+
+}  // namespace
+
+Problem read_problem(const fa2_fwd_args &args) {
+  check_combination(args);
+  check_sizes(args);
+  check_rows(args);
+  check_numbers(args);
+  check_range("num_splits", args.num_splits, 0, 128);
+
+  Problem problem = common_problem(args, kind_of(args));
+  problem.page_size = args.page_size;
+  problem.split_field = args.block_table != nullptr       ? "block_table"
+                        : args.cache_batch_idx != nullptr ? "cache_batch_idx"
+                        : args.seqlen_new != 0            ? "k_new"
+                                                          : nullptr;
+  check_values(args, problem);
+
+  const Windows asked = windows_of(args);
+  Windows windows = without_idle_ends(asked, args);
+  // One query sees every key, causal or not; but a causal unit adds the ALiBi bias another way.
+  const bool causal = (args.flags & FA2_CAUSAL) != 0 && (args.seqlen_q > 1 || problem.alibi);
+  windows.right = causal ? 0 : windows.right;
 
   // Decoding with grouped heads: the queries of one key head are rows of one tile instead of tiles
-  // with one row each. Only strides change.
-  if (args.seqlen_q == 1 && args.heads_q > args.heads_k && left < 0 && right < 0 &&
-      !problem.alibi) {
+  // with one row each. Only strides change. mha_fwd overlooks windows that reach every key, the
+  // other entry points do not (flash_api.cpp 399-408, 591-594, 1271).
+  const bool masked = problem.kind == Kind::dense ? !windows.unbounded() : !asked.unbounded();
+  const bool one_query_each =
+      args.seqlen_q == 1 && (!problem.packed() || args.total_q == args.batch);
+  if (one_query_each && args.heads_q > args.heads_k && !masked && !causal && !problem.alibi &&
+      !problem.dropout()) {
     problem.group = args.heads_q / args.heads_k;
     problem.seqlen_q = problem.group;
     problem.heads_q = args.heads_k;
   }
-
-  problem.causal = left < 0 && right == 0;
-  // A window with one end gets the other, at the far end of the keys.
-  problem.window_left = left < 0 && right >= 0 ? args.seqlen_k : left;
-  problem.window_right = right < 0 && left >= 0 ? rightmost : right;
+  set_windows(problem, windows, args);
+  check_splits(args, problem);
   return problem;
 }
 
-void check_device(std::int32_t ordinal) {
-  check_range("device", ordinal, 0, INT32_MAX);
-}
+Problem read_problem(const fa2_bwd_args &args) {
+  check_combination(args);
+  check_sizes(args);
+  check_rows(args);
+  check_numbers(args);
 
-void check_buffers(const fa2_fwd_args &args) {
-  check_alignment("workspace", "", args.workspace, kAlignment);
-  if (args.workspace == nullptr && args.workspace_bytes != 0) {
-    refuse(FA2_INVALID, "workspace is NULL and workspace_bytes is %llu; set both or none",
-           static_cast<unsigned long long>(args.workspace_bytes));
-  }
-  check_alignment("alibi_slopes", "", args.alibi_slopes, alignof(float));
-  if (args.alibi_batch_stride < 0 || args.alibi_batch_stride > kLargestStride) {
-    refuse(FA2_INVALID, "alibi_batch_stride is %lld; allowed: 0 to 2^46",
-           static_cast<long long>(args.alibi_batch_stride));
-  }
-  if (args.batch == 0 || args.seqlen_q == 0) {
-    return;
-  }
-  check_tensor("q", args.q, args.batch, args.seqlen_q, args.heads_q, false);
-  if (args.seqlen_k != 0) {
-    check_tensor("k", args.k, args.batch, args.seqlen_k, args.heads_k, false);
-    check_tensor("v", args.v, args.batch, args.seqlen_k, args.heads_k, false);
-  }
-  check_tensor("o", args.o, args.batch, args.seqlen_q, args.heads_q, true);
-  if (args.lse == nullptr) {
-    refuse(FA2_INVALID, "lse is NULL; it holds batch %d x %d heads x %d rows of float", args.batch,
-           args.heads_q, args.seqlen_q);
-  }
-  check_alignment("lse", "", args.lse, alignof(float));
+  Problem problem =
+      common_problem(args, args.cu_seqlens_q != nullptr ? Kind::packed : Kind::dense);
+  problem.deterministic = (args.flags & FA2_DETERMINISTIC) != 0;
+  check_values(problem);
+  Windows windows = without_idle_ends(windows_of(args), args);
+  windows.right = (args.flags & FA2_CAUSAL) != 0 ? 0 : windows.right;
+  set_windows(problem, windows, args);
+  return problem;
 }
 
 }  // namespace flashdepot

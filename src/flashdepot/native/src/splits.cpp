@@ -22,6 +22,39 @@ std::int32_t combine_rows(std::int32_t unit_dim) {
   return unit_dim % 128 == 0 ? 4 : unit_dim % 64 == 0 ? 8 : 16;
 }
 
+// Of more than one split.
+SplitBuffers accumulators(const Problem &problem, std::int32_t unit_dim, std::int32_t splits) {
+  const std::int64_t accumulated = problem.rows() * splits * unit_dim;
+  if (accumulated > INT32_MAX) {
+    refuse(FA2_UNSUPPORTED,
+           "num_splits is %d, which makes %lld partial results; the split-KV kernels index them "
+           "with 32 bits: allowed here are at most %lld splits",
+           splits, static_cast<long long>(accumulated),
+           static_cast<long long>(INT32_MAX / (problem.rows() * unit_dim)));
+  }
+  if (std::int64_t{problem.batch} * problem.heads_q > 65535) {
+    refuse(FA2_UNSUPPORTED,
+           "num_splits is %d and batch * heads is %lld; split-KV kernels run at most 65535: use "
+           "num_splits 1 or a smaller batch",
+           splits, static_cast<long long>(problem.batch) * problem.heads_q);
+  }
+  const auto rows = static_cast<std::uint64_t>(problem.rows());
+  const auto block = static_cast<std::uint64_t>(combine_rows(unit_dim));
+
+  SplitBuffers buffers{};
+  buffers.lse_accum = static_cast<std::uint64_t>(accumulated) * sizeof(float);
+  buffers.lse = buffers.lse_accum + rows * static_cast<std::uint64_t>(splits) * sizeof(float);
+  // The combine kernel writes lse for whole blocks of rows, past the end of an lse that is not a
+  // multiple of one (flash_fwd_kernel.h 1190); but not of a packed one. Those go to the workspace
+  // first.
+  buffers.has_lse = !problem.packed() && rows % block != 0;
+  buffers.bytes = buffers.lse;
+  if (buffers.has_lse) {
+    buffers.bytes += (rows / block + 1) * block * sizeof(float);
+  }
+  return buffers;
+}
+
 }  // namespace
 
 std::int32_t choose_splits(const Problem &problem, std::int32_t multiprocessors) {
@@ -57,33 +90,22 @@ std::int32_t choose_splits(const Problem &problem, std::int32_t multiprocessors)
 }
 
 SplitBuffers split_buffers(const Problem &problem, std::int32_t unit_dim, std::int32_t splits) {
-  const std::int64_t accumulated = problem.rows() * splits * unit_dim;
-  if (accumulated > INT32_MAX) {
-    refuse(FA2_UNSUPPORTED,
-           "num_splits is %d, which makes %lld partial results; the split-KV kernels index them "
-           "with 32 bits: allowed here are at most %lld splits",
-           splits, static_cast<long long>(accumulated),
-           static_cast<long long>(INT32_MAX / (problem.rows() * unit_dim)));
+  if (splits > 1) {
+    return accumulators(problem, unit_dim, splits);
   }
-  if (std::int64_t{problem.batch} * problem.heads_q > 65535) {
-    refuse(FA2_UNSUPPORTED,
-           "num_splits is %d and batch * heads is %lld; split-KV kernels run at most 65535: use "
-           "num_splits 1 or a smaller batch",
-           splits, static_cast<long long>(problem.batch) * problem.heads_q);
-  }
-  const auto rows = static_cast<std::uint64_t>(problem.rows());
-  const auto block = static_cast<std::uint64_t>(combine_rows(unit_dim));
-
   SplitBuffers buffers{};
-  buffers.lse_accum = static_cast<std::uint64_t>(accumulated) * sizeof(float);
-  buffers.lse_padded =
-      buffers.lse_accum + rows * static_cast<std::uint64_t>(splits) * sizeof(float);
-  // The combine kernel writes lse for whole blocks of rows, past the end of an lse that is not a
-  // multiple of one (flash_fwd_kernel.h 1190). Those go to the workspace first.
-  buffers.needs_lse_padded = rows % block != 0;
-  buffers.bytes = buffers.lse_padded;
-  if (buffers.needs_lse_padded) {
-    buffers.bytes += (rows / block + 1) * block * sizeof(float);
+  // Uncombined, the split-KV kernels write the lse of blocks without keys where a padded batch has
+  // it, and that of decoding queries at (heads, batch, group) (flash_fwd_kernel.h 545, 1020): in a
+  // packed lse that is over other rows, or past its end. They get a padded one.
+  if (problem.packed() && problem.split_field != nullptr) {
+    if (problem.rows() > INT32_MAX) {
+      refuse(FA2_UNSUPPORTED,
+             "%s is set and batch * heads_q * seqlen_q is %lld; over packed queries the split-KV "
+             "kernels count that many rows in 32 bits: allowed: less than 2^31",
+             problem.split_field, static_cast<long long>(problem.rows()));
+    }
+    buffers.has_lse = true;
+    buffers.bytes = static_cast<std::uint64_t>(problem.rows()) * sizeof(float);
   }
   return buffers;
 }

@@ -13,12 +13,13 @@ constexpr std::int32_t kMostSplits = 128;
 // that keeps the SMs at least 85% as busy as the best number would.
 std::int32_t choose_splits(const Problem &problem, std::int32_t multiprocessors);
 
-// What split-KV kernels write before it is combined. Offsets in bytes from the workspace.
+// What forward kernels write before it is combined or put in order. Offsets in bytes from the
+// workspace.
 struct SplitBuffers {
-  std::uint64_t lse_accum;   // float (splits, batch, heads, rows); o_accum, (.., head dim), is at 0
-  std::uint64_t lse_padded;  // float (batch, heads, rows) and up to a whole block
-  bool needs_lse_padded;     // else the kernels write the caller's lse
-  std::uint64_t bytes;       // of all
+  std::uint64_t lse_accum;  // float (splits, batch, heads, rows); o_accum, (.., head dim), is at 0
+  std::uint64_t lse;        // float (batch, heads, rows) and up to a whole block
+  bool has_lse;             // else the kernels write the caller's lse
+  std::uint64_t bytes;      // of all
 };
 
 // `unit_dim` is the head dim of the unit. Refuses what the kernels cannot index.

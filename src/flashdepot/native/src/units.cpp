@@ -37,14 +37,21 @@ constexpr fa2_unit kUnits[] = {FA2_CONFIG_FWD_UNITS(FWD_KEY)          //
   FLASH_NAMESPACE::run_mha_fwd_<Dtype_##dtype::element, head_dim, causal>,
 #define SPLITKV_LAUNCH(dtype, head_dim, causal) \
   FLASH_NAMESPACE::run_mha_fwd_splitkv_dispatch<Dtype_##dtype::element, head_dim, causal>,
-#define BWD_LAUNCH(dtype, head_dim, causal) nullptr,
+#define BWD_LAUNCH(dtype, head_dim, causal) \
+  FLASH_NAMESPACE::run_mha_bwd_<Dtype_##dtype::element, head_dim, causal>,
+#define NO_LAUNCH(dtype, head_dim, causal) nullptr,
 
-// kLaunches[i] runs kUnits[i]. Only what the configuration lists is referred to, so a subset links.
-constexpr Launch kLaunches[] = {FA2_CONFIG_FWD_UNITS(FWD_LAUNCH)          //
-                                FA2_CONFIG_SPLITKV_UNITS(SPLITKV_LAUNCH)  //
-                                FA2_CONFIG_BWD_UNITS(BWD_LAUNCH)};
+// Entry i of the one that has it runs kUnits[i]. Only what the configuration lists is referred to,
+// so a subset links.
+constexpr ForwardLaunch kForward[] = {FA2_CONFIG_FWD_UNITS(FWD_LAUNCH)          //
+                                      FA2_CONFIG_SPLITKV_UNITS(SPLITKV_LAUNCH)  //
+                                      FA2_CONFIG_BWD_UNITS(NO_LAUNCH)};
+constexpr BackwardLaunch kBackward[] = {FA2_CONFIG_FWD_UNITS(NO_LAUNCH)      //
+                                        FA2_CONFIG_SPLITKV_UNITS(NO_LAUNCH)  //
+                                        FA2_CONFIG_BWD_UNITS(BWD_LAUNCH)};
 
-static_assert(std::size(kUnits) == std::size(kLaunches));
+static_assert(std::size(kUnits) == std::size(kForward));
+static_assert(std::size(kUnits) == std::size(kBackward));
 
 constexpr std::int32_t kSass[] = {FA2_CONFIG_SASS};
 constexpr std::int32_t kHeadDims[] = {FA2_CONFIG_HEAD_DIMS};
@@ -60,27 +67,31 @@ constexpr std::int32_t count(const T (&)[N]) {
   return static_cast<std::int32_t>(N);
 }
 
-bool is_unit(const fa2_unit &unit, std::int32_t pass, std::int32_t dtype, std::int32_t head_dim,
-             bool causal) {
-  return unit.pass == pass && unit.dtype == dtype && unit.head_dim == head_dim &&
-         unit.causal == static_cast<std::int32_t>(causal);
+// The index in kUnits, or its size if the unit is not there.
+std::size_t index_of(std::int32_t pass, std::int32_t dtype, std::int32_t head_dim, bool causal) {
+  const auto found =
+      std::find_if(std::begin(kUnits), std::end(kUnits), [&](const fa2_unit &unit) {
+        return unit.pass == pass && unit.dtype == dtype && unit.head_dim == head_dim &&
+               unit.causal == static_cast<std::int32_t>(causal);
+      });
+  return static_cast<std::size_t>(found - std::begin(kUnits));
 }
 
 bool has_unit(std::int32_t pass, std::int32_t dtype, std::int32_t head_dim, bool causal) {
-  return std::any_of(std::begin(kUnits), std::end(kUnits), [&](const fa2_unit &unit) {
-    return is_unit(unit, pass, dtype, head_dim, causal);
-  });
+  return index_of(pass, dtype, head_dim, causal) < std::size(kUnits);
 }
 
 }  // namespace
 
-Launch find_unit(std::int32_t pass, std::int32_t dtype, std::int32_t head_dim, bool causal) {
-  for (std::size_t i = 0; i < std::size(kUnits); ++i) {
-    if (is_unit(kUnits[i], pass, dtype, head_dim, causal)) {
-      return kLaunches[i];
-    }
-  }
-  return nullptr;
+ForwardLaunch find_forward(std::int32_t pass, std::int32_t dtype, std::int32_t head_dim,
+                           bool causal) {
+  const std::size_t index = index_of(pass, dtype, head_dim, causal);
+  return index < std::size(kUnits) ? kForward[index] : nullptr;
+}
+
+BackwardLaunch find_backward(std::int32_t dtype, std::int32_t head_dim, bool causal) {
+  const std::size_t index = index_of(FA2_BWD, dtype, head_dim, causal);
+  return index < std::size(kUnits) ? kBackward[index] : nullptr;
 }
 
 std::int32_t unit_head_dim(std::int32_t head_dim) {

@@ -8,11 +8,17 @@
 
 namespace flashdepot {
 
-using flash_params = FLASH_NAMESPACE::Flash_fwd_params;
-using Launch = void (*)(flash_params &, cudaStream_t);
+using ForwardParams = FLASH_NAMESPACE::Flash_fwd_params;
+using BackwardParams = FLASH_NAMESPACE::Flash_bwd_params;
+using ForwardLaunch = void (*)(ForwardParams &, cudaStream_t);
+using BackwardLaunch = void (*)(BackwardParams &, cudaStream_t);
 
 // The launcher of a forward or split-KV unit; nullptr if the unit is not in this library.
-Launch find_unit(std::int32_t pass, std::int32_t dtype, std::int32_t head_dim, bool causal);
+ForwardLaunch find_forward(std::int32_t pass, std::int32_t dtype, std::int32_t head_dim,
+                           bool causal);
+
+// The launcher of a backward unit; nullptr if the unit is not in this library.
+BackwardLaunch find_backward(std::int32_t dtype, std::int32_t head_dim, bool causal);
 
 // The smallest head dim of the upstream tree that holds `head_dim`; 0 if there is none.
 std::int32_t unit_head_dim(std::int32_t head_dim);

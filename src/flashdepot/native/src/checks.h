@@ -1,0 +1,36 @@
+// Checks of single arguments. Each refuses with FA2_INVALID and names the argument, its value and
+// what is allowed.
+#pragma once
+
+#include <flash_attention.h>
+
+#include <cstdint>
+
+namespace flashdepot {
+
+// Kernels load and store 128 bits at a time: 8 elements.
+constexpr std::uintptr_t kVectorAlignment = 16;
+// Beyond any address space in elements, and small enough for 64-bit products.
+constexpr std::int64_t kLargestStride = std::int64_t{1} << 46;
+
+void check_range(const char *name, std::int64_t value, std::int64_t low, std::int64_t high);
+
+// What cannot be a device's ordinal.
+void check_device(std::int32_t ordinal);
+
+// `member` is ".data" for tensors, "" for plain pointers. NULL is aligned.
+void check_alignment(const char *name, const char *member, const void *data,
+                     std::uintptr_t alignment);
+
+// A pointer that must be set; `holds` says what it holds.
+void check_set(const char *name, const void *data, const char *holds);
+
+// The extents of a tensor's dimensions before the last. `batch` is 1 when the rows are packed.
+struct Extents {
+  std::int64_t batch, rows, heads;
+};
+
+void check_tensor(const char *name, const fa2_tensor &tensor, const Extents &extents,
+                  bool written);
+
+}  // namespace flashdepot
