@@ -19,6 +19,8 @@ INTERRUPTED = 130
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "get": ("library_commands", "Get a library: from the depot in an instant, or built from source, once."),
     "build": ("library_commands", "Build a library with this machine's toolchain."),
+    "wheel": ("wheel_commands", "Make a Python wheel over a library, for every torch and every Python."),
+    "install": ("install_commands", "Install such a wheel into a Python environment, and prove that it imports."),
     "verify": ("prove_commands", "Prove on this machine's GPU that the installed flash_attn is right."),
     "bench": ("prove_commands", "Time the installed flash_attn beside torch's own attention."),
     "host": ("host_commands", "Show what was found on this machine."),

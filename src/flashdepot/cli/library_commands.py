@@ -13,7 +13,6 @@ from flashdepot.cli.common import (
     examples,
     host_option,
     json_option,
-    load_host,
     open_depot,
     options,
     print_json,
@@ -22,11 +21,11 @@ from flashdepot.cli.common import (
     size,
     verbose_option,
 )
+from flashdepot.cli.obtaining import need_of, obtain_library
 from flashdepot.depot import Depot
-from flashdepot.host import runtime_facts
 from flashdepot.model.architecture import KERNEL_FLOOR, spell
 from flashdepot.model.manifest import MANIFEST_NAME
-from flashdepot.resolve.library import Need, Result, Wish, from_depot, understand
+from flashdepot.resolve.library import Result, Wish
 
 _shared_options = options(
     o.selection_options,
@@ -69,14 +68,8 @@ def get(
         _list_architectures(as_json=as_json)
         return
     opened = open_depot(depot)
-    need = _need(Wish(**wish), host_file, opened, quiet=quiet)
-    result, rejected = from_depot(need, opened)
-    if result is None:
-        from flashdepot.cli.building import build_for, limits, tell_rejected  # noqa: PLC0415  (a hit needs none of it)
-
-        if not quiet:
-            tell_rejected(rejected)
-        result = build_for(need, opened, limits(jobs, memory), quiet=quiet, verbose=verbose)
+    need = need_of(Wish(**wish), host_file, opened, quiet=quiet)
+    result = obtain_library(need, opened, jobs, memory, quiet=quiet, verbose=verbose)
     _deliver(result, opened, out, as_json=as_json, quiet=quiet)
 
 
@@ -113,17 +106,10 @@ def build(
         _list_architectures(as_json=as_json)
         return
     opened = open_depot(depot)
-    need = _need(Wish(**wish), host_file, opened, quiet=quiet)
+    need = need_of(Wish(**wish), host_file, opened, quiet=quiet)
     bounds = limits(jobs, memory, keep_going=keep_going)
     result = build_for(need, opened, bounds, quiet=quiet, verbose=verbose, front_end=front_end, compress=compress_mode)
     _deliver(result, opened, out, as_json=as_json, quiet=quiet)
-
-
-def _need(wish: Wish, host_file: Path | None, depot: Depot, *, quiet: bool) -> Need:
-    need = understand(o.with_project(wish), load_host(host_file) if host_file else runtime_facts(), depot)
-    if need.note and not quiet:
-        say(need.note)
-    return need
 
 
 def _deliver(result: Result, depot: Depot, out: Path | None, *, as_json: bool, quiet: bool) -> None:

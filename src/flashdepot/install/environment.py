@@ -1,0 +1,108 @@
+"""A Python environment, asked about itself in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.errors import UsageError
+from flashdepot.system.process import run
+
+_QUESTIONS = """
+import json, os, sys, sysconfig
+from importlib import metadata
+
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+try:
+    libc = os.confstr("CS_GNU_LIBC_VERSION").rpartition(" ")[2]
+except (AttributeError, ValueError, OSError):
+    libc = None
+print(json.dumps({
+    "python": sys.executable,
+    "version": list(sys.version_info[:2]),
+    "prefix": sys.prefix,
+    "is_system": sys.prefix == sys.base_prefix and not os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
+    "platform": sysconfig.get_platform(),
+    "libc": libc,
+    "purelib": sysconfig.get_path("purelib"),
+    "platlib": sysconfig.get_path("platlib"),
+    "packages": {name: version(name) for name in ("torch", "einops", "pip")},
+}))
+"""
+"""Runs under any Python 3.8 or newer. Versions come from files: nothing is imported that could fail."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where an interpreter looks for packages, and what matters of what it has.
+
+    ``is_system`` is true outside virtual and conda environments. ``platform`` is spelled as ``sysconfig`` does,
+    ``linux-x86_64``; ``libc`` is the GNU C library's version. ``packages`` has the versions of torch, einops and pip.
+    """
+
+    python: Path
+    version: tuple[int, int]
+    prefix: Path
+    is_system: bool
+    platform: str
+    libc: str | None
+    purelib: Path
+    platlib: Path
+    packages: Mapping[str, str | None]
+
+
+def active_python() -> Path:
+    """The interpreter of the virtual or conda environment that is active in this shell.
+
+    :raises UsageError: when none is.
+    """
+    windows = sys.platform == "win32"
+    for variable, inside in (
+        ("VIRTUAL_ENV", "Scripts/python.exe" if windows else "bin/python"),
+        ("CONDA_PREFIX", "python.exe" if windows else "bin/python"),
+    ):
+        prefix = os.environ.get(variable)
+        if prefix and (python := Path(prefix, inside)).exists():
+            return python
+    raise UsageError(
+        "No virtual environment is active, so it is not known which Python to install into.",
+        hint="Activate one, or name its interpreter: flashdepot install --python .venv/bin/python",
+    )
+
+
+def probe_environment(python: Path) -> Environment:
+    """Ask an interpreter about its environment.
+
+    :raises UsageError: when it cannot be run, or is no Python that answers.
+    """
+    if not python.is_file():
+        raise UsageError(f"There is no interpreter {python}.", hint="Name one that is: --python .venv/bin/python")
+    # As it was named: the link in bin/ is what makes an interpreter that of a virtual environment.
+    done = run([os.path.abspath(python), "-I", "-c", _QUESTIONS])  # noqa: PTH100
+    try:
+        answer = json.loads(done.stdout)
+        return Environment(
+            python=Path(answer["python"]),
+            version=(answer["version"][0], answer["version"][1]),
+            prefix=Path(answer["prefix"]),
+            is_system=answer["is_system"],
+            platform=answer["platform"],
+            libc=answer["libc"],
+            purelib=Path(answer["purelib"]),
+            platlib=Path(answer["platlib"]),
+            packages=answer["packages"],
+        )
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.status}"])[-1]
+        raise UsageError(
+            f"{python} does not answer as a Python would: {said}.", hint="Name a Python 3.9 or newer: --python PATH"
+        ) from error

@@ -1,0 +1,51 @@
+"""A library and a source tree to a wheel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.errors import UsageError
+from flashdepot.model.manifest import Manifest
+from flashdepot.system.files import sha256_file
+from flashdepot.upstream import SourceTree
+from flashdepot.wheel.archive import write_archive
+from flashdepot.wheel.contents import entries
+from flashdepot.wheel.names import dist_info, wheel_name, wheel_tag, wheel_version
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel file: its place, version and tag, the SHA-256 of its bytes, and their number."""
+
+    path: Path
+    version: str
+    tag: str
+    sha256: str
+    size: int
+
+
+def build_wheel(manifest: Manifest, library: Path, tree: SourceTree, folder: Path) -> Wheel:
+    """Write the wheel of a library into a folder; one of the same name there is replaced.
+
+    The bytes are the same for the same library, source and flashdepot, wherever and whenever it is written, as long as
+    Python's zlib compresses alike.
+
+    Typical usage::
+
+        wheel = build_wheel(manifest, depot.materialise(manifest), tree, Path("dist"))
+
+    :param library: the folder of the library that ``manifest`` is of.
+    :param tree: the source that the library was made from.
+    :raises UsageError: when the source is another one, has no Python package, or no version.
+    :raises MissingToolError: when the disk is full or may not be written.
+    """
+    if (tree.id.version, tree.id.digest) != (manifest.upstream.version, manifest.upstream.digest):
+        raise UsageError(
+            f"{tree.root} is flash-attn {tree.id}, and the library was made from {manifest.upstream}: "
+            "a wheel must have both from one source.",
+            hint="The source was changed meanwhile: run the same command again.",
+        )
+    path = folder / wheel_name(manifest)
+    write_archive(path, entries(manifest, library, tree), f"{dist_info(manifest)}/RECORD")
+    return Wheel(path, wheel_version(manifest), wheel_tag(manifest), sha256_file(path), path.stat().st_size)

@@ -1,0 +1,84 @@
+"""What goes into a wheel, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.errors import UsageError
+from flashdepot.model.manifest import Manifest
+from flashdepot.upstream import SourceTree
+from flashdepot.wheel.metadata import metadata_text, origin_text, wheel_text
+from flashdepot.wheel.names import dist_info
+
+PACKAGE = "flash_attn"
+MODULE = "flash_attn_2_cuda"
+RUNTIME = Path(__file__).parent / "runtime"
+
+_SHARED = "lib/shared/"
+_LICENCES = "share/licenses/"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of a wheel: its name with ``/``, how to read its bytes, and whether it is a program or library."""
+
+    name: str
+    read: Callable[[], bytes]
+    executable: bool = False
+
+
+def entries(manifest: Manifest, library: Path, tree: SourceTree) -> list[Entry]:
+    """All files of a wheel but RECORD, in the order in which they are written: metadata last, as PEP 427 advises.
+
+    :raises UsageError: when the source tree has no Python package.
+    """
+    package = sorted(_package(tree.root), key=lambda path: path.as_posix())
+    if not package:
+        raise UsageError(
+            f"{tree.root} has no Python package {PACKAGE}, and a wheel is made of it.",
+            hint="Restore the folder, or use a published version: --upstream 2.8.3",
+        )
+    found = [_file(path.relative_to(tree.root).as_posix(), path) for path in package]
+    found += [_file(f"{MODULE}/{path.name}", path) for path in sorted(RUNTIME.glob("*.py"))]
+    found += [
+        _file(f"{MODULE}/lib/{file.path.removeprefix(_SHARED)}", library / file.path, executable=True)
+        for file in sorted(manifest.files, key=lambda file: file.path)
+        if file.path.startswith(_SHARED) and not file.link
+    ]
+    return [*found, *_metadata(manifest, library, tree)]
+
+
+def _package(root: Path) -> Iterator[Path]:
+    """Yield the modules that upstream's setup.py packages: of folders with an ``__init__.py``, all the way down."""
+    for path in (root / PACKAGE).rglob("*.py"):
+        folders = [parent for parent in path.parents if root in parent.parents]
+        if all((folder / "__init__.py").is_file() for folder in folders):
+            yield path
+
+
+def _metadata(manifest: Manifest, library: Path, tree: SourceTree) -> Iterator[Entry]:
+    folder = dist_info(manifest)
+    licences = {
+        file.path.removeprefix(_LICENCES): library / file.path
+        for file in sorted(manifest.files, key=lambda file: file.path)
+        if file.path.startswith(_LICENCES)
+    }
+    if (authors := tree.root / "AUTHORS").is_file():
+        licences[f"{PACKAGE}/AUTHORS"] = authors
+    readme = tree.root / "README.md"
+    description = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    for name, path in licences.items():
+        yield _file(f"{folder}/licenses/{name}", path)
+    yield _text(f"{folder}/METADATA", metadata_text(manifest, list(licences), description))
+    yield _text(f"{folder}/WHEEL", wheel_text(manifest))
+    yield _text(f"{folder}/flashdepot.json", origin_text(manifest))
+
+
+def _file(name: str, path: Path, *, executable: bool = False) -> Entry:
+    return Entry(name, path.read_bytes, executable)
+
+
+def _text(name: str, text: str) -> Entry:
+    return Entry(name, text.encode)

@@ -1,0 +1,173 @@
+"""The forward pass over a KV cache: ``fwd_kvcache``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+
+from .forward import paged
+from .generator import Philox
+from .layout import ROTARY_INTERLEAVED
+from .library import FORWARD, run_forward
+from .numbers import positive_scale, windows
+from .tensors import (
+    Address,
+    alibi,
+    current_stream,
+    dense,
+    int32,
+    pages,
+    read_kind,
+    refuse_shape,
+    require_device,
+    require_same,
+    require_shape,
+)
+
+_pack, _size = FORWARD.pack, FORWARD.size
+_NO_TENSOR: Address = (0, 0, 0, 0)
+
+
+def fwd_kvcache(
+    q: Any,
+    kcache: Any,
+    vcache: Any,
+    k: Any,
+    v: Any,
+    seqlens_k: Any,
+    rotary_cos: Any,
+    rotary_sin: Any,
+    cache_batch_idx: Any,
+    leftpad_k: Any,
+    block_table: Any,
+    alibi_slopes: Any,
+    out: Any,
+    softmax_scale: float,
+    is_causal: bool,
+    window_size_left: int,
+    window_size_right: int,
+    softcap: float,
+    is_rotary_interleaved: bool,
+    num_splits: int,
+) -> list[Any]:
+    """Attention of q (b, sq, h, d) over a cache, after k and v (b, new, hk, d), if given, were appended to it.
+
+    The cache is (batch of the cache, capacity, hk, d), or (pages, page_size, hk, d) with a block table.
+
+    :returns: out as q, and softmax_lse (b, h, sq) float32.
+    :raises RuntimeError: for arguments or a GPU that the library refuses.
+    """
+    device, dtype = read_kind(q, kcache, vcache, "kcache", "vcache")
+    try:
+        b, sq, h, d = q.shape
+        cached, rows, hk, _ = kcache.shape
+    except ValueError:
+        if q.dim() != 4:  # noqa: PLR2004
+            refuse_shape(q, "q", "batch_size, seqlen_q, num_heads, head_size")
+        refuse_shape(kcache, "kcache", "batch_size_c, seqlen_k, num_heads_k, head_size")
+    if b == 0:
+        raise RuntimeError("batch size must be positive")
+    if block_table is None:
+        table, table_stride, page_size, sk = 0, 0, 0, rows
+        for cache, name in ((kcache, "kcache"), (vcache, "vcache")):
+            require_shape(cache, (cached, rows, hk, d), name, "batch_size_c, seqlen_k, num_heads_k, head_size")
+        if cache_batch_idx is None and cached < b:
+            raise RuntimeError(
+                f"kcache holds {cached} sequences and q has {b}: pass cache_batch_idx, or a larger cache"
+            )
+    else:
+        if cache_batch_idx is not None:
+            raise RuntimeError("Paged KVcache does not support cache_batch_idx")
+        if leftpad_k is not None:
+            raise RuntimeError("We don't support Paged KV and leftpad_k running at the same time yet")
+        table, table_stride = pages(block_table, device, b)
+        page_size = paged(kcache, vcache, hk, d)
+        sk = block_table.shape[1] * page_size
+    seqlens = int32(seqlens_k, "seqlens_k", device, b, "batch_size")
+    if k is not None:
+        _check_new(q, k, v, seqlens_k, device, sk, (b, k.shape[1], hk, d))
+    cos, sin, rotary_dim, rotary_rows = _rotary(q, k, rotary_cos, rotary_sin, device)
+    batch_index = _batch_index(cache_batch_idx, device, b)
+    leftpad = int32(leftpad_k, "leftpad_k", device, b, "batch_size")
+
+    padding = -d % 8
+    cache_k, cache_v, given = kcache, vcache, out
+    if padding:
+        q, cache_k, cache_v = (pad(tensor, (0, padding)) for tensor in (q, kcache, vcache))
+        k, v = (tensor if tensor is None else pad(tensor, (0, padding)) for tensor in (k, v))
+    if out is not None:
+        require_same(out, q, device, "Output must have the same dtype as inputs", "out")
+        require_shape(out, (b, sq, h, d), "out", "batch_size, seqlen_q, num_heads, head_size")
+        dense(out, "Output tensor")
+    if out is None or padding:
+        out = torch.empty_like(q)
+    lse = torch.empty(b, h, sq, dtype=torch.float32, device=q.device)
+    flags, left, right = windows(is_causal, window_size_left, window_size_right, sk)
+    if rotary_dim and is_rotary_interleaved:
+        flags |= ROTARY_INTERLEAVED
+    if softmax_scale <= 0:
+        q, softmax_scale = positive_scale(q, softmax_scale)
+    arguments = _pack(
+        _size,
+        *(flags, device, dtype, current_stream(device)),
+        *(b, sq, sk, h, hk, d + padding, 0, 0),
+        *(softmax_scale, softcap if softcap > 0 else 0.0, 0.0, max(num_splits, 0), left, right),
+        *(*dense(q), *dense(cache_k), *dense(cache_v), *dense(out, "Output tensor"), lse.data_ptr(), 0, 0),
+        *alibi(alibi_slopes, device, b, h),
+        *(0, 0, 0, leftpad),
+        *(table, table_stride, page_size),
+        *((k.shape[1], *dense(k, "Key tensor"), *dense(v, "Value tensor")) if k is not None else (0, *_NO_TENSOR * 2)),
+        *(seqlens, batch_index, cos, sin, rotary_dim, rotary_rows),
+        *Philox(),
+        *(0, 0),
+    )
+    run_forward(arguments, q)
+    if padding:
+        out = out[..., :d]
+        if given is not None:
+            given.copy_(out)
+        if k is not None:  # appended to the padded copies
+            kcache.copy_(cache_k[..., :d])
+            vcache.copy_(cache_v[..., :d])
+    return [out, lse]
+
+
+def _check_new(q: Any, k: Any, v: Any, seqlens_k: Any, device: int, seqlen_k: int, shape: tuple[int, ...]) -> None:
+    if v is None:
+        raise RuntimeError("If key is supplied, value must also be passed in")
+    if seqlens_k is None:
+        raise RuntimeError("If key is supplied, seqlens_k must also be passed in")
+    if q.shape[1] > seqlen_k:
+        raise RuntimeError("If key is supplied, it must have seqlen <= the seqlen of the KV cache")
+    for tensor, name, word in ((k, "k", "Key"), (v, "v", "Value")):
+        require_same(tensor, q, device, f"{word} must have the same dtype as query", name)
+        require_shape(tensor, shape, name, "batch_size, seqlen_knew, num_heads_k, head_size")
+
+
+def _rotary(q: Any, k: Any, cos: Any, sin: Any, device: int) -> tuple[int, int, int, int]:
+    """The two tables' data pointers, the rotary dim and the number of rows; zeros without tables."""
+    if cos is None:
+        return 0, 0, 0, 0
+    if k is None:
+        raise RuntimeError(
+            "If rotary cos/sin are provided, new key / value to be appended to KV cache must also be provided"
+        )
+    if sin is None:
+        raise RuntimeError("If rotary cos is provided, rotary sin must also be provided")
+    if cos.dim() != 2:  # noqa: PLR2004
+        refuse_shape(cos, "rotary_cos", "seqlen_ro, rotary_dim / 2")
+    for tensor, name in ((cos, "rotary_cos"), (sin, "rotary_sin")):
+        require_same(tensor, q, device, f"{name} must have the same dtype as query", name)
+        require_shape(tensor, cos.shape, name, "seqlen_ro, rotary_dim / 2")
+        if not tensor.is_contiguous():
+            raise RuntimeError(f"{name} must be contiguous")
+    return cos.data_ptr(), sin.data_ptr(), 2 * cos.shape[1], cos.shape[0]
+
+
+def _batch_index(index: Any, device: int, batch: int) -> int:
+    if index is None:
+        return 0
+    require_device(index, "cache_batch_idx", device)
+    return int32(index, "cache_batch_idx", device, batch, "batch_size")

@@ -1,0 +1,110 @@
+"""The C library beside this file: its structs as packed bytes, and its calls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from ctypes import CDLL, byref, c_char_p, c_int32, c_uint64, c_void_p
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import torch
+
+from .layout import BACKWARD_FIELDS, FORWARD_FIELDS
+
+FILE = Path(__file__).parent / "lib" / ("flashattention.dll" if sys.platform == "win32" else "libflashattention.so.1")
+
+
+def _open() -> CDLL:
+    try:
+        return CDLL(str(FILE))
+    except OSError as error:
+        raise ImportError(
+            f"{FILE} cannot be loaded: {error}. The wheel of flash-attn was made for another system, or a file of it "
+            "is damaged: install it again, with 'flashdepot install --source ours' on this machine",
+            name=__package__,
+            path=str(FILE),
+        ) from error
+
+
+def _struct(fields: Sequence[tuple[str, str]]) -> Struct:
+    # Native alignment puts the padding where the compiler does; "0Q" ends where the next struct would begin.
+    return Struct("@" + "".join(code for _, code in fields) + "0Q")
+
+
+def _through(fields: Sequence[tuple[str, str]], last: str) -> Sequence[tuple[str, str]]:
+    """Leave out all after a field: a shorter struct reads as zeros beyond its end."""
+    return fields[: [name for name, _ in fields].index(last) + 1]
+
+
+def _offset(fields: Sequence[tuple[str, str]], name: str) -> int:
+    before = _struct(_through(fields, name)[:-1])
+    return before.size  # of the pointer `name`, which is aligned as "0Q" is
+
+
+FORWARD = _struct(FORWARD_FIELDS)
+DENSE_FORWARD = _struct(_through(FORWARD_FIELDS, "alibi_batch_stride"))
+BACKWARD = _struct(BACKWARD_FIELDS)
+
+_WORKSPACE = Struct("@PQ")
+_FORWARD_WORKSPACE = _offset(FORWARD_FIELDS, "workspace")
+_BACKWARD_WORKSPACE = _offset(BACKWARD_FIELDS, "workspace")
+
+_c = _open()
+_fwd, _fwd_workspace = _c.fa2_fwd, _c.fa2_fwd_workspace
+_bwd, _bwd_workspace = _c.fa2_bwd, _c.fa2_bwd_workspace
+_last_error = _c.fa2_last_error
+for _function, _arguments in (
+    (_fwd, (c_char_p,)),
+    (_bwd, (c_char_p,)),
+    (_fwd_workspace, (c_char_p, c_void_p, c_void_p)),
+    (_bwd_workspace, (c_char_p, c_void_p)),
+    (_last_error, ()),
+):
+    _function.argtypes = _arguments
+    _function.restype = c_int32
+_last_error.restype = c_char_p
+
+
+def run_forward(arguments: bytes, q: Any) -> None:
+    """Call fa2_fwd with the workspace that it wants, on the device of ``q``.
+
+    :raises RuntimeError: with the library's own text, for every status but FA2_OK.
+    """
+    need = c_uint64()
+    if _fwd_workspace(arguments, byref(need), None):
+        raise _error()
+    if need:
+        workspace = torch.empty(need.value, dtype=torch.uint8, device=q.device)
+        arguments = _with_workspace(arguments, _FORWARD_WORKSPACE, workspace)
+    if _fwd(arguments):
+        raise _error()
+
+
+def run_backward(arguments: bytes, q: Any, *, zero: bool = False) -> None:
+    """Call fa2_bwd with the workspace that it wants, on the device of ``q``.
+
+    :param zero: clear the workspace first, so that rows which no sequence covers come out as zeros.
+    :raises RuntimeError: with the library's own text, for every status but FA2_OK.
+    """
+    need = c_uint64()
+    if _bwd_workspace(arguments, byref(need)):
+        raise _error()
+    if need.value:
+        make = torch.zeros if zero else torch.empty
+        workspace = make(need.value, dtype=torch.uint8, device=q.device)
+        arguments = _with_workspace(arguments, _BACKWARD_WORKSPACE, workspace)
+    if _bwd(arguments):
+        raise _error()
+
+
+def _with_workspace(arguments: bytes, offset: int, workspace: Any) -> bytes:
+    """Freed as soon as the call returns: torch gives the memory to nobody but later work on the same stream."""
+    field = _WORKSPACE.pack(workspace.data_ptr(), workspace.numel())
+    return arguments[:offset] + field + arguments[offset + _WORKSPACE.size :]
+
+
+def _error() -> RuntimeError:
+    text: bytes = _last_error()
+    return RuntimeError(text.decode("utf-8", "replace"))
