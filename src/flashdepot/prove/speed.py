@@ -7,6 +7,7 @@ JSON document. Times are medians of CUDA events, rivals in turn.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ BACKENDS = {
 }
 WARMUPS = 3
 
+LONG_ENOUGH = 20.0
+"""Milliseconds that one measurement lasts at least, so that starting its first kernel does not count."""
+
 
 def flop(batch: int, heads: int, length: int, dim: int, *, causal: bool, backward: bool) -> float:
     """Floating-point operations of the two (forward) or seven (both) matrix products."""
@@ -32,19 +36,28 @@ def flop(batch: int, heads: int, length: int, dim: int, *, causal: bool, backwar
     return forward * (3.5 if backward else 1.0)
 
 
+def measure(run: Run, calls: int) -> float:
+    """Milliseconds of one call, over several in a row."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(calls):
+        run()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / calls
+
+
 def milliseconds(runs: dict[str, Run], rounds: int, calls: int) -> dict[str, float]:
     """Median milliseconds of one call of each, taken in turn."""
+    enough = {}
+    for name, run in runs.items():
+        for _ in range(WARMUPS):
+            once = measure(run, calls)
+        enough[name] = max(calls, math.ceil(LONG_ENOUGH / once))
     times: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(WARMUPS + rounds):
+    for _ in range(rounds):
         for name, run in runs.items():
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            for _ in range(calls):
-                run()
-            end.record()
-            end.synchronize()
-            if turn >= WARMUPS:
-                times[name].append(begin.elapsed_time(end) / calls)
+            times[name].append(measure(run, enough[name]))
     return {name: statistics.median(t) for name, t in times.items()}
 
 

@@ -1,0 +1,127 @@
+"""The installed flash_attn as its users meet it: compiled, captured, from several threads, over odd layouts."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from torch_with_gpu import torch
+
+flash_attn = pytest.importorskip("flash_attn", reason="flash_attn is not installed; 'flashdepot install' does that")
+
+
+def inputs(*, seqlen: int = 256, heads: int = 8, heads_k: int = 8, dim: int = 64, grad: bool = False) -> list:
+    generator = torch.Generator(device="cuda").manual_seed(5)
+    shapes = [(2, seqlen, n, dim) for n in (heads, heads_k, heads_k)]
+    return [
+        torch.randn(s, generator=generator, device="cuda", dtype=torch.bfloat16).requires_grad_(grad) for s in shapes
+    ]
+
+
+def plain(q, k, v, *, causal: bool) -> torch.Tensor:
+    group = q.shape[2] // k.shape[2]
+    turned = [t.double().repeat_interleave(n, 2).transpose(1, 2) for t, n in ((q, 1), (k, group), (v, group))]
+    return torch.nn.functional.scaled_dot_product_attention(*turned, is_causal=causal).transpose(1, 2)
+
+
+def assert_close(found: torch.Tensor, exact: torch.Tensor) -> None:
+    assert float((found.double() - exact).abs().max()) < 3e-2
+
+
+def test_torch_compile_takes_it_whole_with_its_gradient() -> None:
+    q, k, v = inputs(grad=True)
+
+    @torch.compile(fullgraph=True)
+    def step(q, k, v):
+        return flash_attn.flash_attn_func(q * 1.0, k, v, causal=True) * 2.0
+
+    out = step(q, k, v)
+    assert_close(out / 2, plain(q, k, v, causal=True))
+    gradient = torch.autograd.grad(out.float().sum(), q)[0]
+    eager = flash_attn.flash_attn_func(q, k, v, causal=True) * 2.0
+    assert_close(gradient, torch.autograd.grad(eager.float().sum(), q)[0].double())
+
+
+def test_a_captured_call_replays_over_new_inputs() -> None:
+    q, k, v = inputs(heads_k=2)
+    flash_attn.flash_attn_func(q, k, v, causal=True)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = flash_attn.flash_attn_func(q, k, v, causal=True)
+    for seed in (1, 2):
+        q.copy_(torch.randn(q.shape, generator=torch.Generator("cuda").manual_seed(seed), device="cuda"))
+        graph.replay()
+        assert_close(out, plain(q, k, v, causal=True))
+
+
+def test_dropout_under_capture_works_or_says_why_not() -> None:
+    q, k, v = inputs()
+    flash_attn.flash_attn_func(q, k, v, dropout_p=0.3)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    refused = ""
+    try:
+        with torch.cuda.graph(graph):
+            out = flash_attn.flash_attn_func(q, k, v, dropout_p=0.3)
+    except RuntimeError as problem:
+        refused = str(problem)
+    if refused:
+        assert "captur" in refused
+        return
+    graph.replay()
+    first = out.clone()
+    graph.replay()
+    assert not torch.equal(first, out), "each replay draws anew"
+
+
+def test_dropout_follows_torchs_generator() -> None:
+    q, k, v = inputs()
+    torch.cuda.manual_seed(3)
+    first = flash_attn.flash_attn_func(q, k, v, dropout_p=0.2)
+    second = flash_attn.flash_attn_func(q, k, v, dropout_p=0.2)
+    torch.cuda.manual_seed(3)
+    assert torch.equal(flash_attn.flash_attn_func(q, k, v, dropout_p=0.2), first)
+    assert not torch.equal(first, second)
+
+
+def test_several_threads_each_on_its_stream_get_their_own_results() -> None:
+    q, k, v = inputs()
+    exact = plain(q, k, v, causal=False)
+    results: dict[int, torch.Tensor] = {}
+
+    def work(number: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(20):
+                out = flash_attn.flash_attn_func(q * (1 if number % 2 else 0), k, v)
+            torch.cuda.current_stream().synchronize()
+            results[number] = out
+
+    torch.cuda.synchronize()
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    uniform = plain(q * 0, k, v, causal=False)
+    for number, out in results.items():
+        assert_close(out, exact if number % 2 else uniform)
+    assert len(results) == 8
+
+
+def test_inputs_that_are_not_contiguous_need_no_copy_of_the_user() -> None:
+    packed = torch.randn(2, 200, 3, 8, 64, device="cuda", dtype=torch.bfloat16)
+    q, k, v = packed.unbind(2)
+    assert not q.is_contiguous()
+    assert_close(flash_attn.flash_attn_func(q, k, v), plain(q, k, v, causal=False))
+    turned = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v)]
+    assert_close(flash_attn.flash_attn_func(*turned), plain(q, k, v, causal=False))
+
+
+@pytest.mark.skipif(isinstance(torch, str) or torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_tensors_of_another_device_run_there() -> None:
+    q, k, v = (t.to("cuda:1") for t in inputs())
+    out = flash_attn.flash_attn_func(q, k, v)
+    assert out.device.index == 1
+    assert torch.cuda.current_device() == 0
+    assert_close(out, plain(q, k, v, causal=False))
