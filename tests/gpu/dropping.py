@@ -42,4 +42,6 @@ class Dropping:
         p = self.call.problem
         signs = self.p_debug < 0  # the sign bit; poison has it clear
         signs = signs if i is None else signs[i : i + 1]
-        return ~signs[:, :, : p.seqlen_q if length_q is None else length_q, : p.seqlen_k if length_k is None else length_k]
+        return ~signs[
+            :, :, : p.seqlen_q if length_q is None else length_q, : p.seqlen_k if length_k is None else length_k
+        ]

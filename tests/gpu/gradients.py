@@ -154,9 +154,10 @@ class Backward:
             at = 0
             for i, length in enumerate(p.lengths_q):
                 got = inside[:, at + 128 * i : at + 128 * i + length].double()
-                assert largest(got - exact[0, :, at : at + length]) <= 1e-3 * max(1.0, largest(exact[0, :, :at + length]))
+                assert largest(got - exact[0, :, at : at + length]) <= 1e-3 * max(
+                    1.0, largest(exact[0, :, : at + length])
+                )
                 at += length
         else:
             got = inside.view(p.batch, p.heads_q, -1)[..., : p.seqlen_q].double()
             assert largest(got - exact) <= 1e-3 * max(1.0, largest(exact))
-

@@ -174,7 +174,11 @@ def test_deterministic_runs_give_equal_bits(make_backward, problem: Problem) -> 
         assert all(torch.equal(one, other) for one, other in zip(backward.bits(), first, strict=True))
 
 
-@cases(variants(Problem(seqlen_q=113, seqlen_k=203, batch=2), heads_q=(2, 4, 6, 8, 14), heads_k=(2,), dtype=("fp16", "bf16")))
+@cases(
+    variants(
+        Problem(seqlen_q=113, seqlen_k=203, batch=2), heads_q=(2, 4, 6, 8, 14), heads_k=(2,), dtype=("fp16", "bf16")
+    )
+)
 def test_the_sum_over_a_group_is_that_of_torch_to_the_bit(make_backward, problem: Problem) -> None:
     """What upstream does, over the same expanded gradients: they end the workspace."""
     backward = make_backward(problem)

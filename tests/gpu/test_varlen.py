@@ -79,7 +79,10 @@ def test_decoding(make_packed, problem: Packed) -> None:
 
 @cases(
     variants(
-        replace(UNEVEN, used=(150, 0, 128, 299)), leftpad=((), (10, 0, 100, 7)), causal=(False, True), head_dim=(64, 128)
+        replace(UNEVEN, used=(150, 0, 128, 299)),
+        leftpad=((), (10, 0, 100, 7)),
+        causal=(False, True),
+        head_dim=(64, 128),
     )
     + variants(replace(UNEVEN, leftpad=(10, 77, 100, 7)), causal=(False, True))
     + variants(replace(DECODE, used=(250, 1, 100, 900, 0), leftpad=(3, 0, 99, 500, 0)), splits=(0, 1, 4))
@@ -92,11 +95,17 @@ def test_keys_in_use_and_keys_to_skip(make_packed, problem: Packed) -> None:
 
 @cases(
     variants(
-        packed((113, 1, 64), (703, 77, 512)), page_size=(256, 512), causal=(False, True), head_dim=(64, 128), heads_k=(4, 1)
+        packed((113, 1, 64), (703, 77, 512)),
+        page_size=(256, 512),
+        causal=(False, True),
+        head_dim=(64, 128),
+        heads_k=(4, 1),
     )
     + variants(packed((70, 0, 5, 33), (0, 77, 0, 1024), page_size=256), causal=(False, True), heads_k=(4, 2))
     + variants(replace(DECODE, page_size=256), splits=(0, 1, 3), head_dim=(64, 128))
-    + variants(replace(DECODE, page_size=256, lengths_k=(300, 0, 129, 1000, 0)), splits=(0, 1, 3), heads_k=(2, 1, 8))[:6]
+    + variants(replace(DECODE, page_size=256, lengths_k=(300, 0, 129, 1000, 0)), splits=(0, 1, 3), heads_k=(2, 1, 8))[
+        :6
+    ]
     + [packed((1, 0, 1), (400, 50, 0), page_size=256, heads_q=8, heads_k=2, spare=0)]
     + variants(packed((200,), (100,), page_size=256), causal=(True,))
 )

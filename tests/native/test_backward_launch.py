@@ -157,7 +157,12 @@ def test_every_head_dim_runs_in_the_next_unit_up(full: Stub, head_dim: int) -> N
 
 
 def test_the_workspace_must_be_as_large_as_bwd_workspace_says(full: Stub) -> None:
-    for fields in ({}, {"heads_k": 1}, {"flags": Flag.DETERMINISTIC, "heads_k": 2}, {"total_q": 100, "total_k": 50, **CU}):
+    for fields in (
+        {},
+        {"heads_k": 1},
+        {"flags": Flag.DETERMINISTIC, "heads_k": 2},
+        {"total_q": 100, "total_k": 50, **CU},
+    ):
         answer, count = full.bwd_workspace(backward_args(**fields))
         assert answer.status is Status.OK
         answer = full.bwd(backward_args(workspace_bytes=count - 1, **fields))

@@ -286,7 +286,9 @@ def test_packed_pages_have_their_lse_put_in_order(full: Stub, seqlen_q: int, hea
 
 @pytest.mark.parametrize("fields", [{"seqlen_k": 0, "total_k": 9}, {"total_k": 0}])
 def test_packed_without_keys_is_filled_over_all_rows(full: Stub, fields: dict[str, int]) -> None:
-    args = forward_args(**{"total_q": 300, "total_k": 0, "heads_k": 2, "k__data": None, "v__data": None, **CU, **fields})
+    args = forward_args(
+        **{"total_q": 300, "total_k": 0, "heads_k": 2, "k__data": None, "v__data": None, **CU, **fields}
+    )
     assert full.fwd_workspace(args)[1:] == (0, 1)
     assert full.fwd(args).status is Status.OK
     (launch,) = full.launches()
