@@ -44,7 +44,7 @@ class Problem:
     seed: int = 0
 
     def __str__(self) -> str:
-        default = Problem()
+        default = type(self)()
         named = {name: value for name, value in vars(self).items() if value != getattr(default, name)}
         return ",".join(f"{name}={value}" for name, value in named.items()) or "default"
 

@@ -227,8 +227,8 @@ typedef struct fa2_bwd_args {
   fa2_tensor dk;    /* as k; written */
   fa2_tensor dv;    /* as v; written */
   const float *lse; /* from fa2_fwd */
-  float *softmax_d; /* (b, h, sq up to 128s), or (h, total_q + 128 * b); written: sum(d_o * o).
-                       Packed, sequence i is at cu_seqlens_q[i] + 128 * i */
+  float *softmax_d; /* (b, h, sq up to 128s), or (h, total_q + 128 * b); written: sum(d_o * o)
+                       times 1 - dropout. Packed, sequence i is at cu_seqlens_q[i] + 128 * i */
 
   void *workspace;          /* as in fa2_fwd_args */
   uint64_t workspace_bytes; /* at least what fa2_bwd_workspace said */

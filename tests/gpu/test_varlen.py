@@ -1,0 +1,173 @@
+"""fa2_fwd over packed sequences: with empty ones, with pages, and decoding."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from attention import cases, variants
+from fa2_abi import Answer, Library, Status
+from packed import Packed, PackedCall, packed
+from torch_with_gpu import torch
+
+
+@pytest.fixture
+def make_packed(library: Library, require: Callable[[Answer], None]) -> Callable[[Packed], PackedCall]:
+    def make(problem: Packed) -> PackedCall:
+        call = PackedCall(problem, library)
+        require(library.supports(0, call.args))
+        return call
+
+    return make
+
+
+UNEVEN = packed((113, 1, 128, 64), (203, 77, 128, 300))
+EMPTY = packed((0, 113, 64, 0, 5), (50, 0, 203, 0, 1), heads_q=6, heads_k=3)
+DECODE = packed((1, 1, 1, 1, 1), (300, 1, 129, 1000, 77), heads_q=8, heads_k=2, spare=0, splits=0)
+
+
+@cases(
+    variants(UNEVEN, head_dim=(64, 72, 128, 256), causal=(False, True), dtype=("fp16", "bf16"))
+    + variants(replace(UNEVEN, heads_q=6, heads_k=2), layout=("bhsd", "gaps"), causal=(False, True), head_dim=(64, 128))
+)
+def test_sequences_of_different_lengths(make_packed, problem: Packed) -> None:
+    call = make_packed(problem)
+    call.launch()
+    call.check()
+
+
+@cases(variants(EMPTY, head_dim=(64, 128), causal=(False, True), left=(None, 30)))
+def test_empty_sequences(make_packed, problem: Packed) -> None:
+    call = make_packed(problem)
+    call.launch()
+    call.check()
+
+
+@cases([packed((5, 0, 130), (0, 0, 0), spare=0), packed((1, 1), (0, 0), heads_q=8, heads_k=2)])
+def test_no_keys_at_all(make_packed, problem: Packed) -> None:
+    call = make_packed(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    variants(UNEVEN, left=(None, 0, 40), right=(None, 0, 25), head_dim=(64, 96))
+    + variants(UNEVEN, softcap=(20.0,), causal=(False, True))
+    + variants(UNEVEN, alibi=("h", "bh"), causal=(False, True))
+    + variants(packed((200, 300), (100, 130)), left=(None, 50), right=(None, 150))
+)
+def test_windows_softcap_and_alibi(make_packed, problem: Packed) -> None:
+    call = make_packed(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    variants(DECODE, head_dim=(32, 64, 128, 256), dtype=("fp16", "bf16"))
+    + variants(replace(DECODE, heads_k=1), splits=(0, 1, 3, 8))
+    + variants(replace(DECODE, layout="gaps"), head_dim=(64, 72), splits=(1, 3))
+    + [replace(DECODE, heads_k=8), replace(DECODE, lengths_k=(300, 0, 129, 0, 77)), replace(DECODE, spare=5, splits=0)]
+    + [packed((1, 0, 1), (40, 50, 60), heads_q=8, heads_k=2, spare=0, splits=0)]
+)
+def test_decoding(make_packed, problem: Packed) -> None:
+    call = make_packed(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    variants(
+        replace(UNEVEN, used=(150, 0, 128, 299)),
+        leftpad=((), (10, 0, 100, 7)),
+        causal=(False, True),
+        head_dim=(64, 128),
+    )
+    + variants(replace(UNEVEN, leftpad=(10, 77, 100, 7)), causal=(False, True))
+    + variants(replace(DECODE, used=(250, 1, 100, 900, 0), leftpad=(3, 0, 99, 500, 0)), splits=(0, 1, 4))
+)
+def test_keys_in_use_and_keys_to_skip(make_packed, problem: Packed) -> None:
+    call = make_packed(problem)
+    call.launch()
+    call.check()
+
+
+@cases(
+    variants(
+        packed((113, 1, 64), (703, 77, 512)),
+        page_size=(256, 512),
+        causal=(False, True),
+        head_dim=(64, 128),
+        heads_k=(4, 1),
+    )
+    + variants(packed((70, 0, 5, 33), (0, 77, 0, 1024), page_size=256), causal=(False, True), heads_k=(4, 2))
+    + variants(replace(DECODE, page_size=256), splits=(0, 1, 3), head_dim=(64, 128))
+    + variants(replace(DECODE, page_size=256, lengths_k=(300, 0, 129, 1000, 0)), splits=(0, 1, 3), heads_k=(2, 1, 8))[
+        :6
+    ]
+    + [packed((1, 0, 1), (400, 50, 0), page_size=256, heads_q=8, heads_k=2, spare=0)]
+    + variants(packed((200,), (100,), page_size=256), causal=(True,))
+)
+def test_pages(make_packed, problem: Packed) -> None:
+    call = make_packed(problem)
+    call.launch()
+    call.check()
+
+
+def random_problem(seed: int) -> Packed:
+    rng = random.Random(seed)
+    batch, heads_k = rng.randint(1, 6), rng.choice([1, 2, 3])
+    decode = rng.random() < 0.25
+    lengths_q = tuple(1 if decode else rng.choice([0, 1, rng.randint(1, 400)]) for _ in range(batch))
+    lengths_k = tuple(rng.choice([0, 1, rng.randint(1, 700)]) for _ in range(batch))
+    window = rng.random() < 0.3
+    paged = rng.random() < 0.3
+    return packed(
+        lengths_q if any(lengths_q) else (3, *lengths_q[1:]),
+        lengths_k if any(lengths_k) else (3, *lengths_k[1:]),
+        dtype=rng.choice(["fp16", "bf16"]),
+        heads_q=heads_k * rng.choice([1, 1, 2, 5]),
+        heads_k=heads_k,
+        head_dim=8 * rng.randint(1, 32),
+        causal=rng.random() < 0.5,
+        left=rng.randint(0, 500) if window else None,
+        right=rng.choice([None, rng.randint(0, 500)]) if window else None,
+        softcap=rng.choice([0.0, 0.0, 0.0, 15.0]),
+        alibi=rng.choice(["", "", "", "h", "bh"]),
+        splits=0,
+        layout=rng.choice(["bshd", "bhsd", "gaps"]),
+        page_size=rng.choice([256, 512]) if paged else 0,
+        spare=rng.choice([0, 5]),
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_random_problem(make_packed, seed: int) -> None:
+    call = make_packed(random_problem(seed))
+    call.launch()
+    call.check()
+
+
+@cases([UNEVEN, EMPTY, DECODE, packed((113, 1, 64), (703, 77, 512), page_size=256)])
+def test_a_captured_call_replays_over_new_inputs(make_packed, problem: Packed) -> None:
+    call = make_packed(problem)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call.launch()
+    for seed in (1, 2):
+        for one in (call.q, call.k, call.v):
+            one.fill(torch.Generator(device="cuda").manual_seed(seed))
+        call.poison()
+        graph.replay()
+        call.check()
+
+
+def test_pages_without_a_workspace_are_refused_and_launch_nothing(make_packed) -> None:
+    call = make_packed(packed((113, 1, 64), (703, 77, 512), page_size=256))
+    call.args.workspace, call.args.workspace_bytes = None, 0
+    assert call.library.fwd(call.args).status is Status.WORKSPACE_TOO_SMALL
+    torch.cuda.synchronize()
+    assert bool((call.o.storage == 0x7FFF).all())
