@@ -35,9 +35,10 @@ OFFICIAL = {
 def add_official(environment: Venv, *, record: bool = True) -> None:
     """Another flash-attn, as its own wheel would have left it, with what others put beside it since."""
     environment.add("flash_attn", "2.7.0", OFFICIAL, record=record)
-    cache = environment.site / "flash_attn" / "__pycache__" / "__init__.cpython-311.pyc"
-    cache.parent.mkdir()
-    cache.write_bytes(b"compiled")
+    for package in ("flash_attn", "hopper"):
+        cache = environment.site / package / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc"
+        cache.parent.mkdir()
+        cache.write_bytes(b"compiled")
     (environment.site / "flash_attn" / "__init__.py").chmod(0o600)
 
 
