@@ -53,7 +53,7 @@ def main() -> None:
     launch, query = nothing((pointer,)), nothing((pointer, ctypes.c_void_p, ctypes.c_void_p))
     # abs of a pointer is not FA2_OK: what it returns is dropped, at the cost of what reads a status.
     launch.restype = query.restype = None
-    library._fwd, library._fwd_workspace = launch, query
+    library._fwd, library._fwd_workspace = launch, query  # noqa: SLF001
     data = bytes(library.DENSE_FORWARD.size)
 
     def outputs() -> None:

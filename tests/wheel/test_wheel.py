@@ -130,6 +130,8 @@ def test_the_same_recipe_gives_the_same_bytes_at_another_time_and_place(
         replace(manifest, created="2031-01-01T00:00:00+00:00"), depot.materialise(manifest), tree, tmp_path / "other"
     )
     assert again.path.read_bytes() == wheel.path.read_bytes()
+    with zipfile.ZipFile(wheel.path) as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     assert again.sha256 == wheel.sha256 == hashlib.sha256(wheel.path.read_bytes()).hexdigest()
 
 
