@@ -138,6 +138,10 @@ def zeros(*shape, dtype=float32, device=CPU):
     return tensor
 
 
+def full(shape, value, dtype=float32, device=CPU):
+    return Tensor(shape, dtype, device, values=[value] * math.prod(shape))
+
+
 def empty_like(tensor):
     return Tensor(tensor.shape, tensor.dtype, tensor.device, base=("like", tensor))
 
@@ -161,7 +165,7 @@ def modules():
 
         return made
 
-    torch.empty, torch.zeros, torch.empty_like, torch.Tensor = noting(empty), noting(zeros), empty_like, Tensor
+    torch.empty, torch.zeros, torch.empty_like, torch.full = noting(empty), noting(zeros), empty_like, full
     torch.float16, torch.bfloat16, torch.float32 = float16, bfloat16, float32
     torch.int32, torch.int64, torch.uint8 = int32, int64, uint8
     torch.__version__ = "2.9.1"

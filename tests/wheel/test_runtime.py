@@ -271,6 +271,13 @@ def test_fwd_kvcache_appends_and_rotates(runtime) -> None:
     assert (args.rotary_dim, args.rotary_seqlen, Flag(args.flags)) == (32, 600, Flag.ROTARY_INTERLEAVED)
 
 
+def test_left_padding_of_a_full_cache_says_that_it_is_full(runtime) -> None:
+    call(runtime, "fwd_kvcache", leftpad_k=Tensor((B,), int32))
+    args = runtime.forward_args()
+    assert args.leftpad_k
+    assert args.cache_seqlens
+
+
 def test_the_layout_of_rotary_pairs_means_nothing_without_rotary(runtime) -> None:
     call(runtime, "fwd_kvcache", is_rotary_interleaved=True)
     assert runtime.forward_args().flags == 0
