@@ -29,11 +29,13 @@ def test_the_version_is_printed_without_importing_the_command_line() -> None:
 def test_the_help_lists_every_command_and_how_to_begin() -> None:
     done = flashdepot("--help")
     assert done.returncode == 0
-    for word in ("get", "build", "host", "depot", "--profile quick"):
+    for word in ("get", "build", "wheel", "install", "host", "depot", "--profile quick"):
         assert word in done.stdout
 
 
-@pytest.mark.parametrize("command", [["get"], ["build"], ["depot", "gc"], ["depot", "show"], ["host"]])
+@pytest.mark.parametrize(
+    "command", [["get"], ["build"], ["wheel"], ["install"], ["depot", "gc"], ["depot", "show"], ["host"]]
+)
 def test_every_help_page_has_examples(command: list[str]) -> None:
     done = flashdepot(*command, "--help")
     assert done.returncode == 0

@@ -1,0 +1,135 @@
+"""Real virtual environments with a torch that imports and computes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from flashdepot.depot import Depot
+from flashdepot.upstream import SourceTree
+from support.c_compiler import compile_recorder
+from support.stored_wheel import make_source, store_wheel_library
+
+TORCH = """\
+import types
+__version__ = "2.9.1"
+float16 = bfloat16 = float32 = int32 = int64 = uint8 = empty = zeros = empty_like = None
+_C = cuda = types.SimpleNamespace()
+ops = types.SimpleNamespace(flash_attn=None)
+"""
+
+
+class Venv:
+    """A virtual environment and the way to look into it."""
+
+    def __init__(self, root: Path, *, with_pip: bool) -> None:
+        venv.create(root, with_pip=with_pip, symlinks=True)
+        self.root = root
+        self.python = root / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        (self.site,) = root.glob("lib/python*/site-packages")
+
+    def add(self, name: str, version: str, files: Mapping[str, str], *, record: bool = True) -> None:
+        """Put a distribution there as an installer would."""
+        files = {
+            **files,
+            f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        }
+        if record:
+            listed = "".join(f"{place},,\n" for place in files)
+            files[f"{name}-{version}.dist-info/RECORD"] = f"{listed}{name}-{version}.dist-info/RECORD,,\n"
+        for place, text in files.items():
+            path = self.site / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def imports(self, name: str) -> str:
+        """Import a module in a new process and return its file."""
+        code = f"import {name}; print({name}.__file__)"
+        done = subprocess.run([self.python, "-I", "-B", "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def contents(self) -> dict[str, tuple[int, bytes | str]]:
+        """Everything in the environment, but for what pip and Python keep for themselves."""
+        seen: dict[str, tuple[int, bytes | str]] = {}
+        for path in sorted(self.root.rglob("*")):
+            name = path.relative_to(self.root).as_posix()
+            if any(part in {"pip", "setuptools", "_distutils_hack", ".lock"} for part in path.parts):
+                continue
+            if path.is_symlink():
+                seen[name] = (0, str(path.readlink()))
+            else:
+                seen[name] = (path.stat().st_mode, b"" if path.is_dir() else path.read_bytes())
+        return seen
+
+
+@pytest.fixture
+def bare_venv(tmp_path: Path) -> Venv:
+    """An environment without torch and without pip."""
+    return Venv(tmp_path / "venv", with_pip=False)
+
+
+@pytest.fixture(params=["uv", "pip"])
+def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let only this installer be found."""
+    beside = str(Path(sys.executable).parent)
+    uv = shutil.which("uv", path=os.pathsep.join([beside, os.environ["PATH"]]))
+    if request.param == "uv" and uv is None:
+        pytest.skip("needs uv, which is in the dependency group 'test'")
+    monkeypatch.setenv("PATH", str(Path(uv).parent) if uv and request.param == "uv" else "/usr/bin:/bin")
+    return str(request.param)
+
+
+@pytest.fixture
+def environment(tmp_path: Path, installer: str) -> Venv:
+    """An environment with torch, and pip when it is pip that installs."""
+    made = Venv(tmp_path / "venv", with_pip=installer == "pip")
+    add_torch(made)
+    return made
+
+
+def add_torch(made: Venv, version: str = "2.9.1") -> None:
+    made.add(
+        "torch",
+        version,
+        {"torch/__init__.py": TORCH, "torch/nn/__init__.py": "", "torch/nn/functional.py": "pad = None\n"},
+    )
+    made.add("einops", "0.8.1", {"einops/__init__.py": ""})
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> SourceTree:
+    return make_source(tmp_path / "upstream")
+
+
+@pytest.fixture
+def depot(tmp_path: Path, tree: SourceTree, recorder: Path) -> Depot:
+    """A depot with one library that loads."""
+    made = Depot(tmp_path / "depot")
+    store_wheel_library(made, tree, tmp_path / "files", recorder)
+    return made
+
+
+@pytest.fixture(scope="session")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_recorder(tmp_path_factory.mktemp("recorder"))
+
+
+@pytest.fixture
+def install(tmp_path: Path, tree: SourceTree) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `flashdepot install`."""
+
+    def run(depot: Depot, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flashdepot", "install", "--profile", "quick", "--arch", "80"]
+        command += ["--upstream", str(tree.root), "--depot", str(depot.root), *arguments]
+        active = {key: value for key, value in os.environ.items() if key not in {"VIRTUAL_ENV", "CONDA_PREFIX"}}
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=active)
+
+    return run

@@ -1,0 +1,247 @@
+"""`flashdepot install` into real environments: proved there, or the environment as it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flashdepot.depot import Depot
+from flashdepot.errors import IncompatibleError
+from flashdepot.install import install_wheel, probe_environment
+from flashdepot.install.requirements import require_platform
+from flashdepot.install.rollback import Rollback
+from flashdepot.model.target import Platform, Version
+from flashdepot.upstream import SourceTree
+from flashdepot.wheel import build_wheel
+from install.conftest import Venv, add_torch
+from support.stored_wheel import store_wheel_library
+
+Install = Callable[..., subprocess.CompletedProcess[str]]
+VERSION = "9.9.9+cu13.sm80.sm90"
+OFFICIAL = {
+    "flash_attn/__init__.py": "official = True\n",
+    "flash_attn/only_there.py": "",
+    "flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so": "machine code\n",
+    "hopper/__init__.py": "",
+}
+
+
+def add_official(environment: Venv, *, record: bool = True) -> None:
+    """Another flash-attn, as its own wheel would have left it, with what others put beside it since."""
+    environment.add("flash_attn", "2.7.0", OFFICIAL, record=record)
+    for package in ("flash_attn", "hopper"):
+        cache = environment.site / package / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc"
+        cache.parent.mkdir()
+        cache.write_bytes(b"compiled")
+    (environment.site / "flash_attn" / "__init__.py").chmod(0o600)
+
+
+@pytest.fixture
+def broken_depot(tmp_path: Path, tree: SourceTree) -> Depot:
+    """A depot whose library does not load."""
+    made = Depot(tmp_path / "depot")
+    store_wheel_library(made, tree, tmp_path / "files")
+    return made
+
+
+def test_the_wheel_is_installed_and_imports(install: Install, depot: Depot, environment: Venv, installer: str) -> None:
+    before = set(environment.contents())
+    done = install(depot, "--python", str(environment.python), "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["status"], document["library"], document["source"]) == ("installed", "hit", "ours")
+    assert (document["version"], document["replaced"], document["installer"]) == (VERSION, None, installer)
+    assert (document["torch"], document["python"]) == ("2.9.1", str(environment.python))
+    assert environment.imports("flash_attn") == str(environment.site / "flash_attn" / "__init__.py")
+    new = {
+        name.removeprefix(f"lib/{environment.site.parent.name}/site-packages/")
+        for name in set(environment.contents()) - before
+    }
+    assert {name.partition("/")[0] for name in new} == {
+        "flash_attn",
+        "flash_attn_2_cuda",
+        f"flash_attn-{VERSION}.dist-info",
+    }
+
+
+def test_another_flash_attn_is_replaced(install: Install, depot: Depot, environment: Venv) -> None:
+    add_official(environment)
+    done = install(depot, "--python", str(environment.python), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["replaced"] == "2.7.0"
+    assert not (environment.site / "flash_attn" / "only_there.py").exists()
+    assert not list(environment.site.glob("flash_attn_2_cuda*.so"))
+    assert "flash_attn_2_cuda/__init__" in environment.imports("flash_attn_2_cuda")
+    assert json.loads(install(depot, "--python", str(environment.python), "--json").stdout)["replaced"] == VERSION
+
+
+@pytest.mark.parametrize("official", [True, False], ids=["with another flash-attn", "without one"])
+def test_what_does_not_import_is_undone(
+    install: Install, broken_depot: Depot, environment: Venv, official: bool
+) -> None:
+    if official:
+        add_official(environment)
+    before = environment.contents()
+    done = install(broken_depot, "--python", str(environment.python))
+    assert done.returncode == 6
+    assert "does not import there: ImportError" in done.stderr
+    assert "libflashattention.so.1 cannot be loaded" in done.stderr
+    assert environment.contents() == before
+
+
+def test_what_the_installer_refuses_is_undone(
+    depot: Depot, tree: SourceTree, environment: Venv, tmp_path: Path
+) -> None:
+    (manifest,) = depot.manifests()
+    wheel = build_wheel(manifest, depot.materialise(manifest), tree, tmp_path)
+    other = wheel.path.rename(tmp_path / f"flash_attn-{VERSION}-cp27-none-any.whl")
+    add_official(environment)
+    before = environment.contents()
+    with pytest.raises(IncompatibleError, match="did not install flash_attn"):
+        install_wheel(replace(wheel, path=other), manifest, probe_environment(environment.python), on_note=pytest.fail)
+    assert environment.contents() == before
+
+
+def test_a_module_that_stands_before_the_installed_one_is_found_out(
+    install: Install, depot: Depot, environment: Venv, tmp_path: Path
+) -> None:
+    (tmp_path / "mine" / "flash_attn_2_cuda").mkdir(parents=True)
+    (tmp_path / "mine" / "flash_attn_2_cuda" / "__init__.py").write_text("")
+    (environment.site / "mine.pth").write_text(f"import sys; sys.path.insert(0, {str(tmp_path / 'mine')!r})\n")
+    before = environment.contents()
+    done = install(depot, "--python", str(environment.python))
+    assert done.returncode == 6
+    assert "Another copy stands before it on sys.path" in done.stderr
+    assert environment.contents() == before
+
+
+def test_a_killed_installation_is_undone_by_the_next(install: Install, depot: Depot, environment: Venv) -> None:
+    add_official(environment)
+    before = environment.contents()
+    code = f"""
+import os, shutil, sys
+from pathlib import Path
+from flashdepot.install.rollback import Rollback
+site = Path({str(environment.site)!r})
+with Rollback(Path({str(environment.root)!r}), print) as rollback:
+    rollback.protect([site / "flash_attn", site / "flash_attn_2_cuda"])
+    shutil.rmtree(site / "flash_attn")
+    (site / "flash_attn_2_cuda").mkdir()
+    os._exit(9)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    assert environment.contents() != before
+    (environment.site / "einops-0.8.1.dist-info" / "METADATA").write_text("Name: einops\nVersion: 0.8.1\n")
+    done = install(depot, "--python", str(environment.python), "--json")
+    assert "was interrupted: the environment was put back" in done.stderr
+    assert json.loads(done.stdout)["replaced"] == "2.7.0"
+
+
+def test_an_interruption_puts_everything_back(environment: Venv) -> None:
+    add_official(environment)
+    before = environment.contents()
+
+    def stopped_half_way() -> None:
+        with Rollback(environment.root, pytest.fail) as rollback:
+            rollback.protect([environment.site / "flash_attn"])
+            (environment.site / "flash_attn" / "__init__.py").write_text("half of it")
+            (environment.site / "flash_attn" / "new.py").write_text("")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped_half_way()
+    assert environment.contents() == before
+
+
+def test_two_installations_into_one_environment_do_not_mix(install: Install, depot: Depot, environment: Venv) -> None:
+    with Rollback(environment.root, pytest.fail):
+        done = install(depot, "--python", str(environment.python))
+    assert done.returncode == 2
+    assert "Another flashdepot is installing into" in done.stderr
+
+
+def test_a_flash_attn_that_could_not_be_put_back_is_left_alone(
+    install: Install, depot: Depot, environment: Venv
+) -> None:
+    add_official(environment, record=False)
+    before = environment.contents()
+    done = install(depot, "--python", str(environment.python))
+    assert done.returncode == 2
+    assert "nothing says which files are its own" in done.stderr
+    assert environment.contents() == before
+
+
+def test_the_active_environment_is_the_default(
+    install: Install, depot: Depot, bare_venv: Venv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = install(depot)
+    assert done.returncode == 2
+    assert "flashdepot install --python .venv/bin/python" in done.stderr
+    code = "from flashdepot.install import active_python; print(active_python())"
+    monkeypatch.setenv("VIRTUAL_ENV", str(bare_venv.root))
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == str(bare_venv.python)
+
+
+def test_the_systems_python_is_refused_with_the_way_to_an_environment(install: Install, depot: Depot) -> None:
+    system = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}")
+    done = install(depot, "--python", str(system))
+    assert done.returncode == 2
+    assert "is the system's Python" in done.stderr
+    assert "-m venv .venv" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("torch", "code", "said"),
+    [(None, 3, "has no torch and no einops"), ("2.1.2", 4, "has torch 2.1.2; the wheel needs 2.2 or newer")],
+)
+def test_an_environment_without_a_torch_that_serves_is_refused(
+    install: Install, depot: Depot, bare_venv: Venv, torch: str | None, code: int, said: str
+) -> None:
+    if torch:
+        add_torch(bare_venv, torch)
+    before = bare_venv.contents()
+    done = install(depot, "--python", str(bare_venv.python))
+    assert done.returncode == code
+    assert said in done.stderr
+    assert bare_venv.contents() == before
+
+
+def test_a_machine_without_an_installer_is_told_how_to_get_one(
+    install: Install, depot: Depot, bare_venv: Venv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    add_torch(bare_venv)
+    done = install(depot, "--python", str(bare_venv.python))
+    assert done.returncode == 3
+    assert "-m ensurepip" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [("nowhere/python", "There is no interpreter"), ("liar", "does not answer as a Python would: boo")],
+)
+def test_what_is_no_python_is_refused(install: Install, depot: Depot, tmp_path: Path, named: str, said: str) -> None:
+    (tmp_path / "liar").write_text("#!/bin/sh\necho boo >&2\nexit 3\n")
+    (tmp_path / "liar").chmod(0o755)
+    done = install(depot, "--python", str(tmp_path / named))
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("platform", "libc", "said"),
+    [("linux-riscv64", None, "the library is for linux-riscv64"), (None, "2.999", "needs GNU libc 2.999")],
+)
+def test_a_library_for_another_machine_is_refused(
+    bare_venv: Venv, platform: str | None, libc: str | None, said: str
+) -> None:
+    environment = probe_environment(bare_venv.python)
+    with pytest.raises(IncompatibleError, match=said):
+        require_platform(environment, Platform.parse(platform or environment.platform), Version(libc) if libc else None)

@@ -1,0 +1,193 @@
+"""The wheel file: what is in it, what it is called, and that its bytes follow from its content."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from packaging.metadata import Metadata
+from packaging.tags import parse_tag
+from packaging.utils import parse_wheel_filename
+
+from flashdepot.depot import Depot
+from flashdepot.errors import UsageError
+from flashdepot.model.architecture import parse_list
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.target import Platform, Version
+from flashdepot.upstream import SourceTree
+from flashdepot.wheel import Wheel, build_wheel
+from flashdepot.wheel.contents import RUNTIME
+from flashdepot.wheel.names import wheel_tag, wheel_version
+from support.stored_wheel import PACKAGE, make_source, store_wheel_library
+
+INFO = "flash_attn-9.9.9+cu13.sm80.sm90.dist-info"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> SourceTree:
+    return make_source(tmp_path / "upstream")
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> Depot:
+    return Depot(tmp_path / "depot")
+
+
+@pytest.fixture
+def manifest(depot: Depot, tree: SourceTree, tmp_path: Path) -> Manifest:
+    return store_wheel_library(depot, tree, tmp_path / "files")
+
+
+@pytest.fixture
+def wheel(depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path) -> Wheel:
+    return build_wheel(manifest, depot.materialise(manifest), tree, tmp_path / "dist")
+
+
+def read(wheel: Wheel) -> Mapping[str, bytes]:
+    with zipfile.ZipFile(wheel.path) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_name_is_one_that_installers_read(wheel: Wheel) -> None:
+    name, version, build, tags = parse_wheel_filename(wheel.path.name)
+    assert (name, str(version), build) == ("flash-attn", "9.9.9+cu13.sm80.sm90", ())
+    assert tags == parse_tag(wheel.tag)
+    assert {tag.interpreter for tag in tags} == {"py3"}
+
+
+def test_upstreams_package_is_there_byte_for_byte_and_nothing_else_of_its_tree(wheel: Wheel) -> None:
+    files = read(wheel)
+    packaged = {name for name in PACKAGE if name.endswith(".py") and "bits" not in name}
+    assert {name for name in files if name.startswith("flash_attn/")} == packaged
+    for name in packaged:
+        assert files[name] == PACKAGE[name].encode()
+    assert {name.partition("/")[0] for name in files} == {"flash_attn", "flash_attn_2_cuda", INFO}
+
+
+def test_the_module_is_the_runtime_with_the_library_beside_it(wheel: Wheel, manifest: Manifest) -> None:
+    files = read(wheel)
+    modules = {f"flash_attn_2_cuda/{path.name}": path.read_bytes() for path in RUNTIME.glob("*.py")}
+    library = "flash_attn_2_cuda/lib/libflashattention.so.1"
+    assert {name for name in files if name.startswith("flash_attn_2_cuda/")} == {*modules, library}
+    assert all(files[name] == data for name, data in modules.items())
+    (stored,) = (file for file in manifest.files if file.path == "lib/shared/libflashattention.so.1")
+    assert hashlib.sha256(files[library]).hexdigest() == stored.digest
+
+
+def test_record_lists_every_file_with_its_digest_and_size(wheel: Wheel) -> None:
+    files = read(wheel)
+    rows = list(csv.reader(io.StringIO(files[f"{INFO}/RECORD"].decode())))
+    assert [row[0] for row in rows] == list(files)
+    assert rows.pop() == [f"{INFO}/RECORD", "", ""]
+    for name, digest, size in rows:
+        expected = base64.urlsafe_b64encode(hashlib.sha256(files[name]).digest()).rstrip(b"=").decode()
+        assert (digest, int(size)) == (f"sha256={expected}", len(files[name]))
+
+
+def test_the_metadata_is_upstreams_and_valid(wheel: Wheel) -> None:
+    files = read(wheel)
+    metadata = Metadata.from_email(files[f"{INFO}/METADATA"], validate=True)
+    assert (metadata.name, str(metadata.version)) == ("flash_attn", wheel.version)
+    assert [str(r) for r in metadata.requires_dist or []] == ["torch", "einops"]
+    assert str(metadata.requires_python) == ">=3.9"
+    assert metadata.description == PACKAGE["README.md"]
+    licences = [f"{INFO}/licenses/{name}" for name in metadata.license_files or []]
+    assert [files[name] for name in licences] == [b"BSD, NVIDIA\n", b"BSD, Tri Dao\n", b"Tri Dao\n"]
+    assert f"Tag: {wheel.tag}\n" in files[f"{INFO}/WHEEL"].decode()
+    assert "Root-Is-Purelib: false\n" in files[f"{INFO}/WHEEL"].decode()
+
+
+def test_the_wheel_says_which_recipe_it_is_of(wheel: Wheel, manifest: Manifest) -> None:
+    origin = json.loads(read(wheel)[f"{INFO}/flashdepot.json"])
+    assert origin["recipe_key"] == manifest.recipe_key
+    assert origin["selection"] == manifest.selection.to_json()
+    assert "created" not in origin
+
+
+def test_the_same_recipe_gives_the_same_bytes_at_another_time_and_place(
+    wheel: Wheel, depot: Depot, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = time.time() + 10**6
+    tree = make_source(tmp_path / "elsewhere")
+    for path in tree.root.rglob("*"):
+        path.chmod(0o700)
+        os.utime(path, (later, later))
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    again = build_wheel(
+        replace(manifest, created="2031-01-01T00:00:00+00:00"), depot.materialise(manifest), tree, tmp_path / "other"
+    )
+    assert again.path.read_bytes() == wheel.path.read_bytes()
+    with zipfile.ZipFile(wheel.path) as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    assert again.sha256 == wheel.sha256 == hashlib.sha256(wheel.path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("platform", "libc", "tag"),
+    [
+        ("linux-x86_64", "2.35", "py3-none-manylinux_2_35_x86_64"),
+        ("linux-aarch64", "2.28", "py3-none-manylinux_2_28_aarch64"),
+        ("linux-x86_64", None, "py3-none-linux_x86_64"),
+        ("windows-x86_64", None, "py3-none-win_amd64"),
+    ],
+)
+def test_the_tag_follows_from_platform_and_libc(manifest: Manifest, platform: str, libc: str | None, tag: str) -> None:
+    floor = Version(libc) if libc else None
+    assert wheel_tag(replace(manifest, platform=Platform.parse(platform), libc_floor=floor)) == tag
+
+
+@pytest.mark.parametrize(
+    ("upstream", "sass", "version"),
+    [
+        ("2.8.3.post2", "90", "2.8.3.post2+cu13.sm90"),
+        ("2.8.3", "80,90,100,120", "2.8.3+cu13.sm80.sm90.sm100.sm120"),
+        ("2.9.0.dev1+mine", "90a", "2.9.0.dev1+mine.cu13.sm90a"),
+    ],
+)
+def test_the_local_version_names_cuda_and_architectures(
+    manifest: Manifest, upstream: str, sass: str, version: str
+) -> None:
+    changed = replace(manifest, upstream=replace(manifest.upstream, version=upstream), sass=parse_list(sass))
+    assert wheel_version(changed) == version
+
+
+def test_a_source_without_a_version_makes_no_wheel(manifest: Manifest) -> None:
+    with pytest.raises(UsageError, match="calls its version 'unknown'"):
+        wheel_version(replace(manifest, upstream=replace(manifest.upstream, version="unknown")))
+
+
+def test_library_and_package_of_different_sources_make_no_wheel(
+    depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path
+) -> None:
+    other = replace(tree, id=replace(tree.id, digest="f" * 64))
+    with pytest.raises(UsageError, match="must have both from one source"):
+        build_wheel(manifest, depot.materialise(manifest), other, tmp_path / "dist")
+    assert not (tmp_path / "dist").exists()
+
+
+def test_the_command_writes_the_wheel_of_a_stored_library(
+    depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "flashdepot", "wheel", "--profile", "quick", "--arch", "80", "--json"]
+    command += ["--upstream", str(tree.root), "--depot", str(depot.root), "--out", "dist"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    path = Path(document["path"])
+    assert path.parent == tmp_path / "dist"
+    assert document["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (document["status"], document["recipe_key"]) == ("hit", manifest.recipe_key)
+    assert path.name.endswith(f"-{document['tag']}.whl")
