@@ -182,7 +182,7 @@ class PackedCall:
         assert max(errors) <= max(bounds), f"o: error {max(errors):.3g} over {max(bounds):.3g}"
 
         self.o.assert_poison_is_untouched()
-        if not (p.seqlen_k == 0):  # without any key all rows are filled
+        if p.seqlen_k != 0:  # without any key all rows are filled
             end = sum(p.lengths_q)
             spare = self.o.tensor[:, end:].contiguous().view(torch.int16)
             assert bool((spare == POISON_16).all()), "written to rows of no sequence"

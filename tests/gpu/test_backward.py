@@ -150,13 +150,13 @@ def test_without_queries_or_keys_gradients_are_zero(make_backward, problem: Prob
 
 
 @cases(
-    variants(
-        Problem(seqlen_q=600, seqlen_k=700, heads_q=4, heads_k=2),
-        causal=(False, True),
-        head_dim=(64, 128),
-        dtype=("fp16", "bf16"),
-    )
-    + [
+    [
+        *variants(
+            Problem(seqlen_q=600, seqlen_k=700, heads_q=4, heads_k=2),
+            causal=(False, True),
+            head_dim=(64, 128),
+            dtype=("fp16", "bf16"),
+        ),
         replace(UNEVEN, seed=3),
         replace(EMPTY, head_dim=128),
         Problem(seqlen_q=300, seqlen_k=300, dropout=0.17),
