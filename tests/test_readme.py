@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from flashdepot.build.library import NATIVE
+from flashdepot.build.native import NATIVE
 from flashdepot.resolve.project import read_project
 
 ROOT = Path(__file__).parents[1]

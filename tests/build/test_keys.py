@@ -7,8 +7,8 @@ import pytest
 
 from build.recipes import OPTIONS, TOOLS, make_compilation, make_recipe
 from flashdepot.build.compilation import compilations
-from flashdepot.build.library import NATIVE
 from flashdepot.build.names import PlaceNames
+from flashdepot.build.native import NATIVE
 from flashdepot.model.recipe import Recipe, Tool, ToolchainId
 from flashdepot.model.selection import ALL_FEATURES, Selection
 from flashdepot.model.target import Version

@@ -52,6 +52,7 @@ def make_manifest(**overrides: Any) -> Manifest:
         platform=Platform("linux", "x86_64"),
         sass=parse_list("90"),
         toolchain=ToolchainId(cuda, (Tool("nvcc", str(cuda), "c" * 64), Tool("g++", "12.2", "d" * 64))),
+        c_layer="e" * 64,
         driver_floor=Version("580.65.06"),
         libc_floor=Version("2.28"),
         libstdcxx_floor=None,

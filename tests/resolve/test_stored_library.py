@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from depot.depot_factories import flip_bit, store_library
+from flashdepot.build.native import c_layer_digest
 from flashdepot.depot import Depot
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import Gpu, HostRecord
@@ -38,6 +39,7 @@ def depot(tmp_path: Path) -> Path:
         sass=parse_list("80,90"),
         driver_floor=Version("580"),
         libc_floor=Version("2.35"),
+        c_layer=c_layer_digest(),
     )
     return tmp_path / "depot"
 
@@ -109,6 +111,15 @@ def test_a_damaged_library_is_not_taken_and_its_damage_is_reported(depot: Path) 
     code, _, said = get(depot, replace(BARE, gpus=(H100,)))
     assert code != 0
     assert "a file of it is damaged or missing" in said
+
+
+def test_a_library_with_the_c_layer_of_another_release_is_not_taken(depot: Path) -> None:
+    (manifest,) = Depot(depot).manifests()
+    other = replace(manifest, c_layer="0" * 64, flashdepot="0.0.9")
+    Depot(depot).layout.artifact(manifest.recipe_key).write_text(json.dumps(other.to_json()))
+    code, _, said = get(depot, replace(BARE, gpus=(H100,)))
+    assert code != 0
+    assert "has the C layer of another flashdepot (0.0.9)" in said
 
 
 def test_out_copies_the_library_and_the_copy_can_be_moved(depot: Path, tmp_path: Path) -> None:

@@ -16,11 +16,12 @@ from flashdepot.build.estimates import History
 from flashdepot.build.flags import CXX_FLAGS, nvcc_flags
 from flashdepot.build.link import LINK_FLAGS, SHARED_NAME, SONAME, STATIC_NAME, Linked, link
 from flashdepot.build.names import PlaceNames
+from flashdepot.build.native import NATIVE, c_layer_digest
 from flashdepot.build.progress import BuildProgress
 from flashdepot.depot import Depot
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.canonical import digest_of
-from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
+from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Platform, Target
@@ -31,9 +32,6 @@ from flashdepot.toolchain.cuda_facts import driver_floor
 from flashdepot.toolchain.identity import identify_toolchain
 from flashdepot.toolchain.probe_compile import probe_toolchain
 from flashdepot.upstream import SourceTree, licences
-
-NATIVE = Path(__file__).parents[1] / "native"
-"""What we add to upstream's kernels: header, C layer, stand-ins for torch's headers, templates."""
 
 LIBRARY = "libflashattention"
 
@@ -112,7 +110,7 @@ def prepare(
         target=Target(platform, nvcc.version.major, sass),
         toolchain=identity,
         front_end=options.front_end,
-        native_digest=_native_digest(),
+        native_digest=digest_of({"c_layer": c_layer_digest(), "cxx": list(CXX_FLAGS), "link": list(LINK_FLAGS)}),
         flags=flags,
     )
     return BuildPlan(recipe, tree, toolchain, texts, result.source_name, options)
@@ -206,6 +204,7 @@ def _manifest(plan: BuildPlan, outcome: Outcome, linked: Linked, files: Mapping[
         platform=recipe.target.platform,
         sass=recipe.target.sass,
         toolchain=recipe.toolchain,
+        c_layer=c_layer_digest(),
         driver_floor=driver_floor(recipe.target.cuda_major, recipe.target.platform.system, compressed=compressed),
         libc_floor=linked.facts.libc_floor,
         libstdcxx_floor=None,
@@ -216,9 +215,3 @@ def _manifest(plan: BuildPlan, outcome: Outcome, linked: Linked, files: Mapping[
         created=datetime.datetime.now(tz=datetime.timezone.utc).isoformat(timespec="seconds"),
         flashdepot=__version__,
     )
-
-
-def _native_digest() -> str:
-    """One digest for our header, C layer, stand-ins and templates, and for the flags they are built with."""
-    files = {p.relative_to(NATIVE).as_posix(): sha256_file(p) for p in sorted(NATIVE.rglob("*")) if p.is_file()}
-    return digest_of({"files": files, "cxx": list(CXX_FLAGS), "link": list(LINK_FLAGS), "manifest": MANIFEST_NAME})

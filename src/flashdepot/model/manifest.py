@@ -49,7 +49,7 @@ class Manifest:
     """The record that travels with an artifact.
 
     ``libc_floor`` is the oldest GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver.
-    ``libstdcxx_floor`` is empty because the shared library holds its own. ``actions`` maps each compiled file to its
+    ``c_layer`` is the digest of flashdepot's own sources in it. ``libstdcxx_floor`` is empty because the shared library holds its own. ``actions`` maps each compiled file to its
     action key.
     """
 
@@ -61,6 +61,7 @@ class Manifest:
     platform: Platform
     sass: tuple[Architecture, ...]
     toolchain: ToolchainId
+    c_layer: str
     driver_floor: Version
     libc_floor: Version | None
     libstdcxx_floor: Version | None
@@ -88,6 +89,7 @@ class Manifest:
             "platform": str(self.platform),
             "sass": [str(a) for a in self.sass],
             "cuda": str(self.toolchain.cuda),
+            "c_layer": self.c_layer,
             "driver_floor": str(self.driver_floor),
             "libc_floor": str(self.libc_floor) if self.libc_floor else None,
             "libstdcxx_floor": str(self.libstdcxx_floor) if self.libstdcxx_floor else None,
@@ -118,6 +120,7 @@ class Manifest:
                 platform=Platform.parse(data["platform"]),
                 sass=tuple(Architecture.parse(a) for a in data["sass"]),
                 toolchain=ToolchainId.from_json(data["toolchain"]),
+                c_layer=data["c_layer"],
                 driver_floor=Version.parse(data["driver_floor"]),
                 libc_floor=_version(data["libc_floor"]),
                 libstdcxx_floor=_version(data["libstdcxx_floor"]),

@@ -19,7 +19,8 @@ class Request:
 
     ``gpus`` are the architectures that must be served: those present, or those named. ``driver`` and ``libc`` are
     ``None`` where the host has none or they are unknown; then they restrict nothing. ``cuda_major`` is set when a
-    certain one was asked for. ``front_end`` is set when a certain one was asked for.
+    certain one was asked for. ``front_end`` is set when a certain one was asked for. ``c_layer`` is the digest of the C
+    layer of the flashdepot that asks: one of another release may lack what callers of this one expect.
     """
 
     upstream: UpstreamId
@@ -30,6 +31,7 @@ class Request:
     libc: Version | None = None
     cuda_major: int | None = None
     front_end: str | None = None
+    c_layer: str | None = None
 
 
 def unmet(request: Request, manifest: Manifest) -> tuple[str, ...]:
@@ -62,4 +64,6 @@ def unmet(request: Request, manifest: Manifest) -> tuple[str, ...]:
         reasons.append(f"made with CUDA {manifest.toolchain.cuda.major}, {request.cuda_major} was asked for")
     if request.front_end is not None and manifest.front_end != request.front_end:
         reasons.append(f"made with the {manifest.front_end} front end, {request.front_end} was asked for")
+    if request.c_layer is not None and manifest.c_layer != request.c_layer:
+        reasons.append(f"has the C layer of another flashdepot ({manifest.flashdepot})")
     return tuple(reasons)

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flashdepot.build.native import c_layer_digest
 from flashdepot.depot import Depot
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest
@@ -95,6 +96,7 @@ def understand(wish: Wish, host: HostRecord, depot: Depot) -> Need:
         driver=host.driver,
         libc=host.libc,
         cuda_major=asked,
+        c_layer=c_layer_digest(),
     )
     return Need(request, upstream, cuda, architectures.note)
 

@@ -1,0 +1,17 @@
+"""The sources of our own in every library: header, C layer, stand-ins for torch's headers, templates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flashdepot.model.canonical import digest_of
+from flashdepot.system.files import sha256_file
+
+NATIVE = Path(__file__).parents[1] / "native"
+"""Their folder."""
+
+
+def c_layer_digest() -> str:
+    """One SHA-256 for all of them, by name and bytes."""
+    files = sorted(path for path in NATIVE.rglob("*") if path.is_file())
+    return digest_of({path.relative_to(NATIVE).as_posix(): sha256_file(path) for path in files})
