@@ -119,6 +119,17 @@ class Backward:
             return tensor[:, : sum(p.lengths_q if name == "dq" else p.lengths_k)]
         return tensor
 
+    def rounding_of_o(self) -> float:
+        """How far dq may be off because softmax_d, the sum of do * o, is made from a rounded o.
+
+        The plain computation has no such error. It matters where a row sees one key and all else cancels.
+        """
+        p, call = self.problem, self.call
+        half_ulp = torch.finfo(p.torch_dtype).eps / 2
+        sums = (self.d_o.tensor.double() * call.o.tensor.double()).abs().nan_to_num().sum(-1)
+        scale = p.scale or p.head_dim**-0.5
+        return half_ulp * largest(sums) * largest(call.k.tensor.double().nan_to_num()) * scale / (1 - p.dropout)
+
     def check(self) -> None:
         """Hold the gradients against float64, with upstream's bound; and see that nothing else was written."""
         torch.cuda.synchronize()
@@ -129,7 +140,8 @@ class Backward:
             rows = got.shape[1]
             assert not got.isnan().any(), f"{name} holds NaN: not written, or read from outside the inputs"
             error = largest(got.double() - exact[i][:, :rows])
-            bounds = [3 * largest(one[i].double() - exact[i]) + 1e-4 for one in plain]
+            slack = 1e-4 + (self.rounding_of_o() if name == "dq" else 0.0)
+            bounds = [3 * largest(one[i].double() - exact[i]) + slack for one in plain]
             assert error <= max(bounds), f"{name}: error {error:.3g} over {bounds}"
             getattr(self, name).assert_poison_is_untouched()
         if isinstance(self.problem, Packed) and not self.empty():
