@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flashdepot.build.native import c_layer_digest
 from flashdepot.depot import ActionRecord, Depot, action_key
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.canonical import digest_of
@@ -52,7 +53,7 @@ def make_manifest(**overrides: Any) -> Manifest:
         platform=Platform("linux", "x86_64"),
         sass=parse_list("90"),
         toolchain=ToolchainId(cuda, (Tool("nvcc", str(cuda), "c" * 64), Tool("g++", "12.2", "d" * 64))),
-        c_layer="e" * 64,
+        c_layer=c_layer_digest(),
         driver_floor=Version("580.65.06"),
         libc_floor=Version("2.28"),
         libstdcxx_floor=None,

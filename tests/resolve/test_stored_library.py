@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from depot.depot_factories import flip_bit, store_library
-from flashdepot.build.native import c_layer_digest
 from flashdepot.depot import Depot
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import Gpu, HostRecord
@@ -39,7 +38,6 @@ def depot(tmp_path: Path) -> Path:
         sass=parse_list("80,90"),
         driver_floor=Version("580"),
         libc_floor=Version("2.35"),
-        c_layer=c_layer_digest(),
     )
     return tmp_path / "depot"
 
