@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,6 +46,11 @@ def _measured() -> Mapping[str, Estimate]:
             row["translation_unit"]: Estimate(float(row["cpu_seconds"]), int(float(row["peak_rss_gb"]) * GB))
             for row in csv.DictReader(file)
         }
+
+
+def costs() -> Sequence[Estimate]:
+    """What each unit of a full build costs with one architecture, as it was measured."""
+    return tuple(_measured().values())
 
 
 def prior(unit: Unit | None, recipe: Recipe) -> Estimate:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from flashdepot.build.engine import Limits
 from flashdepot.build.library import Options
 from flashdepot.build.progress import BuildProgress, Silent, Snapshot
-from flashdepot.cli.common import duration, say, size
+from flashdepot.cli.common import duration, say, size, warn
 from flashdepot.cli.options import parse_memory
 from flashdepot.depot import Depot
+from flashdepot.doctor import forewarn
 from flashdepot.host import probe
 from flashdepot.host.memory import usable_cores
+from flashdepot.model.architecture import spell
 from flashdepot.resolve.build import build
-from flashdepot.resolve.library import Need, Rejected, Result
+from flashdepot.resolve.library import Need, Rejected, Result, Wish
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,8 +55,12 @@ def build_for(
     compress: str = "size",
 ) -> Result:
     """Build what a request needs, telling how it goes."""
+    host = probe(depot=depot.root)
+    if not quiet:
+        for finding in forewarn(host, Wish(arch=spell(need.request.gpus))):
+            warn(f"{finding.seen} {finding.why} {finding.mend}")
     with show_progress(quiet=quiet, verbose=verbose) as progress:
-        return build(need, depot, probe(), bounds, Options(front_end, compress), progress)
+        return build(need, depot, host, bounds, Options(front_end, compress), progress)
 
 
 @contextlib.contextmanager
