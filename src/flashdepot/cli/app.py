@@ -65,7 +65,7 @@ def run() -> int:
     """Run the command line of this process and return its exit code."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        app.main(prog_name="flashdepot", standalone_mode=False)
+        status = app.main(prog_name="flashdepot", standalone_mode=False)
     except FlashdepotError as error:
         return _report(error)
     except click.ClickException as error:
@@ -74,7 +74,7 @@ def run() -> int:
     except (KeyboardInterrupt, click.Abort):
         sys.stderr.write("Stopped. What was finished is kept: the same command goes on from there.\n")
         return INTERRUPTED
-    return 0
+    return status if isinstance(status, int) else 0  # a command that ends by click's exit() has a status
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -17,9 +17,8 @@ from flashdepot.depot import Depot
 from flashdepot.doctor import forewarn
 from flashdepot.host import probe
 from flashdepot.host.memory import usable_cores
-from flashdepot.model.architecture import spell
 from flashdepot.resolve.build import build
-from flashdepot.resolve.library import Need, Rejected, Result, Wish
+from flashdepot.resolve.library import Need, Rejected, Result
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,7 +56,7 @@ def build_for(
     """Build what a request needs, telling how it goes."""
     host = probe(depot=depot.root)
     if not quiet:
-        for finding in forewarn(host, Wish(arch=spell(need.request.gpus))):
+        for finding in forewarn(host, need.request.selection.units):
             warn(f"{finding.seen} {finding.why} {finding.mend}")
     with show_progress(quiet=quiet, verbose=verbose) as progress:
         return build(need, depot, host, bounds, Options(front_end, compress), progress)

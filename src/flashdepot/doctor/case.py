@@ -10,6 +10,7 @@ from flashdepot.host.driver import newest_cuda
 from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.model.selection import Unit
 from flashdepot.model.target import Version
 from flashdepot.resolve.library import Wish
 from flashdepot.toolchain.architectures import ArchitectureChoice, choose_architectures
@@ -17,20 +18,24 @@ from flashdepot.toolchain.architectures import ArchitectureChoice, choose_archit
 
 @dataclass(frozen=True)
 class Case:
-    """One examination. ``choice`` is what ``--arch`` comes to on this host, or the error that it comes to."""
+    """One examination. ``choice`` is what ``--arch`` comes to on this host, or the error that it comes to.
+
+    ``units`` are those to be compiled, ``None`` where that is not known yet.
+    """
 
     record: HostRecord
     intention: Intention
     wish: Wish
     choice: ArchitectureChoice | IncompatibleError
+    units: frozenset[Unit] | None = None
 
     @classmethod
-    def of(cls, record: HostRecord, intention: Intention, wish: Wish) -> Case:
+    def of(cls, record: HostRecord, intention: Intention, wish: Wish, units: frozenset[Unit] | None = None) -> Case:
         """Work out the architectures; :raises UsageError: for a word that is none."""
         try:
-            return cls(record, intention, wish, choose_architectures(wish.arch or "native", record))
+            return cls(record, intention, wish, choose_architectures(wish.arch or "native", record), units)
         except IncompatibleError as error:
-            return cls(record, intention, wish, error)
+            return cls(record, intention, wish, error, units)
 
     @property
     def wanted(self) -> tuple[Architecture, ...]:

@@ -13,6 +13,7 @@ from flashdepot.doctor import toolchain_checks as toolchain
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, Intention, worst_first
 from flashdepot.model.host import HostRecord
+from flashdepot.model.selection import Unit
 from flashdepot.resolve.library import Wish
 
 Check = Callable[[Case], Iterator[Finding]]
@@ -85,7 +86,7 @@ def examine(record: HostRecord, intention: Intention, wish: Wish) -> list[Findin
     return worst_first(finding for check in _CHECKS[intention] for finding in check(case))
 
 
-def forewarn(record: HostRecord, wish: Wish) -> list[Finding]:
-    """What to say before compiling: memory and disks. What else could stop a build, the build itself says."""
-    case = Case.of(record, Intention.BUILD, wish)
+def forewarn(record: HostRecord, units: frozenset[Unit]) -> list[Finding]:
+    """What to say before units are compiled: memory and disks. What else could stop a build, the build itself says."""
+    case = Case.of(record, Intention.BUILD, Wish(), units)
     return worst_first(finding for check in _SPACE for finding in check(case))

@@ -8,6 +8,7 @@ from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, Intention, blocker, note, warning
 from flashdepot.errors import IncompatibleError
 from flashdepot.model.architecture import Architecture, spell
+from flashdepot.model.host import HostRecord
 from flashdepot.toolchain.cuda_facts import driver_floor
 
 _GIVE_GPU = {
@@ -29,7 +30,7 @@ def architectures(case: Case) -> Iterator[Finding]:
         why = "FlashAttention-2 has no code for older GPUs: whatever was compiled, it would not run."
         yield Finding.of(case.choice, "gpu-too-old", why)
         return
-    if case.choice.note:
+    if case.choice.note and (case.record.gpus or case.intention is not Intention.RUN):
         why = "What is made serves the architectures that were chosen, and no others."
         class_id = "gpu-too-old" if case.record.gpus else "compute-cap-undetected"
         yield note(class_id, case.choice.note, why, "Name the GPUs that it is for: --arch 80,90 or --arch universal")
@@ -65,6 +66,11 @@ def _absent(case: Case) -> Finding:
     """Why no GPU is to be seen, as the blocker that it is for running."""
     record = case.record
     why = "The kernels run on NVIDIA GPUs alone, through NVIDIA's driver."
+    if record.driver is None and _has_no_device(record):
+        seen = "This machine has no NVIDIA GPU: there is none on its PCI bus."
+        return blocker(
+            "gpu-missing", seen, why, "Use a machine with one, from the A100 or RTX 30 on.", incompatible=True
+        )
     if record.container:
         seen = f"No NVIDIA GPU is to be seen in this container ({record.container})."
         mend = _GIVE_GPU.get(record.container, "Start the container with access to the host's GPUs and driver.")
@@ -76,13 +82,14 @@ def _absent(case: Case) -> Finding:
     if record.driver is not None:
         seen = f"NVIDIA driver {record.driver} is here and serves no GPU."
         return blocker("gpu-missing", seen, why, "See what it says: nvidia-smi; dmesg | grep -i nvrm")
-    if record.nvidia_devices == 0:
-        seen = "This machine has no NVIDIA GPU."
-        return blocker(
-            "gpu-missing", seen, why, "Use a machine with one, from the A100 or RTX 30 on.", incompatible=True
-        )
     seen = "This machine has an NVIDIA GPU and no driver." if record.nvidia_devices else "No NVIDIA driver was found."
     return blocker("driver-missing", seen, why, _driver_install(record.os_name))
+
+
+def _has_no_device(record: HostRecord) -> bool:
+    """Whether the PCI bus proves that there is no GPU: not in WSL, in pods that see no bus, or beside an ARM SoC's."""
+    proves = not record.wsl and record.container != "kubernetes" and record.platform.machine == "x86_64"
+    return proves and record.nvidia_devices == 0
 
 
 def _driver_install(os_name: str) -> str:

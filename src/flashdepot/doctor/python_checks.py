@@ -194,6 +194,8 @@ def _severity(*, must: bool) -> Severity:
 
 
 def _install(python: PythonEnvironment, *arguments: str) -> str:
+    if python.managed:
+        return f"In an environment of your own: .venv/bin/python -m pip install {' '.join(arguments)}"
     if "pip" in python.packages:
         words = ("--force-reinstall" if a == "--reinstall" else a for a in arguments)
         return f"{python.executable} -m pip install {' '.join(words)}"

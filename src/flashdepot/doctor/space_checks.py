@@ -16,7 +16,7 @@ _DISK_COMFORTABLE = 5 * GB
 
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
-_SLOW = 2 * 3600
+_SLOW = 3600
 
 
 def memory(case: Case) -> Iterator[Finding]:
@@ -24,10 +24,11 @@ def memory(case: Case) -> Iterator[Finding]:
     record = case.record
     if record.memory <= 0:
         return
+    peaks = [c.peak for c in costs(case.units)] or [0]
     facts = record.memory_facts
     limited = facts is not None and facts.limit is not None
     swap = facts.swap if facts is not None and not limited else 0
-    least, most = min(c.peak for c in costs()), max(c.peak for c in costs())
+    least, most = min(peaks), max(peaks)
     seen = f"{record.memory / GB:.1f} GB of memory can be used"
     if limited and facts is not None and facts.limit is not None:
         seen += f" (the control group allows {facts.limit / GB:.1f} GB)"
@@ -37,8 +38,8 @@ def memory(case: Case) -> Iterator[Finding]:
         why = f"Every unit takes {least / GB:.1f} GB or more while it is compiled: the kernel kills the compiler."
         yield blocker("oom-killed", seen, why, mend)
     elif record.memory < most:
-        why = f"Single units take up to {most / GB:.1f} GB while they are compiled; the largest are those of 'bwd'."
-        yield warning("oom-killed", seen, why, f"{mend} Or leave them out: --profile inference")
+        why = f"Single units take up to {most / GB:.1f} GB while they are compiled: the kernel may kill the compiler."
+        yield warning("oom-killed", seen, why, f"{mend} Or compile less: --profile inference")
 
 
 def _more_memory(case: Case) -> str:
@@ -59,7 +60,7 @@ def time_needed(case: Case) -> Iterator[Finding]:
     seconds = sum(c.seconds for c in costs()) / case.record.cores
     if seconds > _SLOW:
         seen = f"{case.record.cores} cores can be used."
-        why = f"A full build of one architecture takes about {seconds / 3600:.0f} hours on them, once."
+        why = f"A full build of one architecture takes about {seconds / 3600:.1f} hours on them, once."
         yield note("slow-build", seen, why, "Choose less: --profile inference, or --head-dims 64,128 --dtypes bf16")
 
 
@@ -72,6 +73,8 @@ def build_disks(case: Case) -> Iterator[Finding]:
     ):
         if disk is None or disk.free >= _DISK_COMFORTABLE:
             continue
+        if disk is temp and depot is not None and disk.device == depot.device:
+            continue  # said already, of the same disk
         seen = f"{disk.free / GB:.1f} GB are free on the disk of {disk.path} ({disk.use})."
         if disk.free < _DISK_NEEDED:
             why = "A compiler alone writes up to 1 GB of temporary files: the build would fill the disk and stop."

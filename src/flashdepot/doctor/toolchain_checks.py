@@ -29,6 +29,8 @@ def choice(case: Case) -> Iterator[Finding]:
     except (MissingToolError, IncompatibleError) as error:
         yield Finding.of(error, _class_of(error, case), "Nothing can be compiled before that is mended.")
         return
+    for toolkit in record.toolkits:
+        yield from _lacks_architecture(toolkit, case)
     if taken is None or not record.compilers:
         return
     limits = {"g++": taken.newest_gcc, "clang++": taken.newest_clang}
@@ -61,12 +63,11 @@ def toolkits(case: Case) -> Iterator[Finding]:
         why = "Builds of PyTorch extensions stop at that; flashdepot looks elsewhere."
         yield warning("nvcc-not-found", seen, why, f"unset {variable}, or set it to a toolkit's folder")
     for toolkit in record.toolkits:
-        yield from _passed_over(toolkit, case)
+        yield from _unusable(toolkit)
 
 
-def _passed_over(toolkit: CudaToolkit, case: Case) -> Iterator[Finding]:
+def _unusable(toolkit: CudaToolkit) -> Iterator[Finding]:
     named = f"CUDA {toolkit.version} in {toolkit.root} (found by {toolkit.found_by})"
-    codes = toolkit.codes if toolkit.codes is not None else codes_of(toolkit.version)
     if toolkit.missing:
         file = toolkit.missing[0]
         class_id = "cuda-lib-not-found-at-link" if file in _STATIC_RUNTIMES else "cuda-headers-missing"
@@ -78,12 +79,17 @@ def _passed_over(toolkit: CudaToolkit, case: Case) -> Iterator[Finding]:
     elif toolkit.version < OLDEST_CUDA:
         why = f"It is older than {OLDEST_CUDA} and cannot compile these kernels; other builds may take it and fail."
         yield note("nvcc-too-old", f"{named} is here.", why, "Put a newer one first on PATH, or remove it.")
-    else:
-        try:
-            choose_sass(case.wanted, toolkit.version, codes)
-        except MissingToolError as error:
-            why = f"{named} is passed over for what is wanted here."
-            yield note("unsupported-gpu-arch", error.message, why, error.hint)
+
+
+def _lacks_architecture(toolkit: CudaToolkit, case: Case) -> Iterator[Finding]:
+    if toolkit.missing or toolkit.version < OLDEST_CUDA:
+        return
+    codes = toolkit.codes if toolkit.codes is not None else codes_of(toolkit.version)
+    try:
+        choose_sass(case.wanted, toolkit.version, codes)
+    except MissingToolError as error:
+        why = f"The one in {toolkit.root} (found by {toolkit.found_by}) is passed over for what is wanted here."
+        yield note("unsupported-gpu-arch", error.message, why, error.hint)
 
 
 def _dashed(version: Version) -> str:

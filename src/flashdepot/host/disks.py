@@ -35,7 +35,7 @@ def look(use: str, place: Path, types: Mapping[str, str]) -> Disk | None:
 
 
 def mount_types(mounts: str) -> Mapping[str, str]:
-    """File system types by mount point, from the text of ``/proc/self/mounts`` (blanks are spelled ``\\040``)."""
+    """File system types by mount point, from the text of ``/proc/self/mounts``, which spells blanks by their octal code."""
     rows = (line.split() for line in mounts.splitlines())
     return {row[1].replace("\\040", " "): row[2] for row in rows if len(row) > 2}  # noqa: PLR2004
 

@@ -17,8 +17,21 @@ import sysconfig
 sys.path[:] = [p for p in sys.path if os.path.abspath(p) != os.path.dirname(os.path.abspath(__file__))]
 
 PACKAGES = (
-    "torch einops flash-attn flash-attn-3 packaging wheel setuptools ninja psutil numpy pip uv xformers vllm"
-).split()
+    "torch",
+    "einops",
+    "flash-attn",
+    "flash-attn-3",
+    "packaging",
+    "wheel",
+    "setuptools",
+    "ninja",
+    "psutil",
+    "numpy",
+    "pip",
+    "uv",
+    "xformers",
+    "vllm",
+)
 EXTENSIONS = ("flash_attn_2_cuda", "flash_attn_3_cuda", "flash_attn_cuda", "flash_attn_3/_C")
 
 

@@ -48,10 +48,10 @@ def choose_toolchain(
     :raises IncompatibleError: when the host's driver cannot run what the only usable nvcc builds.
     """
     if "/" in option or "\\" in option or Path(option).is_dir():
-        nvcc = inspect(Path(option).expanduser().resolve())
-        if problem := _unfit(nvcc, host, wanted, driver=None):
-            raise MissingToolError(f"The CUDA toolkit in {nvcc.root} cannot be used: it {problem}.")
-        return Toolchain(nvcc, _compiler_for(nvcc, host), f"asked for: --cuda {option}")
+        named = inspect(Path(option).expanduser().resolve())
+        if problem := _unfit(named, host, wanted, driver=None):
+            raise MissingToolError(f"The CUDA toolkit in {named.root} cannot be used: it {problem}.")
+        return Toolchain(named, _compiler_for(named, host), f"asked for: --cuda {option}")
     version = None if option == "auto" else _parse_cuda(option)
     looked = (_inspected(t) for t in _of_release(host.toolkits, version))
     nvcc, found_by, rejected = _first_fit(looked, host, wanted, driver)
@@ -184,10 +184,26 @@ def _compiler_for(nvcc: Nvcc, host: HostRecord) -> HostCompiler:
             return compiler
     found = ", ".join(f"{c.kind} {c.version} ({c.path})" for c in host.compilers)
     raise MissingToolError(
-        f"nvcc {nvcc.version} accepts GCC up to {nvcc.newest_gcc} and Clang up to {nvcc.newest_clang}; "
-        f"this machine has {found}.",
+        f"nvcc {nvcc.version} accepts {_accepted(nvcc, host)}; this machine has {found}.",
         hint=f"Install an older one beside it ({_install_hint(host, nvcc.newest_gcc)}); it is then found by itself, "
-        "or name it: NVCC_CCBIN=/usr/bin/g++-N",
+        f"or name it: NVCC_CCBIN=PATH{_newer_nvcc(nvcc, host)}",
+    )
+
+
+def _accepted(nvcc: Nvcc, host: HostRecord) -> str:
+    if host.platform.system == "windows" and nvcc.msvc_limit is not None:
+        return f"MSVC older than {nvcc.msvc_limit // 100}.{nvcc.msvc_limit % 100}"
+    return f"GCC up to {nvcc.newest_gcc} and Clang up to {nvcc.newest_clang}"
+
+
+def _newer_nvcc(nvcc: Nvcc, host: HostRecord) -> str:
+    """The provided nvcc as a way out, where it accepts a compiler that an older one does not."""
+    ours = _recorded(CudaToolkit("", provided_version(), "PyPI"))
+    helps = nvcc.version < ours.version and any(c.kind != "cl" and ours.accepts(c) for c in host.compilers)
+    return (
+        f"; or take a newer nvcc: --cuda {ours.version.text.rsplit('.', 1)[0]}"
+        if helps and provides(host.platform)
+        else ""
     )
 
 
