@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from flashdepot.cli.common import size
 from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.toolchain.choose import OLDEST_CUDA
 
 Row = tuple[str, str]
 
@@ -48,7 +49,7 @@ def _gpus(record: HostRecord) -> Iterator[Row]:
 
 
 def _tools(record: HostRecord) -> Iterator[Row]:
-    winner = next((t for t in record.toolkits if not t.missing), None)
+    winner = next((t for t in record.toolkits if not t.missing and t.version >= OLDEST_CUDA), None)
     for toolkit in record.toolkits:
         yield "CUDA", _toolkit(toolkit, wins=toolkit is winner)
     if not record.toolkits:
@@ -70,7 +71,9 @@ def _toolkit(toolkit: CudaToolkit, *, wins: bool) -> str:
         text += f", accepts {' and '.join(accepted)}"
     if toolkit.missing:
         return f"{text}; not complete: lacks {', '.join(toolkit.missing)}"
-    return f"{text}; the first complete one, so it is tried first" if wins else text
+    if toolkit.version < OLDEST_CUDA:
+        return f"{text}; older than CUDA {OLDEST_CUDA}, so it is passed over"
+    return f"{text}; the first that is complete and new enough, so it is tried first" if wins else text
 
 
 def _python(python: PythonEnvironment) -> Iterator[Row]:
