@@ -131,6 +131,8 @@ def build_findings(host: HostRecord, arch: str = "80") -> list[Finding]:
         ((), (), "580.65", "90"),
         (("12.4", "12.8"), ("13.2.0",), "575.51", "120"),
         ((), ("12.2.0",), None, "90"),
+        ((), ("16.1.0",), None, "90"),
+        (("13.0",), ("12.2.0",), None, "99"),
     ],
 )
 def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
@@ -143,6 +145,7 @@ def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
 ) -> None:
     make_toolkit(tmp_path / "provided", "13.0")
     monkeypatch.setattr(choose, "provide", lambda *_: tmp_path / "provided")
+    monkeypatch.setattr(choose, "provided_version", lambda: Version("13.0.99"))
     host = make_host(*(make_toolkit(tmp_path / r, r) for r in releases), gcc=gcc, driver=driver)
     found = build_findings(host, arch)
     raised = what_choosing_raises(host, arch, tmp_path)
@@ -164,6 +167,22 @@ def test_an_architecture_that_no_gpu_here_runs_blocks_running_and_not_building()
         "no-kernel-image"
     ]
     assert verdict(examine(host, Intention.BUILD, Wish(arch="80"))) == 0
+
+
+@pytest.mark.parametrize(
+    ("gcc", "arch", "class_id"),
+    [(("12.2.0",), "99", "unsupported-gpu-arch"), (("16.1.0",), "90", "gnu-version-unsupported")],
+)
+def test_what_stops_a_build_has_the_class_of_its_cause(gcc: tuple[str, ...], arch: str, class_id: str) -> None:
+    assert [f.class_id for f in build_findings(make_host(gcc=gcc), arch)] == [class_id]
+
+
+def test_a_compiler_that_a_newer_nvcc_accepts_is_no_reason_to_install_another(tmp_path: Path) -> None:
+    toolkit = make_toolkit(tmp_path / "cuda", "12.4")
+    (found,) = build_findings(make_host(toolkit, gcc=("15.1.0",)))
+    assert found.mend.endswith("or take a newer nvcc: --cuda 13.0")
+    (found,) = build_findings(make_host(toolkit, gcc=("16.1.0",)))
+    assert "--cuda" not in found.mend
 
 
 def test_a_word_that_is_no_architecture_is_wrong_usage() -> None:

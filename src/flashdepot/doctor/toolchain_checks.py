@@ -12,7 +12,7 @@ from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import OLDEST_CUDA, foresee_toolchain
 from flashdepot.toolchain.cuda_facts import codes_of
-from flashdepot.toolchain.wheels import provides
+from flashdepot.toolchain.wheels import provided_version, provides
 
 _NEEDS_PREPROCESSOR = Version("13.2")
 _STATIC_RUNTIMES = frozenset({"libcudart_static.a", "cudart_static.lib"})
@@ -51,7 +51,17 @@ def _class_of(error: FlashdepotError, case: Case) -> str:
         return "msvc-env-missing" if windows else "host-compiler-missing"
     if not provides(record.platform) or case.wish.cuda not in {None, "auto"}:
         return "nvcc-not-found"
+    if not _newest_serves(case):
+        return "unsupported-gpu-arch"
     return "msvc-version-unsupported" if windows else "gnu-version-unsupported"
+
+
+def _newest_serves(case: Case) -> bool:
+    try:
+        choose_sass(case.wanted, provided_version(), codes_of(provided_version()))
+    except MissingToolError:
+        return False
+    return True
 
 
 def toolkits(case: Case) -> Iterator[Finding]:

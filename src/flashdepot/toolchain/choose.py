@@ -59,8 +59,7 @@ def choose_toolchain(
         return Toolchain(nvcc, _compiler_for(nvcc, host), f"the host's own, found by {found_by}")
     _require_providable(version, host, driver, rejected)
     provided = inspect(provide(host.platform, folder, on_file))
-    if problem := _unfit(provided, host, wanted, driver=driver):
-        raise MissingToolError(f"The provided nvcc {provided_version()} cannot be used: it {problem}.")
+    _require_fit(provided, host, wanted, driver)
     why = f" ({'; '.join(rejected)})" if rejected else ""
     return Toolchain(provided, _compiler_for(provided, host), f"provided from PyPI{why}")
 
@@ -75,12 +74,14 @@ def foresee_toolchain(
     version = None if option == "auto" else _parse_cuda(option)
     looked = ((t, _recorded(t)) for t in _of_release(host.toolkits, version))
     nvcc, _, rejected = _first_fit(looked, host, wanted, driver)
-    if nvcc is None:
-        _require_providable(version, host, driver, rejected)
-        nvcc = _recorded(CudaToolkit("", provided_version(), "PyPI"))
-        choose_sass(wanted, nvcc.version, nvcc.codes)
-    _compiler_for(nvcc, host)
-    return next((t for t in host.toolkits if Path(t.root) == nvcc.root), None)
+    if nvcc is not None:
+        _compiler_for(nvcc, host)
+        return next(t for t in host.toolkits if Path(t.root) == nvcc.root)
+    _require_providable(version, host, driver, rejected)
+    provided = _recorded(CudaToolkit("", provided_version(), "PyPI"))
+    _require_fit(provided, host, wanted, driver)
+    _compiler_for(provided, host)
+    return None
 
 
 def _of_release(toolkits: Sequence[CudaToolkit], version: Version | None) -> list[CudaToolkit]:
@@ -157,6 +158,11 @@ def _require_providable(
             hint="Install a CUDA toolkit, 12.0 or newer, and name its folder: --cuda DIR",
         )
     _require_compiler(host)
+
+
+def _require_fit(provided: Nvcc, host: HostRecord, wanted: Sequence[Architecture], driver: Version | None) -> None:
+    if problem := _unfit(provided, host, wanted, driver=driver):
+        raise MissingToolError(f"The provided nvcc {provided_version()} cannot be used: it {problem}.")
 
 
 def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None) -> str:
