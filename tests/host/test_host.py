@@ -108,3 +108,36 @@ def test_a_machine_without_any_compiler_has_none(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("NVCC_CCBIN", raising=False)
     monkeypatch.delenv("CXX", raising=False)
     assert find_compilers() == ()
+
+
+def test_a_toolkit_says_what_it_lacks_and_which_compilers_it_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_toolkit(tmp_path / "cuda", "12.8")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    whole = find_toolkits()[0]
+    assert (whole.missing, whole.newest_gcc, whole.newest_clang, whole.msvc_limit) == ((), 14, 19, 1950)
+    assert Architecture(12, 0) in (whole.codes or ())
+    (tmp_path / "cuda/include/cuda_fp16.h").unlink()
+    (tmp_path / "cuda/lib64/libcudart_static.a").unlink()
+    assert find_toolkits()[0].missing == ("include/cuda_fp16.h", "libcudart_static.a")
+
+
+def test_programs_are_asked_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    for n in (9, 10):
+        program = tmp_path / f"g++-{n}"
+        other = meeting / str(19 - n)
+        program.write_text(
+            f"#!/bin/sh\n: > {meeting}/{n}\nfor i in $(seq 100); do [ -e {other} ] && break; sleep 0.05; done\n"
+            f"[ -e {other} ] && echo '#define __GNUC__ {n}'\n"
+        )
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
+    for name in ("NVCC_CCBIN", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}")
+    for name in ("seq", "sleep"):
+        (tmp_path / name).symlink_to(shutil.which(name, path="/usr/bin:/bin") or "")
+    assert [c.version.major for c in find_compilers()] == [10, 9]

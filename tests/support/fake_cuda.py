@@ -14,6 +14,7 @@ CODES = {
     "13.0": "75 80 86 87 88 89 90 100 103 110 120 121",
 }
 NEWEST_GCC = {"11.8": 11, "12.4": 13, "12.8": 14, "13.0": 15}
+NEWEST_CLANG = {"11.8": 14, "12.4": 17, "12.8": 19, "13.0": 20}
 
 
 def make_toolkit(root: Path, release: str) -> CudaToolkit:
@@ -32,7 +33,11 @@ def make_toolkit(root: Path, release: str) -> CudaToolkit:
         path.write_text(name)
     config = root / "include/crt/host_config.h"
     config.parent.mkdir()
-    config.write_text(f"#if __GNUC__ > {NEWEST_GCC[release]}\n#error\n#endif\n")
+    config.write_text(
+        f"#if __GNUC__ > {NEWEST_GCC[release]}\n#error\n#endif\n"
+        f"#if (__clang_major__ >= {NEWEST_CLANG[release] + 1}) || (__clang_major__ < 3)\n#error\n#endif\n"
+        "#if _MSC_VER < 1920 || _MSC_VER >= 1950\n#error\n#endif\n"
+    )
     nvcc = root / "bin/nvcc"
     codes = " ".join(f"sm_{code}" for code in CODES[release].split())
     nvcc.write_text(

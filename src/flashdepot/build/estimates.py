@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,11 +48,20 @@ def _measured() -> Mapping[str, Estimate]:
         }
 
 
+def costs(units: Iterable[Unit] | None = None) -> Sequence[Estimate]:
+    """What each of some units costs with all features and one architecture; ``None`` for all of a full build."""
+    return tuple(_measured().values() if units is None else map(_cost, units))
+
+
+def _cost(unit: Unit) -> Estimate:
+    return _measured().get(unit.name.removesuffix("_sm80")) or _nearest(unit)
+
+
 def prior(unit: Unit | None, recipe: Recipe) -> Estimate:
     """The shipped expectation for one compilation of a recipe."""
     if unit is None:
         return _NATIVE
-    measured = _measured().get(unit.name.removesuffix("_sm80")) or _nearest(unit)
+    measured = _cost(unit)
     left_out = len(ALL_FEATURES - recipe.selection.features)
     kernels = max(0.0, measured.seconds - _FIXED_SECONDS) * _LEFT_OUT**left_out
     one = _FIXED_SECONDS + kernels

@@ -24,6 +24,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "verify": ("prove_commands", "Prove on this machine's GPU that the installed flash_attn is right."),
     "bench": ("prove_commands", "Time the installed flash_attn beside torch's own attention."),
     "host": ("host_commands", "Show what was found on this machine."),
+    "doctor": (
+        "host_commands",
+        "Say what stands in the way of installing, building, linking or running, and what mends it.",
+    ),
     "depot": ("depot_commands", "See, check and clean the store of compiled units and libraries."),
 }
 """Every command: the module of this package that has it under the same name, and its line in the help."""
@@ -65,7 +69,7 @@ def run() -> int:
     """Run the command line of this process and return its exit code."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        app.main(prog_name="flashdepot", standalone_mode=False)
+        status = app.main(prog_name="flashdepot", standalone_mode=False)
     except FlashdepotError as error:
         return _report(error)
     except click.ClickException as error:
@@ -74,7 +78,7 @@ def run() -> int:
     except (KeyboardInterrupt, click.Abort):
         sys.stderr.write("Stopped. What was finished is kept: the same command goes on from there.\n")
         return INTERRUPTED
-    return 0
+    return status if isinstance(status, int) else 0  # a command that ends by click's exit() has a status
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

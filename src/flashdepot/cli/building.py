@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from flashdepot.build.engine import Limits
 from flashdepot.build.library import Options
 from flashdepot.build.progress import BuildProgress, Silent, Snapshot
-from flashdepot.cli.common import duration, say, size
+from flashdepot.cli.common import duration, say, size, warn
 from flashdepot.cli.options import parse_memory
 from flashdepot.depot import Depot
+from flashdepot.doctor import forewarn
 from flashdepot.host import probe
 from flashdepot.host.memory import usable_cores
 from flashdepot.resolve.build import build
@@ -53,8 +54,12 @@ def build_for(
     compress: str = "size",
 ) -> Result:
     """Build what a request needs, telling how it goes."""
+    host = probe(depot=depot.root)
+    if not quiet:
+        for finding in forewarn(host, need.request.selection.units):
+            warn(f"{finding.seen} {finding.why} {finding.mend}")
     with show_progress(quiet=quiet, verbose=verbose) as progress:
-        return build(need, depot, probe(), bounds, Options(front_end, compress), progress)
+        return build(need, depot, host, bounds, Options(front_end, compress), progress)
 
 
 @contextlib.contextmanager

@@ -35,6 +35,11 @@ host_option = click.option(
     type=click.Path(path_type=Path),
     help="Serve the machine of this record, written by 'flashdepot host --save FILE'.  [default: this machine]",
 )
+python_option = click.option(
+    "--python",
+    metavar="PY",
+    help="Interpreter, or folder of an environment, to look at.  [default: the active one]",
+)
 
 
 def examples(*lines: str) -> str:

@@ -1,30 +1,53 @@
-"""``flashdepot host``."""
+"""``flashdepot host`` and ``flashdepot doctor``."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from flashdepot.cli.common import examples, json_option, print_json, quiet_option, say, size
+from flashdepot.cli.common import (
+    depot_option,
+    examples,
+    host_option,
+    json_option,
+    load_host,
+    open_depot,
+    print_json,
+    python_option,
+    quiet_option,
+    say,
+)
+from flashdepot.cli.host_page import describe
+from flashdepot.errors import UsageError
 from flashdepot.host import probe
-from flashdepot.model.host import HostRecord
 from flashdepot.system.files import disk_errors, write_atomic
 
+if TYPE_CHECKING:
+    from flashdepot.doctor import Finding
 
-@click.command(epilog=examples("flashdepot host", "flashdepot host --save node.json"))
+_INTENTIONS = ("install", "build", "link", "run")
+
+
+@click.command(
+    epilog=examples("flashdepot host", "flashdepot host --python .venv --json", "flashdepot host --save node.json")
+)
 @click.option(
     "--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the record to this file, for --host FILE."
 )
+@python_option
+@depot_option
 @json_option
 @quiet_option
-def host(save: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Show what was found on this machine: GPUs, driver, CUDA toolkits, C++ compilers, memory.
+def host(save: Path | None, python: str | None, depot: str | None, *, as_json: bool, quiet: bool) -> None:
+    """Show what was found on this machine: GPUs, driver, CUDA toolkits, compilers, memory, disks, Python and PyTorch.
 
-    Looking changes nothing, and no GPU is needed.
+    Looking changes nothing, and no GPU is needed. PyTorch is read from its files and not imported.
     """
-    record = probe()
+    record = probe(python, open_depot(depot).root)
     if save is not None:
         with disk_errors(save.parent):
             write_atomic(save, json.dumps(record.to_json(), indent=2).encode() + b"\n")
@@ -36,22 +59,61 @@ def host(save: Path | None, *, as_json: bool, quiet: bool) -> None:
         click.echo(describe(record))
 
 
-def describe(record: HostRecord) -> str:
-    """The record as a short page."""
-    libc = f", GNU libc {record.libc}" if record.libc else ""
-    rows = [
-        ("system", f"{record.os_name}, {record.platform}{libc}"),
-        ("cores", str(record.cores)),
-        ("memory", f"{size(record.memory)} usable"),
-        ("driver", str(record.driver) if record.driver else "no NVIDIA driver"),
-    ]
-    rows += [("GPU", f"{g.name}, compute capability {g.architecture.dotted}, {size(g.memory)}") for g in record.gpus]
-    if not record.gpus:
-        rows.append(("GPU", "none"))
-    rows += [("CUDA", f"nvcc {t.version} in {t.root}, found by {t.found_by}") for t in record.toolkits]
-    if not record.toolkits:
-        rows.append(("CUDA", "no toolkit; flashdepot provides nvcc when it has to compile"))
-    rows += [("compiler", f"{c.kind} {c.version} ({c.path})") for c in record.compilers]
-    if not record.compilers:
-        rows.append(("compiler", "no C++ compiler; one is needed to build, not to use a library"))
-    return "\n".join(f"{name:<9} {value}" for name, value in rows)
+@click.command(
+    epilog=examples(
+        "flashdepot doctor",
+        "flashdepot doctor install --python .venv",
+        "flashdepot doctor build --arch 90,120",
+        "flashdepot doctor run --host node.json",
+    )
+)
+@click.argument("intention", type=click.Choice(_INTENTIONS), default="build")
+@click.option(
+    "--arch", metavar="native|universal|80,90,...", help="GPU architectures that are wanted.  [default: native]"
+)
+@python_option
+@host_option
+@depot_option
+@json_option
+@quiet_option
+def doctor(
+    intention: str,
+    arch: str | None,
+    python: str | None,
+    host_file: Path | None,
+    depot: str | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Say what stands in the way of an INTENTION (install, build, link or run; build when none is named), worst first.
+
+    Each finding says what was seen, why it matters and what mends it. Exit code 0: it can work. 3: something is
+    missing on the machine. 4: its hardware, driver or system cannot do it.
+    """
+    from flashdepot.doctor import Intention, examine, verdict  # noqa: PLC0415  ('host' needs none of it)
+    from flashdepot.resolve.library import Wish  # noqa: PLC0415
+
+    if host_file is not None and python is not None:
+        raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
+    record = load_host(host_file) if host_file is not None else probe(python, open_depot(depot).root)
+    findings = examine(record, Intention(intention), Wish(arch=arch))
+    code = verdict(findings)
+    if as_json:
+        print_json({"intention": intention, "exit_code": code, "findings": [f.to_json() for f in findings]})
+    elif not quiet or code:
+        click.echo(_page(intention, findings, code))
+    click.get_current_context().exit(code)
+
+
+def _page(intention: str, findings: Sequence[Finding], code: int) -> str:
+    """The findings, three lines each, and a last line with the verdict."""
+    lines = []
+    for finding in findings:
+        lines += [f"{finding.severity}: {finding.seen}", f"  {finding.why}"]
+        lines += [f"  -> {finding.mend}"] if finding.mend else []
+    blockers = sum(1 for f in findings if f.severity == "blocker")
+    lines.append(
+        f"'{intention}' can work here." if code == 0 else f"'{intention}' cannot work here: {blockers} in the way."
+    )
+    return "\n".join(lines)

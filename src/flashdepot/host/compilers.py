@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 from flashdepot.errors import FlashdepotError
+from flashdepot.host.msvc import find_msvc
 from flashdepot.model.host import HostCompiler
 from flashdepot.model.target import Version
 from flashdepot.system.process import run
@@ -16,18 +18,17 @@ _OLDEST_GCC = 9
 
 
 def find_compilers() -> tuple[HostCompiler, ...]:
-    """Compilers in the order of preference: ``NVCC_CCBIN``, ``CXX``, ``g++``, ``g++-N`` newest first, ``clang++``."""
+    """Compilers in the order of preference: ``NVCC_CCBIN``, ``CXX``, ``g++``, ``g++-N`` newest first, ``clang++``, ``cl``."""
     names = [os.environ.get("NVCC_CCBIN", ""), os.environ.get("CXX", ""), "g++"]
     names += [f"g++-{n}" for n in range(_NEWEST_GCC, _OLDEST_GCC - 1, -1)]
     names += ["clang++"]
-    found: dict[str, HostCompiler] = {}
+    programs: dict[str, str] = {}
     for name in names:
-        program = shutil.which(name) if name else None
-        if program is None or (real := os.path.realpath(program)) in found:
-            continue
-        if compiler := identify(program):
-            found[real] = compiler
-    return tuple(found.values())
+        if name and (program := shutil.which(name)):
+            programs.setdefault(os.path.realpath(program), program)
+    with ThreadPoolExecutor() as pool:
+        found = [compiler for compiler in pool.map(identify, programs.values()) if compiler]
+    return (*found, *find_msvc())
 
 
 def identify(program: str) -> HostCompiler | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from flashdepot.model.host import MemoryFacts
+
 _CGROUP = Path("/sys/fs/cgroup")
 _SELF = Path("/proc/self/cgroup")
 
@@ -15,6 +17,22 @@ def usable_memory(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:
 
     available = int(psutil.virtual_memory().available)
     return min([available, *_group_headrooms(cgroup, membership)])
+
+
+def memory_facts(cgroup: Path = _CGROUP, membership: Path = _SELF) -> MemoryFacts:
+    """All memory, what is available, the lowest limit of the control groups, and free swap, in bytes."""
+    import psutil  # noqa: PLC0415  (as above)
+
+    memory = psutil.virtual_memory()
+    limits = [
+        int(text)
+        for folder in _group_folders(cgroup, membership, "memory")
+        for name in ("memory.max", "memory.limit_in_bytes")
+        if (text := _read(folder / name)).isdecimal() and int(text) < memory.total
+    ]
+    return MemoryFacts(
+        int(memory.total), int(memory.available), min(limits) if limits else None, int(psutil.swap_memory().free)
+    )
 
 
 def usable_cores(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:

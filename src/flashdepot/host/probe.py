@@ -33,19 +33,47 @@ def runtime_facts() -> HostRecord:
     )
 
 
-def probe() -> HostRecord:
-    """All that flashdepot knows of this machine; asks every compiler and nvcc that it finds for its version."""
-    from flashdepot.host.compilers import find_compilers  # noqa: PLC0415  (a depot hit needs none of these)
-    from flashdepot.host.memory import usable_cores, usable_memory  # noqa: PLC0415
+def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
+    """All that flashdepot knows of this machine; asks every compiler and nvcc that it finds, at the same time.
+
+    No CUDA context is made, and torch is read from its files.
+
+    :param python: an interpreter or the folder of an environment; the active one when ``None``.
+    :param depot: the folder of the depot, to know its disk.
+    :raises UsageError: when ``python`` names no interpreter.
+    :raises MissingToolError: when it names one that does not answer.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (a depot hit needs none of these)
+
+    from flashdepot.host import memory, surroundings  # noqa: PLC0415
+    from flashdepot.host.compilers import find_compilers  # noqa: PLC0415
+    from flashdepot.host.disks import probe_disks  # noqa: PLC0415
+    from flashdepot.host.driver import newest_cuda, nvidia_devices  # noqa: PLC0415
+    from flashdepot.host.python_environment import probe_python  # noqa: PLC0415
     from flashdepot.host.toolkits import find_toolkits  # noqa: PLC0415
 
-    return replace(
-        runtime_facts(),
-        cores=usable_cores(),
-        memory=usable_memory(),
-        toolkits=find_toolkits(),
-        compilers=find_compilers(),
-    )
+    with ThreadPoolExecutor() as pool:
+        toolkits, compilers = pool.submit(find_toolkits), pool.submit(find_compilers)
+        environment = pool.submit(probe_python, python)
+        facts = runtime_facts()
+        return replace(
+            facts,
+            cores=memory.usable_cores(),
+            memory=memory.usable_memory(),
+            toolkits=toolkits.result(),
+            compilers=compilers.result(),
+            libc_name=surroundings.libc_name(),
+            driver_cuda=newest_cuda(facts.driver, facts.platform.system) if facts.driver else None,
+            nvidia_devices=nvidia_devices(),
+            container=surroundings.container(),
+            wsl=surroundings.is_wsl(),
+            long_paths=surroundings.long_paths(),
+            memory_facts=memory.memory_facts(),
+            disks=probe_disks(depot),
+            variables=surroundings.variables(),
+            programs=surroundings.programs(),
+            python=environment.result(),
+        )
 
 
 def this_platform() -> Platform:

@@ -6,22 +6,31 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from flashdepot.errors import FlashdepotError
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.target import Version
 from flashdepot.system.process import run
+from flashdepot.toolchain.nvcc import inspect
 
 _NVCC = "nvcc.exe" if os.name == "nt" else "nvcc"
 
 
 def find_toolkits() -> tuple[CudaToolkit, ...]:
-    """Toolkits with an nvcc that runs, in the order of preference: environment, ``PATH``, usual places."""
-    found: dict[str, CudaToolkit] = {}
+    """Toolkits with an nvcc that runs, in the order of preference: environment, ``PATH``, usual places.
+
+    Several names of one program are asked once, and all programs at the same time.
+    """
+    candidates: dict[str, tuple[str, Path]] = {}
     for found_by, nvcc in _candidates():
-        if toolkit := identify(nvcc, found_by):
-            found.setdefault(toolkit.root, toolkit)
+        candidates.setdefault(os.path.realpath(nvcc), (found_by, nvcc))
+    found: dict[str, CudaToolkit] = {}
+    with ThreadPoolExecutor() as pool:
+        for toolkit in pool.map(lambda candidate: identify(candidate[1], candidate[0]), candidates.values()):
+            if toolkit is not None:
+                found.setdefault(toolkit.root, toolkit)
     return tuple(found.values())
 
 
@@ -31,16 +40,35 @@ def identify(nvcc: Path, found_by: str) -> CudaToolkit | None:
     nvcc itself is asked for its root, because the program on ``PATH`` may be a link or a script of a distribution.
     """
     try:
-        version = re.search(r"\bV(\d+\.\d+\.\d+)", run([str(nvcc), "--version"], timeout=30).stdout)
         top = re.search(
             r"^#\$ TOP=(.+)$", run([str(nvcc), "--dryrun", "-c", "-x", "cu", os.devnull]).stderr, re.MULTILINE
         )
     except FlashdepotError:
         return None
-    if version is None:
+    root = Path(os.path.realpath(Path(top[1].strip()) if top else nvcc.resolve().parent.parent))
+    try:
+        looked = inspect(root)
+    except FlashdepotError:
+        return _without_its_folder(nvcc, root, found_by)
+    return CudaToolkit(
+        root=str(root),
+        version=looked.version,
+        found_by=found_by,
+        missing=looked.missing,
+        codes=looked.codes,
+        newest_gcc=looked.newest_gcc,
+        newest_clang=looked.newest_clang,
+        msvc_limit=looked.msvc_limit,
+    )
+
+
+def _without_its_folder(nvcc: Path, root: Path, found_by: str) -> CudaToolkit | None:
+    """An nvcc that answers, whose toolkit is not where it says, as some distributions pack it."""
+    try:
+        version = re.search(r"\bV(\d+\.\d+\.\d+)", run([str(nvcc), "--version"], timeout=30).stdout)
+    except FlashdepotError:
         return None
-    root = Path(top[1].strip()) if top else nvcc.resolve().parent.parent
-    return CudaToolkit(os.path.realpath(root), Version(version[1]), found_by)
+    return CudaToolkit(str(root), Version(version[1]), found_by, missing=(f"bin/{_NVCC}",)) if version else None
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:

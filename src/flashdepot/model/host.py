@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flashdepot.model.architecture import Architecture
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.target import Platform, Version
 
 HOST_SCHEMA = 1
@@ -23,11 +24,45 @@ class Gpu:
 
 @dataclass(frozen=True)
 class CudaToolkit:
-    """A CUDA toolkit: its root folder, nvcc's version, and where it was found (``CUDA_HOME``, ``PATH``, ...)."""
+    """A CUDA toolkit: its root folder, nvcc's version, and where it was found (``CUDA_HOME``, ``PATH``, ...).
+
+    ``missing`` names the files that a build needs and it lacks; ``codes`` are the architectures that its nvcc makes
+    machine code for. The newest GCC and Clang (major versions) and the first MSVC that is too new (``_MSC_VER``) are
+    those of its ``host_config.h``. ``None`` where nobody looked, or where it sets no limit.
+    """
 
     root: str
     version: Version
     found_by: str
+    missing: tuple[str, ...] | None = None
+    codes: tuple[Architecture, ...] | None = None
+    newest_gcc: int | None = None
+    newest_clang: int | None = None
+    msvc_limit: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return {
+            **vars(self),
+            "version": str(self.version),
+            "missing": list(self.missing) if self.missing is not None else None,
+            "codes": [str(c) for c in self.codes] if self.codes is not None else None,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CudaToolkit:
+        """Read what :meth:`to_json` wrote, or what an earlier form without the later fields did."""
+        missing, codes = data.get("missing"), data.get("codes")
+        return cls(
+            root=str(data["root"]),
+            version=Version.parse(data["version"]),
+            found_by=str(data["found_by"]),
+            missing=tuple(str(name) for name in missing) if missing is not None else None,
+            codes=tuple(Architecture.parse(c) for c in codes) if codes is not None else None,
+            newest_gcc=_optional_int(data.get("newest_gcc")),
+            newest_clang=_optional_int(data.get("newest_clang")),
+            msvc_limit=_optional_int(data.get("msvc_limit")),
+        )
 
 
 @dataclass(frozen=True)
@@ -40,11 +75,43 @@ class HostCompiler:
 
 
 @dataclass(frozen=True)
+class MemoryFacts:
+    """Bytes of memory: all, what is available now, the control group's limit if it has one, and free swap."""
+
+    total: int
+    available: int
+    limit: int | None
+    swap: int
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The disk behind a folder that is used for ``temp``, ``cache`` or ``depot``.
+
+    ``free`` is in bytes. ``filesystem`` is its type as the system calls it (``ext4``, ``tmpfs``, ``overlay``), empty
+    where unknown. Folders with an equal ``device`` are on one file system, so that a file can be renamed across.
+    """
+
+    use: str
+    path: str
+    free: int
+    filesystem: str
+    device: str
+
+
+@dataclass(frozen=True)
 class HostRecord:
     """What is known of one machine. Looking never changes it.
 
     ``memory`` is what a build may use, in bytes: the lower of what is available and the control group's limit.
     ``libc`` is the GNU C library's version, ``None`` elsewhere. ``toolkits`` and ``compilers`` come best first.
+
+    What follows ``compilers`` is ``None``, or empty, where nobody looked: ``libc_name`` (``glibc``, ``musl``, or
+    empty for another), ``driver_cuda`` (the newest CUDA that the driver serves), ``nvidia_devices`` (display devices
+    of NVIDIA on the PCI bus, whether a driver serves them or not), ``container`` (``docker``, ``podman``,
+    ``kubernetes``, ``lxc``, another's name, or empty for none), ``wsl``, ``long_paths`` (Windows takes paths of more
+    than 260 characters), ``variables`` (those of the environment that steer compilers and GPUs) and ``programs``
+    (path of each that is there). ``python`` is the environment that was asked about.
     """
 
     platform: Platform
@@ -56,6 +123,21 @@ class HostRecord:
     gpus: tuple[Gpu, ...]
     toolkits: tuple[CudaToolkit, ...]
     compilers: tuple[HostCompiler, ...]
+    libc_name: str | None = None
+    driver_cuda: Version | None = None
+    nvidia_devices: int | None = None
+    container: str | None = None
+    wsl: bool | None = None
+    long_paths: bool | None = None
+    memory_facts: MemoryFacts | None = None
+    disks: tuple[Disk, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] | None = None
+    python: PythonEnvironment | None = None
+
+    def disk(self, use: str) -> Disk | None:
+        """The disk of a use, if it was looked at."""
+        return next((d for d in self.disks if d.use == use), None)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON document, ``schema`` first."""
@@ -64,12 +146,23 @@ class HostRecord:
             "platform": str(self.platform),
             "os": self.os_name,
             "libc": str(self.libc) if self.libc else None,
+            "libc_name": self.libc_name,
+            "container": self.container,
+            "wsl": self.wsl,
+            "long_paths": self.long_paths,
             "cores": self.cores,
             "memory": self.memory,
+            "memory_facts": asdict(self.memory_facts) if self.memory_facts else None,
+            "disks": [asdict(d) for d in self.disks],
             "driver": str(self.driver) if self.driver else None,
+            "driver_cuda": str(self.driver_cuda) if self.driver_cuda else None,
+            "nvidia_devices": self.nvidia_devices,
             "gpus": [{"name": g.name, "architecture": g.architecture.dotted, "memory": g.memory} for g in self.gpus],
-            "toolkits": [{"root": t.root, "version": str(t.version), "found_by": t.found_by} for t in self.toolkits],
+            "toolkits": [t.to_json() for t in self.toolkits],
             "compilers": [{"kind": c.kind, "path": c.path, "version": str(c.version)} for c in self.compilers],
+            "programs": dict(self.programs) if self.programs is not None else None,
+            "variables": dict(self.variables),
+            "python": self.python.to_json() if self.python else None,
         }
 
     @classmethod
@@ -81,20 +174,47 @@ class HostRecord:
         if data.get("schema") != HOST_SCHEMA:
             raise ValueError(f"host record schema {data.get('schema')!r}: this flashdepot reads {HOST_SCHEMA}")
         try:
+            facts, programs, python = data.get("memory_facts"), data.get("programs"), data.get("python")
             return cls(
                 platform=Platform.parse(data["platform"]),
                 os_name=data["os"],
-                libc=Version.parse(data["libc"]) if data["libc"] else None,
+                libc=_optional_version(data["libc"]),
                 cores=int(data["cores"]),
                 memory=int(data["memory"]),
-                driver=Version.parse(data["driver"]) if data["driver"] else None,
-                gpus=tuple(Gpu(g["name"], Architecture.parse(g["architecture"]), g["memory"]) for g in data["gpus"]),
-                toolkits=tuple(
-                    CudaToolkit(t["root"], Version.parse(t["version"]), t["found_by"]) for t in data["toolkits"]
+                driver=_optional_version(data["driver"]),
+                gpus=tuple(
+                    Gpu(g["name"], Architecture.parse(g["architecture"]), int(g["memory"])) for g in data["gpus"]
                 ),
+                toolkits=tuple(CudaToolkit.from_json(t) for t in data["toolkits"]),
                 compilers=tuple(
                     HostCompiler(c["kind"], c["path"], Version.parse(c["version"])) for c in data["compilers"]
                 ),
+                libc_name=data.get("libc_name"),
+                driver_cuda=_optional_version(data.get("driver_cuda")),
+                nvidia_devices=_optional_int(data.get("nvidia_devices")),
+                container=data.get("container"),
+                wsl=data.get("wsl"),
+                long_paths=data.get("long_paths"),
+                memory_facts=_memory_facts(facts) if facts is not None else None,
+                disks=tuple(
+                    Disk(d["use"], d["path"], int(d["free"]), d["filesystem"], d["device"])
+                    for d in data.get("disks", [])
+                ),
+                variables=dict(data.get("variables", {})),
+                programs=dict(programs) if programs is not None else None,
+                python=PythonEnvironment.from_json(python) if python is not None else None,
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"host record field missing or of the wrong type: {error}") from error
+
+
+def _memory_facts(data: Mapping[str, Any]) -> MemoryFacts:
+    return MemoryFacts(int(data["total"]), int(data["available"]), _optional_int(data["limit"]), int(data["swap"]))
+
+
+def _optional_version(text: str | None) -> Version | None:
+    return Version.parse(text) if text else None
+
+
+def _optional_int(value: Any) -> int | None:
+    return None if value is None else int(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.cuda_facts import driver_floor
+from flashdepot.toolchain.cuda_facts import codes_of, driver_floor, host_compiler_limits
 from flashdepot.toolchain.nvcc import Nvcc, inspect
 from flashdepot.toolchain.wheels import provide, provided_version, provides
 
@@ -48,37 +48,91 @@ def choose_toolchain(
     :raises IncompatibleError: when the host's driver cannot run what the only usable nvcc builds.
     """
     if "/" in option or "\\" in option or Path(option).is_dir():
-        nvcc = inspect(Path(option).expanduser().resolve())
-        if problem := _unfit(nvcc, host, wanted, driver=None):
-            raise MissingToolError(f"The CUDA toolkit in {nvcc.root} cannot be used: it {problem}.")
-        return Toolchain(nvcc, _compiler_for(nvcc, host), f"asked for: --cuda {option}")
+        named = inspect(Path(option).expanduser().resolve())
+        if problem := _unfit(named, host, wanted, driver=None):
+            raise MissingToolError(f"The CUDA toolkit in {named.root} cannot be used: it {problem}.")
+        return Toolchain(named, _compiler_for(named, host), f"asked for: --cuda {option}")
     version = None if option == "auto" else _parse_cuda(option)
-    rejected = []
-    for toolkit in host.toolkits:
-        if version is not None and not _same_release(toolkit.version, version):
-            continue
-        try:
-            nvcc = inspect(Path(toolkit.root))
-        except MissingToolError as error:
-            rejected.append(f"nvcc {toolkit.version} in {toolkit.root}: {error.message}")
-            continue
-        if problem := _unfit(nvcc, host, wanted, driver=driver):
-            rejected.append(f"nvcc {toolkit.version} in {toolkit.root} {problem}")
-            continue
-        return Toolchain(nvcc, _compiler_for(nvcc, host), f"the host's own, found by {toolkit.found_by}")
-    return _provided(version, host, wanted, driver=driver, folder=folder, on_file=on_file, rejected=rejected)
+    looked = (_inspected(t) for t in _of_release(host.toolkits, version))
+    nvcc, found_by, rejected = _first_fit(looked, host, wanted, driver)
+    if nvcc is not None:
+        return Toolchain(nvcc, _compiler_for(nvcc, host), f"the host's own, found by {found_by}")
+    _require_providable(version, host, driver, rejected)
+    provided = inspect(provide(host.platform, folder, on_file))
+    _require_fit(provided, host, wanted, driver)
+    why = f" ({'; '.join(rejected)})" if rejected else ""
+    return Toolchain(provided, _compiler_for(provided, host), f"provided from PyPI{why}")
 
 
-def _provided(
-    version: Version | None,
+def foresee_toolchain(
+    option: str, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None
+) -> CudaToolkit | None:
+    """The toolkit of a host record that :func:`choose_toolchain` would take; ``None`` for the one from PyPI.
+
+    It looks at the record alone, and raises what :func:`choose_toolchain` raises for ``auto`` or a version.
+    """
+    version = None if option == "auto" else _parse_cuda(option)
+    looked = ((t, _recorded(t)) for t in _of_release(host.toolkits, version))
+    nvcc, _, rejected = _first_fit(looked, host, wanted, driver)
+    if nvcc is not None:
+        _compiler_for(nvcc, host)
+        return next(t for t in host.toolkits if Path(t.root) == nvcc.root)
+    _require_providable(version, host, driver, rejected)
+    provided = _recorded(CudaToolkit("", provided_version(), "PyPI"))
+    _require_fit(provided, host, wanted, driver)
+    _compiler_for(provided, host)
+    return None
+
+
+def _of_release(toolkits: Sequence[CudaToolkit], version: Version | None) -> list[CudaToolkit]:
+    return [t for t in toolkits if version is None or _same_release(t.version, version)]
+
+
+def _inspected(toolkit: CudaToolkit) -> tuple[CudaToolkit, Nvcc | str]:
+    try:
+        return toolkit, inspect(Path(toolkit.root))
+    except MissingToolError as error:
+        return toolkit, error.message
+
+
+def _recorded(toolkit: CudaToolkit) -> Nvcc:
+    """The nvcc of a record; what the record does not have comes from the table of CUDA releases."""
+    codes = toolkit.codes if toolkit.codes is not None else codes_of(toolkit.version)
+    gcc, clang = host_compiler_limits(toolkit.version)
+    return Nvcc(
+        root=Path(toolkit.root),
+        version=toolkit.version,
+        codes=codes,
+        options=frozenset(),
+        newest_gcc=gcc if toolkit.newest_gcc is None else toolkit.newest_gcc,
+        newest_clang=clang if toolkit.newest_clang is None else toolkit.newest_clang,
+        msvc_limit=toolkit.msvc_limit,
+        missing=toolkit.missing or (),
+    )
+
+
+def _first_fit(
+    looked: Iterable[tuple[CudaToolkit, Nvcc | str]],
     host: HostRecord,
     wanted: Sequence[Architecture],
-    *,
     driver: Version | None,
-    folder: Path,
-    on_file: Callable[[str], None],
-    rejected: list[str],
-) -> Toolchain:
+) -> tuple[Nvcc | None, str, list[str]]:
+    """The first nvcc that can do the work, what it was found by, and why each before it cannot."""
+    rejected = []
+    for toolkit, nvcc in looked:
+        named = f"nvcc {toolkit.version} in {toolkit.root}"
+        if isinstance(nvcc, str):
+            rejected.append(f"{named}: {nvcc}")
+        elif problem := _unfit(nvcc, host, wanted, driver=driver):
+            rejected.append(f"{named} {problem}")
+        else:
+            return nvcc, toolkit.found_by, rejected
+    return None, "", rejected
+
+
+def _require_providable(
+    version: Version | None, host: HostRecord, driver: Version | None, rejected: Sequence[str]
+) -> None:
     ours = provided_version()
     if version is not None and not _same_release(ours, version):
         found = "; ".join(rejected) or f"this machine has {_list(host.toolkits)}"
@@ -86,8 +140,13 @@ def _provided(
             f"There is no CUDA {version} here that can be used: {found}.",
             hint=f"Name a toolkit's folder (--cuda DIR), or let flashdepot provide nvcc {ours}: --cuda auto",
         )
-    floor = driver_floor(ours.major, host.platform.system, compressed=True)
-    if driver is not None and driver < floor:
+    # The table of drivers has no other system, and PyPI no nvcc for it: the sentence about PyPI says so.
+    known = host.platform.system in {"linux", "windows"}
+    if (
+        known
+        and driver is not None
+        and driver < (floor := driver_floor(ours.major, host.platform.system, compressed=True))
+    ):
         found = "".join(f" {reason}." for reason in rejected)
         raise IncompatibleError(
             f"This machine's NVIDIA driver is {driver}; what nvcc {ours} builds needs {floor}.{found}",
@@ -99,11 +158,11 @@ def _provided(
             hint="Install a CUDA toolkit, 12.0 or newer, and name its folder: --cuda DIR",
         )
     _require_compiler(host)
-    nvcc = inspect(provide(host.platform, folder, on_file))
-    if problem := _unfit(nvcc, host, wanted, driver=driver):
-        raise MissingToolError(f"The provided nvcc {ours} cannot be used: it {problem}.")
-    why = f" ({'; '.join(rejected)})" if rejected else ""
-    return Toolchain(nvcc, _compiler_for(nvcc, host), f"provided from PyPI{why}")
+
+
+def _require_fit(provided: Nvcc, host: HostRecord, wanted: Sequence[Architecture], driver: Version | None) -> None:
+    if problem := _unfit(provided, host, wanted, driver=driver):
+        raise MissingToolError(f"The provided nvcc {provided_version()} cannot be used: it {problem}.")
 
 
 def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None) -> str:
@@ -112,8 +171,9 @@ def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driv
         return f"is older than CUDA {OLDEST_CUDA}"
     if problem := nvcc.problem():
         return problem
+    if host.platform.system not in {"linux", "windows"}:
+        return f"is on {host.platform}, where NVIDIA GPUs have no driver"
     try:
-        _ = nvcc.static_runtime
         choose_sass(wanted, nvcc.version, nvcc.codes)
         floor = driver_floor(nvcc.version.major, host.platform.system, compressed=False)
     except (MissingToolError, IncompatibleError) as error:
@@ -130,10 +190,26 @@ def _compiler_for(nvcc: Nvcc, host: HostRecord) -> HostCompiler:
             return compiler
     found = ", ".join(f"{c.kind} {c.version} ({c.path})" for c in host.compilers)
     raise MissingToolError(
-        f"nvcc {nvcc.version} accepts GCC up to {nvcc.newest_gcc} and Clang up to {nvcc.newest_clang}; "
-        f"this machine has {found}.",
+        f"nvcc {nvcc.version} accepts {_accepted(nvcc, host)}; this machine has {found}.",
         hint=f"Install an older one beside it ({_install_hint(host, nvcc.newest_gcc)}); it is then found by itself, "
-        "or name it: NVCC_CCBIN=/usr/bin/g++-N",
+        f"or name it: NVCC_CCBIN=PATH{_newer_nvcc(nvcc, host)}",
+    )
+
+
+def _accepted(nvcc: Nvcc, host: HostRecord) -> str:
+    if host.platform.system == "windows" and nvcc.msvc_limit is not None:
+        return f"MSVC older than {nvcc.msvc_limit // 100}.{nvcc.msvc_limit % 100}"
+    return f"GCC up to {nvcc.newest_gcc} and Clang up to {nvcc.newest_clang}"
+
+
+def _newer_nvcc(nvcc: Nvcc, host: HostRecord) -> str:
+    """The provided nvcc as a way out, where it accepts a compiler that an older one does not."""
+    ours = _recorded(CudaToolkit("", provided_version(), "PyPI"))
+    helps = nvcc.version < ours.version and any(c.kind != "cl" and ours.accepts(c) for c in host.compilers)
+    return (
+        f"; or take a newer nvcc: --cuda {ours.version.text.rsplit('.', 1)[0]}"
+        if helps and provides(host.platform)
+        else ""
     )
 
 

@@ -41,6 +41,15 @@ def known_architectures() -> tuple[KnownArchitecture, ...]:
     )
 
 
+def codes_of(release: Version) -> tuple[Architecture, ...]:
+    """The architectures of the table that a CUDA release's nvcc targets: what to expect where nvcc was not asked."""
+    return tuple(
+        known.architecture
+        for known in known_architectures()
+        if known.first_cuda <= release and (known.last_cuda is None or release.major <= known.last_cuda.major)
+    )
+
+
 def universal_architectures() -> tuple[Architecture, ...]:
     """What ``--arch universal`` stands for."""
     return tuple(Architecture.parse(text) for text in _data()["universal"])
@@ -49,6 +58,12 @@ def universal_architectures() -> tuple[Architecture, ...]:
 def fallback_architecture() -> Architecture:
     """What ``--arch native`` stands for on a machine without a GPU."""
     return Architecture.parse(_data()["fallback"])
+
+
+def host_compiler_limits(release: Version) -> tuple[int | None, int | None]:
+    """The newest GCC and Clang (major versions) that a CUDA release accepts; ``None`` for a release before the table."""
+    rows = [row for row in _data()["host_compiler"] if Version.parse(row["cuda"]) <= release]
+    return (rows[-1]["gcc"], rows[-1]["clang"]) if rows else (None, None)
 
 
 def driver_floor(cuda_major: int, system: str, *, compressed: bool) -> Version:

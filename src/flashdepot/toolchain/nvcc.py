@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flashdepot.errors import MissingToolError
@@ -14,11 +14,15 @@ from flashdepot.model.target import Version
 from flashdepot.system.process import run
 
 _EXE = ".exe" if os.name == "nt" else ""
+_STATIC_RUNTIME = "cudart_static.lib" if os.name == "nt" else "libcudart_static.a"
 
 
 @dataclass(frozen=True)
 class Nvcc:
-    """An nvcc and its toolkit. ``codes`` are the architectures it makes SASS for, ``options`` its long options."""
+    """An nvcc and its toolkit. ``codes`` are the architectures it makes SASS for, ``options`` its long options.
+
+    ``missing`` names the files of the toolkit that a build needs and that are not there.
+    """
 
     root: Path
     version: Version
@@ -26,6 +30,8 @@ class Nvcc:
     options: frozenset[str]
     newest_gcc: int | None
     newest_clang: int | None
+    msvc_limit: int | None = None
+    missing: tuple[str, ...] = ()
 
     @property
     def program(self) -> Path:
@@ -45,12 +51,11 @@ class Nvcc:
     @property
     def static_runtime(self) -> Path:
         """``libcudart_static.a``; :raises MissingToolError: when the toolkit has none."""
-        name = "cudart_static.lib" if os.name == "nt" else "libcudart_static.a"
         for folder in self._folders("lib64", "lib", "lib/x64"):
-            if (folder / name).is_file():
-                return folder / name
+            if (folder / _STATIC_RUNTIME).is_file():
+                return folder / _STATIC_RUNTIME
         raise MissingToolError(
-            f"The CUDA toolkit in {self.root} has no {name}.",
+            f"The CUDA toolkit in {self.root} has no {_STATIC_RUNTIME}.",
             hint="Install its development files (cuda-cudart-dev), or let flashdepot provide nvcc: --cuda 13.0",
         )
 
@@ -67,14 +72,30 @@ class Nvcc:
 
     def accepts(self, compiler: HostCompiler) -> bool:
         """Whether the toolkit's own ``host_config.h`` lets this compiler through."""
+        if compiler.kind == "cl":
+            return self.msvc_limit is None or _msc_ver(compiler.version) < self.msvc_limit
         newest = {"g++": self.newest_gcc, "clang++": self.newest_clang}.get(compiler.kind)
         return newest is None or compiler.version.major <= newest
 
     def problem(self) -> str:
         """What the toolkit lacks, or an empty string when its files are complete."""
+        return f"lacks {self.missing[0]}" if self.missing else ""
+
+    def look(self) -> Nvcc:
+        """This nvcc with ``missing`` filled in from its folder."""
         needed = [*self.tools, self.include / "cuda_runtime.h", self.include / "cuda_fp16.h"]
-        missing = [p for p in needed if not p.is_file()]
-        return f"lacks {missing[0].relative_to(self.root)}" if missing else ""
+        missing = [p.relative_to(self.root).as_posix() for p in needed if not p.is_file()]
+        try:
+            _ = self.static_runtime
+        except MissingToolError:
+            missing.append(_STATIC_RUNTIME)
+        return replace(self, missing=tuple(missing))
+
+
+def _msc_ver(version: Version) -> int:
+    """``_MSC_VER`` of a version of cl: 1944 of 19.44.35211."""
+    major, minor = (*version.numbers, 0)[:2]
+    return major * 100 + minor
 
 
 def inspect(root: Path) -> Nvcc:
@@ -100,7 +121,8 @@ def inspect(root: Path) -> Nvcc:
         options=frozenset(re.findall(r"^(--[a-z][\w-]*)", help_text, re.MULTILINE)),
         newest_gcc=newest_gcc(config),
         newest_clang=newest_clang(config),
-    )
+        msvc_limit=msvc_limit(config),
+    ).look()
 
 
 def _host_config(root: Path) -> str:
@@ -120,3 +142,9 @@ def newest_clang(host_config: str) -> int | None:
     """The newest Clang major version that CUDA's ``crt/host_config.h`` accepts."""
     match = re.search(r"#if \(__clang_major__ >= (\d+)\)", host_config)
     return int(match[1]) - 1 if match else None
+
+
+def msvc_limit(host_config: str) -> int | None:
+    """The first ``_MSC_VER`` that CUDA's ``crt/host_config.h`` refuses as too new."""
+    match = re.search(r"#if _MSC_VER < \d+ \|\| _MSC_VER >= (\d+)", host_config)
+    return int(match[1]) if match else None

@@ -1,0 +1,12 @@
+"""What is wrong with a machine for what somebody intends, why that matters, and the command that mends it.
+
+Typical usage::
+
+    findings = examine(record, Intention.BUILD, Wish(arch="90"))
+    sys.exit(verdict(findings))
+"""
+
+from flashdepot.doctor.examine import examine, forewarn
+from flashdepot.doctor.finding import Finding, Intention, Severity, verdict
+
+__all__ = ["Finding", "Intention", "Severity", "examine", "forewarn", "verdict"]

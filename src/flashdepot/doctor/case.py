@@ -1,0 +1,65 @@
+"""What is examined: a host record, an intention, and what is wished for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flashdepot.doctor.finding import Intention
+from flashdepot.errors import IncompatibleError
+from flashdepot.host.driver import newest_cuda
+from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
+from flashdepot.model.host import Gpu, HostRecord
+from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.model.selection import Unit
+from flashdepot.model.target import Version
+from flashdepot.resolve.library import Wish
+from flashdepot.toolchain.architectures import ArchitectureChoice, choose_architectures
+
+
+@dataclass(frozen=True)
+class Case:
+    """One examination. ``choice`` is what ``--arch`` comes to on this host, or the error that it comes to.
+
+    ``units`` are those to be compiled, ``None`` where that is not known yet.
+    """
+
+    record: HostRecord
+    intention: Intention
+    wish: Wish
+    choice: ArchitectureChoice | IncompatibleError
+    units: frozenset[Unit] | None = None
+
+    @classmethod
+    def of(cls, record: HostRecord, intention: Intention, wish: Wish, units: frozenset[Unit] | None = None) -> Case:
+        """Work out the architectures; :raises UsageError: for a word that is none."""
+        try:
+            return cls(record, intention, wish, choose_architectures(wish.arch or "native", record), units)
+        except IncompatibleError as error:
+            return cls(record, intention, wish, error, units)
+
+    @property
+    def wanted(self) -> tuple[Architecture, ...]:
+        """The architectures to serve; none when ``--arch`` comes to an error."""
+        return self.choice.wanted if isinstance(self.choice, ArchitectureChoice) else ()
+
+    @property
+    def usable_gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that the kernels run on."""
+        return tuple(g for g in self.record.gpus if g.architecture >= KERNEL_FLOOR)
+
+    @property
+    def driver_cuda(self) -> Version | None:
+        """The newest CUDA that the driver serves, as recorded or by the table."""
+        record = self.record
+        if record.driver_cuda is not None or record.driver is None:
+            return record.driver_cuda
+        return newest_cuda(record.driver, record.platform.system)
+
+    @property
+    def python(self) -> PythonEnvironment | None:
+        """The Python environment of the record."""
+        return self.record.python
+
+    def has_program(self, name: str) -> bool | None:
+        """Whether a program is on ``PATH``; ``None`` where nobody looked."""
+        return None if self.record.programs is None else name in self.record.programs

@@ -1,0 +1,98 @@
+"""One thing that stands in the way, or may: what was seen, why it matters, what mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
+
+
+class Intention(str, Enum):
+    """What somebody wants to do on a machine; its value is its word on the command line."""
+
+    INSTALL = "install"
+    BUILD = "build"
+    LINK = "link"
+    RUN = "run"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Severity(str, Enum):
+    """How bad a finding is, worst first."""
+
+    BLOCKER = "blocker"
+    WARNING = "warning"
+    NOTE = "note"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was seen, why it matters, and the command or change that mends it.
+
+    ``class_id`` is the class of failure that it leads to; ``flashdepot explain`` uses the same words. A blocker with
+    ``incompatible`` is one of hardware, driver or system; any other names a thing that is missing and can be added.
+    """
+
+    severity: Severity
+    class_id: str
+    seen: str
+    why: str
+    mend: str
+    incompatible: bool = False
+
+    @classmethod
+    def of(cls, error: FlashdepotError, class_id: str, why: str) -> Finding:
+        """The blocker that an error of the work itself would be, in its own words."""
+        return cls(
+            Severity.BLOCKER,
+            class_id,
+            error.message,
+            why,
+            error.hint,
+            incompatible=isinstance(error, IncompatibleError),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return {**vars(self), "severity": self.severity.value}
+
+
+def blocker(class_id: str, seen: str, why: str, mend: str, *, incompatible: bool = False) -> Finding:
+    """A finding with which the intention cannot work."""
+    return Finding(Severity.BLOCKER, class_id, seen, why, mend, incompatible=incompatible)
+
+
+def warning(class_id: str, seen: str, why: str, mend: str) -> Finding:
+    """A finding with which the intention may fail."""
+    return Finding(Severity.WARNING, class_id, seen, why, mend)
+
+
+def note(class_id: str, seen: str, why: str, mend: str) -> Finding:
+    """A finding that is good to know and stops nothing."""
+    return Finding(Severity.NOTE, class_id, seen, why, mend)
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Blockers, of those what cannot be mended by adding something first; then warnings, then notes."""
+    return sorted(findings, key=lambda f: (f.severity.rank, not f.incompatible))
+
+
+def verdict(findings: Iterable[Finding]) -> int:
+    """The exit code: 0 when nothing blocks, 4 when hardware, driver or system do, 3 when something is missing."""
+    blockers = [f for f in findings if f.severity is Severity.BLOCKER]
+    if not blockers:
+        return 0
+    return IncompatibleError.exit_code if any(f.incompatible for f in blockers) else MissingToolError.exit_code

@@ -1,0 +1,104 @@
+"""Memory, cores and disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flashdepot.build.estimates import GB, costs
+from flashdepot.doctor.case import Case
+from flashdepot.doctor.finding import Finding, blocker, note, warning
+
+_DISK_NEEDED = GB
+"""A compiler writes up to 1 GB of temporary files; objects and library of one architecture take less."""
+
+_DISK_COMFORTABLE = 5 * GB
+"""Source (0.1 GB), the provided nvcc (0.5 GB), objects and libraries of a few architectures."""
+
+_MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+
+_SLOW = 3600
+
+
+def memory(case: Case) -> Iterator[Finding]:
+    """Less memory than compilers take."""
+    record = case.record
+    if record.memory <= 0:
+        return
+    peaks = [c.peak for c in costs(case.units)] or [0]
+    facts = record.memory_facts
+    limited = facts is not None and facts.limit is not None
+    swap = facts.swap if facts is not None and not limited else 0
+    least, most = min(peaks), max(peaks)
+    seen = f"{record.memory / GB:.1f} GB of memory can be used"
+    if limited and facts is not None and facts.limit is not None:
+        seen += f" (the control group allows {facts.limit / GB:.1f} GB)"
+    seen += f", and {swap / GB:.1f} GB of swap." if swap else "."
+    mend = _more_memory(case)
+    if record.memory + swap < least:
+        why = f"Every unit takes {least / GB:.1f} GB or more while it is compiled: the kernel kills the compiler."
+        yield blocker("oom-killed", seen, why, mend)
+    elif record.memory < most:
+        why = f"Single units take up to {most / GB:.1f} GB while they are compiled: the kernel may kill the compiler."
+        yield warning("oom-killed", seen, why, f"{mend} Or compile less: --profile inference")
+
+
+def _more_memory(case: Case) -> str:
+    record = case.record
+    if record.wsl:
+        return "Give WSL more: memory=16GB under [wsl2] in %UserProfile%\\.wslconfig, then: wsl --shutdown."
+    if record.container == "kubernetes":
+        return "Raise the pod's limit: resources: {limits: {memory: 16Gi}}."
+    if record.container in {"docker", "podman"}:
+        return f"Raise the container's limit: {record.container} run --memory 16g ..."
+    return "Close other programs, or add swap: sudo fallocate -l 16G /swap && sudo mkswap /swap && sudo swapon /swap."
+
+
+def time_needed(case: Case) -> Iterator[Finding]:
+    """A full build that takes hours."""
+    if case.record.cores <= 0 or case.wish.profile not in {None, "full"}:
+        return
+    seconds = sum(c.seconds for c in costs()) / case.record.cores
+    if seconds > _SLOW:
+        seen = f"{case.record.cores} cores can be used."
+        why = f"A full build of one architecture takes about {seconds / 3600:.1f} hours on them, once."
+        yield note("slow-build", seen, why, "Choose less: --profile inference, or --head-dims 64,128 --dtypes bf16")
+
+
+def build_disks(case: Case) -> Iterator[Finding]:
+    """Little space where the depot is and where compilers write."""
+    depot, temp = case.record.disk("depot"), case.record.disk("temp")
+    for disk, mend in (
+        (depot, "Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR"),
+        (temp, "Free space there, or use another folder: export TMPDIR=/var/tmp"),
+    ):
+        if disk is None or disk.free >= _DISK_COMFORTABLE:
+            continue
+        if disk is temp and depot is not None and disk.device == depot.device:
+            continue  # said already, of the same disk
+        seen = f"{disk.free / GB:.1f} GB are free on the disk of {disk.path} ({disk.use})."
+        if disk.free < _DISK_NEEDED:
+            why = "A compiler alone writes up to 1 GB of temporary files: the build would fill the disk and stop."
+            yield blocker("disk-full", seen, why, mend)
+        else:
+            why = "Source, compiler, objects and library take about 1 to 5 GB together."
+            yield warning("disk-full", seen, why, mend)
+    if temp is not None and temp.filesystem in _MEMORY_FILE_SYSTEMS:
+        seen = f"The temporary folder {temp.path} is in memory ({temp.filesystem})."
+        why = "What compilers write there, up to 1 GB each, is taken from the memory that they need."
+        yield warning("disk-full", seen, why, "Use a folder on a disk: export TMPDIR=/var/tmp")
+
+
+def install_disks(case: Case) -> Iterator[Finding]:
+    """Little space for a wheel, and file systems that a file cannot be renamed across."""
+    cache, temp = case.record.disk("cache"), case.record.disk("temp")
+    if cache is not None and cache.free < _DISK_NEEDED:
+        seen = f"{cache.free / GB:.1f} GB are free on the disk of {cache.path} (cache)."
+        why = "A wheel of FlashAttention has up to 0.3 GB, and is there packed and unpacked."
+        yield warning("disk-full", seen, why, "Free space there, or use another folder: export XDG_CACHE_HOME=DIR")
+    if cache is not None and temp is not None and cache.device != temp.device:
+        seen = f"{temp.path} and {cache.path} are on different file systems."
+        why = (
+            "upstream's setup.py renames the wheel that it fetched from one to the other: 'Invalid cross-device link'."
+        )
+        mend = "Should pip say so: TMPDIR=~/.cache/tmp pip install ... (flashdepot copies, and is not concerned)"
+        yield note("cross-device-link", seen, why, mend)

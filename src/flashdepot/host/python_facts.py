@@ -1,0 +1,137 @@
+"""Run by the interpreter that is asked about: prints facts of its environment as JSON, and imports nothing of it.
+
+A program of its own, for any Python from 3.7 on, standard library alone. torch is read from its files.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import platform
+import re
+import sys
+import sysconfig
+
+# Beside this file are modules of flashdepot; nothing that follows may find them.
+sys.path[:] = [p for p in sys.path if os.path.abspath(p) != os.path.dirname(os.path.abspath(__file__))]
+
+PACKAGES = (
+    "torch",
+    "einops",
+    "flash-attn",
+    "flash-attn-3",
+    "packaging",
+    "wheel",
+    "setuptools",
+    "ninja",
+    "psutil",
+    "numpy",
+    "pip",
+    "uv",
+    "xformers",
+    "vllm",
+)
+EXTENSIONS = ("flash_attn_2_cuda", "flash_attn_3_cuda", "flash_attn_cuda", "flash_attn_3/_C")
+
+
+def read(path: str, size: int = -1) -> bytes:
+    """A file's bytes, empty when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(size)
+    except OSError:
+        return b""
+
+
+def packages() -> dict[str, str]:
+    """Versions by normalized name, from the names of the metadata folders."""
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for name in names:
+            match = re.match(r"(.+?)-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
+            if match:
+                found.setdefault(re.sub(r"[-_.]+", "-", match.group(1)).lower(), match.group(2))
+    return {name: found[name] for name in PACKAGES if name in found}
+
+
+def torch() -> dict[str, str | bool | None] | None:
+    """What torch's version.py, CMake package and libc10 say; None without torch."""
+    for folder in sys.path:
+        place = os.path.join(os.path.abspath(folder), "torch")
+        text = read(os.path.join(place, "version.py")).decode("utf-8", "replace")
+        values = dict(re.findall(r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE))
+        version = values.get("__version__")
+        if version:
+            return {
+                "version": version,
+                "cuda": values.get("cuda"),
+                "hip": values.get("hip"),
+                "cxx11_abi": cxx11_abi(place),
+                "folder": place,
+            }
+    return None
+
+
+def cxx11_abi(place: str) -> bool | None:
+    """Which of libstdc++'s two C++ ABIs torch uses; None where its files do not tell.
+
+    libc10.so has strings of both kinds; the constructor of c10::Error has the string type of the ABI in its name.
+    """
+    library = read(os.path.join(place, "lib", "libc10.so"), 64 << 20)
+    named = re.search(rb"_ZN3c105ErrorC[12]ENS_14SourceLocationE(Ss|NSt7__cxx11)", library)
+    if named:
+        return named.group(1) != b"Ss"
+    cmake = read(os.path.join(place, "share", "cmake", "Torch", "TorchConfig.cmake")).decode("utf-8", "replace")
+    match = re.search(r"_GLIBCXX_USE_CXX11_ABI=([01])", cmake)
+    return match.group(1) == "1" if match else None
+
+
+def extensions() -> list[dict[str, str]]:
+    """The compiled modules of FlashAttention that Python would find."""
+    found: list[dict[str, str]] = []
+    for folder in sys.path:
+        place = os.path.abspath(folder)
+        for module in EXTENSIONS:
+            for pattern in (".*so", ".*pyd", ".py", "/__init__.py"):
+                found += [
+                    {"module": module.replace("/", "."), "path": path}
+                    for path in sorted(glob.glob(os.path.join(glob.escape(place), *module.split("/")) + pattern))
+                    if {"module": module.replace("/", "."), "path": path} not in found
+                ]
+    return found
+
+
+def facts() -> dict[str, object]:
+    """Everything, as the fields of flashdepot.model.python_environment."""
+    free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    short = {"cpython": "cp", "pypy": "pp"}.get(sys.implementation.name, sys.implementation.name)
+    site = sysconfig.get_path("purelib")
+    installed = packages()
+    return {
+        "executable": sys.executable,
+        "version": ".".join(str(n) for n in sys.version_info[:3]),
+        "implementation": platform.python_implementation(),
+        "tag": "{}{}{}{}".format(short, sys.version_info[0], sys.version_info[1], "t" if free_threaded else ""),
+        "platform": sysconfig.get_platform(),
+        "free_threaded": free_threaded,
+        "prefix": sys.prefix,
+        "site": site,
+        "virtual": sys.prefix != sys.base_prefix,
+        "managed": sys.prefix == sys.base_prefix
+        and os.path.isfile(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
+        "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
+        "writable": os.access(site, os.W_OK),
+        "torch": torch(),
+        "packages": installed,
+        "extensions": extensions(),
+        "installers": [name for name in ("uv", "pip") if name in installed],
+        "shadow": None,
+    }
+
+
+json.dump(facts(), sys.stdout)

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flashdepot.doctor import Intention, Severity, examine, forewarn, verdict
+from flashdepot.doctor.finding import Finding, blocker
+from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.model.architecture import Architecture, parse_list
+from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostCompiler, HostRecord, MemoryFacts
+from flashdepot.model.python_environment import Extension, PythonEnvironment, Torch
+from flashdepot.model.selection import Unit
+from flashdepot.model.target import Platform, Version
+from flashdepot.resolve.library import Wish
+from flashdepot.toolchain import choose
+from flashdepot.toolchain.choose import choose_toolchain
+from support.fake_cuda import make_host, make_toolkit
+
+GB = 10**9
+A100 = Gpu("NVIDIA A100", Architecture(8, 0), 80 * GB)
+H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 * GB)
+
+versions = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(lambda n: Version(".".join(map(str, n))))
+words = st.text(max_size=12)
+amounts = st.integers(0, 2**45)
+architectures = st.builds(Architecture, st.integers(1, 15), st.integers(0, 9))
+toolkits = st.builds(
+    CudaToolkit,
+    root=words,
+    version=versions,
+    found_by=words,
+    missing=st.none() | st.lists(words, max_size=2).map(tuple),
+    codes=st.none() | st.lists(architectures, max_size=4).map(tuple),
+    newest_gcc=st.none() | st.integers(4, 20),
+    newest_clang=st.none() | st.integers(4, 20),
+    msvc_limit=st.none() | st.integers(1900, 2000),
+)
+torches = st.builds(
+    Torch,
+    version=st.sampled_from(["2.8.0+cu128", "1.13.1", "nightly", "2.9.0a0+git123", ""]),
+    cuda=st.none() | versions,
+    hip=st.none() | words,
+    cxx11_abi=st.none() | st.booleans(),
+    folder=words,
+)
+environments = st.builds(
+    PythonEnvironment,
+    executable=words,
+    version=versions,
+    implementation=st.sampled_from(["CPython", "PyPy"]),
+    tag=words,
+    platform=st.sampled_from(["linux-x86_64", "win32", "win-amd64", ""]),
+    free_threaded=st.booleans(),
+    prefix=words,
+    site=words,
+    virtual=st.booleans(),
+    managed=st.booleans(),
+    conda=st.booleans(),
+    writable=st.booleans(),
+    torch=st.none() | torches,
+    packages=st.dictionaries(st.sampled_from(["flash-attn", "pip", "uv", "ninja"]), words),
+    extensions=st.lists(
+        st.builds(Extension, st.sampled_from(["flash_attn_2_cuda", "flash_attn_cuda"]), words), max_size=3
+    ).map(tuple),
+    installers=st.lists(st.sampled_from(["uv", "pip"]), max_size=2).map(tuple),
+    shadow=st.none() | words,
+)
+records = st.builds(
+    HostRecord,
+    platform=st.builds(
+        Platform,
+        st.sampled_from(["linux", "windows", "darwin", "freebsd"]),
+        st.sampled_from(["x86_64", "aarch64", "riscv64"]),
+    ),
+    os_name=words,
+    libc=st.none() | versions,
+    cores=st.integers(0, 512),
+    memory=amounts,
+    driver=st.none() | versions,
+    gpus=st.lists(st.builds(Gpu, words, architectures, amounts), max_size=3).map(tuple),
+    toolkits=st.lists(toolkits, max_size=3).map(tuple),
+    compilers=st.lists(
+        st.builds(HostCompiler, st.sampled_from(["g++", "clang++", "cl", "icpx"]), words, versions), max_size=3
+    ).map(tuple),
+    libc_name=st.sampled_from([None, "", "glibc", "musl"]),
+    driver_cuda=st.none() | versions,
+    nvidia_devices=st.none() | st.integers(0, 16),
+    container=st.sampled_from([None, "", "docker", "kubernetes", "systemd-nspawn"]),
+    wsl=st.none() | st.booleans(),
+    long_paths=st.none() | st.booleans(),
+    memory_facts=st.none() | st.builds(MemoryFacts, amounts, amounts, st.none() | amounts, amounts),
+    disks=st.lists(
+        st.builds(Disk, st.sampled_from(["temp", "cache", "depot"]), words, amounts, words, words), max_size=4
+    ).map(tuple),
+    variables=st.dictionaries(st.sampled_from(["CUDA_HOME", "CUDA_VISIBLE_DEVICES", "NVCC_FLAGS"]), words),
+    programs=st.none() | st.dictionaries(st.sampled_from(["git", "cargo", "cmake"]), words),
+    python=st.none() | environments,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(record=records, intention=st.sampled_from(Intention), arch=st.sampled_from([None, "90", "80,120", "universal"]))
+def test_doctor_has_an_answer_for_every_record(record: HostRecord, intention: Intention, arch: str | None) -> None:
+    findings = examine(record, intention, Wish(arch=arch))
+    assert verdict(findings) in {0, 3, 4}
+    assert (verdict(findings) == 0) == all(f.severity is not Severity.BLOCKER for f in findings)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(record=records)
+def test_every_record_survives_its_json(record: HostRecord) -> None:
+    assert HostRecord.from_json(record.to_json()) == record
+
+
+def build_findings(host: HostRecord, arch: str = "80") -> list[Finding]:
+    return [f for f in examine(host, Intention.BUILD, Wish(arch=arch)) if f.severity is Severity.BLOCKER]
+
+
+@pytest.mark.parametrize(
+    ("releases", "gcc", "driver", "arch"),
+    [
+        (("12.8",), (), None, "80"),
+        (("12.4",), ("16.1.0",), None, "80"),
+        (("11.8",), ("12.2.0",), "560.35", "80"),
+        (("13.0",), ("12.2.0",), "560.35", "80"),
+        (("12.4",), ("12.2.0",), "575.51", "120"),
+        ((), (), "580.65", "90"),
+        (("12.4", "12.8"), ("13.2.0",), "575.51", "120"),
+        ((), ("12.2.0",), None, "90"),
+        ((), ("16.1.0",), None, "90"),
+        (("13.0",), ("12.2.0",), None, "99"),
+    ],
+)
+def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    releases: tuple[str, ...],
+    gcc: tuple[str, ...],
+    driver: str | None,
+    arch: str,
+) -> None:
+    make_toolkit(tmp_path / "provided", "13.0")
+    monkeypatch.setattr(choose, "provide", lambda *_: tmp_path / "provided")
+    monkeypatch.setattr(choose, "provided_version", lambda: Version("13.0.99"))
+    host = make_host(*(make_toolkit(tmp_path / r, r) for r in releases), gcc=gcc, driver=driver)
+    found = build_findings(host, arch)
+    raised = what_choosing_raises(host, arch, tmp_path)
+    wanted = [(e.message, e.hint, e.exit_code) for e in raised]
+    assert [(f.seen, f.mend, verdict([f])) for f in found] == wanted
+
+
+def what_choosing_raises(host: HostRecord, arch: str, folder: Path) -> list[FlashdepotError]:
+    try:
+        choose_toolchain("auto", host, parse_list(arch), driver=host.driver, folder=folder, on_file=lambda _: None)
+    except FlashdepotError as error:
+        return [error]
+    return []
+
+
+def test_an_architecture_that_no_gpu_here_runs_blocks_running_and_not_building() -> None:
+    host = make_host(gpus=(H100,), driver="580.65")
+    assert [f.class_id for f in examine(host, Intention.RUN, Wish(arch="80")) if f.severity is Severity.BLOCKER] == [
+        "no-kernel-image"
+    ]
+    assert verdict(examine(host, Intention.BUILD, Wish(arch="80"))) == 0
+
+
+@pytest.mark.parametrize(
+    ("gcc", "arch", "class_id"),
+    [(("12.2.0",), "99", "unsupported-gpu-arch"), (("16.1.0",), "90", "gnu-version-unsupported")],
+)
+def test_what_stops_a_build_has_the_class_of_its_cause(gcc: tuple[str, ...], arch: str, class_id: str) -> None:
+    assert [f.class_id for f in build_findings(make_host(gcc=gcc), arch)] == [class_id]
+
+
+def test_a_compiler_that_a_newer_nvcc_accepts_is_no_reason_to_install_another(tmp_path: Path) -> None:
+    toolkit = make_toolkit(tmp_path / "cuda", "12.4")
+    (found,) = build_findings(make_host(toolkit, gcc=("15.1.0",)))
+    assert found.mend.endswith("or take a newer nvcc: --cuda 13.0")
+    (found,) = build_findings(make_host(toolkit, gcc=("16.1.0",)))
+    assert "--cuda" not in found.mend
+
+
+def test_a_word_that_is_no_architecture_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="'hopper' is not a GPU architecture"):
+        examine(make_host(), Intention.BUILD, Wish(arch="hopper"))
+
+
+@pytest.mark.parametrize(
+    ("memory", "unit", "said"),
+    [
+        (4 * GB, "flash_bwd_hdim256_bf16_sm80", ["oom-killed"]),
+        (4 * GB, "flash_fwd_hdim64_bf16_sm80", []),
+        (1 * GB, "flash_fwd_hdim64_bf16_sm80", ["oom-killed"]),
+    ],
+)
+def test_before_compiling_memory_is_judged_by_the_units_to_compile(memory: int, unit: str, said: list[str]) -> None:
+    parsed = Unit.parse(unit)
+    assert parsed is not None
+    host = replace(make_host(), memory=memory)
+    assert [f.class_id for f in forewarn(host, frozenset({parsed}))] == said
+
+
+def test_one_full_disk_behind_two_folders_is_said_once() -> None:
+    disks = tuple(Disk(use, f"/{use}", GB // 2, "ext4", "1") for use in ("temp", "cache", "depot"))
+    host = replace(make_host(), disks=disks)
+    assert [f.class_id for f in forewarn(host, frozenset())] == ["disk-full"]
+
+
+def test_what_cannot_be_mended_decides_the_exit_code() -> None:
+    missing = blocker("a", "A.", "B.", "C")
+    hopeless = blocker("a", "A.", "B.", "C", incompatible=True)
+    assert [verdict([]), verdict([missing]), verdict([missing, hopeless])] == [0, 3, 4]

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import MissingToolError, UsageError
+from flashdepot.host.python_environment import active_python, ask, probe_python, resolve
+from flashdepot.model.python_environment import PythonEnvironment, Torch
+from flashdepot.model.target import Version
+
+OLD_ABI = b"\x7fELF..._ZNSt7__cxx1112basic_stringIcE\0_ZN3c105ErrorC2ENS_14SourceLocationESs\0"
+NEW_ABI = b"\x7fELF..._ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcE\0"
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment without pip."""
+    folder = tmp_path_factory.mktemp("environments") / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return folder
+
+
+@pytest.fixture
+def site(bare: Path) -> Path:
+    """Its package folder, emptied before each test."""
+    folder = next(bare.glob("lib/python*/site-packages"))
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    return folder
+
+
+def put(path: Path, data: bytes = b"raise SystemExit('this module was imported')\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def put_torch(site: Path, version: str, cuda: str, library: bytes = NEW_ABI) -> None:
+    text = f"from typing import Optional\n__version__ = '{version}'\ndebug = False\ncuda: Optional[str] = {cuda}\n"
+    put(site / "torch/version.py", (text + "git_version = 'abc'\nhip: Optional[str] = None\n").encode())
+    put(site / "torch/__init__.py")
+    put(site / "torch/lib/libc10.so", library)
+
+
+def look(folder: Path) -> PythonEnvironment:
+    found = probe_python(str(folder))
+    assert found is not None
+    return found
+
+
+def test_an_environment_is_known_by_its_folder(bare: Path, site: Path) -> None:
+    found = look(bare)
+    assert (Path(found.prefix), Path(found.site), found.virtual, found.managed) == (bare, site, True, False)
+    assert found.version == Version(".".join(map(str, sys.version_info[:3])))
+    assert found.tag.startswith(f"cp{sys.version_info[0]}{sys.version_info[1]}")
+    assert found.platform == sysconfig.get_platform()
+    assert (found.torch, found.extensions, found.writable) == (None, (), True)
+    assert PythonEnvironment.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "library", "abi"),
+    [
+        ("2.8.0+cu128", "'12.8'", NEW_ABI, True),
+        ("2.4.1+cu121", "'12.1'", OLD_ABI, False),
+        ("2.13.0+cpu", "None", NEW_ABI, True),
+        ("2.9.0a0+git1234", "'13.0'", b"", None),
+    ],
+)
+def test_torch_is_read_from_its_files_and_not_imported(
+    bare: Path, site: Path, version: str, cuda: str, library: bytes, abi: bool | None
+) -> None:
+    put_torch(site, version, cuda, library)
+    expected = Version(cuda.strip("'")) if cuda != "None" else None
+    assert look(bare).torch == Torch(version, expected, None, abi, str(site / "torch"))
+
+
+def test_the_cmake_package_tells_the_abi_where_the_library_does_not(bare: Path, site: Path) -> None:
+    put_torch(site, "2.5.1", "'12.4'", b"")
+    put(site / "torch/share/cmake/Torch/TorchConfig.cmake", b'set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")\n')
+    torch = look(bare).torch
+    assert torch is not None
+    assert torch.cxx11_abi is False
+
+
+def test_builds_of_flash_attention_and_packages_are_found(bare: Path, site: Path) -> None:
+    put(site / "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so")
+    put(site / "flash_attn_3/_C.abi3.so")
+    (site / "flash_attn-2.8.3.dist-info").mkdir()
+    (site / "Flash_Attn_3-3.0.0b1.dist-info").mkdir()
+    found = look(bare)
+    assert sorted((e.module, Path(e.path).name) for e in found.extensions) == [
+        ("flash_attn_2_cuda", "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"),
+        ("flash_attn_3._C", "_C.abi3.so"),
+    ]
+    assert found.packages == {"flash-attn": "2.8.3", "flash-attn-3": "3.0.0b1"}
+
+
+def test_installers_are_those_at_hand(bare: Path, site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert look(bare).installers == ()
+    (site / "pip-25.0.dist-info").mkdir()
+    assert look(bare).installers == ("pip",)
+    put(tmp_path / "uv").chmod(0o755)
+    assert look(bare).installers == ("uv", "pip")
+
+
+def test_a_conda_environment_is_known_by_its_folder(bare: Path, site: Path) -> None:
+    (bare / "conda-meta").mkdir()
+    try:
+        assert look(bare).conda
+    finally:
+        (bare / "conda-meta").rmdir()
+
+
+def test_a_flash_attn_folder_at_hand_is_seen(
+    bare: Path, site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put(tmp_path / "flash_attn/__init__.py")
+    monkeypatch.chdir(tmp_path)
+    assert look(bare).shadow == str(tmp_path / "flash_attn")
+
+
+def test_the_active_environment_comes_before_the_running_interpreter(bare: Path) -> None:
+    python = str(bare / "bin/python")
+    assert active_python({"VIRTUAL_ENV": str(bare), "CONDA_PREFIX": "/conda"}) == python
+    assert active_python({"CONDA_PREFIX": str(bare)}) == python
+    assert active_python({"VIRTUAL_ENV": "/gone"}) == sys.executable
+
+
+def test_what_is_no_interpreter_is_wrong_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no Python environment"):
+        resolve(str(tmp_path))
+    with pytest.raises(UsageError, match="no such program"):
+        resolve(str(tmp_path / "python9"))
+
+
+def test_a_program_that_is_no_python_is_said_to_be_none(tmp_path: Path) -> None:
+    program = put(tmp_path / "python", b"#!/bin/sh\necho surprise >&2\n")
+    program.chmod(0o755)
+    with pytest.raises(MissingToolError, match="does not answer as a Python does: surprise"):
+        ask(str(program))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
+def test_an_active_python_that_does_not_answer_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "bin/python", b"#!/bin/sh\nexit 3\n").chmod(0o755)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
+    assert probe_python(None) is None

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashdepot.host import disks
+from flashdepot.host.driver import newest_cuda, nvidia_devices
+from flashdepot.host.memory import memory_facts
+from flashdepot.host.surroundings import container, is_wsl, libc_name, variables
+from flashdepot.model.target import Version
+
+
+def put(root: Path, name: str, text: str = "") -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        (".dockerenv", "", "docker"),
+        ("run/.containerenv", 'engine="podman-5.4.0"\n', "podman"),
+        ("var/run/secrets/kubernetes.io/serviceaccount/token", "", "kubernetes"),
+        ("proc/1/environ", "PATH=/bin\0container=lxc\0", "lxc"),
+        ("proc/1/cgroup", "12:memory:/docker/0123abcd\n", "docker"),
+        ("proc/1/cgroup", "0::/kubepods.slice/kubepods-burstable.slice/cri-containerd-1.scope\n", "kubernetes"),
+        ("proc/1/cgroup", "0::/init.scope\n", ""),
+    ],
+)
+def test_a_container_is_known_by_its_marks(tmp_path: Path, name: str, text: str, kind: str) -> None:
+    assert container(put(tmp_path, name, text), {}) == kind
+
+
+def test_a_pod_is_known_by_its_environment(tmp_path: Path) -> None:
+    assert container(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}) == "kubernetes"
+    assert container(tmp_path, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "wsl"),
+    [
+        ("Linux version 5.15.167.4-microsoft-standard-WSL2 (root@f9c826d3017f) (gcc (GCC) 11.2.0)", True),
+        ("Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054)", False),
+    ],
+)
+def test_wsl_is_known_by_its_kernel(tmp_path: Path, version: str, wsl: bool) -> None:
+    assert is_wsl(put(tmp_path, "proc/version", version)) is wsl
+
+
+def test_this_machine_has_the_c_library_that_its_record_says(tmp_path: Path) -> None:
+    assert libc_name(tmp_path) == "glibc"
+
+
+def test_only_variables_that_steer_builds_are_recorded() -> None:
+    found = variables({"CUDA_HOME": "/cuda", "API_TOKEN": "secret", "HOME": "/home/me"})
+    assert found == {"CUDA_HOME": "/cuda"}
+
+
+@pytest.mark.parametrize(
+    ("driver", "system", "cuda"),
+    [
+        ("580.65.06", "linux", "13.0"),
+        ("570.124.06", "linux", "12.8"),
+        ("535.183.01", "linux", "12.2"),
+        ("470.256.02", "linux", "11.4"),
+        ("551.61", "windows", "12.4"),
+        ("999.1", "linux", "13.2"),
+        ("390.157", "linux", None),
+        ("580.1", "darwin", None),
+    ],
+)
+def test_a_driver_serves_the_cuda_of_its_branch(driver: str, system: str, cuda: str | None) -> None:
+    assert newest_cuda(Version(driver), system) == (Version(cuda) if cuda else None)
+
+
+def test_nvidia_gpus_are_counted_on_the_bus_and_their_sound_devices_are_not(tmp_path: Path) -> None:
+    for name, vendor, kind in (
+        ("0000:01:00.0", "0x10de", "0x030000"),
+        ("0000:01:00.1", "0x10de", "0x040300"),
+        ("0000:02:00.0", "0x10de", "0x030200"),
+        ("0000:00:02.0", "0x8086", "0x030000"),
+    ):
+        put(tmp_path, f"{name}/vendor", vendor + "\n")
+        put(tmp_path, f"{name}/class", kind + "\n")
+    assert nvidia_devices(tmp_path) == 2
+    assert nvidia_devices(tmp_path / "none") is None
+
+
+def test_a_disk_is_that_of_the_nearest_folder_that_exists_and_has_its_type(tmp_path: Path) -> None:
+    types = disks.mount_types(f"overlay / overlay rw 0 0\ntmpfs {tmp_path}/with\\040blank tmpfs rw 0 0\n")
+    (tmp_path / "with blank").mkdir()
+    found = disks.look("temp", tmp_path / "with blank" / "not" / "there", types)
+    assert found is not None
+    assert (found.filesystem, found.free > 0, found.path) == ("tmpfs", True, str(tmp_path / "with blank/not/there"))
+    other = disks.look("cache", tmp_path, types)
+    assert other is not None
+    assert other.filesystem == "overlay"
+
+
+def test_the_limit_of_the_control_group_is_a_fact(tmp_path: Path) -> None:
+    put(tmp_path, "membership", "0::/box\n")
+    put(tmp_path, "groups/box/memory.max", "1000000000\n")
+    facts = memory_facts(tmp_path / "groups", tmp_path / "membership")
+    assert facts.limit == 10**9
+    assert facts.total >= facts.available > 0
+    assert memory_facts(tmp_path / "none", tmp_path / "none").limit is None
