@@ -1,0 +1,1 @@
+"""Saying what is wrong: with a machine, and with a log."""
