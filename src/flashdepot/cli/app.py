@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "get": ("library_commands", "Get a library: from the depot in an instant, or built from source, once."),
     "build": ("library_commands", "Build a library with this machine's toolchain."),
     "host": ("host_commands", "Show what was found on this machine."),
+    "explain": ("explain_commands", "Say what a log shows: the cause of a failure, and what mends it."),
     "depot": ("depot_commands", "See, check and clean the store of compiled units and libraries."),
 }
 """Every command: the module of this package that has it under the same name, and its line in the help."""

@@ -33,7 +33,7 @@ _PREFIX = re.compile(
     | \#\#\[(?:error|warning|debug|group|command)\]
     | ::(?:error|warning)[^:]*::
     | [A-Za-z][\w.-]{0,40}\ +\|\ (?!\^)                                                  # docker compose
-    | [│╰╭├┃─╌×>✗✖]+\s*                                                                  # pip, uv, quotations
+    | [│╰╭├└┃─╌\u00d7>▶✗✖]+\s*                                                                  # pip, uv, quotations
     )""",
     re.VERBOSE,
 )

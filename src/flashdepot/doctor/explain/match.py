@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flashdepot.doctor.explain.lines import Chunk, strip_prefixes
 from flashdepot.doctor.explain.rules import Rule
@@ -20,9 +20,12 @@ _STATES_ERROR = re.compile(
     r"|command not found|\bcannot (?:open|find|import)|^Killed\b",
     re.IGNORECASE,
 )
-_NO_ERROR = re.compile(r"\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b", re.I)
+_NO_ERROR = re.compile(
+    r"\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b", re.IGNORECASE
+)
 _TORCH_VERSION = re.compile(
-    r"(?<![\w+])(?:py)?torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*['\"]?v?(\d+\.\d+)(?:\.\d+)?", re.I
+    r"(?<![\w+])(?:py)?torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*['\"]?v?(\d+\.\d+)(?:\.\d+)?",
+    re.IGNORECASE,
 )
 
 
@@ -36,11 +39,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Hit:
-    """A rule that the log answers to, the first line that shows it, and the named groups of the match."""
+    """A rule that the log answers to, the first line that shows it, and the named groups of the match.
+
+    One that is not proven stands on a rule's ``likely`` patterns.
+    """
 
     rule: Rule
     line: Line
     groups: Mapping[str, str]
+    proven: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,32 +71,45 @@ def match(rules: Sequence[Rule], chunks: Iterable[Chunk]) -> Outcome:
 class _Search:
     rules: Sequence[Rule]
     found: dict[str, Hit] = field(default_factory=dict)
+    suggested: dict[str, Hit] = field(default_factory=dict)
     errors: list[Line] = field(default_factory=list)
     torch: str = ""
 
     def __post_init__(self) -> None:
         self._open = list(self.rules)
-        self._unseen = {text for rule in self.rules for text in rule.context + rule.unless}
         self._seen: set[str] = set()
+        texts = {text for rule in self.rules for text in rule.marks + rule.context + rule.unless}
+        self._longest_words = {text: max(text.split(), key=len) for text in texts}
 
     def look_at(self, chunk: Chunk) -> None:
         lowered = "".join(chunk.lines).lower()
-        now = {text for text in self._unseen if text in lowered}
-        self._seen |= now
-        self._unseen -= now
+        present = self._present(lowered)
+        self._seen |= present
         lines = _Lines(chunk)
         for rule in tuple(self._open):
-            marks = [mark for mark in rule.marks if mark in lowered]
-            if marks and (hit := _first_hit(rule, lines, marks)):
+            marks = [mark for mark in rule.marks if mark in present]
+            if marks and (hit := _first_hit(rule, rule.patterns, lines, marks)):
                 self.found[rule.id] = hit
                 self._open.remove(rule)
+            elif marks and rule.id not in self.suggested and (hit := _first_hit(rule, rule.likely, lines, marks)):
+                self.suggested[rule.id] = replace(hit, proven=False)
         if len(self.errors) < EARLIEST:
             self._keep_errors(lines, lowered)
         if not self.torch and "torch" in lowered:
             self.torch = next((m[1] for i in lines.having(["torch"]) if (m := _TORCH_VERSION.search(lines[i]))), "")
 
+    def _present(self, lowered: str) -> set[str]:
+        """Which texts of the rules are in a chunk.
+
+        Logs repeat themselves: a text is looked for only if its longest word is among the chunk's different words.
+        """
+        words = "\n".join(set(lowered.split()))
+        likely = {word for word in set(self._longest_words.values()) if word in words}
+        return {text for text, word in self._longest_words.items() if word in likely and text in lowered}
+
     def outcome(self) -> Outcome:
         hits = [hit for hit in self.found.values() if self._holds(hit.rule)]
+        hits = hits or [hit for hit in self.suggested.values() if self._holds(hit.rule)]
         hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
         hits = [hit for hit in hits if hit.rule.id not in hidden]
         hits.sort(key=lambda hit: (hit.rule.rank, hit.line.number, hit.rule.id))
@@ -128,9 +148,9 @@ class _Lines:
         return (i for i, line in enumerate(self._lowered) if any(mark in line for mark in marks))
 
 
-def _first_hit(rule: Rule, lines: _Lines, marks: Sequence[str]) -> Hit | None:
+def _first_hit(rule: Rule, patterns: Sequence[re.Pattern[str]], lines: _Lines, marks: Sequence[str]) -> Hit | None:
     for index in lines.having(marks):
-        for pattern in rule.patterns:
+        for pattern in patterns:
             if found := pattern.search(lines[index]):
                 groups = {name: value for name, value in found.groupdict().items() if value}
                 return Hit(rule, Line(lines.chunk.numbers[index], lines[index]), groups)

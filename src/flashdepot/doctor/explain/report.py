@@ -32,12 +32,14 @@ class Finding:
     why: str
     fix: tuple[str, ...]
     facts: tuple[str, ...]
+    proven: bool
 
     def to_json(self) -> dict[str, Any]:
         """The finding in the document of ``--json``."""
         return {
             "class": self.id,
             "title": self.title,
+            "proven": self.proven,
             "rank": self.rank,
             "line": self.line.number,
             "text": self.line.text,
@@ -82,7 +84,7 @@ def _finding(hit: Hit, torch: str, host: HostRecord | None, names: Mapping[str, 
     rule = hit.rule
     fix = tuple(fill(command, values) for command in rule.fix)
     line = Line(hit.line.number, _shortened(hit.line.text))
-    return Finding(rule.id, rule.title, RANKS[rule.rank], line, rule.why, fix, tuple(facts))
+    return Finding(rule.id, rule.title, RANKS[rule.rank], line, fill(rule.why, values), fix, tuple(facts), hit.proven)
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

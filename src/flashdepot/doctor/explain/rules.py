@@ -30,8 +30,9 @@ class Example:
 class Rule:
     """One class of failures.
 
-    ``marks`` are lower-case texts, one of which every line has that ``patterns`` can match: they are looked for
-    first, because that is quick. With ``context``, the rule holds only if one of those texts is in the log; with
+    ``patterns`` prove it. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count
+    when nothing is proven. ``marks`` are lower-case texts, one of which every line has that either can match: they
+    are looked for first, because that is quick. With ``context``, the rule holds only if one of those texts is in the log; with
     ``unless``, only if none is. ``hides`` names classes that are consequences of this one.
     ``fix`` may have the pattern's named groups, and facts of the host, in braces.
     """
@@ -43,6 +44,7 @@ class Rule:
     fix: tuple[str, ...]
     marks: tuple[str, ...]
     patterns: tuple[re.Pattern[str], ...]
+    likely: tuple[re.Pattern[str], ...]
     context: tuple[str, ...]
     unless: tuple[str, ...]
     hides: frozenset[str]
@@ -56,8 +58,8 @@ class Rule:
 
         :raises ValueError: for a missing field, an unknown one, or a value that cannot be.
         """
-        known = {"id", "title", "rank", "why", "fix", "marks", "patterns", "context", "unless", "hides", "host"}
-        unknown = set(data) - known - {"source", "example"}
+        known = {"id", "title", "rank", "why", "fix", "marks", "patterns", "likely", "context", "unless", "hides"}
+        unknown = set(data) - known - {"host", "source", "example"}
         if unknown:
             raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
         try:
@@ -69,6 +71,7 @@ class Rule:
                 fix=tuple(data["fix"]),
                 marks=tuple(data["marks"]),
                 patterns=tuple(re.compile(pattern) for pattern in data["patterns"]),
+                likely=tuple(re.compile(pattern) for pattern in data.get("likely", ())),
                 context=tuple(data.get("context", ())),
                 unless=tuple(data.get("unless", ())),
                 hides=frozenset(data.get("hides", ())),

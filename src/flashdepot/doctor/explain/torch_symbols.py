@@ -32,7 +32,9 @@ class TorchRange:
             return f"torch {self.first} or newer"
         if self.last:
             return f"torch {self.last} or older"
-        return f"a torch with the {'C++11' if self.cxx11_abi else 'old'} ABI (_GLIBCXX_USE_CXX11_ABI={self.cxx11_abi:d})"
+        return (
+            f"a torch with the {'C++11' if self.cxx11_abi else 'old'} ABI (_GLIBCXX_USE_CXX11_ABI={self.cxx11_abi:d})"
+        )
 
 
 def built_for(symbol: str) -> TorchRange | None:
