@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 LINE_CAP = 4096
 """Characters of a line that are looked at together; a longer line is taken in pieces of this size."""
@@ -53,8 +53,8 @@ def read_chunks(stream: BinaryIO) -> Iterator[Chunk]:
     Text is UTF-8, or UTF-16 with a byte order mark, as PowerShell writes it. Bytes that are neither become
     replacement characters: codes and names, which are ASCII in every code page, remain. Colours are removed.
     """
-    buffered = io.BufferedReader(stream) if isinstance(stream, io.RawIOBase) else stream
-    head = buffered.peek(2)[:2] if isinstance(buffered, io.BufferedReader) else b""
+    buffered = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", stream))
+    head = buffered.peek(2)[:2]
     encoding = "utf-16" if head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
     text = io.TextIOWrapper(buffered, encoding=encoding, errors="replace", newline=None)
     number, size = 1, 0
@@ -73,6 +73,8 @@ def read_chunks(stream: BinaryIO) -> Iterator[Chunk]:
             yield Chunk(tuple(numbers), tuple(lines))
     finally:
         text.detach()
+        if buffered is not stream:
+            buffered.detach()
 
 
 def strip_prefixes(line: str) -> str:
@@ -82,4 +84,4 @@ def strip_prefixes(line: str) -> str:
         if found is None or not found.group():
             break
         line = line[found.end() :]
-    return line.strip()
+    return line.strip().replace("\uff1a", ": ")  # the full-width colon of Chinese and Japanese messages

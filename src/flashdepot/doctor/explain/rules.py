@@ -62,6 +62,8 @@ class Rule:
         unknown = set(data) - known - {"host", "source", "example"}
         if unknown:
             raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
+        if data.get("rank") not in RANKS:
+            raise ValueError(f"rank {data.get('rank')!r} is none of {', '.join(RANKS)}")
         try:
             rule = cls(
                 id=data["id"],
