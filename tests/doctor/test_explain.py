@@ -215,6 +215,33 @@ def test_a_long_line_is_one_line_of_the_log() -> None:
     assert [number for chunk in chunks for number in chunk.numbers] == [1, 1, 1, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "log",
+    [
+        "-- Could NOT find CUDA (missing: CUDA_TOOLKIT_ROOT_DIR)\nCMake Error: no OpenCV",
+        "W dso_loader.cc:64] libcudart.so.12: cannot open shared object file: No such file or directory",
+        "libtool: error: recompile with -fPIC",
+        "avr-ld: main.o: relocation truncated to fit: R_AVR_13_PCREL against `main'",
+        "epoch 3, cuda:0, loss 0.1\nslurmstepd: error: task 0: Killed\nsrun: exit code 137",
+        "404 Client Error: Not Found for url: https://example.org/model\nflash_attn is used",
+        "zipfile.BadZipFile: File is not a zip file\n  wheel 0.45",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "ModuleNotFoundError: No module named 'torch'",
+        "ImportError: libssl.so.3: cannot open shared object file: No such file or directory",
+        "/usr/bin/ld: main.o: undefined reference to `SSL_new'\ncollect2: error: ld returned 1 exit status",
+        "main.c:1:10: fatal error: openssl/ssl.h: No such file or directory",
+        "main.cpp(3): error C2065: 'x': undeclared identifier",
+        "npm ERR! code EXDEV",
+        "error[E0308]: mismatched types",
+        "FAILED tests/test_a.py::test_b - AssertionError: assert 1 == 2",
+        "ERROR: Could not find a version that satisfies the requirement foo==9",
+    ],
+)
+def test_failures_of_other_projects_are_not_claimed(log: str) -> None:
+    assert classes(log) == []
+
+
 def _fragments() -> Iterator[str]:
     yield from (
         "error: ",

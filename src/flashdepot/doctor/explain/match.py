@@ -12,12 +12,28 @@ from flashdepot.doctor.explain.rules import Rule
 EARLIEST = 5
 """How many of the first lines that state an error are kept, for logs that no rule knows."""
 
-_ERROR_MARKS = ("error", "fatal", "panic", "fail", "traceback", "undefined", "killed", "not found", "cannot", "lnk")
+_ERROR_MARKS = (
+    "error",
+    "fatal",
+    "panic",
+    "fail",
+    "traceback",
+    "undefined",
+    "killed",
+    "not found",
+    "cannot",
+    "lnk",
+    "no such",
+    "denied",
+    "refused",
+    "unable",
+    "not recognized",
+)
 _FOREIGN_ERROR_MARKS = ("fehler", "erreur", "ошибк", "错误", "錯誤", "エラー", "오류", "erro")
 _STATES_ERROR = re.compile(
     r"(?<![\w/.-])(?:error|fatal|panic(?:ked)?|failed|Fehler|erreur|ошибка|错误|錯誤|エラー|오류|erro)(?![\w/-])(?!\s*=)"
     r"|\b[A-Z]\w*(?:Error|Exception)\b|\b(?:C|LNK|MSB|D)\d{4}:|\bE\d{4}\]|undefined (?:reference|symbol)"
-    r"|command not found|\bcannot (?:open|find|import)|^Killed\b",
+    r"|command not found|\bcannot (?:open|find|import)|\bno such file\b|\bnot found\b|permission denied|connection refused|\bunable to\b|not recognized|^Killed\b",
     re.IGNORECASE,
 )
 _NO_ERROR = re.compile(
