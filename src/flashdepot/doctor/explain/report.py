@@ -73,7 +73,7 @@ def make_report(outcome: Outcome, host: HostRecord | None, demangle: Demangle) -
     """
     names = demangle([hit.groups["symbol"] for hit in outcome.hits if hit.groups.get("symbol", "").startswith("_Z")])
     findings = tuple(_finding(hit, outcome.torch, host, names) for hit in outcome.hits)
-    return Report(findings, outcome.errors)
+    return Report(findings, tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors))
 
 
 def _finding(hit: Hit, torch: str, host: HostRecord | None, names: Mapping[str, str]) -> Finding:
