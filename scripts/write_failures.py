@@ -1,0 +1,55 @@
+"""Write docs/failures.md from the rules of ``flashdepot explain``.
+
+Usage: PYTHONPATH=src python scripts/write_failures.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flashdepot.doctor.explain.report import fill
+from flashdepot.doctor.explain.rules import RANKS, Rule, load_rules
+
+PAGE = Path(__file__).parents[1] / "docs/failures.md"
+
+_HEAD = """\
+# What goes wrong, and what mends it
+
+`flashdepot explain LOG` finds these in a log. This page is written by `scripts/write_failures.py` from the rules in
+`src/flashdepot/doctor/explain/rules/`; what stands in angle brackets is filled in from the log and from the machine.
+Causes come before their consequences.
+"""
+
+_HEADINGS = {
+    "memory-or-disk": "Memory and disks",
+    "missing-tool": "Something is missing",
+    "wrong-version": "Something has the wrong version",
+    "source": "Source and compiler disagree",
+    "link": "Linking",
+    "wrapper": "Messages that hide the cause",
+}
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}")
+
+
+def page() -> str:
+    """The text of the page."""
+    parts = [_HEAD]
+    for number, rank in enumerate(RANKS):
+        parts.append(f"## {_HEADINGS[rank]}\n")
+        parts += [entry(rule) for rule in load_rules() if rule.rank == number]
+    return "\n".join(parts)
+
+
+def entry(rule: Rule) -> str:
+    """One failure: its name, cause, commands, and where the facts come from."""
+    commands = "\n".join(fill(command, {}) for command in rule.fix)
+    return f"### {rule.id}\n\n{rule.title} {fill(rule.why, {})}\n\n```\n{commands}\n```\n\nSource: {rule.source}.\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""From rules that a log answers to, to advice for this machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flashdepot.doctor.explain.match import Hit, Line, Outcome
+from flashdepot.doctor.explain.rules import RANKS
+from flashdepot.doctor.explain.torch_symbols import built_for
+from flashdepot.model.host import HostRecord
+from flashdepot.model.target import Version
+
+Demangle = Callable[[Sequence[str]], Mapping[str, str]]
+
+REPORT_SCHEMA = 1
+
+_JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
+_SHOWN = 300
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One class of failure that the log shows: where, why, what mends it, and facts about it and this machine."""
+
+    id: str
+    title: str
+    rank: str
+    line: Line
+    why: str
+    fix: tuple[str, ...]
+    facts: tuple[str, ...]
+    proven: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding in the document of ``--json``."""
+        return {
+            "class": self.id,
+            "title": self.title,
+            "proven": self.proven,
+            "rank": self.rank,
+            "line": self.line.number,
+            "text": self.line.text,
+            "why": self.why,
+            "fix": list(self.fix),
+            "facts": list(self.facts),
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a log shows: findings with causes first, and the earliest lines that state an error."""
+
+    findings: tuple[Finding, ...]
+    errors: tuple[Line, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of ``--json``, ``schema`` first."""
+        return {
+            "schema": REPORT_SCHEMA,
+            "status": "explained" if self.findings else "unknown",
+            "findings": [finding.to_json() for finding in self.findings],
+            "errors": [{"line": line.number, "text": line.text} for line in self.errors],
+        }
+
+
+def make_report(outcome: Outcome, host: HostRecord | None, demangle: Demangle) -> Report:
+    """Fill in the advice of every hit.
+
+    :param demangle: turns mangled C++ names into readable ones; called once, with all that are needed.
+    """
+    names = demangle([hit.groups["symbol"] for hit in outcome.hits if hit.groups.get("symbol", "").startswith("_Z")])
+    findings = tuple(_finding(hit, outcome.torch, host, names) for hit in outcome.hits)
+    return Report(findings, tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors))
+
+
+def _finding(hit: Hit, torch: str, host: HostRecord | None, names: Mapping[str, str]) -> Finding:
+    values = {**(_host_values(host) if host else {}), **hit.groups}
+    facts = _symbol_facts(hit.groups["symbol"], torch, names) if "symbol" in hit.groups else []
+    if host:
+        facts += [fact for name in hit.rule.host for fact in _host_facts(name, host)]
+    rule = hit.rule
+    fix = tuple(fill(command, values) for command in rule.fix)
+    line = Line(hit.line.number, _shortened(hit.line.text))
+    return Finding(rule.id, rule.title, RANKS[rule.rank], line, fill(rule.why, values), fix, tuple(facts), hit.proven)
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """Put values in the place of names in braces; a name without a value stays, in angle brackets."""
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], f"<{found[1].replace('_', ' ')}>"), text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN // 2] + " ... " + text[-_SHOWN // 2 :]
+
+
+def _symbol_facts(symbol: str, torch: str, names: Mapping[str, str]) -> list[str]:
+    readable = names.get(symbol, symbol)
+    torch_range = built_for(symbol)
+    if torch_range is None:
+        return [f"missing: {readable}"]
+    facts = [f"missing: {readable}", f"the binary was built for {torch_range}; the torch that was loaded is another"]
+    if torch and torch_range.cxx11_abi is None and torch_range.holds(Version.parse(torch)):
+        facts.append(
+            f"the log speaks of torch {torch}, which has this symbol: another torch was loaded, or a build without "
+            'CUDA; see python -c "import torch; print(torch.__version__, torch.version.cuda, torch.__file__)"'
+        )
+    return facts
+
+
+def _host_values(host: HostRecord) -> dict[str, str]:
+    values = {"jobs": str(max(1, min(host.cores, host.memory // _JOB_BYTES)))} if host.memory else {}
+    if host.gpus:
+        values["gpu"] = host.gpus[0].name
+        values["gpu_arch"] = str(host.gpus[0].architecture)
+        values["gpu_capability"] = host.gpus[0].architecture.dotted
+    if host.toolkits:
+        values["cuda_home"] = host.toolkits[0].root
+    if host.compilers:
+        values["compiler"] = host.compilers[0].path
+    if host.driver:
+        values["driver"] = str(host.driver)
+    return values
+
+
+def _host_facts(name: str, host: HostRecord) -> list[str]:
+    if name == "gpus":
+        found = [f"this machine's GPU: {g.name}, compute capability {g.architecture.dotted}" for g in host.gpus]
+        return list(dict.fromkeys(found)) or ["this machine has no NVIDIA GPU"]
+    if name == "driver":
+        return [f"this machine's driver: {host.driver}" if host.driver else "this machine has no NVIDIA driver"]
+    if name == "toolkits":
+        found = [f"this machine's nvcc: {t.version} in {t.root}, found by {t.found_by}" for t in host.toolkits]
+        return found or ["no CUDA toolkit was found on this machine"]
+    if name == "compilers":
+        found = [f"this machine's compiler: {c.kind} {c.version} ({c.path})" for c in host.compilers]
+        return found or ["no C++ compiler was found on this machine"]
+    if name == "libc":
+        return [f"this machine's GNU libc: {host.libc}"] if host.libc else ["this machine has no GNU libc"]
+    return [f"this machine: {host.memory / 1e9:.1f} GB usable, {host.cores} cores"] if host.memory else []

@@ -1,0 +1,97 @@
+"""The rules: what a failure looks like, why it happens, what mends it. One data file a class, in ``rules/``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from flashdepot.system.toml import read_toml
+
+RANKS = ("memory-or-disk", "missing-tool", "wrong-version", "source", "link", "wrapper")
+"""Kinds of causes: what stands further left makes what stands further right happen, never the other way round."""
+
+HOST_FACTS = ("gpus", "driver", "toolkits", "compilers", "libc", "memory")
+"""What of a host record a rule can ask to see beside its advice."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A short log, and whether the rule must answer to it."""
+
+    log: str
+    matches: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One class of failures.
+
+    ``patterns`` prove it. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count
+    when nothing is proven. ``marks`` are lower-case texts, one of which every line has that either can match: they
+    are looked for first, because that is quick. With ``context``, the rule holds only if one of those texts is in the log; with
+    ``unless``, only if none is. ``hides`` names classes that are consequences of this one.
+    ``fix`` may have the pattern's named groups, and facts of the host, in braces.
+    """
+
+    id: str
+    title: str
+    rank: int
+    why: str
+    fix: tuple[str, ...]
+    marks: tuple[str, ...]
+    patterns: tuple[re.Pattern[str], ...]
+    likely: tuple[re.Pattern[str], ...]
+    context: tuple[str, ...]
+    unless: tuple[str, ...]
+    hides: frozenset[str]
+    host: tuple[str, ...]
+    source: str
+    examples: tuple[Example, ...]
+
+    @classmethod
+    def from_toml(cls, data: Mapping[str, Any]) -> Rule:
+        """Read a rule file.
+
+        :raises ValueError: for a missing field, an unknown one, or a value that cannot be.
+        """
+        known = {"id", "title", "rank", "why", "fix", "marks", "patterns", "likely", "context", "unless", "hides"}
+        unknown = set(data) - known - {"host", "source", "example"}
+        if unknown:
+            raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
+        if data.get("rank") not in RANKS:
+            raise ValueError(f"rank {data.get('rank')!r} is none of {', '.join(RANKS)}")
+        try:
+            rule = cls(
+                id=data["id"],
+                title=data["title"],
+                rank=RANKS.index(data["rank"]),
+                why=data["why"],
+                fix=tuple(data["fix"]),
+                marks=tuple(data["marks"]),
+                patterns=tuple(re.compile(pattern) for pattern in data["patterns"]),
+                likely=tuple(re.compile(pattern) for pattern in data.get("likely", ())),
+                context=tuple(data.get("context", ())),
+                unless=tuple(data.get("unless", ())),
+                hides=frozenset(data.get("hides", ())),
+                host=tuple(data.get("host", ())),
+                source=data["source"],
+                examples=tuple(Example(e["log"], e["matches"]) for e in data["example"]),
+            )
+        except (KeyError, re.error) as error:
+            raise ValueError(f"field missing or of no use: {error}") from error
+        if any(text != text.lower() for text in rule.marks + rule.context + rule.unless):
+            raise ValueError("marks, context and unless are lower-case")
+        if not set(rule.host) <= set(HOST_FACTS):
+            raise ValueError(f"host facts are {', '.join(HOST_FACTS)}")
+        return rule
+
+
+@cache
+def load_rules() -> tuple[Rule, ...]:
+    """Every rule, causes before consequences."""
+    files = sorted(Path(__file__).with_name("rules").glob("*.toml"))
+    return tuple(sorted((Rule.from_toml(read_toml(file)) for file in files), key=lambda rule: (rule.rank, rule.id)))

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import io
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flashdepot.doctor.explain import Report, explain
+from flashdepot.doctor.explain.lines import LINE_CAP, read_chunks, strip_prefixes
+from flashdepot.doctor.explain.torch_symbols import built_for
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
+from flashdepot.model.target import Platform, Version
+
+HOST = HostRecord(
+    platform=Platform("linux", "x86_64"),
+    os_name="Debian 12",
+    libc=Version("2.36"),
+    cores=16,
+    memory=30 * 10**9,
+    driver=Version("570.86"),
+    gpus=(Gpu("NVIDIA GeForce RTX 5090", Architecture(12, 0), 32 * 10**9),),
+    toolkits=(CudaToolkit("/opt/cuda-12.4", Version("12.4"), "PATH"),),
+    compilers=(HostCompiler("g++", "/usr/bin/g++-14", Version("14.2")),),
+)
+
+
+def look(log: str, host: HostRecord | None = None) -> Report:
+    return explain(io.BytesIO(log.encode()), host)
+
+
+def classes(log: str) -> list[str]:
+    return [finding.id for finding in look(log).findings]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "#22 3747.1 ",
+        "#8 [build 4/7] ",
+        "10.14 ",
+        "[rank0]: ",
+        "[1,3]<stderr>: ",
+        "(EngineCore_DP0 pid=312) ERROR 08-12 10:11:12 [core.py:712] ",
+        "(RayWorkerWrapper pid=9, ip=10.0.0.2) ",
+        "2026-08-12T10:11:12.1234567Z ",
+        "2026-08-12 10:11:12,123 ",
+        "[2026-08-12 10:11:12] ",
+        "Aug 12 10:11:12 node7 slurmd[812]: ",
+        "##[error]",
+        "      ╰─> ",
+        "  │   ",
+        "> > ",
+        "worker-1  | ",
+        "2026-08-12T10:11:12.1234567Z #22 3747.1   │ ",
+    ],
+)
+def test_what_other_programs_put_before_a_line_is_taken_away(prefix: str) -> None:
+    assert strip_prefixes(f"{prefix}Killed\n") == "Killed"
+    assert classes(f"nvcc -c flash.cu\n{prefix}Killed\n") == ["oom-killed"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["#define X 1", "12.8 is not a line of BuildKit?"[5:], "a.cu(3): error: x", "[7/72] nvcc -c a.cu", "E0308"],
+)
+def test_a_line_without_a_prefix_stays(line: str) -> None:
+    assert strip_prefixes(line) == line.strip()
+
+
+def test_colours_do_not_hide_a_message() -> None:
+    log = "\x1b[1m\x1b[31mnvcc fatal   : Unsupported gpu\x1b[0m architecture 'compute_120'"
+    assert classes(log) == ["unsupported-gpu-arch"]
+
+
+def test_causes_come_before_their_consequences() -> None:
+    log = """
+    urllib.error.HTTPError: HTTP Error 404: Not Found (flash_attn wheel)
+    /usr/bin/ld: cannot find -lcudart: No such file or directory
+    csrc/flash_attn/flash_api.cpp:9:10: fatal error: cutlass/numeric_types.h: No such file or directory
+    RuntimeError: FlashAttention is only supported on CUDA 11.7 and above.
+    cc1plus: fatal error: cusparse.h: No such file or directory
+    OSError: [Errno 28] No space left on device
+    """
+    assert classes(log) == [
+        "disk-full",
+        "cuda-headers-missing",
+        "nvcc-too-old",
+        "cutlass-missing",
+        "cuda-lib-not-found-at-link",
+        "wheel-404-fallback",
+    ]
+
+
+def test_the_first_line_that_shows_a_failure_is_named() -> None:
+    log = "fine\n" * 6 + "nvcc fatal   : Unsupported gpu architecture 'compute_120'\nninja: build stopped\n" * 2
+    assert look(log).findings[0].line.number == 7
+
+
+def test_a_log_that_no_rule_knows_is_unknown_and_shows_its_earliest_errors() -> None:
+    report = look("start\nwidget.c:3: error: no widget\nwarning: ignore errors\nKeyError: 'x'\n0 errors\n")
+    assert report.findings == ()
+    assert [line.number for line in report.errors] == [2, 4]
+    assert report.to_json()["status"] == "unknown"
+
+
+def test_a_suggestion_is_made_only_when_nothing_is_proven() -> None:
+    head = "Collecting flash_attn\n  \u00d7 Getting requirements to build wheel did not run successfully.\n"
+    suggested = look(head).findings
+    assert [(finding.id, finding.proven) for finding in suggested] == [("build-isolation-no-torch", False)]
+    assert classes(head + "OSError: CUDA_HOME environment variable is not set.") == ["nvcc-not-found"]
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ("kernel.cu:(.text+0x1f): nicht definierter Verweis auf »__cudaRegisterFatBinary«", "cudart-symbols-unlinked"),
+        ("/usr/bin/ld: 找不到 -lcudart: 没有那个文件或目录", "cuda-lib-not-found-at-link"),
+        ("/usr/bin/ld: невозможно найти -lcublas", "cuda-lib-not-found-at-link"),
+        ("a.h:1:10: фатальная ошибка: cute/tensor.hpp: Нет такого файла или каталога", "cutlass-missing"),
+        ("a.h:1:10: 致命错误\uff1acusolverDn.h\uff1a没有那个文件或目录", "cuda-headers-missing"),
+        (
+            "a.h:6:10: schwerwiegender Fehler: cublas_v2.h: Datei oder Verzeichnis nicht gefunden",
+            "cuda-headers-missing",
+        ),
+        ("torch/compiled_autograd.h(7): error C2872: “std”: 不明确的符号", "msvc-std-ambiguous"),
+        (
+            'flash_api.cpp(9): fatal error C1083: Datei (Include) kann nicht geöffnet werden: "stddef.h"',
+            "msvc-env-missing",
+        ),
+        ('LINK : fatal error LNK1104: не удается открыть файл "cudart.lib"', "cuda-lib-not-found-at-link"),
+        ("libflash.lib : fatal error LNK1107: 文件无效或损坏: 无法在 0x81 处读取", "lfs-pointer"),
+        ('csrc/flash_attn/x.cpp(3): error C2398: Элемент "1": сужающее преобразование', "msvc-compile-error"),
+        ("ImportError: libcudart.so.12: Kann die Shared-Object-Datei nicht öffnen", "cudart-missing"),
+    ],
+)
+def test_localised_messages_are_known_by_codes_and_names(log: str, expected: str) -> None:
+    assert classes(log) == [expected]
+
+
+def test_bytes_of_another_code_page_and_powershells_utf16_are_read() -> None:
+    message = "torch/x.h(7): error C2872: 'std': неоднозначный символ\n"
+    for data in (message.encode("cp1251"), message.encode("utf-16"), message.replace("\n", "\r\n").encode()):
+        assert [finding.id for finding in explain(io.BytesIO(data)).findings] == ["msvc-std-ambiguous"]
+
+
+@pytest.mark.parametrize(
+    ("symbol", "torch"),
+    [
+        ("_ZN3c104cuda9SetDeviceEi", "torch 2.1 to 2.2"),
+        ("_ZN3c104cuda9SetDeviceEa", "torch 2.3 to 2.7"),
+        ("_ZN3c104cuda9SetDeviceEab", "torch 2.8 or newer"),
+        ("_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_ib", "torch 2.0 to 2.9"),
+        ("_ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEENS2_8optionalINS2_10ScalarTypeEEE", "torch 2.1 or older"),
+        ("_ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEESt8optionalINS2_10ScalarTypeEE", "torch 2.2 or newer"),
+        ("_ZN3c105ErrorC2ENS_14SourceLocationESs", "a torch with the old ABI (_GLIBCXX_USE_CXX11_ABI=0)"),
+    ],
+)
+def test_an_undefined_symbol_tells_which_torch_the_binary_was_built_for(symbol: str, torch: str) -> None:
+    assert str(built_for(symbol)) == torch
+    facts = look(f"ImportError: /x/flash_attn_2_cuda.so: undefined symbol: {symbol}").findings[0].facts
+    assert any(torch in fact for fact in facts)
+
+
+def test_a_symbol_that_the_named_torch_has_is_a_contradiction_and_is_said() -> None:
+    error = "ImportError: /x/flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEab\n"
+    assert "torch.__file__" in " ".join(look("torch==2.9.1\n" + error).findings[0].facts)
+    assert "torch.__file__" not in " ".join(look("torch==2.5.1\n" + error).findings[0].facts)
+
+
+def test_names_are_shown_mangled_where_there_is_no_demangler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    facts = look("x.so: undefined symbol: _ZN3c104cuda9SetDeviceEa").findings[0].facts
+    assert facts[0] == "missing: _ZN3c104cuda9SetDeviceEa"
+
+
+def test_advice_is_for_the_machine_of_the_host_record() -> None:
+    no_kernel = look("CUDA error: no kernel image is available for execution on the device", HOST).findings[0]
+    assert "RTX 5090, compute capability 12.0" in no_kernel.facts[0]
+    assert any("TORCH_CUDA_ARCH_LIST=12.0" in command for command in no_kernel.fix)
+    memory = look("nvcc error   : 'cicc' died due to signal 9", HOST).findings[0]
+    assert memory.fix[0].startswith("MAX_JOBS=4 ")
+    assert memory.facts == ("this machine: 30.0 GB usable, 16 cores",)
+    compiler = look("host_config.h:143:2: error: #error -- unsupported GNU version!", HOST).findings[0]
+    assert any("/usr/bin/g++-14" in fact for fact in compiler.facts)
+    assert any("nvcc 12.4"[5:] in fact for fact in compiler.facts)
+
+
+def test_a_huge_log_of_long_lines_takes_constant_memory() -> None:
+    class Endless(io.RawIOBase):
+        left = 20_000_000
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+            count = min(len(buffer), self.left)
+            buffer[:count] = b"x" * count
+            self.left -= count
+            return count
+
+    tracemalloc.start()
+    report = explain(Endless())  # type: ignore[arg-type]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert report.findings == ()
+    assert peak < 4_000_000
+
+
+def test_a_long_line_is_one_line_of_the_log() -> None:
+    chunks = list(read_chunks(io.BytesIO(b"y" * (3 * LINE_CAP) + b"\nnext\n")))
+    assert [number for chunk in chunks for number in chunk.numbers] == [1, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "-- Could NOT find CUDA (missing: CUDA_TOOLKIT_ROOT_DIR)\nCMake Error: no OpenCV",
+        "W dso_loader.cc:64] libcudart.so.12: cannot open shared object file: No such file or directory",
+        "libtool: error: recompile with -fPIC",
+        "avr-ld: main.o: relocation truncated to fit: R_AVR_13_PCREL against `main'",
+        "epoch 3, cuda:0, loss 0.1\nslurmstepd: error: task 0: Killed\nsrun: exit code 137",
+        "404 Client Error: Not Found for url: https://example.org/model\nflash_attn is used",
+        "zipfile.BadZipFile: File is not a zip file\n  wheel 0.45",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "ModuleNotFoundError: No module named 'torch'",
+        "ImportError: libssl.so.3: cannot open shared object file: No such file or directory",
+        "/usr/bin/ld: main.o: undefined reference to `SSL_new'\ncollect2: error: ld returned 1 exit status",
+        "main.c:1:10: fatal error: openssl/ssl.h: No such file or directory",
+        "main.cpp(3): error C2065: 'x': undeclared identifier",
+        "npm ERR! code EXDEV",
+        "error[E0308]: mismatched types",
+        "FAILED tests/test_a.py::test_b - AssertionError: assert 1 == 2",
+        "ERROR: Could not find a version that satisfies the requirement foo==9",
+    ],
+)
+def test_failures_of_other_projects_are_not_claimed(log: str) -> None:
+    assert classes(log) == []
+
+
+def _fragments() -> Iterator[str]:
+    yield from (
+        "error: ",
+        "fatal ",
+        "nvcc",
+        "torch",
+        "cuda",
+        ".so: ",
+        "ld: ",
+        "Killed",
+        "C2872",
+        "\x1b[31m",
+        "│",
+        "#1 2.3 ",
+        "\r",
+    )
+
+
+@given(st.lists(st.one_of(st.text(max_size=40), st.sampled_from(list(_fragments()))), max_size=60))
+def test_no_text_makes_it_crash(parts: list[str]) -> None:
+    report = explain(io.BytesIO("".join(parts).encode("utf-8", "surrogatepass")), HOST)
+    assert len(report.errors) <= 5
+
+
+@given(st.binary(max_size=2000))
+def test_no_bytes_make_it_crash_or_claim(data: bytes) -> None:
+    assert explain(io.BytesIO(data)).findings == ()
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=2000))
+def test_random_text_is_never_explained(text: str) -> None:
+    assert look(text).findings == ()

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import io
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from flashdepot.doctor.explain import explain
+from flashdepot.doctor.explain.report import fill
+from flashdepot.doctor.explain.rules import Example, Rule, load_rules
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = [(rule, example) for rule in load_rules() for example in rule.examples]
+MINIMAL = {
+    "id": "x",
+    "title": "t",
+    "rank": "link",
+    "why": "w",
+    "fix": ["f"],
+    "marks": ["m"],
+    "patterns": ["m"],
+    "source": "s",
+    "example": [],
+}
+
+
+@pytest.mark.parametrize(("rule", "example"), EXAMPLES, ids=[rule.id for rule, _ in EXAMPLES])
+def test_a_rule_answers_to_its_examples_and_to_nothing_that_only_looks_alike(rule: Rule, example: Example) -> None:
+    found = [finding.id for finding in explain(io.BytesIO(example.log.encode())).findings]
+    if example.matches:
+        assert found[:1] == [rule.id]
+    else:
+        assert rule.id not in found
+
+
+@pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
+def test_a_rule_is_named_as_its_file_and_has_examples_of_both_kinds(rule: Rule) -> None:
+    folder = ROOT / "src/flashdepot/doctor/explain/rules"
+    assert (folder / f"{rule.id}.toml").is_file()
+    assert {example.matches for example in rule.examples} == {True, False}
+
+
+def test_what_a_rule_hides_is_a_rule() -> None:
+    ids = {rule.id for rule in load_rules()}
+    assert {hidden for rule in load_rules() for hidden in rule.hides} <= ids
+
+
+@pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
+def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: Rule) -> None:
+    groups = {name for pattern in rule.patterns + rule.likely for name in pattern.groupindex}
+    host = {"jobs", "gpu", "gpu_arch", "gpu_capability", "cuda_home", "compiler", "driver"}
+    named = {name for text in (rule.why, *rule.fix) for name in re.findall(r"\{(\w+)\}", text)}
+    assert named <= groups | host
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"colour": "red"}, "unknown fields: colour"),
+        ({"marks": ["NVCC"]}, "lower-case"),
+        ({"host": ["weather"]}, "host facts are"),
+        ({"patterns": ["("]}, "of no use"),
+        ({"rank": "later"}, "later"),
+    ],
+)
+def test_a_rule_file_with_a_mistake_is_refused(change: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Rule.from_toml({**MINIMAL, **change})
+
+
+def test_a_placeholder_without_a_value_stays_readable() -> None:
+    assert fill("CUDA_HOME={cuda_home} MAX_JOBS={jobs}", {"jobs": "3"}) == "CUDA_HOME=<cuda home> MAX_JOBS=3"
+
+
+def test_the_page_of_failures_is_what_the_script_writes() -> None:
+    page = runpy.run_path(str(ROOT / "scripts/write_failures.py"))["page"]()
+    assert (ROOT / "docs/failures.md").read_text(encoding="utf-8") == page, "run scripts/write_failures.py"
