@@ -19,6 +19,7 @@ INTERRUPTED = 130
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "get": ("library_commands", "Get a library: from the depot in an instant, or built from source, once."),
     "build": ("library_commands", "Build a library with this machine's toolchain."),
+    "check": ("check_commands", "Prove that wheels and libraries fit, before anybody imports them."),
     "host": ("host_commands", "Show what was found on this machine."),
     "depot": ("depot_commands", "See, check and clean the store of compiled units and libraries."),
 }
@@ -61,7 +62,7 @@ def run() -> int:
     """Run the command line of this process and return its exit code."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        app.main(prog_name="flashdepot", standalone_mode=False)
+        status = app.main(prog_name="flashdepot", standalone_mode=False)
     except FlashdepotError as error:
         return _report(error)
     except click.ClickException as error:
@@ -70,7 +71,7 @@ def run() -> int:
     except (KeyboardInterrupt, click.Abort):
         sys.stderr.write("Stopped. What was finished is kept: the same command goes on from there.\n")
         return INTERRUPTED
-    return 0
+    return status if isinstance(status, int) else 0  # what a command gave to Context.exit
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

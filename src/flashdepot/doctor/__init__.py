@@ -1,0 +1,1 @@
+"""What is wrong, or will be, and what mends it."""
