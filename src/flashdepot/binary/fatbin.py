@@ -1,8 +1,8 @@
 """The GPU code in a file: NVIDIA fatbin containers, read without CUDA's tools.
 
 NVIDIA does not document the format. The layout and the flags below were read from what nvcc 13.0 writes for known
-``-gencode`` and ``--compress-mode`` options, and agree with ``cuobjdump`` on the libraries in ``benchmarks/check.md``
-(CUDA 11.8 to 13). Nothing is decompressed: the architecture stands in each entry's header.
+``-gencode`` and ``--compress-mode`` options, and agree with ``cuobjdump`` on the libraries in `X
+(CUDA 12.1 to 13.0). Nothing is decompressed: the architecture stands in each entry's header.
 """
 
 from __future__ import annotations

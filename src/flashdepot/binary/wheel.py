@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import errno
 import hashlib
 import io
 import struct
@@ -22,7 +23,19 @@ from packaging.version import InvalidVersion, Version
 from flashdepot.binary.window import FETCH_AGAIN
 from flashdepot.errors import IntegrityError
 
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, struct.error, OverflowError)
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    csv.Error,
+    struct.error,
+    EOFError,
+    OverflowError,
+    ValueError,
+    IndexError,  # a member without a name
+    RuntimeError,  # an encrypted member
+)
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_DOTS_LIMIT = 12
 _ENTRIES_LIMIT = 100_000
 _SIZE_LIMIT = 4 << 30
 _DIRECTORY_LIMIT = 64 << 20
@@ -63,6 +76,10 @@ def read_wheel(path: Path, on_binary: Callable[[str, Path], None]) -> WheelFacts
             return _Reading(path, archive, on_binary).run()
     except _DAMAGE as error:
         raise IntegrityError(f"{path.name} is cut off or damaged: {error}.", hint=FETCH_AGAIN) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # zipfile seeks to where a damaged list of members points
+            raise
+        raise IntegrityError(f"{path.name} is cut off or damaged: a member is nowhere.", hint=FETCH_AGAIN) from error
 
 
 class _Reading:
@@ -80,6 +97,8 @@ class _Reading:
             raise IntegrityError(f"{self._path.name} is refused: it unpacks to too much.", hint=FETCH_AGAIN)
         with tempfile.TemporaryDirectory(prefix="flashdepot-check-") as folder:
             for info in members:
+                if info.compress_type not in _METHODS:
+                    raise zipfile.BadZipFile(f"'{info.filename}' is compressed in a way that installers do not know")
                 if info.filename in self._digests:
                     self._problems.append(f"'{info.filename}' is in it twice")
                 self._digests[info.filename] = self._read(info, Path(folder) / "member")
@@ -145,10 +164,15 @@ class _Reading:
             name=name,
             version=version,
             tags=tags,
-            metadata_tags=frozenset(tag for line in lines if line.count("-") == 2 for tag in parse_tag(line)),  # noqa: PLR2004
+            metadata_tags=frozenset(tag for line in lines if _is_tag(str(line)) for tag in parse_tag(str(line))),
             files=frozenset(self._digests),
             problems=tuple(self._problems),
         )
+
+
+def _is_tag(line: str) -> bool:
+    """Whether a line is a tag that does not unfold into thousands."""
+    return line.count("-") == 2 and line.count(".") <= _DOTS_LIMIT  # noqa: PLR2004
 
 
 def _same_version(text: str, version: Version) -> bool:

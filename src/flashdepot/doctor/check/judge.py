@@ -91,11 +91,10 @@ def judge_torch(binary: Binary, symbols: frozenset[str], torch: TorchSide | None
     elif torch.proof:
         lines.append(Evidence(Outcome.FITS, "torch symbols", seen, f"{torch.label} has them all", binary.name))
     else:
-        known = [symbol for symbol in symbols if torch.exports(symbol)]
-        has = f"{torch.label} has those {len(known)} that are in the table; --python PY proves the rest"
-        if not span:
-            has = f"none of them tells {torch.label} from other versions; --python PY can"
-        lines.append(Evidence(Outcome.FITS if span else Outcome.UNKNOWN, "torch symbols", seen, has, binary.name))
+        known = sum(torch.exports(symbol) is True for symbol in symbols)
+        has = f"{torch.label} has those {known} that are in the table; --python PY proves the rest"
+        outcome = Outcome.FITS if span or known == len(symbols) else Outcome.UNKNOWN
+        lines.append(Evidence(outcome, "torch symbols", seen, has, binary.name))
     abi = None if binary.is_windows else abi_of(symbols)
     if abi is not None:
         lines.append(_judge_abi(abi, torch, binary.name))

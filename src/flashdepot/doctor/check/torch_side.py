@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +19,7 @@ from flashdepot.model.target import Version
 from flashdepot.system.toml import read_toml
 
 _TABLE = Path(__file__).with_name("torch_symbols.toml")
+_SYMBOLS = Path(__file__).with_name("torch_symbols.csv")
 _NEW_ABI = re.compile(r"__cxx1112basic_string|B5cxx11")
 _OLD_ABI = re.compile(r"^_Z\w*?(?:RKSs|ESs|Ss$)")
 _TORCH_FILE = re.compile(r"(?:lib)?(?:c10|torch|shm)(?:_\w+)?\.(?:so|dll)")
@@ -189,10 +191,11 @@ class TabledTorch:
 def span_of(symbol: str) -> tuple[Version, Version] | None:
     """The first and the last torch minor with a symbol, ``None`` where the table does not have it."""
     table = _table()
-    for entry in table["symbol"]:
-        if entry.get("mangled") == symbol or ("pattern" in entry and re.match(entry["pattern"], symbol)):
-            return Version(entry.get("since", table["oldest"])), Version(entry.get("until", table["newest"]))
-    return None
+    span = _symbols().get(symbol)
+    if span is None:
+        patterns = (p for p in table["pattern"] if re.match(p["matches"], symbol))
+        span = next(((p.get("since", ""), p.get("until", "")) for p in patterns), None)
+    return None if span is None else (Version(span[0] or table["oldest"]), Version(span[1] or table["newest"]))
 
 
 def built_for(symbols: frozenset[str]) -> str:
@@ -204,6 +207,8 @@ def built_for(symbols: frozenset[str]) -> str:
     table = _table()
     if since > until or (str(since), str(until)) == (table["oldest"], table["newest"]):
         return ""
+    if since == until:
+        return str(since)
     if str(until) == table["newest"]:
         return f"{since} or newer"
     return f"{until} or older" if str(since) == table["oldest"] else f"{since} to {until}"
@@ -212,3 +217,9 @@ def built_for(symbols: frozenset[str]) -> str:
 @cache
 def _table() -> dict[str, Any]:
     return read_toml(_TABLE)
+
+
+@cache
+def _symbols() -> dict[str, tuple[str, str]]:
+    with _SYMBOLS.open(newline="") as file:
+        return {row["symbol"]: (row["since"], row["until"]) for row in csv.DictReader(file)}
