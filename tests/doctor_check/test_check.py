@@ -184,3 +184,28 @@ def test_a_static_library_and_an_object_are_checked_too(tmp_path: Path) -> None:
     for path in (unit, forge.archive(tmp_path, unit)):
         assert check_file(path, place(torch="2.8")).verdict is Outcome.MISFIT
         assert check_file(path, place(torch="2.4")).verdict is Outcome.FITS
+
+
+@pytest.mark.parametrize(
+    ("needed", "torch", "outcome"),
+    [("12", "2.8+cu128", Outcome.FITS), ("12", "2.9+cu130", Outcome.MISFIT), ("12", "2.9", Outcome.NOTE)],
+)
+def test_the_cuda_runtime_must_be_the_one_that_torch_brings(
+    tmp_path: Path, needed: str, torch: str, outcome: Outcome
+) -> None:
+    name = f"libcudart.so.{needed}"
+    forge.shared_library(tmp_path, "void cuda(void) {}", f"-Wl,-soname,{name}", name="libcudart.so")
+    source = (
+        f"extern void cuda(void); extern void {SET_DEVICE_2_8}(void); void f(void) {{ cuda(); {SET_DEVICE_2_8}(); }}"
+    )
+    path = forge.shared_library(tmp_path, source, f"-L{tmp_path}", "-lcudart")
+    report = check_file(path, place(torch=torch, is_here=False))
+    assert [line.outcome for line in lines(report, "libraries") if line.seen == name] == [outcome]
+
+
+def test_a_library_that_is_nowhere_is_named(tmp_path: Path) -> None:
+    forge.shared_library(tmp_path, "void g(void) {}", "-Wl,-soname,libnowhere.so.4", name="libnowhere.so")
+    path = forge.shared_library(tmp_path, "void g(void); void f(void) { g(); }", f"-L{tmp_path}", "-lnowhere")
+    report = check_file(path, place(python=(3, 11)))
+    assert report.verdict is Outcome.MISFIT
+    assert report.evidence[0].fix == "Install the package that has libnowhere.so.4."

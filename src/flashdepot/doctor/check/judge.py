@@ -93,6 +93,8 @@ def judge_torch(binary: Binary, symbols: frozenset[str], torch: TorchSide | None
     else:
         known = sum(torch.exports(symbol) is True for symbol in symbols)
         has = f"{torch.label} has those {known} that are in the table; --python PY proves the rest"
+        if not known:
+            has = f"none of them is in the table of torch's versions; a Python with {torch.label} can tell: --python PY"
         outcome = Outcome.FITS if span or known == len(symbols) else Outcome.UNKNOWN
         lines.append(Evidence(outcome, "torch symbols", seen, has, binary.name))
     abi = None if binary.is_windows else abi_of(symbols)
@@ -136,7 +138,7 @@ def _judge_library(name: str, binary: Binary, environment: Environment) -> tuple
             return Outcome.FITS, f"{torch.label} has it", ""
         return Outcome.MISFIT, f"{torch.label} does not have it", f"Take the build for {torch.label}."
     cudart = _CUDART.fullmatch(name)
-    if cudart and torch is not None and torch.cuda is not None:
+    if cudart and torch is not None and torch.cuda is not None and _takes_torch(binary):
         needs = int(cudart[1] or cudart[2])
         if needs in {torch.cuda, 10 * torch.cuda}:
             return Outcome.FITS, f"{torch.label} brings CUDA {torch.cuda}", ""
@@ -157,6 +159,11 @@ def _judge_library(name: str, binary: Binary, environment: Environment) -> tuple
     where = "not beside torch, not in the system's folders"
     where += f"; it also looks in {_some(relative)}, of the place where it gets installed" if relative else ""
     return Outcome.UNKNOWN if relative else Outcome.MISFIT, where, f"Install the package that has {name}."
+
+
+def _takes_torch(binary: Binary) -> bool:
+    """Whether it is loaded after torch, which brings CUDA's libraries into the process."""
+    return bool(binary.torch_symbols) or any(_TORCH.fullmatch(name) for name in binary.needed)
 
 
 def _judge_abi(needed: bool, torch: TorchSide, where: str) -> Evidence:
