@@ -35,6 +35,7 @@ _SHT_SYMTAB, _SHT_NOBITS, _SHT_DYNSYM = 2, 8, 11
 _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 1, 5, 6, 10, 14, 15, 29
 _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
 _LOCAL, _WEAK = 0, 2
+_SHN_ABS = 0xFFF1
 _VISIBLE = {0, 3}  # default, protected
 _MANY = 1 << 16
 _SYMBOLS_LIMIT = 8 << 20
@@ -132,12 +133,14 @@ class ElfFile:
             raise self._damaged(f"its symbol table has {entries.size} bytes")
         budget = NameBudget(names, "symbol names")
         for at in range(0, entries.size - _SYMBOL.size + 1, _SYMBOL.size):
-            offset, info, other, section = entries.unpack(_SYMBOL, at, "symbol table")[:4]
+            offset, info, other, section, value, _ = entries.unpack(_SYMBOL, at, "symbol table")
             if info >> 4 == _LOCAL or offset == 0:
                 continue
             name = budget.spend(names.text(offset, "symbol names"))
             defined = section != 0
-            yield Symbol(name, defined, info >> 4 == _WEAK, defined and other & 3 in _VISIBLE)
+            names_a_version = section == _SHN_ABS and value == 0  # GNU ld adds one for each version it defines
+            exported = defined and not names_a_version and other & 3 in _VISIBLE
+            yield Symbol(name, defined, info >> 4 == _WEAK, exported)
 
     def _read_headers(self) -> None:
         window = self._window
