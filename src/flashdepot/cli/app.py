@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "install": ("install_commands", "Install such a wheel into a Python environment, and prove that it imports."),
     "verify": ("prove_commands", "Prove on this machine's GPU that the installed flash_attn is right."),
     "bench": ("prove_commands", "Time the installed flash_attn beside torch's own attention."),
+    "check": ("check_commands", "Prove that wheels and libraries fit, before anybody imports them."),
     "host": ("host_commands", "Show what was found on this machine."),
     "doctor": (
         "host_commands",

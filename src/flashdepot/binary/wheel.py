@@ -1,0 +1,199 @@
+"""What a wheel says of itself, whether it is whole, and the compiled files in it."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import errno
+import hashlib
+import io
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path, PurePosixPath
+
+from packaging.tags import Tag, parse_tag
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from flashdepot.binary.window import FETCH_AGAIN
+from flashdepot.errors import IntegrityError
+
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    csv.Error,
+    struct.error,
+    EOFError,
+    OverflowError,
+    ValueError,
+    IndexError,  # a member without a name
+    RuntimeError,  # an encrypted member
+)
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_DOTS_LIMIT = 12
+_ENTRIES_LIMIT = 100_000
+_SIZE_LIMIT = 4 << 30
+_DIRECTORY_LIMIT = 64 << 20
+_TEXT_LIMIT = 16 << 20
+_CHUNK = 1 << 20
+_SUFFIXES = {".so", ".pyd", ".dll", ".a", ".lib", ".o", ".obj"}
+_TEXTS = {"METADATA", "WHEEL", "RECORD"}
+_UNRECORDED = {"RECORD", "RECORD.jws", "RECORD.p7s"}
+
+
+@dataclass(frozen=True)
+class WheelFacts:
+    """A wheel's name, version and tags by its file name (``None`` when that is no wheel's) and by its metadata.
+
+    ``files`` are the names of all members; ``problems`` is what is wrong with it, a sentence each: members that differ
+    from RECORD, and metadata that contradict the file name.
+    """
+
+    name: str
+    version: str
+    tags: frozenset[Tag] | None
+    metadata_tags: frozenset[Tag]
+    files: frozenset[str]
+    problems: tuple[str, ...]
+
+
+def read_wheel(path: Path, on_binary: Callable[[str, Path], None]) -> WheelFacts:
+    """Read every byte of a wheel: CRC, RECORD's digests (PEP 427), metadata.
+
+    Memory is bounded whatever the file holds: members pass through in pieces, compiled ones by way of a temporary file,
+    which ``on_binary`` gets with the member's name.
+
+    :raises IntegrityError: for a zip that is cut off, damaged, hostile, or no wheel.
+    """
+    try:
+        _refuse_huge_directory(path)
+        with zipfile.ZipFile(path) as archive:
+            return _Reading(path, archive, on_binary).run()
+    except _DAMAGE as error:
+        raise IntegrityError(f"{path.name} is cut off or damaged: {error}.", hint=FETCH_AGAIN) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # zipfile seeks to where a damaged list of members points
+            raise
+        raise IntegrityError(f"{path.name} is cut off or damaged: a member is nowhere.", hint=FETCH_AGAIN) from error
+
+
+class _Reading:
+    def __init__(self, path: Path, archive: zipfile.ZipFile, on_binary: Callable[[str, Path], None]) -> None:
+        self._path = path
+        self._archive = archive
+        self._on_binary = on_binary
+        self._digests: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        self._problems: list[str] = []
+
+    def run(self) -> WheelFacts:
+        members = [info for info in self._archive.infolist() if not info.is_dir()]
+        if len(members) > _ENTRIES_LIMIT or sum(info.file_size for info in members) > _SIZE_LIMIT:
+            raise IntegrityError(f"{self._path.name} is refused: it unpacks to too much.", hint=FETCH_AGAIN)
+        with tempfile.TemporaryDirectory(prefix="flashdepot-check-") as folder:
+            for info in members:
+                if info.compress_type not in _METHODS:
+                    raise zipfile.BadZipFile(f"'{info.filename}' is compressed in a way that installers do not know")
+                if info.filename in self._digests:
+                    self._problems.append(f"'{info.filename}' is in it twice")
+                self._digests[info.filename] = self._read(info, Path(folder) / "member")
+        self._check_record()
+        return self._facts()
+
+    def _read(self, info: zipfile.ZipInfo, copy: Path) -> str:
+        """Pass one member through and return its SHA-256, as RECORD spells it."""
+        name = PurePosixPath(info.filename)
+        digest = hashlib.sha256()
+        wanted = name.parent.name.endswith(".dist-info") and name.name in _TEXTS and len(name.parts) == 2  # noqa: PLR2004
+        if wanted and info.file_size > _TEXT_LIMIT:
+            raise IntegrityError(f"{self._path.name} is refused: its {name.name} has {info.file_size} bytes.")
+        is_binary = name.suffix.lower() in _SUFFIXES or ".so." in name.name
+        text = io.BytesIO()
+        with self._archive.open(info) as source, copy.open("wb") as target:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+                if wanted:
+                    text.write(chunk)
+                elif is_binary:
+                    target.write(chunk)
+        if wanted:
+            self._texts[name.name] = text.getvalue().decode("utf-8", "replace")
+        elif is_binary:
+            self._on_binary(info.filename, copy)
+        return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+
+    def _check_record(self) -> None:
+        if "RECORD" not in self._texts:
+            raise IntegrityError(f"{self._path.name} is a zip archive and no wheel: it has no RECORD.")
+        recorded = set()
+        for row in csv.reader(io.StringIO(self._texts["RECORD"])):
+            if len(row) != 3 or PurePosixPath(row[0]).name in _UNRECORDED:  # noqa: PLR2004  (path, digest, size)
+                continue
+            recorded.add(row[0])
+            algorithm, _, digest = row[1].partition("=")
+            if row[0] not in self._digests:
+                self._problems.append(f"RECORD lists '{row[0]}', which is not in it")
+            elif algorithm == "sha256" and digest.rstrip("=") != self._digests[row[0]]:
+                self._problems.append(f"'{row[0]}' is not the file that RECORD lists: their SHA-256 differ")
+        self._problems += [
+            f"'{name}' is in it and not in RECORD"
+            for name in self._digests
+            if name not in recorded and PurePosixPath(name).name not in _UNRECORDED
+        ]
+
+    def _facts(self) -> WheelFacts:
+        metadata = HeaderParser().parsestr(self._texts.get("METADATA", ""))
+        name, version = str(metadata.get("Name", "")), str(metadata.get("Version", ""))
+        lines = HeaderParser().parsestr(self._texts.get("WHEEL", "")).get_all("Tag", [])
+        tags: frozenset[Tag] | None = None
+        try:
+            file_name, file_version, _, tags = parse_wheel_filename(self._path.name)
+        except (InvalidWheelFilename, InvalidVersion):
+            pass
+        else:
+            if canonicalize_name(name) != file_name:
+                self._problems.append(f"its file name says '{file_name}' and its METADATA '{name}'")
+            if not _same_version(version, file_version):
+                self._problems.append(f"its file name says version {file_version} and its METADATA '{version}'")
+        return WheelFacts(
+            name=name,
+            version=version,
+            tags=tags,
+            metadata_tags=frozenset(tag for line in lines if _is_tag(str(line)) for tag in parse_tag(str(line))),
+            files=frozenset(self._digests),
+            problems=tuple(self._problems),
+        )
+
+
+def _is_tag(line: str) -> bool:
+    """Whether a line is a tag that does not unfold into thousands."""
+    return line.count("-") == 2 and line.count(".") <= _DOTS_LIMIT  # noqa: PLR2004
+
+
+def _same_version(text: str, version: Version) -> bool:
+    try:
+        return Version(text) == version
+    except InvalidVersion:
+        return False
+
+
+def _refuse_huge_directory(path: Path) -> None:
+    """zipfile reads the whole list of members into memory: look at its size first (APPNOTE.TXT, 4.3.14 and 4.3.16)."""
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        file.seek(max(0, size - (1 << 16) - 128))
+        tail = file.read()
+    end = tail.rfind(b"PK\5\6")
+    if end < 0 or end + 22 > len(tail):
+        raise zipfile.BadZipFile("its end, the list of its members, is missing")
+    (directory,) = struct.unpack_from("<I", tail, end + 12)
+    wide = tail.rfind(b"PK\6\6", 0, end)
+    if wide >= 0 and wide + 56 <= len(tail):
+        (directory,) = struct.unpack_from("<Q", tail, wide + 40)
+    if directory > _DIRECTORY_LIMIT:
+        raise zipfile.BadZipFile(f"the list of its members has {directory} bytes")

@@ -1,0 +1,46 @@
+"""From a file to its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flashdepot.doctor.check.environment import Environment
+from flashdepot.doctor.check.evidence import Evidence, Outcome, Report, worst_first
+from flashdepot.doctor.check.judge import judge_architectures, judge_binary
+from flashdepot.doctor.check.judge_wheel import judge_extension_name, judge_wheel
+from flashdepot.doctor.check.subject import Subject, read_subject
+from flashdepot.errors import IntegrityError, UsageError
+
+
+def check_file(path: Path, environment: Environment) -> Report:
+    """Read a file and compare it with an environment. A damaged file is a verdict, not an error.
+
+    :raises UsageError: when there is no such file, or it cannot be read.
+    """
+    try:
+        subject = read_subject(path)
+    except IntegrityError as error:
+        line = Evidence(Outcome.DAMAGED, "archive", error.message, fix=error.hint)
+        return Report(str(path), "damaged", (line,), {})
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    return judge(subject, environment)
+
+
+def judge(subject: Subject, environment: Environment) -> Report:
+    """The report on a file that was read."""
+    lines: list[Evidence] = []
+    if subject.wheel is not None:
+        lines += judge_wheel(subject.wheel, environment)
+        if not subject.binaries:
+            lines.append(Evidence(Outcome.NOTE, "contents", "it holds no compiled file"))
+    for binary in subject.binaries:
+        lines += judge_binary(binary, subject.binaries, environment)
+        lines += judge_extension_name(binary, environment.python)
+    lines += judge_architectures(subject.binaries, environment.gpus)
+    facts = {
+        "name": subject.wheel.name if subject.wheel else None,
+        "version": subject.wheel.version if subject.wheel else None,
+        "binaries": [binary.to_json() for binary in subject.binaries],
+    }
+    return Report(str(subject.path), subject.kind, worst_first(lines), facts)

@@ -1,0 +1,222 @@
+"""The file that is checked, as facts: what it is, what is in it, what it needs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flashdepot.binary.archive import import_machine, is_import, read_members
+from flashdepot.binary.elf import ElfFile
+from flashdepot.binary.fatbin import CodeKind, GpuCode, read_fatbins
+from flashdepot.binary.kind import COFF_MACHINES, FileKind, identify, read_lfs_pointer
+from flashdepot.binary.pe import PeFile
+from flashdepot.binary.wheel import WheelFacts, read_wheel
+from flashdepot.binary.window import FETCH_AGAIN, Window, open_window
+from flashdepot.errors import IntegrityError
+from flashdepot.model.architecture import Architecture
+
+TORCH_SYMBOL = re.compile(r"_Z(?:T[VIST]|GV)?N?[VKRO]*(?:3c10|2at|5torch|6caffe2)|aoti_torch_|torch_|THP")
+"""Names that only torch's libraries define: mangled (Itanium C++ ABI) in its namespaces, or in its C interface."""
+
+_TORCH_DLL = re.compile(r"(?:c10|torch)(?:_\w+)?\.dll", re.IGNORECASE)
+_FATBIN_SECTION = re.compile(r"\.nv_fatb|__nv_relfatbin")
+_ELF_KINDS = {FileKind.ELF_SHARED, FileKind.ELF_EXECUTABLE, FileKind.ELF_OBJECT}
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One compiled file.
+
+    ``torch_symbols`` are those that it takes from torch, ``offered`` those of that sort that it defines itself.
+    ``containers`` counts its fatbins by the code that is in them.
+    """
+
+    name: str
+    kind: FileKind
+    machines: frozenset[str]
+    needed: tuple[str, ...] = ()
+    run_paths: tuple[str, ...] = ()
+    version_needs: tuple[str, ...] = ()
+    torch_symbols: frozenset[str] = frozenset()
+    offered: frozenset[str] = frozenset()
+    containers: tuple[tuple[frozenset[GpuCode], int], ...] = ()
+
+    def architectures(self, kind: CodeKind) -> tuple[Architecture, ...]:
+        """Every architecture that it has such code for."""
+        return tuple(sorted({c.architecture for codes, _ in self.containers for c in codes if c.kind is kind}))
+
+    @property
+    def is_windows(self) -> bool:
+        """Whether Windows loads it."""
+        return self.kind in {FileKind.PE_LIBRARY, FileKind.PE_PROGRAM, FileKind.COFF_OBJECT}
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as ``--json`` prints them."""
+        return {
+            "name": self.name,
+            "kind": self.kind.value,
+            "machines": sorted(self.machines),
+            "sass": [a.sm for a in self.architectures(CodeKind.SASS)],
+            "ptx": [f"compute_{a}" for a in self.architectures(CodeKind.PTX)],
+            "compression": sorted({c.compression for codes, _ in self.containers for c in codes}),
+            "fatbins": sum(count for _, count in self.containers),
+            "needed": list(self.needed),
+            "run_paths": list(self.run_paths),
+            "symbol_versions": sorted(self.version_needs),
+            "torch_symbols": sorted(self.torch_symbols),
+        }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A file with its kind, the compiled files in it, and what it says as a wheel, if it is one."""
+
+    path: Path
+    kind: str
+    binaries: tuple[Binary, ...]
+    wheel: WheelFacts | None
+
+
+def read_subject(path: Path) -> Subject:
+    """Read a wheel, a library or an object.
+
+    :raises IntegrityError: when it is damaged, or stands in for a file that was never fetched.
+    :raises OSError: when it cannot be read.
+    """
+    with open_window(path) as window:
+        kind = identify(window)
+        if kind is not FileKind.ZIP:
+            return Subject(path, kind.value, (_read_binary(window, kind),), None)
+    binaries: list[Binary] = []
+
+    def add(name: str, copy: Path) -> None:
+        with open_window(copy, name) as member:
+            kind = identify(member)
+            if kind is not FileKind.UNKNOWN:  # a linker script may be called .so, a table of texts .lib
+                binaries.append(_read_binary(member, kind))
+
+    facts = read_wheel(path, add)
+    return Subject(path, "wheel", tuple(binaries), facts)
+
+
+def _read_binary(window: Window, kind: FileKind) -> Binary:
+    if kind in _ELF_KINDS:
+        return _elf(window, kind)
+    if kind in {FileKind.PE_LIBRARY, FileKind.PE_PROGRAM}:
+        return _pe(window, kind)
+    if kind is FileKind.ARCHIVE:
+        return _archive(window)
+    if kind is FileKind.COFF_OBJECT:
+        return Binary(window.name, kind, _coff_machine(window))
+    raise _stand_in(window, kind)
+
+
+def _elf(window: Window, kind: FileKind) -> Binary:
+    elf = ElfFile(window)
+    if not elf.readable:
+        return Binary(window.name, kind, frozenset({elf.machine}))
+    taken, offered = set(), set()
+    for symbol in elf.symbols():
+        if TORCH_SYMBOL.match(symbol.name):
+            if symbol.defined:
+                offered.add(symbol.name)
+            elif not symbol.weak:
+                taken.add(symbol.name)
+    return Binary(
+        name=window.name,
+        kind=kind,
+        machines=frozenset({elf.machine}),
+        needed=elf.needed,
+        run_paths=elf.run_paths,
+        version_needs=elf.version_needs,
+        torch_symbols=frozenset(taken),
+        offered=frozenset(offered),
+        containers=_gpu_code(window, ((section.name, section.window) for section in elf.sections)),
+    )
+
+
+def _pe(window: Window, kind: FileKind) -> Binary:
+    pe = PeFile(window)
+    return Binary(
+        name=window.name,
+        kind=kind,
+        machines=frozenset({pe.machine}),
+        needed=tuple(entry.dll for entry in pe.imports),
+        torch_symbols=frozenset(
+            name for entry in pe.imports if _TORCH_DLL.fullmatch(entry.dll) for name in entry.names if name
+        ),
+        containers=_gpu_code(window, pe.sections),
+    )
+
+
+def _archive(window: Window) -> Binary:
+    machines: set[str] = set()
+    taken: set[str] = set()
+    offered: set[str] = set()
+    containers: Counter[frozenset[GpuCode]] = Counter()
+    for member in read_members(window):
+        body = Window(member.window.data, f"{window.name}({member.name})", member.window.start, member.window.size)
+        if is_import(body):
+            machines.add(COFF_MACHINES.get(import_machine(body), "another CPU"))
+            continue
+        kind = identify(body)
+        if kind in _ELF_KINDS:
+            part = _elf(body, kind)
+            machines |= part.machines
+            taken |= part.torch_symbols
+            offered |= part.offered
+            containers.update(dict(part.containers))
+        elif kind is FileKind.COFF_OBJECT:
+            machines |= _coff_machine(body)
+        elif kind is not FileKind.UNKNOWN:
+            raise _stand_in(body, kind)
+    return Binary(
+        name=window.name,
+        kind=FileKind.ARCHIVE,
+        machines=frozenset(machines),
+        torch_symbols=frozenset(taken - offered),
+        offered=frozenset(offered),
+        containers=tuple(containers.items()),
+    )
+
+
+def _coff_machine(window: Window) -> frozenset[str]:
+    return frozenset({COFF_MACHINES[int.from_bytes(window.head(2), "little")]})
+
+
+def _gpu_code(whole: Window, sections: Iterable[tuple[str, Window]]) -> tuple[tuple[frozenset[GpuCode], int], ...]:
+    counts: Counter[frozenset[GpuCode]] = Counter()
+    room = whole.size
+    for name, window in sections:
+        if _FATBIN_SECTION.match(name):
+            if (room := room - window.size) < 0:
+                raise IntegrityError(f"{whole.name} is damaged: its sections overlap.", hint=FETCH_AGAIN)
+            counts.update(read_fatbins(window))
+    return tuple(counts.items())
+
+
+def _stand_in(window: Window, kind: FileKind) -> IntegrityError:
+    """The error for a file that is no library at all."""
+    name = window.name
+    if kind is FileKind.LFS_POINTER:
+        pointer = read_lfs_pointer(window.head(1024))
+        stands_for = f" for {pointer.size} bytes with SHA-256 {pointer.oid}" if pointer else ""
+        message = f"{name} is a Git LFS pointer{stands_for}: the file itself was never fetched."
+        return IntegrityError(message, hint="git lfs install && git lfs pull")
+    if kind is FileKind.EMPTY:
+        return IntegrityError(f"{name} is empty; linkers take an empty library without a word.", hint=FETCH_AGAIN)
+    if kind is FileKind.WEB_PAGE:
+        return IntegrityError(f"{name} is a web page, not a library: the download failed.", hint=FETCH_AGAIN)
+    if kind is FileKind.THIN_ARCHIVE:
+        message = f"{name} is a thin archive: it names object files and holds none."
+        return IntegrityError(message, hint="Make a whole one: ar rcs")
+    if kind is FileKind.ZIP:
+        return IntegrityError(f"{name} is a zip archive inside a library.", hint=FETCH_AGAIN)
+    return IntegrityError(
+        f"{name} begins with {window.head(4).hex(' ') or 'nothing'}: that is no library, object, wheel or archive.",
+        hint=FETCH_AGAIN,
+    )

@@ -1,0 +1,67 @@
+"""Environments and files for the checks: a machine, a Python, a torch made of libraries that gcc wrote."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import forge
+
+from flashdepot.doctor.check.environment import Environment, PythonFacts
+from flashdepot.doctor.check.evidence import Evidence, Report
+from flashdepot.doctor.check.torch_side import TabledTorch, TorchSide
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.host import HostRecord
+from flashdepot.model.target import Platform, Version
+
+SET_DEVICE_2_3 = "_ZN3c104cuda9SetDeviceEa"
+SET_DEVICE_2_8 = "_ZN3c104cuda9SetDeviceEab"
+ERROR_OLD_ABI = "_ZN3c105ErrorC2ENS_14SourceLocationESs"
+ERROR_NEW_ABI = "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+
+
+def machine(platform: str = "linux-x86_64", libc: str | None = "2.36") -> HostRecord:
+    found = Version(libc) if libc else None
+    return HostRecord(Platform.parse(platform), "a machine", found, 0, 0, None, (), (), ())
+
+
+def place(
+    *gpus: str,
+    host: HostRecord | None = None,
+    torch: TorchSide | str | None = None,
+    python: tuple[int, int] | None = None,
+    is_here: bool = True,
+) -> Environment:
+    facts = PythonFacts("python", "cpython", python, False, (), ()) if python else None
+    side = TabledTorch.parse(torch, "x86_64") if isinstance(torch, str) else torch
+    return Environment(host or machine(), tuple(Architecture.parse(gpu) for gpu in gpus), facts, side, is_here)
+
+
+def extension(folder: Path, *symbols: str, name: str = "_C.so", gpu: bytes = b"") -> Path:
+    """An extension module that takes those symbols from torch."""
+    source = "".join(f"extern void {symbol}(void);" for symbol in symbols)
+    source += f"void init(void) {{ {''.join(f'{symbol}();' for symbol in symbols)} }}"
+    if gpu:
+        return forge.library_with_gpu_code(folder, gpu, name=name, source=source)
+    return forge.shared_library(folder, source, name=name)
+
+
+def environment_with_torch(folder: Path, *symbols: str, version: str = "2.8.0+cu128", cuda: str = "'12.8'") -> Path:
+    """A virtual environment whose torch has those symbols and would end the process if it were imported."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    program = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    ask = [str(program), "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]
+    site = Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
+    (site / "torch" / "lib").mkdir(parents=True)
+    (site / "torch" / "__init__.py").write_text("raise SystemExit('torch was imported')\n")
+    text = f"from typing import Optional\n__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"
+    (site / "torch" / "version.py").write_text(text)
+    source = "".join(f"void {symbol}(void) {{}}" for symbol in symbols)
+    forge.shared_library(site / "torch" / "lib", source, name="libc10.so")
+    return program
+
+
+def lines(report: Report, topic: str) -> list[Evidence]:
+    return [line for line in report.evidence if line.topic == topic]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import forge
+import places
+import pytest
+from places import ERROR_NEW_ABI, SET_DEVICE_2_3, SET_DEVICE_2_8
+
+
+def check(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flashdepot", "check", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("environment") / "venv"
+    return places.environment_with_torch(folder, SET_DEVICE_2_8, ERROR_NEW_ABI)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "code", "said"),
+    [
+        (SET_DEVICE_2_8, 0, "torch 2.8.0+cu128 has them all"),
+        (SET_DEVICE_2_3, 4, f"torch 2.8.0+cu128 lacks 1: {SET_DEVICE_2_3}"),
+        ("_ZN2at99nobody_knowsEv", 4, "lacks 1"),
+    ],
+)
+def test_the_torch_of_a_python_is_read_and_not_imported(
+    tmp_path: Path, python: Path, symbol: str, code: int, said: str
+) -> None:
+    done = check(places.extension(tmp_path, symbol), "--python", python)
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout
+    assert "torch was imported" not in done.stdout + done.stderr
+
+
+def test_of_several_files_the_worst_decides(tmp_path: Path, python: Path) -> None:
+    good = forge.shared_library(tmp_path, name="good.so")
+    bad = places.extension(tmp_path, SET_DEVICE_2_3, name="bad.so")
+    pointer = tmp_path / "pointer.so"
+    pointer.write_bytes(forge.LFS_POINTER)
+    assert check(good, "--python", python).returncode == 0
+    assert check(good, bad, "--python", python).returncode == 4
+    done = check(good, bad, pointer, "--python", python, "--json")
+    assert done.returncode == 6
+    document = json.loads(done.stdout)
+    assert document["status"] == "damaged"
+    assert [file["verdict"] for file in document["files"]] == ["fits", "does not fit", "damaged"]
+    line = document["files"][1]["evidence"][0]
+    assert set(line) == {"outcome", "topic", "where", "seen", "environment", "fix"}
+
+
+def test_what_cannot_be_told_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    done = check(places.extension(tmp_path, "_ZN2at99nobody_knowsEv"), "--torch", "2.8")
+    assert done.returncode == 3
+    assert "cannot tell" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing argument"),
+        (["/nowhere.so"], "/nowhere.so cannot be read"),
+        (["FILE", "--torch", "1.9"], "table of torch's symbols"),
+        (["FILE", "--gpu", "hopper"], "'hopper' is not a GPU architecture"),
+        (["FILE", "--python", "true"], "does not answer as a Python does"),
+        (["FILE", "--host", "/nowhere.json"], "flashdepot host --save"),
+    ],
+)
+def test_wrong_usage_says_what_was_wrong(tmp_path: Path, arguments: list[str], said: str) -> None:
+    library = str(forge.shared_library(tmp_path))
+    done = check(*[library if argument == "FILE" else argument for argument in arguments])
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_saved_host_decides_instead_of_this_machine(tmp_path: Path) -> None:
+    record = tmp_path / "host.json"
+    record.write_text(json.dumps(places.machine("linux-aarch64").to_json()))
+    assert check(forge.shared_library(tmp_path), "--host", record).returncode == 4
+
+
+def test_the_help_has_examples() -> None:
+    done = check("--help")
+    assert done.returncode == 0
+    assert "flashdepot check" in done.stdout.split("Examples:")[1]
