@@ -119,16 +119,17 @@ def measure(
 
     runs = ours if backward else {**ours, "torch flash SDPA": rival}
     times: dict[str, list[float]] = {name: [] for name in runs}
+    calls = CALLS // 3 if backward else CALLS
     for turn in range(WARMUPS + ROUNDS):
         for name, run in runs.items():
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record(stream)
-            for _ in range(CALLS):
+            for _ in range(calls):
                 run()
             end.record(stream)
             end.synchronize()
             if turn >= WARMUPS:
-                times[name].append(begin.elapsed_time(end) / CALLS)
+                times[name].append(begin.elapsed_time(end) / calls)
     medians = {name: statistics.median(t) for name, t in times.items()}
     flop = (10 if backward else 4) * batch * heads * seqlen * seqlen * head_dim * (0.5 if causal else 1)
     row = {
