@@ -13,6 +13,7 @@ from flashdepot.doctor.check import Outcome, Report, check_file
 from flashdepot.doctor.check.environment import Environment, ask_python
 from flashdepot.doctor.check.torch_side import TabledTorch, read_installed_torch
 from flashdepot.host import runtime_facts
+from flashdepot.host.python_environment import activated_python
 from flashdepot.model.architecture import parse_list
 
 
@@ -71,7 +72,7 @@ def describe_environment(python: str | None, torch: str | None, gpu: str | None,
     :raises UsageError: for a value that cannot be understood.
     """
     host = load_host(host_file) if host_file is not None else runtime_facts()
-    program = python or (_active_python() if host_file is None else None)
+    program = python or (activated_python(os.environ) if host_file is None else None)
     facts = ask_python(program) if program is not None else None
     folder = facts.torch_folder if facts is not None else None
     return Environment(
@@ -105,12 +106,3 @@ def describe(report: Report, *, verbose: bool) -> str:
 
 def _worst(reports: list[Report]) -> Outcome:
     return max((report.verdict for report in reports), key=lambda outcome: outcome.rank)
-
-
-def _active_python() -> str | None:
-    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        folder = os.environ.get(variable)
-        name = "Scripts/python.exe" if os.name == "nt" and variable == "VIRTUAL_ENV" else "bin/python"
-        if folder and (path := Path(folder) / name).is_file():
-            return str(path)
-    return None

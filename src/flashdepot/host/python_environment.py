@@ -35,10 +35,15 @@ def probe_python(python: str | None) -> PythonEnvironment | None:
 
 def active_python(environment: Mapping[str, str]) -> str:
     """The interpreter of the active virtual or conda environment, else the one that runs this program."""
+    return activated_python(environment) or sys.executable
+
+
+def activated_python(environment: Mapping[str, str]) -> str | None:
+    """The interpreter of the virtual or conda environment that is active in this shell; ``None`` when none is."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         if (folder := environment.get(variable)) and (found := _inside(Path(folder))):
             return str(found)
-    return sys.executable
+    return None
 
 
 def resolve(python: str) -> str:

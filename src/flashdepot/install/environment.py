@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.errors import UsageError
+from flashdepot.host.python_environment import activated_python
 from flashdepot.system.process import run
 
 _QUESTIONS = """
@@ -65,14 +65,8 @@ def active_python() -> Path:
 
     :raises UsageError: when none is.
     """
-    windows = sys.platform == "win32"
-    for variable, inside in (
-        ("VIRTUAL_ENV", "Scripts/python.exe" if windows else "bin/python"),
-        ("CONDA_PREFIX", "python.exe" if windows else "bin/python"),
-    ):
-        prefix = os.environ.get(variable)
-        if prefix and (python := Path(prefix, inside)).exists():
-            return python
+    if python := activated_python(os.environ):
+        return Path(python)
     raise UsageError(
         "No virtual environment is active, so it is not known which Python to install into.",
         hint="Activate one, or name its interpreter: flashdepot install --python .venv/bin/python",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flashdepot.errors import FlashdepotError, MissingToolError
+from flashdepot.host.python_environment import activated_python
 from flashdepot.system.process import Finished, run
 
 _MISSING = {
@@ -23,9 +24,7 @@ def interpreter(option: str | None) -> str:
 
     :raises MissingToolError: when there is no such program.
     """
-    active = os.environ.get("VIRTUAL_ENV")
-    inside = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
-    chosen = option or (str(Path(active).joinpath(*inside)) if active else "python3")
+    chosen = option or activated_python(os.environ) or "python3"
     program = shutil.which(chosen)
     if program is None:
         raise MissingToolError(f"There is no Python interpreter '{chosen}'.", hint="Name one: --python PY")
