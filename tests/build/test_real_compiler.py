@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from depot.depot_factories import flip_bit, truncate
 from flashdepot.binary.elf import read_shared_library
 from flashdepot.depot import Depot
 from flashdepot.host import probe
 from flashdepot.model.manifest import Manifest
+from flashdepot.system.files import sha256_file
 from support.toy_upstream import make_toy_upstream
 
 pytestmark = pytest.mark.nvcc
@@ -184,6 +186,20 @@ def test_the_object_of_a_unit_is_read_back_verified(workshop: Workshop) -> None:
         record = depot.actions.read(depot.layout.action(key))
         assert record is not None
         assert depot.blobs.find(record.object.digest) is not None
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "manifest"])
+def test_a_damaged_library_is_made_again_from_the_units(workshop: Workshop, damage: str) -> None:
+    first = workshop.build(command="get")
+    manifest = workshop.manifest(first)
+    layout = Depot(workshop.depot).layout
+    shared = next(f for f in manifest.files if f.path.endswith(".so.1"))
+    blob = layout.blob(shared.digest) if damage != "manifest" else layout.artifact(manifest.recipe_key)
+    {"flip": flip_bit, "truncate": truncate, "manifest": truncate}[damage](blob)
+    again = workshop.build(command="get")
+    assert (again["status"], again["units"]["compiled"]) == ("built", 0)
+    assert workshop.manifest(again).files == manifest.files
+    assert sha256_file(Path(again["path"]) / shared.path) == shared.digest
 
 
 def test_without_a_probe_that_works_nothing_long_is_started(workshop: Workshop, tmp_path: Path) -> None:

@@ -86,6 +86,10 @@ class Depot:
         """See :meth:`Artifacts.load`."""
         return self.artifacts.load(recipe_key)
 
+    def load_intact(self, recipe_key: str) -> Manifest | None:
+        """The manifest of a recipe whose files are all there and right; ``None`` when it must be made, or made again."""
+        return next((m for m in self.manifests() if m.recipe_key == recipe_key and self.libraries.intact(m)), None)
+
     def list_artifacts(self) -> list[StoredArtifact]:
         """See :meth:`Artifacts.by_last_use`."""
         return self.artifacts.by_last_use()

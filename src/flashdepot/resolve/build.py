@@ -50,7 +50,7 @@ def build(
     _mark_used(depot, toolchain.nvcc.root, tree.root)
     plan = prepare(tree, request.selection, request.gpus, host.platform, toolchain, depot, options)
     units = len(request.selection.units)
-    if (stored := depot.load(plan.recipe.key)) is not None:
+    if (stored := depot.load_intact(plan.recipe.key)) is not None:
         return Result("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)
     manifest, outcome = build_library(plan, depot, limits, progress)
     compiled = sum(1 for unit in request.selection.units if unit.name in outcome.compiled)
