@@ -152,7 +152,7 @@ class Engine:
                     del waiting[job.name]
                     continue
                 del waiting[job.name]
-                self._start(by_name[job.name], job, lock, list(waiting.values()), capacity, work)
+                self._start(by_name[job.name], intents[job.name], job, lock, list(waiting.values()), capacity, work)
             self._await_one(intents, waiting)
             self._look_elsewhere(intents, waiting)
             self.progress.update(self._snapshot(waiting))
@@ -171,6 +171,7 @@ class Engine:
     def _start(
         self,
         compilation: Compilation,
+        intent: str,
         job: Job,
         lock: HeldLock,
         waiting: Sequence[Job],
@@ -184,7 +185,7 @@ class Engine:
         threads = split_threads(job, waiting, [r.job for r in self._running.values()], capacity)
         if self.split_compile and compilation.unit and threads > 1:
             command.append(f"--split-compile={threads}")
-        log = self.depot.log_path(compilation.name, compilation.intent_key(self.environment))
+        log = self.depot.log_path(compilation.name, intent)
         # One language for messages, and temporary files where the build's own are.
         environment = {**self.environment, "LC_ALL": "C", "TMPDIR": str(folder)}
         started = time.time()
