@@ -181,8 +181,8 @@ class Actions:
             return []
 
     def _keep(self, path: Path) -> Output:
-        digest = self._blobs.put_file(path)
-        return Output(digest, self._layout.blob(digest).stat().st_size)
+        # The size is the file's, not the blob's: gc may look at a blob aside for a moment before it puts it back.
+        return Output(self._blobs.put_file(path), path.stat().st_size)
 
 
 def read_intent(path: Path) -> list[str]:
