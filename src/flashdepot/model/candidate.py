@@ -55,7 +55,8 @@ class Reason:
     """Why a candidate does not fit, or why that cannot be told.
 
     ``rule`` is the rule's id, ``wants`` what the candidate is for and ``has`` what is there, in the rule's own terms
-    (``2.7`` and ``2.8``). ``text`` is the sentence, ``mend`` what would make it fit.
+    (``2.7`` and ``2.8``); ``has`` is empty where nobody has told. ``text`` is the sentence, ``mend`` what would make
+    it fit, or the option that tells what is not known.
     """
 
     rule: str
@@ -64,6 +65,21 @@ class Reason:
     has: str
     text: str
     mend: str
+
+    @classmethod
+    def misfit(cls, rule: str, wants: str, has: str, text: str, mend: str) -> Reason:
+        """A rule that is broken."""
+        return cls(rule, Verdict.MISFIT, wants, has, text, mend)
+
+    @classmethod
+    def uncertain(cls, rule: str, wants: str, has: str, text: str, mend: str) -> Reason:
+        """A rule that cannot be judged by what is known."""
+        return cls(rule, Verdict.UNCERTAIN, wants, has, text, mend)
+
+    @property
+    def lacks_fact(self) -> bool:
+        """Whether a fact is missing that somebody could tell."""
+        return not self.has and self.verdict is Verdict.UNCERTAIN
 
     def to_json(self) -> dict[str, str]:
         """All fields."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -67,29 +67,13 @@ class RuntimeFacts:
     libc: Version | None = None
     python: Interpreter | None = None
     torch: TorchFacts | None = None
-    gpus: tuple[Architecture, ...] = field(default=())
+    gpus: tuple[Architecture, ...] = ()
     driver: Version | None = None
 
     @property
     def served(self) -> tuple[Architecture, ...]:
         """The GPUs that must be served: all that the kernels can run on, or all when there is none of those."""
         return tuple(gpu for gpu in self.gpus if gpu >= KERNEL_FLOOR) or self.gpus
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The options that name what is not known and decides."""
-        torch = self.torch
-        lacks_cuda = torch is not None and torch != NO_TORCH and torch.accelerator is None
-        glibc = self.platform is not None and self.platform.system == "linux" and self.libc_name in {None, "glibc"}
-        options = (
-            ("--platform linux-x86_64", self.platform is None),
-            ("--glibc 2.35", glibc and self.libc is None),
-            ("--python-tag cp312", self.python is None),
-            ("--torch 2.8.0+cu128", torch is None),
-            ("--cuda 12.8", lacks_cuda),
-            ("--gpu 9.0", not self.gpus),
-        )
-        return tuple(option for option, is_missing in options if is_missing)
 
     def to_json(self) -> dict[str, Any]:
         """All facts, ``null`` where unknown."""

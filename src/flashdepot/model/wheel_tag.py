@@ -64,6 +64,16 @@ def platform_of(tag: str) -> Platform | None:
     return Platform("linux", match[1]) if match else None
 
 
+def platform_tag(platform: Platform, glibc: Version | None) -> str:
+    """The platform tag of a wheel that needs a GNU C library: ``manylinux_2_35_x86_64`` (PEP 600)."""
+    if platform.system == "windows":
+        return _WINDOWS.get(platform.machine, "win32")
+    if glibc is None:
+        return f"{platform.system}_{platform.machine}"
+    major, minor, *_ = (*glibc.numbers, 0)
+    return f"manylinux_{major}_{minor}_{platform.machine}"
+
+
 def glibc_floor(tag: str) -> Version | None:
     """The GNU C library that a ``manylinux`` tag promises to run on; ``None`` for a tag that promises none."""
     if match := re.match(r"manylinux_(\d+)_(\d+)_", tag):
