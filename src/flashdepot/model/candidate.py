@@ -196,15 +196,21 @@ class Decision:
 
     @property
     def runner_up(self) -> Judged | None:
-        """The next best of another origin or version than the chosen; the next best when all are alike."""
+        """The best of another origin or collection than the chosen; the next best where there is none."""
         if (first := self.chosen) is None:
             return None
-        kind = (first.candidate.origin, first.candidate.wheel.source, first.candidate.wheel.version)
         others = self.ranked[1:]
-        differing = (
-            j for j in others if (j.candidate.origin, j.candidate.wheel.source, j.candidate.wheel.version) != kind
-        )
-        return next(differing, others[0] if others else None)
+        place = (first.candidate.origin, first.candidate.wheel.source)
+        elsewhere = (j for j in others if (j.candidate.origin, j.candidate.wheel.source) != place)
+        return next(elsewhere, others[0] if others else None)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The options that would tell what nothing could be decided without; empty when something was decided."""
+        if self.ranked:
+            return ()
+        waiting = [j.reasons for j in self.uncertain if all(reason.lacks_fact for reason in j.reasons)]
+        return tuple(dict.fromkeys(reason.mend for reasons in waiting for reason in reasons))
 
     def to_json(self) -> Mapping[str, Any]:
         """The decision as one document, without the long tail of what fits."""
@@ -216,6 +222,7 @@ class Decision:
             "fitting": len(self.ranked),
             "uncertain": len(self.uncertain),
             "most_likely": self.uncertain[0].to_json() if self.uncertain else None,
+            "missing": list(self.missing),
             "misfits": [judged.to_json() for judged in self.misfits],
             "rejected": [rejection.to_json() for rejection in self.rejections],
             "near_misses": [miss.to_json() for miss in self.near_misses],

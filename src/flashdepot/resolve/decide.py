@@ -81,7 +81,11 @@ def explain(request: WheelRequest, published: Iterable[PublishedWheel], named: s
         reasons = judge(request, wheel)
         found.append(Judged(candidate_of(request, wheel), verdict_of(reasons), reasons))
     ranked = rank(found, request.facts)
-    return tuple(sorted(ranked, key=lambda judged: (judged.verdict.rank, len(judged.reasons))))
+    return tuple(sorted(ranked, key=lambda judged: (judged.verdict.rank, len(judged.reasons), _farthest(judged))))
+
+
+def _farthest(judged: Judged) -> tuple[int, int]:
+    return max((_distance(reason.wants, reason.has) for reason in judged.reasons), default=(0, 0))
 
 
 def _rejections(broken: Iterable[tuple[PublishedWheel, Reasons]]) -> tuple[Rejection, ...]:
@@ -101,7 +105,7 @@ def _rejections(broken: Iterable[tuple[PublishedWheel, Reasons]]) -> tuple[Rejec
 
 
 def _near_misses(request: WheelRequest, broken: Iterable[tuple[PublishedWheel, Reasons]]) -> tuple[NearMiss, ...]:
-    """Those that break one rule alone, by rule and by what they are for: of each rule the nearest that has one."""
+    """Of each rule, the nearest of those that break it alone; as many as are for the same and have no more doubts."""
     groups: dict[str, dict[str, list[PublishedWheel]]] = defaultdict(lambda: defaultdict(list))
     kept: dict[PublishedWheel, Reasons] = {}
     for wheel, reasons in broken:
@@ -113,15 +117,22 @@ def _near_misses(request: WheelRequest, broken: Iterable[tuple[PublishedWheel, R
     for rule in RULES:
         if rule.id not in groups:
             continue
-        certain = {w: g for w, g in groups[rule.id].items() if any(len(kept[wheel]) == 1 for wheel in g)}
-        by_wants = certain or groups[rule.id]
-        has = next(r.has for r in kept[next(iter(by_wants.values()))[0]] if r.verdict is Verdict.MISFIT)
-        wants = min(by_wants, key=lambda w: (_distance(w, has), [-ord(c) for c in w]))
-        wheels = by_wants[wants]
-        best = max(wheels, key=lambda wheel: (-len(kept[wheel]), *_newest(wheel)))
+        bests = {
+            wants: max(group, key=lambda w: (-len(kept[w]), *_newest(w))) for wants, group in groups[rule.id].items()
+        }
+        nearest = min(_rank_miss(kept[best]) for best in bests.values())
+        best = max((b for b in bests.values() if _rank_miss(kept[b]) == nearest), key=_newest)
+        wants = next(wants for wants, wheel in bests.items() if wheel is best)
         judged = Judged(candidate_of(request, best), Verdict.MISFIT, kept[best])
-        found.append(NearMiss(len(wheels), judged))
+        alike = sum(len(kept[wheel]) == len(kept[best]) for wheel in groups[rule.id][wants])
+        found.append(NearMiss(alike, judged))
     return tuple(found)
+
+
+def _rank_miss(reasons: Reasons) -> tuple[int, tuple[int, int]]:
+    """Fewer doubts first, then the nearer."""
+    broken = next(reason for reason in reasons if reason.verdict is Verdict.MISFIT)
+    return len(reasons), _distance(broken.wants, broken.has)
 
 
 def _newest(wheel: PublishedWheel) -> tuple[object, ...]:
@@ -132,8 +143,13 @@ _FAR = (1 << 30, 0)
 
 
 def _distance(wants: str, has: str) -> tuple[int, int]:
-    """How far apart two dotted numbers are; far for what is none."""
-    pair = [re.fullmatch(r"(\d+)(?:\.(\d+))?(?:\.\d+)*", text) for text in (wants, has)]
+    """How far apart two dotted numbers are, or two interpreters of CPython; far for what is neither."""
+    pair = [_numbers(text) for text in (wants, has)]
     if pair[0] is None or pair[1] is None:
         return _FAR
-    return (abs(int(pair[0][1]) - int(pair[1][1])), abs(int(pair[0][2] or 0) - int(pair[1][2] or 0)))
+    return (abs(pair[0][0] - pair[1][0]), abs(pair[0][1] - pair[1][1]))
+
+
+def _numbers(text: str) -> tuple[int, int] | None:
+    match = re.fullmatch(r"(\d+)(?:\.(\d+))?(?:\.\d+)*", text) or re.fullmatch(r"cp(\d)(\d+)", text)
+    return (int(match[1]), int(match[2] or 0)) if match else None

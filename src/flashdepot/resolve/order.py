@@ -18,14 +18,15 @@ def rank(candidates: Iterable[Judged], facts: RuntimeFacts) -> tuple[Judged, ...
     """The candidates, best first, whatever order they come in.
 
     First what is certain to work: what is stored or was seen to exist, then what is expected to exist or must be
-    compiled, last what cannot be told. Then the source, then what needs no compiler, then the newer version, then a
-    CUDA nearer to torch's, then the shorter time; equal in all of that, the name and the URL decide.
+    compiled, last what cannot be told, the less doubts the better. Then the source, then what needs no compiler, then
+    the newer version, then a CUDA nearer to torch's, then a platform tag that promises a C library, then the shorter
+    time; equal in all of that, the name and the URL decide.
     """
     # Stable sorts, the weakest rule first: a version has no number that could be turned around.
     ordered = sorted(candidates, key=lambda j: (j.candidate.seconds, j.candidate.name, j.candidate.wheel.url))
-    ordered.sort(key=lambda j: cuda_distance(j.candidate.wheel, facts))
+    ordered.sort(key=lambda j: (cuda_distance(j.candidate.wheel, facts), "manylinux" not in j.candidate.wheel.platform))
     ordered.sort(key=lambda j: version_key(j.candidate.wheel.version), reverse=True)
-    ordered.sort(key=lambda j: (certainty(j), _TRUST[j.candidate.origin], j.candidate.origin.compiles))
+    ordered.sort(key=lambda j: (certainty(j), len(j.reasons), _TRUST[j.candidate.origin], j.candidate.origin.compiles))
     return tuple(ordered)
 
 
@@ -34,6 +35,24 @@ def certainty(judged: Judged) -> int:
     if judged.verdict is not Verdict.FITS:
         return 1 + judged.verdict.rank
     return 0 if judged.verified and not judged.candidate.origin.compiles else 1
+
+
+def why_before(first: Judged, second: Judged, facts: RuntimeFacts) -> str:
+    """What puts one candidate before another, as a part of a sentence; empty for two that differ in their names alone."""
+    one, other = first.candidate, second.candidate
+    if certainty(first) < certainty(second):
+        return "it is certain to work" if first.verdict is not second.verdict else "it is known to exist"
+    if len(first.reasons) < len(second.reasons):
+        return "there are fewer doubts about it"
+    if _TRUST[one.origin] < _TRUST[other.origin]:
+        return f"{one.origin} comes before {other.origin}"
+    if one.origin.compiles < other.origin.compiles:
+        return "nothing must be compiled for it"
+    if version_key(one.wheel.version) > version_key(other.wheel.version):
+        return f"{one.wheel.version} is newer than {other.wheel.version}"
+    if cuda_distance(one.wheel, facts) < cuda_distance(other.wheel, facts):
+        return "its CUDA is nearer to torch's"
+    return "it takes less time" if one.seconds < other.seconds else ""
 
 
 def cuda_distance(wheel: PublishedWheel, facts: RuntimeFacts) -> int:

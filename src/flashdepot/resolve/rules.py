@@ -65,16 +65,9 @@ RULES: Sequence[Rule] = (
         judge_platform,
     ),
     Rule(
-        "python",
-        "Its Python and ABI tags are this interpreter's.",
-        "PEP 425, PEP 384 (abi3), PEP 703 (free-threaded)",
-        ("source", "python", "abi"),
-        judge_python,
-    ),
-    Rule(
         "torch-with-cuda",
-        "There is a PyTorch, and it computes with CUDA.",
-        "upstream's flash_attn_interface.py imports torch and calls a CUDA extension",
+        "There is a PyTorch that computes with CUDA, and the driver serves its CUDA.",
+        "upstream's flash_attn_interface.py; CUDA release notes, minimum required driver versions",
         ("distribution",),
         lambda request, _: judge_accelerator(request),
     ),
@@ -105,6 +98,13 @@ RULES: Sequence[Rule] = (
         "libstdc++ manual, Dual ABI; PyTorch release notes 2.6 and 2.7; host/torch_builds.toml",
         ("source", "torch", "cuda", "cxx11_abi", "platform"),
         judge_cxx11_abi,
+    ),
+    Rule(
+        "python",
+        "Its Python and ABI tags are this interpreter's.",
+        "PEP 425, PEP 384 (abi3), PEP 703 (free-threaded)",
+        ("source", "python", "abi"),
+        judge_python,
     ),
     Rule(
         "libc",

@@ -46,8 +46,10 @@ def judge_platform(request: WheelRequest, tags: str) -> Reason | None:
 def judge_libc(request: WheelRequest, source: str, version: str, tags: str) -> Reason | None:
     """The C library: that which a manylinux tag promises to do with, else that of the system that built the wheel."""
     facts, names = request.facts, tags.split(".")
-    if tags == "any" or not any("linux" in tag for tag in names):
+    if not any("linux" in tag for tag in names):
         return None
+    if facts.platform is not None and not any(platform_of(tag) == facts.platform for tag in names):
+        return None  # judge_platform says so
     is_musl = any(tag.startswith("musllinux") for tag in names)
     if facts.libc_name == "musl" or is_musl:
         if facts.libc_name == "musl" and is_musl:

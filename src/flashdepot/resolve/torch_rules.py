@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from flashdepot.host.driver import newest_cuda, oldest_driver
 from flashdepot.host.torch_builds import default_cxx11_abi
 from flashdepot.model.candidate import Reason
-from flashdepot.model.runtime_facts import NO_TORCH, Accelerator
+from flashdepot.model.runtime_facts import NO_TORCH, Accelerator, RuntimeFacts, TorchFacts
 from flashdepot.model.wheel_request import MADE_HERE, OFFICIAL, WheelRequest
 from flashdepot.resolve.tag_rules import is_preview
 
@@ -12,7 +13,7 @@ _ABI = {True: "the new C++ ABI", False: "the old C++ ABI"}
 
 
 def judge_accelerator(request: WheelRequest) -> Reason | None:
-    """A PyTorch is there and computes with CUDA."""
+    """A PyTorch is there and computes with CUDA, which the driver serves."""
     torch = request.facts.torch
     if torch is None:
         text = "It is not known which PyTorch it is for."
@@ -21,10 +22,23 @@ def judge_accelerator(request: WheelRequest) -> Reason | None:
         text = "There is no PyTorch, and flash_attn imports it."
         return Reason.misfit("torch-with-cuda", "CUDA", "no PyTorch", text, "Install PyTorch first.")
     if torch.accelerator in {Accelerator.CUDA, None}:
-        return None
+        return _judge_torch_driver(request.facts, torch)
     text = f"PyTorch {torch.version} is built for {torch.accelerator.upper()}, and these kernels are called with CUDA."
     mend = "Install a PyTorch that is built with CUDA."
     return Reason.misfit("torch-with-cuda", "CUDA", torch.accelerator, text, mend)
+
+
+def _judge_torch_driver(facts: RuntimeFacts, torch: TorchFacts) -> Reason | None:
+    """A driver that PyTorch itself can work with."""
+    if torch.cuda is None or facts.driver is None or facts.platform is None:
+        return None
+    served = newest_cuda(facts.driver, facts.platform.system)
+    floor = oldest_driver(torch.cuda.major, facts.platform.system)
+    if floor is None or (served is not None and served.major >= torch.cuda.major):
+        return None
+    text = f"PyTorch {torch.version} is built with CUDA {torch.cuda}, and finds no GPU with driver {facts.driver}."
+    mend = f"Update the driver to {floor} or newer, or install a PyTorch of the driver's CUDA."
+    return Reason.misfit("torch-with-cuda", str(floor), str(facts.driver), text, mend)
 
 
 def judge_torch(request: WheelRequest, source: str, wheel_torch: str) -> Reason | None:
@@ -72,7 +86,9 @@ def judge_cuda(request: WheelRequest, source: str, cuda: str) -> Reason | None:
     has = str(torch.cuda) if torch.cuda else ""
     if not cuda:
         text = "Its name does not say for which CUDA it was built."
-        return Reason.uncertain("cuda", "not told", has, text, "flashdepot check FILE, after fetching it")
+        return Reason.uncertain(
+            "cuda", "not told", has or "not known", text, "flashdepot check FILE, after fetching it"
+        )
     if torch.cuda is None:
         text = f"It is built for CUDA {cuda}, and which CUDA PyTorch {torch.version} has is not known."
         return Reason.uncertain("cuda", cuda, "", text, "--cuda 12.8")
@@ -89,14 +105,18 @@ def judge_cxx11_abi(
 ) -> Reason | None:
     """The C++ ABI of libstdc++, which decides the names of torch's functions that take a string."""
     torch = request.facts.torch
-    if source in MADE_HERE or torch in {None, NO_TORCH} or "win" in platform:
+    host = request.facts.platform
+    if source in MADE_HERE or torch in {None, NO_TORCH} or "linux" not in platform:
+        return None
+    if host is not None and host.system != "linux":  # judge_platform says so
         return None
     assert torch is not None  # noqa: S101  (for mypy)
     if wheel_abi is None:
         wheel_abi = _implied_abi(wheel_torch, cuda, "aarch64" if platform.endswith("aarch64") else "x86_64")
     if wheel_abi is None:
         text = "Its name does not say with which C++ ABI it was built, and torch's own builds of that version differ."
-        return Reason.uncertain("cxx11-abi", "not told", _spell(torch.cxx11_abi), text, "flashdepot check FILE")
+        has = _spell(torch.cxx11_abi) or "not known"
+        return Reason.uncertain("cxx11-abi", "not told", has, text, "flashdepot check FILE, after fetching it")
     if torch.cxx11_abi is None:
         text = f"It is built with {_ABI[wheel_abi]}, and that of torch {torch.version} is not known."
         mend = "--cxx11abi or --no-cxx11abi: python -c 'import torch; print(torch.compiled_with_cxx11_abi())'"

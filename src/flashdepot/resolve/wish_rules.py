@@ -23,7 +23,7 @@ def judge_version(request: WheelRequest, distribution: str, version: str) -> Rea
         if distribution != FLASH_ATTN or not version.startswith("1."):
             return None
         text = f"It is {distribution} {version}; version 2 is taken where none is named."
-        return Reason.misfit("version", version, "2", text, f"--version {version}")
+        return Reason.misfit("version", version, "2.x", text, f"--version {version}")
     if matches(request.version, version):
         return None
     text = f"It is {distribution} {version}, and {request.version} was asked for."
