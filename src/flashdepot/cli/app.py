@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Say what stands in the way of installing, building, linking or running, and what mends it.",
     ),
     "explain": ("explain_commands", "Say what a log shows: the cause of a failure, and what mends it."),
+    "catalog": ("catalog_commands", "See which wheels others have published, and for what."),
     "depot": ("depot_commands", "See, check and clean the store of compiled units and libraries."),
 }
 """Every command: the module of this package that has it under the same name, and its line in the help."""
