@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import RuntimeFacts
@@ -228,8 +227,3 @@ class Decision:
             "near_misses": [miss.to_json() for miss in self.near_misses],
             "considered": self.considered,
         }
-
-
-def filename_of(wheel: PublishedWheel) -> str:
-    """The file name of a published wheel, read from its URL (``%2B`` is a plus sign there)."""
-    return unquote(urlsplit(wheel.url).path.rpartition("/")[2])

@@ -9,11 +9,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.candidate import Candidate, Origin, filename_of
+from flashdepot.model.candidate import Candidate, Origin
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import Accelerator, RuntimeFacts, TorchFacts
 from flashdepot.model.table import Table
 from flashdepot.model.target import Platform, Version
+from flashdepot.model.wheel_name import WheelName, filename_of_url
+from flashdepot.model.wheel_request import BUILD, OURS, origin_of
 from flashdepot.model.wheel_tag import Interpreter
 
 LOCK_SCHEMA = 1
@@ -32,14 +34,18 @@ _GPU_CODE = re.compile(r"\d{2,3}[af]?")
 class LockedWheel:
     """The wheel of a lock: a published one by its URL, or ours by the recipe of the stored library that it is over.
 
-    ``wheel`` has all facts that rules judge by. A published wheel's ``sha256`` is empty where nobody has told it and
-    somebody has agreed to that; the first download records it (:meth:`Lock.with_digest`).
+    ``wheel`` has all facts that rules judge by. A published wheel's ``sha256`` is empty where nobody has told it; the
+    first download records it (:meth:`Lock.with_digest`).
     """
 
-    origin: Origin
     filename: str
     wheel: PublishedWheel
     recipe_key: str = ""
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from: the depot, upstream's releases, or a collection of others."""
+        return Origin.DEPOT if self.recipe_key else origin_of(self.wheel)
 
     @property
     def needs_digest(self) -> bool:
@@ -57,7 +63,7 @@ class Lock:
     @classmethod
     def of(cls, candidate: Candidate, facts: RuntimeFacts) -> Lock:
         """The lock of a decision's candidate."""
-        return cls(LockedWheel(candidate.origin, candidate.name, candidate.wheel, candidate.recipe_key), facts)
+        return cls(LockedWheel(candidate.name, candidate.wheel, candidate.recipe_key), facts)
 
     def with_digest(self, sha256: str, size: int) -> Lock:
         """The lock with the digest and size in bytes that the first download gave.
@@ -73,24 +79,18 @@ class Lock:
         """The document, ``schema`` first; what is not known is left out."""
         wheel = self.locked.wheel
         pinned = {
-            "origin": str(self.locked.origin),
             "source": wheel.source,
             "filename": self.locked.filename,
             "url": wheel.url,
             "sha256": wheel.sha256,
             "size": wheel.size,
             "recipe_key": self.locked.recipe_key,
-            "distribution": wheel.distribution,
-            "version": wheel.version,
-            "cuda": wheel.cuda,
-            "torch": wheel.torch,
-            "cxx11_abi": wheel.cxx11_abi,
             "sass": list(wheel.sass),
             "ptx": wheel.ptx,
         }
         return {
             "schema": LOCK_SCHEMA,
-            "wheel": {key: value for key, value in pinned.items() if value not in (None, "")},
+            "wheel": {key: value for key, value in pinned.items() if value},
             "facts": {key: value for key, value in self.facts.to_json().items() if value is not None},
         }
 
@@ -110,23 +110,23 @@ class Lock:
 
 
 def _read_wheel(table: Table) -> LockedWheel:
-    origin = table.convert("origin", Origin)
-    if origin.compiles:
-        raise table.wrong("origin", "depot, official or community: what is still to be compiled cannot be pinned")
-    filename = table.match("filename", _FILENAME, "a wheel's file name")
-    python, abi, platform = filename.removesuffix(".whl").rsplit("-", 3)[1:]
-    ours = origin is Origin.DEPOT
+    source = table.match("source", _WORD, "a collection's name")
+    if source == BUILD:
+        raise table.wrong("source", "ours, official or a collection: what is still to be compiled cannot be pinned")
+    name = table.convert("filename", WheelName.parse)
+    built_for = name.built_for
+    ours = source == OURS
     wheel = PublishedWheel(
-        distribution=table.match("distribution", _WORD, "a distribution's name"),
-        version=table.match("version", _WORD, "a version"),
-        cuda=table.match("cuda", _WORD, "a CUDA version", default=""),
-        torch=table.match("torch", _WORD, "a torch version", default=""),
-        cxx11_abi=table.take("cxx11_abi", bool) if "cxx11_abi" in table else None,
-        python=python,
-        abi=abi,
-        platform=platform,
-        source=table.match("source", _WORD, "a collection's name"),
-        url="" if ours else _read_url(table, filename),
+        distribution=name.canonical,
+        version=name.version,
+        cuda=built_for.cuda,
+        torch=built_for.torch,
+        cxx11_abi=built_for.cxx11_abi,
+        python=name.python,
+        abi=name.abi,
+        platform=name.platform,
+        source=source,
+        url="" if ours else _read_url(table, str(name)),
         size=table.natural("size", default=0),
         sha256=table.match("sha256", _DIGEST, "64 hexadecimal digits", default=""),
         seen=True,
@@ -135,7 +135,7 @@ def _read_wheel(table: Table) -> LockedWheel:
     )
     recipe_key = table.match("recipe_key", _DIGEST, "64 hexadecimal digits") if ours else ""
     table.finish()
-    return LockedWheel(origin, filename, wheel, recipe_key)
+    return LockedWheel(str(name), wheel, recipe_key)
 
 
 def _read_url(table: Table, filename: str) -> str:
@@ -144,13 +144,12 @@ def _read_url(table: Table, filename: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         raise table.wrong("url", "an address") from None
-    if not url.isascii() or not url.isprintable() or " " in url or not parts.hostname:
-        raise table.wrong("url", "an address")
-    if parts.scheme != "https" and not (parts.scheme == "http" and table.get("sha256")):
-        raise table.wrong("url", "one that begins with https:// (http:// where wheel.sha256 pins the bytes)")
-    found = filename_of(PublishedWheel("", "", "", "", None, "", "", "", "", url, 0, "", True, (), ""))
-    if found != filename:
-        raise table.wrong("url", f"one that ends with wheel.filename, {filename}")
+    if not url.isascii() or not url.isprintable() or " " in url or parts.scheme not in {"https", "http", "file"}:
+        raise table.wrong("url", "an address that begins with https://")
+    if parts.scheme != "https" and not table.get("sha256"):
+        raise table.wrong("url", "https://, because no wheel.sha256 pins the bytes")
+    if filename_of_url(url) != filename:
+        raise table.wrong("url", f"an address that ends with wheel.filename, {filename}")
     return url
 
 

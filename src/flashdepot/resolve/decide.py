@@ -14,9 +14,9 @@ from flashdepot.model.candidate import (
     Reason,
     Rejection,
     Verdict,
-    filename_of,
 )
 from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.wheel_name import filename_of_url
 from flashdepot.model.wheel_request import WheelRequest, origin_of
 from flashdepot.resolve.order import rank, version_key
 from flashdepot.resolve.rules import RULES, Reasons, judge, judge_all, verdict_of
@@ -64,7 +64,7 @@ def candidate_of(request: WheelRequest, wheel: PublishedWheel) -> Candidate:
     size = size_of(wheel)
     return Candidate(
         origin=origin_of(wheel),
-        name=filename_of(wheel),
+        name=filename_of_url(wheel.url),
         wheel=wheel,
         recipe_key="",
         size=size,
@@ -73,13 +73,16 @@ def candidate_of(request: WheelRequest, wheel: PublishedWheel) -> Candidate:
     )
 
 
+def judge_candidate(request: WheelRequest, wheel: PublishedWheel) -> Judged:
+    """A published wheel, judged by every rule."""
+    reasons = judge(request, wheel)
+    return Judged(candidate_of(request, wheel), verdict_of(reasons), reasons)
+
+
 def explain(request: WheelRequest, published: Iterable[PublishedWheel], named: str) -> tuple[Judged, ...]:
     """Every wheel of a file name or version, judged by all rules; the nearest to fit first."""
-    wheels = [w for w in published if named in {w.version, w.url} or filename_of(w) == named]
-    found = []
-    for wheel in wheels:
-        reasons = judge(request, wheel)
-        found.append(Judged(candidate_of(request, wheel), verdict_of(reasons), reasons))
+    wheels = (w for w in published if named in {w.version, w.url} or filename_of_url(w.url) == named)
+    found = [judge_candidate(request, wheel) for wheel in wheels]
     ranked = rank(found, request.facts)
     return tuple(sorted(ranked, key=lambda judged: (judged.verdict.rank, len(judged.reasons), _farthest(judged))))
 
@@ -100,7 +103,7 @@ def _rejections(broken: Iterable[tuple[PublishedWheel, Reasons]]) -> tuple[Rejec
             nearest = min((_distance(r.wants, r.has), r.wants) for r in {reason for _, reason in group})
             near = nearest[1] if nearest[0] < _FAR else ""
             example = max((w for w, r in group if not near or r.wants == near), key=_newest)
-            found.append(Rejection(rule.id, len(group), near, filename_of(example)))
+            found.append(Rejection(rule.id, len(group), near, filename_of_url(example.url)))
     return tuple(found)
 
 
