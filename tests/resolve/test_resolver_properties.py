@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import find, given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from flashdepot.host.driver import newest_cuda
@@ -149,6 +149,7 @@ def test_the_examples_have_certain_choices_among_them() -> None:
     _, published = find(
         st.tuples(requests, catalogs),
         lambda pair: (chosen := decide(*pair).chosen) is not None and chosen.verdict is Verdict.FITS,
+        settings=settings(max_examples=500, phases=[Phase.generate]),
     )
     assert published
 

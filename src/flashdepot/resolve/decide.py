@@ -25,13 +25,16 @@ from flashdepot.resolve.times import fetch_seconds, size_of
 _NEVER_NEAR = frozenset({"distribution"})
 """Nobody who asks for one distribution is helped by another."""
 
+_FAR = (1 << 30, 0)
+"""The distance of what has none."""
+
 
 def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iterable[Judged] = ()) -> Decision:
     """What to install.
 
     Typical usage::
 
-        decision = decide(WheelRequest(facts), load_catalog())
+        decision = decide(WheelRequest(facts), load_catalog().wheels)
         if decision.chosen:
             fetch(decision.chosen.candidate.wheel.url)
 
@@ -140,9 +143,6 @@ def _rank_miss(reasons: Reasons) -> tuple[int, tuple[int, int]]:
 
 def _newest(wheel: PublishedWheel) -> tuple[object, ...]:
     return (wheel.source == "official", version_key(wheel.version), wheel.seen, wheel.url)
-
-
-_FAR = (1 << 30, 0)
 
 
 def _distance(wants: str, has: str) -> tuple[int, int]:

@@ -79,11 +79,10 @@ def own_candidates(request: WheelRequest, wish: Wish, workshop: Workshop, depot:
 
 
 def _version(request: WheelRequest, wish: Wish) -> str | None:
-    if wish.upstream is not None:
-        return wish.upstream
-    if not request.version:
-        return default_version()
-    return next((v for v in reversed(known_versions()) if matches(request.version, v)), None)
+    """The upstream to make a library of: the version asked for if there is a source of it, else the project's."""
+    if request.version:
+        return next((v for v in reversed(known_versions()) if matches(request.version, v)), None)
+    return wish.upstream or default_version()
 
 
 def _stored(request: WheelRequest, manifest: Manifest) -> Judged:
@@ -128,6 +127,9 @@ def _by_pip(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
         text = f"It needs an nvcc of CUDA {torch_cuda.major}, torch's, and this machine has {found}."
         mend = f"Install a CUDA {torch_cuda.major} toolkit."
         reasons.append(Reason.misfit("toolchain", f"CUDA {torch_cuda.major}", found, text, mend))
+    if not host.compilers:
+        text, mend = "No C++ compiler was found, and nvcc cannot compile without one.", "Install one, such as g++."
+        reasons.append(Reason.misfit("toolchain", "a C++ compiler", "none", text, mend))
     targets = _UPSTREAM_TARGETS[cuda >= Version("12.8")]
     sass = ("80", "90", "100", "120")[:targets]
     tag = str(facts.python) if facts.python else "py3"
