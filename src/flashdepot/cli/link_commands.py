@@ -9,6 +9,7 @@ from flashdepot.cli.lazy import LazyCommands, Table
 COMMANDS: Table = {
     "cmake": ("link_build_commands", "The lines of a CMakeLists.txt."),
     "pkg-config": ("link_build_commands", "Where pkg-config finds it."),
+    "cargo": ("link_cargo_command", "A -sys crate with the library in it."),
     "flags": ("link_build_commands", "Arguments for g++ and clang++."),
 }
 
