@@ -155,10 +155,14 @@ int main(void) {
     const problem p = {2, 600, 1000, 8, 2, 64, causal}; /* four query heads share a key head; no length is round */
     right &= check(&p, stream);
   }
+  if (!right) {
+    puts("WRONG");
+    return EXIT_WRONG;
+  }
   for (int causal = 0; causal < 2; ++causal) {
     const problem p = {4, 4096, 4096, 16, 16, 64, causal};
     measure(&p, stream);
   }
-  puts(right ? "right" : "WRONG");
-  return right ? EXIT_RIGHT : EXIT_WRONG;
+  puts("right");
+  return EXIT_RIGHT;
 }

@@ -61,6 +61,9 @@ typedef struct difference {
   int rows;
 } difference;
 
+/* The larger of two errors, and a NaN rather than either: it counts as wrong. */
+static inline double worse(double a, double b) { return isnan(a) || a > b ? a : b; }
+
 /* Compare the outputs of some query rows, in every batch and head, the first and the last among them.
  *
  * The kernel rounds two things to bfloat16, each by at most 2^-8 of its size: every weight before it meets its value
@@ -96,12 +99,10 @@ static inline difference compare(const problem *p, const uint16_t *q, const uint
       }
       const double error = fabs(from_bf16(o[at_q + e]) - expected);
       const double part = error / (unit * (size + fabs(expected)) + 1e-5);
-      /* Written so that a NaN counts as wrong. */
-      if (!(error <= found.largest)) found.largest = error;
-      if (!(part <= found.of_bound)) found.of_bound = part;
+      found.largest = worse(found.largest, error);
+      found.of_bound = worse(found.of_bound, part);
     }
-    const double error = fabs(lse[row] - (largest + log(sum)));
-    if (!(error <= found.of_lse)) found.of_lse = error;
+    found.of_lse = worse(found.of_lse, fabs(lse[row] - (largest + log(sum))));
     ++found.rows;
   }
   free(weights);

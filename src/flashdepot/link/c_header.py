@@ -137,7 +137,7 @@ class _Parser:
 
     def _define(self) -> None:
         self._next()
-        name, value = self._next().text, self._next()
+        name, value = self._name().text, self._next()
         doc = self._trailing(value.line)
         self._constants.append(Constant(name, self._number(value), "bits", doc))
 
@@ -147,7 +147,7 @@ class _Parser:
         members: list[tuple[str, int, bool, str]] = []
         while not self._accept("}"):
             doc = self._comments()
-            name = self._next().text
+            name = self._name().text
             self._expect("=")
             value, shifted = self._expression()
             line = self._tokens[self._at - 1].line
@@ -170,14 +170,14 @@ class _Parser:
         target = self._next()
         if target.text not in NUMBERS:
             raise _refusal(target, "a number type")
-        name = self._next().text
+        name = self._name().text
         self._expect(";")
         self._aliases[name] = Alias(name, target.text, doc)
         self._last_alias = (name, target.line)
 
     def _struct(self, doc: str) -> None:
         self._next()
-        name = self._next()
+        name = self._name()
         self._expect("{")
         fields: list[Field] = []
         offset, alignment = 0, 1
@@ -186,7 +186,7 @@ class _Parser:
             if self._accept("}"):
                 break
             kind = self._type()
-            field = self._next().text
+            field = self._name().text
             self._expect(";")
             after = self._trailing(self._tokens[self._at - 1].line)
             size, aligned = self._extent(kind)
@@ -201,13 +201,13 @@ class _Parser:
 
     def _function(self, doc: str) -> None:
         result = self._type()
-        name = self._next().text
+        name = self._name().text
         self._expect("(")
         parameters: list[Field] = []
         if not (self._peek().text == "void" and self._skip_void()):
             while True:
                 kind = self._type()
-                parameters.append(Field(self._next().text, kind))
+                parameters.append(Field(self._name().text, kind))
                 if not self._accept(","):
                     break
             self._expect(")")
@@ -253,6 +253,12 @@ class _Parser:
         if self._at < len(self._tokens) and self._peek().is_comment and self._peek().line == line:
             return self._next().text
         return ""
+
+    def _name(self) -> Token:
+        token = self._next()
+        if token.is_comment or not token.text.isidentifier():
+            raise _refusal(token, "a name")
+        return token
 
     def _number(self, token: Token) -> int:
         if not token.text.isdecimal():
