@@ -23,6 +23,7 @@ COMMANDS: Table = {
     "verify": ("prove_commands", "Prove on this machine's GPU that the installed flash_attn is right."),
     "bench": ("prove_commands", "Time the installed flash_attn beside torch's own attention."),
     "link": ("link_commands", "Say what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."),
+    "vendor": ("vendor_commands", "Put a library into a project's own tree, or check those that are there."),
     "check": ("check_commands", "Prove that wheels and libraries fit, before anybody imports them."),
     "host": ("host_commands", "Show what was found on this machine."),
     "doctor": (

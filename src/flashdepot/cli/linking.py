@@ -8,10 +8,13 @@ from pathlib import Path
 import click
 
 from flashdepot.cli import options as o
-from flashdepot.cli.common import depot_option, host_option, open_depot, options, quiet_option, say
+from flashdepot.cli.common import depot_option, host_option, load_host, open_depot, options, quiet_option, say
 from flashdepot.cli.obtaining import need_of, obtain_library
 from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.host import runtime_facts
 from flashdepot.link.library import LinkableLibrary, LinkKind, read_library
+from flashdepot.link.vendor.check import choose_vendored
+from flashdepot.link.vendor.index import INDEX_NAME
 from flashdepot.resolve.library import Rejected, Wish, from_depot
 
 library_options = options(
@@ -19,7 +22,7 @@ library_options = options(
         "--library",
         metavar="DIR",
         type=click.Path(path_type=Path),
-        help="A folder that 'flashdepot get' printed or wrote.  [default: what 'get' takes from the depot]",
+        help="A folder that 'get' printed or wrote, or one of 'vendor'.  [default: what 'get' takes from the depot]",
     ),
     click.option("--get", "may_build", is_flag=True, help="Build the library as 'get' does when the depot has none."),
     o.selection_options,
@@ -58,6 +61,9 @@ def linkable(
                 "--library names a folder, and the options of a selection choose from the depot: both were given.",
                 hint="Leave one of them out.",
             )
+        if (library / INDEX_NAME).is_file():
+            host = load_host(host_file) if host_file else runtime_facts()
+            return choose_vendored(library, host, open_depot(depot))
         return read_library(library)
     opened = open_depot(depot)
     need = need_of(wish, host_file, opened, quiet=quiet)

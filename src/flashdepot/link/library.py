@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from flashdepot.depot.layout import is_digest
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.architecture import spell
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
@@ -93,6 +94,8 @@ def read_manifest(root: Path) -> Manifest:
         ) from None
     except IntegrityError as error:
         raise IntegrityError(error.message, hint=_GET_AGAIN) from error
+    except RecursionError:
+        raise IntegrityError(f"{path} is damaged: it is nested without end.", hint=_GET_AGAIN) from None
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}.", hint="Name a folder that you may read."
@@ -102,6 +105,12 @@ def read_manifest(root: Path) -> Manifest:
             f"{path} is not the manifest of a library.", hint="Name the folder that 'flashdepot get' printed."
         )
     try:
-        return Manifest.from_json(data)
+        manifest = Manifest.from_json(data)
     except (ValueError, AttributeError, KeyError, TypeError, FlashdepotError) as error:
         raise IntegrityError(f"{path} cannot be used: {error}.", hint=_GET_AGAIN) from error
+    for file in manifest.files:
+        if not file.link and not (is_digest(file.digest) and isinstance(file.size, int)):
+            raise IntegrityError(
+                f"{path} cannot be used: its file {file.path} has no SHA-256 or size.", hint=_GET_AGAIN
+            )
+    return manifest
