@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
 
 @pytest.fixture(scope="session")
 def moved_library(quick_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

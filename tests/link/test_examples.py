@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from link.conftest import EXAMPLES
 from support.c_compiler import compile_c
 from support.elf_facts import need_of_library, ours
 
 pytestmark = pytest.mark.nvcc
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
 PROGRAMS = ("c", "cpp", "rust")
 FAULTS = ("mask from the top left", "heads not grouped", "a NaN", "lse")
 

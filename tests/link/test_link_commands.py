@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.elf_facts import need_of_library, ours
+from support.elf_facts import need_of_library, needed, ours
 
 PROGRAM = """
 #include <flash_attention.h>
@@ -109,6 +109,32 @@ def test_scripts_get_one_path_or_one_document(moved_library: Path) -> None:
 def test_without_a_folder_it_is_the_library_that_get_takes(quick_library: Path, real_depot: Path) -> None:
     found = link("cmake", "--prefix", *SELECTION, "--depot", real_depot)
     assert found.stdout == f"{quick_library}\n"
+
+
+def test_get_in_the_same_command_takes_what_is_there(quick_library: Path, real_depot: Path) -> None:
+    assert link("cmake", "--prefix", "--get", *SELECTION, "--depot", real_depot).stdout == f"{quick_library}\n"
+
+
+def test_a_library_for_another_system_has_no_flags_here(damageable_library: Path) -> None:
+    manifest = damageable_library / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"linux-x86_64"', '"windows-x86_64"'))
+    for command in ("cmake", "pkg-config", "flags"):
+        done = link(command, "--library", damageable_library)
+        assert (done.returncode, done.stdout) == (4, "")
+        assert "is a library for windows-x86_64" in done.stderr
+
+
+def test_a_program_without_any_shared_library_links_what_pkg_config_calls_private(
+    moved_library: Path, source: Path, sh: Sh, need: Callable[[str], str]
+) -> None:
+    need("pkg-config")
+    line = link("pkg-config", "--library", moved_library).stdout
+    build = "eval g++ -static program.cc $(pkg-config --static --cflags --libs flashattention) -o program"
+    built = sh("sh", "-c", f"{line}\n{build}")
+    assert built.returncode == 0, built.stdout
+    program = source.parent / "program"
+    assert sh(program).stdout == "2.8.3.post2\n"
+    assert needed(program) == []
 
 
 def test_an_empty_depot_is_answered_with_the_command_that_fills_it(tmp_path: Path) -> None:

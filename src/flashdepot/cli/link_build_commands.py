@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from flashdepot.cli.common import examples, json_option, options, print_json
-from flashdepot.cli.linking import kind_options, library_options, linkable
+from flashdepot.cli.linking import kind_options, library_options, linkable_on_linux
 from flashdepot.link.flags import flags as flags_of
 from flashdepot.link.library import LinkKind
 from flashdepot.link.snippets import cmake_lines, package_version, pkg_config_lines, pkg_config_module
@@ -31,7 +31,7 @@ def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> Non
     The package FlashAttention has the targets FlashAttention::shared and FlashAttention::static. It needs CMake 3.18,
     and no CUDA toolkit. Without --static the lines are for the shared library.
     """
-    library = linkable(**which)
+    library = linkable_on_linux(**which)
     chosen = LinkKind(kind or LinkKind.SHARED)
     if as_json:
         print_json(
@@ -59,7 +59,7 @@ def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> Non
 @_options
 def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -> None:
     """Print a line for the shell that lets pkg-config find the packages flashattention and flashattention-static."""
-    library = linkable(**which)
+    library = linkable_on_linux(**which)
     chosen = LinkKind(kind or LinkKind.SHARED)
     if as_json:
         module = pkg_config_module(chosen)
@@ -79,7 +79,7 @@ def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -
 @_options
 def flags(*, part: str | None, kind: str | None, as_json: bool, **which: Any) -> None:
     """Print arguments for g++ or clang++, quoted for a shell. They go after the sources."""
-    library = linkable(**which)
+    library = linkable_on_linux(**which)
     chosen = LinkKind(kind or LinkKind.SHARED)
     found = flags_of(library, chosen)
     if as_json:

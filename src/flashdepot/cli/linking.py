@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,7 +14,6 @@ from flashdepot.cli.obtaining import need_of, obtain_library
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.host import runtime_facts
 from flashdepot.link.library import LinkableLibrary, LinkKind, read_library
-from flashdepot.link.vendor.check import choose_vendored
 from flashdepot.link.vendor.index import INDEX_NAME
 from flashdepot.resolve.library import Rejected, Wish, from_depot
 
@@ -40,6 +40,20 @@ kind_options = options(
 """The argument ``kind``; ``None`` where nothing was said."""
 
 
+def linkable_on_linux(**which: Any) -> LinkableLibrary:
+    """As :func:`linkable`, for what names files as Linux does.
+
+    :raises IncompatibleError: as well, for a library of another system.
+    """
+    library = linkable(**which)
+    if library.manifest.platform.system != "linux":
+        raise IncompatibleError(
+            f"{library.root} is a library for {library.manifest.platform}, and this command knows those for Linux alone.",
+            hint="Name a library for Linux: --library DIR",
+        )
+    return library
+
+
 def linkable(
     *,
     library: Path | None,
@@ -62,6 +76,8 @@ def linkable(
                 hint="Leave one of them out.",
             )
         if (library / INDEX_NAME).is_file():
+            from flashdepot.link.vendor.check import choose_vendored  # noqa: PLC0415  (a hit in the depot needs none of it)
+
             host = load_host(host_file) if host_file else runtime_facts()
             return choose_vendored(library, host, open_depot(depot))
         return read_library(library)

@@ -82,8 +82,9 @@ def vendor(
     """Put a library into a project's own tree, by default into prebuilt/, for Git LFS to keep.
 
     Each target gets a folder of its own there, named by platform, CUDA and architectures, with header, libraries,
-    manifest and licences. vendor.json lists them, .gitattributes gets the lines for Git LFS; whatever else is there
-    stays. The library is the one that 'get' takes or builds.
+    manifest and licences; a library of another selection for the same target takes its place. vendor.json lists them,
+    .gitattributes gets the lines for Git LFS; whatever else is there stays. The library is the one that 'get' takes or
+    builds.
 
     --check reads every byte and says what is a Git LFS pointer, missing or changed, what is different on this host from
     when the library was made, and whether that asks for a new one. Exit status: 0 whole and serves this host, 4 does

@@ -23,6 +23,7 @@ _PLACES = {
     "lib.rs": "src/lib.rs",
     "contents.rs": "tests/contents.rs",
 }
+_ELSEWHERE = "flashdepot link cargo DIR"
 _SIGNATURE = "# Written by 'flashdepot link cargo'."
 
 
@@ -41,7 +42,7 @@ def write_crate(library: LinkableLibrary, folder: Path) -> Path:
     texts = crate_texts(library.manifest.upstream.version, (library.include / "flash_attention.h").read_text("utf-8"))
     with disk_errors(folder):
         write_atomic(folder / "Cargo.toml", texts["Cargo.toml"].encode())  # first: it marks the folder as ours
-        export(library.manifest, library.source, folder / "library")
+        export(library.manifest, library.source, folder / "library", elsewhere=_ELSEWHERE)
         for place, text in texts.items():
             write_atomic(folder / place, text.encode())
     return folder
@@ -70,7 +71,7 @@ def crate_version(upstream_version: str) -> str:
 
 
 def _require_ours(folder: Path) -> None:
-    hint = "Name a new or an empty folder."
+    hint = f"Name a new or an empty folder: {_ELSEWHERE}"
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file, and a crate is a folder of files.", hint=hint)
     if not folder.exists() or not any(folder.iterdir()):

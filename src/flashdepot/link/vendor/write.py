@@ -18,6 +18,7 @@ from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.system.files import disk_errors, write_atomic
 
 ATTRIBUTES_NAME = ".gitattributes"
+_ELSEWHERE = "flashdepot vendor DIR"
 
 
 @dataclass(frozen=True)
@@ -42,21 +43,14 @@ def vendor(manifest: Manifest, source: Callable[[ManifestFile], Path], directory
     """
     directory = Path(os.path.abspath(directory))  # noqa: PTH100  (as typed, through whatever links)
     if directory.exists() and not directory.is_dir():
-        raise UsageError(
-            f"{directory} is a file, and libraries go into a folder.", hint="Name another: flashdepot vendor DIR"
-        )
+        raise UsageError(f"{directory} is a file, and libraries go into a folder.", hint=f"Name another: {_ELSEWHERE}")
     index = read_index(directory) or VendorIndex()
     text = manifest_text(manifest)
     target = VendoredTarget.of(manifest, hashlib.sha256(text).hexdigest())
     folder = directory / target.folder
     changed = examine_manifest(folder, target.manifest_digest) is not None or bool(examine_files(folder, manifest))
     if changed:
-        try:
-            export(manifest, source, folder)
-        except UsageError as error:
-            raise UsageError(
-                error.message, hint="Move it away, or name another folder: flashdepot vendor DIR"
-            ) from error
+        export(manifest, source, folder, elsewhere=_ELSEWHERE)
     with disk_errors(directory):
         changed |= _write(directory / ATTRIBUTES_NAME, lambda old: with_lines(old, attribute_lines(target.folder)))
         changed |= _write(directory / INDEX_NAME, lambda _old: index.with_target(target).text())
