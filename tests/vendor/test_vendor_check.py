@@ -127,6 +127,7 @@ def test_targets_for_other_platforms_alone_serve_nobody_here(
     vendored(for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64")), project)
     status, report = check(project)
     assert (status, report["status"], report["rebuild"]) == (4, "for another platform", True)
+    assert "mend: flashdepot vendor prebuilt" in vendor("--check", cwd=project).stdout
 
 
 def flip(path: Path) -> None:

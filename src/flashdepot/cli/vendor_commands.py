@@ -158,6 +158,8 @@ def describe(report: VendorReport, *, quiet: bool) -> list[str]:
     for target in report.targets:
         lines.append(f"  {target.folder}: {target.status.value}")
         lines += _describe_target(target, quiet=quiet)
+    if report.status is Status.OTHER_PLATFORM:
+        lines.append(f"  mend: flashdepot vendor {report.directory}")
     return lines
 
 
