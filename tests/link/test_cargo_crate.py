@@ -139,3 +139,14 @@ def test_a_damaged_library_is_not_put_into_a_crate(damageable_library: Path, tmp
     done = link_cargo(tmp_path / "sys", damageable_library)
     assert done.returncode == 6
     assert "libflashattention.a" in done.stderr
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"\xff\xfe")], ids=["missing", "binary"])
+def test_a_library_without_a_readable_header_makes_no_crate(
+    damageable_library: Path, tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    damage(damageable_library / "include/flash_attention.h")
+    done = link_cargo(tmp_path / "sys", damageable_library)
+    assert done.returncode == 6
+    assert "flash_attention.h cannot be read" in done.stderr
+    assert not (tmp_path / "sys").exists()

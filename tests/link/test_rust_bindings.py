@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flashdepot.build.native import NATIVE
 from flashdepot.errors import IntegrityError
@@ -80,6 +83,7 @@ def test_padding_is_counted() -> None:
         ("typedef struct a { void x; } a;", "'void'"),
         ("typedef struct a { int32_t **x; } a;", "'*'"),
         ("typedef struct a { int32_t x; } b;", "'b'"),
+        ("typedef struct a { } a;", "after a field"),
         ("typedef struct a { other *x; } a;", "'other'"),
         ("enum { A };", "'}'"),
         ("enum { A = -1 };", "'-'"),
@@ -87,12 +91,22 @@ def test_padding_is_counted() -> None:
         ("int32_t (*f)(int32_t a);", "'('"),
         ("int32_t f(int32_t a", "ends within a declaration"),
         ("typedef long a;", "'long'"),
+        ("int32_t f(void", "ends within a declaration"),
+        ("enum { A = 1 << 99 };", "'99'"),
+        ("@", "'@'"),
     ],
 )
 def test_what_is_not_known_is_refused_rather_than_guessed(text: str, said: str) -> None:
     with pytest.raises(IntegrityError) as caught:
         parse_header(text)
     assert said in caught.value.message
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(TEXT)), st.integers(0, 60), st.sampled_from(["", "{", "*", "/*", "\0", " 1 << "]))
+def test_a_header_that_was_tampered_with_is_read_or_refused(at: int, length: int, insertion: str) -> None:
+    with contextlib.suppress(IntegrityError):
+        rust_bindings(parse_header(TEXT[:at] + insertion + TEXT[at + length :]))
 
 
 @pytest.mark.parametrize(

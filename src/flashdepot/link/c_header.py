@@ -17,6 +17,7 @@ NUMBERS = {"int32_t": 4, "uint32_t": 4, "int64_t": 8, "uint64_t": 8, "float": 4}
 
 POINTER = 8
 _BEHIND_POINTERS = {"void", "char"}
+_BITS = 32  # of the flags
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,10 @@ class _Parser:
         value = self._number(self._next())
         if not self._accept("<<"):
             return value, False
-        return value << self._number(self._next()), True
+        shift = self._next()
+        if self._number(shift) >= _BITS:
+            raise _refusal(shift, f"a shift within {_BITS} bits")
+        return value << self._number(shift), True
 
     def _alias(self, doc: str) -> None:
         target = self._next()
@@ -194,8 +198,8 @@ class _Parser:
             fields.append(Field(field, kind, offset, after or before))
             offset, alignment = offset + size, max(alignment, aligned)
         again = self._next()
-        if again.text != name.text:
-            raise _refusal(again, f"'{name.text}' once more")
+        if again.text != name.text or not fields:
+            raise _refusal(again, f"'{name.text}' once more, after a field or several,")
         self._expect(";")
         self._structs[name.text] = Struct(name.text, tuple(fields), _round_up(offset, alignment), alignment, doc)
 
@@ -215,7 +219,7 @@ class _Parser:
         self._functions.append(Function(name, result, tuple(parameters), doc))
 
     def _skip_void(self) -> bool:
-        if self._tokens[self._at + 1].text != ")":
+        if [t.text for t in self._tokens[self._at + 1 : self._at + 2]] != [")"]:
             return False
         self._at += 2
         return True

@@ -36,7 +36,7 @@ def tokens(text: str) -> Iterator[Token]:
 
     :raises IntegrityError: for a character that no C ABI header has.
     """
-    at, line, linkage = 0, 1, 0
+    at, line, linkage = 0, 1, False
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
@@ -46,10 +46,9 @@ def tokens(text: str) -> Iterator[Token]:
         if match["comment"]:
             yield Token(_plain(match["comment"]), begun, line, is_comment=True)
         elif match["define"]:
-            # A trailing comment may follow on the same line, as after a field.
             yield from (Token(word, begun, line) for word in ("#define", match["macro"], match["value"]))
         elif match["linkage"]:
-            linkage += 1
+            linkage = True
         elif match["word"] and not (match["word"] == "}" and linkage and _closes_linkage(text, at)):
             yield Token(match["word"], begun, line)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flashdepot.depot.export import export
-from flashdepot.errors import UsageError
+from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.link.c_header import parse_header
 from flashdepot.link.library import LinkableLibrary
 from flashdepot.link.rust_bindings import rust_bindings
@@ -39,7 +39,7 @@ def write_crate(library: LinkableLibrary, folder: Path) -> Path:
     """
     folder = folder.absolute()
     _require_ours(folder)
-    texts = crate_texts(library.manifest.upstream.version, (library.include / "flash_attention.h").read_text("utf-8"))
+    texts = crate_texts(library.manifest.upstream.version, _header_text(library))
     with disk_errors(folder):
         write_atomic(folder / "Cargo.toml", texts["Cargo.toml"].encode())  # first: it marks the folder as ours
         export(library.manifest, library.source, folder / "library", elsewhere=_ELSEWHERE)
@@ -68,6 +68,17 @@ def crate_version(upstream_version: str) -> str:
     """Three numbers, as Cargo wants them: ``2.8.3`` of ``2.8.3.post2``."""
     numbers = re.findall(r"\d+", re.split(r"[^\d.]", upstream_version, maxsplit=1)[0])[:3]
     return ".".join(str(int(number)) for number in (*numbers, 0, 0, 0)[:3])
+
+
+def _header_text(library: LinkableLibrary) -> str:
+    path = library.include / "flash_attention.h"
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise IntegrityError(
+            f"{path} cannot be read, and the bindings are made of it: {error}.",
+            hint="Get the library again: flashdepot get",
+        ) from error
 
 
 def _require_ours(folder: Path) -> None:
