@@ -175,6 +175,28 @@ def test_a_folder_that_is_no_library_is_refused(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "is a Git LFS pointer"),
+        ("", "is empty"),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_no_linker_can_use_is_named_before_the_linker_sees_it(
+    damageable_library: Path, text: str | None, said: str
+) -> None:
+    archive = damageable_library / "lib/static/libflashattention.a"
+    archive.unlink()
+    if text is not None:
+        archive.write_text(text)
+    for command in ("cmake", "pkg-config", "flags"):
+        done = link(command, "--static", "--library", damageable_library)
+        assert (done.returncode, done.stdout) == (6, "")
+        assert said in done.stderr
+    assert link("flags", "--shared", "--library", damageable_library).returncode == 0
+
+
 def test_a_folder_and_a_selection_contradict_each_other(moved_library: Path) -> None:
     done = link("flags", "--library", moved_library, "--profile", "quick")
     assert done.returncode == 2

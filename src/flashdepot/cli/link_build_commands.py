@@ -32,7 +32,7 @@ def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> Non
     and no CUDA toolkit. Without --static the lines are for the shared library.
     """
     library = linkable_on_linux(**which)
-    chosen = LinkKind(kind or LinkKind.SHARED)
+    library.require(chosen := LinkKind(kind or LinkKind.SHARED))
     if as_json:
         print_json(
             {
@@ -60,7 +60,7 @@ def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> Non
 def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -> None:
     """Print a line for the shell that lets pkg-config find the packages flashattention and flashattention-static."""
     library = linkable_on_linux(**which)
-    chosen = LinkKind(kind or LinkKind.SHARED)
+    library.require(chosen := LinkKind(kind or LinkKind.SHARED))
     if as_json:
         module = pkg_config_module(chosen)
         print_json({**library.to_json(), "kind": chosen.value, "dir": str(library.pkg_config), "package": module})
@@ -80,7 +80,7 @@ def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -
 def flags(*, part: str | None, kind: str | None, as_json: bool, **which: Any) -> None:
     """Print arguments for g++ or clang++, quoted for a shell. They go after the sources."""
     library = linkable_on_linux(**which)
-    chosen = LinkKind(kind or LinkKind.SHARED)
+    library.require(chosen := LinkKind(kind or LinkKind.SHARED))
     found = flags_of(library, chosen)
     if as_json:
         print_json(

@@ -28,6 +28,10 @@ class LinkKind(str, Enum):
         return self.value
 
 
+_LIBRARIES = {LinkKind.SHARED: "libflashattention.so", LinkKind.STATIC: "libflashattention.a"}
+_POINTER = b"version https://git-lfs"
+
+
 @dataclass(frozen=True)
 class LinkableLibrary:
     """A folder as ``flashdepot get`` writes it, by its absolute path, and its manifest."""
@@ -48,6 +52,23 @@ class LinkableLibrary:
     def folder(self, kind: LinkKind) -> Path:
         """The folder of one of the two libraries, in which the other one is not."""
         return self.root / "lib" / kind.value
+
+    def require(self, kind: LinkKind) -> None:
+        """Look whether a linker would find a library, and not what stands in its place.
+
+        :raises IntegrityError: when the file is missing, empty or a Git LFS pointer.
+        """
+        path = self.folder(kind) / _LIBRARIES[kind]
+        try:
+            with path.open("rb") as file:
+                head = file.read(len(_POINTER))
+        except OSError as error:
+            raise IntegrityError(f"{path} cannot be read: {error.strerror}.", hint=_GET_AGAIN) from error
+        if head == _POINTER:
+            fetch = "Fetch the file: git lfs install && git lfs pull"
+            raise IntegrityError(f"{path} is a Git LFS pointer, not a library; no linker can use it.", hint=fetch)
+        if not head:
+            raise IntegrityError(f"{path} is empty, and some linkers say nothing of it.", hint=_GET_AGAIN)
 
     def source(self, file: ManifestFile) -> Path:
         """Where the bytes of a file of the manifest are."""
