@@ -139,3 +139,9 @@ def test_only_libraries_go_to_git_lfs(target: Path, project: Path) -> None:
         f"/{FOLDER}/lib/shared/*",
         f"/{FOLDER}/lib/static/*",
     ]
+
+
+def test_the_help_has_examples_of_writing_and_checking(project: Path) -> None:
+    shown = vendor("--help", cwd=project).stdout.split("Examples:")[1]
+    assert "  flashdepot vendor\n" in shown
+    assert "  flashdepot vendor --check\n" in shown
