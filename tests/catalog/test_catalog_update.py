@@ -69,6 +69,13 @@ def test_a_kept_page_that_is_damaged_is_fetched_again(github, update, listed, de
     assert (github.not_modified, len(listed())) == (0, 1)
 
 
+def test_a_page_that_another_version_has_read_is_fetched_again(github, update, monkeypatch):
+    update()
+    monkeypatch.setattr("flashdepot.catalog.pages.__version__", "99")
+    assert update("--json").json[0]["status"] == "updated"
+    assert github.not_modified == 0
+
+
 @pytest.mark.parametrize("status", [403, 429])
 def test_a_limit_of_requests_is_explained_with_the_time_and_loses_nothing(github, update, listed, status):
     update()
