@@ -168,8 +168,10 @@ def test_what_makes_no_sense_in_a_listing_is_passed_over_and_named(github, updat
                 asset(wheel_name("cp313"), size=10**30),
                 asset(wheel_name("cp314"), size=-1),
                 asset(wheel_name("cp39")) | {"size": "large"},
+                asset(wheel_name("cp39")) | {"size": True},
                 evil | {"browser_download_url": "https://example.org/flash_attn-9.9.9-py3-none-any.whl"},
-                evil | {"browser_download_url": "javascript:alert(1)"},
+                evil | {"browser_download_url": f"javascript:alert(1)/{wheel_name('cp311')}"},
+                evil | {"browser_download_url": f"https://example.org/ \n/{wheel_name('cp311')}"},
                 evil | {"browser_download_url": None},
                 {"size": 5},
                 "asset",
@@ -184,10 +186,11 @@ def test_what_makes_no_sense_in_a_listing_is_passed_over_and_named(github, updat
     assert done.code == 0
     assert [(w.python, w.sha256) for w in listed()] == [("cp310", ""), ("cp38", "")]
     passed = done.json[0]["passed_over"]
-    assert len(passed) == 9
+    assert len(passed) == 11
     assert all("natten" not in line and "tar.gz" not in line for line in passed)
     assert any("its size cannot be 1000000000000000" in line for line in passed)
-    assert sum("its URL" in line for line in passed) == 3
+    assert sum("its URL" in line for line in passed) == 4
+    assert sum("its size" in line for line in passed) == 4
 
 
 def test_an_answer_without_end_is_cut_off(github, update, monkeypatch):
@@ -235,7 +238,8 @@ def test_files_of_the_hugging_face_hub_are_listed_with_their_digests(server, one
 def test_a_package_index_that_is_named_once_is_remembered(catalog, depot, as_json):
     with serve_index() as index:
         index.as_json = as_json
-        index.files = {wheel_name(): b"wheel", "flash_attn-2.8.3.tar.gz": b"sdist"}
+        index.files = {wheel_name(): b"wheel", wheel_name("cp39"): b"wrong", "flash_attn-2.8.3.tar.gz": b"sdist"}
+        index.yanked = {wheel_name("cp39")}
         done = catalog("update", "--index", f"ours={index.url}")
         assert done.code == 0, done.err
         assert "ours: 1 wheels, 1 new" in done.err
