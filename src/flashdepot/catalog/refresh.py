@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from flashdepot.catalog.load import Catalog, refreshed_path
 from flashdepot.catalog.packing import Collection, Listing, encode
@@ -46,6 +47,17 @@ class Outcome:
     unchanged: bool = False
     strange: tuple[str, ...] = ()
     error: FlashdepotError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``--json`` prints it."""
+        return {
+            "source": self.source,
+            "status": "failed" if self.error else "unchanged" if self.unchanged else "updated",
+            "wheels": self.wheels,
+            "added": self.added,
+            "removed": self.removed,
+            "passed_over": list(self.strange),
+        }
 
 
 def refresh(sources: Iterable[Source], known: Catalog, folder: Path) -> Iterator[Outcome]:
@@ -91,8 +103,7 @@ def _ask(source: Source, folder: Path, settings: IndexSettings) -> tuple[Page, b
     github = source.format is Format.GITHUB
     read = read_github_releases if github else partial(read_huggingface_tree, files=source.files)
     token = os.environ.get("GITHUB_TOKEN", "") if github else ""
-    start = f"{source.listing}?per_page=30" if github else source.listing
-    with Pages(start, folder / "pages", settings, token=token) as pages:
+    with Pages(source.listing, folder / "pages", settings, token=token) as pages:
         listed = pages.read(read)
     return listed.page, listed.unchanged == listed.pages
 
