@@ -142,7 +142,10 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
         folder.mkdir()
         progress.note("Linking.")
         linked = link(objects, toolchain, NATIVE, folder)
-        files = {**_library_files(linked, folder, recipe), **_licence_files(plan.licences, folder)}
+        files = {
+            **_library_files(linked, toolchain.nvcc.static_runtime, folder, recipe),
+            **_licence_files(plan.licences, folder),
+        }
         manifest = _manifest(plan, outcome, linked, files)
         depot.store(manifest, files)
     return manifest, outcome
@@ -159,19 +162,26 @@ def _objects(planned: Sequence[Compilation], outcome: Outcome, depot: Depot, fol
     return paths
 
 
-def _library_files(linked: Linked, folder: Path, recipe: Recipe) -> dict[str, Path]:
+def _library_files(linked: Linked, static_runtime: Path, folder: Path, recipe: Recipe) -> dict[str, Path]:
     # CMake compares numbers alone: no ".post2", and a tree without a version counts as the oldest.
     version = re.match(r"\d+(\.\d+){0,2}", recipe.upstream.version)
-    values = {"VERSION": version[0] if version else "0", "UPSTREAM_VERSION": recipe.upstream.version}
+    values = {
+        "VERSION": version[0] if version else "0",
+        "UPSTREAM_VERSION": recipe.upstream.version,
+        "PLATFORM": str(recipe.target.platform),
+    }
     files = {
         "include/flash_attention.h": NATIVE / "include" / "flash_attention.h",
         f"lib/shared/{SONAME}": linked.shared,
         f"lib/static/{STATIC_NAME}": linked.static,
+        f"lib/static/{static_runtime.name}": static_runtime,
     }
     for template, place in (
         ("FlashAttentionConfig.cmake.in", "lib/cmake/FlashAttention/FlashAttentionConfig.cmake"),
         ("FlashAttentionConfigVersion.cmake.in", "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake"),
         ("flashattention.pc.in", "lib/pkgconfig/flashattention.pc"),
+        ("flashattention-static.pc.in", "lib/pkgconfig/flashattention-static.pc"),
+        ("cuda-runtime-notice.txt", "share/licenses/cuda-runtime/NOTICE"),
     ):
         text = (NATIVE / "templates" / template).read_text()
         for name, value in values.items():
