@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -56,3 +57,21 @@ def test_a_library_that_masks_one_key_too_many_is_found_out(driver: Path, tmp_pa
     done = run([str(compile_check(45, tmp_path, "-DWRONG"))], LD_LIBRARY_PATH=str(driver))
     assert done.returncode == 1
     assert "WRONG" in done.stdout
+
+
+@pytest.mark.parametrize("form", PROBLEMS)
+def test_the_rust_program_agrees_as_well(form: int, driver: Path, tmp_path: Path) -> None:
+    if shutil.which("cargo") is None:
+        pytest.skip("needs cargo")
+    objects = []
+    for source in (HERE / "host_library.c", *(SOURCES / name for name in sources_of(form))):
+        objects.append(str(tmp_path / f"{source.stem}.o"))
+        done = run(["gcc", "-std=c99", "-O2", "-fPIC", f"-I{INCLUDE}", "-c", str(source), "-o", objects[-1]])
+        assert done.returncode == 0, done.stderr
+    assert run(["ar", "rcs", str(tmp_path / "libflashattention.a"), *objects]).returncode == 0
+    crate = shutil.copytree(CHECK.parent / "rust", tmp_path / "rust")
+    env = {"FLASHDEPOT_CANDLE_LIB": str(tmp_path), "FLASHDEPOT_CANDLE_FORM": str(form), "RUSTFLAGS": "-D warnings"}
+    command = ["cargo", "run", "--release", "--offline", "--quiet", "--manifest-path", str(crate / "Cargo.toml")]
+    done = run(command, LD_LIBRARY_PATH=str(driver), **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{ {35: 7, 37: 9, 45: 11}[form] } right, 0 wrong" in done.stdout
