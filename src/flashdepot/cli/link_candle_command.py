@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,28 +52,33 @@ def candle(version: str, folder: Path, crate: Path | None, *, as_json: bool, **w
     """
     line = line_of(version)
     sources = require_crate(crate, version) if crate is not None else find_crate(version, default_cargo_home())
-    if line.delivery is Delivery.CRATE and sources is None:
+    if line.delivery is Delivery.FOLDER:
+        given = _give_folder(linkable(**which), line, version, folder, sources)
+    elif sources is not None:
+        given = _give_crate(linkable(**which), line, folder, sources)
+    else:
         raise MissingToolError(
             f"The sources of {CRATE} {version} are not on this machine: Cargo has not fetched them to "
             f"{default_cargo_home() / 'registry'}.",
             hint="Run 'cargo fetch' in a project that depends on it, or name their folder with --crate.",
         )
-    library = linkable(**which)
-    give = _give_crate if line.delivery is Delivery.CRATE else _give_folder
-    document, text, told = give(library, line, version, folder, sources)
     if as_json:
         known = {"candle": version, "arguments": line.arguments, "delivery": line.delivery.value}
-        print_json(
-            {**library.to_json(), **known, "crate": str(sources) if sources else None, **document, "notes": told}
-        )
+        print_json({**known, "crate": str(sources) if sources else None, **given.document, "notes": given.notes})
         return
     if not which["quiet"]:
-        for note in told:
+        for note in given.notes:
             say(note)
-    click.echo(text)
+    click.echo(given.text)
 
 
-_Given = tuple[dict[str, Any], str, list[str]]
+@dataclass(frozen=True)
+class _Given:
+    """What was made: fields of the JSON document, lines to paste, and what must be known besides."""
+
+    document: dict[str, Any]
+    text: str
+    notes: list[str]
 
 
 def _give_folder(
@@ -80,16 +86,22 @@ def _give_folder(
 ) -> _Given:
     made = prepare_folder(library, line.arguments, folder, sources)
     variables = advice.environment(library.manifest, made.root)
-    told = [advice.missing_kernels(library.manifest, line.arguments)]
-    told += advice.notes(line.arguments, sources, shutil.which("nvcc"), version)
-    document = {"built": str(made.root), "files": [str(path) for path in made.archives], "environment": variables}
-    return document, advice.shell_lines(variables, library.manifest.platform.system), told
+    files = [str(path) for path in made.archives]
+    return _Given(
+        {**library.to_json(), "built": str(made.root), "files": files, "environment": variables},
+        advice.shell_lines(variables, library.manifest.platform.system),
+        [
+            advice.missing_kernels(library.manifest, line.arguments),
+            *advice.notes(line.arguments, sources, shutil.which("nvcc"), version),
+        ],
+    )
 
 
-def _give_crate(
-    library: LinkableLibrary, line: CandleLine, _version: str, folder: Path, sources: Path | None
-) -> _Given:
-    assert sources is not None  # noqa: S101  (the command has refused that)
+def _give_crate(library: LinkableLibrary, line: CandleLine, folder: Path, sources: Path) -> _Given:
     root = write_candle_crate(library, line.arguments, sources, folder)
     lines = advice.patch_lines(root)
-    return {"built": str(root), "patch": lines}, lines, [advice.missing_kernels(library.manifest, line.arguments)]
+    return _Given(
+        {**library.to_json(), "built": str(root), "patch": lines},
+        lines,
+        [advice.missing_kernels(library.manifest, line.arguments)],
+    )

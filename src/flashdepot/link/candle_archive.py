@@ -13,6 +13,7 @@ from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.system.files import atomic_file
 from flashdepot.system.process import run
+from flashdepot.toolchain.probe_compile import first_error
 
 SOURCES = Path(__file__).parent / "candle_source"
 """Our C sources. They are not beside those of the library, whose digest is part of every recipe."""
@@ -40,7 +41,7 @@ def write_archives(library: LinkableLibrary, arguments: int, folder: Path) -> tu
     :raises IntegrityError: when the library's folder lacks a file.
     """
     system = library.manifest.platform.system
-    static = _required(library.folder(LinkKind.STATIC) / ARCHIVE)
+    static = _required(*(library.folder(LinkKind.STATIC) / name for name in archive_names(system)))
     make = _make_windows if system == "windows" else _make_linux
     with TemporaryDirectory(prefix="flashdepot-candle-") as name:
         made = make(library, static, arguments, Path(name))
@@ -95,12 +96,14 @@ def _make_windows(library: LinkableLibrary, static: Path, arguments: int, work: 
     return made
 
 
-def _required(path: Path) -> Path:
-    if not path.is_file():
-        raise IntegrityError(
-            f"{path} is missing; the archive for candle is made of it.", hint="Get the library again: flashdepot get"
-        )
-    return path
+def _required(*names: Path) -> Path:
+    """The first file of these that is there."""
+    for path in names:
+        if path.is_file():
+            return path
+    raise IntegrityError(
+        f"{names[0]} is missing; the archive for candle is made of it.", hint="Get the library again: flashdepot get"
+    )
 
 
 def _tool(name: str, package: str) -> str:
@@ -115,5 +118,4 @@ def _tool(name: str, package: str) -> str:
 def _do(command: Sequence[str]) -> None:
     done = run(command, timeout=600)
     if done.status != 0:
-        lines = done.output.strip().splitlines() or [f"exit status {done.status}"]
-        raise CompileError(f"The archive for candle cannot be made: {lines[0]}", hint=" ".join(command))
+        raise CompileError(f"The archive for candle cannot be made: {first_error(done.output)}", hint=" ".join(command))
