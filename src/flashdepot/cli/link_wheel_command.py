@@ -82,9 +82,11 @@ def _program(python: str | None) -> str | None:
 def _report(file: Path, environment: Environment) -> Report:
     """What ``flashdepot check`` says of the wheel, and whether torch is one that the wheel asks for."""
     report = check_file(file, environment)
+    if report.verdict is Outcome.DAMAGED:
+        return report
     if report.kind != "wheel":
         raise UsageError(f"{file} is no wheel.", hint="Name a file that ends in .whl, as PyPI has it.")
-    if report.verdict is Outcome.DAMAGED or not isinstance(environment.torch, InstalledTorch):
+    if not isinstance(environment.torch, InstalledTorch):
         return report
     asked = judge_requirement(file, environment.torch.version)
     return replace(report, evidence=worst_first([*report.evidence, *asked]))

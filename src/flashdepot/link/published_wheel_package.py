@@ -146,6 +146,7 @@ def _libraries(extension: Extension, environment: TorchEnvironment) -> tuple[lis
 
 def _config(name: str, version: str, extension: Extension, environment: TorchEnvironment, libraries: list[Path]) -> str:
     include = environment.torch_folder / "include"
+    includes = (include, include / "torch" / "csrc" / "api" / "include")
     folders = dict.fromkeys(path.parent for path in libraries)
     program = ""
     if environment.python_library is not None:
@@ -157,7 +158,7 @@ def _config(name: str, version: str, extension: Extension, environment: TorchEnv
         "TORCH": environment.torch,
         "PYTHON": environment.python,
         "CXX11_ABI": int(environment.new_abi),
-        "TORCH_INCLUDE": f"{include};{include / 'torch' / 'csrc' / 'api' / 'include'}",
+        "TORCH_INCLUDE": ";".join(str(folder) for folder in includes if folder.is_dir()),
         "RPATHS": ";".join(f"-Wl,-rpath,{folder}" for folder in folders),
         "EXTENSION": extension.name,
         "LIBRARIES": ";".join(map(str, libraries)),
