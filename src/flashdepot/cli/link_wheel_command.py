@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from flashdepot.doctor.check.environment import Environment
 from flashdepot.doctor.check.evidence import worst_first
 from flashdepot.doctor.check.torch_side import InstalledTorch
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, MissingToolError, UsageError
+from flashdepot.host.python_environment import resolve
 from flashdepot.link.published_wheel_package import (
     HEADER,
     PACKAGE,
@@ -53,7 +53,7 @@ def wheel(file: Path, python: str | None, out: Path | None, *, force: bool, quie
     FlashAttentionWheel for the torch of a Python environment. Refused, with the evidence, when torch, its C++ ABI,
     Python or the machine does not fit the wheel.
     """
-    environment = describe_environment(_program(python), None, None, None)
+    environment = describe_environment(resolve(python) if python is not None else None, None, None, None)
     report = _report(file, environment)
     _require_fit(report, force=force, quiet=quiet)
     made = write_package(
@@ -70,13 +70,6 @@ def wheel(file: Path, python: str | None, out: Path | None, *, force: bool, quie
         for line in _notes(made, environment):
             say(line)
     click.echo(str(made.root))
-
-
-def _program(python: str | None) -> str | None:
-    """An interpreter, where a folder of an environment may have been named."""
-    if python is not None and Path(python).is_dir():
-        return str(Path(python) / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python"))
-    return python
 
 
 def _report(file: Path, environment: Environment) -> Report:

@@ -20,8 +20,9 @@ SOURCES = Path(__file__).parent / "candle_source"
 
 ARCHIVE = "libflashattention.a"
 
-EXPORTED = ("run_mha", "fa2_*")
-"""What the archive offers: candle's function, ours that say how it went, and the C API beneath."""
+EXPORTED = ("run_mha", "fa2_candle_*")
+"""What the archive offers: candle's function, and ours that say how it went. Not the C API beneath, so that a program
+may link the library itself as well."""
 
 
 def sources_of(arguments: int) -> tuple[str, ...]:

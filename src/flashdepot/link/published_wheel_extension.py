@@ -14,7 +14,7 @@ from flashdepot.link.published_wheel_symbols import ENTRY_POINTS, Function, Unre
 
 TENSORS = "std::vector<at::Tensor>"
 
-_ENTRY = re.compile(rf"_Z(?:N(?:\d+\w+?)+)?\d+(?:{'|'.join(ENTRY_POINTS)})(?![a-z_])")
+_SPELLED = tuple(f"{len(name)}{name}" for name in ENTRY_POINTS)
 _BINDING = re.compile(rb"\((\{[^{}\0]{1,80}\}(?:, \{[^{}\0]{1,80}\})*)\) -> ([^\0]{1,80})\0")
 _LIST_OF_TENSORS = re.compile(r"[Ll]ist\[(?:torch|at)\.Tensor\]")
 _KINDS = ("Tensor", "Generator", "float", "bool", "int")
@@ -55,7 +55,7 @@ def read_extension(path: Path) -> Extension | None:
         elf = ElfFile(window)
         if not elf.readable:
             return None
-        names = [symbol.name for symbol in elf.symbols() if symbol.exported and _ENTRY.match(symbol.name)]
+        names = [symbol.name for symbol in elf.symbols() if symbol.exported and _may_be_one(symbol.name)]
         needed = elf.needed
     if not names:
         return None
@@ -76,6 +76,11 @@ def return_type(function: Function, bindings: Iterable[Binding]) -> str | None:
     kinds = tuple(_kind_of_parameter(parameter) for parameter in function.parameters)
     answers = {binding.returns for binding in bindings if binding.arguments == kinds}
     return TENSORS if answers and all(_LIST_OF_TENSORS.fullmatch(answer) for answer in answers) else None
+
+
+def _may_be_one(name: str) -> bool:
+    """Whether a symbol may be an entry point. ``_ZZ`` is something inside a function."""
+    return name.startswith("_Z") and not name.startswith("_ZZ") and any(spelled in name for spelled in _SPELLED)
 
 
 def _functions(names: Iterable[str]) -> tuple[list[Function], list[str]]:
