@@ -45,7 +45,9 @@ def test_a_version_has_the_argument_list_of_its_tag(version: str, arguments: int
     assert (line.arguments, line.delivery) == (arguments, delivery)
 
 
-@pytest.mark.parametrize("version", ["0.4.1", "0.9.3", "0.11.1", "1.0.0"])
+@pytest.mark.parametrize(
+    "version", ["0.4.1", "0.8.2-alpha.1", "0.9.3", "0.10.0-alpha.1", "0.11.0-rc.1", "0.11.1", "1.0.0"]
+)
 def test_a_version_that_is_not_known_is_refused_with_the_table(version: str, tmp_path: Path) -> None:
     done = link_candle("--candle-version", version, "--build-dir", tmp_path / "b")
     assert done.returncode == 2

@@ -1,7 +1,9 @@
 """run_mha of each argument list, called from C and from Rust, against double precision.
 
 The Rust program is compiled with cargo. Where there is none, FLASHDEPOT_TEST_CANDLE_RUST names a folder with
-libcandle_check35.a, 37 and 45: the static libraries of candle/rust, built elsewhere.
+libcandle_check35.a, 37 and 45: what this makes of candle/rust elsewhere, with any folder that has such an archive.
+
+    FLASHDEPOT_CANDLE_FORM=35 FLASHDEPOT_CANDLE_LIB=DIR cargo build --release   # target/release/libcandle_check.a
 """
 
 from __future__ import annotations

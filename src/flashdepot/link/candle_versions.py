@@ -35,8 +35,8 @@ class CandleLine:
     delivery: Delivery
 
     def has(self, version: Version) -> bool:
-        """Whether a version is one of these; a pre-release counts as what it leads to."""
-        return Version(self.first) <= Version(version.base_version) <= Version(self.last)
+        """Whether a version is one of these. A pre-release of ``first`` may come from before the change, so it is not."""
+        return Version(self.first) <= version and Version(version.base_version) <= Version(self.last)
 
     def __str__(self) -> str:
         versions = self.first if self.first == self.last else f"{self.first} to {self.last}"

@@ -14,7 +14,8 @@ fn main() {
         panic!("the archive was made for @PLATFORM@, and this is a build for {target}: flashdepot link candle");
     }
     let own = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("lib");
-    let folder = env::var_os("FLASHDEPOT_CANDLE_LIB_DIR").map_or(own, PathBuf::from);
+    let other = env::var_os("FLASHDEPOT_CANDLE_LIB_DIR").filter(|value| !value.is_empty());
+    let folder = other.map_or(own, PathBuf::from);
     let archive = folder.join("libflashattention.a");
     println!("cargo:rerun-if-changed={}", archive.display());
     if !archive.is_file() {
