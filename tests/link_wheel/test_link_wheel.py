@@ -82,6 +82,7 @@ def test_a_return_type_that_is_not_known_is_not_guessed(
     done = link_wheel(unclear, "--python", environment.python, "--out", tmp_path / "package")
     assert done.returncode == 4
     assert "mha_fwd: nothing in the file says what it returns" in done.stderr
+    assert not (tmp_path / "package").exists()
 
 
 def test_a_damaged_wheel_is_refused_even_when_forced(

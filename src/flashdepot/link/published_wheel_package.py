@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -65,24 +66,41 @@ def write_package(wheel: Path, name: str, version: str, environment: TorchEnviro
     """
     root = folder.absolute()
     _require_ours(root)
-    with disk_errors(root):
-        root.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".wheel-", dir=root) as temporary:
-            unpacked = Path(temporary) / "wheel"
-            unpack(wheel, unpacked, keep=_is_wanted)
-            path, extension = _only_extension(unpacked, wheel)
-            write_atomic(root / _MARK, json.dumps({"wheel": wheel.name}).encode())
-            (root / "lib").mkdir(exist_ok=True)
-            path.replace(root / "lib" / extension.name)
-            for licence in unpacked.rglob("*"):
-                if licence.is_file() and not licence.name.endswith(".so"):
-                    write_atomic(root / "licenses" / licence.name, licence.read_bytes())
+    with disk_errors(root), _folder(root), TemporaryDirectory(prefix=".wheel-", dir=root) as temporary:
+        unpacked = Path(temporary) / "wheel"
+        unpack(wheel, unpacked, keep=_is_wanted)
+        path, extension = _only_extension(unpacked, wheel)
+        write_atomic(root / _MARK, json.dumps({"wheel": wheel.name}).encode())
+        _take(path, root / "lib" / extension.name)
+        for licence in unpacked.rglob("*"):
+            if licence.is_file() and licence.suffix != ".so":
+                write_atomic(root / "licenses" / licence.name, licence.read_bytes())
         libraries, missing = _libraries(extension, environment)
         text = header(f"{name} {version}", extension.entry_points, new_abi=environment.new_abi)
         write_atomic(root / "include" / HEADER, text.encode())
         config = _config(name, version, extension, environment, libraries)
         write_atomic(root / "lib" / "cmake" / PACKAGE / f"{PACKAGE}Config.cmake", config.encode())
     return WheelPackage(root, extension, missing)
+
+
+@contextlib.contextmanager
+def _folder(root: Path) -> Iterator[None]:
+    """Make a folder, and take it away again when nothing came to be in it."""
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        if not any(root.iterdir()):
+            root.rmdir()
+
+
+def _take(extension: Path, place: Path) -> None:
+    """Put an extension where an earlier run may have put that of another wheel."""
+    place.parent.mkdir(exist_ok=True)
+    for earlier in place.parent.glob("*.so"):
+        if earlier.name != place.name:
+            earlier.unlink()
+    extension.replace(place)
 
 
 def header(title: str, entry_points: tuple[EntryPoint, ...], *, new_abi: bool) -> str:
