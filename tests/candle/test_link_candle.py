@@ -105,8 +105,8 @@ def test_a_build_with_the_prepared_folder_compiles_nothing_and_calls_the_library
 
     assert done.returncode == 0, done.stderr
     variables = dict(line.removeprefix("export ").split("=", 1) for line in done.stdout.splitlines())
-    assert variables == {"CANDLE_FLASH_ATTN_BUILD_DIR": f"'{built}'", "CUDA_COMPUTE_CAP": "90"}
-    ran = cargo_run(program, CANDLE_FLASH_ATTN_BUILD_DIR=str(built), CUDA_COMPUTE_CAP="90", **flags)
+    assert variables == {"CANDLE_FLASH_ATTN_BUILD_DIR": f"'{built}'", "CUDA_COMPUTE_CAP": "80"}
+    ran = cargo_run(program, CANDLE_FLASH_ATTN_BUILD_DIR=str(built), CUDA_COMPUTE_CAP="80", **flags)
     assert ran.stderr.startswith(REFUSAL), ran.stderr
     assert ran.returncode == -signal.SIGABRT  # no device here, so its output cannot become NaN
     with_runtime = subprocess.run(
@@ -116,7 +116,7 @@ def test_a_build_with_the_prepared_folder_compiles_nothing_and_calls_the_library
 
     os.utime(built / "libflashattention.a", ns=((crate / "kernels/flash_api.cu").stat().st_mtime_ns,) * 2)
     shutil.rmtree(program / "target")
-    again = cargo_run(program, CANDLE_FLASH_ATTN_BUILD_DIR=str(built), CUDA_COMPUTE_CAP="90", **flags)
+    again = cargo_run(program, CANDLE_FLASH_ATTN_BUILD_DIR=str(built), CUDA_COMPUTE_CAP="80", **flags)
     assert "would compile" in again.stderr  # the stand-in's own test can fail
 
 
@@ -159,6 +159,20 @@ def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library
     asked = {words[-1] for words in symbols if words[-2] == "U"}
     assert offered == {"run_mha", "fa2_candle_last_status", "fa2_candle_last_error"}
     assert not [name for name in asked if "cuda" in name.lower() or "flash" in name]
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("compiler", [["gcc", "-std=c99", "-x", "c"], ["g++", "-std=c++11", "-x", "c++"]])
+def test_programs_can_ask_how_a_call_went(quick_library: Path, tmp_path: Path, compiler: list[str]) -> None:
+    done = link_candle("--candle-version", "0.9.2", "--build-dir", tmp_path, "--library", quick_library, "-q")
+    assert done.returncode == 0, done.stderr
+    include = tmp_path / "libflashattention" / "include"
+    text = "#include <flash_attention_candle.h>\nint main(void) { return fa2_candle_last_status(); }\n"
+    command = [*compiler, "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{include}", "-", "-x", "none"]
+    command += [str(tmp_path / "libflashattention.a"), "-lstdc++", "-ldl", "-lrt", "-lpthread", "-o", "program"]
+    built = subprocess.run(command, input=text, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
 
 
 @pytest.mark.nvcc

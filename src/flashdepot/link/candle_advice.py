@@ -22,11 +22,12 @@ _PAGED_ARGUMENTS = 45
 def environment(manifest: Manifest, folder: Path) -> dict[str, str]:
     """The variables for a build with a prepared folder.
 
-    candle's build script asks for a compute capability even when it compiles nothing; it is that of the newest
-    machine code in the library.
+    candle's build script wants a compute capability that its nvcc knows, even when it compiles nothing; and
+    candle-kernels compiles for it. It is that of the oldest machine code in the library: code made for it runs on every
+    GPU that the library serves.
     """
-    newest = max(manifest.sass)
-    return {"CANDLE_FLASH_ATTN_BUILD_DIR": str(folder), "CUDA_COMPUTE_CAP": f"{newest.major}{newest.minor}"}
+    oldest = min(manifest.sass)
+    return {"CANDLE_FLASH_ATTN_BUILD_DIR": str(folder), "CUDA_COMPUTE_CAP": f"{oldest.major}{oldest.minor}"}
 
 
 def shell_lines(variables: Mapping[str, str], system: str) -> str:

@@ -19,6 +19,7 @@ SOURCES = Path(__file__).parent / "candle_source"
 """Our C sources. They are not beside those of the library, whose digest is part of every recipe."""
 
 ARCHIVE = "libflashattention.a"
+HEADER = "flash_attention_candle.h"
 
 EXPORTED = ("run_mha", "fa2_candle_*")
 """What the archive offers: candle's function, and ours that say how it went. Not the C API beneath, so that a program
@@ -59,12 +60,14 @@ def archive_names(system: str) -> tuple[str, ...]:
 
 
 def copy_companions(library: LinkableLibrary, folder: Path) -> None:
-    """The manifest and the licence texts of a library, which go where its code goes."""
+    """What goes where a library's code goes: manifest and licence texts, and the header of the functions added here."""
     places = [f.path for f in library.manifest.files if f.path.startswith("share/licenses/")]
     for place in (MANIFEST_NAME, *places):
         target = folder / place.removeprefix("share/")
         with atomic_file(target) as temporary:
             shutil.copyfile(library.root / place, temporary)
+    with atomic_file(folder / "include" / HEADER) as temporary:
+        shutil.copyfile(SOURCES / HEADER, temporary)
 
 
 def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Path) -> Path:

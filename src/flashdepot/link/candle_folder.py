@@ -14,7 +14,7 @@ from flashdepot.link.library import LinkableLibrary
 from flashdepot.system.files import disk_errors
 
 COMPANIONS = "libflashattention"
-"""Folder of the manifest and the licences, which travel with the archive."""
+"""Folder of the manifest, the licences and the header that travel with the archive."""
 
 
 @dataclass(frozen=True)
