@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from candle_project import cargo_run, write_program, write_stand_in
 
+from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.link.candle_crate import link_only_manifest
 from flashdepot.link.candle_sources import archive_time, newer_sources
 from flashdepot.link.candle_versions import Delivery, known_lines, line_of
 
@@ -192,6 +194,18 @@ def test_a_program_may_link_the_library_itself_as_well(quick_library: Path, tmp_
     assert linked.returncode == 0, linked.stderr
     ran = subprocess.run([str(tmp_path / "both")], capture_output=True, text=True, check=True)
     assert ran.stdout.startswith("2.8")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        ('[package]\nname = "x"\nversion = { workspace = true }\n', UsageError, "from a workspace"),
+        ('build-dependencies.cudaforge = "1"\n[package]\nversion = "1.0.0"\n', FlashdepotError, "changed safely"),
+    ],
+)
+def test_a_manifest_that_cannot_be_cut_cleanly_is_refused(text: str, error: type[FlashdepotError], said: str) -> None:
+    with pytest.raises(error, match=said):
+        link_only_manifest(text)
 
 
 def test_a_crate_that_cargo_has_not_fetched_is_asked_for(tmp_path: Path) -> None:

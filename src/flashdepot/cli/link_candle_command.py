@@ -92,7 +92,8 @@ def _give_folder(
         advice.shell_lines(variables, library.manifest.platform.system),
         [
             advice.missing_kernels(library.manifest, line.arguments),
-            *advice.notes(line.arguments, sources, shutil.which("nvcc"), version),
+            *advice.streams(line.arguments),
+            *advice.folder_notes(sources, shutil.which("nvcc"), version),
         ],
     )
 
@@ -103,5 +104,5 @@ def _give_crate(library: LinkableLibrary, line: CandleLine, folder: Path, source
     return _Given(
         {**library.to_json(), "built": str(root), "patch": lines},
         lines,
-        [advice.missing_kernels(library.manifest, line.arguments)],
+        [advice.missing_kernels(library.manifest, line.arguments), *advice.streams(line.arguments)],
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flashdepot.link.candle_sources import CRATE
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.selection import Feature, Pass
+from flashdepot.model.selection import Dtype, Feature, Pass
 
 _USED_BY = {
     Feature.ALIBI: "flash_attn_alibi",
@@ -16,7 +16,7 @@ _USED_BY = {
     Feature.LOCAL: "windows other than causal",
     Feature.UNEVEN_K: "head dims between those of the kernels",
 }
-_PAGED_ARGUMENTS = 45
+_NEWEST_LIST = 45
 
 
 def environment(manifest: Manifest, folder: Path) -> dict[str, str]:
@@ -43,17 +43,29 @@ def patch_lines(folder: Path) -> str:
 
 
 def missing_kernels(manifest: Manifest, arguments: int) -> str:
-    """What of candle a library cannot run and will refuse, as one sentence; empty when it runs all."""
+    """What of candle a library cannot run and will refuse, as one sentence."""
     selection = manifest.selection
-    lacks = [words for feature, words in _USED_BY.items() if feature not in selection.features]
-    if arguments == _PAGED_ARGUMENTS and not any(unit.pass_ is Pass.SPLITKV for unit in selection.units):
+    lacks = [str(dtype) for dtype in Dtype if not any(unit.dtype is dtype for unit in selection.units)]
+    lacks += [words for feature, words in _USED_BY.items() if feature not in selection.features]
+    if arguments == _NEWEST_LIST and not any(unit.pass_ is Pass.SPLITKV for unit in selection.units):
         lacks.append("paged keys and values")
     dims = sorted({unit.head_dim for unit in selection.units if unit.pass_ is Pass.FWD})
     lacks.append("head dims over " + str(dims[-1]) if dims else "everything: it has no forward pass")
     return f"This library refuses {', '.join(lacks)}; run_mha then says so."
 
 
-def notes(arguments: int, crate: Path | None, nvcc: str | None, version: str) -> list[str]:
+def streams(arguments: int) -> list[str]:
+    """What must be known of streams where an argument list has none."""
+    if arguments >= _NEWEST_LIST:
+        return []
+    note = (
+        "The kernels run on the legacy default stream. With CudaDevice::new_with_stream, set "
+        "FLASHDEPOT_CANDLE_SYNCHRONIZE=1 when the program runs."
+    )
+    return [note]
+
+
+def folder_notes(crate: Path | None, nvcc: str | None, version: str) -> list[str]:
     """What else must be known before a build with a prepared folder."""
     found = [
         "Built it before? Cargo does not run the build script again for a new folder: cargo clean -p candle-flash-attn",
@@ -67,10 +79,5 @@ def notes(arguments: int, crate: Path | None, nvcc: str | None, version: str) ->
         found.append(
             f"The sources of {CRATE} {version} were not found, so the archive is as new as now. After a git checkout or "
             "a cargo fetch that is later, run this command again (--crate names the sources of a git dependency)."
-        )
-    if arguments < _PAGED_ARGUMENTS:
-        found.append(
-            "The kernels run on the legacy default stream. With CudaDevice::new_with_stream, set "
-            "FLASHDEPOT_CANDLE_SYNCHRONIZE=1 when the program runs."
         )
     return found

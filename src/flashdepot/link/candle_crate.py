@@ -46,8 +46,15 @@ def write_candle_crate(library: LinkableLibrary, arguments: int, crate: Path, fo
 def link_only_manifest(cargo_toml: str) -> str:
     """A ``Cargo.toml`` without what only a compiling build script needs: its ``[build-dependencies]``.
 
+    :raises UsageError: when it takes values from a workspace, which a copy of it would not have.
     :raises FlashdepotError: when that cannot be taken out without touching anything else.
     """
+    before = parse_toml(cargo_toml, "Cargo.toml")
+    if not isinstance(before.get("package", {}).get("version"), str):
+        raise UsageError(
+            f"The Cargo.toml of {CRATE} takes its version from a workspace, so that its folder cannot be used alone.",
+            hint="Name with --crate the folder into which Cargo unpacked it from a registry: ~/.cargo/registry/src/*",
+        )
     kept, skipping = [], False
     for line in cargo_toml.splitlines(keepends=True):
         if line.startswith("["):
@@ -55,9 +62,8 @@ def link_only_manifest(cargo_toml: str) -> str:
         if not skipping:
             kept.append(line)
     text = "".join(kept)
-    before, after = parse_toml(cargo_toml, "Cargo.toml"), parse_toml(text, "Cargo.toml")
     before.pop("build-dependencies", None)
-    if before != after:
+    if before != parse_toml(text, "Cargo.toml"):
         raise FlashdepotError(f"The Cargo.toml of {CRATE} is written in a way that cannot be changed safely.")
     return _SIGNATURE + text
 
