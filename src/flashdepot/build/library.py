@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from flashdepot.build.linking import Linking, linking_of
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.native import NATIVE, c_layer_digest
 from flashdepot.build.progress import BuildProgress
+from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.manifest import Manifest, ManifestFile
@@ -101,9 +103,14 @@ def prepare(
 ) -> BuildPlan:
     """Find the recipe of a library, and try all that could stop it before the long work begins.
 
-    :raises MissingToolError: when the toolchain does not compile a small program, or cannot make an architecture.
+    :raises MissingToolError: when the toolchain does not compile a small program, or cannot make an architecture, or
+        on Windows when a folder's path is one that the compilers cannot use.
     :raises UsageError: when the tree lacks a licence text, without which no binary of it may be passed on.
     """
+    if platform.system == "windows":
+        require_usable_paths(
+            {"depot": str(depot.root), "temp": tempfile.gettempdir(), "package": str(NATIVE.parent)},
+        )
     nvcc = toolchain.nvcc
     texts = licences(tree)
     identity = identify_toolchain(toolchain)
