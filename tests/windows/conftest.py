@@ -19,10 +19,6 @@ def wine(tmp_path_factory: pytest.TempPathFactory) -> Wine:
     kept = os.environ.get(PREFIX_VARIABLE)
     prefix = Path(kept) if kept else tmp_path_factory.mktemp("wine") / "prefix"
     found = Wine(program, prefix)
-    if server := shutil.which(
-        "wineserver"
-    ):  # stays for a minute after a program's end, so that the next starts quickly
-        subprocess.run([server, "-p60"], env=found.environment(), check=False)
     done = subprocess.run(
         found.command("cmd", "/c", "exit 0"), env=found.environment(), capture_output=True, check=False
     )
