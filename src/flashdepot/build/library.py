@@ -145,7 +145,7 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
         text = config_header.config_header(
             tree.id, recipe.selection, recipe.target.sass, recipe.toolchain.cuda, head_dims
         )
-        (generated / config_header.NAME).write_text(text)
+        (generated / config_header.NAME).write_text(text, encoding="utf-8")
         toolchain = plan.toolchain
         places = plan.places(generated)
         history = History(depot.root / "estimates.json")
@@ -192,11 +192,11 @@ def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, P
     values = {"VERSION": version[0] if version else "0", "UPSTREAM_VERSION": upstream}
     files = {"include/flash_attention.h": NATIVE / "include" / "flash_attention.h", **linked.files}
     for place, template in plan.linking.templates.items():
-        text = template.read_text()
+        text = template.read_text(encoding="utf-8")
         for name, value in values.items():
             text = text.replace(f"@{name}@", value)
         path = folder / Path(place).name
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         files[place] = path
     return files
 
@@ -205,7 +205,7 @@ def _licence_files(texts: Mapping[str, str], folder: Path) -> dict[str, Path]:
     files = {}
     for name, text in texts.items():
         path = folder / f"licence-{name}"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         files[f"share/licenses/{name}/LICENSE"] = path
     return files
 
