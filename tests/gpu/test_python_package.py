@@ -118,6 +118,55 @@ def test_inputs_that_are_not_contiguous_need_no_copy_of_the_user() -> None:
     assert_close(flash_attn.flash_attn_func(*turned), plain(q, k, v, causal=False))
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.25])
+def test_a_scale_that_is_not_positive_means_what_it_says(scale: float) -> None:
+    q, k, v = inputs(grad=True)
+    exact_inputs = [t.detach().double().requires_grad_() for t in (q, k, v)]
+    turned = [t.transpose(1, 2) for t in exact_inputs]
+    exact = torch.nn.functional.scaled_dot_product_attention(*turned, scale=scale).transpose(1, 2)
+    found = flash_attn.flash_attn_func(q, k, v, softmax_scale=scale)
+    assert_close(found, exact)
+    ours = torch.autograd.grad(found.sum(), (q, k, v))
+    for gradient, theirs in zip(ours, torch.autograd.grad(exact.sum(), exact_inputs), strict=True):
+        assert_close(gradient, theirs)
+
+
+@pytest.mark.parametrize("dim", [60, 52])
+def test_a_cache_of_a_head_dim_that_is_no_multiple_of_8_is_padded_and_written_back(dim: int) -> None:
+    q, keys, values = inputs(seqlen=64, heads=4, heads_k=2, dim=dim)
+    k_cache, v_cache = torch.zeros_like(keys), torch.zeros_like(values)
+    k_cache[:, :40], v_cache[:, :40] = keys[:, :40], values[:, :40]
+    lengths = torch.full((2,), 40, dtype=torch.int32, device="cuda")
+    out = flash_attn.flash_attn_with_kvcache(
+        q[:, :24], k_cache, v_cache, keys[:, 40:], values[:, 40:], cache_seqlens=lengths, causal=False
+    )
+    assert torch.equal(k_cache, keys)
+    assert torch.equal(v_cache, values)
+    assert_close(out, plain(q[:, :24], keys, values, causal=False))
+
+
+def test_packed_gradients_over_grouped_heads_leave_zeros_where_no_sequence_is() -> None:
+    from flash_attn.flash_attn_interface import _flash_attn_varlen_backward, _flash_attn_varlen_forward  # noqa: PLC0415
+
+    q, k, v = (t.reshape(-1, *t.shape[2:]) for t in inputs(seqlen=128, heads=8, heads_k=2))
+    bounds = torch.tensor([0, 100, 200], dtype=torch.int32, device="cuda")  # the last 56 rows belong to nobody
+    settings = (bounds, bounds, 100, 100, 0.0, 0.125, True)
+    out, lse, _, rng = _flash_attn_varlen_forward(q, k, v, *settings, zero_tensors=True)
+    dq, dk, dv = (torch.full_like(t, 7.0) for t in (q, k, v))
+    _flash_attn_varlen_backward(
+        torch.ones_like(out), q, k, v, out, lse, dq, dk, dv, *settings, -1, -1, 0.0, None, False, rng, zero_tensors=True
+    )
+    for gradient in (dq, dk, dv, out):
+        assert not gradient[200:].any()
+    for first in (0, 100):
+        rows = slice(first, first + 100)
+        exact_inputs = [t[rows].double().requires_grad_() for t in (q, k, v)]
+        exact = plain(*(t[None] for t in exact_inputs), causal=True)
+        expected = torch.autograd.grad(exact.sum(), exact_inputs)
+        for gradient, theirs in zip((dq, dk, dv), expected, strict=True):
+            assert float((gradient[rows].double() - theirs).abs().max()) < 0.05 * float(theirs.abs().max()) + 1e-2
+
+
 @pytest.mark.skipif(isinstance(torch, str) or torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_tensors_of_another_device_run_there() -> None:
     q, k, v = (t.to("cuda:1") for t in inputs())

@@ -99,9 +99,18 @@ def test_speeds_are_shown_beside_torchs_with_the_ratio(tmp_path: Path) -> None:
 
 def test_the_batch_from_which_throughput_stops_growing_is_named(tmp_path: Path) -> None:
     steps = [{"batch": b, "tflops": t, "memory_gb": 1.0} for b, t in ((1, 100.0), (2, 200.0), (4, 201.0))]
-    tuned = {**MEASURED, "tune_batch": {"head_dim": 64, "length": 1024, "steps": steps, "enough": 2, "largest": 4}}
+    problem = {"head_dim": 64, "heads": 32, "length": 1024, "causal": True, "backward": True}
+    tuned = {**MEASURED, "tune_batch": {**problem, "steps": steps, "enough": 2, "largest": 7}}
     done = flashdepot("bench", "--tune-batch", "--python", answering(tmp_path, tuned))
-    assert "stops growing at batch 2; the largest that was tried is 4" in done.stdout
+    assert "bf16, forward + backward, head dim 64, 32 heads, length 1024, causal" in done.stdout
+    assert "stops growing at batch 2; the largest that fits in memory is 7" in done.stdout
+
+
+def test_a_batch_of_one_that_does_not_fit_is_said(tmp_path: Path) -> None:
+    problem = {"head_dim": 64, "heads": 32, "length": 1 << 24, "causal": True, "backward": True}
+    tuned = {**MEASURED, "tune_batch": {**problem, "steps": [], "enough": None, "largest": None}}
+    done = flashdepot("bench", "--tune-batch", "--python", answering(tmp_path, tuned))
+    assert "Not even one sequence fits" in done.stdout
 
 
 @pytest.mark.parametrize(("name", "start"), [("speed.png", b"\x89PNG"), ("speed.svg", b"<?xml")])

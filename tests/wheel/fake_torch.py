@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import types
@@ -151,6 +152,16 @@ def pad(tensor, widths):
     return Tensor((*tensor.shape[:-1], tensor.shape[-1] + widths[1]), tensor.dtype, tensor.device, base=("pad", tensor))
 
 
+class Library:
+    """A torch.library.Library that notes which function serves which operator on which device."""
+
+    def __init__(self, kernels, namespace, kind):
+        self.kernels, self.namespace = kernels, namespace
+
+    def impl(self, name, function, key):
+        self.kernels[f"{self.namespace}::{name}", key] = function
+
+
 def modules():
     """Make the entries of sys.modules. `torch.workspaces` has every uint8 tensor that was made."""
     torch = types.ModuleType("torch")
@@ -180,8 +191,11 @@ def modules():
         cuda.current = before
 
     cuda.device = device
+    cuda.is_available = lambda: False
     cuda.is_current_stream_capturing = lambda: cuda.current in cuda.capturing
     torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0x5000 + index)
+    torch.kernels = {}
+    torch.library = types.SimpleNamespace(custom_op=None, Library=functools.partial(Library, torch.kernels))
     nn, functional = types.ModuleType("torch.nn"), types.ModuleType("torch.nn.functional")
     functional.pad = pad
     return {"torch": torch, "torch.cuda": cuda, "torch.nn": nn, "torch.nn.functional": functional}

@@ -23,6 +23,7 @@ pytestmark = [
     ),
 ]
 
+VALUES = {"VERSION": "2.8.3", "UPSTREAM_VERSION": "2.8.3.post2", "PLATFORM": "windows-x86_64"}
 PROJECT = """
 cmake_minimum_required(VERSION 3.18)
 project(program C)
@@ -54,7 +55,9 @@ def library(tmp_path: Path) -> Path:
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".in":
-            text = path.read_text().replace("@VERSION@", "2.8.3").replace("@UPSTREAM_VERSION@", "2.8.3.post2")
+            text = path.read_text()
+            for name, value in VALUES.items():
+                text = text.replace(f"@{name}@", value)
             target.write_text(text)
         else:
             shutil.copy(path, target)
@@ -68,6 +71,7 @@ def test_a_program_finds_the_import_library_and_runs_with_the_dll(wine: Wine, li
     (project / "program.c").write_text(PROGRAM)
     settings = {
         "CMAKE_SYSTEM_NAME": "Windows",
+        "CMAKE_SYSTEM_PROCESSOR": "AMD64",
         "CMAKE_C_COMPILER": "x86_64-w64-mingw32-gcc",
         "FlashAttention_DIR": library / "lib/cmake/FlashAttention",
     }

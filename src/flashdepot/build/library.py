@@ -189,8 +189,17 @@ def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, P
     # CMake compares numbers alone: no ".post2", and a tree without a version counts as the oldest.
     upstream = plan.recipe.upstream.version
     version = re.match(r"\d+(\.\d+){0,2}", upstream)
-    values = {"VERSION": version[0] if version else "0", "UPSTREAM_VERSION": upstream}
-    files = {"include/flash_attention.h": NATIVE / "include" / "flash_attention.h", **linked.files}
+    values = {
+        "VERSION": version[0] if version else "0",
+        "UPSTREAM_VERSION": upstream,
+        "PLATFORM": str(plan.recipe.target.platform),
+    }
+    static_runtime = plan.toolchain.nvcc.static_runtime
+    files = {
+        "include/flash_attention.h": NATIVE / "include" / "flash_attention.h",
+        **linked.files,
+        f"lib/static/{static_runtime.name}": static_runtime,
+    }
     for place, template in plan.linking.templates.items():
         text = template.read_text(encoding="utf-8")
         for name, value in values.items():

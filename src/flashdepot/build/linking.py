@@ -40,28 +40,26 @@ class Linking:
         return digest_of({**parts, "templates": own} if own else parts)
 
 
-def _templates(config: Path, pkg_config: Path) -> Mapping[str, Path]:
+def _templates(folder: Path) -> dict[str, Path]:
+    """The files of a folder that say something else on each system, by their place beside the libraries."""
     return {
-        "lib/cmake/FlashAttention/FlashAttentionConfig.cmake": config,
-        "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake": _TEMPLATES
-        / "FlashAttentionConfigVersion.cmake.in",
-        "lib/pkgconfig/flashattention.pc": pkg_config,
+        "lib/cmake/FlashAttention/FlashAttentionConfig.cmake": folder / "FlashAttentionConfig.cmake.in",
+        "lib/pkgconfig/flashattention.pc": folder / "flashattention.pc.in",
+        "lib/pkgconfig/flashattention-static.pc": folder / "flashattention-static.pc.in",
+        "share/licenses/cuda-runtime/NOTICE": folder / "cuda-runtime-notice.txt",
     }
 
 
-_GNU = Linking(
-    link.link,
-    CXX_FLAGS,
-    link.LINK_FLAGS,
-    _templates(_TEMPLATES / "FlashAttentionConfig.cmake.in", _TEMPLATES / "flashattention.pc.in"),
-)
-_WINDOWS = (_WINDOWS_FILES / "FlashAttentionConfig.cmake.in", _WINDOWS_FILES / "flashattention.pc.in")
+_VERSION_TEMPLATE = {
+    "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake": _TEMPLATES / "FlashAttentionConfigVersion.cmake.in"
+}
+_GNU = Linking(link.link, CXX_FLAGS, link.LINK_FLAGS, {**_templates(_TEMPLATES), **_VERSION_TEMPLATE})
 _MSVC = Linking(
     link_msvc.link,
     MSVC_C_LAYER_FLAGS,
     (*link_msvc.LIB_FLAGS, *DLL_FLAGS),
-    _templates(*_WINDOWS),
-    own_templates=_WINDOWS,
+    {**_templates(_WINDOWS_FILES), **_VERSION_TEMPLATE},
+    own_templates=tuple(_templates(_WINDOWS_FILES).values()),
 )
 
 

@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Mapping
-from importlib import import_module
 from types import FrameType
 
 import click
 
 from flashdepot import __version__
+from flashdepot.cli.lazy import LazyCommands, Table
 from flashdepot.errors import FlashdepotError
 
 INTERRUPTED = 130
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
+COMMANDS: Table = {
     "get": ("library_commands", "Get a library: from the depot in an instant, or built from source, once."),
     "build": ("library_commands", "Build a library with this machine's toolchain."),
     "wheel": ("wheel_commands", "Make a Python wheel over a library, for every torch and every Python."),
     "install": ("install_commands", "Install such a wheel into a Python environment, and prove that it imports."),
     "verify": ("prove_commands", "Prove on this machine's GPU that the installed flash_attn is right."),
     "bench": ("prove_commands", "Time the installed flash_attn beside torch's own attention."),
+    "link": ("link_commands", "Say what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."),
+    "vendor": ("vendor_commands", "Put a library into a project's own tree, or check those that are there."),
     "check": ("check_commands", "Prove that wheels and libraries fit, before anybody imports them."),
     "host": ("host_commands", "Show what was found on this machine."),
     "doctor": (
@@ -30,34 +31,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Say what stands in the way of installing, building, linking or running, and what mends it.",
     ),
     "explain": ("explain_commands", "Say what a log shows: the cause of a failure, and what mends it."),
+    "catalog": ("catalog_commands", "See which wheels others have published, and for what."),
     "depot": ("depot_commands", "See, check and clean the store of compiled units and libraries."),
 }
-"""Every command: the module of this package that has it under the same name, and its line in the help."""
-
-
-class LazyCommands(click.Group):
-    """Imports the module of a command when that command runs, so that each starts with what it needs alone."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """The names, in the order of :data:`COMMANDS`."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of a name, or ``None``."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(f"flashdepot.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The table of commands, without importing any of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 @click.group(
     cls=LazyCommands,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="First steps: 'flashdepot get --profile quick' makes a small library in about a minute; "
     "'flashdepot host' shows what was found on this machine; every command has --help with examples.",

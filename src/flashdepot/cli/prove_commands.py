@@ -74,7 +74,11 @@ def _verify_line(row: Mapping[str, Any]) -> str:
     click.option("--causal/--no-causal", default=None, help="Causal or not.  [default: both]"),
     click.option("--forward-only", is_flag=True, help="Leave the backward pass out."),
     click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw it: .png or .svg."),
-    click.option("--tune-batch", is_flag=True, help="Find the batch from which throughput stops growing."),
+    click.option(
+        "--tune-batch",
+        is_flag=True,
+        help="Find the batch from which throughput stops growing, and the largest that fits in memory.",
+    ),
     json_option,
     quiet_option,
 )
@@ -99,7 +103,6 @@ def bench(
         "causal": [False, True] if causal is None else [causal],
         "backward": [False] if forward_only else [False, True],
         "tokens": 16384,
-        "most_tokens": 1 << 20,
         "rounds": 15,
         "calls": 5,
         "tune_batch": tune_batch,
@@ -136,9 +139,16 @@ def table(document: Mapping[str, Any]) -> str:
 def tuning(document: Mapping[str, Any]) -> str:
     """The throughput by batch size, and what it says."""
     found = document["tune_batch"]
-    lines = [f"{document['gpu']}, {document['dtype']}, head dim {found['head_dim']}, length {found['length']}", ""]
+    problem = "forward + backward" if found["backward"] else "forward"
+    causal = "causal" if found["causal"] else "not causal"
+    shape = f"head dim {found['head_dim']}, {found['heads']} heads, length {found['length']}, {causal}"
+    lines = [f"{document['gpu']}, {document['dtype']}, {problem}, {shape}", ""]
     lines += [f"batch {s['batch']:>5}  {s['tflops']:>7.1f} TFLOP/s  {s['memory_gb']:>7.2f} GB" for s in found["steps"]]
-    advice = f"Throughput stops growing at batch {found['enough']}; the largest that was tried is {found['largest']}."
+    if found["largest"] is None:
+        return "\n".join([*lines, "Not even one sequence fits in this GPU's memory."])
+    advice = (
+        f"Throughput stops growing at batch {found['enough']}; the largest that fits in memory is {found['largest']}."
+    )
     return "\n".join([*lines, "", advice])
 
 

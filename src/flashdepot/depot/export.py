@@ -25,7 +25,9 @@ _STAGE_LIFETIME = 3600.0
 """Seconds after which another export's stage counts as left behind by a kill."""
 
 
-def export(manifest: Manifest, source: Callable[[ManifestFile], Path], destination: Path) -> Path:
+def export(
+    manifest: Manifest, source: Callable[[ManifestFile], Path], destination: Path, *, elsewhere: str = "--out DIR"
+) -> Path:
     """Copy a library into a folder and return the folder, absolute.
 
     Everything is first written to a stage inside the folder, and proved; only then are the earlier export's files
@@ -34,15 +36,16 @@ def export(manifest: Manifest, source: Callable[[ManifestFile], Path], destinati
     folder, and files that a user added stay.
 
     :param source: where the bytes of a regular file are.
+    :param elsewhere: how the person at the keyboard names another folder.
     :raises UsageError: when the folder holds something else than an earlier export; nothing is touched then.
     :raises IntegrityError: when the bytes are not what the manifest says; an earlier export is as it was then.
     :raises MissingToolError: when the disk is full or may not be written; likewise.
     """
     destination = Path(os.path.abspath(destination)).resolve()  # noqa: PTH100  (as typed, then through links)
-    _require_ours(destination, manifest)
+    _require_ours(destination, manifest, elsewhere)
     new = not destination.exists()
     stage = destination / f"{_STAGE}{secrets.token_hex(4)}"
-    with _errors_of_destination(destination):
+    with _errors_of_destination(destination, elsewhere):
         try:
             stage.mkdir(parents=True)
             for file in manifest.files:
@@ -59,8 +62,8 @@ def export(manifest: Manifest, source: Callable[[ManifestFile], Path], destinati
     return destination
 
 
-def _require_ours(destination: Path, manifest: Manifest) -> None:
-    hint = "Name a new or an empty folder: --out DIR"
+def _require_ours(destination: Path, manifest: Manifest, elsewhere: str) -> None:
+    hint = f"Name a new or an empty folder: {elsewhere}"
     if not destination.exists():
         return
     if not destination.is_dir():
@@ -140,12 +143,12 @@ def _remove_stages(destination: Path, ours: Path) -> None:
 
 
 @contextlib.contextmanager
-def _errors_of_destination(destination: Path) -> Iterator[None]:
+def _errors_of_destination(destination: Path, elsewhere: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         explained = explain_disk_error(error, destination)
         if explained is None:
             raise
-        explained.hint = "Free space there, or name another folder: --out DIR"
+        explained.hint = f"Free space there, or name another folder: {elsewhere}"
         raise explained from error

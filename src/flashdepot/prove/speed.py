@@ -26,6 +26,9 @@ BACKENDS = {
 }
 WARMUPS = 3
 
+GROWN = 0.97
+"""Throughput that is this part of the best one has stopped growing: what is left is noise and clocks."""
+
 LONG_ENOUGH = 20.0
 """Milliseconds that one measurement lasts at least, so that starting its first kernel does not count."""
 
@@ -121,34 +124,63 @@ def rows(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
                     }
 
 
-def tune_batch(options: dict[str, Any]) -> dict[str, Any]:
-    """Throughput by batch size, doubling until memory ends: the batch where it stops growing, and the largest."""
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[options["dtype"]]
-    dim, length, causal = options["head_dims"][0], options["lengths"][0], options["causal"][-1]
-    backward = options["backward"][-1]
-    heads = max(1, 2048 // dim)
-    steps, batch, best = [], 1, 0.0
-    while True:
-        shape = (batch, length, heads, dim)
+class Batch:
+    """One call of ours over that many sequences of the first problem that the options name."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[options["dtype"]]
+        self.dim, self.length = options["head_dims"][0], options["lengths"][0]
+        self.causal, self.backward = options["causal"][-1], options["backward"][-1]
+        self.heads = max(1, 2048 // self.dim)
+
+    def step(self, size: int, *, timed: bool) -> dict[str, Any] | None:
+        """Its throughput and the most memory that it took; ``None`` where the memory ended."""
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        shape = (size, self.length, self.heads, self.dim)
         try:
-            q, k, v = (torch.randn(shape, device="cuda", dtype=dtype, requires_grad=backward) for _ in "qkv")
-            g = torch.randn(shape, device="cuda", dtype=dtype)
-            with torch.set_grad_enabled(backward):
-                run = contestants(q, k, v, g, causal=causal, backward=backward)["flash_attn"]
-                ms = milliseconds({"flash_attn": run}, 5, max(1, options["calls"] // 2))["flash_attn"]
+            q, k, v = (torch.randn(shape, device="cuda", dtype=self.dtype, requires_grad=self.backward) for _ in "qkv")
+            g = torch.randn(shape, device="cuda", dtype=self.dtype)
+
+            def run() -> object:
+                out = flash_attn_func(q, k, v, causal=self.causal)
+                return torch.autograd.grad(out, (q, k, v), g) if self.backward else out
+
+            ms = milliseconds({"ours": run}, 5, 1)["ours"] if timed else measure(run, 1)
         except torch.cuda.OutOfMemoryError:
-            break
-        rate = flop(batch, heads, length, dim, causal=causal, backward=backward) / ms / 1e9
-        steps.append(
-            {"batch": batch, "tflops": round(rate, 1), "memory_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2)}
-        )
-        best = max(best, rate)
-        if batch * length >= options["most_tokens"]:
-            break
-        batch *= 2
-    enough = next((s["batch"] for s in steps if s["tflops"] >= 0.97 * best), None)
-    return {"head_dim": dim, "length": length, "heads": heads, "causal": causal, "steps": steps,
-            "enough": enough, "largest": steps[-1]["batch"] if steps else None}  # fmt: skip
+            return None
+        work = flop(size, self.heads, self.length, self.dim, causal=self.causal, backward=self.backward)
+        memory = torch.cuda.max_memory_allocated() / 1e9
+        return {"batch": size, "tflops": round(work / ms / 1e9, 1), "memory_gb": round(memory, 2)}
+
+
+def tune_batch(options: dict[str, Any]) -> dict[str, Any]:
+    """The batch from which throughput stops growing, and the largest that fits in memory (within a thirty-second).
+
+    Sizes double until memory ends; they are timed well until two doublings in a row brought nothing.
+    """
+    batch = Batch(options)
+    steps: list[dict[str, Any]] = []
+    size = 1
+    while step := batch.step(size, timed=not _settled(steps)):
+        steps.append(step)
+        size *= 2
+    fits, too_many = size // 2, size
+    while fits and too_many - fits > max(1, fits // 32):
+        middle = (fits + too_many) // 2
+        if batch.step(middle, timed=False):
+            fits = middle
+        else:
+            too_many = middle
+    best = max((s["tflops"] for s in steps), default=0.0)
+    enough = next((s["batch"] for s in steps if s["tflops"] >= GROWN * best), None)
+    return {"head_dim": batch.dim, "length": batch.length, "heads": batch.heads, "causal": batch.causal,
+            "backward": batch.backward, "steps": steps, "enough": enough, "largest": fits or None}  # fmt: skip
+
+
+def _settled(steps: list[dict[str, Any]]) -> bool:
+    rates = [s["tflops"] for s in steps]
+    return max(rates[:-2], default=0.0) >= GROWN * max(rates, default=1.0)
 
 
 def main() -> int:

@@ -7,5 +7,8 @@ library is linked: one file serves every torch and every Python.
 from .backward import bwd, varlen_bwd
 from .forward import fwd, varlen_fwd
 from .kvcache import fwd_kvcache
+from .on_cpu import register
 
 __all__ = ["bwd", "fwd", "fwd_kvcache", "varlen_bwd", "varlen_fwd"]
+
+_for_cpu_tensors = register()

@@ -1,0 +1,91 @@
+"""``flashdepot link cmake``, ``pkg-config`` and ``flags``."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+from flashdepot.cli.common import examples, json_option, options, print_json
+from flashdepot.cli.linking import kind_options, library_options, linkable_on_linux
+from flashdepot.link.flags import flags as flags_of
+from flashdepot.link.library import LinkKind
+from flashdepot.link.snippets import cmake_lines, package_version, pkg_config_lines, pkg_config_module
+
+_options = options(kind_options, library_options, json_option)
+
+
+@click.command(
+    epilog=examples(
+        "flashdepot link cmake",
+        "flashdepot link cmake --static --library vendor/flashattention",
+        'cmake -S . -B build -DCMAKE_PREFIX_PATH="$(flashdepot link cmake --prefix)"',
+    )
+)
+@click.option("--prefix", is_flag=True, help="Print the folder for CMAKE_PREFIX_PATH, nothing else.")
+@_options
+def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> None:
+    """Print the lines that a CMakeLists.txt needs, and how to configure.
+
+    The package FlashAttention has the targets FlashAttention::shared and FlashAttention::static. It needs CMake 3.18,
+    and no CUDA toolkit. Without --static the lines are for the shared library.
+    """
+    library = linkable_on_linux(**which)
+    library.require(chosen := LinkKind(kind or LinkKind.SHARED))
+    if as_json:
+        print_json(
+            {
+                **library.to_json(),
+                "kind": chosen.value,
+                "prefix": str(library.root),
+                "package": "FlashAttention",
+                "version": package_version(library),
+                "target": f"FlashAttention::{chosen}",
+            }
+        )
+        return
+    click.echo(str(library.root) if prefix else cmake_lines(library, chosen))
+
+
+@click.command(
+    name="pkg-config",
+    epilog=examples(
+        'eval "$(flashdepot link pkg-config)"',
+        'PKG_CONFIG_PATH="$(flashdepot link pkg-config --dir)" pkg-config --libs flashattention-static',
+    ),
+)
+@click.option("--dir", "folder", is_flag=True, help="Print the folder for PKG_CONFIG_PATH, nothing else.")
+@_options
+def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -> None:
+    """Print a line for the shell that lets pkg-config find the packages flashattention and flashattention-static."""
+    library = linkable_on_linux(**which)
+    library.require(chosen := LinkKind(kind or LinkKind.SHARED))
+    if as_json:
+        module = pkg_config_module(chosen)
+        print_json({**library.to_json(), "kind": chosen.value, "dir": str(library.pkg_config), "package": module})
+        return
+    click.echo(str(library.pkg_config) if folder else pkg_config_lines(library, chosen))
+
+
+@click.command(
+    epilog=examples(
+        "eval g++ program.cc $(flashdepot link flags --static) -o program",
+        "flashdepot link flags --compile --library vendor/flashattention",
+    )
+)
+@click.option("--compile", "part", flag_value="compile", help="Print what the compiler needs, alone.")
+@click.option("--link", "part", flag_value="link", help="Print what the linker needs, alone.")
+@_options
+def flags(*, part: str | None, kind: str | None, as_json: bool, **which: Any) -> None:
+    """Print arguments for g++ or clang++, quoted for a shell. They go after the sources."""
+    library = linkable_on_linux(**which)
+    library.require(chosen := LinkKind(kind or LinkKind.SHARED))
+    found = flags_of(library, chosen)
+    if as_json:
+        print_json(
+            {**library.to_json(), "kind": chosen.value, "compile": list(found.compile), "link": list(found.link)}
+        )
+        return
+    parts = {"compile": found.compile, "link": found.link, None: (*found.compile, *found.link)}
+    click.echo(shlex.join(parts[part]))

@@ -1,0 +1,181 @@
+"""``flashdepot vendor``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from flashdepot.cli import options as o
+from flashdepot.cli.common import (
+    depot_option,
+    examples,
+    host_option,
+    json_option,
+    load_host,
+    open_depot,
+    options,
+    print_json,
+    quiet_option,
+    say,
+    verbose_option,
+    warn,
+)
+from flashdepot.cli.obtaining import need_of, obtain_library
+from flashdepot.depot import Depot
+from flashdepot.errors import UsageError
+from flashdepot.link.library import read_library
+from flashdepot.link.vendor.git import has_lfs_filter, ignored, work_tree
+from flashdepot.link.vendor.index import INDEX_NAME
+from flashdepot.link.vendor.report import Status, TargetReport, VendorReport
+from flashdepot.link.vendor.write import Vendored
+from flashdepot.link.vendor.write import vendor as write
+from flashdepot.model.manifest import MANIFEST_NAME, Manifest
+from flashdepot.resolve.library import Wish
+
+DEFAULT_FOLDER = "prebuilt"
+_FAULTS_SHOWN = 8
+
+
+@click.command(
+    epilog=examples(
+        "flashdepot vendor",
+        "flashdepot vendor third_party/flash --profile inference --arch 80,90",
+        "flashdepot vendor --check",
+        "flashdepot vendor --check --host build-node.json --json",
+    )
+)
+@click.argument("folder", metavar="[DIR]", default=DEFAULT_FOLDER, type=click.Path(path_type=Path))
+@options(
+    click.option(
+        "--check", is_flag=True, help="Write nothing: say whether what is there is whole and serves this host."
+    ),
+    click.option(
+        "--library",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Put this library there, a folder that 'flashdepot get' printed or wrote.",
+    ),
+    o.selection_options,
+    o.jobs_option,
+    o.memory_option,
+    host_option,
+    depot_option,
+    json_option,
+    quiet_option,
+    verbose_option,
+)
+def vendor(
+    folder: Path,
+    library: Path | None,
+    jobs: int | None,
+    memory: str | None,
+    host_file: Path | None,
+    depot: str | None,
+    *,
+    check: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    **words: str | None,
+) -> None:
+    """Put a library into a project's own tree, by default into prebuilt/, for Git LFS to keep.
+
+    Each target gets a folder of its own there, named by platform, CUDA and architectures, with header, libraries,
+    manifest and licences; a library of another selection for the same target takes its place. vendor.json lists them,
+    .gitattributes gets the lines for Git LFS; whatever else is there stays. The library is the one that 'get' takes or
+    builds.
+
+    --check reads every byte and says what is a Git LFS pointer, missing or changed, what is different on this host from
+    when the library was made, and whether that asks for a new one. Exit status: 0 whole and serves this host, 4 does
+    not serve it, 6 damaged.
+    """
+    opened = open_depot(depot)
+    wish = Wish(**words)
+    if check:
+        if library is not None:
+            raise UsageError(
+                "--check looks at what is there, and --library puts something there.", hint="Leave one out."
+            )
+        report = _check(folder, wish, host_file, opened)
+        if as_json:
+            print_json(report.to_json())
+        else:
+            click.echo("\n".join(describe(report, quiet=quiet)))
+        click.get_current_context().exit(report.status.exit_code)
+    if library is not None:
+        if wish != Wish():
+            raise UsageError("--library names a folder, and the other options choose a library.", hint="Leave one out.")
+        found = read_library(library)
+        manifest, written = found.manifest, write(found.manifest, found.source, folder)
+    else:
+        need = need_of(wish, host_file, opened, quiet=quiet)
+        result = obtain_library(need, opened, jobs, memory, quiet=quiet, verbose=verbose)
+        manifest, written = result.manifest, write(result.manifest, opened.libraries.source(result.manifest), folder)
+    _tell(manifest, written, as_json=as_json, quiet=quiet)
+
+
+def _check(folder: Path, wish: Wish, host_file: Path | None, depot: Depot) -> VendorReport:
+    from flashdepot.host import probe  # noqa: PLC0415  (asks every compiler; writing needs none)
+    from flashdepot.link.vendor.check import check  # noqa: PLC0415
+
+    host = load_host(host_file) if host_file is not None else probe(depot=depot.root)
+    return check(folder, o.with_project(wish), host, str(host_file) if host_file is not None else None, depot)
+
+
+def _tell(manifest: Manifest, written: Vendored, *, as_json: bool, quiet: bool) -> None:
+    root = work_tree(written.directory)
+    if root is not None:
+        paths = [written.folder / file.path for file in manifest.files]
+        paths += [written.folder / MANIFEST_NAME, written.directory / INDEX_NAME]
+        if left_out := ignored(root, paths):
+            warn(
+                f"A .gitignore leaves {len(left_out)} of the files out of the repository, {left_out[0]} among them. "
+                f"Add them all the same: git add --force {written.directory}"
+            )
+        if has_lfs_filter(root) is False:
+            warn("Git LFS is not set up here, so git would keep the libraries itself. Before git add: git lfs install")
+    if as_json:
+        print_json(
+            {
+                "status": "changed" if written.changed else "unchanged",
+                "recipe_key": manifest.recipe_key,
+                "directory": str(written.directory),
+                "path": str(written.folder),
+                "manifest": str(written.folder / MANIFEST_NAME),
+                "index": str(written.directory / INDEX_NAME),
+            }
+        )
+        return
+    if not quiet:
+        say(f"{'Written' if written.changed else 'Nothing to do: it is all there'}; {manifest.selection}")
+    click.echo(str(written.folder))
+
+
+def describe(report: VendorReport, *, quiet: bool) -> list[str]:
+    """The verdict in one line, then each target: what is wrong first, what merely differs last."""
+    lines = [f"{report.directory}: {report.status.value}"]
+    for target in report.targets:
+        lines.append(f"  {target.folder}: {target.status.value}")
+        lines += _describe_target(target, quiet=quiet)
+    if report.status is Status.OTHER_PLATFORM:
+        lines.append(f"  mend: flashdepot vendor {report.directory}")
+    return lines
+
+
+def _describe_target(target: TargetReport, *, quiet: bool) -> list[str]:
+    lines = [f"    {fault.kind.value}: {fault.path}: {fault.seen}" for fault in target.faults[:_FAULTS_SHOWN]]
+    if (more := len(target.faults) - _FAULTS_SHOWN) > 0:
+        lines.append(f"    and {more} more files")
+    if target.status is not Status.OTHER_PLATFORM:
+        lines += [f"    rebuild needed: {reason}" for reason in target.reasons]
+        if not quiet:
+            lines += [
+                f"    {change.topic}: made with {change.made_with}, here {change.here}: {change.why}"
+                + ("" if change.rebuild else " (no rebuild needed)")
+                for change in target.changes
+            ]
+            lines += [f"    not part of it: {path}" for path in target.extra[:_FAULTS_SHOWN]]
+    if target.mend:
+        lines.append(f"    mend: {target.mend}")
+    return lines

@@ -1,0 +1,18 @@
+//! Bindings of libflashattention, FlashAttention-2 behind a C ABI. The header, `library/include/flash_attention.h`,
+//! says what every call does.
+//!
+//! ```no_run
+//! use flashattention_sys::*;
+//!
+//! let mut args = fa2_fwd_args { dtype: FA2_BF16, flags: FA2_CAUSAL, ..Default::default() };
+//! args.batch = 2;
+//! // sizes, q, k, v, o, lse, stream
+//! if unsafe { fa2_fwd(&args) } != FA2_OK {
+//!     let text = unsafe { std::ffi::CStr::from_ptr(fa2_last_error()) };
+//!     eprintln!("{}", text.to_string_lossy());
+//! }
+//! ```
+#![no_std]
+#![allow(non_camel_case_types)]
+
+include!("bindings.rs");

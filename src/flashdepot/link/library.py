@@ -1,0 +1,137 @@
+"""A library's folder, read so that others can link it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from flashdepot.depot.layout import is_digest
+from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
+from flashdepot.model.architecture import spell
+from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
+from flashdepot.system.files import read_json
+
+_KIND = "library"
+_GET_AGAIN = "Get it again: flashdepot get --out DIR"
+
+
+class LinkKind(str, Enum):
+    """Which of the two libraries of a folder is linked."""
+
+    SHARED = "shared"
+    STATIC = "static"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_LIBRARIES = {LinkKind.SHARED: "libflashattention.so", LinkKind.STATIC: "libflashattention.a"}
+_POINTER = b"version https://git-lfs"
+
+
+@dataclass(frozen=True)
+class LinkableLibrary:
+    """A folder as ``flashdepot get`` writes it, by its absolute path, and its manifest."""
+
+    root: Path
+    manifest: Manifest
+
+    @property
+    def include(self) -> Path:
+        """The folder of ``flash_attention.h``."""
+        return self.root / "include"
+
+    @property
+    def pkg_config(self) -> Path:
+        """The folder of the ``.pc`` files."""
+        return self.root / "lib" / "pkgconfig"
+
+    def folder(self, kind: LinkKind) -> Path:
+        """The folder of one of the two libraries, in which the other one is not."""
+        return self.root / "lib" / kind.value
+
+    def require(self, kind: LinkKind) -> None:
+        """Look whether a linker would find a library, and not what stands in its place.
+
+        :raises IntegrityError: when the file is missing, empty or a Git LFS pointer.
+        """
+        path = self.folder(kind) / _LIBRARIES[kind]
+        try:
+            with path.open("rb") as file:
+                head = file.read(len(_POINTER))
+        except OSError as error:
+            raise IntegrityError(f"{path} cannot be read: {error.strerror}.", hint=_GET_AGAIN) from error
+        if head == _POINTER:
+            fetch = "Fetch the file: git lfs install && git lfs pull"
+            raise IntegrityError(f"{path} is a Git LFS pointer, not a library; no linker can use it.", hint=fetch)
+        if not head:
+            raise IntegrityError(f"{path} is empty, and some linkers say nothing of it.", hint=_GET_AGAIN)
+
+    def source(self, file: ManifestFile) -> Path:
+        """Where the bytes of a file of the manifest are."""
+        return self.root / file.path
+
+    def summary(self) -> str:
+        """What it can do, in one line."""
+        return (
+            f"flash-attn {self.manifest.upstream}: {self.manifest.selection}; "
+            f"machine code for {spell(self.manifest.sass)}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What scripts ask first."""
+        return {
+            "path": str(self.root),
+            "manifest": str(self.root / MANIFEST_NAME),
+            "recipe_key": self.manifest.recipe_key,
+            "upstream": self.manifest.upstream.version,
+            "platform": str(self.manifest.platform),
+            "sass": [str(a) for a in self.manifest.sass],
+        }
+
+
+def read_library(folder: Path) -> LinkableLibrary:
+    """Read the manifest of a library's folder; its other files are not looked at.
+
+    :raises UsageError: when the folder holds no library.
+    :raises IntegrityError: when its manifest cannot be used.
+    """
+    root = Path(os.path.abspath(folder))  # noqa: PTH100  (the path as typed, through whatever links)
+    return LinkableLibrary(root, read_manifest(root))
+
+
+def read_manifest(root: Path) -> Manifest:
+    """The manifest in a library's folder; raises as :func:`read_library`."""
+    path = root / MANIFEST_NAME
+    try:
+        data = read_json(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{root} is no library that flashdepot wrote: it has no {MANIFEST_NAME}.",
+            hint="Name the folder that 'flashdepot get' printed, or make one: flashdepot get --out DIR",
+        ) from None
+    except IntegrityError as error:
+        raise IntegrityError(error.message, hint=_GET_AGAIN) from error
+    except RecursionError:
+        raise IntegrityError(f"{path} is damaged: it is nested without end.", hint=_GET_AGAIN) from None
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}.", hint="Name a folder that you may read."
+        ) from error
+    if not isinstance(data, dict) or data.get("kind") != _KIND:
+        raise UsageError(
+            f"{path} is not the manifest of a library.", hint="Name the folder that 'flashdepot get' printed."
+        )
+    try:
+        manifest = Manifest.from_json(data)
+    except (ValueError, AttributeError, KeyError, TypeError, FlashdepotError) as error:
+        raise IntegrityError(f"{path} cannot be used: {error}.", hint=_GET_AGAIN) from error
+    for file in manifest.files:
+        if not file.link and not (is_digest(file.digest) and isinstance(file.size, int)):
+            raise IntegrityError(
+                f"{path} cannot be used: its file {file.path} has no SHA-256 or size.", hint=_GET_AGAIN
+            )
+    return manifest

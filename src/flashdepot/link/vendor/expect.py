@@ -1,0 +1,70 @@
+"""What a project asks of a vendored library."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+from flashdepot.depot import Depot
+from flashdepot.model.host import HostRecord
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.request import Request
+from flashdepot.resolve.library import Wish, understand
+
+_WORDS_OF_A_SELECTION = ("profile", "passes", "head_dims", "dtypes", "features")
+
+
+def expected(manifest: Manifest, wish: Wish, host: HostRecord, depot: Depot) -> Request:
+    """The request that a vendored library must satisfy on a host.
+
+    Where the project says nothing, what is there is what was meant: its source, its selection. The GPUs are those that
+    are named, else those of the host; with neither, as in CI, any will do.
+
+    :raises UsageError: for a word that is not known.
+    :raises NetworkError: when an upstream must be looked at and the network is not there.
+    """
+    request = Request(
+        upstream=manifest.upstream,
+        selection=manifest.selection,
+        platform=host.platform,
+        gpus=tuple(sorted({gpu.architecture for gpu in host.gpus})),
+        driver=host.driver,
+        libc=host.libc,
+    )
+    asked = {name for name, value in vars(wish).items() if value is not None}
+    if not asked:
+        return request
+    of_the_same = manifest.upstream.version if manifest.upstream.origin == "sdist" else None
+    need = understand(replace(wish, upstream=wish.upstream or of_the_same), host, depot).request
+    if "upstream" in asked:
+        request = replace(request, upstream=need.upstream)
+    if asked.intersection(_WORDS_OF_A_SELECTION):
+        request = replace(request, selection=need.selection)
+    if "arch" in asked and wish.arch != "native":
+        request = replace(request, gpus=need.gpus)
+    return replace(request, cuda_major=need.cuda_major)
+
+
+def rebuild_command(directory: str, manifest: Manifest, wish: Wish, host_file: str | None) -> str:
+    """The command that puts a library for this host there: what the project says, else a selection like this one's."""
+    words = ["flashdepot", "vendor", directory]
+    given = {name.replace("_", "-"): value for name, value in vars(wish).items() if value is not None}
+    if not {name.replace("_", "-") for name in _WORDS_OF_A_SELECTION}.intersection(given):
+        given |= _selection_words(manifest)
+    if manifest.upstream.origin == "sdist":
+        given.setdefault("upstream", manifest.upstream.version)
+    if host_file is not None:
+        given["host"] = host_file
+    for name, value in given.items():
+        words += [f"--{name}", value]
+    return shlex.join(words)
+
+
+def _selection_words(manifest: Manifest) -> dict[str, str]:
+    units, features = manifest.selection.units, manifest.selection.features
+    return {
+        "passes": ",".join(sorted({str(u.pass_) for u in units})),
+        "head-dims": ",".join(map(str, sorted({u.head_dim for u in units}))),
+        "dtypes": ",".join(sorted({str(u.dtype) for u in units})),
+        "features": ",".join(sorted(map(str, features))) or "none",
+    }

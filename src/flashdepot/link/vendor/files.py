@@ -1,0 +1,83 @@
+"""Whether a target's files are what its manifest says."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from flashdepot.binary.kind import read_lfs_pointer
+from flashdepot.link.vendor.report import Fault, FaultKind
+from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
+from flashdepot.system.files import sha256_file
+
+_TEXT_LIMIT = 1 << 20
+"""Bytes up to which a file is looked at for being a pointer or a text: a library is larger, as a rule."""
+
+
+def examine_manifest(folder: Path, digest: str) -> Fault | None:
+    """What is wrong with the manifest's own bytes."""
+    return _examine_regular(folder / MANIFEST_NAME, ManifestFile(MANIFEST_NAME, digest, -1))
+
+
+def examine_files(folder: Path, manifest: Manifest) -> tuple[Fault, ...]:
+    """What is wrong with each file that the manifest names; reads all of their bytes."""
+    found = (
+        _examine_link(folder / file.path, file) if file.link else _examine_regular(folder / file.path, file)
+        for file in manifest.files
+    )
+    return tuple(fault for fault in found if fault is not None)
+
+
+def unlisted(folder: Path, manifest: Manifest) -> tuple[str, ...]:
+    """Files in the folder that are not the library's, by their paths in it."""
+    listed = {MANIFEST_NAME, *(file.path for file in manifest.files)}
+    held = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_symlink() or not p.is_dir())
+    return tuple(sorted(path for path in held if path not in listed))
+
+
+def _examine_link(path: Path, file: ManifestFile) -> Fault | None:
+    """A symbolic link, or the text that git writes in its place where the file system has none."""
+    if path.is_symlink():
+        target = str(path.readlink())
+    elif path.is_file() and path.stat().st_size < _TEXT_LIMIT:
+        target = path.read_text("utf-8", "replace")
+    else:
+        return Fault(file.path, FaultKind.MISSING, f"no symbolic link to {file.link}")
+    return None if target == file.link else Fault(file.path, FaultKind.CHANGED, f"links to '{target}', not {file.link}")
+
+
+def _examine_regular(path: Path, file: ManifestFile) -> Fault | None:
+    if path.is_symlink():
+        return Fault(file.path, FaultKind.CHANGED, f"a symbolic link to {path.readlink()}, not a file")
+    if not path.is_file():
+        return Fault(file.path, FaultKind.MISSING, "not there" if not path.exists() else "not a regular file")
+    try:
+        size = path.stat().st_size
+        if sha256_file(path) == file.digest:
+            return None
+        head = path.read_bytes() if size < _TEXT_LIMIT else b""
+    except OSError as error:
+        return Fault(file.path, FaultKind.MISSING, f"cannot be read: {error.strerror}")
+    if head.startswith(b"version https://git-lfs") and (pointer := read_lfs_pointer(head)) is not None:
+        return _pointer_fault(file, pointer.oid, pointer.size)
+    return _changed(file, size, head)
+
+
+def _pointer_fault(file: ManifestFile, oid: str, size: int) -> Fault:
+    if oid == file.digest:
+        return Fault(file.path, FaultKind.POINTER, f"a pointer to the right file, of {size} bytes, which is not here")
+    return Fault(
+        file.path, FaultKind.POINTER, f"a pointer to another file: SHA-256 {oid}, and the manifest has {file.digest}"
+    )
+
+
+def _changed(file: ManifestFile, size: int, text: bytes) -> Fault:
+    if text and _sha256(text.replace(b"\r\n", b"\n")) == file.digest:
+        return Fault(file.path, FaultKind.LINE_ENDINGS, "a checkout turned its line endings into CRLF")
+    if 0 <= size < file.size:
+        return Fault(file.path, FaultKind.CHANGED, f"cut off: {size} bytes of {file.size}")
+    return Fault(file.path, FaultKind.CHANGED, "its SHA-256 is not the manifest's")
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,152 @@
+"""The crate that ``link cargo`` writes, built by a real cargo, offline."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.elf_facts import need_of_library, ours
+
+pytestmark = pytest.mark.nvcc
+
+Cargo = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def link_cargo(folder: Path, library: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flashdepot", "link", "cargo", str(folder), "--library", str(library), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def crate(moved_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A crate that was moved after it was written."""
+    written = tmp_path_factory.mktemp("written") / "flashattention-sys"
+    done = link_cargo(written, moved_library)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{written}\n"
+    place = tmp_path_factory.mktemp("moved crate") / "flashattention-sys"
+    return Path(shutil.move(written, place))
+
+
+@pytest.fixture
+def cargo(need: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Cargo:
+    """Run cargo in a folder, with these variables."""
+    program = need("cargo")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FLASHDEPOT_L")}
+
+    def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [program, *arguments, "--offline"],
+            cwd=folder,
+            env={**clean, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["static", "shared"])
+def test_its_own_tests_pass_with_either_library(crate: Path, cargo: Cargo, kind: str) -> None:
+    done = cargo(crate, "test", "--tests", FLASHDEPOT_LINK=kind)
+    assert done.returncode == 0, done.stdout
+    assert "test the_library_knows_the_abi_of_the_bindings ... ok" in done.stdout
+    assert "warning" not in done.stdout
+    newest = max(crate.glob("target/debug/deps/contents-*[!.d]"), key=lambda path: path.stat().st_mtime)
+    assert ours(newest) == need_of_library(kind)
+
+
+def test_a_feature_asks_for_the_shared_library_too(crate: Path, cargo: Cargo) -> None:
+    done = cargo(crate, "build", "-vv", "--features", "shared")
+    assert "[flashattention-sys 2.8.3] cargo:kind=shared" in done.stdout, done.stdout
+
+
+def test_another_library_is_taken_from_the_environment(crate: Path, cargo: Cargo, damageable_library: Path) -> None:
+    done = cargo(crate, "build", "-vv", FLASHDEPOT_LIB_DIR=str(damageable_library))
+    assert f"cargo:root={damageable_library}" in done.stdout, done.stdout
+
+
+def test_the_licences_and_the_manifest_travel_with_it(crate: Path, moved_library: Path) -> None:
+    inside = crate / "library"
+    assert (inside / "manifest.json").read_bytes() == (moved_library / "manifest.json").read_bytes()
+    assert {p.parent.name for p in (inside / "share/licenses").rglob("*") if p.is_file()} >= {
+        "flash-attention",
+        "cutlass",
+    }
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"FLASHDEPOT_LINK": "both"}, "FLASHDEPOT_LINK is 'both': expected static or shared"),
+        ({"FLASHDEPOT_LIB_DIR": "/nowhere"}, "/nowhere holds no libflashattention"),
+    ],
+)
+def test_a_wrong_variable_is_named(crate: Path, cargo: Cargo, variables: dict[str, str], said: str) -> None:
+    done = cargo(crate, "build", **variables)
+    assert done.returncode != 0
+    assert said in done.stdout
+
+
+def test_a_pointer_and_a_foreign_platform_are_named_before_the_linker_sees_them(
+    crate: Path, cargo: Cargo, damageable_library: Path
+) -> None:
+    archive = damageable_library / "lib/static/libflashattention.a"
+    archive.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    done = cargo(crate, "build", FLASHDEPOT_LIB_DIR=str(damageable_library))
+    assert "libflashattention.a is a Git LFS pointer" in done.stdout
+    archive.write_bytes(b"")
+    assert "is empty" in cargo(crate, "build", FLASHDEPOT_LIB_DIR=str(damageable_library)).stdout
+    manifest = damageable_library / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"platform": "linux-x86_64"', '"platform": "windows-x86_64"'))
+    done = cargo(crate, "build", FLASHDEPOT_LIB_DIR=str(damageable_library))
+    assert "is a library for 'windows-x86_64', and this is a build for linux-x86_64" in done.stdout
+
+
+def test_writing_again_replaces_what_was_written_and_keeps_the_rest(moved_library: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sys"
+    assert link_cargo(folder, moved_library).returncode == 0
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    (folder / "NOTES").write_text("mine")
+    (folder / "src/bindings.rs").write_text("broken")
+    document = json.loads(link_cargo(folder, moved_library, "--json").stdout)
+    assert document["path"] == str(folder)
+    assert {p: p.read_bytes() for p in before} == before
+    assert (folder / "NOTES").read_text() == "mine"
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(moved_library: Path, tmp_path: Path) -> None:
+    (tmp_path / "Cargo.toml").write_text('[package]\nname = "thesis"\n')
+    done = link_cargo(tmp_path, moved_library)
+    assert done.returncode == 2
+    assert "no crate that flashdepot wrote" in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["Cargo.toml"]
+
+
+def test_a_damaged_library_is_not_put_into_a_crate(damageable_library: Path, tmp_path: Path) -> None:
+    with (damageable_library / "lib/static/libflashattention.a").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"damage")
+    done = link_cargo(tmp_path / "sys", damageable_library)
+    assert done.returncode == 6
+    assert "libflashattention.a" in done.stderr
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"\xff\xfe")], ids=["missing", "binary"])
+def test_a_library_without_a_readable_header_makes_no_crate(
+    damageable_library: Path, tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    damage(damageable_library / "include/flash_attention.h")
+    done = link_cargo(tmp_path / "sys", damageable_library)
+    assert done.returncode == 6
+    assert "flash_attention.h cannot be read" in done.stderr
+    assert not (tmp_path / "sys").exists()

@@ -1,0 +1,210 @@
+"""What ``link cmake``, ``link pkg-config`` and ``link flags`` print is what a build needs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.elf_facts import need_of_library, needed, ours
+
+PROGRAM = """
+#include <flash_attention.h>
+#include <cstdio>
+int main() {
+  fa2_info info = {};
+  info.size = sizeof info;
+  if (fa2_build_info(&info) != FA2_OK) return 1;
+  std::printf("%s\\n", info.upstream);
+}
+"""
+SELECTION = ("--profile", "quick", "--arch", "80,90")
+
+pytestmark = pytest.mark.nvcc
+
+Sh = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def link(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flashdepot", "link", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "program.cc"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["shared", "static"])
+def test_the_printed_cmake_lines_build_a_program(
+    moved_library: Path, source: Path, sh: Sh, need: Callable[[str], str], kind: str
+) -> None:
+    need("cmake")
+    printed = link("cmake", f"--{kind}", "--library", moved_library)
+    assert printed.returncode == 0, printed.stderr
+    lines = printed.stdout.replace("your_program", "program")
+    (source.parent / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.18)\nproject(p CXX)\nadd_executable(program program.cc)\n{lines}"
+    )
+    configure = next(line.partition("Configure with: ")[2] for line in lines.splitlines() if "Configure" in line)
+    configured = sh("sh", "-c", configure)
+    assert configured.returncode == 0, configured.stdout
+    built = sh("cmake", "--build", "build")
+    assert built.returncode == 0, built.stdout
+    program = source.parent / "build" / "program"
+    assert sh(program).stdout == "2.8.3.post2\n"
+    assert ours(program) == need_of_library(kind)
+
+
+@pytest.mark.parametrize("kind", ["shared", "static"])
+def test_the_printed_flags_compile_and_link_a_program(moved_library: Path, source: Path, sh: Sh, kind: str) -> None:
+    flags = link("flags", f"--{kind}", "--library", moved_library).stdout.strip()
+    built = sh("sh", "-c", f"g++ -Wall -Werror program.cc {flags} -o program")
+    assert built.returncode == 0, built.stdout
+    program = source.parent / "program"
+    assert sh(program).stdout == "2.8.3.post2\n"
+    assert ours(program) == need_of_library(kind)
+
+
+def test_the_flags_for_compiler_and_linker_can_be_had_apart(moved_library: Path, source: Path, sh: Sh) -> None:
+    parts = {
+        part: link("flags", f"--{part}", "--library", moved_library).stdout.strip() for part in ("compile", "link")
+    }
+    assert sh("sh", "-c", f"g++ {parts['compile']} -c program.cc -o program.o").returncode == 0
+    assert sh("sh", "-c", f"g++ program.o {parts['link']} -o program").returncode == 0
+    assert sh(source.parent / "program").stdout == "2.8.3.post2\n"
+
+
+@pytest.mark.parametrize("kind", ["shared", "static"])
+def test_the_printed_shell_line_lets_pkg_config_find_the_library(
+    moved_library: Path, source: Path, sh: Sh, need: Callable[[str], str], kind: str
+) -> None:
+    need("pkg-config")
+    line = link("pkg-config", "--library", moved_library).stdout
+    package = json.loads(link("pkg-config", f"--{kind}", "--library", moved_library, "--json").stdout)["package"]
+    built = sh("sh", "-c", f"{line}\neval g++ program.cc $(pkg-config --cflags --libs {package}) -o program")
+    assert built.returncode == 0, built.stdout
+    program = source.parent / "program"
+    assert sh(program).stdout == "2.8.3.post2\n"
+    assert ours(program) == need_of_library(kind)
+
+
+def test_scripts_get_one_path_or_one_document(moved_library: Path) -> None:
+    of = ("--library", moved_library)
+    assert link("cmake", "--prefix", *of).stdout == f"{moved_library}\n"
+    assert link("pkg-config", "--dir", *of).stdout == f"{moved_library}/lib/pkgconfig\n"
+    documents = [json.loads(link(command, *of, "--json").stdout) for command in ("cmake", "pkg-config", "flags")]
+    assert {document["path"] for document in documents} == {str(moved_library)}
+    assert documents[0]["target"] == "FlashAttention::shared"
+    assert documents[2]["link"][-1] == "-lflashattention"
+
+
+def test_without_a_folder_it_is_the_library_that_get_takes(quick_library: Path, real_depot: Path) -> None:
+    found = link("cmake", "--prefix", *SELECTION, "--depot", real_depot)
+    assert found.stdout == f"{quick_library}\n"
+
+
+def test_get_in_the_same_command_takes_what_is_there(quick_library: Path, real_depot: Path) -> None:
+    assert link("cmake", "--prefix", "--get", *SELECTION, "--depot", real_depot).stdout == f"{quick_library}\n"
+
+
+def test_a_library_for_another_system_has_no_flags_here(damageable_library: Path) -> None:
+    manifest = damageable_library / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"linux-x86_64"', '"windows-x86_64"'))
+    for command in ("cmake", "pkg-config", "flags"):
+        done = link(command, "--library", damageable_library)
+        assert (done.returncode, done.stdout) == (4, "")
+        assert "is a library for windows-x86_64" in done.stderr
+
+
+def test_a_program_without_any_shared_library_links_what_pkg_config_calls_private(
+    moved_library: Path, source: Path, sh: Sh, need: Callable[[str], str]
+) -> None:
+    need("pkg-config")
+    line = link("pkg-config", "--library", moved_library).stdout
+    build = "eval g++ -static program.cc $(pkg-config --static --cflags --libs flashattention) -o program"
+    built = sh("sh", "-c", f"{line}\n{build}")
+    assert built.returncode == 0, built.stdout
+    program = source.parent / "program"
+    assert sh(program).stdout == "2.8.3.post2\n"
+    assert needed(program) == []
+
+
+def test_an_empty_depot_is_answered_with_the_command_that_fills_it(tmp_path: Path) -> None:
+    depot = tmp_path / "depot"
+    done = link("cmake", *SELECTION, "--depot", depot, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert f"flashdepot get --profile quick --arch 80,90 --depot {depot}" in done.stderr
+    assert not depot.exists(), "nothing was built"
+
+
+def test_a_library_that_does_not_serve_is_said_to_lack_what_it_lacks(quick_library: Path, real_depot: Path) -> None:
+    done = link("flags", "--profile", "quick", "--dtypes", "fp16", "--arch", "80", "--depot", real_depot)
+    assert done.returncode == 4
+    assert "lacks fwd_hdim64_fp16" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "said"),
+    [
+        (shutil.rmtree, 2, "is no library that flashdepot wrote"),
+        (lambda library: (library / "manifest.json").write_text("{"), 6, "is damaged: it is not JSON"),
+        (
+            lambda library: (library / "manifest.json").write_text('{"kind": "wheel"}'),
+            2,
+            "not the manifest of a library",
+        ),
+        (lambda library: (library / "manifest.json").write_text('{"kind": "library"}'), 6, "cannot be used"),
+    ],
+    ids=["missing", "cut off", "another kind", "empty"],
+)
+def test_a_folder_that_is_no_library_is_refused(
+    damageable_library: Path, damage: Callable[[Path], object], code: int, said: str
+) -> None:
+    damage(damageable_library)
+    done = link("flags", "--library", damageable_library)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "is a Git LFS pointer"),
+        ("", "is empty"),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_no_linker_can_use_is_named_before_the_linker_sees_it(
+    damageable_library: Path, text: str | None, said: str
+) -> None:
+    archive = damageable_library / "lib/static/libflashattention.a"
+    archive.unlink()
+    if text is not None:
+        archive.write_text(text)
+    for command in ("cmake", "pkg-config", "flags"):
+        done = link(command, "--static", "--library", damageable_library)
+        assert (done.returncode, done.stdout) == (6, "")
+        assert said in done.stderr
+    assert link("flags", "--shared", "--library", damageable_library).returncode == 0
+
+
+def test_a_folder_and_a_selection_contradict_each_other(moved_library: Path) -> None:
+    done = link("flags", "--library", moved_library, "--profile", "quick")
+    assert done.returncode == 2
+    assert "both were given" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["cmake", "pkg-config", "cargo", "flags"])
+def test_every_link_command_has_examples_in_its_help(command: str) -> None:
+    assert f"  flashdepot link {command}" in link(command, "--help").stdout.split("Examples:")[1].replace(
+        'eval "$(', ""
+    )

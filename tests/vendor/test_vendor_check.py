@@ -1,0 +1,262 @@
+"""What ``vendor --check`` finds: damage, what changed, and whether a rebuild is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import FlashdepotError, IntegrityError
+from flashdepot.link.vendor.index import read_index
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.host import CudaToolkit, Gpu, HostRecord
+from flashdepot.model.target import Version
+from support.fake_cuda import make_host
+from vendor.vendor_tools import FOLDER, check, for_target, save, vendor, vendored
+
+pytestmark = pytest.mark.nvcc
+
+H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 << 30)
+RTX_5090 = Gpu("NVIDIA GeForce RTX 5090", Architecture(12, 0), 32 << 30)
+TOOLKIT_12 = CudaToolkit("/usr/local/cuda", Version("12.4.131"), "PATH")
+GOOD = make_host(driver="580.95.05", gpus=(H100,))
+
+
+@pytest.mark.parametrize(
+    ("host", "status", "reason"),
+    [
+        (GOOD, 0, ""),
+        (make_host(), 0, ""),
+        (make_host(driver="580.95.05", gpus=(RTX_5090,)), 4, "none that runs on sm_120"),
+        (make_host(driver="580.95.05", gpus=(H100, RTX_5090)), 4, "none that runs on sm_120"),
+        (replace(make_host(driver="550.54.15", gpus=(H100,)), driver_cuda=Version("12.4")), 4, "needs NVIDIA driver"),
+        (replace(GOOD, libc=Version("2.17")), 4, "needs GNU libc"),
+    ],
+    ids=["H100", "no GPU", "Blackwell", "one of two", "old driver", "old libc"],
+)
+def test_a_host_that_it_cannot_serve_is_a_reason_to_rebuild(
+    target: Path, project: Path, tmp_path: Path, host: HostRecord, status: int, reason: str
+) -> None:
+    found, report = check(project, "--host", save(host, tmp_path / "host.json"))
+    assert (found, report["exit_code"], report["rebuild"]) == (status, status, status == 4)
+    assert reason in " ".join(report["targets"][0]["reasons"])
+    mend = report["targets"][0]["mend"]
+    assert mend.startswith("flashdepot vendor prebuilt --passes fwd --head-dims 64") if status else mend == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "topic", "rebuild"),
+    [
+        (make_host(driver="580.95.05", gpus=(RTX_5090,)), "architecture", True),
+        (GOOD, "architecture", False),
+        (replace(make_host(driver="550.54.15", gpus=(H100,)), driver_cuda=Version("12.4")), "CUDA", True),
+        (replace(GOOD, toolkits=(TOOLKIT_12,)), "CUDA toolkit", False),
+        (make_host(gcc=("9.4.0",)), "compiler", False),
+    ],
+)
+def test_what_changed_is_named_with_whether_it_matters(
+    target: Path, project: Path, tmp_path: Path, host: HostRecord, topic: str, rebuild: bool
+) -> None:
+    _, report = check(project, "--host", save(host, tmp_path / "host.json"))
+    changes = {change["topic"]: change for change in report["targets"][0]["changes"]}
+    assert changes[topic]["rebuild"] is rebuild
+    assert changes[topic]["made_with"]
+    assert changes[topic]["why"]
+
+
+def test_an_older_compiler_is_told_what_the_static_library_wants(target: Path, project: Path, tmp_path: Path) -> None:
+    host = save(make_host(gcc=("9.4.0",)), tmp_path / "host.json")
+    done = vendor("--check", "--host", host, cwd=project)
+    assert "libstdc++ as new as" in done.stdout
+    assert "(no rebuild needed)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "topic"),
+    [
+        (lambda m: m.update(c_layer="0" * 64), "C layer"),
+        (lambda m: m["upstream"].update(version="2.8.0"), "flash-attn"),
+    ],
+)
+def test_another_flashdepot_is_no_reason_by_itself(
+    quick_library: Path, project: Path, tmp_path: Path, change: Callable[..., object], topic: str
+) -> None:
+    vendored(for_target(quick_library, tmp_path / "older", change), project)
+    status, report = check(project)
+    changes = {c["topic"]: c["rebuild"] for c in report["targets"][0]["changes"]}
+    assert (status, changes[topic]) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ('dtypes = ["bf16", "fp16"]', "lacks fwd_hdim64_fp16"),
+        ('features = "softcap"', "lacks the features softcap"),
+        ("arch = [120]", "none that runs on sm_120"),
+        ('cuda = "12.8"', "made with CUDA 13, 12 was asked for"),
+        ('upstream = "2.7.4.post1"', "made from flash-attn 2.8.3.post2"),
+    ],
+)
+def test_what_the_projects_file_asks_for_counts(target: Path, project: Path, words: str, reason: str) -> None:
+    if words.startswith(("dtypes", "features")):
+        words = f'profile = "quick"\n{words}'
+    (project / "flashdepot.toml").write_text(words)
+    status, report = check(project)
+    assert status == 4
+    assert reason in " ".join(report["targets"][0]["reasons"])
+    assert report["targets"][0]["mend"].startswith("flashdepot vendor prebuilt")
+
+
+def test_one_target_that_serves_is_enough(quick_library: Path, project: Path, tmp_path: Path) -> None:
+    other = for_target(quick_library, tmp_path / "other", lambda m: m.update(sass=["120"]))
+    for library in (quick_library, other):
+        vendored(library, project)
+    status, report = check(project, "--host", save(GOOD, tmp_path / "host.json"))
+    assert (status, report["rebuild"]) == (0, False)
+    assert sorted(t["status"] for t in report["targets"]) == ["does not fit", "fits"]
+
+
+def test_targets_for_other_platforms_alone_serve_nobody_here(
+    quick_library: Path, project: Path, tmp_path: Path
+) -> None:
+    vendored(for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64")), project)
+    status, report = check(project)
+    assert (status, report["status"], report["rebuild"]) == (4, "for another platform", True)
+    assert "mend: flashdepot vendor prebuilt" in vendor("--check", cwd=project).stdout
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "damage", "fault", "seen"),
+    [
+        ("lib/static/libflashattention.a", flip, "changed", "SHA-256 is not the manifest's"),
+        ("lib/static/libflashattention.a", lambda p: os.truncate(p, 1000), "changed", "cut off: 1000 bytes of"),
+        ("lib/static/libflashattention.a", Path.unlink, "missing", "not there"),
+        ("lib/shared/libflashattention.so", Path.unlink, "missing", "no symbolic link"),
+        ("lib/shared", shutil.rmtree, "missing", "not there"),
+        ("manifest.json", Path.unlink, "missing", "not there"),
+        ("manifest.json", lambda p: p.write_text("{"), "changed", "SHA-256 is not the manifest's"),
+        ("manifest.json", lambda p: p.write_text(p.read_text().replace('"90"', '"120"')), "changed", "SHA-256"),
+        (
+            "include/flash_attention.h",
+            lambda p: p.write_bytes(p.read_bytes().replace(b"\n", b"\r\n")),
+            "line endings",
+            "CRLF",
+        ),
+        (
+            "lib/static/libflashattention.a",
+            lambda p: (p.unlink(), p.symlink_to("/dev/zero")),
+            "changed",
+            "symbolic link",
+        ),
+        ("lib/static/libflashattention.a", lambda p: (p.unlink(), os.mkfifo(p)), "missing", "not a regular file"),
+    ],
+)
+def test_a_damaged_file_is_named(
+    target: Path, project: Path, path: str, damage: Callable[[Path], object], fault: str, seen: str
+) -> None:
+    damage(target / path)
+    status, report = check(project)
+    assert (status, report["status"]) == (6, "damaged")
+    found = report["targets"][0]["faults"]
+    assert any(f["path"].startswith(path) and f["fault"] == fault and seen in f["seen"] for f in found), found
+    assert report["targets"][0]["mend"]
+
+
+def test_a_link_that_git_wrote_as_text_is_a_link(target: Path, project: Path) -> None:
+    link = target / "lib/shared/libflashattention.so"
+    link.unlink()
+    link.write_text("libflashattention.so.1")
+    assert check(project)[0] == 0
+
+
+def test_damage_in_any_target_outweighs_one_that_serves(quick_library: Path, project: Path, tmp_path: Path) -> None:
+    windows = for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64"))
+    damaged = vendored(windows, project)
+    vendored(quick_library, project)
+    (damaged / "include/flash_attention.h").unlink()
+    assert check(project)[0] == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("", 6, "is damaged: it is not JSON"),
+        ('{"schema": 1, "kind": "vendored libraries", "targ', 6, "is damaged: it is not JSON"),
+        ("[" * 100_000, 6, "is damaged"),
+        ("[]", 2, "was not written by flashdepot"),
+        ('{"kind": "npm"}', 2, "was not written by flashdepot"),
+        ('{"kind": "vendored libraries", "schema": 99}', 6, "has schema 99"),
+        ('{"kind": "vendored libraries", "schema": 1}', 6, "cannot be used: 'targets'"),
+        ('{"kind": "vendored libraries", "schema": 1, "targets": [1]}', 6, "cannot be used"),
+        ('{"kind": "vendored libraries", "schema": 1, "targets": [{"folder": 1}]}', 6, "folder is no text"),
+    ],
+)
+def test_an_index_that_cannot_be_is_refused(tmp_path: Path, text: str, code: int, said: str) -> None:
+    (tmp_path / "vendor.json").write_text(text)
+    with pytest.raises(FlashdepotError) as caught:
+        read_index(tmp_path)
+    assert caught.value.exit_code == code
+    assert said in caught.value.message
+    assert "flashdepot vendor" in caught.value.hint
+
+
+@pytest.mark.parametrize("arguments", [["--check"], ["--library"]])
+def test_a_truncated_index_is_neither_read_nor_overwritten(
+    quick_library: Path, project: Path, arguments: list[str | Path]
+) -> None:
+    (project / "prebuilt").mkdir()
+    index = project / "prebuilt/vendor.json"
+    index.write_text('{"schema": 1, "kind": "vendored libraries", "targ')
+    done = vendor(*arguments, *([quick_library] if arguments == ["--library"] else []), cwd=project)
+    assert done.returncode == 6
+    assert "vendor.json is damaged" in done.stderr
+    assert "Restore it from version control" in done.stderr
+    assert [p.name for p in index.parent.iterdir()] == ["vendor.json"]
+    assert index.read_text().endswith("targ")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("folder", "../../etc", "is not the name of a folder beside it"),
+        ("folder", "/etc", "is not the name of a folder beside it"),
+        ("folder", "..", "is not the name of a folder beside it"),
+        ("folder", "C:", "is not the name of a folder beside it"),
+        ("manifest", "abc", "is not a SHA-256"),
+        ("platform", "linux", "is not a platform"),
+        ("cuda", "new", "is not a version number"),
+        ("sass", ["hopper"], "is not a GPU architecture"),
+        ("sass", None, "cannot be used"),
+    ],
+)
+def test_an_index_that_points_elsewhere_is_refused(
+    target: Path, project: Path, field: str, value: object, said: str
+) -> None:
+    path = project / "prebuilt/vendor.json"
+    index = json.loads(path.read_text())
+    index["targets"][0][field] = value
+    path.write_text(json.dumps(index))
+    with pytest.raises(IntegrityError, match=said):
+        read_index(path.parent)
+
+
+def test_a_folder_without_an_index_is_told_how_to_get_one(project: Path) -> None:
+    done = vendor("--check", cwd=project)
+    assert done.returncode == 2
+    assert "flashdepot vendor prebuilt" in done.stderr
+
+
+def test_people_read_the_same_verdict(target: Path, project: Path) -> None:
+    done = vendor("--check", cwd=project)
+    assert done.stdout.splitlines()[:2] == ["prebuilt: fits", f"  {FOLDER}: fits"]
