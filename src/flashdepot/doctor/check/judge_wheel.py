@@ -48,7 +48,8 @@ def _judge_tags(tags: frozenset[Tag], environment: Environment) -> Evidence:
     host, python = environment.host, environment.python
     platforms = frozenset(tag for tag in tags if platform_fits(tag.platform, host))
     seen = _spell(tags)
-    where = f"{host.platform}" + (f" with GNU libc {host.libc}" if host.libc else "")
+    musl = " with the musl C library" if host.libc_name == "musl" else ""
+    where = f"{host.platform}" + (f" with GNU libc {host.libc}" if host.libc else musl)
     if not platforms:
         fix = f"Take the wheel for {host.platform}."
         return Evidence(Outcome.MISFIT, "tags", seen, where, fix=fix)
@@ -90,6 +91,8 @@ def platform_fits(tag: str, host: HostRecord) -> bool:
     name = tag.removesuffix(f"_{machine}")
     if name == "linux":
         return True
+    if re.fullmatch(r"musllinux_\d+_\d+", name):  # PEP 656; its versions are not known of a host
+        return host.libc is None and host.libc_name == "musl"
     if (match := re.fullmatch(r"manylinux_(\d+)_(\d+)", name)) is not None:
         floor: str | None = f"{match[1]}.{match[2]}"
     else:
