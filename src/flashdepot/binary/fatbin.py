@@ -1,7 +1,7 @@
 """The GPU code in a file: NVIDIA fatbin containers, read without CUDA's tools.
 
 NVIDIA does not document the format. The layout and the flags below were read from what nvcc 13.0 writes for known
-``-gencode`` and ``--compress-mode`` options, and agree with ``cuobjdump`` on the libraries in `X
+``-gencode`` and ``--compress-mode`` options, and agree with ``cuobjdump`` on published wheels
 (CUDA 12.1 to 13.0). Nothing is decompressed: the architecture stands in each entry's header.
 """
 

@@ -71,7 +71,7 @@ def explained(error: CompileError, host: HostRecord) -> CompileError:
     """The error with what its log shows in the place of its hint: what mends it here, and where the log is."""
     from flashdepot.doctor.explain import explain  # noqa: PLC0415  (only a failure needs it)
 
-    if error.log is None:
+    if error.log is None or not error.log.is_file():
         return error
     with error.log.open("rb") as log:
         findings = explain(log, host).findings

@@ -18,7 +18,7 @@ from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
 
 _SHOWN = 4
-_ZSTANDARD_SINCE = Version("12.4")  # CUDA 12.4 release notes: fat binaries of other compression modes
+_ZSTANDARD_SINCE = Version("12.4")  # rapids-cmake, fatbin compression: from driver 550.54.14 on
 _LIBC = re.compile(r"(?:libc|libm|libdl|libpthread|librt|libutil|libresolv)\.so\.\d|ld-linux[\w-]*\.so\.\d")
 _MUSL = re.compile(r"libc\.musl-\w+\.so\.1|ld-musl-\w+\.so\.1")
 _COMPILER = re.compile(r"lib(?:gcc_s|stdc\+\+|gomp)\.so\.\d")
