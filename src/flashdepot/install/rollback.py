@@ -8,9 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from flashdepot.depot.locks import HeldLock, try_lock_file
 from flashdepot.errors import UsageError
 from flashdepot.system.files import disk_errors, read_json, write_json
+from flashdepot.system.locks import HeldLock, try_lock_file
 
 if TYPE_CHECKING:
     from typing_extensions import Self
