@@ -21,6 +21,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "build": ("library_commands", "Build a library with this machine's toolchain."),
     "wheel": ("wheel_commands", "Make a Python wheel over a library, for every torch and every Python."),
     "install": ("install_commands", "Install such a wheel into a Python environment, and prove that it imports."),
+    "resolve": ("resolve_commands", "Choose among all wheels that are published, ours, and a build; say why."),
+    "lock": ("lock_commands", "Pin what 'resolve' chooses in flashdepot.lock, by address and SHA-256."),
     "verify": ("prove_commands", "Prove on this machine's GPU that the installed flash_attn is right."),
     "bench": ("prove_commands", "Time the installed flash_attn beside torch's own attention."),
     "check": ("check_commands", "Prove that wheels and libraries fit, before anybody imports them."),
@@ -30,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Say what stands in the way of installing, building, linking or running, and what mends it.",
     ),
     "explain": ("explain_commands", "Say what a log shows: the cause of a failure, and what mends it."),
+    "catalog": ("catalog_commands", "See which wheels others have published, and for what."),
     "depot": ("depot_commands", "See, check and clean the store of compiled units and libraries."),
 }
 """Every command: the module of this package that has it under the same name, and its line in the help."""
