@@ -57,7 +57,6 @@ def test_what_has_not_changed_is_not_sent_again(github, update, listed):
     github.serve(START, [release("v1", asset(wheel_name()), asset(wheel_name("cp313")))])
     assert update("--json").json[0] | {"wheels": 0} == {
         "source": "mjun0812", "status": "updated", "wheels": 0, "added": 1, "removed": 0, "passed_over": [],
-        "problem": "",
     }  # fmt: skip
 
 
@@ -67,6 +66,13 @@ def test_a_kept_page_that_is_damaged_is_fetched_again(github, update, listed, de
         page.write_text("{")
     assert update().code == 0
     assert (github.not_modified, len(listed())) == (0, 1)
+
+
+def test_a_page_that_another_version_has_read_is_fetched_again(github, update, monkeypatch):
+    update()
+    monkeypatch.setattr("flashdepot.catalog.pages.__version__", "99")
+    assert update("--json").json[0]["status"] == "updated"
+    assert github.not_modified == 0
 
 
 @pytest.mark.parametrize("status", [403, 429])
@@ -254,6 +260,7 @@ def test_an_index_that_has_no_flash_attn_is_not_remembered(catalog, depot):
         ("wheels", "is not a URL"),
         ("ftp://example.org/simple/", "is not a URL"),
         ("Our Wheels=https://example.org/simple/", "is not a name"),
+        ("official=https://example.org/simple/", "'official' is a source already"),
         ("https://me:secret@example.org/simple/", "has a user or a password in it"),
     ],
 )
@@ -269,7 +276,18 @@ def test_one_source_that_fails_does_not_stop_the_others(github, catalog, listed)
         done = catalog("update", "--index", index.url.replace("/simple/", "/nothing/"), "--source", "mjun0812")
     assert done.code == 7
     assert "mjun0812: 1 wheels" in done.err
+    assert done.err.count("has no flash-attn") == 1
     assert len(listed()) == 1
+
+
+def test_when_several_sources_fail_each_is_named(github, catalog, listed):
+    github.first = [Answer(b"", 404)]
+    done = catalog("update", "--source", "mjun0812", "--index", "a=http://127.0.0.1:9/simple/")
+    assert done.code == 7
+    assert "2 of 2 sources gave no answer" in done.err
+    assert "answers 404" in done.err
+    assert "127.0.0.1:9/simple/ cannot be reached" in done.err
+    assert len(listed()) == SHIPPED
 
 
 def test_without_leave_to_use_the_network_it_says_so(github, update, listed, monkeypatch):

@@ -31,13 +31,16 @@ def load_catalog(folder: Path | None = None) -> Catalog:
 
     :raises IntegrityError: when the shipped file is damaged.
     """
-    newest = {listing.collection.name: listing for listing in decode(SHIPPED.read_bytes(), name=str(SHIPPED))}
     notes: list[str] = []
-    for path in sorted(folder.glob("listings/*.json.z")) if folder else []:
-        for listing in _read_refreshed(path, notes):
-            shipped = newest.get(listing.collection.name)
-            if shipped is None or listing.collection.listed >= shipped.collection.listed:
-                newest[listing.collection.name] = listing
+    paths = sorted(folder.glob("listings/*.json.z")) if folder else []
+    refreshed = {listing.collection.name: listing for path in paths for listing in _read_refreshed(path, notes)}
+
+    def counts(shipped: Collection) -> bool:
+        other = refreshed.get(shipped.name)
+        return other is None or shipped.listed > other.collection.listed
+
+    shipped = decode(SHIPPED.read_bytes(), name=str(SHIPPED), wanted=counts)
+    newest = refreshed | {listing.collection.name: listing for listing in shipped}
     return Catalog(
         wheels=tuple(wheel for listing in newest.values() for wheel in listing.wheels),
         collections=tuple(listing.collection for listing in newest.values()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,8 +49,8 @@ def encode(listings: Iterable[Listing]) -> bytes:
     return zlib.compress(canonical_json(document), 9)
 
 
-def decode(data: bytes, *, name: str) -> list[Listing]:
-    """Read what :func:`encode` wrote; ``name`` is for the message.
+def decode(data: bytes, *, name: str, wanted: Callable[[Collection], bool] = lambda _collection: True) -> list[Listing]:
+    """Read what :func:`encode` wrote, of the collections that are wanted; ``name`` is for the message.
 
     :raises IntegrityError: when the bytes are damaged, or of another version of this format.
     """
@@ -58,7 +58,8 @@ def decode(data: bytes, *, name: str) -> list[Listing]:
         document = json.loads(zlib.decompress(data))
         if document["schema"] != SCHEMA:
             raise IntegrityError(f"{name} has the format {document['schema']}, expected {SCHEMA}.")
-        return [_unpack(packed) for packed in document["listings"]]
+        packed = [(Collection(**listing["collection"]), listing) for listing in document["listings"]]
+        return [_unpack(collection, listing) for collection, listing in packed if wanted(collection)]
     except (zlib.error, ValueError, LookupError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{name} is damaged: {error}.") from error
 
@@ -119,8 +120,7 @@ class _Numbers:
         return list(self._numbers)
 
 
-def _unpack(packed: dict[str, Any]) -> Listing:
-    collection = Collection(**packed["collection"])
+def _unpack(collection: Collection, packed: dict[str, Any]) -> Listing:
     source = collection.name
     names = []
     for distribution, version, local, sass, ptx, seen in packed["names"]:

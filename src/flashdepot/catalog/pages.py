@@ -17,6 +17,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from requests.auth import AuthBase
 
+from flashdepot import __version__
 from flashdepot.catalog.published_files import Page, PublishedFile
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.system.files import disk_errors, read_json, write_json
@@ -154,7 +155,7 @@ class _Answer:
 
 @dataclass(frozen=True)
 class _Kept:
-    """What a page held when it had this etag."""
+    """What a page held when it had this etag, as this version of flashdepot read it."""
 
     etag: str
     next: str
@@ -165,6 +166,8 @@ class _Kept:
         """What was kept, or ``None``; what cannot be read is fetched again."""
         try:
             data = read_json(path)
+            if data["flashdepot"] != __version__:
+                return None
             files = tuple(PublishedFile(*row) for row in data["files"])
             return cls(data["etag"], data["next"], Page(files, tuple(data["strange"])))
         except (OSError, IntegrityError, LookupError, TypeError):
@@ -174,7 +177,13 @@ class _Kept:
         with disk_errors(path.parent):
             write_json(
                 path,
-                {"etag": self.etag, "next": self.next, "files": self.page.files, "strange": self.page.strange},
+                {
+                    "flashdepot": __version__,
+                    "etag": self.etag,
+                    "next": self.next,
+                    "files": self.page.files,
+                    "strange": self.page.strange,
+                },
             )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from flashdepot.catalog.load import Catalog, refreshed_path
 from flashdepot.catalog.packing import Collection, Listing, encode
@@ -46,6 +47,17 @@ class Outcome:
     unchanged: bool = False
     strange: tuple[str, ...] = ()
     error: FlashdepotError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``--json`` prints it."""
+        return {
+            "source": self.source,
+            "status": "failed" if self.error else "unchanged" if self.unchanged else "updated",
+            "wheels": self.wheels,
+            "added": self.added,
+            "removed": self.removed,
+            "passed_over": list(self.strange),
+        }
 
 
 def refresh(sources: Iterable[Source], known: Catalog, folder: Path) -> Iterator[Outcome]:

@@ -65,7 +65,7 @@ class Source:
     def index(cls, url: str) -> Source:
         """A package index that a user names; ``NAME=URL`` gives it a name, else it takes that of its server.
 
-        :raises UsageError: when it is not a URL, or has credentials in it.
+        :raises UsageError: when it is not a URL, has credentials in it, or would take the place of a shipped source.
         """
         from urllib.parse import urlsplit  # noqa: PLC0415
 
@@ -76,6 +76,11 @@ class Source:
             raise UsageError(
                 "The URL of the index has a user or a password in it, and sources are kept as plain text.",
                 hint="Put them into ~/.netrc, and name the index without them.",
+            )
+        if name in {source.name for source in _read_shipped()}:
+            raise UsageError(
+                f"'{name}' is a source already, and an index cannot take its place.",
+                hint="Give the index another name: flashdepot catalog update --index NAME=URL",
             )
         name = name or re.sub(r"[^a-z0-9.-]+", "-", (urlsplit(address).hostname or "local").lower())
         try:
@@ -102,8 +107,7 @@ def read_sources(folder: Path) -> tuple[Source, ...]:
 
     :raises UsageError: when the user's file is not what it should be.
     """
-    shipped = [Source.from_json(row) for row in read_toml(_SHIPPED)["source"]]
-    return tuple({source.name: source for source in (*shipped, *_read_own(folder))}.values())
+    return tuple({source.name: source for source in (*_read_shipped(), *_read_own(folder))}.values())
 
 
 def remember(folder: Path, source: Source) -> None:
@@ -115,6 +119,10 @@ def remember(folder: Path, source: Source) -> None:
     own = {known.name: known for known in _read_own(folder)} | {source.name: source}
     with disk_errors(folder):
         write_json(folder / _OWN, {"source": [asdict(known) for known in own.values()]})
+
+
+def _read_shipped() -> list[Source]:
+    return [Source.from_json(row) for row in read_toml(_SHIPPED)["source"]]
 
 
 def _read_own(folder: Path) -> list[Source]:

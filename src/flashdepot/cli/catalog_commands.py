@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,18 +20,23 @@ from flashdepot.cli.common import (
     size,
     warn,
 )
-from flashdepot.errors import UsageError
+from flashdepot.errors import FlashdepotError, NetworkError, UsageError
 from flashdepot.model.published_wheel import PublishedWheel
+
+if TYPE_CHECKING:
+    from flashdepot.catalog.refresh import Outcome
 
 filter_options = options(
     click.option("--version", metavar="2.8.3", default="", help="flash-attn version, or what it begins with."),
     click.option("--torch", metavar="2.8", default="", help="torch that the wheel is for."),
     click.option("--cuda", metavar="12|12.8", default="", help="CUDA that the wheel's name tells."),
-    click.option("--python-tag", metavar="cp312", default="", help="Python that can use the wheel; cp313t is another."),
+    click.option(
+        "--python-tag", "python", metavar="cp312", default="", help="Python that can use the wheel; cp313t is another."
+    ),
     click.option("--platform", metavar="win|aarch64|...", default="", help="A part of the wheel's platform tag."),
     click.option("--source", metavar="NAME", default="", help="Collection that publishes the wheel."),
 )
-"""Which wheels: a command gets the values under these names."""
+"""The fields of a :class:`flashdepot.catalog.query.Filter`, under their names."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -73,35 +79,38 @@ def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: str | None, 
             hint="Add a package index: flashdepot catalog update --index NAME=URL",
         )
     chosen = [known[name] for name in dict.fromkeys((*names, *added))] or list(known.values())
-    failures = []
-    report = []
     opened.layout.prepare()
+    outcomes = []
     for outcome in refresh(chosen, _load(folder), folder):
-        if outcome.error:
-            failures.append(outcome.error)
-            warn(f"{outcome.source}: {outcome.error.message}")
-        elif outcome.source in added:
+        if outcome.source in added and not outcome.error:
             remember(folder, added[outcome.source])
-        for entry in outcome.strange:
-            warn(f"{outcome.source}: passed over {entry}.")
-        if not outcome.error and not quiet:
-            change = "as it was" if outcome.unchanged else f"{outcome.added} new, {outcome.removed} gone"
-            say(f"{outcome.source}: {outcome.wheels} wheels, {change}")
-        report.append(
-            {
-                "source": outcome.source,
-                "status": "failed" if outcome.error else "unchanged" if outcome.unchanged else "updated",
-                "wheels": outcome.wheels,
-                "added": outcome.added,
-                "removed": outcome.removed,
-                "passed_over": list(outcome.strange),
-                "problem": outcome.error.message if outcome.error else "",
-            }
-        )
-    if failures:
-        raise failures[0]
+        if not quiet:
+            _say_outcome(outcome)
+        outcomes.append(outcome)
+    if failed := [outcome for outcome in outcomes if outcome.error]:
+        raise _failure(failed, len(outcomes))
     if as_json:
-        print_json(report)
+        print_json([outcome.to_json() for outcome in outcomes])
+
+
+def _say_outcome(outcome: Outcome) -> None:
+    for entry in outcome.strange:
+        warn(f"{outcome.source}: passed over {entry}.")
+    if outcome.error:
+        say(f"{outcome.source}: no answer, its listing stays as it was")
+    elif outcome.unchanged:
+        say(f"{outcome.source}: {outcome.wheels} wheels, as before")
+    else:
+        say(f"{outcome.source}: {outcome.wheels} wheels, {outcome.added} new, {outcome.removed} gone")
+
+
+def _failure(failed: list[Outcome], asked: int) -> FlashdepotError:
+    """The error of the one source that failed, or one for several."""
+    errors = [outcome.error for outcome in failed if outcome.error]
+    if len(errors) == 1:
+        return errors[0]
+    reasons = " ".join(dict.fromkeys(error.message for error in errors))
+    return NetworkError(f"{len(errors)} of {asked} sources gave no answer. {reasons}", hint=errors[0].hint)
 
 
 @catalog.command(
@@ -112,15 +121,12 @@ def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: str | None, 
 )
 @click.option("--limit", type=click.IntRange(min=0), default=50, help="Rows of the table; 0 for all.  [default: 50]")
 @options(filter_options, depot_option, json_option)
-def ls(
-    version: str, torch: str, cuda: str, python_tag: str, platform: str, source: str,
-    limit: int, depot: str | None, *, as_json: bool,
-) -> None:  # fmt: skip
+def ls(limit: int, depot: str | None, *, as_json: bool, **wanted: str) -> None:
     """List wheels, the newest flash-attn first."""
     from flashdepot.catalog.matrix import rows  # noqa: PLC0415
 
     loaded = _load_depot(depot)
-    found = _select(loaded, version, torch, cuda, python_tag, platform, source)
+    found = _select(loaded, wanted)
     found = [wheel for row in rows(found) for wheel in row.wheels]
     if as_json:
         print_json([_to_json(wheel) for wheel in found])
@@ -138,15 +144,12 @@ def ls(
 
 @catalog.command()
 @options(filter_options, depot_option, json_option)
-def stats(
-    version: str, torch: str, cuda: str, python_tag: str, platform: str, source: str,
-    depot: str | None, *, as_json: bool,
-) -> None:  # fmt: skip
+def stats(depot: str | None, *, as_json: bool, **wanted: str) -> None:
     """Count wheels by source, version, torch, CUDA and platform, and say how much is known of them."""
     from flashdepot.catalog.query import tallies  # noqa: PLC0415
 
     loaded = _load_depot(depot)
-    found = _select(loaded, version, torch, cuda, python_tag, platform, source)
+    found = _select(loaded, wanted)
     counted = tallies(found)
     if as_json:
         print_json(
@@ -183,15 +186,12 @@ def stats(
     help="Write the whole table as one HTML page with filters.",
 )
 @options(filter_options, depot_option, json_option)
-def matrix(
-    version: str, torch: str, cuda: str, python_tag: str, platform: str, source: str,
-    html: Path | None, depot: str | None, *, as_json: bool,
-) -> None:  # fmt: skip
+def matrix(html: Path | None, depot: str | None, *, as_json: bool, **wanted: str) -> None:
     """Show which flash-attn there is for which torch, CUDA, Python and platform."""
     from flashdepot.catalog.matrix import in_ranges, summaries  # noqa: PLC0415
 
     loaded = _load_depot(depot)
-    found = _select(loaded, version, torch, cuda, python_tag, platform, source)
+    found = _select(loaded, wanted)
     if html is not None:
         _write_page(Catalog(tuple(found), loaded.collections, ()), html)
         return
@@ -236,9 +236,7 @@ def _load_depot(depot: str | None) -> Catalog:
     return _load(open_depot(depot).root / CATALOG_FOLDER)
 
 
-def _select(
-    loaded: Catalog, version: str, torch: str, cuda: str, python_tag: str, platform: str, source: str
-) -> list[PublishedWheel]:
+def _select(loaded: Catalog, wanted: dict[str, str]) -> list[PublishedWheel]:
     """The wheels that the options ask for.
 
     :raises UsageError: for a source that there is not.
@@ -246,12 +244,13 @@ def _select(
     from flashdepot.catalog.query import Filter  # noqa: PLC0415
 
     names = [collection.name for collection in loaded.collections]
-    if source and source not in names:
+    asked = Filter(**wanted)
+    if asked.source and asked.source not in names:
         raise UsageError(
-            f"'{source}' is not a source: there are {', '.join(names)}.", hint="flashdepot catalog stats shows them."
+            f"'{asked.source}' is not a source: there are {', '.join(names)}.",
+            hint="flashdepot catalog stats shows them.",
         )
-    wanted = Filter(version=version, torch=torch, cuda=cuda, python=python_tag, platform=platform, source=source)
-    return [wheel for wheel in loaded.wheels if wanted.accepts(wheel)]
+    return [wheel for wheel in loaded.wheels if asked.accepts(wheel)]
 
 
 def _write_page(loaded: Catalog, path: Path) -> None:
