@@ -8,10 +8,12 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from binary import forge
 from flashdepot.depot import Depot
 from flashdepot.upstream import SourceTree
 from support.c_compiler import compile_recorder
@@ -19,18 +21,25 @@ from support.stored_wheel import make_source, store_wheel_library
 
 TORCH = """\
 import types
-__version__ = "2.9.1"
+from torch.version import __version__
 float16 = bfloat16 = float32 = int32 = int64 = uint8 = empty = zeros = empty_like = None
-_C = cuda = types.SimpleNamespace()
+_C = types.SimpleNamespace()
+cuda = types.SimpleNamespace(is_available=lambda: SEES_GPU)
 ops = types.SimpleNamespace(flash_attn=None)
+SEES_GPU = False
 """
+
+
+SET_DEVICE = "_ZN3c104cuda9SetDeviceEab"
+"""A symbol that torch 2.8 and newer have."""
+
+SET_DEVICE_BEFORE_2_8 = "_ZN3c104cuda9SetDeviceEa"
 
 
 class Venv:
     """A virtual environment and the way to look into it."""
 
-    def __init__(self, root: Path, *, with_pip: bool) -> None:
-        venv.create(root, with_pip=with_pip, symlinks=True)
+    def __init__(self, root: Path) -> None:
         self.root = root
         self.python = root / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
         (self.site,) = root.glob("lib/python*/site-packages")
@@ -57,12 +66,10 @@ class Venv:
         return done.stdout.strip()
 
     def contents(self) -> dict[str, tuple[int, bytes | str]]:
-        """Everything in the environment, but for what pip and Python keep for themselves."""
+        """Everything in the environment: names, modes, the targets of links, the bytes of files."""
         seen: dict[str, tuple[int, bytes | str]] = {}
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
-            if any(part in {"pip", "setuptools", "_distutils_hack", ".lock"} for part in path.parts):
-                continue
             if path.is_symlink():
                 seen[name] = (0, str(path.readlink()))
             else:
@@ -73,7 +80,8 @@ class Venv:
 @pytest.fixture
 def bare_venv(tmp_path: Path) -> Venv:
     """An environment without torch and without pip."""
-    return Venv(tmp_path / "venv", with_pip=False)
+    venv.create(tmp_path / "venv", symlinks=True)
+    return Venv(tmp_path / "venv")
 
 
 @pytest.fixture(params=["uv", "pip"])
@@ -83,24 +91,46 @@ def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     uv = shutil.which("uv", path=os.pathsep.join([beside, os.environ["PATH"]]))
     if request.param == "uv" and uv is None:
         pytest.skip("needs uv, which is in the dependency group 'test'")
-    monkeypatch.setenv("PATH", str(Path(uv).parent) if uv and request.param == "uv" else "/usr/bin:/bin")
+    path = f"{Path(uv).parent}:/usr/bin:/bin" if uv and request.param == "uv" else "/usr/bin:/bin"
+    monkeypatch.setenv("PATH", path)
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """Environments with torch, with pip or without, made once: making one with pip takes seconds."""
+
+    @cache
+    def make(with_pip: bool) -> Path:
+        root = tmp_path_factory.mktemp("template") / "venv"
+        venv.create(root, with_pip=with_pip, symlinks=True)
+        add_torch(Venv(root))
+        return root
+
+    return make
+
+
 @pytest.fixture
-def environment(tmp_path: Path, installer: str) -> Venv:
+def environment(tmp_path: Path, installer: str, template: Callable[[bool], Path]) -> Venv:
     """An environment with torch, and pip when it is pip that installs."""
-    made = Venv(tmp_path / "venv", with_pip=installer == "pip")
-    add_torch(made)
-    return made
+    shutil.copytree(template(installer == "pip"), tmp_path / "venv", symlinks=True)
+    return Venv(tmp_path / "venv")
 
 
 def add_torch(made: Venv, version: str = "2.9.1") -> None:
+    """A torch that imports, with the one library whose symbols a check looks at."""
     made.add(
         "torch",
         version,
-        {"torch/__init__.py": TORCH, "torch/nn/__init__.py": "", "torch/nn/functional.py": "pad = None\n"},
+        {
+            "torch/__init__.py": TORCH,
+            "torch/version.py": f"__version__ = '{version}'\ncuda = '12.8'\nhip = None\n",
+            "torch/nn/__init__.py": "",
+            "torch/nn/functional.py": "pad = None\n",
+        },
     )
+    (made.site / "torch" / "lib").mkdir()
+    forge.shared_library(made.site / "torch" / "lib", f"void {SET_DEVICE}(void) {{}}", name="libc10.so")
     made.add("einops", "0.8.1", {"einops/__init__.py": ""})
 
 

@@ -231,7 +231,7 @@ def test_a_redirect_is_followed_and_the_rest_is_fetched_through_it(server: FileS
     ],
 )
 def test_a_redirect_never_leads_off_https_nor_to_a_local_file(old: str, new: str, is_refused: bool) -> None:
-    session = open_session(IndexSettings())
+    session = open_session(old, IndexSettings())
     response = requests.Response()
     response.status_code, response.url = 302, old
     response.headers["Location"] = new

@@ -37,7 +37,7 @@ class PackageIndex:
     def __init__(self, url: str | None, settings: IndexSettings) -> None:
         endpoint = url or pypi_simple.PYPI_SIMPLE_ENDPOINT
         self.url = urldefragauth(endpoint)
-        self._client = pypi_simple.PyPISimple(self.url, session=open_session(settings, endpoint))
+        self._client = pypi_simple.PyPISimple(self.url, session=open_session(endpoint, settings))
         self._timeout = settings.timeout
 
     def __enter__(self) -> PackageIndex:  # noqa: PYI034  (Self is in typing from Python 3.11 on)

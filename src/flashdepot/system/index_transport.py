@@ -18,8 +18,8 @@ from requests.utils import get_auth_from_url, get_netrc_auth, urldefragauth
 from flashdepot.system.index_settings import IndexSettings
 
 
-def open_session(settings: IndexSettings, *addresses: str) -> requests.Session:
-    """Open a session for some addresses and the servers that they refer to.
+def open_session(address: str, settings: IndexSettings, *others: str) -> requests.Session:
+    """Open a session for an address, some others, and the servers that they refer to.
 
     A user and password in an address are sent to that server alone. No answer may lead from https to anything else.
     """
@@ -29,7 +29,7 @@ def open_session(settings: IndexSettings, *addresses: str) -> requests.Session:
     session.mount("https://", transport)
     session.mount("http://", transport)
     session.mount("file://", _LocalFiles())
-    if own := {_server(url): pair for url in addresses if (pair := get_auth_from_url(url))[0]}:
+    if own := {_server(url): pair for url in (address, *others) if (pair := get_auth_from_url(url))[0]}:
         session.auth = _Credentials(own)
     return session
 

@@ -103,7 +103,7 @@ def fetch_url(
     from flashdepot.system.index_transport import open_session  # noqa: PLC0415
 
     settings = read_index_settings()
-    with open_session(settings, remote.url, *filter(None, settings.indexes)) as session:
+    with open_session(remote.url, settings, *filter(None, settings.indexes)) as session:
         return download(
             remote,
             destination,
