@@ -6,14 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from binary import forge
+from flashdepot.cli.app import run
 from flashdepot.depot import Depot
 from flashdepot.upstream import SourceTree
 from support.c_compiler import compile_recorder
@@ -34,6 +35,18 @@ SET_DEVICE = "_ZN3c104cuda9SetDeviceEab"
 """A symbol that torch 2.8 and newer have."""
 
 SET_DEVICE_BEFORE_2_8 = "_ZN3c104cuda9SetDeviceEa"
+
+PYTHON = os.environ.get("FLASHDEPOT_TEST_PYTHON", sys.executable)
+"""The interpreter that environments are made of. To try another: FLASHDEPOT_TEST_PYTHON=PATH pytest tests/install"""
+
+_ASK_TAG = "import sys; print('cp{0}{1}-cp{0}{1}-linux_x86_64'.format(*sys.version_info))"
+TAG = subprocess.run([PYTHON, "-c", _ASK_TAG], capture_output=True, text=True, check=True).stdout.strip()
+"""That of wheels for that interpreter."""
+
+
+def make_environment(root: Path, *, with_pip: bool) -> None:
+    command = [PYTHON, "-m", "venv", "--symlinks", *([] if with_pip else ["--without-pip"]), str(root)]
+    subprocess.run(command, check=True)
 
 
 class Venv:
@@ -80,7 +93,7 @@ class Venv:
 @pytest.fixture
 def bare_venv(tmp_path: Path) -> Venv:
     """An environment without torch and without pip."""
-    venv.create(tmp_path / "venv", symlinks=True)
+    make_environment(tmp_path / "venv", with_pip=False)
     return Venv(tmp_path / "venv")
 
 
@@ -103,7 +116,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]
     @cache
     def make(with_pip: bool) -> Path:
         root = tmp_path_factory.mktemp("template") / "venv"
-        venv.create(root, with_pip=with_pip, symlinks=True)
+        make_environment(root, with_pip=with_pip)
         add_torch(Venv(root))
         return root
 
@@ -156,10 +169,58 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def install(tmp_path: Path, tree: SourceTree) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run `flashdepot install`."""
 
-    def run(depot: Depot, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def start(depot: Depot, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "flashdepot", "install", "--profile", "quick", "--arch", "80"]
         command += ["--upstream", str(tree.root), "--depot", str(depot.root), *arguments]
         active = {key: value for key, value in os.environ.items() if key not in {"VIRTUAL_ENV", "CONDA_PREFIX"}}
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=active)
 
-    return run
+    return start
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path,
+    environment: Venv,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Run:
+    """Run `flashdepot install` for the environment, without waiting between tries."""
+    monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
+    monkeypatch.chdir(tmp_path)
+
+    def install(*arguments: str) -> Ran:
+        words = ["install", "--python", str(environment.python), "--depot", str(tmp_path / "depot"), *arguments]
+        monkeypatch.setattr(sys, "argv", ["flashdepot", *words])
+        code = run()
+        out, err = capfd.readouterr()
+        return Ran(code, out, err)
+
+    return install
+
+
+@pytest.fixture(scope="session")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, bytes]]:
+    """The files of a flash-attn whose compiled module takes a symbol from torch."""
+    folder = tmp_path_factory.mktemp("parts")
+
+    def make(symbol: str) -> dict[str, bytes]:
+        source = f"extern void {symbol}(void); void init(void) {{ {symbol}(); }}"
+        library = forge.shared_library(folder, source, name=f"{symbol}.so")
+        return {
+            "flash_attn/__init__.py": b"__version__ = '2.8.3'\n",
+            "flash_attn/kernels.so": library.read_bytes() + os.urandom(200_000),
+            "flash_attn_2_cuda.py": b"",
+        }
+
+    return make

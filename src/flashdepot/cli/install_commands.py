@@ -41,12 +41,14 @@ from flashdepot.install import (
     recover,
     require_environment,
 )
-from flashdepot.install.choice import Asked, Choice, OwnWheel, choose
+from flashdepot.install.choice import Asked, Choice, OwnWheel, ToBuild, choose
 from flashdepot.install.inspection import inspect
 from flashdepot.install.managed import Keeper, advice, find_keeper, require_free
 from flashdepot.install.obstacles import require_no_obstacle
+from flashdepot.install.pinning import pin
 from flashdepot.install.present import present_version
-from flashdepot.install.sources import WheelAddress, have_wheel, require_digest
+from flashdepot.install.sources import WheelAddress, have_one, have_wheel, require_digest
+from flashdepot.model.lock import LOCK_NAME
 from flashdepot.resolve.library import Result, Wish
 
 
@@ -67,13 +69,18 @@ from flashdepot.resolve.library import Result, Wish
     click.option(
         "--source",
         "sources",
-        type=click.Choice(["ours", "build"]),
+        type=click.Choice(["ours", "official", "community", "build"]),
         multiple=True,
-        help="Whose wheel (repeatable): ours, over a stored library; 'build' compiles one if need be.  [default: ours]",
+        help="Whose wheel (repeatable); 'build' is ours, compiled here if need be.  [default: ours and official]",
     ),
     click.option("--wheel", "named", metavar="FILE|URL", help="Install this very wheel."),
     click.option("--sha256", metavar="DIGEST", help="The digest that --wheel must have."),
-    click.option("--accept-unverified", is_flag=True, help="Take a wheel whose digest nobody has told."),
+    click.option("--locked", is_flag=True, help=f"Install what {LOCK_NAME} in this folder pins."),
+    click.option(
+        "--accept-unverified",
+        is_flag=True,
+        help=f"Take a wheel whose digest nobody has told, and record it in {LOCK_NAME}.",
+    ),
     click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing."),
     o.selection_options,
     o.jobs_option,
@@ -92,6 +99,7 @@ def install(
     memory: str | None,
     depot: str | None,
     *,
+    locked: bool,
     accept_unverified: bool,
     dry_run: bool,
     as_json: bool,
@@ -101,18 +109,23 @@ def install(
 ) -> None:
     """Install flash-attn into a Python environment that has torch, and prove there that it works.
 
+    Without options it takes what 'flashdepot resolve' chooses among the depot's libraries and the official wheels. It
+    compiles only when that is asked for, by --source build or at the terminal.
+
     The wheel is checked before anything is changed. Then it is imported in a fresh process and, with a GPU, what it
     computes is compared with float64. When anything fails, the environment is put back as it was.
     """
     started = time.monotonic()
     environment = probe_environment(python or active_python())
-    recover(environment.prefix, warn)
+    if not dry_run:
+        recover(environment.prefix, warn)
     require_environment(environment)
     opened = open_depot(depot)
     record = probe(str(environment.python), opened.root)
     require_no_obstacle(examine(record, Intention.INSTALL, Wish(arch=wish["arch"])), environment.python, warn)
-    asked = Asked(o.with_project(Wish(**wish)), frozenset(sources), named, sha256)
-    choice = choose(asked, record, opened)
+    lock_file = Path.cwd() / LOCK_NAME
+    asked = Asked(o.with_project(Wish(**wish)), frozenset(sources), named, sha256, lock_file if locked else None)
+    choice = choose(asked, record, opened, warn)
     keeper = find_keeper(environment.prefix)
     require_free(keeper, environment.prefix, choice.reference)
     if dry_run:
@@ -123,18 +136,18 @@ def install(
     chosen, library = choice.wheel, None
     with opened.workspace() as folder:
         if isinstance(chosen, OwnWheel):
-            if choice.must_build and not asked.may_build:
-                _require_consent(chosen, choice.why, as_json=as_json)
+            if isinstance(chosen.library, ToBuild) and not asked.may_build:
+                _require_consent(chosen.library, choice.why, as_json=as_json)
             library = _library(chosen, opened, limits(jobs, memory), quiet=quiet, verbose=verbose)
-            made = wheel_of(library, chosen.need, opened, folder)
+            made = wheel_of(library, chosen.upstream, opened, folder)
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)
         elif isinstance(chosen, WheelAddress):
-            require_digest(chosen, accept_unverified=accept_unverified)
-            with show_download(chosen.filename, quiet=quiet) as progress:
-                wheel = have_wheel(chosen, opened.layout.downloads, progress, say if not quiet else lambda _: None)
+            choice, wheel = _fetched(choice, opened, accept_unverified=accept_unverified, quiet=quiet)
         else:
             wheel = chosen
         done = install_wheel(wheel, environment, record, on_note=warn)
+        if (pinned := pin(lock_file, choice.lock, wheel)) and not quiet:
+            say(pinned)
     seconds = time.monotonic() - started
     if as_json:
         print_json({**_document(done, wheel, environment, keeper, library), "seconds": round(seconds, 3)})
@@ -144,12 +157,12 @@ def install(
             say(f"  {advice(keeper, choice.reference)}")
 
 
-def _require_consent(wheel: OwnWheel, why: str, *, as_json: bool) -> None:
+def _require_consent(library: ToBuild, why: str, *, as_json: bool) -> None:
     """Ask whether to compile, where somebody is there to answer.
 
     :raises IncompatibleError: when nobody is, or the answer is no.
     """
-    takes = f"compiling one takes about {duration(wheel.build_seconds)} on this machine"
+    takes = f"compiling one takes about {duration(library.seconds)} on this machine"
     may_ask = sys.stdin.isatty() and sys.stderr.isatty() and not as_json
     if not may_ask or not click.confirm(f"{why.capitalize()}; {takes}. Compile it now?", err=True):
         raise IncompatibleError(
@@ -158,13 +171,30 @@ def _require_consent(wheel: OwnWheel, why: str, *, as_json: bool) -> None:
         )
 
 
+def _fetched(choice: Choice, depot: Depot, *, accept_unverified: bool, quiet: bool) -> tuple[Choice, WheelFile]:
+    """The chosen wheel, or the first of those after it that exists."""
+    candidates = [c for c in (choice, *choice.others) if isinstance(c.wheel, WheelAddress)]
+    tell = warn if not quiet else (lambda _: None)
+
+    def have(address: WheelAddress) -> WheelFile:
+        require_digest(address, accept_unverified=accept_unverified)
+        with show_download(address.filename, quiet=quiet) as progress:
+            wheel = have_wheel(address, depot.layout.downloads, progress, tell)
+        depot.mark_used(wheel.path.parent)
+        return wheel
+
+    addresses = [c.wheel for c in candidates if isinstance(c.wheel, WheelAddress)]
+    number, wheel = have_one(addresses, have, tell)
+    return candidates[number], wheel
+
+
 def _library(wheel: OwnWheel, depot: Depot, bounds: Limits, *, quiet: bool, verbose: bool) -> Result:
     """The library of our wheel: the stored one, or one that is built now."""
-    if wheel.stored is not None:
-        return wheel.stored
+    if isinstance(wheel.library, Result):
+        return wheel.library
     if not quiet:
-        tell_rejected(wheel.rejected)
-    return build_for(wheel.need, depot, bounds, quiet=quiet, verbose=verbose)
+        tell_rejected(wheel.library.rejected)
+    return build_for(wheel.library.need, depot, bounds, quiet=quiet, verbose=verbose)
 
 
 def _document(
@@ -219,6 +249,6 @@ def _described(choice: Choice) -> str:
         return f"{wheel.path} ({size(wheel.size)})"
     if isinstance(wheel, WheelAddress):
         return f"{wheel.shown} ({wheel.source}, {size(wheel.size) if wheel.size else 'size not known'}): {choice.why}"
-    if wheel.stored is not None:
-        return f"our wheel over the stored library {wheel.stored.manifest.recipe_key[:12]}: {choice.why}"
-    return f"our wheel, to be compiled first in about {duration(wheel.build_seconds)}: {choice.why}"
+    if isinstance(wheel.library, Result):
+        return f"our wheel over the stored library {wheel.library.manifest.recipe_key[:12]}: {choice.why}"
+    return f"our wheel, to be compiled first in about {duration(wheel.library.seconds)}: {choice.why}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flashdepot.errors import UsageError
 
-OURS = '"$(flashdepot wheel --out dist)"'
+OURS_MADE = '"$(flashdepot wheel --out dist)"'
 """Stands for our wheel in a command: 'flashdepot wheel' prints its path."""
 
 _PROJECT_FILES = {"uv.lock": "uv", "poetry.lock": "poetry", "pdm.lock": "pdm", "Pipfile.lock": "pipenv"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -12,9 +13,11 @@ from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.install.wheel_file import WheelFile
+from flashdepot.model.wheel_request import OFFICIAL
 from flashdepot.system.download import Remote
 from flashdepot.system.files import sha256_file
 from flashdepot.system.net import Progress, fetch_url
+from flashdepot.system.network_errors import NotThereError
 from flashdepot.system.patience import Note
 
 NAMED = "named"
@@ -82,15 +85,32 @@ def _named_file(path: Path, digest: str) -> WheelFile:
 
 
 def require_digest(address: WheelAddress, *, accept_unverified: bool) -> None:
-    """Stop before an address whose bytes nobody has vouched for.
+    """Stop before an address whose bytes nobody has vouched for; upstream's own releases vouch for themselves.
 
     :raises IntegrityError: for one without a digest, unless the user accepts that.
     """
-    if not address.sha256 and not accept_unverified:
+    if not address.sha256 and not accept_unverified and address.source != OFFICIAL:
         raise IntegrityError(
             f"Nobody has told the SHA-256 of {address.filename}: what {address.shown} serves could not be verified.",
             hint="Name it if you know it, --sha256 DIGEST, or take what comes and pin it: --accept-unverified",
         )
+
+
+def have_one(
+    addresses: Sequence[WheelAddress], have: Callable[[WheelAddress], WheelFile], on_note: Note
+) -> tuple[int, WheelFile]:
+    """The first of some wheels that exists, with its number; the others are not asked for.
+
+    :raises NotThereError: when none does.
+    :raises NetworkError: when one cannot be had for another reason: another wheel is no answer to that.
+    """
+    *firsts, last = enumerate(addresses)
+    for number, address in firsts:
+        try:
+            return number, have(address)
+        except NotThereError as error:  # noqa: PERF203  (a loop of a few downloads)
+            on_note(f"{error.message} The next best is tried.")
+    return last[0], have(last[1])
 
 
 def have_wheel(address: WheelAddress, downloads: Path, on_progress: Progress, on_note: Note) -> WheelFile:

@@ -12,6 +12,11 @@ from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
 from flashdepot.errors import NetworkError
 from flashdepot.system.patience import retry_after, status
 
+
+class NotThereError(NetworkError):
+    """The server answers, and has no such file (any more)."""
+
+
 _GONE = {404, 410}
 _REFUSED = {401, 403, 407}
 
@@ -39,7 +44,9 @@ def _explain(error: requests.RequestException, wanted: str, server: str, elsewhe
             hint="Name your organisation's certificate authorities: PIP_CERT=FILE, or pip config set global.cert FILE",
         )
     if isinstance(error, requests.HTTPError):
-        return NetworkError(f"{cannot} {server} answers {status(error)}{_asked(error)}.", hint=_cure(error, elsewhere))
+        gone = error.response is not None and error.response.status_code in _GONE
+        kind = NotThereError if gone else NetworkError
+        return kind(f"{cannot} {server} answers {status(error)}{_asked(error)}.", hint=_cure(error, elsewhere))
     if isinstance(error, (InvalidURL, InvalidSchema, MissingSchema, requests.TooManyRedirects)):
         return NetworkError(f"{cannot} {error}.", hint=f"Check the address, or {elsewhere}")
     return NetworkError(
