@@ -12,10 +12,14 @@ import pytest
 from binary import forge
 from flashdepot.catalog.packing import Collection, Listing, encode
 from flashdepot.depot import Depot
+from flashdepot.install import WheelFile
+from flashdepot.install.pinning import pin
 from flashdepot.model.candidate import Origin
 from flashdepot.model.lock import LOCK_NAME, Lock, LockedWheel
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.wheel_request import WheelRequest
+from flashdepot.resolve.decide import candidate_of
 from flashdepot.resolve.lock_file import read_lock, write_lock
 from flashdepot.upstream import SourceTree
 from install.conftest import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv
@@ -67,6 +71,9 @@ class Published:
         )  # fmt: skip
         self._write(collection)
         return digest
+
+    def wheels(self, collection: str) -> list[PublishedWheel]:
+        return self._wheels[collection]
 
     def _write(self, name: str) -> None:
         kind = "official" if name == "official" else "community"
@@ -199,6 +206,23 @@ def test_an_unverified_wheel_of_others_is_pinned_when_it_is_accepted(
     assert done.code == 6
     assert f"expected {digest}" in done.err
     assert environment.contents() == installed
+
+
+def test_an_official_wheel_writes_no_lock_unless_there_is_one_that_waits_for_its_digest(
+    command: Run, published: Published, environment: Venv, tmp_path: Path
+) -> None:
+    published.add("official", "2.8.3")
+    assert command().code == 0
+    assert not (tmp_path / LOCK_NAME).exists()
+    (listed,) = published.wheels("official")
+    wheel = listed._replace(url=listed.url.replace("http:", "https:"))
+    lock = Lock.of(candidate_of(WheelRequest(RuntimeFacts()), wheel), RuntimeFacts())
+    write_lock(tmp_path / LOCK_NAME, lock)
+    installed = WheelFile("official", tmp_path / "any.whl", "ab" * 32, 7)
+    assert "is recorded in" in pin(tmp_path / LOCK_NAME, lock, installed)
+    found = read_lock(tmp_path / LOCK_NAME)
+    assert (found.locked.wheel.sha256, found.locked.wheel.size) == ("ab" * 32, 7)
+    assert pin(tmp_path / LOCK_NAME, found, installed) == ""
 
 
 def test_a_lock_for_another_wheel_is_left_alone(

@@ -146,8 +146,9 @@ def install(
         else:
             wheel = chosen
         done = install_wheel(wheel, environment, record, on_note=warn)
-        if (pinned := pin(lock_file, choice.lock, wheel)) and not quiet:
-            say(pinned)
+        pinned = pin(lock_file, choice.lock, wheel) if locked or accept_unverified else ""
+    if pinned and not quiet:
+        say(pinned)
     seconds = time.monotonic() - started
     if as_json:
         print_json({**_document(done, wheel, environment, keeper, library), "seconds": round(seconds, 3)})
