@@ -95,7 +95,7 @@ def wheel(
     wheel_version: str = "1.0",
 ) -> Path:
     """A wheel of those files; ``recorded`` replaces, in RECORD alone, what some of them hold."""
-    info = f"{name}-{version}.dist-info"
+    info = f"{name}-{metadata_version or version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {metadata_version or version}\n"
     files = files | {
         f"{info}/METADATA": metadata.encode(),

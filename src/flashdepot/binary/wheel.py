@@ -184,8 +184,9 @@ def _is_tag(line: str) -> bool:
 
 
 def _same_version(text: str, version: Version) -> bool:
+    """Whether METADATA and file name agree. Upstream adds the local version to the file name alone (its publish.yml)."""
     try:
-        return Version(text) == version
+        return Version(text) in {version, Version(version.public)}
     except InvalidVersion:
         return False
 
