@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -194,7 +195,7 @@ def command(
     environment: Venv,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> Run:
+) -> Iterator[Run]:
     """Run `flashdepot install` for the environment, without waiting between tries."""
     monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
     monkeypatch.chdir(tmp_path)
@@ -206,7 +207,9 @@ def command(
         out, err = capfd.readouterr()
         return Ran(code, out, err)
 
-    return install
+    before = signal.getsignal(signal.SIGTERM)
+    yield install
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")

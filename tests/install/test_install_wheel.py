@@ -238,6 +238,53 @@ def test_what_fails_after_the_installation_is_undone(
     assert environment.contents() == before
 
 
+DESTRUCTIVE = """#!/bin/sh
+cd SITE && rm -rf flash_attn flash_attn-2.7.0.dist-info && echo half > flash_attn_2_cuda.py && mkdir ~lash && echo half > flash_attn
+echo 'No space left on device' >&2
+END
+"""
+
+
+@anywhere
+@pytest.mark.parametrize("end", ["exit 2", "kill -9 $$", "sleep 0.5; kill -TERM $PPID; exec sleep 20"])
+def test_an_installer_that_leaves_ruins_is_undone(
+    command: Run, good: Path, environment: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """It fails, is killed, or flashdepot is asked to stop while it works."""
+    add_official(environment)
+    before = environment.contents()
+    program = tmp_path / "programs" / "uv"
+    program.parent.mkdir()
+    program.write_text(DESTRUCTIVE.replace("SITE", str(environment.site)).replace("END", end))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    done = command("--wheel", str(good))
+    assert done.code == (130 if "TERM" in end else 4), done.err
+    if done.code == 4:
+        assert "uv did not install" in done.err
+        assert "No space left on device" in done.err
+    assert environment.contents() == before
+
+
+@anywhere
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+def test_a_disk_that_fills_up_before_the_installation_changes_nothing(
+    command: Run, good: Path, environment: Venv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_official(environment)
+    before = environment.contents()
+
+    def full(_source: object, _destination: object, **_: object) -> None:
+        with Path("/dev/full").open("wb", buffering=0) as file:
+            file.write(b"x")
+
+    monkeypatch.setattr("flashdepot.install.rollback.shutil.copytree", full)
+    done = command("--wheel", str(good))
+    assert done.code == 3
+    assert "is full" in done.err
+    assert environment.contents() == before
+
+
 @anywhere
 def test_an_unverified_wheel_is_taken_only_when_that_is_said(
     command: Run, server: FileServer, good: Path, environment: Venv

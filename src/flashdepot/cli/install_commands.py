@@ -64,7 +64,7 @@ from flashdepot.resolve.library import Result, Wish
         "--python",
         metavar="PY",
         type=click.Path(path_type=Path),
-        help="Interpreter of the environment.  [default: that of the active virtual environment]",
+        help="Interpreter or folder of the environment.  [default: the active virtual or conda environment]",
     ),
     click.option(
         "--source",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.errors import UsageError
-from flashdepot.host.python_environment import activated_python
+from flashdepot.host.python_environment import activated_python, resolve
 from flashdepot.system.process import run
 
 _QUESTIONS = """
@@ -80,10 +80,12 @@ def active_python() -> Path:
 
 
 def probe_environment(python: Path) -> Environment:
-    """Ask an interpreter about its environment.
+    """Ask an interpreter, or that of an environment's folder, about its environment.
 
     :raises UsageError: when it cannot be run, or is no Python that answers.
     """
+    if python.is_dir():
+        python = Path(resolve(str(python)))
     if not python.is_file():
         raise UsageError(f"There is no interpreter {python}.", hint="Name one that is: --python .venv/bin/python")
     # As it was named: the link in bin/ is what makes an interpreter that of a virtual environment.

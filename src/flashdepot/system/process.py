@@ -63,5 +63,6 @@ def run(
             raise FlashdepotError(f"'{arguments[0]}' did not end within {timeout:.0f} s.") from error
         except BaseException:
             child.kill()
+            child.wait()  # whoever is interrupted may undo what it did: it must have ended
             raise
     return Finished(tuple(arguments), child.returncode, stdout, stderr)
