@@ -15,7 +15,7 @@ SHIPPED = sum(wheel.source == "mjun0812" for wheel in load_catalog().wheels)
 @pytest.fixture
 def github(one_source, server):
     """One release with one wheel on GitHub."""
-    one_source("github-releases", "/repos/o/r/releases")
+    one_source("github-releases", START)
     server.serve(START, [release("v1", asset(wheel_name(), sha256=DIGEST, size=250_000_000))])
     return server
 
@@ -42,7 +42,7 @@ def test_a_release_on_github_becomes_a_wheel_with_all_that_the_api_tells(github,
 
 
 def test_every_page_of_releases_is_read(github, update, listed):
-    following = f"{github.url}/repos/o/r/releases?per_page=30&page=2"
+    following = f"{github.url}{START}&page=2"
     github.answers[START].headers["Link"] = f'<{following}>; rel="next", <{following}>; rel="last"'
     github.serve("/repos/o/r/releases?per_page=30&page=2", [release("v0", asset(wheel_name("cp311"), tag="v0"))])
     assert update().code == 0
@@ -133,6 +133,7 @@ def test_a_server_that_stumbles_is_asked_again(github, update, listed):
         (Answer(b'[{"assets": "none"}]'), "its assets are not a list"),
         (Answer(b"[" * 100_000), "does not answer as its API does"),
         (Answer(b"[]", headers={"Link": '<http://example.org/2>; rel="next"'}), "leads to another server"),
+        (Answer(b"[]", headers={"Link": '<http://[/2>; rel="next"'}), "leads to another server"),
         (Answer(b"[]", headers={"Link": f'<{START}>; rel="next"'}), "has no end"),
         (Answer(b"", 404), "answers 404"),
     ],
@@ -168,8 +169,11 @@ def test_what_makes_no_sense_in_a_listing_is_passed_over_and_named(github, updat
                 asset(wheel_name("cp313"), size=10**30),
                 asset(wheel_name("cp314"), size=-1),
                 asset(wheel_name("cp39")) | {"size": "large"},
+                asset(wheel_name("cp39")) | {"size": True},
                 evil | {"browser_download_url": "https://example.org/flash_attn-9.9.9-py3-none-any.whl"},
-                evil | {"browser_download_url": "javascript:alert(1)"},
+                evil | {"browser_download_url": f"javascript:alert(1)/{wheel_name('cp311')}"},
+                evil | {"browser_download_url": f"https://example.org/ \n/{wheel_name('cp311')}"},
+                evil | {"browser_download_url": f"https://[/{wheel_name('cp311')}"},
                 evil | {"browser_download_url": None},
                 {"size": 5},
                 "asset",
@@ -184,10 +188,11 @@ def test_what_makes_no_sense_in_a_listing_is_passed_over_and_named(github, updat
     assert done.code == 0
     assert [(w.python, w.sha256) for w in listed()] == [("cp310", ""), ("cp38", "")]
     passed = done.json[0]["passed_over"]
-    assert len(passed) == 9
+    assert len(passed) == 12
     assert all("natten" not in line and "tar.gz" not in line for line in passed)
     assert any("its size cannot be 1000000000000000" in line for line in passed)
-    assert sum("its URL" in line for line in passed) == 3
+    assert sum("its URL" in line for line in passed) == 5
+    assert sum("its size" in line for line in passed) == 4
 
 
 def test_an_answer_without_end_is_cut_off(github, update, monkeypatch):
@@ -235,7 +240,8 @@ def test_files_of_the_hugging_face_hub_are_listed_with_their_digests(server, one
 def test_a_package_index_that_is_named_once_is_remembered(catalog, depot, as_json):
     with serve_index() as index:
         index.as_json = as_json
-        index.files = {wheel_name(): b"wheel", "flash_attn-2.8.3.tar.gz": b"sdist"}
+        index.files = {wheel_name(): b"wheel", wheel_name("cp39"): b"wrong", "flash_attn-2.8.3.tar.gz": b"sdist"}
+        index.yanked = {wheel_name("cp39")}
         done = catalog("update", "--index", f"ours={index.url}")
         assert done.code == 0, done.err
         assert "ours: 1 wheels, 1 new" in done.err
@@ -260,6 +266,7 @@ def test_an_index_that_has_no_flash_attn_is_not_remembered(catalog, depot):
         ("wheels", "is not a URL"),
         ("ftp://example.org/simple/", "is not a URL"),
         ("Our Wheels=https://example.org/simple/", "is not a name"),
+        ("http://[/simple/", "is not a URL"),
         ("official=https://example.org/simple/", "'official' is a source already"),
         ("https://me:secret@example.org/simple/", "has a user or a password in it"),
     ],
@@ -302,7 +309,7 @@ def test_without_a_network_it_says_so(update, one_source, server):
     one_source("github-releases", "/releases", listing="http://127.0.0.1:9/releases")
     done = update()
     assert done.code == 7
-    assert "http://127.0.0.1:9/releases?per_page=30 cannot be fetched" in done.err
+    assert "http://127.0.0.1:9/releases cannot be fetched" in done.err
 
 
 def test_a_source_that_there_is_not_is_an_error_with_those_that_there_are(catalog):

@@ -29,6 +29,21 @@ def test_a_listing_comes_back_with_every_url_as_it_was():
     assert decode(encode([original]), name="it") == [original]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_file_that_is_listed_under_two_spellings_is_one_wheel(order):
+    name = "flash_attn-2.8.3+cu128torch2.8-cp312-cp312-linux_x86_64.whl"
+    encoded = name.replace("+", "%2B")
+    place = "https://example.org/a/"
+    plain, better = PublishedFile(name, place + name, 0, ""), PublishedFile(name, place + encoded, 0, "")
+    known = PublishedFile(name, place + name, 5, "ab" * 32)
+
+    def kept(*files):
+        return [wheel.url for wheel in to_wheels(files[::order], source="ours", official=False)]
+
+    assert kept(plain, better) == [place + encoded]
+    assert kept(known, better) == [place + name]
+
+
 def test_a_listing_of_nothing_comes_back():
     assert decode(encode([listing()]), name="it") == [listing()]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from support.fake_cuda import make_host
 _DATA = read_toml(Path(__file__).with_name("cases.toml"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     name: str
     values: dict[str, Any]
@@ -60,16 +61,18 @@ class Case:
         host = make_host(*toolkits, gcc=(compiler,) if compiler else (), platform=str(facts.platform))
         return replace(host, libc=facts.libc, libc_name=facts.libc_name, driver=facts.driver)
 
-    def own(self, depot: Depot) -> tuple[Judged, ...]:
-        return tuple(own_candidates(self.request, Wish(), Workshop(self.host, 16, 64 * 10**9), depot))
+    @cached_property
+    def own(self) -> tuple[Judged, ...]:
+        return tuple(own_candidates(self.request, Wish(), Workshop(self.host, 16, 64 * 10**9), EMPTY))
+
+    @cached_property
+    def decision(self) -> Decision:
+        return decide(self.request, CATALOG, self.own)
 
 
+EMPTY = Depot(Path(__file__).with_name("a-depot-that-is-not-there"))
 CASES = [Case(entry["name"], {**_DATA["default"], **entry}) for entry in _DATA["case"]]
 CATALOG = load_catalog().wheels
-
-
-def decide_case(case: Case, depot: Depot) -> Decision:
-    return decide(case.request, CATALOG, case.own(depot))
 
 
 def choice_of(decision: Decision) -> str:
@@ -80,8 +83,8 @@ def choice_of(decision: Decision) -> str:
     return str(candidate.origin) if candidate.origin.compiles else candidate.name
 
 
-def reasons_against(case: Case, named: str, depot: Depot) -> set[frozenset[str]]:
+def reasons_against(case: Case, named: str) -> set[frozenset[str]]:
     """The ids of the rules against each candidate of a name: several collections can have one of the same name."""
-    own = [judged for judged in case.own(depot) if str(judged.candidate.origin) == named]
+    own = [judged for judged in case.own if str(judged.candidate.origin) == named]
     found = own or explain(case.request, CATALOG, named)
     return {frozenset(reason.rule for reason in judged.reasons) for judged in found}

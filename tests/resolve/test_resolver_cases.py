@@ -3,54 +3,47 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
-from resolver_cases import CASES, CATALOG, Case, choice_of, decide_case, reasons_against
+from resolver_cases import CASES, CATALOG, Case, choice_of, reasons_against
 
-from flashdepot.depot import Depot
 from flashdepot.model.candidate import Verdict
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.rules import judge, verdict_of
 
 
-@pytest.fixture
-def depot(tmp_path: Path) -> Depot:
-    return Depot(tmp_path / "empty")
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_case_is_decided_as_written(case: Case, depot: Depot) -> None:
-    decision = decide_case(case, depot)
+def test_the_case_is_decided_as_written(case: Case) -> None:
+    decision = case.decision
     assert choice_of(decision) == case.values["choice"]
     assert list(decision.missing) == case.values.get("missing", [])
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if "rejected" in c.values], ids=str)
-def test_the_rules_that_are_named_speak_against_the_others_and_no_more(case: Case, depot: Depot) -> None:
+def test_the_rules_that_are_named_speak_against_the_others_and_no_more(case: Case) -> None:
     for named, rules in case.values["rejected"].items():
-        assert reasons_against(case, named, depot) == {frozenset(rules)}
+        assert reasons_against(case, named) == {frozenset(rules)}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_is_chosen_keeps_every_rule_judged_alone(case: Case, depot: Depot) -> None:
-    chosen = decide_case(case, depot).chosen
+def test_what_is_chosen_keeps_every_rule_judged_alone(case: Case) -> None:
+    chosen = case.decision.chosen
     if chosen is not None and chosen.candidate.wheel.url:
         verdict = verdict_of(judge(case.request, chosen.candidate.wheel))
         assert verdict is Verdict.FITS or ("uncertain" in case.values["allow"] and verdict is Verdict.UNCERTAIN)
 
 
 @pytest.mark.parametrize("case", CASES[::9], ids=str)
-def test_the_order_of_the_catalog_changes_nothing(case: Case, depot: Depot) -> None:
+def test_the_order_of_the_catalog_changes_nothing(case: Case) -> None:
     shuffled = list(CATALOG)
     random.Random(7).shuffle(shuffled)
-    own = case.own(depot)
+    own = case.own
     assert decide(case.request, shuffled, own).to_json() == decide(case.request, CATALOG, own[::-1]).to_json()
 
 
-def test_every_candidate_is_counted_once(depot: Depot) -> None:
+def test_every_candidate_is_counted_once() -> None:
     for case in CASES[::9]:
-        decision = decide_case(case, depot)
+        decision = case.decision
         kept = len(decision.ranked) + len(decision.uncertain) + len(decision.misfits)
         assert kept + sum(rejection.count for rejection in decision.rejections) == decision.considered
 

@@ -74,7 +74,7 @@ def split_url(url: str) -> tuple[str, WheelName, str, str] | None:
     for plus in ("+", "%2B", "%2b"):
         spelled = str(name).replace("+", plus)
         before, found, after = url.rpartition(spelled)
-        if found and before.endswith("/"):
+        if found:
             return before, name, plus, after
     return None
 

@@ -68,10 +68,10 @@ class Pages:
         :raises NetworkError: when a page cannot be had or is not what it should be. Pages that were read are kept, so
             that the next attempt goes on from there.
         """
-        url: str | None = self._start
+        url = self._start
         seen: dict[str, _Kept] = {}
         unchanged = 0
-        while url is not None:
+        while url:
             if url in seen or len(seen) == _MOST_PAGES:
                 raise NetworkError(
                     f"{self._start} has no end: its pages lead to {url} again, or are more than {_MOST_PAGES}.",
@@ -80,7 +80,7 @@ class Pages:
             kept, fresh = self._page(url, reader)
             seen[url] = kept
             unchanged += not fresh
-            url = self._same_server(kept.next)
+            url = kept.next
         files = tuple(file for kept in seen.values() for file in kept.page.files)
         strange = tuple(line for kept in seen.values() for line in kept.page.strange)
         return Listed(Page(files, strange), len(seen), unchanged)
@@ -137,13 +137,22 @@ class Pages:
             ) from error
         except requests.RequestException as error:
             raise _PassingError(str(error)) from error
-        following = response.links.get("next", {}).get("url", "")
-        return _Answer(body, response.headers.get("ETag", ""), urljoin(url, following) if following else "")
+        return _Answer(body, response.headers.get("ETag", ""), self._next(response))
 
-    def _same_server(self, url: str) -> str | None:
-        if url and urlsplit(url)[:2] != urlsplit(self._start)[:2]:
-            raise NetworkError(f"{self._start} leads to another server: {url}.", hint="Nothing was changed.")
-        return url or None
+    def _next(self, response: requests.Response) -> str:
+        """The URL of the page after this one, empty after the last.
+
+        :raises NetworkError: when it is on another server, which might be told what only this one may know.
+        """
+        link = response.links.get("next", {}).get("url", "")
+        try:
+            url = urljoin(str(response.url), link) if link else ""
+            elsewhere = bool(url) and urlsplit(url)[:2] != urlsplit(self._start)[:2]
+        except ValueError:
+            elsewhere = True
+        if elsewhere:
+            raise NetworkError(f"{self._start} leads to another server: {link}.", hint="Nothing was changed.")
+        return url
 
 
 @dataclass(frozen=True)

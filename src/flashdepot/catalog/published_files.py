@@ -169,6 +169,6 @@ def _problem(name: str, url: Any, size: Any) -> str:
         return "its URL is not one"
     try:
         parts = split_url(url)
-    except UsageError:
+    except (UsageError, ValueError):  # urllib's for an address in brackets that is none
         parts = None
     return "" if parts is not None and str(parts[1]) == name else "its URL leads to another name"

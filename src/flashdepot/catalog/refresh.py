@@ -103,8 +103,7 @@ def _ask(source: Source, folder: Path, settings: IndexSettings) -> tuple[Page, b
     github = source.format is Format.GITHUB
     read = read_github_releases if github else partial(read_huggingface_tree, files=source.files)
     token = os.environ.get("GITHUB_TOKEN", "") if github else ""
-    start = f"{source.listing}?per_page=30" if github else source.listing
-    with Pages(start, folder / "pages", settings, token=token) as pages:
+    with Pages(source.listing, folder / "pages", settings, token=token) as pages:
         listed = pages.read(read)
     return listed.page, listed.unchanged == listed.pages
 

@@ -72,7 +72,13 @@ class Source:
         name, equals, address = url.partition("=")
         if not equals or "/" in name:
             name, address = "", url
-        if "@" in urlsplit(address).netloc:
+        try:
+            parts = urlsplit(address)
+        except ValueError as error:
+            raise UsageError(
+                f"'{url}' is not a URL: {error}.", hint="Name one: --index https://example.org/simple/"
+            ) from error
+        if "@" in parts.netloc:
             raise UsageError(
                 "The URL of the index has a user or a password in it, and sources are kept as plain text.",
                 hint="Put them into ~/.netrc, and name the index without them.",
@@ -82,7 +88,7 @@ class Source:
                 f"'{name}' is a source already, and an index cannot take its place.",
                 hint="Give the index another name: flashdepot catalog update --index NAME=URL",
             )
-        name = name or re.sub(r"[^a-z0-9.-]+", "-", (urlsplit(address).hostname or "local").lower())
+        name = name or re.sub(r"[^a-z0-9.-]+", "-", (parts.hostname or "local").lower())
         try:
             return cls.from_json(
                 {

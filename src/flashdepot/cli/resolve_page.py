@@ -80,7 +80,7 @@ def _decided(decision: Decision) -> Iterator[str]:
         why = why_before(chosen, second, decision.facts)
         yield from (f"{_INDENT}{line}" for line in _about(second, decision.facts))
         if why:
-            yield f"{_INDENT}comes second: {why.replace('it ', 'the first ', 1)}"
+            yield f"{_INDENT}comes second: {why}"
     for judged in decision.misfits:
         broken = next(reason for reason in judged.reasons if reason.verdict is Verdict.MISFIT)
         yield ""
@@ -199,7 +199,7 @@ def _standing(judged: Judged, decision: Decision) -> list[str]:
     if place == 0:
         return [f"{_INDENT}it is the one to take"]
     why = why_before(chosen, judged, decision.facts)
-    before = f"; of the first, {chosen.candidate.name}, {why}" if why else ""
+    before = f"; the first is {chosen.candidate.name}: {why}" if why else ""
     return [f"{_INDENT}it is number {place + 1} of {len(urls)} that fit{before}"]
 
 

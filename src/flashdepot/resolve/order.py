@@ -38,21 +38,21 @@ def certainty(judged: Judged) -> int:
 
 
 def why_before(first: Judged, second: Judged, facts: RuntimeFacts) -> str:
-    """What puts one candidate before another, as a part of a sentence; empty for two that differ in their names alone."""
+    """What puts one candidate before another, as a sentence about the first; empty for two that differ in their names alone."""
     one, other = first.candidate, second.candidate
     if certainty(first) < certainty(second):
-        return "it is certain to work" if first.verdict is not second.verdict else "it is known to exist"
+        return "the first is certain to work" if first.verdict is not second.verdict else "the first is known to exist"
     if len(first.reasons) < len(second.reasons):
-        return "there are fewer doubts about it"
+        return "there are fewer doubts about the first"
     if _TRUST[one.origin] < _TRUST[other.origin]:
         return f"{one.origin} comes before {other.origin}"
     if one.origin.compiles < other.origin.compiles:
-        return "nothing must be compiled for it"
+        return "the first needs no compiler"
     if version_key(one.wheel.version) > version_key(other.wheel.version):
         return f"{one.wheel.version} is newer than {other.wheel.version}"
     if cuda_distance(one.wheel, facts) < cuda_distance(other.wheel, facts):
-        return "its CUDA is nearer to torch's"
-    return "it takes less time" if one.seconds < other.seconds else ""
+        return "the first has a CUDA nearer to torch's"
+    return "the first takes less time" if one.seconds < other.seconds else ""
 
 
 def cuda_distance(wheel: PublishedWheel, facts: RuntimeFacts) -> int:
