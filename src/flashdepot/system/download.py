@@ -150,7 +150,7 @@ class _Transfer:
                     most = have
                     patience.refill()
                 patience.endure(error)
-                if have:
+                if have and not isinstance(error, requests.HTTPError):
                     self._on_note(f"The connection was lost at {have} bytes of {self._destination.name}: going on.")
 
     def _receive(self) -> None:
