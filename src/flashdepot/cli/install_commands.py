@@ -225,7 +225,7 @@ def _tell(done: Installed, wheel: WheelFile, environment: Environment, seconds: 
         f"{environment.prefix}: imports with torch {done.imported.torch}; in {duration(seconds)}"
     )
     if done.numbers.not_run:
-        say(f"  Its numbers were not checked: {done.numbers.not_run}. On a machine with one: flashdepot verify")
+        say(f"  Its numbers were not checked: {done.numbers.not_run}. 'flashdepot verify' does it later.")
     else:
         left_out = f", {done.numbers.skipped} not in this build" if done.numbers.skipped else ""
         say(f"  {done.numbers.right} results agree with float64 on {done.numbers.gpu}{left_out}")
