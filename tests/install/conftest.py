@@ -23,6 +23,7 @@ from support.stored_wheel import make_source, store_wheel_library
 
 TORCH = """\
 import types
+from torch import library
 from torch.version import __version__
 float16 = bfloat16 = float32 = int32 = int64 = uint8 = empty = zeros = empty_like = None
 _C = types.SimpleNamespace()
@@ -139,6 +140,7 @@ def add_torch(made: Venv, version: str = "2.9.1") -> None:
         {
             "torch/__init__.py": TORCH,
             "torch/version.py": f"__version__ = '{version}'\ncuda = '12.8'\nhip = None\n",
+            "torch/library.py": "",
             "torch/nn/__init__.py": "",
             "torch/nn/functional.py": "pad = None\n",
         },
