@@ -7,7 +7,6 @@ import platform
 from dataclasses import replace
 from pathlib import Path
 
-from flashdepot.host import surroundings
 from flashdepot.host.gpu import probe_gpus
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Platform, Version
@@ -26,7 +25,7 @@ def runtime_facts() -> HostRecord:
         platform=this_platform(),
         os_name=_os_name(),
         libc=libc,
-        libc_name="glibc" if libc else surroundings.libc_name(),
+        libc_name="glibc" if libc else _other_libc(),
         cores=0,
         memory=0,
         driver=driver,
@@ -48,7 +47,7 @@ def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (a depot hit needs none of these)
 
-    from flashdepot.host import memory  # noqa: PLC0415
+    from flashdepot.host import memory, surroundings  # noqa: PLC0415
     from flashdepot.host.compilers import find_compilers  # noqa: PLC0415
     from flashdepot.host.disks import probe_disks  # noqa: PLC0415
     from flashdepot.host.driver import newest_cuda, nvidia_devices  # noqa: PLC0415
@@ -86,6 +85,12 @@ def this_platform() -> Platform:
     """Operating system and CPU of this machine, named as wheels name them."""
     machine = platform.machine().lower()
     return Platform(platform.system().lower(), _MACHINES.get(machine, machine))
+
+
+def _other_libc() -> str:
+    from flashdepot.host.surroundings import libc_name  # noqa: PLC0415  (where the C library is GNU's, nobody asks)
+
+    return libc_name()
 
 
 def libc_version() -> Version | None:
