@@ -16,6 +16,7 @@ class IndexServer:
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
+    yanked: set[str] = field(default_factory=set)
     statuses: list[int] = field(default_factory=list)
     truncations: int = 0
     as_json: bool = True
@@ -25,9 +26,13 @@ class IndexServer:
     def page(self) -> tuple[str, bytes]:
         digests = {name: self.declared.get(name, hashlib.sha256(data).hexdigest()) for name, data in self.files.items()}
         if not self.as_json:
-            links = "".join(f'<a href="../../files/{n}#sha256={d}">{n}</a>\n' for n, d in digests.items())
+            yanked = {n: " data-yanked" if n in self.yanked else "" for n in digests}
+            links = "".join(f'<a href="../../files/{n}#sha256={d}"{yanked[n]}>{n}</a>\n' for n, d in digests.items())
             return "text/html", f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
-        files = [{"filename": n, "url": f"/files/{n}", "hashes": {"sha256": d}} for n, d in digests.items()]
+        files = [
+            {"filename": n, "url": f"/files/{n}", "hashes": {"sha256": d}, "yanked": n in self.yanked}
+            for n, d in digests.items()
+        ]
         document = {"meta": {"api-version": "1.0"}, "name": "demo", "files": files}
         return "application/vnd.pypi.simple.v1+json", json.dumps(document).encode()
 

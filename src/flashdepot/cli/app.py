@@ -31,6 +31,7 @@ COMMANDS: Table = {
         "Say what stands in the way of installing, building, linking or running, and what mends it.",
     ),
     "explain": ("explain_commands", "Say what a log shows: the cause of a failure, and what mends it."),
+    "catalog": ("catalog_commands", "See which wheels others have published, and for what."),
     "depot": ("depot_commands", "See, check and clean the store of compiled units and libraries."),
 }
 

@@ -1,0 +1,71 @@
+"""Reading the catalog: what the package ships, and what was refreshed since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.catalog.packing import Collection, Listing, decode
+from flashdepot.errors import IntegrityError
+from flashdepot.model.published_wheel import PublishedWheel
+
+CATALOG_FOLDER = "catalog"
+"""The folder in a depot that holds what was refreshed."""
+
+SHIPPED = Path(__file__).parent / "wheels.json.z"
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Every wheel that is known, the collections that they are from, and what went wrong in reading, a line each."""
+
+    wheels: tuple[PublishedWheel, ...]
+    collections: tuple[Collection, ...]
+    notes: tuple[str, ...]
+
+
+def load_catalog(folder: Path | None = None) -> Catalog:
+    """Read the shipped catalog and the refreshed listings in ``folder``; of each collection the newer counts.
+
+    A refreshed listing that is damaged is moved aside, and a note says so.
+
+    :raises IntegrityError: when the shipped file is damaged.
+    """
+    notes: list[str] = []
+    paths = sorted(folder.glob("listings/*.json.z")) if folder else []
+    refreshed = {listing.collection.name: listing for path in paths for listing in _read_refreshed(path, notes)}
+
+    def counts(shipped: Collection) -> bool:
+        other = refreshed.get(shipped.name)
+        return other is None or shipped.listed > other.collection.listed
+
+    shipped = decode(SHIPPED.read_bytes(), name=str(SHIPPED), wanted=counts)
+    newest = refreshed | {listing.collection.name: listing for listing in shipped}
+    return Catalog(
+        wheels=tuple(wheel for listing in newest.values() for wheel in listing.wheels),
+        collections=tuple(listing.collection for listing in newest.values()),
+        notes=tuple(notes),
+    )
+
+
+def refreshed_path(folder: Path, source: str) -> Path:
+    """Where the refreshed listing of a source lies."""
+    return folder / "listings" / f"{source}.json.z"
+
+
+def _read_refreshed(path: Path, notes: list[str]) -> list[Listing]:
+    try:
+        return decode(path.read_bytes(), name=str(path))
+    except OSError as error:
+        notes.append(f"{path} cannot be read: {error.strerror}. The shipped listing is used.")
+    except IntegrityError as error:
+        aside = path.with_suffix(".damaged")
+        try:
+            path.replace(aside)
+            fate = f"It was moved to {aside.name}"
+        except OSError as problem:
+            fate = f"It could not be moved aside ({problem.strerror})"
+        notes.append(
+            f"{error.message} {fate}, and the shipped listing is used; 'flashdepot catalog update' makes it again."
+        )
+    return []

@@ -1,0 +1,177 @@
+"""The compatibility table as one HTML page: complete without scripts, filtered with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+
+from flashdepot.catalog.load import Catalog
+from flashdepot.catalog.matrix import Row, python_order, release_of, rows
+from flashdepot.catalog.query import by_version, python_of, serves
+from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.toolchain.cuda_facts import known_architectures
+
+_TEMPLATE = Path(__file__).with_name("matrix_page.html")
+_COLUMNS = (
+    "flash-attn", "torch", "CUDA", "C++11 ABI", "Python", "Platform", "Machine code", "Source", "Existence",
+)  # fmt: skip
+_PYTHON = _COLUMNS.index("Python")
+_NOT_SAID = "not said"
+_NOT_KNOWN = "not known"
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One choice of a filter, and the values of the column that it lets through."""
+
+    label: str
+    accepts: tuple[str, ...]
+
+
+def page(catalog: Catalog) -> str:
+    """The page: every wheel of the catalog is in its table."""
+    table = rows(catalog.wheels)
+    counts = Counter(wheel.source for wheel in catalog.wheels)
+    collections = (
+        f'<tr><th scope="row"><a href="{escape(c.page)}">{escape(c.name)}</a></th><td>{escape(c.kind)}</td>'
+        f"<td>{counts[c.name]:,}</td><td>{escape(c.listed[:10])}</td><td>{escape(c.licence or _NOT_SAID)}</td></tr>"
+        for c in catalog.collections
+    )
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
+        count=f"{len(catalog.wheels):,}",
+        date=escape(max((c.listed[:10] for c in catalog.collections), default="no day")),
+        collections="\n".join(collections),
+        filters="\n".join(_filters(table)),
+        columns="".join(f'<th scope="col">{name}</th>' for name in _COLUMNS),
+        rows="\n".join(map(_row, table)),
+    )
+
+
+def _row(row: Row) -> str:
+    """A row without the closing tags that HTML lets be left out: they would be a tenth of the page."""
+    cells = [*(escape(value) for value in _values(row))]
+    if row.seen:
+        cells[_PYTHON] = ", ".join(_link(wheel, label) for wheel, label in zip(row.wheels, _labels(row), strict=True))
+    else:
+        cells[-1] = f'<a href="{escape(_release_page(row.wheels[0]))}">{cells[-1]}</a>'
+    first, *others = cells
+    return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}" for cell in others)
+
+
+def _values(row: Row) -> tuple[str, ...]:
+    return (
+        row.package,
+        row.torch or _NOT_SAID,
+        row.cuda or _NOT_SAID,
+        row.cxx11_abi or _NOT_SAID,
+        ", ".join(_labels(row)),
+        row.platform,
+        ", ".join(Architecture.parse(code).dotted for code in row.sass) or _NOT_KNOWN,
+        row.source,
+        "seen" if row.seen else "expected",
+    )
+
+
+def _link(wheel: PublishedWheel, label: str) -> str:
+    earlier = "" if label == python_of(wheel) else ' class="earlier"'
+    return f'<a{earlier} href="{escape(wheel.url)}">{escape(label)}</a>'
+
+
+def _labels(row: Row) -> list[str]:
+    """The Python of each wheel, with the release where an earlier release has a wheel of the same name."""
+    labels: list[str] = []
+    for wheel in row.wheels:
+        label = python_of(wheel)
+        labels.append(f"{label} in {release_of(wheel)}" if label in labels else label)
+    return labels
+
+
+def _release_page(wheel: PublishedWheel) -> str:
+    """Where a person can see whether a wheel exists."""
+    return wheel.url.rpartition("/")[0].replace("/releases/download/", "/releases/tag/")
+
+
+def _filters(table: list[Row]) -> Iterator[str]:
+    columns = list(zip(*map(_values, table), strict=True)) or [()] * len(_COLUMNS)
+    distinct = [sorted({value for cell in column for value in cell.split(", ")}) for column in columns]
+    package, torch, cuda, abi, _, platform, code, source, existence = distinct
+    choices = (
+        ("version", 0, "flash-attn version", _plain(package, newest_first=True)),
+        ("torch", 1, "torch", _within(torch, 2)),
+        ("cuda", 2, "CUDA", _within(cuda, 1)),
+        ("python", _PYTHON, "Python", _pythons(table)),
+        ("platform", 5, "Platform", _platforms(platform)),
+        ("abi", 3, "C++11 ABI", _plain(abi)),
+        ("gpu", 6, "GPU (compute capability)", _gpus(code)),
+        ("source", 7, "Source", _plain(source)),
+        ("existence", 8, "Existence", _plain(existence)),
+    )
+    for name, column, label, options in choices:
+        yield f'<div><label for="{name}">{label}</label><select id="{name}" name="{name}" data-column="{column}">'
+        yield '<option value="" data-accepts="">all</option>'
+        for option in options:
+            accepts = escape(", ".join(option.accepts))
+            yield f'<option value="{escape(option.accepts[0])}" data-accepts="{accepts}">{escape(option.label)}</option>'
+        yield "</select></div>"
+
+
+def _plain(values: Iterable[str], *, newest_first: bool = False) -> list[_Option]:
+    def order(value: str) -> tuple[bool, str, object]:
+        distribution, _, version = value.rpartition(" ")
+        return (not distribution, distribution, by_version(version))
+
+    ordered = sorted(values, key=order, reverse=True) if newest_first else values
+    return [_Option(value, (value,)) for value in ordered]
+
+
+def _within(values: Iterable[str], parts: int) -> list[_Option]:
+    """Versions, and before those that share their first ``parts`` numbers one option for all of them."""
+    numbers = sorted((v for v in values if v != _NOT_SAID), key=by_version, reverse=True)
+    groups: dict[str, list[str]] = {}
+    for value in numbers:
+        groups.setdefault(".".join(value.split(".")[:parts]), []).append(value)
+    options = []
+    for common, members in groups.items():
+        options.append(_Option(common if members == [common] else f"{common}.*", (common, *members)))
+        options += [_Option(value, (value,)) for value in members if len(members) > 1 and value != common]
+    return options
+
+
+def _pythons(table: list[Row]) -> list[_Option]:
+    """Each Python, with the wheels for the stable ABI that it can use."""
+    examples = {python_of(wheel): wheel for row in table for wheel in row.wheels}
+    labels = sorted((label for label in examples if not label.endswith("+")), key=python_order, reverse=True)
+    options = []
+    for label in labels:
+        tag = examples[label].abi
+        others = (other for other, wheel in examples.items() if other != label and serves(wheel, tag))
+        options.append(_Option(label, (label, *others)))
+    return options
+
+
+def _platforms(values: Iterable[str]) -> list[_Option]:
+    """Each system and processor, then those of its wheels that name the GNU libc they need."""
+    families: dict[str, list[str]] = {}
+    for value in values:
+        families.setdefault(value.partition(" (")[0], []).append(value)
+    options = []
+    for family, members in families.items():
+        options.append(_Option(family, (family, *members)))
+        options += [_Option(value, (value,)) for value in members if value != family]
+    return options
+
+
+def _gpus(codes: Iterable[str]) -> list[_Option]:
+    """Each compute capability that the kernels run on, with the machine code that runs on it."""
+    known = [Architecture.parse(code) for code in codes if code != _NOT_KNOWN]
+    return [
+        _Option(f"{gpu.architecture.dotted} {gpu.gpus}", ("gpu " + gpu.architecture.dotted, *suitable))
+        for gpu in known_architectures()
+        if gpu.architecture >= KERNEL_FLOOR
+        and (suitable := [code.dotted for code in known if code.runs_on(gpu.architecture)])
+    ]

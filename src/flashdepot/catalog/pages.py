@@ -1,0 +1,259 @@
+"""Pages of a source's API: fetched only when they have changed, and kept with the answer's etag."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from hashlib import sha256
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.auth import AuthBase
+
+from flashdepot import __version__
+from flashdepot.catalog.published_files import Page, PublishedFile
+from flashdepot.errors import IntegrityError, NetworkError
+from flashdepot.system.files import disk_errors, read_json, write_json
+from flashdepot.system.index_settings import IndexSettings
+from flashdepot.system.index_transport import open_session
+
+_WAITS = (0.5, 2.0)
+_TRANSIENT = {408, 500, 502, 503, 504}
+_LONGEST_ANSWER = 64 << 20
+_MOST_PAGES = 500
+_CHUNK = 1 << 16
+
+Reader = Callable[[Any], Page]
+"""Reads a page's document; raises ValueError when it is not what it should be."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """All pages of a listing together, and how many of them had not changed."""
+
+    page: Page
+    pages: int
+    unchanged: int
+
+
+class Pages:
+    """The pages of one source. ``folder`` keeps what they held, ``token`` is sent to the source's own server alone.
+
+    Close it, or use it as a context manager.
+    """
+
+    def __init__(self, start: str, folder: Path, settings: IndexSettings, *, token: str = "") -> None:
+        self._start, self._folder, self._timeout = start, folder, settings.timeout
+        self._session = open_session(start, settings)
+        self._session.headers["Accept"] = "application/json"
+        if token:
+            self._session.auth = _Token(token)
+
+    def __enter__(self) -> Pages:  # noqa: PYI034  (Self is in typing from Python 3.11 on)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def read(self, reader: Reader) -> Listed:
+        """Read every page, following the links to the next.
+
+        :raises NetworkError: when a page cannot be had or is not what it should be. Pages that were read are kept, so
+            that the next attempt goes on from there.
+        """
+        url = self._start
+        seen: dict[str, _Kept] = {}
+        unchanged = 0
+        while url:
+            if url in seen or len(seen) == _MOST_PAGES:
+                raise NetworkError(
+                    f"{self._start} has no end: its pages lead to {url} again, or are more than {_MOST_PAGES}.",
+                    hint="Nothing was changed. Try again later.",
+                )
+            kept, fresh = self._page(url, reader)
+            seen[url] = kept
+            unchanged += not fresh
+            url = kept.next
+        files = tuple(file for kept in seen.values() for file in kept.page.files)
+        strange = tuple(line for kept in seen.values() for line in kept.page.strange)
+        return Listed(Page(files, strange), len(seen), unchanged)
+
+    def _page(self, url: str, reader: Reader) -> tuple[_Kept, bool]:
+        path = self._folder / f"{sha256(url.encode()).hexdigest()[:32]}.json"
+        kept = _Kept.load(path)
+        answer = self._get(url, kept.etag if kept else "")
+        if answer is None and kept:
+            return kept, False
+        if answer is None:
+            raise NetworkError(f"{url} answers that it has not changed, but nothing was kept of it.")
+        try:
+            page = reader(json.loads(answer.body))
+        except (ValueError, RecursionError) as error:
+            raise NetworkError(
+                f"{url} does not answer as its API does: {error}.",
+                hint="A proxy may have answered in its place. What was known before is kept; try again later.",
+            ) from error
+        fresh = _Kept(answer.etag, answer.next, page)
+        fresh.save(path)
+        return fresh, True
+
+    def _get(self, url: str, etag: str) -> _Answer | None:
+        """An answer, or ``None`` when the page still has this etag."""
+        for wait in _WAITS:
+            try:
+                return self._get_once(url, etag)
+            except _PassingError:  # noqa: PERF203  (a loop of two)
+                time.sleep(wait)
+        try:
+            return self._get_once(url, etag)
+        except _PassingError as error:
+            raise NetworkError(
+                f"{url} cannot be fetched: {error}.",
+                hint="What was known before is kept. Check the network and the proxy (HTTPS_PROXY), or try again later.",
+            ) from error
+
+    def _get_once(self, url: str, etag: str) -> _Answer | None:
+        headers = {"If-None-Match": etag} if etag else {}
+        try:
+            with self._session.get(url, headers=headers, timeout=self._timeout, stream=True) as response:
+                if response.status_code == HTTPStatus.NOT_MODIFIED:
+                    return None
+                if response.status_code in _TRANSIENT:
+                    raise _PassingError(f"it answers {response.status_code} {response.reason}")
+                if response.status_code != HTTPStatus.OK:
+                    raise _refusal(url, response)
+                body = _body(url, response)
+        except requests.exceptions.SSLError as error:
+            raise NetworkError(
+                f"{url} cannot be fetched: its certificate is not trusted ({error}).",
+                hint="Name your organisation's certificate authorities: PIP_CERT=FILE",
+            ) from error
+        except requests.RequestException as error:
+            raise _PassingError(str(error)) from error
+        return _Answer(body, response.headers.get("ETag", ""), self._next(response))
+
+    def _next(self, response: requests.Response) -> str:
+        """The URL of the page after this one, empty after the last.
+
+        :raises NetworkError: when it is on another server, which might be told what only this one may know.
+        """
+        link = response.links.get("next", {}).get("url", "")
+        try:
+            url = urljoin(str(response.url), link) if link else ""
+            elsewhere = bool(url) and urlsplit(url)[:2] != urlsplit(self._start)[:2]
+        except ValueError:
+            elsewhere = True
+        if elsewhere:
+            raise NetworkError(f"{self._start} leads to another server: {link}.", hint="Nothing was changed.")
+        return url
+
+
+@dataclass(frozen=True)
+class _Answer:
+    body: bytes
+    etag: str
+    next: str
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What a page held when it had this etag, as this version of flashdepot read it."""
+
+    etag: str
+    next: str
+    page: Page
+
+    @classmethod
+    def load(cls, path: Path) -> _Kept | None:
+        """What was kept, or ``None``; what cannot be read is fetched again."""
+        try:
+            data = read_json(path)
+            if data["flashdepot"] != __version__:
+                return None
+            files = tuple(PublishedFile(*row) for row in data["files"])
+            return cls(data["etag"], data["next"], Page(files, tuple(data["strange"])))
+        except (OSError, IntegrityError, LookupError, TypeError):
+            return None
+
+    def save(self, path: Path) -> None:
+        with disk_errors(path.parent):
+            write_json(
+                path,
+                {
+                    "flashdepot": __version__,
+                    "etag": self.etag,
+                    "next": self.next,
+                    "files": self.page.files,
+                    "strange": self.page.strange,
+                },
+            )
+
+
+class _PassingError(Exception):
+    """A failure that another attempt may not meet."""
+
+
+class _Token(AuthBase):
+    """Sends a token; requests takes it away when it is redirected to another server."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def _body(url: str, response: requests.Response) -> bytes:
+    body = bytearray()
+    for chunk in response.iter_content(_CHUNK):
+        body += chunk
+        if len(body) > _LONGEST_ANSWER:
+            raise NetworkError(
+                f"{url} answers with more than {_LONGEST_ANSWER >> 20} MiB, which no page of a listing has.",
+                hint="What was known before is kept.",
+            )
+    return bytes(body)
+
+
+def _refusal(url: str, response: requests.Response) -> NetworkError:
+    """The error for an answer that is neither a page nor one that passes.
+
+    GitHub answers 403 or 429 when a limit of requests is reached, with ``Retry-After`` or ``X-RateLimit-Reset``
+    ("Rate limits for the REST API"); the Hugging Face Hub answers 429.
+    """
+    status = f"{response.status_code} {response.reason}"
+    headers = response.headers
+    used_up = headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in headers
+    if response.status_code == HTTPStatus.TOO_MANY_REQUESTS or (
+        response.status_code == HTTPStatus.FORBIDDEN and used_up
+    ):
+        until = _again_at(headers.get("Retry-After", ""), headers.get("X-RateLimit-Reset", ""))
+        when = f"until {until:%Y-%m-%d %H:%M:%S} UTC" if until else "for now, and it does not say until when"
+        return NetworkError(
+            f"{urlsplit(url).hostname} answers {status}: it takes no more requests {when}. What was known before is kept.",
+            hint="Run it again then: flashdepot catalog update (GitHub takes more requests with GITHUB_TOKEN set; "
+            "pages that are known already are not counted)",
+        )
+    return NetworkError(
+        f"{url} answers {status}.", hint="What was known before is kept. Check the source: flashdepot catalog stats"
+    )
+
+
+def _again_at(retry_after: str, reset: str) -> dt.datetime | None:
+    """When requests are taken again: ``Retry-After`` is in seconds or a date, ``X-RateLimit-Reset`` in epoch seconds."""
+    try:
+        if retry_after.isdecimal():
+            return dt.datetime.now(tz=dt.timezone.utc) + dt.timedelta(seconds=int(retry_after))
+        if retry_after:
+            return parsedate_to_datetime(retry_after).astimezone(dt.timezone.utc)
+        return dt.datetime.fromtimestamp(int(reset), tz=dt.timezone.utc) if reset else None
+    except (ValueError, OverflowError, OSError):
+        return None

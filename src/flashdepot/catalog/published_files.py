@@ -1,0 +1,174 @@
+"""Files that a source lists, read from the documents of its API, and the wheels among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from packaging.version import Version
+
+from flashdepot.catalog.machine_code import implied_sass
+from flashdepot.catalog.packing import split_url
+from flashdepot.errors import UsageError
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.wheel_name import WheelName, canonical_name
+
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_URL = re.compile(r"(?:https?|file)://[!-~]{1,2000}", re.ASCII)
+_LARGEST = 1 << 40
+"""A terabyte: no wheel is larger, and a listing that says so is wrong."""
+
+
+class PublishedFile(NamedTuple):
+    """A file as a source lists it; ``size`` is 0 and ``sha256`` empty where it does not say."""
+
+    name: str
+    url: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """The wheels of FlashAttention on one page of a listing, and what was passed over because it makes no sense."""
+
+    files: tuple[PublishedFile, ...]
+    strange: tuple[str, ...]
+
+
+def is_flash_attention(name: str) -> bool:
+    """Whether a file is called as the wheels of flash-attn, flash-attn-3 and their variants are."""
+    distribution = canonical_name(name.partition("-")[0])
+    return name.endswith(".whl") and (distribution == "flash-attn" or distribution.startswith("flash-attn-"))
+
+
+def read_github_releases(document: Any) -> Page:
+    """Read an answer of GitHub's "List releases".
+
+    An asset has ``name``, ``size`` in bytes, ``browser_download_url`` and, since 2025, ``digest`` as ``sha256:...``.
+
+    :raises ValueError: when the document is no list of releases.
+    """
+    return _page(_github_assets(document))
+
+
+def read_huggingface_tree(document: Any, files: str) -> Page:
+    """Read an answer of the Hugging Face Hub's tree of a repository; ``files`` is where its files lie.
+
+    A file has ``path``, ``size`` in bytes and, where it is stored by LFS, ``lfs.oid``, which is its SHA-256.
+
+    :raises ValueError: when the document is no list of files.
+    """
+    return _page(_huggingface_files(document, files))
+
+
+def read_index(rows: Iterable[tuple[str, str, int | None, str | None]]) -> Page:
+    """Read the name, URL, size and SHA-256 of each file on the pages of a package index."""
+    return _page((name, url.partition("#")[0], size or 0, sha256 or "") for name, url, size, sha256 in rows)
+
+
+def to_wheels(
+    files: Iterable[PublishedFile], *, source: str, official: bool, seen: bool = True
+) -> tuple[PublishedWheel, ...]:
+    """The wheels that files are, each once, in an order that depends on nothing but them."""
+    wheels: dict[tuple[str, str], tuple[Any, PublishedWheel]] = {}
+    for file in files:
+        parts = split_url(file.url)
+        if parts is None:  # _page has seen to it
+            continue
+        before, name, _, _ = parts
+        built = name.built_for
+        wheel = PublishedWheel(
+            distribution=name.canonical,
+            version=name.version,
+            cuda=built.cuda,
+            torch=built.torch,
+            cxx11_abi=built.cxx11_abi,
+            python=name.python,
+            abi=name.abi,
+            platform=name.platform,
+            source=source,
+            url=file.url,
+            size=file.size,
+            sha256=file.sha256,
+            seen=seen,
+            sass=implied_sass(name, official=official),
+            ptx="",
+        )
+        order = (name.canonical, Version(name.version), name.local, name.python, name.abi, name.platform, file.url)
+        key = (before, str(name))
+        known = wheels.get(key)
+        if known is None or _tells_more(wheel, known[1]):
+            wheels[key] = (order, wheel)
+    return tuple(wheel for _, wheel in sorted(wheels.values(), key=lambda pair: pair[0]))
+
+
+def _tells_more(wheel: PublishedWheel, other: PublishedWheel) -> bool:
+    """Of two listings of one file, the one with a digest; then the one whose URL has the encoded plus sign."""
+    return (bool(wheel.sha256), "%2B" in wheel.url) > (bool(other.sha256), "%2B" in other.url)
+
+
+def _github_assets(document: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
+    for release in _list(document, "releases"):
+        if not isinstance(release, dict):
+            raise ValueError("a release is not an object")  # noqa: TRY004  (the document is at fault, not a caller)
+        for asset in _list(release.get("assets", []), "assets"):
+            if not isinstance(asset, dict):
+                yield None, None, None, None
+                continue
+            kind, _, digest = str(asset.get("digest") or "").partition(":")
+            url = asset.get("browser_download_url")
+            yield asset.get("name"), url, asset.get("size", 0), digest if kind == "sha256" else ""
+
+
+def _huggingface_files(document: Any, files: str) -> Iterator[tuple[Any, Any, Any, Any]]:
+    for entry in _list(document, "files"):
+        if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
+            yield None, None, None, None
+        elif entry.get("type") == "file":
+            path, lfs = entry["path"], entry.get("lfs")
+            inside = not {"", ".", ".."} & set(path.split("/"))
+            size, digest = (lfs.get("size"), lfs.get("oid")) if isinstance(lfs, dict) else (entry.get("size"), "")
+            yield path.rpartition("/")[2], files + quote(path) if inside else None, size, digest
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"its {what} are not a list")  # noqa: TRY004  (the document is at fault, not a caller)
+    return value
+
+
+def _page(rows: Iterable[tuple[Any, Any, Any, Any]]) -> Page:
+    """Keep what is a wheel of FlashAttention; what claims to be one and is not is named as strange."""
+    files: list[PublishedFile] = []
+    strange: list[str] = []
+    for name, url, size, sha256 in rows:
+        if not isinstance(name, str):
+            strange.append("an entry without a name")
+        elif is_flash_attention(name):
+            problem = _problem(name, url, size)
+            if problem:
+                strange.append(f"{name[:200]!a}: {problem}")
+            else:
+                known = isinstance(sha256, str) and _SHA256.fullmatch(sha256)
+                files.append(PublishedFile(name, url, size, sha256 if known else ""))
+    return Page(tuple(files), tuple(strange))
+
+
+def _problem(name: str, url: Any, size: Any) -> str:
+    try:
+        WheelName.parse(name)
+    except UsageError:
+        return "this is not the name of a wheel"
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < _LARGEST:
+        return f"its size cannot be {str(size)[:40]}"
+    if not isinstance(url, str) or not _URL.fullmatch(url):
+        return "its URL is not one"
+    try:
+        parts = split_url(url)
+    except (UsageError, ValueError):  # urllib's for an address in brackets that is none
+        parts = None
+    return "" if parts is not None and str(parts[1]) == name else "its URL leads to another name"

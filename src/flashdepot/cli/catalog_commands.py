@@ -1,0 +1,303 @@
+"""``flashdepot catalog update|ls|stats|matrix``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flashdepot.catalog import CATALOG_FOLDER, Catalog, load_catalog
+from flashdepot.cli.common import (
+    depot_option,
+    examples,
+    json_option,
+    open_depot,
+    options,
+    print_json,
+    quiet_option,
+    say,
+    size,
+    warn,
+)
+from flashdepot.errors import FlashdepotError, NetworkError, UsageError
+from flashdepot.model.published_wheel import PublishedWheel
+
+if TYPE_CHECKING:
+    from flashdepot.catalog.refresh import Outcome
+
+filter_options = options(
+    click.option("--version", metavar="2.8.3", default="", help="flash-attn version, or what it begins with."),
+    click.option("--torch", metavar="2.8", default="", help="torch that the wheel is for."),
+    click.option("--cuda", metavar="12|12.8", default="", help="CUDA that the wheel's name tells."),
+    click.option(
+        "--python-tag", "python", metavar="cp312", default="", help="Python that can use the wheel; cp313t is another."
+    ),
+    click.option("--platform", metavar="win|aarch64|...", default="", help="A part of the wheel's platform tag."),
+    click.option("--source", metavar="NAME", default="", help="Collection that publishes the wheel."),
+)
+"""The fields of a :class:`flashdepot.catalog.query.Filter`, under their names."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def catalog() -> None:
+    """See which FlashAttention wheels others have published."""
+
+
+@catalog.command(
+    epilog=examples(
+        "flashdepot catalog update",
+        "flashdepot catalog update --source official --source mjun0812",
+        "flashdepot catalog update --index wheels=https://example.org/simple/",
+    )
+)
+@click.option("--source", "names", metavar="NAME", multiple=True, help="Only this source (repeatable).  [default: all]")
+@click.option(
+    "--index",
+    "indexes",
+    metavar="[NAME=]URL",
+    multiple=True,
+    help="Add a package index as a source, and remember it (repeatable).",
+)
+@options(depot_option, json_option, quiet_option)
+def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: str | None, *, as_json: bool, quiet: bool) -> None:
+    """Ask the sources what they publish today: GitHub, the Hugging Face Hub, and package indexes that were added.
+
+    GITHUB_TOKEN is sent to GitHub if it is set. A source that does not answer keeps the listing that it had; the exit
+    code is then 7.
+    """
+    from flashdepot.catalog.refresh import refresh  # noqa: PLC0415
+    from flashdepot.catalog.sources import Source, read_sources, remember  # noqa: PLC0415
+
+    opened = open_depot(depot)
+    folder = opened.root / CATALOG_FOLDER
+    added = {source.name: source for source in map(Source.index, indexes)}
+    known = {source.name: source for source in read_sources(folder)} | added
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(
+            f"'{unknown[0]}' is not a source: there are {', '.join(known)}.",
+            hint="Add a package index: flashdepot catalog update --index NAME=URL",
+        )
+    chosen = [known[name] for name in dict.fromkeys((*names, *added))] or list(known.values())
+    opened.layout.prepare()
+    outcomes = []
+    for outcome in refresh(chosen, _load(folder), folder):
+        if outcome.source in added and not outcome.error:
+            remember(folder, added[outcome.source])
+        if not quiet:
+            _say_outcome(outcome)
+        outcomes.append(outcome)
+    if failed := [outcome for outcome in outcomes if outcome.error]:
+        raise _failure(failed, len(outcomes))
+    if as_json:
+        print_json([outcome.to_json() for outcome in outcomes])
+
+
+def _say_outcome(outcome: Outcome) -> None:
+    for entry in outcome.strange:
+        warn(f"{outcome.source}: passed over {entry}.")
+    if outcome.error:
+        say(f"{outcome.source}: no answer, its listing stays as it was")
+    elif outcome.unchanged:
+        say(f"{outcome.source}: {outcome.wheels} wheels, as before")
+    else:
+        say(f"{outcome.source}: {outcome.wheels} wheels, {outcome.added} new, {outcome.removed} gone")
+
+
+def _failure(failed: list[Outcome], asked: int) -> FlashdepotError:
+    """The error of the one source that failed, or one for several."""
+    errors = [outcome.error for outcome in failed if outcome.error]
+    if len(errors) == 1:
+        return errors[0]
+    reasons = " ".join(dict.fromkeys(error.message for error in errors))
+    return NetworkError(f"{len(errors)} of {asked} sources gave no answer. {reasons}", hint=errors[0].hint)
+
+
+@catalog.command(
+    epilog=examples(
+        "flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag cp312",
+        "flashdepot catalog ls --platform win --cuda 13 --json",
+    )
+)
+@click.option("--limit", type=click.IntRange(min=0), default=50, help="Rows of the table; 0 for all.  [default: 50]")
+@options(filter_options, depot_option, json_option)
+def ls(limit: int, depot: str | None, *, as_json: bool, **wanted: str) -> None:
+    """List wheels, the newest flash-attn first."""
+    from flashdepot.catalog.matrix import rows  # noqa: PLC0415
+
+    loaded = _load_depot(depot)
+    found = _select(loaded, wanted)
+    found = [wheel for row in rows(found) for wheel in row.wheels]
+    if as_json:
+        print_json([_to_json(wheel) for wheel in found])
+        return
+    shown = found[:limit] if limit else found
+    _print_table(
+        ("flash-attn", "torch", "CUDA", "ABI", "Python", "platform", "source", "release", "size", ""),
+        [_cells(wheel) for wheel in shown],
+    )
+    if len(shown) < len(found):
+        say(f"{len(shown)} of {len(found)} wheels: narrow it with --torch, --cuda, --python-tag, or --limit 0 for all.")
+    else:
+        say(f"{len(found)} wheels." if found else "No wheel is like that.")
+
+
+@catalog.command()
+@options(filter_options, depot_option, json_option)
+def stats(depot: str | None, *, as_json: bool, **wanted: str) -> None:
+    """Count wheels by source, version, torch, CUDA and platform, and say how much is known of them."""
+    from flashdepot.catalog.query import tallies  # noqa: PLC0415
+
+    loaded = _load_depot(depot)
+    found = _select(loaded, wanted)
+    counted = tallies(found)
+    if as_json:
+        print_json(
+            {
+                "wheels": len(found),
+                "collections": [
+                    {"name": c.name, "kind": c.kind, "page": c.page, "licence": c.licence, "listed": c.listed}
+                    for c in loaded.collections
+                ],
+                "counts": {tally.of: dict(tally.counts) for tally in counted},
+            }
+        )
+        return
+    _print_table(
+        ("collection", "kind", "listed", "licence", "page"),
+        [(c.name, c.kind, c.listed[:10], c.licence or "not said", c.page) for c in loaded.collections],
+    )
+    for tally in counted:
+        click.echo("")
+        _print_table((tally.of, "wheels"), [(value, str(count)) for value, count in tally.counts])
+    say(f"{len(found)} wheels.")
+
+
+@catalog.command(
+    epilog=examples(
+        "flashdepot catalog matrix --version 2.8.3",
+        "flashdepot catalog matrix --html matrix.html",
+    )
+)
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the whole table as one HTML page with filters.",
+)
+@options(filter_options, depot_option, json_option)
+def matrix(html: Path | None, depot: str | None, *, as_json: bool, **wanted: str) -> None:
+    """Show which flash-attn there is for which torch, CUDA, Python and platform."""
+    from flashdepot.catalog.matrix import in_ranges, summaries  # noqa: PLC0415
+
+    loaded = _load_depot(depot)
+    found = _select(loaded, wanted)
+    if html is not None:
+        _write_page(Catalog(tuple(found), loaded.collections, ()), html)
+        return
+    table = summaries(found)
+    if as_json:
+        print_json(
+            [
+                {
+                    "version": s.package,
+                    "torch": s.torch,
+                    "cuda": s.cuda,
+                    "python": s.pythons,
+                    "platforms": s.platforms,
+                    "sources": s.sources,
+                    "wheels": s.wheels,
+                }
+                for s in table
+            ]
+        )
+        return
+    _print_table(
+        ("flash-attn", "torch", "CUDA", "Python", "platforms", "sources", "wheels"),
+        [
+            (
+                s.package, s.torch or "any", " ".join(s.cuda), in_ranges(s.pythons),
+                ", ".join(s.platforms), " ".join(s.sources), str(s.wheels),
+            )
+            for s in table
+        ],
+    )  # fmt: skip
+    say(f"{len(found)} wheels. --html FILE writes the whole table, with filters and links.")
+
+
+def _load(folder: Path) -> Catalog:
+    loaded = load_catalog(folder)
+    for note in loaded.notes:
+        warn(note)
+    return loaded
+
+
+def _load_depot(depot: str | None) -> Catalog:
+    return _load(open_depot(depot).root / CATALOG_FOLDER)
+
+
+def _select(loaded: Catalog, wanted: dict[str, str]) -> list[PublishedWheel]:
+    """The wheels that the options ask for.
+
+    :raises UsageError: for a source that there is not.
+    """
+    from flashdepot.catalog.query import Filter  # noqa: PLC0415
+
+    names = [collection.name for collection in loaded.collections]
+    asked = Filter(**wanted)
+    if asked.source and asked.source not in names:
+        raise UsageError(
+            f"'{asked.source}' is not a source: there are {', '.join(names)}.",
+            hint="flashdepot catalog stats shows them.",
+        )
+    return [wheel for wheel in loaded.wheels if asked.accepts(wheel)]
+
+
+def _write_page(loaded: Catalog, path: Path) -> None:
+    from flashdepot.catalog.matrix_page import page  # noqa: PLC0415
+    from flashdepot.system.files import disk_errors, write_atomic  # noqa: PLC0415
+
+    text = page(loaded).encode()
+    with disk_errors(path.parent):
+        write_atomic(path, text)
+    say(f"Wrote {path}: {len(loaded.wheels)} wheels, {size(len(text))}.")
+
+
+def _to_json(wheel: PublishedWheel) -> dict[str, object]:
+    return dict(zip(wheel._fields, wheel, strict=True))
+
+
+def _cells(wheel: PublishedWheel) -> tuple[str, ...]:
+    from flashdepot.catalog.matrix import release_of  # noqa: PLC0415
+    from flashdepot.catalog.query import platform_of, python_of  # noqa: PLC0415
+
+    package = wheel.version if wheel.distribution == "flash-attn" else f"{wheel.distribution} {wheel.version}"
+    return (
+        package,
+        wheel.torch,
+        wheel.cuda,
+        {True: "new", False: "old", None: ""}[wheel.cxx11_abi],
+        python_of(wheel),
+        platform_of(wheel),
+        wheel.source,
+        release_of(wheel),
+        size(wheel.size) if wheel.size else "",
+        "" if wheel.seen else "expected",
+    )
+
+
+def _print_table(columns: tuple[str, ...], table: list[tuple[str, ...]]) -> None:
+    """Aligned columns; a terminal's width is kept to, a pipe gets whole lines."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 10_000
+    shown = Table(box=None, pad_edge=False)
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in table:
+        shown.add_row(*map(Text, row))
+    console.print(shown, soft_wrap=not console.is_terminal)

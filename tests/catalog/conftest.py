@@ -1,0 +1,63 @@
+import json
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from flashdepot.cli import app
+from support.index_server import forget_settings
+from support.listing_server import serve_listings
+
+
+@pytest.fixture(autouse=True)
+def settings_free(monkeypatch, tmp_path):
+    """Be a user who has configured nothing."""
+    home = tmp_path / "home"
+    home.mkdir()
+    forget_settings(monkeypatch, home)
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    monkeypatch.setattr("flashdepot.system.index_settings._site_folders", lambda: [home / "etc"])
+    monkeypatch.setattr("flashdepot.catalog.pages._WAITS", (0.0, 0.0))
+    monkeypatch.setattr("flashdepot.system.index._WAITS", (0.0, 0.0))
+
+
+@pytest.fixture
+def depot(tmp_path):
+    return tmp_path / "depot"
+
+
+@pytest.fixture
+def catalog(monkeypatch, capsys, depot):
+    """Run ``flashdepot catalog`` on a depot and give its exit code and what it printed."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["flashdepot", "catalog", *arguments, "--depot", str(depot)])
+        code = app.run()
+        said = capsys.readouterr()
+        document = json.loads(said.out) if "--json" in arguments else None
+        return SimpleNamespace(code=code, out=said.out, err=said.err, json=document)
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def server():
+    with serve_listings() as listings:
+        yield listings
+
+
+@pytest.fixture
+def one_source(depot, server):
+    """Make the server the one place that publishes wheels, by replacing what is known of where they are listed."""
+
+    def replace(format_, path, **more):
+        own = {
+            "name": "mjun0812", "kind": "community", "format": format_, "listing": server.url + path,
+            "files": "", "page": "https://example.org/", "licence": "", **more,
+        }  # fmt: skip
+        (depot / "catalog").mkdir(parents=True, exist_ok=True)
+        (depot / "catalog/sources.json").write_text(json.dumps({"source": [own]}))
+
+    return replace

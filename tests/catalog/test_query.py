@@ -1,0 +1,148 @@
+import pytest
+
+from flashdepot.catalog.matrix import in_ranges, python_order, rows, summaries
+from flashdepot.catalog.published_files import PublishedFile, to_wheels
+from flashdepot.catalog.query import Filter, platform_of, python_of, serves, tallies
+
+
+def wheels(*names):
+    files = [PublishedFile(name, f"https://example.org/v{n}/{name}", 0, "") for n, name in enumerate(names)]
+    return to_wheels(files, source="ours", official=False)
+
+
+def wheel(tag):
+    return wheels(f"flash_attn-2.8.3+cu128torch2.8-{tag}.whl")[0]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "accepted"),
+    [
+        (Filter(), True),
+        (Filter(torch="2"), True),
+        (Filter(torch="2.6"), True),
+        (Filter(torch="2.6.0"), True),
+        (Filter(torch="2.6.1"), False),
+        (Filter(torch="2.60"), False),
+        (Filter(cuda="12"), True),
+        (Filter(cuda="12.4"), True),
+        (Filter(cuda="1"), False),
+        (Filter(version="2.7.4"), False),
+        (Filter(version="2.7.4.post1"), True),
+        (Filter(version="2.7"), True),
+        (Filter(version="2.7.4.post2"), False),
+        (Filter(python="cp310"), True),
+        (Filter(python="cp31"), False),
+        (Filter(platform="win"), True),
+        (Filter(platform="linux"), False),
+        (Filter(source="ours"), True),
+        (Filter(source="our"), False),
+        (Filter(torch="2.6", cuda="13"), False),
+    ],
+)
+def test_a_filter_accepts_what_all_its_fields_accept(wanted, accepted):
+    (one,) = wheels("flash_attn-2.7.4.post1+cu124torch2.6.0cxx11abiFALSE-cp310-cp310-win_amd64.whl")
+    assert wanted.accepts(one) is accepted
+
+
+@pytest.mark.parametrize(
+    ("tag", "interpreter", "served"),
+    [
+        ("cp313-cp313-win_amd64", "cp313", True),
+        ("cp313-cp313-win_amd64", "cp313t", False),
+        ("cp313-cp313t-win_amd64", "cp313t", True),
+        ("cp313-cp313t-win_amd64", "cp313", False),
+        ("cp39-abi3-win_amd64", "cp39", True),
+        ("cp39-abi3-win_amd64", "cp314", True),
+        ("cp310-abi3-win_amd64", "cp39", False),
+        ("cp39-abi3-win_amd64", "cp314t", False),
+        ("cp310.cp311-none-win_amd64", "cp311", True),
+    ],
+)
+def test_tags_serve_the_interpreters_that_they_are_for(tag, interpreter, served):
+    assert serves(wheel(tag), interpreter) is served
+
+
+@pytest.mark.parametrize(
+    ("tag", "python", "platform"),
+    [
+        ("cp312-cp312-linux_x86_64", "3.12", "Linux x86-64"),
+        ("cp313-cp313t-manylinux_2_34_aarch64", "3.13t", "Linux aarch64 (glibc 2.34)"),
+        ("cp39-abi3-manylinux_2_24_x86_64.manylinux_2_28_x86_64", "3.9+", "Linux x86-64 (glibc 2.24)"),
+        ("cp310-cp310-win_amd64", "3.10", "Windows x86-64"),
+        ("py3-none-any", "py3-none", "any"),
+    ],
+)
+def test_tags_are_said_as_people_say_them(tag, python, platform):
+    assert (python_of(wheel(tag)), platform_of(wheel(tag))) == (python, platform)
+
+
+def test_rows_hold_wheels_that_differ_by_python_alone_and_the_newest_come_first():
+    table = rows(
+        wheels(
+            "flash_attn-2.8.3+cu128torch2.8-cp310-cp310-linux_x86_64.whl",
+            "flash_attn-2.8.3+cu128torch2.8-cp39-cp39-linux_x86_64.whl",
+            "flash_attn-2.8.3+cu128torch2.10-cp310-cp310-linux_x86_64.whl",
+            "flash_attn-2.8.3+cu128torch2.8cxx11abiTRUE-cp310-cp310-linux_x86_64.whl",
+            "flash_attn-2.10.0+cu128torch2.8-cp310-cp310-linux_x86_64.whl",
+            "flash_attn_3-3.0.0+cu128torch2.8-cp39-abi3-linux_x86_64.whl",
+        )
+    )
+    assert [(row.package, row.torch, row.cxx11_abi, [python_of(w) for w in row.wheels]) for row in table] == [
+        ("2.10.0", "2.8", "", ["3.10"]),
+        ("2.8.3", "2.10", "", ["3.10"]),
+        ("2.8.3", "2.8", "", ["3.9", "3.10"]),
+        ("2.8.3", "2.8", "new", ["3.10"]),
+        ("flash-attn-3 3.0.0", "2.8", "", ["3.9+"]),
+    ]
+
+
+def test_a_wheel_that_was_published_again_comes_before_its_older_self():
+    name = "flash_attn-2.8.3+cu128torch2.8-cp310-cp310-linux_x86_64.whl"
+    (row,) = rows(
+        to_wheels(
+            [PublishedFile(name, f"https://example.org/v0.{n}.0/{name}", 0, "") for n in (9, 10, 2)],
+            source="ours",
+            official=False,
+        )
+    )
+    assert [w.url.split("/")[3] for w in row.wheels] == ["v0.10.0", "v0.9.0", "v0.2.0"]
+
+
+def test_a_summary_puts_everything_for_one_torch_in_a_line():
+    (summary,) = summaries(
+        wheels(
+            "flash_attn-2.8.3+cu128torch2.8.1-cp310-cp310-linux_x86_64.whl",
+            "flash_attn-2.8.3+cu126torch2.8-cp311-cp311-manylinux_2_28_x86_64.whl",
+            "flash_attn-2.8.3+cu13torch2.8-cp313-cp313t-win_amd64.whl",
+        )
+    )
+    assert (summary.torch, summary.cuda, summary.wheels) == ("2.8", ("12.6", "12.8", "13"), 3)
+    assert summary.platforms == ("Linux x86-64", "Windows x86-64")
+    assert in_ranges(summary.pythons) == "3.10-3.11 3.13t"
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        ((), ""),
+        (("3.9",), "3.9"),
+        (("3.9", "3.10", "3.11", "3.13"), "3.9-3.11 3.13"),
+        (("3.12", "3.13", "3.13t", "3.14t", "3.9+"), "3.12-3.13 3.13t-3.14t 3.9+"),
+    ],
+)
+def test_ranges_of_python_versions_are_short(labels, text):
+    assert in_ranges(sorted(labels, key=python_order)) == text
+
+
+def test_every_wheel_is_counted_once_in_each_tally():
+    counted = tallies(
+        wheels(
+            "flash_attn-2.8.3+cu128torch2.8-cp310-cp310-linux_x86_64.whl",
+            "flash_attn-2.8.3+cu128torch2.10-cp310-cp310-linux_x86_64.whl",
+            "flash_attn-2.8.3-cp310-cp310-linux_x86_64.whl",
+        )
+    )
+    by_name = {tally.of: tally.counts for tally in counted}
+    assert by_name["torch"] == (("2.10", 1), ("2.8", 1), ("not named", 1))
+    assert by_name["cuda"] == (("12.8", 2), ("not named", 1))
+    assert {sum(count for _, count in counts) for counts in by_name.values()} == {3}

@@ -1,0 +1,94 @@
+"""The APIs of wheel collections on this machine, in the shapes that their documentation gives."""
+
+import contextlib
+import hashlib
+import json
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Answer:
+    """What is sent for a path. ``cut`` sends half of the body that the headers promise."""
+
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: bool = False
+
+
+@dataclass
+class ListingServer:
+    """``answers`` by path with query; each has an etag by its body. ``first`` are sent before them, one a request."""
+
+    url: str = ""
+    answers: dict[str, Answer] = field(default_factory=dict)
+    first: list[Answer] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    not_modified: int = 0
+
+    def serve(self, path, document, **more):
+        self.answers[path] = Answer(json.dumps(document).encode(), **more)
+
+
+def release(tag, *assets):
+    """A release as GitHub's "List releases" has it, less the fields that nobody reads."""
+    return {"tag_name": tag, "draft": False, "prerelease": False, "assets": list(assets)}
+
+
+def asset(name, *, tag="v1", size=1000, sha256="", where="https://github.com/o/r/releases/download"):
+    """An asset of a release; before 2025 GitHub had no digests."""
+    return {
+        "name": name,
+        "size": size,
+        "state": "uploaded",
+        "content_type": "application/octet-stream",
+        "digest": f"sha256:{sha256}" if sha256 else None,
+        "browser_download_url": f"{where}/{tag}/{name.replace('+', '%2B')}",
+    }
+
+
+def wheel_name(python="cp312", *, version="2.8.3", torch="2.8", cuda="128", platform="linux_x86_64"):
+    return f"flash_attn-{version}+cu{cuda}torch{torch}-{python}-{python}-{platform}.whl"
+
+
+@contextlib.contextmanager
+def serve_listings():
+    listings = ListingServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            listings.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
+            if listings.first:
+                return self.send(listings.first.pop(0))
+            answer = listings.answers.get(self.path, Answer(b'{"message": "Not Found"}', status=404))
+            etag = f'W/"{hashlib.sha256(answer.body).hexdigest()}"'
+            if answer.status == 200 and self.headers.get("If-None-Match") == etag:
+                listings.not_modified += 1
+                return self.send(Answer(b"", status=304), etag)
+            return self.send(answer, etag)
+
+        def send(self, answer, etag=""):
+            self.send_response(answer.status)
+            headers = {"Content-Type": "application/json; charset=utf-8", "Content-Length": str(len(answer.body))}
+            headers |= {"ETag": etag} if etag else {}
+            for name, value in (headers | answer.headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(answer.body[: len(answer.body) // 2] if answer.cut else answer.body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listings.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield listings
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
