@@ -7,6 +7,7 @@ import runpy
 from support.documents import ROOT
 
 HEADER = ROOT / "src/flashdepot/native/include/flash_attention.h"
+matrix = runpy.run_path(str(ROOT / "scripts/write_matrix.py"))["page"]
 page_of = runpy.run_path(str(ROOT / "scripts/write_c_reference.py"))["page"]
 
 
@@ -33,3 +34,7 @@ def test_the_c_reference_has_every_comment_of_the_header() -> None:
         "Does `fa2_t`.\n\nIts arguments: [`fa2_t`](#fa2_t).",
     ):
         assert said in page
+
+
+def test_the_matrix_is_what_the_tables_and_the_catalog_say() -> None:
+    assert (ROOT / "docs/matrix.md").read_text() == matrix(), "run scripts/write_matrix.py"
