@@ -43,5 +43,6 @@ def _add_the_sidebar(_app: Any, name: str, source: list[str]) -> None:
 
 def _contents(section: str) -> str:
     caption, _, text = section.partition("\n")
-    pages = re.findall(r"\]\(([^)#]+)\.md\)", text)
-    return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
+    links = re.findall(r"\[([^\]]+)\]\(([^)#]+)\.md\)", text)
+    pages = "\n".join(f"{title.replace('`', '')} <{page}>" for title, page in links)
+    return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"
