@@ -52,6 +52,8 @@ def terminal(tmp_path: Path, depot: Path) -> dict[str, str]:
         "HOME": str(home),
         "FLASHDEPOT_HOME": str(depot),
         "FLASHDEPOT_OFFLINE": "1",
+        "PIP_NO_INDEX": "1",
+        "UV_OFFLINE": "1",
         "CARGO_HOME": str(home / "cargo"),
         "CARGO_NET_OFFLINE": "true",
         "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")),
