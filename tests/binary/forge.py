@@ -92,10 +92,12 @@ def wheel(
     tag: str = "cp311-cp311-linux_x86_64",
     metadata_version: str | None = None,
     recorded: dict[str, bytes] | None = None,
+    requires: tuple[str, ...] = (),
 ) -> Path:
     """A wheel of those files; ``recorded`` replaces, in RECORD alone, what some of them hold."""
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {metadata_version or version}\n"
+    metadata += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     files = files | {
         f"{info}/METADATA": metadata.encode(),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nTag: {tag}\n".encode(),

@@ -60,8 +60,10 @@ def make_host(
     gpus: tuple[Gpu, ...] = (),
     os_name: str = "Debian GNU/Linux 12 (bookworm)",
     platform: str = "linux-x86_64",
+    compilers: tuple[HostCompiler, ...] | None = None,
 ) -> HostRecord:
-    """A host record with these facts."""
+    """A host record with these facts; ``compilers`` in place of those of ``gcc``."""
+    gnu = tuple(HostCompiler("g++", f"/usr/bin/g++-{v.split('.')[0]}", Version(v)) for v in gcc)
     return HostRecord(
         platform=Platform.parse(platform),
         os_name=os_name,
@@ -71,5 +73,5 @@ def make_host(
         driver=Version(driver) if driver else None,
         gpus=gpus,
         toolkits=toolkits,
-        compilers=tuple(HostCompiler("g++", f"/usr/bin/g++-{v.split('.')[0]}", Version(v)) for v in gcc),
+        compilers=gnu if compilers is None else compilers,
     )

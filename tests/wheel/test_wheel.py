@@ -25,11 +25,11 @@ from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.own_wheel_name import wheel_tag, wheel_version
 from flashdepot.model.target import Platform, Version
 from flashdepot.upstream import SourceTree
 from flashdepot.wheel import Wheel, build_wheel
 from flashdepot.wheel.contents import RUNTIME
-from flashdepot.wheel.names import wheel_tag, wheel_version
 from support.stored_wheel import PACKAGE, make_source, store_wheel_library
 
 INFO = "flash_attn-9.9.9+cu13.sm80.sm90.dist-info"

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdepot.build.flags import CXX_FLAGS, feature_defines
+from flashdepot.build.dialect import GNU, Dialect, dialect_of
+from flashdepot.build.flags import feature_defines
 from flashdepot.build.names import PlaceNames
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.recipe import Recipe, Tool
@@ -14,18 +15,6 @@ from flashdepot.model.selection import Feature, Unit
 from flashdepot.toolchain.probe_compile import SOURCE_NAME
 
 ACTION_SCHEMA = 1
-
-KEYED_VARIABLES = (
-    "NVCC_PREPEND_FLAGS",
-    "NVCC_APPEND_FLAGS",
-    "CPATH",
-    "C_INCLUDE_PATH",
-    "CPLUS_INCLUDE_PATH",
-    "GCC_EXEC_PREFIX",
-    "COMPILER_PATH",
-    "SOURCE_DATE_EPOCH",
-)
-"""Environment variables that change what the compilers write."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +31,7 @@ class Compilation:
     arguments: tuple[str, ...]
     tools: tuple[Tool, ...]
     unit: Unit | None = None
+    dialect: Dialect = GNU
 
     def intent_key(self, environment: Mapping[str, str]) -> str:
         """The digest of all that is known before the inputs are: arguments, programs, and environment."""
@@ -51,7 +41,7 @@ class Compilation:
                 "source": f"{{{self.place}}}/{self.source}",
                 "arguments": list(self.arguments),
                 "tools": [t.to_json() for t in self.tools],
-                "environment": {v: environment[v] for v in KEYED_VARIABLES if environment.get(v)},
+                "environment": {v: environment[v] for v in self.dialect.variables if environment.get(v)},
             }
         )
 
@@ -83,17 +73,19 @@ def compilations(
     :param source_name: whether it takes the arguments that replace a source's absolute path in its internal names.
     """
     tools = recipe.toolchain.tools
-    cxx_tools = tools[tools.index(recipe.toolchain.host_compiler) :]
+    dialect = dialect_of(recipe.toolchain.host_compiler.name)
+    host_flags = dialect.host_flags(recipe.toolchain.cuda, nvcc_options)
+    cxx_tools = tools if dialect.c_layer_by_nvcc else tools[tools.index(recipe.toolchain.host_compiler) :]
 
     def cuda(name: str, source: str, place: str, unit: Unit | None, extra: tuple[str, ...]) -> Compilation:
-        arguments = ["{cuda}/bin/nvcc", "-ccbin", "{cxx}", *recipe.flags, *extra, "-I{native}/shim"]
+        arguments = [dialect.nvcc, "-ccbin", "{cxx}", *recipe.flags, *extra, "-I{native}/shim"]
         if "--objdir-as-tempdir" in nvcc_options:
             arguments.append("--objdir-as-tempdir")
         if "--frandom-seed" in nvcc_options:
             arguments.append(f"--frandom-seed={name}")
         if source_name:
             arguments += [word.format(name=f"{place}/{source}") for word in SOURCE_NAME]
-        return Compilation(name, place, source, tuple(arguments), tools, unit)
+        return Compilation(name, place, source, tuple(arguments), tools, unit, dialect)
 
     defines = feature_defines(tree_features, recipe.selection.features)
     kernels = [
@@ -111,8 +103,14 @@ def compilations(
             f"native-{p.stem}",
             "native",
             f"src/{p.name}",
-            ("{cxx}", *CXX_FLAGS, f"-frandom-seed=native-{p.stem}", *includes, *upstream),
+            (
+                *dialect.c_layer,
+                *(host_flags if dialect.c_layer_by_nvcc else (f"-frandom-seed=native-{p.stem}",)),
+                *includes,
+                *upstream,
+            ),
             cxx_tools,
+            dialect=dialect,
         )
         for p in sorted((native / "src").glob("*.cpp"))
     ]

@@ -32,6 +32,7 @@ from flashdepot.errors import CompileError, FlashdepotError
 from flashdepot.host.memory import usable_memory
 from flashdepot.model.recipe import Recipe
 from flashdepot.system.child import Child, Cost, descendants_memory
+from flashdepot.toolchain.long_commands import startable
 
 _TICK = 0.25
 """Seconds between two progress updates, and two looks at what other processes compile."""
@@ -180,18 +181,19 @@ class Engine:
     ) -> None:
         folder = work / f"{compilation.name}-{job.tries}"
         folder.mkdir(exist_ok=True)
-        output = folder / f"{compilation.name}.o"
+        output = folder / f"{compilation.name}{compilation.dialect.object_suffix}"
         command = compilation.command(self.places, self.programs, output)
         threads = split_threads(job, waiting, [r.job for r in self._running.values()], capacity)
         if self.split_compile and compilation.unit and threads > 1:
             command.append(f"--split-compile={threads}")
         log = self.depot.log_path(compilation.name, intent)
-        # One language for messages, and temporary files where the build's own are.
-        environment = {**self.environment, "LC_ALL": "C", "TMPDIR": str(folder)}
+        # One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
+        language = {"LC_ALL": "C", "VSLANG": "1033"}
+        environment = {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
         started = time.time()
         try:
             cwd = self.places.path(f"{{{compilation.place}}}/.")
-            child = Child(command, cwd=cwd, env=environment, log=log)
+            child = Child(startable(command, folder), cwd=cwd, env=environment, log=log)
         except BaseException:
             lock.release()
             raise

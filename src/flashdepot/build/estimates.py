@@ -11,7 +11,7 @@ from pathlib import Path
 from flashdepot.build.compilation import Compilation
 from flashdepot.errors import IntegrityError
 from flashdepot.model.recipe import Recipe
-from flashdepot.model.selection import ALL_FEATURES, Unit
+from flashdepot.model.selection import ALL_FEATURES, Feature, Unit
 from flashdepot.system.files import read_json, write_json
 
 GB = 10**9
@@ -61,12 +61,16 @@ def prior(unit: Unit | None, recipe: Recipe) -> Estimate:
     """The shipped expectation for one compilation of a recipe."""
     if unit is None:
         return _NATIVE
+    return expected(unit, recipe.selection.features, len(recipe.target.sass), recipe.front_end)
+
+
+def expected(unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
+    """The shipped expectation for a unit with some features, for a number of architectures."""
     measured = _cost(unit)
-    left_out = len(ALL_FEATURES - recipe.selection.features)
+    left_out = len(ALL_FEATURES - features)
     kernels = max(0.0, measured.seconds - _FIXED_SECONDS) * _LEFT_OUT**left_out
     one = _FIXED_SECONDS + kernels
-    more = len(recipe.target.sass) - 1
-    factor = 1 + more * (_MORE_ARCHITECTURES if recipe.front_end == "shared" else 1.0)
+    factor = 1 + (architectures - 1) * (_MORE_ARCHITECTURES if front_end == "shared" else 1.0)
     return Estimate(one * factor, measured.peak)
 
 

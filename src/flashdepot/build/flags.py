@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
 from flashdepot.model.selection import Feature
+from flashdepot.model.target import Version
+from flashdepot.toolchain.cuda_facts import needs_conforming_preprocessor
 
 NAMESPACE = "flashdepot_fa2"
 """The C++ namespace of the kernels: ours, so that another FlashAttention in the same process never meets them."""
@@ -25,6 +27,29 @@ _UPSTREAM_FLAGS = (
 
 _SYMBOL_FLAGS = ("--static-global-template-stub", "--device-entity-has-hidden-visibility")
 """Keep kernel stubs local to their object. nvcc has them from 12.8 and turns them on itself from 13.0."""
+
+
+GNU_HOST_FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique",)
+"""What nvcc is told for the sake of GCC and Clang: code that can be moved, and no symbol for others to see."""
+
+_MSVC_OPTIONS = (
+    "/MD",  # nvcc's default is the static C runtime; Rust, Python and torch use the shared one
+    "/EHsc",  # the C layer throws and catches
+    "/bigobj",  # kernels have more sections than a plain object can count
+    "/utf-8",  # sources are UTF-8, whatever the country's code page is
+    "/Zc:__cplusplus",  # else it is 199711L, and CUTLASS hides its C++17 parts
+)
+
+
+def msvc_host_flags(cuda: Version, options: frozenset[str]) -> tuple[str, ...]:
+    """What nvcc is told for the sake of ``cl``. ``/permissive-`` is not: CUTLASS's aliases do not compile with it.
+
+    :param options: the long options of the nvcc at hand.
+    """
+    chosen = (*_MSVC_OPTIONS, *(("/Zc:preprocessor",) if needs_conforming_preprocessor(cuda) else ()))
+    # The environment is loaded once for all: nvcc need not run vcvars64.bat for every unit.
+    environment = ("--use-local-env",) if "--use-local-env" in options else ()
+    return (f"-Xcompiler={','.join(chosen)}", "-D_USE_MATH_DEFINES", *environment)
 
 
 def feature_defines(available: frozenset[Feature], selected: frozenset[Feature]) -> tuple[str, ...]:
@@ -59,13 +84,17 @@ def nvcc_flags(
     front_end: str,
     compress: str,
     options: frozenset[str],
+    host: Sequence[str] = GNU_HOST_FLAGS,
 ) -> tuple[str, ...]:
-    """What every CUDA source is compiled with, besides its own defines and include folders."""
+    """What every CUDA source is compiled with, besides its own defines and include folders.
+
+    :param host: what the host compiler is to be given.
+    """
     symbols = tuple(f"{flag}=true" for flag in _SYMBOL_FLAGS if flag in options)
     return (
         *_UPSTREAM_FLAGS,
         f"-DFLASH_NAMESPACE={NAMESPACE}",
-        "-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique",
+        *host,
         *symbols,
         *compression(options, compress),
         *gencode(sass, front_end),
@@ -83,3 +112,13 @@ CXX_FLAGS = (
     f"-DFLASH_NAMESPACE={NAMESPACE}",
 )
 """What the C layer is compiled with, besides its include folders."""
+
+MSVC_C_LAYER_FLAGS = (
+    "-O2",
+    "-std=c++17",
+    # Names leave the DLL by its definition file. An export in the objects would make every program that links the
+    # static library export them as well.
+    "-DFA2_STATIC",
+    f"-DFLASH_NAMESPACE={NAMESPACE}",
+)
+"""What nvcc hands the C layer to ``cl`` with, besides :func:`msvc_host_flags` and the include folders."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,16 +12,18 @@ from pathlib import Path
 from flashdepot import __version__
 from flashdepot.build import config_header
 from flashdepot.build.compilation import Compilation, compilations
+from flashdepot.build.dialect import dialect_of
 from flashdepot.build.engine import Engine, Limits, Outcome
 from flashdepot.build.estimates import History
-from flashdepot.build.flags import CXX_FLAGS, nvcc_flags
-from flashdepot.build.link import LINK_FLAGS, SHARED_NAME, SONAME, STATIC_NAME, Linked, link
+from flashdepot.build.flags import nvcc_flags
+from flashdepot.build.linked import Linked
+from flashdepot.build.linking import Linking, linking_of
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.native import NATIVE, c_layer_digest
 from flashdepot.build.progress import BuildProgress
+from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.canonical import digest_of
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Selection
@@ -54,6 +57,11 @@ class BuildPlan:
     licences: Mapping[str, str]
     source_name: bool
     options: Options = field(default_factory=Options)
+
+    @property
+    def linking(self) -> Linking:
+        """How its objects become libraries."""
+        return linking_of(self.toolchain.cxx.kind)
 
     def compilations(self) -> tuple[Compilation, ...]:
         """Every compiler run of the recipe."""
@@ -95,22 +103,30 @@ def prepare(
 ) -> BuildPlan:
     """Find the recipe of a library, and try all that could stop it before the long work begins.
 
-    :raises MissingToolError: when the toolchain does not compile a small program, or cannot make an architecture.
+    :raises MissingToolError: when the toolchain does not compile a small program, or cannot make an architecture, or
+        on Windows when a folder's path is one that the compilers cannot use.
     :raises UsageError: when the tree lacks a licence text, without which no binary of it may be passed on.
     """
+    if platform.system == "windows":
+        require_usable_paths(
+            {"depot": str(depot.root), "temp": tempfile.gettempdir(), "package": str(NATIVE.parent)},
+        )
     nvcc = toolchain.nvcc
     texts = licences(tree)
     identity = identify_toolchain(toolchain)
-    result = probe_toolchain(toolchain, identity, depot.layout.toolchains)
+    host_flags = dialect_of(toolchain.cxx.kind).host_flags(nvcc.version, nvcc.options)
+    result = probe_toolchain(toolchain, identity, depot.layout.toolchains, host_flags)
     sass = choose_sass(wanted, nvcc.version, nvcc.codes)
-    flags = nvcc_flags(sass, front_end=options.front_end, compress=options.compress, options=nvcc.options)
+    flags = nvcc_flags(
+        sass, front_end=options.front_end, compress=options.compress, options=nvcc.options, host=host_flags
+    )
     recipe = Recipe(
         upstream=tree.id,
         selection=selection,
         target=Target(platform, nvcc.version.major, sass),
         toolchain=identity,
         front_end=options.front_end,
-        native_digest=digest_of({"c_layer": c_layer_digest(), "cxx": list(CXX_FLAGS), "link": list(LINK_FLAGS)}),
+        native_digest=linking_of(toolchain.cxx.kind).digest,
         flags=flags,
     )
     return BuildPlan(recipe, tree, toolchain, texts, result.source_name, options)
@@ -129,23 +145,30 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
         text = config_header.config_header(
             tree.id, recipe.selection, recipe.target.sass, recipe.toolchain.cuda, head_dims
         )
-        (generated / config_header.NAME).write_text(text)
+        (generated / config_header.NAME).write_text(text, encoding="utf-8")
         toolchain = plan.toolchain
         places = plan.places(generated)
         history = History(depot.root / "estimates.json")
         planned = plan.compilations()
         split = "--split-compile" in toolchain.nvcc.options
-        engine = Engine(depot, recipe, places, plan.programs, limits, history, progress, split_compile=split)
+        engine = Engine(
+            depot,
+            recipe,
+            places,
+            plan.programs,
+            limits,
+            history,
+            progress,
+            split_compile=split,
+            environment=toolchain.whole_environment(),
+        )
         outcome = engine.run(planned)
         objects = _objects(planned, outcome, depot, work / "objects")
         folder = work / "linked"
         folder.mkdir()
         progress.note("Linking.")
-        linked = link(objects, toolchain, NATIVE, folder)
-        files = {
-            **_library_files(linked, toolchain.nvcc.static_runtime, folder, recipe),
-            **_licence_files(plan.licences, folder),
-        }
+        linked = plan.linking.link(objects, toolchain, NATIVE, folder)
+        files = {**_library_files(plan, linked, folder), **_licence_files(plan.licences, folder)}
         manifest = _manifest(plan, outcome, linked, files)
         depot.store(manifest, files)
     return manifest, outcome
@@ -156,38 +179,33 @@ def _objects(planned: Sequence[Compilation], outcome: Outcome, depot: Depot, fol
     folder.mkdir()
     paths = []
     for compilation in planned:
-        path = folder / f"{compilation.name}.o"
+        path = folder / f"{compilation.name}{compilation.dialect.object_suffix}"
         depot.blobs.link_or_copy(outcome.actions[compilation.name].object.digest, path)
         paths.append(path)
     return paths
 
 
-def _library_files(linked: Linked, static_runtime: Path, folder: Path, recipe: Recipe) -> dict[str, Path]:
+def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, Path]:
     # CMake compares numbers alone: no ".post2", and a tree without a version counts as the oldest.
-    version = re.match(r"\d+(\.\d+){0,2}", recipe.upstream.version)
+    upstream = plan.recipe.upstream.version
+    version = re.match(r"\d+(\.\d+){0,2}", upstream)
     values = {
         "VERSION": version[0] if version else "0",
-        "UPSTREAM_VERSION": recipe.upstream.version,
-        "PLATFORM": str(recipe.target.platform),
+        "UPSTREAM_VERSION": upstream,
+        "PLATFORM": str(plan.recipe.target.platform),
     }
+    static_runtime = plan.toolchain.nvcc.static_runtime
     files = {
         "include/flash_attention.h": NATIVE / "include" / "flash_attention.h",
-        f"lib/shared/{SONAME}": linked.shared,
-        f"lib/static/{STATIC_NAME}": linked.static,
+        **linked.files,
         f"lib/static/{static_runtime.name}": static_runtime,
     }
-    for template, place in (
-        ("FlashAttentionConfig.cmake.in", "lib/cmake/FlashAttention/FlashAttentionConfig.cmake"),
-        ("FlashAttentionConfigVersion.cmake.in", "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake"),
-        ("flashattention.pc.in", "lib/pkgconfig/flashattention.pc"),
-        ("flashattention-static.pc.in", "lib/pkgconfig/flashattention-static.pc"),
-        ("cuda-runtime-notice.txt", "share/licenses/cuda-runtime/NOTICE"),
-    ):
-        text = (NATIVE / "templates" / template).read_text()
+    for place, template in plan.linking.templates.items():
+        text = template.read_text(encoding="utf-8")
         for name, value in values.items():
             text = text.replace(f"@{name}@", value)
         path = folder / Path(place).name
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         files[place] = path
     return files
 
@@ -196,7 +214,7 @@ def _licence_files(texts: Mapping[str, str], folder: Path) -> dict[str, Path]:
     files = {}
     for name, text in texts.items():
         path = folder / f"licence-{name}"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         files[f"share/licenses/{name}/LICENSE"] = path
     return files
 
@@ -205,6 +223,7 @@ def _manifest(plan: BuildPlan, outcome: Outcome, linked: Linked, files: Mapping[
     recipe = plan.recipe
     compressed = plan.options.compress != "none"
     listed = [ManifestFile(place, sha256_file(path), path.stat().st_size) for place, path in sorted(files.items())]
+    links = [ManifestFile(place, "", 0, link=name) for place, name in linked.links.items()]
     return Manifest(
         recipe_key=recipe.key,
         kind="library",
@@ -216,11 +235,11 @@ def _manifest(plan: BuildPlan, outcome: Outcome, linked: Linked, files: Mapping[
         toolchain=recipe.toolchain,
         c_layer=c_layer_digest(),
         driver_floor=driver_floor(recipe.target.cuda_major, recipe.target.platform.system, compressed=compressed),
-        libc_floor=linked.facts.libc_floor,
+        libc_floor=linked.libc_floor,
         libstdcxx_floor=None,
         front_end=recipe.front_end,
         flags=recipe.flags,
-        files=(*listed, ManifestFile(f"lib/shared/{SHARED_NAME}", "", 0, link=SONAME)),
+        files=(*listed, *links),
         actions={name: record.action_key for name, record in sorted(outcome.actions.items())},
         created=datetime.datetime.now(tz=datetime.timezone.utc).isoformat(timespec="seconds"),
         flashdepot=__version__,

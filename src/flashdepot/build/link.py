@@ -1,17 +1,16 @@
-"""Objects to libraries: ``libflashattention.a`` and ``libflashattention.so.1``, and the proof of what they export."""
+"""Objects to libraries on Linux: ``libflashattention.a`` and ``libflashattention.so.1``, and the proof of what they export."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.binary.elf import SharedLibrary, read_shared_library
-from flashdepot.errors import CompileError, FlashdepotError, MissingToolError
-from flashdepot.system.process import Finished, run
+from flashdepot.build.linked import Linked, require
+from flashdepot.errors import FlashdepotError, MissingToolError
+from flashdepot.system.process import run
 from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.probe_compile import first_error
 
 SONAME = "libflashattention.so.1"
 SHARED_NAME = "libflashattention.so"
@@ -35,15 +34,6 @@ LINK_FLAGS = (
 )
 
 
-@dataclass(frozen=True)
-class Linked:
-    """The two libraries of one recipe, and what the shared one says of itself."""
-
-    static: Path
-    shared: Path
-    facts: SharedLibrary
-
-
 def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Path) -> Linked:
     """Make both libraries in ``folder`` from objects in the order given.
 
@@ -55,21 +45,18 @@ def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Pa
     if archiver is None:
         raise MissingToolError("'ar' was not found; it makes the static library.", hint="Install it: binutils")
     # D: no dates and no owners, so that equal objects make equal archives.
-    _require(run([archiver, "rcsD", str(static), *map(str, objects)], timeout=600), static)
+    require(run([archiver, "rcsD", str(static), *map(str, objects)], timeout=600), static)
     flags = [flag.replace("{native}", str(native)) for flag in LINK_FLAGS]
     arguments = [toolchain.cxx.path, *flags, "-o", str(shared), *map(str, objects)]
     arguments += [str(toolchain.nvcc.static_runtime), "-ldl", "-lrt", "-lpthread"]
-    _require(run(arguments, timeout=1200), shared)
+    require(run(arguments, timeout=1200), shared)
     facts = read_shared_library(shared)
     _prove(facts)
-    return Linked(static, shared, facts)
-
-
-def _require(done: Finished, result: Path) -> None:
-    if done.status != 0:
-        raise CompileError(
-            f"{result.name} cannot be linked: {first_error(done.output)}", hint=" ".join(done.arguments[:1])
-        )
+    return Linked(
+        {f"lib/static/{STATIC_NAME}": static, f"lib/shared/{SONAME}": shared},
+        {f"lib/shared/{SHARED_NAME}": SONAME},
+        facts.libc_floor,
+    )
 
 
 def _prove(facts: SharedLibrary) -> None:

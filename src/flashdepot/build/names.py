@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 
 @dataclass(frozen=True)
@@ -17,15 +18,18 @@ class PlaceNames:
     """
 
     places: tuple[tuple[str, Path], ...]
+    flavour: ModuleType = os.path
+    """The rules for paths: ``posixpath`` or ``ntpath``."""
 
     def name(self, path: str) -> str:
         """The name of an absolute path that a compiler printed, which may hold ``..``."""
-        clean = os.path.normpath(path)
+        clean: str = self.flavour.normpath(path)
         for name, folder in self.places:
-            prefix = f"{folder}{os.sep}"
-            if clean.startswith(prefix):
-                return f"{{{name}}}/{clean[len(prefix) :].replace(os.sep, '/')}"
-        return clean.replace(os.sep, "/")
+            prefix = f"{folder}{self.flavour.sep}"
+            # On Windows compilers print paths in capitals as they please.
+            if self.flavour.normcase(clean).startswith(self.flavour.normcase(prefix)):
+                return f"{{{name}}}/{clean[len(prefix) :].replace(self.flavour.sep, '/')}"
+        return clean.replace(self.flavour.sep, "/")
 
     def path(self, name: str) -> Path:
         """The path that :meth:`name` gave this name; of several, the first that is there."""

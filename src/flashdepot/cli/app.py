@@ -20,6 +20,8 @@ COMMANDS: Table = {
     "build": ("library_commands", "Build a library with this machine's toolchain."),
     "wheel": ("wheel_commands", "Make a Python wheel over a library, for every torch and every Python."),
     "install": ("install_commands", "Install such a wheel into a Python environment, and prove that it imports."),
+    "resolve": ("resolve_commands", "Choose among all wheels that are published, ours, and a build; say why."),
+    "lock": ("lock_commands", "Pin what 'resolve' chooses in flashdepot.lock, by address and SHA-256."),
     "verify": ("prove_commands", "Prove on this machine's GPU that the installed flash_attn is right."),
     "bench": ("prove_commands", "Time the installed flash_attn beside torch's own attention."),
     "link": ("link_commands", "Say what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."),

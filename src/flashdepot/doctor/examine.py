@@ -10,6 +10,7 @@ from flashdepot.doctor import python_checks as python
 from flashdepot.doctor import space_checks as space
 from flashdepot.doctor import system_checks as system
 from flashdepot.doctor import toolchain_checks as toolchain
+from flashdepot.doctor import windows_checks as windows
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, Intention, worst_first
 from flashdepot.model.host import HostRecord
@@ -55,7 +56,8 @@ _CHECKS: Mapping[Intention, Sequence[Check]] = {
         *_SPACE,
         toolchain.choice,
         toolchain.toolkits,
-        toolchain.windows,
+        windows.compilers,
+        windows.folders,
         toolchain.git,
         toolchain.flags,
         toolchain.torch_cuda,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, blocker, note, warning
+from flashdepot.toolchain.cuda_facts import BUILD_TOOLS
 
 
 def linker(case: Case) -> Iterator[Finding]:
@@ -13,7 +14,8 @@ def linker(case: Case) -> Iterator[Finding]:
     if not case.record.compilers:
         seen = "No C++ compiler was found."
         why = "C, C++ and Rust programs are all linked through one."
-        mend = "Install one, for example: apt-get install g++"
+        windows = case.record.platform.system == "windows"
+        mend = BUILD_TOOLS if windows else "Install one, for example: apt-get install g++"
         yield blocker("host-compiler-missing", seen, why, mend)
 
 

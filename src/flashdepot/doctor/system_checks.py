@@ -24,9 +24,14 @@ def platform(case: Case) -> Iterator[Finding]:
     name = case.record.platform
     if name.system == "linux" and name.machine in _MACHINES:
         return
+    if name.system == "windows" and name.machine == "x86_64":
+        seen, mend = "This is Windows.", "Should it fail: flashdepot explain, or the Windows Subsystem for Linux"
+        why = "What flashdepot does there was tested piece by piece and never as a whole; docs/windows.md says what."
+        yield warning("platform-untested", seen, why, mend)
+        return
     if name.system == "windows":
-        seen, mend = "This is Windows.", "Use the Windows Subsystem for Linux: wsl --install"
-        why = "flashdepot makes libraries on and for Linux; its building on Windows is not finished."
+        seen, mend = f"This is Windows ({name}).", "Use the Windows Subsystem for Linux: wsl --install"
+        why = "NVIDIA's compiler is made for Windows on x86_64 alone."
     elif name.system == "darwin":
         seen, mend = f"This is macOS ({name}).", "Run the same command on a Linux machine with an NVIDIA GPU."
         why = "NVIDIA GPUs have no driver and no CUDA there."

@@ -14,7 +14,6 @@ from flashdepot.toolchain.choose import OLDEST_CUDA, foresee_toolchain
 from flashdepot.toolchain.cuda_facts import codes_of
 from flashdepot.toolchain.wheels import provided_version, provides
 
-_NEEDS_PREPROCESSOR = Version("13.2")
 _STATIC_RUNTIMES = frozenset({"libcudart_static.a", "cudart_static.lib"})
 
 
@@ -135,30 +134,3 @@ def git(case: Case) -> Iterator[Finding]:
         seen = "There is no git on this machine."
         why = "flash-attention's source and its submodule CUTLASS are fetched with it."
         yield warning("cutlass-missing", seen, why, "Install git, or take a published version: --upstream 2.8.3.post2")
-
-
-def windows(case: Case) -> Iterator[Finding]:
-    """What stops builds on Windows."""
-    record = case.record
-    if record.platform.system != "windows":
-        return
-    msvc = [c for c in record.compilers if c.kind == "cl"]
-    if msvc and "VSCMD_ARG_TGT_ARCH" not in record.variables:
-        seen = f"cl {msvc[0].version} is installed, and its environment is not loaded in this shell."
-        why = "nvcc finds neither cl nor the headers of Windows without it."
-        mend = 'Use the "x64 Native Tools Command Prompt", or call vcvars64.bat first'
-        yield warning("msvc-env-missing", seen, why, mend)
-    if any(t.version >= _NEEDS_PREPROCESSOR for t in record.toolkits):
-        seen = f"CUDA {_NEEDS_PREPROCESSOR} or newer is here."
-        why = "Its headers want the conforming preprocessor of cl, which is not the default."
-        yield note("msvc-preprocessor", seen, why, "set NVCC_PREPEND_FLAGS=-Xcompiler /Zc:preprocessor")
-    if record.long_paths is False:
-        seen = "Windows takes no paths of more than 260 characters here."
-        why = "Paths of objects in a build of PyTorch extensions are longer: files seem not to be there."
-        mend = "Build in a short folder (C:\\b), or: git config --system core.longpaths true, and LongPathsEnabled=1"
-        yield warning("win-long-path", seen, why, mend)
-    for disk in record.disks:
-        if disk.use in {"depot", "temp"} and " " in disk.path:
-            why = "nvcc does not quote every path that it hands on."
-            mend = "Use a folder without blanks: --depot C:\\b, set TEMP=C:\\t"
-            yield warning("nvcc-path-spaces", f"The path {disk.path} ({disk.use}) has a blank.", why, mend)

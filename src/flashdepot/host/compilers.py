@@ -18,7 +18,12 @@ _OLDEST_GCC = 9
 
 
 def find_compilers() -> tuple[HostCompiler, ...]:
-    """Compilers in the order of preference: ``NVCC_CCBIN``, ``CXX``, ``g++``, ``g++-N`` newest first, ``clang++``, ``cl``."""
+    """Compilers in the order of preference: ``NVCC_CCBIN``, ``CXX``, ``g++``, ``g++-N`` newest first, ``clang++``.
+
+    On Windows it is those of :func:`find_msvc` alone: nvcc there calls no other.
+    """
+    if os.name == "nt":
+        return find_msvc()
     names = [os.environ.get("NVCC_CCBIN", ""), os.environ.get("CXX", ""), "g++"]
     names += [f"g++-{n}" for n in range(_NEWEST_GCC, _OLDEST_GCC - 1, -1)]
     names += ["clang++"]
@@ -27,8 +32,7 @@ def find_compilers() -> tuple[HostCompiler, ...]:
         if name and (program := shutil.which(name)):
             programs.setdefault(os.path.realpath(program), program)
     with ThreadPoolExecutor() as pool:
-        found = [compiler for compiler in pool.map(identify, programs.values()) if compiler]
-    return (*found, *find_msvc())
+        return tuple(compiler for compiler in pool.map(identify, programs.values()) if compiler)
 
 
 def identify(program: str) -> HostCompiler | None:

@@ -25,6 +25,13 @@ def newest_cuda(driver: Version, system: str) -> Version | None:
     return Version.parse(served[-1]) if served else None
 
 
+def oldest_driver(cuda_major: int, system: str) -> Version | None:
+    """The first branch that serves a CUDA major version; ``None`` for one that the table does not have."""
+    rows = (row for row in _data().get(system, []) if Version.parse(row["cuda"]).major == cuda_major)
+    row = next(rows, None)
+    return Version(str(row["branch"])) if row else None
+
+
 def nvidia_devices(pci: Path = _PCI) -> int | None:
     """How many NVIDIA display devices the PCI bus has; ``None`` where the system does not show its bus as files."""
     if not pci.is_dir():

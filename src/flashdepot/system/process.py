@@ -32,10 +32,12 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout: float = 120,
     stdin: str = "",
+    encoding: str | None = None,
 ) -> Finished:
     """Run a program to its end and return what it wrote, whatever its exit status.
 
     :param timeout: seconds after which it is killed.
+    :param encoding: of what it reads and writes; that of the locale when ``None``.
     :raises MissingToolError: when the program is not there or cannot be started.
     :raises FlashdepotError: when it does not end in time.
     """
@@ -47,6 +49,7 @@ def run(
             input=stdin,
             capture_output=True,
             text=True,
+            encoding=encoding,
             errors="replace",
             timeout=timeout,
             check=False,

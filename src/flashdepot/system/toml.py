@@ -21,7 +21,15 @@ def read_toml(path: Path) -> dict[str, Any]:
     :raises UsageError: when it is not TOML, with the place of the mistake.
     """
     try:
-        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return parse_toml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not valid TOML: {error}.") from error
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """Read the text of a TOML file; :raises UsageError: when it is not TOML, with its name and the place of the mistake."""
+    try:
+        data: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{name} is not valid TOML: {error}.") from error
     return data

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
@@ -11,7 +12,15 @@ from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.cuda_facts import codes_of, driver_floor, host_compiler_limits
+from flashdepot.toolchain.cuda_facts import (
+    BUILD_TOOLS,
+    codes_of,
+    driver_floor,
+    host_compiler_limits,
+    installable_msvc,
+    msvc_limits,
+)
+from flashdepot.toolchain.msvc import environment_for
 from flashdepot.toolchain.nvcc import Nvcc, inspect
 from flashdepot.toolchain.wheels import provide, provided_version, provides
 
@@ -21,11 +30,28 @@ OLDEST_CUDA = Version("12.0")
 
 @dataclass(frozen=True)
 class Toolchain:
-    """An nvcc, the host compiler that it calls, and a sentence on why this one."""
+    """An nvcc, the host compiler that it calls, and a sentence on why this one.
+
+    ``environment`` is what these programs need to find in their environment besides this process's own.
+    """
 
     nvcc: Nvcc
     cxx: HostCompiler
     reason: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nvcc: Nvcc, host: HostRecord, reason: str) -> Toolchain:
+        """An nvcc with the host's first compiler that it accepts, whose environment is loaded.
+
+        :raises MissingToolError: when it accepts none, or the environment cannot be loaded.
+        """
+        cxx = compiler_for(nvcc, host)
+        return cls(nvcc, cxx, reason, environment_for(cxx))
+
+    def whole_environment(self) -> dict[str, str]:
+        """The environment to run these programs in."""
+        return {**os.environ, **self.environment}
 
 
 def choose_toolchain(
@@ -51,17 +77,17 @@ def choose_toolchain(
         named = inspect(Path(option).expanduser().resolve())
         if problem := _unfit(named, host, wanted, driver=None):
             raise MissingToolError(f"The CUDA toolkit in {named.root} cannot be used: it {problem}.")
-        return Toolchain(named, _compiler_for(named, host), f"asked for: --cuda {option}")
+        return Toolchain.of(named, host, f"asked for: --cuda {option}")
     version = None if option == "auto" else _parse_cuda(option)
     looked = (_inspected(t) for t in _of_release(host.toolkits, version))
     nvcc, found_by, rejected = _first_fit(looked, host, wanted, driver)
     if nvcc is not None:
-        return Toolchain(nvcc, _compiler_for(nvcc, host), f"the host's own, found by {found_by}")
+        return Toolchain.of(nvcc, host, f"the host's own, found by {found_by}")
     _require_providable(version, host, driver, rejected)
     provided = inspect(provide(host.platform, folder, on_file))
     _require_fit(provided, host, wanted, driver)
     why = f" ({'; '.join(rejected)})" if rejected else ""
-    return Toolchain(provided, _compiler_for(provided, host), f"provided from PyPI{why}")
+    return Toolchain.of(provided, host, f"provided from PyPI{why}")
 
 
 def foresee_toolchain(
@@ -75,12 +101,12 @@ def foresee_toolchain(
     looked = ((t, _recorded(t)) for t in _of_release(host.toolkits, version))
     nvcc, _, rejected = _first_fit(looked, host, wanted, driver)
     if nvcc is not None:
-        _compiler_for(nvcc, host)
+        compiler_for(nvcc, host)
         return next(t for t in host.toolkits if Path(t.root) == nvcc.root)
     _require_providable(version, host, driver, rejected)
     provided = _recorded(CudaToolkit("", provided_version(), "PyPI"))
     _require_fit(provided, host, wanted, driver)
-    _compiler_for(provided, host)
+    compiler_for(provided, host)
     return None
 
 
@@ -99,6 +125,7 @@ def _recorded(toolkit: CudaToolkit) -> Nvcc:
     """The nvcc of a record; what the record does not have comes from the table of CUDA releases."""
     codes = toolkit.codes if toolkit.codes is not None else codes_of(toolkit.version)
     gcc, clang = host_compiler_limits(toolkit.version)
+    first, limit = msvc_limits(toolkit.version)
     return Nvcc(
         root=Path(toolkit.root),
         version=toolkit.version,
@@ -106,7 +133,8 @@ def _recorded(toolkit: CudaToolkit) -> Nvcc:
         options=frozenset(),
         newest_gcc=gcc if toolkit.newest_gcc is None else toolkit.newest_gcc,
         newest_clang=clang if toolkit.newest_clang is None else toolkit.newest_clang,
-        msvc_limit=toolkit.msvc_limit,
+        msvc_limit=limit if toolkit.msvc_limit is None else toolkit.msvc_limit,
+        oldest_msvc=first,
         missing=toolkit.missing or (),
     )
 
@@ -183,7 +211,8 @@ def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driv
     return ""
 
 
-def _compiler_for(nvcc: Nvcc, host: HostRecord) -> HostCompiler:
+def compiler_for(nvcc: Nvcc, host: HostRecord) -> HostCompiler:
+    """The first compiler of a host that an nvcc accepts; :raises MissingToolError: when there is none."""
     _require_compiler(host)
     for compiler in host.compilers:
         if nvcc.accepts(compiler):
@@ -191,21 +220,33 @@ def _compiler_for(nvcc: Nvcc, host: HostRecord) -> HostCompiler:
     found = ", ".join(f"{c.kind} {c.version} ({c.path})" for c in host.compilers)
     raise MissingToolError(
         f"nvcc {nvcc.version} accepts {_accepted(nvcc, host)}; this machine has {found}.",
-        hint=f"Install an older one beside it ({_install_hint(host, nvcc.newest_gcc)}); it is then found by itself, "
+        hint=f"Install {_fitting(nvcc, host)}; it is then found by itself, "
         f"or name it: NVCC_CCBIN=PATH{_newer_nvcc(nvcc, host)}",
     )
 
 
 def _accepted(nvcc: Nvcc, host: HostRecord) -> str:
     if host.platform.system == "windows" and nvcc.msvc_limit is not None:
-        return f"MSVC older than {nvcc.msvc_limit // 100}.{nvcc.msvc_limit % 100}"
+        floor = f" from {_cl_version(nvcc.oldest_msvc)} on," if nvcc.oldest_msvc else ""
+        return f"MSVC{floor} older than {_cl_version(nvcc.msvc_limit)}"
     return f"GCC up to {nvcc.newest_gcc} and Clang up to {nvcc.newest_clang}"
+
+
+def _cl_version(msc_ver: int) -> str:
+    return f"{msc_ver // 100}.{msc_ver % 100}"
+
+
+def _fitting(nvcc: Nvcc, host: HostRecord) -> str:
+    """A host compiler that this nvcc accepts, and how to get it."""
+    if host.platform.system == "windows" and nvcc.msvc_limit is not None:
+        return f"another one beside it ({installable_msvc(nvcc.msvc_limit)})"
+    return f"an older one beside it ({_install_hint(host, nvcc.newest_gcc)})"
 
 
 def _newer_nvcc(nvcc: Nvcc, host: HostRecord) -> str:
     """The provided nvcc as a way out, where it accepts a compiler that an older one does not."""
     ours = _recorded(CudaToolkit("", provided_version(), "PyPI"))
-    helps = nvcc.version < ours.version and any(c.kind != "cl" and ours.accepts(c) for c in host.compilers)
+    helps = nvcc.version < ours.version and any(ours.accepts(c) for c in host.compilers)
     return (
         f"; or take a newer nvcc: --cuda {ours.version.text.rsplit('.', 1)[0]}"
         if helps and provides(host.platform)
@@ -217,7 +258,7 @@ def _require_compiler(host: HostRecord) -> None:
     if not host.compilers:
         raise MissingToolError(
             "No C++ compiler was found, and nvcc cannot compile without one.",
-            hint=f"Install one: {_install_hint(host, None)}. If it has an unusual name: NVCC_CCBIN=/path/to/g++",
+            hint=f"Install one: {_install_hint(host, None)}. If it is in an unusual place: NVCC_CCBIN=PATH",
         )
 
 
@@ -227,7 +268,7 @@ _INSTALL = (
     (("SUSE",), "zypper install gcc-c++", "zypper install gcc{n}-c++"),
     (("Arch", "Manjaro"), "pacman -S gcc", "pacman -S gcc{n}"),
     (("Alpine",), "apk add g++", "apk add g++"),
-    (("Windows",), "winget install Microsoft.VisualStudio.2022.BuildTools", "Visual Studio 2022 Build Tools"),
+    (("Windows",), BUILD_TOOLS, BUILD_TOOLS),
 )
 
 

@@ -11,6 +11,7 @@ from flashdepot.model.recipe import Tool, ToolchainId
 from flashdepot.system.files import sha256_file
 from flashdepot.system.process import run
 from flashdepot.toolchain.choose import Toolchain
+from flashdepot.toolchain.msvc import compiler_libraries
 
 
 def identify_toolchain(toolchain: Toolchain) -> ToolchainId:
@@ -26,7 +27,9 @@ def identify_toolchain(toolchain: Toolchain) -> ToolchainId:
 
 
 def compiler_programs(cxx: HostCompiler) -> list[Path]:
-    """The programs that the driver runs: GCC's ``cc1plus``, and the assembler."""
+    """What the driver runs or loads: GCC's ``cc1plus`` and the assembler, the libraries of ``cl``."""
+    if cxx.kind == "cl":
+        return compiler_libraries(cxx)
     found = []
     for name in ("cc1plus", "as"):
         path = run([cxx.path, f"-print-prog-name={name}"]).stdout.strip()

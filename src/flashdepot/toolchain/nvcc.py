@@ -31,6 +31,7 @@ class Nvcc:
     newest_gcc: int | None
     newest_clang: int | None
     msvc_limit: int | None = None
+    oldest_msvc: int | None = None
     missing: tuple[str, ...] = ()
 
     @property
@@ -73,7 +74,8 @@ class Nvcc:
     def accepts(self, compiler: HostCompiler) -> bool:
         """Whether the toolkit's own ``host_config.h`` lets this compiler through."""
         if compiler.kind == "cl":
-            return self.msvc_limit is None or _msc_ver(compiler.version) < self.msvc_limit
+            version = _msc_ver(compiler.version)
+            return (self.oldest_msvc or 0) <= version and (self.msvc_limit is None or version < self.msvc_limit)
         newest = {"g++": self.newest_gcc, "clang++": self.newest_clang}.get(compiler.kind)
         return newest is None or compiler.version.major <= newest
 
@@ -122,6 +124,7 @@ def inspect(root: Path) -> Nvcc:
         newest_gcc=newest_gcc(config),
         newest_clang=newest_clang(config),
         msvc_limit=msvc_limit(config),
+        oldest_msvc=oldest_msvc(config),
     ).look()
 
 
@@ -147,4 +150,10 @@ def newest_clang(host_config: str) -> int | None:
 def msvc_limit(host_config: str) -> int | None:
     """The first ``_MSC_VER`` that CUDA's ``crt/host_config.h`` refuses as too new."""
     match = re.search(r"#if _MSC_VER < \d+ \|\| _MSC_VER >= (\d+)", host_config)
+    return int(match[1]) if match else None
+
+
+def oldest_msvc(host_config: str) -> int | None:
+    """The first ``_MSC_VER`` that CUDA's ``crt/host_config.h`` does not refuse as too old."""
+    match = re.search(r"#if _MSC_VER < (\d+) \|\| _MSC_VER >= \d+", host_config)
     return int(match[1]) if match else None

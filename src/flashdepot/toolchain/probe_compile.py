@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from flashdepot.model.recipe import ToolchainId
 from flashdepot.system.files import read_json, write_json
 from flashdepot.system.process import Finished, run
 from flashdepot.toolchain.choose import Toolchain
+from flashdepot.toolchain.msvc import DLL_FLAGS, SYSTEM_LIBRARIES, beside
 
 _SOURCE = """\
 #include <cuda_fp16.h>
@@ -45,9 +47,12 @@ class ProbeResult:
     source_name: bool
 
 
-def probe_toolchain(toolchain: Toolchain, identity: ToolchainId, folder: Path) -> ProbeResult:
+def probe_toolchain(
+    toolchain: Toolchain, identity: ToolchainId, folder: Path, host_flags: Sequence[str]
+) -> ProbeResult:
     """Compile and link a small CUDA source; the answer for these very programs is kept in ``folder``.
 
+    :param host_flags: what nvcc is given for the host compiler's sake.
     :raises MissingToolError: when the toolchain cannot compile or link it, with the compiler's first error.
     """
     kept = folder / f"probe-{digest_of([_SOURCE, *SOURCE_NAME, identity.to_json()])[:16]}.json"
@@ -56,23 +61,27 @@ def probe_toolchain(toolchain: Toolchain, identity: ToolchainId, folder: Path) -
     except (FileNotFoundError, KeyError):
         pass
     with tempfile.TemporaryDirectory(prefix="flashdepot-probe-") as work:
-        source_name = _compile(toolchain, Path(work), SOURCE_NAME).status == 0
+        source_name = _compile(toolchain, Path(work), host_flags, SOURCE_NAME).status == 0
         if not source_name:
-            _require(_compile(toolchain, Path(work), ()), toolchain, "compile")
+            _require(_compile(toolchain, Path(work), host_flags, ()), toolchain, "compile")
         _require(_link(toolchain, Path(work)), toolchain, "link")
     write_json(kept, {"source_name": source_name})
     return ProbeResult(source_name)
 
 
-def _compile(toolchain: Toolchain, work: Path, extra: tuple[str, ...]) -> Finished:
+def _compile(toolchain: Toolchain, work: Path, host_flags: Sequence[str], extra: Sequence[str]) -> Finished:
     (work / "probe.cu").write_text(_SOURCE)
-    arguments = [str(toolchain.nvcc.program), "-ccbin", toolchain.cxx.path, "-std=c++17", "-Xcompiler", "-fPIC"]
+    arguments = [str(toolchain.nvcc.program), "-ccbin", toolchain.cxx.path, "-std=c++17", *host_flags]
     arguments += [word.format(name="probe.cu") for word in extra]
-    return run([*arguments, "-c", "probe.cu", "-o", "probe.o"], cwd=work, timeout=300)
+    command = [*arguments, "-c", "probe.cu", "-o", "probe.o"]
+    return run(command, cwd=work, env=toolchain.whole_environment(), timeout=300)
 
 
 def _link(toolchain: Toolchain, work: Path) -> Finished:
     runtime = str(toolchain.nvcc.static_runtime)
+    if toolchain.cxx.kind == "cl":
+        command = [str(beside(toolchain.cxx, "link.exe")), *DLL_FLAGS, "/OUT:probe.dll", "probe.o", runtime]
+        return run([*command, *SYSTEM_LIBRARIES], cwd=work, env=toolchain.whole_environment(), timeout=300)
     libraries = [runtime, "-ldl", "-lrt", "-lpthread", "-static-libstdc++", "-static-libgcc"]
     arguments = [toolchain.cxx.path, "-shared", "-Wl,--no-undefined", "probe.o", "-o", "probe.so", *libraries]
     return run(arguments, cwd=work, timeout=300)
@@ -85,7 +94,7 @@ def _require(done: Finished, toolchain: Toolchain, verb: str) -> None:
     raise MissingToolError(
         f"nvcc {nvcc.version} ({nvcc.root}) with {cxx.kind} {cxx.version} ({cxx.path}) cannot {verb} a twenty-line "
         f"program:\n{first_error(done.output)}",
-        hint="Try another host compiler (NVCC_CCBIN=/usr/bin/g++-12) or the nvcc that flashdepot provides: --cuda 13.0",
+        hint="Try another host compiler (NVCC_CCBIN=PATH, such as /usr/bin/g++-12) or the nvcc that flashdepot provides: --cuda 13.0",
     )
 
 

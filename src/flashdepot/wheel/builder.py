@@ -7,11 +7,11 @@ from pathlib import Path
 
 from flashdepot.errors import UsageError
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.own_wheel_name import dist_info, wheel_name, wheel_tag, wheel_version
 from flashdepot.system.files import sha256_file
 from flashdepot.upstream import SourceTree
 from flashdepot.wheel.archive import write_archive
 from flashdepot.wheel.contents import entries
-from flashdepot.wheel.names import dist_info, wheel_name, wheel_tag, wheel_version
 
 
 @dataclass(frozen=True)

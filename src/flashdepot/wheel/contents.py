@@ -8,9 +8,9 @@ from pathlib import Path
 
 from flashdepot.errors import UsageError
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.own_wheel_name import dist_info
 from flashdepot.upstream import SourceTree
 from flashdepot.wheel.metadata import metadata_text, origin_text, wheel_text
-from flashdepot.wheel.names import dist_info
 
 PACKAGE = "flash_attn"
 MODULE = "flash_attn_2_cuda"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from flashdepot.model.manifest import Manifest
-from flashdepot.wheel.names import DISTRIBUTION, wheel_tag, wheel_version
+from flashdepot.model.own_wheel_name import DISTRIBUTION, wheel_tag, wheel_version
 
 _FIELDS = (
     ("Summary", "Flash Attention: Fast and Memory-Efficient Exact Attention"),

@@ -15,6 +15,7 @@ from flashdepot.binary.pe import PeFile
 from flashdepot.binary.window import open_window
 from flashdepot.doctor.check.subject import TORCH_SYMBOL
 from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.host.torch_builds import default_cxx11_abi
 from flashdepot.model.target import Version
 from flashdepot.system.toml import read_toml
 
@@ -167,13 +168,8 @@ class TabledTorch:
 
     @property
     def new_abi(self) -> bool | None:
-        """By the rule in the table."""
-        rule = _table()["cxx11_abi"]
-        if self.minor <= Version(rule["old_until"]):
-            return False
-        if self.minor >= Version(rule["new_since"]) or self.machine == "aarch64":
-            return True
-        return self.local in rule["new_cuda"].get(str(self.minor), ()) if self.local else None
+        """By the table of torch's builds."""
+        return default_cxx11_abi(str(self.minor), self.local, self.machine)
 
     def exports(self, symbol: str) -> bool | None:
         """By the table; ``None`` for a symbol that is not in it."""

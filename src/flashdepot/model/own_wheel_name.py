@@ -1,4 +1,4 @@
-"""The version and the tags of a wheel, from the manifest of its library."""
+"""The version and the tags of a wheel of ours, from the manifest of its library."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from packaging.version import InvalidVersion, Version
 
 from flashdepot.errors import UsageError
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.wheel_tag import platform_tag
 
 DISTRIBUTION = "flash_attn"
 """Upstream's name, as wheel and dist-info names spell it (PEP 427)."""
@@ -35,7 +36,7 @@ def wheel_version(manifest: Manifest) -> str:
 
 def wheel_tag(manifest: Manifest) -> str:
     """``py3-none-manylinux_2_35_x86_64``: any Python 3, any ABI, from the C library that the library needs (PEP 600)."""
-    return f"py3-none-{_platform_tag(manifest)}"
+    return f"py3-none-{platform_tag(manifest.platform, manifest.libc_floor)}"
 
 
 def wheel_name(manifest: Manifest) -> str:
@@ -46,13 +47,3 @@ def wheel_name(manifest: Manifest) -> str:
 def dist_info(manifest: Manifest) -> str:
     """The name of the folder with the wheel's metadata."""
     return f"{DISTRIBUTION}-{wheel_version(manifest)}.dist-info"
-
-
-def _platform_tag(manifest: Manifest) -> str:
-    platform, libc = manifest.platform, manifest.libc_floor
-    if platform.system == "windows":
-        return {"x86_64": "win_amd64", "aarch64": "win_arm64"}[platform.machine]
-    if libc is None:
-        return f"{platform.system}_{platform.machine}"
-    major, minor, *_ = (*libc.numbers, 0)
-    return f"manylinux_{major}_{minor}_{platform.machine}"

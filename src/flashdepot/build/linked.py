@@ -1,0 +1,32 @@
+"""What linking gives: files for a library's folder, and what they need of a system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flashdepot.errors import CompileError
+from flashdepot.model.target import Version
+from flashdepot.system.process import Finished
+from flashdepot.toolchain.probe_compile import first_error
+
+
+@dataclass(frozen=True)
+class Linked:
+    """The libraries of one recipe: ``files`` by their place in the library's folder, ``links`` from place to name.
+
+    ``libc_floor`` is the oldest GNU C library that they run with, ``None`` where there is none.
+    """
+
+    files: Mapping[str, Path]
+    links: Mapping[str, str] = field(default_factory=dict)
+    libc_floor: Version | None = None
+
+
+def require(done: Finished, result: Path) -> None:
+    """:raises CompileError: when the program that was to make a library refused, with its first error."""
+    if done.status != 0:
+        raise CompileError(
+            f"{result.name} cannot be linked: {first_error(done.output)}", hint=" ".join(done.arguments[:1])
+        )

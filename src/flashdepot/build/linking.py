@@ -1,0 +1,68 @@
+"""How a family of host compilers links, and the files about linking that lie beside its libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.build import link, link_msvc
+from flashdepot.build.flags import CXX_FLAGS, MSVC_C_LAYER_FLAGS
+from flashdepot.build.linked import Linked
+from flashdepot.build.native import NATIVE, c_layer_digest
+from flashdepot.model.canonical import digest_of
+from flashdepot.system.files import sha256_file
+from flashdepot.toolchain.choose import Toolchain
+from flashdepot.toolchain.msvc import DLL_FLAGS
+
+_TEMPLATES = NATIVE / "templates"
+_WINDOWS_FILES = Path(__file__).with_name("windows_files")
+
+
+@dataclass(frozen=True)
+class Linking:
+    """One way to link. ``templates`` are files by their place in a library's folder, ``flags`` those of its programs.
+
+    ``own_templates`` are those of the templates that are not part of the C layer's folder.
+    """
+
+    link: Callable[[Sequence[Path], Toolchain, Path, Path], Linked]
+    c_layer_flags: tuple[str, ...]
+    flags: tuple[str, ...]
+    templates: Mapping[str, Path]
+    own_templates: tuple[Path, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """One SHA-256 for the C layer, how it is compiled and how all is linked."""
+        parts = {"c_layer": c_layer_digest(), "cxx": list(self.c_layer_flags), "link": list(self.flags)}
+        own = {path.name: sha256_file(path) for path in self.own_templates}
+        return digest_of({**parts, "templates": own} if own else parts)
+
+
+def _templates(folder: Path) -> dict[str, Path]:
+    """The files of a folder that say something else on each system, by their place beside the libraries."""
+    return {
+        "lib/cmake/FlashAttention/FlashAttentionConfig.cmake": folder / "FlashAttentionConfig.cmake.in",
+        "lib/pkgconfig/flashattention.pc": folder / "flashattention.pc.in",
+        "lib/pkgconfig/flashattention-static.pc": folder / "flashattention-static.pc.in",
+        "share/licenses/cuda-runtime/NOTICE": folder / "cuda-runtime-notice.txt",
+    }
+
+
+_VERSION_TEMPLATE = {
+    "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake": _TEMPLATES / "FlashAttentionConfigVersion.cmake.in"
+}
+_GNU = Linking(link.link, CXX_FLAGS, link.LINK_FLAGS, {**_templates(_TEMPLATES), **_VERSION_TEMPLATE})
+_MSVC = Linking(
+    link_msvc.link,
+    MSVC_C_LAYER_FLAGS,
+    (*link_msvc.LIB_FLAGS, *DLL_FLAGS),
+    {**_templates(_WINDOWS_FILES), **_VERSION_TEMPLATE},
+    own_templates=tuple(_templates(_WINDOWS_FILES).values()),
+)
+
+
+def linking_of(kind: str) -> Linking:
+    """The way to link of a kind of host compiler: ``g++``, ``clang++``, ``cl``."""
+    return _MSVC if kind == "cl" else _GNU

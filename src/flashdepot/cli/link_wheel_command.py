@@ -1,0 +1,145 @@
+"""``flashdepot link wheel``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from flashdepot.cli.check_commands import describe, describe_environment
+from flashdepot.cli.common import examples, json_option, options, print_json, python_option, quiet_option, say
+from flashdepot.doctor.check import Outcome, Report, check_file
+from flashdepot.doctor.check.environment import Environment
+from flashdepot.doctor.check.evidence import worst_first
+from flashdepot.doctor.check.torch_side import InstalledTorch
+from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, MissingToolError, UsageError
+from flashdepot.host.python_environment import resolve
+from flashdepot.link.published_wheel_package import (
+    HEADER,
+    PACKAGE,
+    TorchEnvironment,
+    WheelPackage,
+    python_library,
+    write_package,
+)
+from flashdepot.link.published_wheel_requirement import judge_requirement
+
+_ERRORS: dict[Outcome, type[FlashdepotError]] = {
+    Outcome.UNKNOWN: MissingToolError,
+    Outcome.MISFIT: IncompatibleError,
+    Outcome.DAMAGED: IntegrityError,
+}
+
+
+@click.command(
+    epilog=examples(
+        "flashdepot link wheel flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl --python .venv --out third_party/flash",
+        "cmake -S . -B build -DCMAKE_PREFIX_PATH=third_party/flash",
+    )
+)
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@options(
+    python_option,
+    click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder to write.  [default: NAME-cpp]"),
+    click.option("--force", is_flag=True, help="Write it although it does not fit."),
+    quiet_option,
+    json_option,
+)
+def wheel(file: Path, python: str | None, out: Path | None, *, force: bool, quiet: bool, as_json: bool) -> None:
+    """Make a published flash-attn wheel a C++ library for programs that call it with torch tensors.
+
+    Writes the wheel's extension module, a header with the functions that it exports, and the CMake package
+    FlashAttentionWheel for the torch of a Python environment. Refused, with the evidence, when torch, its C++ ABI,
+    Python or the machine does not fit the wheel.
+    """
+    environment = describe_environment(resolve(python) if python is not None else None, None, None, None)
+    report = _report(file, environment)
+    _require_fit(report, force=force, quiet=quiet)
+    made = write_package(
+        file,
+        str(report.facts["name"]),
+        str(report.facts["version"]),
+        _torch_environment(environment),
+        out or Path(f"{report.facts['name']}-cpp"),
+    )
+    if as_json:
+        print_json(_document(made, report))
+        return
+    if not quiet:
+        for line in _notes(made, environment):
+            say(line)
+    click.echo(str(made.root))
+
+
+def _report(file: Path, environment: Environment) -> Report:
+    """What ``flashdepot check`` says of the wheel, and whether torch is one that the wheel asks for."""
+    report = check_file(file, environment)
+    if report.verdict is Outcome.DAMAGED:
+        return report
+    if report.kind != "wheel":
+        raise UsageError(f"{file} is no wheel.", hint="Name a file that ends in .whl, as PyPI has it.")
+    if not isinstance(environment.torch, InstalledTorch):
+        return report
+    asked = judge_requirement(file, environment.torch.version)
+    return replace(report, evidence=worst_first([*report.evidence, *asked]))
+
+
+def _require_fit(report: Report, *, force: bool, quiet: bool) -> None:
+    error = _ERRORS.get(report.verdict)
+    if error is None:
+        return
+    if force and report.verdict is not Outcome.DAMAGED:
+        if not quiet:
+            say(f"Forced, although it will fail as this says:\n{describe(report, verbose=False)}")
+        return
+    hint = (
+        "" if report.verdict is Outcome.DAMAGED else "Take the wheel or the --python that fits, or see it fail: --force"
+    )
+    raise error(f"{describe(report, verbose=False)}", hint=hint)
+
+
+def _torch_environment(environment: Environment) -> TorchEnvironment:
+    python, torch = environment.python, environment.torch
+    folder = python.torch_folder if python is not None else None
+    if python is None or folder is None or not isinstance(torch, InstalledTorch):
+        raise MissingToolError(
+            "No torch was found to build with.", hint="Name an environment that has it: --python .venv/bin/python"
+        )
+    near = (folder / "lib",)
+    return TorchEnvironment(
+        python=python.label,
+        torch=torch.label,
+        torch_folder=folder,
+        new_abi=torch.new_abi is not False,
+        find=lambda name: environment.find_library(name, near),
+        python_library=python_library(python.program),
+    )
+
+
+def _notes(made: WheelPackage, environment: Environment) -> list[str]:
+    names = ", ".join(entry.function.name for entry in made.extension.entry_points)
+    lines = [f"{HEADER} declares {names}."]
+    lines += [f"Left out: {reason}" for reason in made.extension.left_out]
+    lines += [f"Not found, so not linked: {name}" for name in made.missing]
+    python = environment.python
+    if python is not None and python_library(python.program) is None:
+        lines.append(
+            f"{python.label} has no shared library, so there is no target for a program of its own: "
+            f"{PACKAGE}::extension is for modules that Python loads."
+        )
+    lines.append(f"cmake -DCMAKE_PREFIX_PATH={made.root}; find_package({PACKAGE} REQUIRED)")
+    return lines
+
+
+def _document(made: WheelPackage, report: Report) -> dict[str, object]:
+    return {
+        "path": str(made.root),
+        "package": PACKAGE,
+        "header": str(made.root / "include" / HEADER),
+        "extension": made.extension.name,
+        "entry_points": {e.function.name: e.function.mangled for e in made.extension.entry_points},
+        "left_out": list(made.extension.left_out),
+        "missing": list(made.missing),
+        "check": report.to_json(),
+    }

@@ -1,0 +1,207 @@
+"""A decision as a page for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from flashdepot.cli.common import duration, size
+from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Origin, Rejection, Verdict
+from flashdepot.model.runtime_facts import NO_TORCH, RuntimeFacts
+from flashdepot.resolve.order import why_before
+from flashdepot.resolve.rules import RULES
+
+_EXPLAINED = 3
+_INDENT = " " * 13
+
+_RULED_OUT = {
+    "distribution": "another distribution",
+    "version": "another version of it",
+    "platform": "for another platform",
+    "torch-with-cuda": "need a PyTorch that works with CUDA here",
+    "torch": "for another torch",
+    "torch-preview": "built before that torch was released",
+    "cuda": "for another CUDA major version",
+    "cxx11-abi": "of the other C++ ABI",
+    "python": "for another Python",
+    "libc": "need a newer C library",
+    "gpu": "for newer GPUs",
+    "sass": "no machine code for a GPU here",
+    "driver": "need a newer driver",
+    "source": "of sources not allowed, and no more against them",
+}
+"""What a :class:`Rejection` says of its wheels, by the rule that they break."""
+
+
+def describe(decision: Decision) -> str:
+    """The facts, the decision and what comes next, then what was ruled out, by what."""
+    lines = [describe_facts(decision.facts), ""]
+    lines += _decided(decision) if decision.chosen else _undecided(decision)
+    if decision.rejections:
+        lines += ["", *_counts(decision)]
+    return "\n".join(lines)
+
+
+def describe_facts(facts: RuntimeFacts) -> str:
+    """What it must run on, in a line; what is not known is named as such."""
+    torch = facts.torch
+    libc = f"glibc {facts.libc}" if facts.libc else facts.libc_name
+    is_linux = facts.platform is not None and facts.platform.system == "linux"
+    parts = [
+        f"{facts.platform or 'platform not known'}" + (f" with {libc or 'a C library not known'}" if is_linux else ""),
+        f"Python {facts.python}" if facts.python else "Python not known",
+        _torch(facts),
+        f"GPU {', '.join(gpu.dotted for gpu in facts.gpus)}" if facts.gpus else "GPU not known",
+        f"driver {facts.driver}" if facts.driver else "driver not known",
+    ]
+    if torch == NO_TORCH:
+        parts[2] = "no torch"
+    old = [gpu.dotted for gpu in facts.gpus if gpu not in facts.served]
+    note = f" Left out, too old for the kernels: {', '.join(old)}." if old else ""
+    return f"For {'; '.join(parts)}.{note}"
+
+
+def _torch(facts: RuntimeFacts) -> str:
+    torch = facts.torch
+    if torch is None:
+        return "torch not known"
+    abi = {True: ", new C++ ABI", False: ", old C++ ABI", None: ""}[torch.cxx11_abi]
+    cuda = f" with CUDA {torch.cuda}" if torch.cuda else f" for {torch.accelerator}" if torch.accelerator else ""
+    return f"torch {torch.version}{cuda}{abi}"
+
+
+def _decided(decision: Decision) -> Iterator[str]:
+    chosen, second = decision.chosen, decision.runner_up
+    assert chosen is not None  # noqa: S101  (for mypy)
+    yield f"  take       {chosen.candidate.name}"
+    yield from (f"{_INDENT}{line}" for line in _about(chosen, decision.facts))
+    if second is not None:
+        yield ""
+        yield f"  runner-up  {second.candidate.name}"
+        why = why_before(chosen, second, decision.facts)
+        yield from (f"{_INDENT}{line}" for line in _about(second, decision.facts))
+        if why:
+            yield f"{_INDENT}comes second: {why}"
+    for judged in decision.misfits:
+        broken = next(reason for reason in judged.reasons if reason.verdict is Verdict.MISFIT)
+        yield ""
+        yield f"  not        {judged.candidate.name}: {broken.text}"
+        yield f"{_INDENT}-> {broken.mend}"
+    if chosen.candidate.origin.compiles and (near := _of_source(decision)):
+        yield ""
+        yield f"  {_number(near.count, 'published wheel')} of others would fit, without compiling: {near.reason.mend}"
+    if chosen.candidate.origin.compiles and decision.uncertain:
+        mend = decision.uncertain[0].reasons[0].mend
+        yield ""
+        yield f"  {_number(len(decision.uncertain), 'other')} may fit, which cannot be told yet: {mend}"
+
+
+def _undecided(decision: Decision) -> Iterator[str]:
+    if decision.missing:
+        yield "  Nothing can be decided before this is known. Name it, or the Python environment that it is for:"
+        yield from (f"    {option}" for option in decision.missing)
+        return
+    yield "  Nothing that is allowed is certain to work there."
+    for judged in decision.misfits:
+        yield ""
+        yield f"  {judged.candidate.name}: {judged.verdict}"
+        yield from _reasons(judged)
+    if decision.uncertain:
+        best = decision.uncertain[0]
+        yield ""
+        yield f"  most likely  {best.candidate.name}"
+        yield from _reasons(best)
+        yield f"{_INDENT}to take it all the same: --allow uncertain"
+    if decision.near_misses:
+        yield ""
+        yield "  What would help:"
+        for miss in decision.near_misses:
+            yield f"    {_number(miss.count, 'wheel')} would fit: {miss.reason.mend}"
+            yield f"      such as {miss.best.candidate.name}"
+
+
+def _about(judged: Judged, facts: RuntimeFacts) -> Iterator[str]:
+    candidate = judged.candidate
+    yield f"{_source(candidate)}; {_cost(candidate)}"
+    if judged.verdict is Verdict.FITS:
+        yield _fits(candidate, facts)
+    if candidate.origin in {Origin.OFFICIAL, Origin.COMMUNITY} and not judged.verified:
+        yield "its release should have it; that the file exists was not verified"
+    yield from (line.strip() for line in _reasons(judged))
+
+
+def _source(candidate: Candidate) -> str:
+    return {
+        Origin.DEPOT: "ours, from the depot",
+        Origin.OURS: "ours, to be compiled",
+        Origin.OFFICIAL: "official",
+        Origin.COMMUNITY: f"community: {candidate.wheel.source}",
+        Origin.BUILD: "upstream's own source build",
+    }[candidate.origin]
+
+
+def _cost(candidate: Candidate) -> str:
+    fetched = f"{'' if candidate.size_known else 'about '}{size(candidate.size)}, " if candidate.size else ""
+    return f"{fetched}about {duration(candidate.seconds)} until it can be imported"
+
+
+def _fits(candidate: Candidate, facts: RuntimeFacts) -> str:
+    wheel = candidate.wheel
+    code = f"machine code for {','.join(wheel.sass)}" if wheel.sass else ""
+    if candidate.origin in {Origin.DEPOT, Origin.OURS}:
+        return f"serves every torch and Python; CUDA {wheel.cuda}; {code}"
+    abi = "" if facts.torch is None or facts.torch.cxx11_abi is None else ", its C++ ABI"
+    return f"fits torch {wheel.torch or '?'}, CUDA {wheel.cuda.partition('.')[0]}{abi}, {facts.python}; {code}"
+
+
+def _reasons(judged: Judged) -> Iterator[str]:
+    for reason in judged.reasons:
+        yield f"{_INDENT}{reason.text}"
+        yield f"{_INDENT}-> {reason.mend}"
+
+
+def _of_source(decision: Decision) -> NearMiss | None:
+    return next((miss for miss in decision.near_misses if miss.reason.rule == "source"), None)
+
+
+def _counts(decision: Decision) -> Iterator[str]:
+    fit = len(decision.ranked)
+    yield f"  {decision.considered:,} considered: {fit:,} fit, {len(decision.uncertain):,} may; left out are"
+    width = max(len(f"{rejection.count:,}") for rejection in decision.rejections)
+    for rejection in decision.rejections:
+        yield f"    {rejection.count:>{width},}  {_RULED_OUT[rejection.rule]}{_nearest(rejection)}"
+
+
+def _nearest(rejection: Rejection) -> str:
+    return f" (nearest: {rejection.nearest})" if rejection.nearest else ""
+
+
+def describe_explained(named: str, found: Sequence[Judged], decision: Decision) -> str:
+    """Why a wheel, or the nearest of those that were named, is not the chosen one, rule by rule."""
+    lines = [describe_facts(decision.facts)]
+    for judged in found[:_EXPLAINED]:
+        lines += ["", f"  {judged.candidate.name}: {judged.verdict}", f"{_INDENT}{_source(judged.candidate)}"]
+        lines += _reasons(judged)
+        broken = {reason.rule for reason in judged.reasons}
+        lines.append(f"{_INDENT}keeps: {', '.join(rule.id for rule in RULES if rule.id not in broken)}")
+        lines += _standing(judged, decision)
+    if (more := len(found) - _EXPLAINED) > 0:
+        lines += ["", f"  and {_number(more, 'other')} of {named}, which are no nearer"]
+    return "\n".join(lines)
+
+
+def _standing(judged: Judged, decision: Decision) -> list[str]:
+    """Where one that fits stands among those that may be taken."""
+    urls = [ranked.candidate.wheel.url for ranked in decision.ranked]
+    chosen = decision.chosen
+    if chosen is None or not judged.candidate.wheel.url or judged.candidate.wheel.url not in urls:
+        return []
+    place = urls.index(judged.candidate.wheel.url)
+    if place == 0:
+        return [f"{_INDENT}it is the one to take"]
+    why = why_before(chosen, judged, decision.facts)
+    before = f"; the first is {chosen.candidate.name}: {why}" if why else ""
+    return [f"{_INDENT}it is number {place + 1} of {len(urls)} that fit{before}"]
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

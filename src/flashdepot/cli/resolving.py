@@ -1,0 +1,144 @@
+"""What ``resolve`` and ``lock`` share: from options to facts, candidates, and a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from flashdepot.catalog import CATALOG_FOLDER, load_catalog
+from flashdepot.cli.common import host_option, load_host, open_depot, options, python_option, warn
+from flashdepot.cli.options import parse_memory, with_project
+from flashdepot.errors import UsageError
+from flashdepot.host import probe
+from flashdepot.model.candidate import Decision, Judged
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.wheel_request import BANDWIDTH, BUILD, COMMUNITY, DEFAULT_SOURCES, OFFICIAL, OURS, WheelRequest
+from flashdepot.resolve.decide import decide
+from flashdepot.resolve.facts import NamedFacts, facts_of, override
+from flashdepot.resolve.library import Wish
+from flashdepot.resolve.own_wheels import Workshop, own_candidates
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+facts_options = options(
+    click.option("--torch", metavar="VERSION", help="PyTorch: 2.8.0+cu128, or none.  [default: the environment's]"),
+    click.option("--cuda", metavar="12.8|none", help="The CUDA that PyTorch is built with."),
+    click.option(
+        "--cxx11abi/--no-cxx11abi",
+        "cxx11_abi",
+        default=None,
+        help="The C++ ABI that PyTorch is built with, new or old.",
+    ),
+    click.option("--python-tag", metavar="cp312", help="The interpreter, as wheels name it; cp313t is free-threaded."),
+    click.option("--platform", metavar="linux-x86_64", help="Platform, or a wheel's platform tag."),
+    click.option("--glibc", metavar="2.31", help="The GNU C library."),
+    click.option("--gpu", "gpus", metavar="9.0", multiple=True, help="Compute capability; once for each kind of GPU."),
+    click.option("--driver", metavar="570.1", help="NVIDIA's driver."),
+    python_option,
+    host_option,
+)
+"""What :class:`NamedFacts` is made of, and where the facts come from that are not named."""
+
+choice_options = options(
+    click.option(
+        "--version", metavar="2.8.3", help="This version of it: 2.8.3, 2.8, '>=2.7,<2.8'.  [default: the newest]"
+    ),
+    click.option("--distribution", metavar="NAME", default="flash-attn", show_default=True, help="Or flash-attn-3."),
+    click.option(
+        "--source",
+        "sources",
+        metavar="SOURCE",
+        multiple=True,
+        help="Take it from these alone: ours, official, community, community:NAME, build.  [default: ours, official]",
+    ),
+    click.option(
+        "--allow",
+        type=click.Choice([COMMUNITY, "uncertain"]),
+        multiple=True,
+        help="Take wheels of others as well, or what cannot be told to fit.",
+    ),
+    click.option("--profile", metavar="NAME", help="What a library of ours must have, as 'flashdepot get' takes it."),
+    click.option("--bandwidth", metavar="12MB", help="Bytes a second of a download.  [default: 12.5MB]"),
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked, and what there is to answer it with: published wheels and candidates of our own."""
+
+    request: WheelRequest
+    published: tuple[PublishedWheel, ...]
+    own: tuple[Judged, ...]
+
+    @property
+    def decision(self) -> Decision:
+        """The answer."""
+        return decide(self.request, self.published, self.own)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The values of :data:`facts_options`, :data:`choice_options` and ``--depot``, as spelled on the command line."""
+
+    torch: str | None
+    cuda: str | None
+    cxx11_abi: bool | None
+    python_tag: str | None
+    platform: str | None
+    glibc: str | None
+    gpus: tuple[str, ...]
+    driver: str | None
+    python: str | None
+    host_file: Path | None
+    version: str | None
+    distribution: str
+    sources: tuple[str, ...]
+    allow: tuple[str, ...]
+    profile: str | None
+    bandwidth: str | None
+    depot: str | None
+
+    @property
+    def facts(self) -> NamedFacts:
+        """The facts that were named; ``--gpu 8.0,9.0`` names two."""
+        gpus = tuple(part for text in self.gpus for part in text.split(","))
+        return NamedFacts(
+            self.torch, self.cuda, self.cxx11_abi, self.python_tag, self.platform, self.glibc, gpus, self.driver
+        )
+
+
+def understand_question(asked: Asked) -> Question:
+    """Look at the machine, the depot and the catalog as the options say.
+
+    :raises UsageError: for a value that cannot be understood.
+    """
+    if asked.host_file is not None and asked.python is not None:
+        raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
+    opened = open_depot(asked.depot)
+    catalog = load_catalog(opened.root / CATALOG_FOLDER)
+    for note in catalog.notes:
+        warn(note)
+    host = load_host(asked.host_file) if asked.host_file is not None else probe(asked.python, opened.root)
+    request = WheelRequest(
+        facts=override(facts_of(host), asked.facts),
+        distribution=asked.distribution.lower().replace("_", "-"),
+        version=asked.version or "",
+        sources=_sources(asked.sources, asked.allow, {c.name for c in catalog.collections}),
+        allow_uncertain="uncertain" in asked.allow,
+        bandwidth=parse_memory(asked.bandwidth) if asked.bandwidth else BANDWIDTH,
+    )
+    wish = with_project(Wish(profile=asked.profile))
+    own = own_candidates(request, wish, Workshop.of(host), opened)
+    return Question(request, catalog.wheels, tuple(own))
+
+
+def _sources(named: tuple[str, ...], allowed: tuple[str, ...], collections: set[str]) -> frozenset[str]:
+    known = {OURS, OFFICIAL, COMMUNITY, BUILD, *(f"{COMMUNITY}:{name}" for name in collections - {OFFICIAL})}
+    for source in named:
+        if source not in known:
+            raise UsageError(f"'{source}' is not a source: there are {', '.join(sorted(known))}.")
+    return frozenset(named or DEFAULT_SOURCES) | (frozenset(allowed) & {COMMUNITY})

@@ -1,0 +1,125 @@
+"""The archive that candle links: ``run_mha`` of one argument list over a library's own objects."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from flashdepot.errors import CompileError, IntegrityError, MissingToolError
+from flashdepot.link.library import LinkableLibrary, LinkKind
+from flashdepot.model.manifest import MANIFEST_NAME
+from flashdepot.system.files import atomic_file
+from flashdepot.system.process import run
+from flashdepot.toolchain.probe_compile import first_error
+
+SOURCES = Path(__file__).parent / "candle_source"
+"""Our C sources. They are not beside those of the library, whose digest is part of every recipe."""
+
+ARCHIVE = "libflashattention.a"
+HEADER = "flash_attention_candle.h"
+
+EXPORTED = ("run_mha", "fa2_candle_*")
+"""What the archive offers: candle's function, and ours that say how it went. Not the C API beneath, so that a program
+may link the library itself as well."""
+
+
+def sources_of(arguments: int) -> tuple[str, ...]:
+    """The files that make ``run_mha`` with 35, 37 or 45 arguments."""
+    return ("mha_arguments.c", "mha_run.c", f"run_mha_{arguments}.c")
+
+
+def write_archives(library: LinkableLibrary, arguments: int, folder: Path) -> tuple[Path, ...]:
+    """Write ``run_mha`` of so many arguments, the library's kernels and, on Linux, a CUDA runtime into one archive.
+
+    On Linux it holds one object in which every other symbol is local. Kernels and CUDA runtime are then its own,
+    whatever else a program links: candle's FlashAttention-3 archive, another CUDA release's ``libcudart``, torch.
+
+    :returns: the archive under each name that a build on the library's platform may look for.
+    :raises MissingToolError: when the C compiler, the linker or the archiver is not there.
+    :raises CompileError: when one of them refuses.
+    :raises IntegrityError: when the library's folder lacks a file.
+    """
+    system = library.manifest.platform.system
+    static = _required(*(library.folder(LinkKind.STATIC) / name for name in archive_names(system)))
+    make = _make_windows if system == "windows" else _make_linux
+    with TemporaryDirectory(prefix="flashdepot-candle-") as name:
+        made = make(library, static, arguments, Path(name))
+        archives = tuple(folder / name for name in archive_names(system))
+        for archive in archives:
+            with atomic_file(archive) as temporary:
+                shutil.copyfile(made, temporary)
+    return archives
+
+
+def archive_names(system: str) -> tuple[str, ...]:
+    """What the archive is called. rustc for MSVC always took ``NAME.lib``, and ``libNAME.a`` lately."""
+    return (ARCHIVE, "flashattention.lib") if system == "windows" else (ARCHIVE,)
+
+
+def copy_companions(library: LinkableLibrary, folder: Path) -> None:
+    """What goes where a library's code goes: manifest and licence texts, and the header of the functions added here."""
+    places = [f.path for f in library.manifest.files if f.path.startswith("share/licenses/")]
+    for place in (MANIFEST_NAME, *places):
+        target = folder / place.removeprefix("share/")
+        with atomic_file(target) as temporary:
+            shutil.copyfile(library.root / place, temporary)
+    with atomic_file(folder / "include" / HEADER) as temporary:
+        shutil.copyfile(SOURCES / HEADER, temporary)
+
+
+def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Path) -> Path:
+    runtime = _required(static.with_name("libcudart_static.a"))
+    compiler = _tool(os.environ.get("CC") or "cc", "gcc")
+    linker, localizer, archiver = (_tool(name, "binutils") for name in ("ld", "objcopy", "ar"))
+    objects = [str(work / f"{Path(source).stem}.o") for source in sources_of(arguments)]
+    for source, compiled in zip(sources_of(arguments), objects, strict=True):
+        flags = ["-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{library.include}"]
+        _do([compiler, *flags, "-c", str(SOURCES / source), "-o", compiled])
+    joined, local, made = (str(work / name) for name in ("joined.o", "flashattention.o", "made.a"))
+    # Section groups would be merged by name with those of other objects, local or not: --force-group-allocation.
+    whole = ["--whole-archive", str(static), "--no-whole-archive", str(runtime)]
+    _do([linker, "-r", "--force-group-allocation", "-o", joined, *objects, *whole])
+    keep = [f"--keep-global-symbol={name}" for name in EXPORTED]
+    _do([localizer, "--wildcard", *keep, joined, local])
+    _do([archiver, "rcsD", made, local])
+    return Path(made)
+
+
+def _make_windows(library: LinkableLibrary, static: Path, arguments: int, work: Path) -> Path:
+    compiler, archiver = (_tool(name, "the C++ build tools of Visual Studio") for name in ("cl", "lib"))
+    objects = [str(work / f"{Path(source).stem}.obj") for source in sources_of(arguments)]
+    for source, compiled in zip(sources_of(arguments), objects, strict=True):
+        # /MD /Zl: the C runtime is the one that Rust takes, and candle's link line names it.
+        flags = ["/nologo", "/c", "/O2", "/MD", "/Zl", "/DFA2_STATIC", f"/I{library.include}"]
+        _do([compiler, *flags, str(SOURCES / source), f"/Fo{compiled}"])
+    made = work / "made.lib"
+    _do([archiver, "/NOLOGO", f"/OUT:{made}", *objects, str(static)])
+    return made
+
+
+def _required(*names: Path) -> Path:
+    """The first file of these that is there."""
+    for path in names:
+        if path.is_file():
+            return path
+    raise IntegrityError(
+        f"{names[0]} is missing; the archive for candle is made of it.", hint="Get the library again: flashdepot get"
+    )
+
+
+def _tool(name: str, package: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise MissingToolError(
+            f"'{name}' was not found; it makes the archive for candle.", hint=f"Install it: {package}"
+        )
+    return found
+
+
+def _do(command: Sequence[str]) -> None:
+    done = run(command, timeout=600)
+    if done.status != 0:
+        raise CompileError(f"The archive for candle cannot be made: {first_error(done.output)}", hint=" ".join(command))

@@ -1,0 +1,88 @@
+"""candle-flash-attn with a build script that only links, for ``[patch.crates-io]``.
+
+Its Rust is candle's own, copied from where Cargo unpacked it; nothing of it travels with flashdepot.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.link.candle_archive import SOURCES, copy_companions, write_archives
+from flashdepot.link.candle_sources import CRATE
+from flashdepot.link.library import LinkableLibrary
+from flashdepot.system.files import atomic_file, disk_errors, write_atomic
+from flashdepot.system.toml import parse_toml
+
+_SIGNATURE = "# Written by 'flashdepot link candle'; sources of candle, build script of flashdepot.\n"
+_LEFT_OUT = frozenset({"Cargo.toml", "Cargo.toml.orig", "build.rs", "kernels", "cutlass", "target", "lib"})
+
+
+def write_candle_crate(library: LinkableLibrary, arguments: int, crate: Path, folder: Path) -> Path:
+    """Write the crate into ``folder``, which is new, empty or such a crate, and return it, absolute.
+
+    :param crate: the sources of candle-flash-attn of the version that is replaced.
+    :raises UsageError: when the folder holds something else.
+    """
+    root = folder.absolute()
+    _require_ours(root)
+    cargo_toml = link_only_manifest((crate / "Cargo.toml").read_text("utf-8"))
+    build_script = (SOURCES / "build.rs").read_text("utf-8").replace("@PLATFORM@", str(library.manifest.platform))
+    with disk_errors(root):
+        write_atomic(root / "Cargo.toml", cargo_toml.encode())  # first: it marks the folder as ours
+        for source in _sources(crate):
+            with atomic_file(root / source.relative_to(crate)) as temporary:
+                shutil.copyfile(source, temporary)
+        write_archives(library, arguments, root / "lib")
+        copy_companions(library, root / "lib")
+        write_atomic(root / "build.rs", build_script.encode())
+    return root
+
+
+def link_only_manifest(cargo_toml: str) -> str:
+    """A ``Cargo.toml`` without what only a compiling build script needs: its ``[build-dependencies]``.
+
+    :raises UsageError: when it takes values from a workspace, which a copy of it would not have.
+    :raises FlashdepotError: when that cannot be taken out without touching anything else.
+    """
+    before = parse_toml(cargo_toml, "Cargo.toml")
+    if not isinstance(before.get("package", {}).get("version"), str):
+        raise UsageError(
+            f"The Cargo.toml of {CRATE} takes its version from a workspace, so that its folder cannot be used alone.",
+            hint="Name with --crate the folder into which Cargo unpacked it from a registry: ~/.cargo/registry/src/*",
+        )
+    kept, skipping = [], False
+    for line in cargo_toml.splitlines(keepends=True):
+        if line.startswith("["):
+            skipping = re.match(r"\[\[?\s*(?:target\..*\.)?build-dependencies\b", line) is not None
+        if not skipping:
+            kept.append(line)
+    text = "".join(kept)
+    before.pop("build-dependencies", None)
+    if before != parse_toml(text, "Cargo.toml"):
+        raise FlashdepotError(f"The Cargo.toml of {CRATE} is written in a way that cannot be changed safely.")
+    return _SIGNATURE + text
+
+
+def _sources(crate: Path) -> Iterator[Path]:
+    """The files to copy: no kernels, nothing hidden, and nothing through a link."""
+    for place, folders, files in os.walk(crate):
+        top = Path(place) == crate
+        hidden = {name for name in (*folders, *files) if name.startswith(".") or (top and name in _LEFT_OUT)}
+        folders[:] = sorted(set(folders) - hidden)
+        yield from (path for name in sorted(set(files) - hidden) if not (path := Path(place, name)).is_symlink())
+
+
+def _require_ours(root: Path) -> None:
+    hint = "Name a new or an empty folder with --build-dir."
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"{root} is a file, and a crate is a folder of files.", hint=hint)
+    if not root.exists() or not any(root.iterdir()):
+        return
+    manifest = root / "Cargo.toml"
+    if not manifest.is_file() or not manifest.read_text("utf-8", "replace").startswith(_SIGNATURE):
+        raise UsageError(f"{root} is not empty and is no crate that flashdepot wrote.", hint=hint)

@@ -1,0 +1,24 @@
+/* run_mha as candle-flash-attn 0.8.2 to 0.10.2 declares it: 37 arguments. */
+#include "mha_call.h"
+
+void run_mha(
+    void *q_ptr, void *k_ptr, void *v_ptr, void *o_ptr, void *softmax_lse_ptr,
+    void *alibi_slopes_ptr, int32_t *cu_seqlens_q_ptr, int32_t *cu_seqlens_k_ptr,
+    uint32_t q_batch_stride, uint32_t k_batch_stride, uint32_t v_batch_stride,
+    uint32_t o_batch_stride, uint32_t alibi_slopes_batch_stride, uint32_t q_row_stride,
+    uint32_t k_row_stride, uint32_t v_row_stride, uint32_t o_row_stride, uint32_t q_head_stride,
+    uint32_t k_head_stride, uint32_t v_head_stride, uint32_t o_head_stride, uint32_t b, uint32_t h,
+    uint32_t h_k, uint32_t d, uint32_t d_rounded, float softmax_scale, uint32_t seqlen_q,
+    uint32_t seqlen_k, uint32_t seqlen_q_rounded, uint32_t seqlen_k_rounded, int is_bf16,
+    int is_causal, int unpadded_lse, int window_size_left, int window_size_right,
+    float softcap) {
+  mha_call call;
+  (void)d_rounded;
+  (void)seqlen_q_rounded;
+  (void)seqlen_k_rounded;
+  MHA_COMMON_ARGUMENTS(call);
+  call.arguments = 37;
+  call.unpadded_lse = unpadded_lse;
+  call.softcap = softcap;
+  flashdepot_mha_run(&call);
+}

@@ -1,0 +1,202 @@
+"""A published wheel as a C++ library: its extension module, a header for what that exports, and a CMake package."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.link.published_wheel_extension import EntryPoint, Extension, read_extension
+from flashdepot.system.archive import unpack
+from flashdepot.system.files import disk_errors, write_atomic
+from flashdepot.system.process import run
+
+HEADER = "flash_attention_wheel.h"
+PACKAGE = "FlashAttentionWheel"
+_MARK = "flashdepot-wheel.json"
+_TEMPLATES = Path(__file__).parent / "published_wheel_templates"
+_SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.", "libstdc++.", "ld-linux")
+_ASK_LIBRARY = (
+    "import sysconfig as s; v = s.get_config_var\n"
+    "print(v('LIBDIR') + '/' + v('INSTSONAME') if v('Py_ENABLE_SHARED') else '')"
+)
+
+
+@dataclass(frozen=True)
+class TorchEnvironment:
+    """What a program is built with: torch's folder, whether its C++ ABI is the C++11 one, and how both are called.
+
+    ``find`` gives the file of a library's name; ``python_library`` is Python's shared library, if it has one.
+    """
+
+    python: str
+    torch: str
+    torch_folder: Path
+    new_abi: bool
+    find: Callable[[str], Path | None]
+    python_library: Path | None
+
+
+@dataclass(frozen=True)
+class WheelPackage:
+    """What was written: the folder, absolute, and the extension; ``missing`` are libraries that were not found."""
+
+    root: Path
+    extension: Extension
+    missing: tuple[str, ...]
+
+
+def python_library(program: str) -> Path | None:
+    """The shared library of an interpreter; ``None`` for one that is linked into its program."""
+    done = run([program, "-c", _ASK_LIBRARY], timeout=60)
+    path = Path(done.stdout.strip() or "/nowhere")
+    return path if done.status == 0 and path.is_file() else None
+
+
+def write_package(wheel: Path, name: str, version: str, environment: TorchEnvironment, folder: Path) -> WheelPackage:
+    """Write the package into ``folder``, which is new, empty or such a package.
+
+    :raises IncompatibleError: when the wheel has no extension that C++ can call.
+    :raises UsageError: when the folder holds something else.
+    :raises IntegrityError: when the wheel is damaged.
+    """
+    root = folder.absolute()
+    _require_ours(root)
+    with disk_errors(root), _folder(root), TemporaryDirectory(prefix=".wheel-", dir=root) as temporary:
+        unpacked = Path(temporary) / "wheel"
+        unpack(wheel, unpacked, keep=_is_wanted)
+        path, extension = _only_extension(unpacked, wheel)
+        write_atomic(root / _MARK, json.dumps({"wheel": wheel.name}).encode())
+        _take(path, root / "lib" / extension.name)
+        for licence in unpacked.rglob("*"):
+            if licence.is_file() and licence.suffix != ".so":
+                write_atomic(root / "licenses" / licence.name, licence.read_bytes())
+        libraries, missing = _libraries(extension, environment)
+        text = header(f"{name} {version}", extension.entry_points, new_abi=environment.new_abi)
+        write_atomic(root / "include" / HEADER, text.encode())
+        config = _config(name, version, extension, environment, libraries)
+        write_atomic(root / "lib" / "cmake" / PACKAGE / f"{PACKAGE}Config.cmake", config.encode())
+    return WheelPackage(root, extension, missing)
+
+
+@contextlib.contextmanager
+def _folder(root: Path) -> Iterator[None]:
+    """Make a folder, and take it away again when nothing came to be in it."""
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        if not any(root.iterdir()):
+            root.rmdir()
+
+
+def _take(extension: Path, place: Path) -> None:
+    """Put an extension where an earlier run may have put that of another wheel."""
+    place.parent.mkdir(exist_ok=True)
+    for earlier in place.parent.glob("*.so"):
+        if earlier.name != place.name:
+            earlier.unlink()
+    extension.replace(place)
+
+
+def header(title: str, entry_points: tuple[EntryPoint, ...], *, new_abi: bool) -> str:
+    """Declarations of the entry points, which are refused by a compiler with the other C++ ABI."""
+    lines = [
+        f"// The functions that the extension module of {title} exports. Written by 'flashdepot link wheel':",
+        "// parameters are read from their mangled names, return types from the text that Python shows as help.",
+        "#pragma once",
+        "",
+        "#include <ATen/core/Generator.h>",
+        "#include <ATen/core/Tensor.h>",
+        "",
+        "#include <optional>",
+        "#include <vector>",
+        "",
+        f"#if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI != {int(new_abi)}",
+        f'#error "this extension and its torch are built with -D_GLIBCXX_USE_CXX11_ABI={int(new_abi)}"',
+        "#endif",
+    ]
+    for entry in entry_points:
+        function = entry.function
+        declaration = function.declaration(entry.returns)
+        inside = f"namespace {function.namespace} {{ {declaration} }}" if function.namespace else declaration
+        lines += ["", f"// {function.mangled}", inside]
+    return "\n".join(lines) + "\n"
+
+
+def _is_wanted(name: str) -> bool:
+    path = PurePosixPath(name)
+    licence = any(part.endswith(".dist-info") for part in path.parts) and path.name.startswith(("LICEN", "NOTICE"))
+    return path.suffix == ".so" or licence
+
+
+def _only_extension(unpacked: Path, wheel: Path) -> tuple[Path, Extension]:
+    found = {path: extension for path in sorted(unpacked.rglob("*.so")) if (extension := read_extension(path))}
+    usable = {path: extension for path, extension in found.items() if extension.entry_points}
+    if len(usable) == 1:
+        return next(iter(usable.items()))
+    why = "; ".join(reason for extension in found.values() for reason in extension.left_out)
+    if usable:
+        why = f"several of its files do: {', '.join(path.name for path in usable)}"
+    raise IncompatibleError(
+        f"{wheel.name} has no extension module that offers flash-attention's functions to C++"
+        + (f" ({why})." if why else ": none is exported."),
+        hint="Link flashdepot's own library instead, which needs no torch: flashdepot link cmake",
+    )
+
+
+def _libraries(extension: Extension, environment: TorchEnvironment) -> tuple[list[Path], tuple[str, ...]]:
+    found, missing = [], []
+    for name in extension.needed:
+        if name.startswith(_SYSTEM):
+            continue
+        path = environment.find(name)
+        if path is None:
+            missing.append(name)
+        else:
+            found.append(path)
+    return found, tuple(missing)
+
+
+def _config(name: str, version: str, extension: Extension, environment: TorchEnvironment, libraries: list[Path]) -> str:
+    include = environment.torch_folder / "include"
+    includes = (include, include / "torch" / "csrc" / "api" / "include")
+    folders = dict.fromkeys(path.parent for path in libraries)
+    program = ""
+    if environment.python_library is not None:
+        python = environment.python_library
+        program = _filled("program.cmake.in", {"PYTHON_LIBRARY": python, "PYTHON_FOLDER": python.parent})
+    values = {
+        "NAME": name,
+        "VERSION": version,
+        "TORCH": environment.torch,
+        "PYTHON": environment.python,
+        "CXX11_ABI": int(environment.new_abi),
+        "TORCH_INCLUDE": ";".join(str(folder) for folder in includes if folder.is_dir()),
+        "RPATHS": ";".join(f"-Wl,-rpath,{folder}" for folder in folders),
+        "EXTENSION": extension.name,
+        "LIBRARIES": ";".join(map(str, libraries)),
+        "PROGRAM": program,
+    }
+    return _filled(f"{PACKAGE}Config.cmake.in", values)
+
+
+def _filled(template: str, values: Mapping[str, object]) -> str:
+    text = (_TEMPLATES / template).read_text("utf-8")
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
+
+
+def _require_ours(root: Path) -> None:
+    if not root.exists() or (root.is_dir() and ((root / _MARK).is_file() or not any(root.iterdir()))):
+        return
+    if root.is_dir():
+        raise UsageError(
+            f"{root} is not empty and is no package that flashdepot wrote.", hint="Name a new or an empty folder."
+        )
+    raise UsageError(f"{root} is a file, and the package is a folder.", hint="Name a new folder with --out.")

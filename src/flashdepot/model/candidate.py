@@ -1,0 +1,229 @@
+"""What could be installed, whether it fits, why, and what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.runtime_facts import RuntimeFacts
+
+
+class Origin(str, Enum):
+    """Where a candidate comes from.
+
+    ``DEPOT``: our wheel over a library that the depot has. ``OURS``: our wheel over one that must be built first.
+    ``OFFICIAL`` and ``COMMUNITY``: a published wheel. ``BUILD``: upstream's own source build, by pip.
+    """
+
+    DEPOT = "depot"
+    OURS = "ours"
+    OFFICIAL = "official"
+    COMMUNITY = "community"
+    BUILD = "build"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def compiles(self) -> bool:
+        """Whether taking it starts a compiler."""
+        return self in {Origin.OURS, Origin.BUILD}
+
+
+class Verdict(str, Enum):
+    """Whether a candidate works where it is wanted. ``UNCERTAIN``: what is known cannot tell."""
+
+    FITS = "fits"
+    UNCERTAIN = "uncertain"
+    MISFIT = "does not fit"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def rank(self) -> int:
+        """0 for the best."""
+        return list(Verdict).index(self)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a candidate does not fit, or why that cannot be told.
+
+    ``rule`` is the rule's id, ``wants`` what the candidate is for and ``has`` what is there, in the rule's own terms
+    (``2.7`` and ``2.8``); ``has`` is empty where nobody has told. ``text`` is the sentence, ``mend`` what would make
+    it fit, or the option that tells what is not known.
+    """
+
+    rule: str
+    verdict: Verdict
+    wants: str
+    has: str
+    text: str
+    mend: str
+
+    @classmethod
+    def misfit(cls, rule: str, wants: str, has: str, text: str, mend: str) -> Reason:
+        """A rule that is broken."""
+        return cls(rule, Verdict.MISFIT, wants, has, text, mend)
+
+    @classmethod
+    def uncertain(cls, rule: str, wants: str, has: str, text: str, mend: str) -> Reason:
+        """A rule that cannot be judged by what is known."""
+        return cls(rule, Verdict.UNCERTAIN, wants, has, text, mend)
+
+    @property
+    def lacks_fact(self) -> bool:
+        """Whether a fact is missing that somebody could tell."""
+        return not self.has and self.verdict is Verdict.UNCERTAIN
+
+    def to_json(self) -> dict[str, str]:
+        """All fields."""
+        return {**vars(self), "verdict": str(self.verdict)}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One thing that could be installed.
+
+    ``name`` is a wheel's file name, for ``OURS`` and ``BUILD`` what will be made. ``wheel`` has a published wheel's
+    facts, and for ours those that the wheel has or will have, without a URL. ``recipe_key`` names the stored library
+    of ``DEPOT``. ``size`` in bytes is what is fetched, 0 where nothing is; ``size_known`` says that it was told and
+    not estimated. ``seconds`` is the expected time until it can be imported.
+    """
+
+    origin: Origin
+    name: str
+    wheel: PublishedWheel
+    recipe_key: str
+    size: int
+    size_known: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A candidate with its verdict: the worst of its reasons, ``FITS`` without any."""
+
+    candidate: Candidate
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+
+    @property
+    def verified(self) -> bool:
+        """Whether it is known to exist: it is stored, or somebody has seen the file."""
+        return self.candidate.origin is Origin.DEPOT or self.candidate.wheel.seen
+
+    def to_json(self) -> dict[str, Any]:
+        """What a script wants to know of it."""
+        candidate, wheel = self.candidate, self.candidate.wheel
+        return {
+            "origin": str(candidate.origin),
+            "name": candidate.name,
+            "source": wheel.source,
+            "version": wheel.version,
+            "verdict": str(self.verdict),
+            "verified": self.verified,
+            "url": wheel.url,
+            "sha256": wheel.sha256,
+            "recipe_key": candidate.recipe_key,
+            "size": candidate.size,
+            "size_known": candidate.size_known,
+            "seconds": round(candidate.seconds, 1),
+            "reasons": [reason.to_json() for reason in self.reasons],
+        }
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """All published wheels whose first broken rule is the same.
+
+    ``nearest`` is what the nearest of them are for, in the rule's terms, empty where the rule knows no nearer.
+    """
+
+    rule: str
+    count: int
+    nearest: str
+    example: str
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """Wheels that fit but for one rule: how many, the best of them, and the reason."""
+
+    count: int
+    best: Judged
+
+    @property
+    def reason(self) -> Reason:
+        """What keeps it from fitting."""
+        return next(reason for reason in self.best.reasons if reason.verdict is Verdict.MISFIT)
+
+    def to_json(self) -> dict[str, Any]:
+        """Count, wheel and reason."""
+        return {"count": self.count, "best": self.best.to_json(), "reason": self.reason.to_json()}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided for some facts.
+
+    ``ranked`` are all candidates that may be taken, the best first. ``uncertain`` are those of which it cannot be
+    told, best first, that were left out for it. ``misfits`` are the candidates of our own and of upstream's source
+    build that do not fit. ``considered`` counts all candidates.
+    """
+
+    facts: RuntimeFacts
+    ranked: tuple[Judged, ...]
+    uncertain: tuple[Judged, ...]
+    misfits: tuple[Judged, ...]
+    rejections: tuple[Rejection, ...]
+    near_misses: tuple[NearMiss, ...]
+    considered: int
+
+    @property
+    def chosen(self) -> Judged | None:
+        """What to install; ``None`` when nothing may be taken."""
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def runner_up(self) -> Judged | None:
+        """The best of another origin or collection than the chosen; the next best where there is none."""
+        if (first := self.chosen) is None:
+            return None
+        others = self.ranked[1:]
+        place = (first.candidate.origin, first.candidate.wheel.source)
+        elsewhere = (j for j in others if (j.candidate.origin, j.candidate.wheel.source) != place)
+        return next(elsewhere, others[0] if others else None)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The options that would tell what nothing could be decided without; empty when something was decided."""
+        if self.ranked:
+            return ()
+        waiting = [j.reasons for j in self.uncertain if all(reason.lacks_fact for reason in j.reasons)]
+        return tuple(dict.fromkeys(reason.mend for reasons in waiting for reason in reasons))
+
+    def to_json(self) -> Mapping[str, Any]:
+        """The decision as one document, without the long tail of what fits."""
+        chosen, runner_up = self.chosen, self.runner_up
+        return {
+            "facts": self.facts.to_json(),
+            "chosen": chosen.to_json() if chosen else None,
+            "runner_up": runner_up.to_json() if runner_up else None,
+            "fitting": len(self.ranked),
+            "uncertain": len(self.uncertain),
+            "most_likely": self.uncertain[0].to_json() if self.uncertain else None,
+            "missing": list(self.missing),
+            "misfits": [judged.to_json() for judged in self.misfits],
+            "rejected": [rejection.to_json() for rejection in self.rejections],
+            "near_misses": [miss.to_json() for miss in self.near_misses],
+            "considered": self.considered,
+        }

@@ -1,0 +1,175 @@
+"""``flashdepot.lock``: which wheel was chosen, pinned by its address and digest, and for which facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.candidate import Candidate, Origin
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.runtime_facts import Accelerator, RuntimeFacts, TorchFacts
+from flashdepot.model.table import Table
+from flashdepot.model.target import Platform, Version
+from flashdepot.model.wheel_name import WheelName, filename_of_url
+from flashdepot.model.wheel_request import BUILD, OURS, origin_of
+from flashdepot.model.wheel_tag import Interpreter
+
+LOCK_SCHEMA = 1
+LOCK_NAME = "flashdepot.lock"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_FILENAME = re.compile(
+    r"[A-Za-z0-9_.]+-[A-Za-z0-9_.+!]+(?:-\d[A-Za-z0-9_.]*)?-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+\.whl"
+)
+_WORD = re.compile(r"[\w.+-]*(?:[/:][\w.+-]+)*")
+_GPU = re.compile(r"\d{1,2}\.\d")
+_GPU_CODE = re.compile(r"\d{2,3}[af]?")
+
+
+@dataclass(frozen=True)
+class LockedWheel:
+    """The wheel of a lock: a published one by its URL, or ours by the recipe of the stored library that it is over.
+
+    ``wheel`` has all facts that rules judge by. A published wheel's ``sha256`` is empty where nobody has told it; the
+    first download records it (:meth:`Lock.with_digest`).
+    """
+
+    filename: str
+    wheel: PublishedWheel
+    recipe_key: str = ""
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from: the depot, upstream's releases, or a collection of others."""
+        return Origin.DEPOT if self.recipe_key else origin_of(self.wheel)
+
+    @property
+    def needs_digest(self) -> bool:
+        """Whether its bytes are still to be pinned."""
+        return not self.recipe_key and not self.wheel.sha256
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A locked wheel and the facts that it was chosen for."""
+
+    locked: LockedWheel
+    facts: RuntimeFacts
+
+    @classmethod
+    def of(cls, candidate: Candidate, facts: RuntimeFacts) -> Lock:
+        """The lock of a decision's candidate."""
+        return cls(LockedWheel(candidate.name, candidate.wheel, candidate.recipe_key), facts)
+
+    def with_digest(self, sha256: str, size: int) -> Lock:
+        """The lock with the digest and size in bytes that the first download gave.
+
+        :raises ValueError: when a digest is recorded already, and is another.
+        """
+        known = self.locked.wheel.sha256
+        if known and known != sha256:
+            raise ValueError(f"wheel.sha256 is {known} already, and the download gave {sha256}")
+        return replace(self, locked=replace(self.locked, wheel=self.locked.wheel._replace(sha256=sha256, size=size)))
+
+    def to_toml(self) -> dict[str, Any]:
+        """The document, ``schema`` first; what is not known is left out."""
+        wheel = self.locked.wheel
+        pinned = {
+            "source": wheel.source,
+            "filename": self.locked.filename,
+            "url": wheel.url,
+            "sha256": wheel.sha256,
+            "size": wheel.size,
+            "recipe_key": self.locked.recipe_key,
+            "sass": list(wheel.sass),
+            "ptx": wheel.ptx,
+        }
+        return {
+            "schema": LOCK_SCHEMA,
+            "wheel": {key: value for key, value in pinned.items() if value},
+            "facts": {key: value for key, value in self.facts.to_json().items() if value is not None},
+        }
+
+    @classmethod
+    def from_toml(cls, data: Mapping[str, Any]) -> Lock:
+        """Read what :meth:`to_toml` wrote, or a person has edited.
+
+        :raises ValueError: for another schema, and for a key that is missing, not known, or has a value that cannot
+            be; it names the key.
+        """
+        document = Table(data)
+        if (schema := document.take("schema", int)) != LOCK_SCHEMA:
+            raise ValueError(f"schema is {schema}: this flashdepot reads {LOCK_SCHEMA}")
+        locked, facts = _read_wheel(document.table("wheel")), _read_facts(document.table("facts"))
+        document.finish()
+        return cls(locked, facts)
+
+
+def _read_wheel(table: Table) -> LockedWheel:
+    source = table.match("source", _WORD, "a collection's name")
+    if source == BUILD:
+        raise table.wrong("source", "ours, official or a collection: what is still to be compiled cannot be pinned")
+    name = table.convert("filename", WheelName.parse)
+    built_for = name.built_for
+    ours = source == OURS
+    wheel = PublishedWheel(
+        distribution=name.canonical,
+        version=name.version,
+        cuda=built_for.cuda,
+        torch=built_for.torch,
+        cxx11_abi=built_for.cxx11_abi,
+        python=name.python,
+        abi=name.abi,
+        platform=name.platform,
+        source=source,
+        url="" if ours else _read_url(table, str(name)),
+        size=table.natural("size", default=0),
+        sha256=table.match("sha256", _DIGEST, "64 hexadecimal digits", default=""),
+        seen=True,
+        sass=tuple(table.match_all("sass", _GPU_CODE, "architectures such as '80'")),
+        ptx=table.match("ptx", _GPU_CODE, "an architecture such as '90'", default=""),
+    )
+    recipe_key = table.match("recipe_key", _DIGEST, "64 hexadecimal digits") if ours else ""
+    table.finish()
+    return LockedWheel(str(name), wheel, recipe_key)
+
+
+def _read_url(table: Table, filename: str) -> str:
+    url = table.take("url", str)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise table.wrong("url", "an address") from None
+    if not url.isascii() or not url.isprintable() or " " in url or parts.scheme not in {"https", "http", "file"}:
+        raise table.wrong("url", "an address that begins with https://")
+    if parts.scheme != "https" and not table.get("sha256"):
+        raise table.wrong("url", "https://, because no wheel.sha256 pins the bytes")
+    if filename_of_url(url) != filename:
+        raise table.wrong("url", f"an address that ends with wheel.filename, {filename}")
+    return url
+
+
+def _read_facts(table: Table) -> RuntimeFacts:
+    torch = None
+    if "torch" in table:
+        torch = TorchFacts(
+            version=table.match("torch", _WORD, "a torch version"),
+            accelerator=table.convert("accelerator", Accelerator) if "accelerator" in table else None,
+            cuda=table.convert("cuda", Version.parse) if "cuda" in table else None,
+            cxx11_abi=table.take("cxx11_abi", bool) if "cxx11_abi" in table else None,
+        )
+    facts = RuntimeFacts(
+        platform=table.convert("platform", Platform.parse) if "platform" in table else None,
+        libc_name=table.take("libc_name", str) if "libc_name" in table else None,
+        libc=table.convert("libc", Version.parse) if "libc" in table else None,
+        python=table.convert("python", Interpreter.parse) if "python" in table else None,
+        torch=torch,
+        gpus=tuple(sorted(Architecture.parse(gpu) for gpu in table.match_all("gpus", _GPU, "such as '9.0'"))),
+        driver=table.convert("driver", Version.parse) if "driver" in table else None,
+    )
+    table.finish()
+    return facts

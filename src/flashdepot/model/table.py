@@ -1,0 +1,90 @@
+"""Reading a table of a file that people edit, with the key's name in every complaint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from flashdepot.errors import UsageError
+
+_T = TypeVar("_T")
+_KINDS: Mapping[type, str] = {str: "a text", int: "a number", bool: "true or false", list: "a list", dict: "a table"}
+_SHOWN = 80
+
+
+class Table:
+    """A table of which every key must be read: :meth:`finish` complains about those that were not."""
+
+    def __init__(self, data: Mapping[str, Any], name: str = "") -> None:
+        self._data = data
+        self._name = name
+        self._read: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._data
+
+    def get(self, key: str) -> Any:
+        """The value of a key as it is, ``None`` without one; it does not count as read."""
+        return self._data.get(key)
+
+    def take(self, key: str, kind: type[_T]) -> _T:
+        """The value of a key; :raises ValueError: when it is missing or of another kind."""
+        if key not in self._data:
+            raise ValueError(f"{self._name}{key} is missing")
+        self._read.add(key)
+        value = self._data[key]
+        if type(value) is not kind:  # a bool is an int, and is none here
+            raise self.wrong(key, _KINDS[kind])
+        return value
+
+    def table(self, key: str) -> Table:
+        """A table inside this one; :raises ValueError: when it is missing or none."""
+        if key not in self:
+            raise ValueError(f"[{self._name}{key}] is missing")
+        value = self.take(key, dict)
+        return Table(value, f"{self._name}{key}.")
+
+    def natural(self, key: str, default: int) -> int:
+        """A number that is not negative; :raises ValueError: for another value."""
+        value = self.take(key, int) if key in self else default
+        if value < 0:
+            raise self.wrong(key, "0 or more")
+        return value
+
+    def match(self, key: str, pattern: re.Pattern[str], what: str, default: str | None = None) -> str:
+        """A text that is all matched by a pattern; :raises ValueError: for another value."""
+        if default is not None and key not in self:
+            return default
+        value = self.take(key, str)
+        if pattern.fullmatch(value) is None:
+            raise self.wrong(key, what)
+        return value
+
+    def match_all(self, key: str, pattern: re.Pattern[str], what: str) -> list[str]:
+        """A list of such texts, empty without the key; :raises ValueError: for another value."""
+        values = self.take(key, list) if key in self else []
+        if not all(isinstance(value, str) and pattern.fullmatch(value) for value in values):
+            raise self.wrong(key, f"a list of texts, {what}")
+        return values
+
+    def convert(self, key: str, parse: Callable[[str], _T]) -> _T:
+        """A text as something reads it; :raises ValueError: when that refuses it."""
+        text = self.take(key, str)
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise ValueError(f"{self._name}{key}: {error.message}") from error
+        except ValueError as error:
+            raise ValueError(f"{self._name}{key}: {error}") from error
+
+    def wrong(self, key: str, expected: str) -> ValueError:
+        """The complaint about a value."""
+        found = repr(self._data.get(key))
+        found = found if len(found) <= _SHOWN else f"{found[:_SHOWN]}..."
+        return ValueError(f"{self._name}{key} is {found}: expected {expected}")
+
+    def finish(self) -> None:
+        """Complain about keys that nobody has read; :raises ValueError: with the first of them."""
+        if unknown := sorted(set(self._data) - self._read):
+            raise ValueError(f"{self._name}{unknown[0]} is not a key of this file")

@@ -1,0 +1,58 @@
+"""What is asked of the resolver: the facts, and what somebody wants or allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flashdepot.model.candidate import Origin
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.runtime_facts import RuntimeFacts
+
+FLASH_ATTN = "flash-attn"
+OURS = "ours"
+"""The source of the wheels that flashdepot makes. They link neither torch nor CUDA's runtime library."""
+
+BUILD = "build"
+"""The source of a wheel that pip makes from upstream's sdist."""
+
+MADE_HERE = frozenset({OURS, BUILD})
+
+OFFICIAL = "official"
+"""The collection of upstream's own releases."""
+
+COMMUNITY = "community"
+"""All collections of others; one alone is ``community:NAME``."""
+
+DEFAULT_SOURCES = frozenset({OURS, OFFICIAL})
+
+BANDWIDTH = 12.5e6
+"""Bytes a second of a download where nobody says otherwise: a line of 100 Mbit/s."""
+
+
+@dataclass(frozen=True)
+class WheelRequest:
+    """Which wheel is needed, and from whom it may come.
+
+    ``version`` is empty for the newest FlashAttention-2, a version such as ``2.8.3`` or ``2.7``, or a PEP 440
+    specifier such as ``>=2.7,<2.8``. ``sources`` are those that may be taken: ``ours``, ``official``, ``community``, ``community:NAME`` for one
+    collection, ``build`` for upstream's own source build. ``allow_uncertain`` lets a candidate be taken of which it
+    cannot be told whether it fits. ``bandwidth`` is in bytes a second.
+    """
+
+    facts: RuntimeFacts
+    distribution: str = FLASH_ATTN
+    version: str = ""
+    sources: frozenset[str] = DEFAULT_SOURCES
+    allow_uncertain: bool = False
+    bandwidth: float = BANDWIDTH
+
+    def allows(self, wheel_source: str) -> bool:
+        """Whether a published wheel of that collection may be taken."""
+        if wheel_source in {*MADE_HERE, OFFICIAL}:
+            return wheel_source in self.sources
+        return COMMUNITY in self.sources or f"{COMMUNITY}:{wheel_source}" in self.sources
+
+
+def origin_of(wheel: PublishedWheel) -> Origin:
+    """Whether a published wheel is of upstream's own releases or of somebody else's collection."""
+    return Origin.OFFICIAL if wheel.source == OFFICIAL else Origin.COMMUNITY

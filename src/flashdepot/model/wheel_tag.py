@@ -1,0 +1,94 @@
+"""Tags of wheels, and what takes them (PEP 425, 600, 656 and 703)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from flashdepot.errors import UsageError
+from flashdepot.model.target import Platform, Version
+
+_SPELLING = re.compile(r"(cp|pp)(\d)(\d{1,2})(t?)")
+_KINDS = {"cp": "cpython", "pp": "pypy"}
+_OLD_FLOORS = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 600, "Legacy"
+_WINDOWS = {"x86_64": "win_amd64", "aarch64": "win_arm64"}
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python as far as tags go; ``implementation`` is ``cpython``, ``pypy`` or another's name."""
+
+    implementation: str
+    version: tuple[int, int]
+    free_threaded: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Interpreter:
+        """Read ``cp312``, ``cp313t`` or ``pp310``; :raises UsageError: for anything else."""
+        match = _SPELLING.fullmatch(text.strip().lower())
+        if match is None:
+            raise UsageError(
+                f"'{text}' is not an interpreter's tag: expected one such as cp312, or cp313t for a free-threaded one.",
+                hint="'flashdepot host --python PY' shows that of an interpreter.",
+            )
+        return cls(_KINDS[match[1]], (int(match[2]), int(match[3])), match[4] == "t")
+
+    def __str__(self) -> str:
+        kind = {name: tag for tag, name in _KINDS.items()}.get(self.implementation, self.implementation)
+        return f"{kind}{self.version[0]}{self.version[1]}{'t' if self.free_threaded else ''}"
+
+
+def python_fits(python_tag: str, abi_tag: str, python: Interpreter) -> bool:
+    """Whether an interpreter takes a wheel of one Python tag and one ABI tag."""
+    match = re.fullmatch(r"(py|cp|pp)(\d)(\d*)", python_tag)
+    if match is None:
+        return False
+    kind, version = match[1], (int(match[2]), int(match[3] or 0))
+    if kind == "py":
+        return abi_tag == "none" and version[0] == python.version[0] and version <= python.version
+    if _KINDS[kind] != python.implementation:
+        return False
+    if abi_tag == "abi3":
+        return version[0] == python.version[0] and version <= python.version and not python.free_threaded
+    if kind == "pp":
+        return version == python.version
+    threads = "t" if python.free_threaded else ""
+    return version == python.version and abi_tag in {f"cp{version[0]}{version[1]}{threads}", "none"}
+
+
+def platform_of(tag: str) -> Platform | None:
+    """Operating system and CPU of a platform tag; ``None`` for ``any`` and for what is no tag of Linux or Windows."""
+    if machine := next((m for m, name in _WINDOWS.items() if name == tag), None):
+        return Platform("windows", machine)
+    match = re.fullmatch(r"(?:many|musl)?linux\w*?_(x86_64|aarch64|i686|armv7l|ppc64le|s390x|riscv64)", tag)
+    return Platform("linux", match[1]) if match else None
+
+
+def platform_tag(platform: Platform, glibc: Version | None) -> str:
+    """The platform tag of a wheel that needs a GNU C library: ``manylinux_2_35_x86_64`` (PEP 600)."""
+    if platform.system == "windows":
+        return _WINDOWS.get(platform.machine, "win32")
+    if glibc is None:
+        return f"{platform.system}_{platform.machine}"
+    major, minor, *_ = (*glibc.numbers, 0)
+    return f"manylinux_{major}_{minor}_{platform.machine}"
+
+
+def glibc_floor(tag: str) -> Version | None:
+    """The GNU C library that a ``manylinux`` tag promises to run on; ``None`` for a tag that promises none."""
+    if match := re.match(r"manylinux_(\d+)_(\d+)_", tag):
+        return Version(f"{match[1]}.{match[2]}")
+    floor = _OLD_FLOORS.get(tag.partition("_")[0])
+    return Version(floor) if floor else None
+
+
+def platform_fits(tag: str, platform: Platform, glibc: Version | None) -> bool:
+    """Whether a machine takes a wheel of one platform tag, as installers judge; ``glibc`` is ``None`` on other C libraries."""
+    if tag == "any":
+        return True
+    if platform_of(tag) != platform:
+        return False
+    if platform.system == "windows" or tag == f"linux_{platform.machine}":
+        return True
+    floor = glibc_floor(tag)
+    return floor is not None and glibc is not None and floor <= glibc

@@ -1,0 +1,148 @@
+"""What a wheel must run on: the facts of a host record, with those in their place that somebody names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from flashdepot.errors import UsageError
+from flashdepot.host.torch_builds import default_cxx11_abi
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.host import HostRecord
+from flashdepot.model.python_environment import PythonEnvironment, Torch
+from flashdepot.model.runtime_facts import NO_TORCH, Accelerator, RuntimeFacts, TorchFacts
+from flashdepot.model.target import Platform, Version
+from flashdepot.model.wheel_tag import Interpreter, glibc_floor, platform_of
+
+_TORCH = re.compile(r"\d+\.\d+[\w.]*(?:\+[\w.]+)?")
+
+
+@dataclass(frozen=True)
+class NamedFacts:
+    """Facts as spelled on the command line; ``None`` where nothing was said."""
+
+    torch: str | None = None
+    cuda: str | None = None
+    cxx11_abi: bool | None = None
+    python_tag: str | None = None
+    platform: str | None = None
+    glibc: str | None = None
+    gpus: tuple[str, ...] = ()
+    driver: str | None = None
+
+
+def facts_of(host: HostRecord) -> RuntimeFacts:
+    """The facts of a host record and of the Python environment in it."""
+    return RuntimeFacts(
+        platform=host.platform,
+        libc_name=host.libc_name if host.libc_name is not None else "glibc" if host.libc else None,
+        libc=host.libc,
+        python=_interpreter(host.python) if host.python else None,
+        torch=_torch(host.python.torch, host.platform) if host.python else None,
+        gpus=tuple(sorted({gpu.architecture for gpu in host.gpus})),
+        driver=host.driver,
+    )
+
+
+def override(facts: RuntimeFacts, named: NamedFacts) -> RuntimeFacts:
+    """The facts with those in their place that were named.
+
+    What was told of another platform's C library, or of a PyTorch that another is named instead of, is forgotten.
+
+    :raises UsageError: for a value that cannot be understood.
+    """
+    if named.platform is not None:
+        facts = _with_platform(facts, named.platform)
+    if named.glibc is not None:
+        facts = replace(facts, libc_name="glibc", libc=Version.parse(named.glibc))
+    if named.python_tag is not None:
+        facts = replace(facts, python=Interpreter.parse(named.python_tag))
+    if named.gpus:
+        facts = replace(facts, gpus=tuple(sorted({_gpu(text) for text in named.gpus})))
+    if named.driver is not None:
+        facts = replace(facts, driver=Version.parse(named.driver))
+    return replace(facts, torch=_named_torch(facts, named))
+
+
+def _with_platform(facts: RuntimeFacts, text: str) -> RuntimeFacts:
+    """``linux-x86_64``, or a wheel's platform tag, which may tell the C library as well."""
+    platform, floor = platform_of(text), glibc_floor(text)
+    if platform is None:
+        platform = Platform.parse(text)
+    if platform.system not in {"linux", "windows", "darwin"}:
+        raise UsageError(
+            f"'{text}' is not a platform: expected one such as linux-x86_64, win_amd64 or manylinux_2_28_x86_64."
+        )
+    if platform != facts.platform:
+        facts = replace(facts, platform=platform, libc_name=None if platform.system == "linux" else "", libc=None)
+    if text.startswith("musllinux"):
+        return replace(facts, libc_name="musl", libc=None)
+    return replace(facts, libc_name="glibc", libc=floor) if floor else facts
+
+
+def _named_torch(facts: RuntimeFacts, named: NamedFacts) -> TorchFacts | None:
+    torch = facts.torch
+    cuda = Version.parse(named.cuda) if named.cuda not in {None, "none"} else None
+    if named.torch is not None:
+        torch = _parse_torch(named.torch, cuda, facts.platform)
+    if named.cuda is None and named.cxx11_abi is None:
+        return torch
+    if torch in {None, NO_TORCH}:
+        raise UsageError(
+            "--cuda and --cxx11abi are facts of a PyTorch, and none is known.",
+            hint="Name its version as well: --torch 2.8.0",
+        )
+    if named.cuda == "none":
+        torch = replace(torch, accelerator=Accelerator.CPU, cuda=None)
+    elif cuda is not None:
+        torch = replace(torch, accelerator=Accelerator.CUDA, cuda=cuda)
+    return torch if named.cxx11_abi is None else replace(torch, cxx11_abi=named.cxx11_abi)
+
+
+def _parse_torch(text: str, cuda: Version | None, platform: Platform | None) -> TorchFacts:
+    """A version of PyTorch; ``none`` says that there is none. What its local version does not tell stays unknown."""
+    if text.strip().lower() == "none":
+        return NO_TORCH
+    if _TORCH.fullmatch(text.strip()) is None:
+        raise UsageError(f"'{text}' is not a version of PyTorch: expected one such as 2.8.0+cu128, or none.")
+    version = text.strip()
+    local = version.partition("+")[2]
+    accelerator: Accelerator | None = Accelerator.CUDA if cuda else None
+    if match := re.fullmatch(r"cu(\d+)(\d)", local):
+        accelerator, cuda = Accelerator.CUDA, cuda or Version(f"{match[1]}.{match[2]}")
+    elif local.startswith("rocm"):
+        accelerator = Accelerator.ROCM
+    elif local == "cpu":
+        accelerator = Accelerator.CPU
+    torch = TorchFacts(version, accelerator, cuda)
+    return replace(torch, cxx11_abi=_default_abi(torch, platform))
+
+
+def _default_abi(torch: TorchFacts, platform: Platform | None) -> bool | None:
+    """That of PyTorch's own builds; of another builder's nothing is known."""
+    if platform is None or platform.system != "linux" or not torch.is_release:
+        return None
+    build = f"cu{torch.cuda.text.replace('.', '')}" if torch.cuda else torch.version.partition("+")[2]
+    return default_cxx11_abi(torch.minor, build, platform.machine)
+
+
+def _torch(torch: Torch | None, platform: Platform) -> TorchFacts:
+    if torch is None:
+        return NO_TORCH
+    accelerator = Accelerator.ROCM if torch.hip else Accelerator.CUDA if torch.cuda else Accelerator.CPU
+    found = TorchFacts(torch.version, accelerator, torch.cuda, torch.cxx11_abi)
+    return found if found.cxx11_abi is not None else replace(found, cxx11_abi=_default_abi(found, platform))
+
+
+def _interpreter(python: PythonEnvironment) -> Interpreter:
+    major, minor, *_ = (*python.version.numbers, 0)
+    return Interpreter(python.implementation.lower(), (major, minor), python.free_threaded)
+
+
+def _gpu(text: str) -> Architecture:
+    gpu = Architecture.parse(text)
+    if gpu.suffix:
+        raise UsageError(
+            f"'{text}' is not a GPU: a suffix is machine code's. Name its compute capability, such as 9.0."
+        )
+    return gpu

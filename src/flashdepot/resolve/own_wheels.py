@@ -1,0 +1,188 @@
+"""What flashdepot itself, and upstream's source build, can offer: from the depot, or by compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from flashdepot.depot import Depot
+from flashdepot.errors import FlashdepotError
+from flashdepot.host.memory import usable_cores, usable_memory
+from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
+from flashdepot.model.candidate import Candidate, Judged, Origin, Reason
+from flashdepot.model.host import HostRecord
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.own_wheel_name import wheel_name, wheel_tag
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.selection import Selection
+from flashdepot.model.target import Platform, Version
+from flashdepot.model.wheel_request import BUILD, FLASH_ATTN, OURS, WheelRequest
+from flashdepot.model.wheel_tag import platform_tag
+from flashdepot.resolve.library import Need, Wish, understand
+from flashdepot.resolve.rules import judge, verdict_of
+from flashdepot.resolve.times import build_seconds, install_seconds, pack_seconds
+from flashdepot.resolve.wish_rules import matches
+from flashdepot.toolchain.architectures import choose_sass
+from flashdepot.toolchain.choose import foresee_toolchain
+from flashdepot.toolchain.cuda_facts import codes_of
+from flashdepot.toolchain.wheels import provided_version
+from flashdepot.upstream import default_version, known_versions
+
+_PROVEN = Platform("linux", "x86_64")
+"""Where flashdepot's own builds have been seen to work."""
+
+_UPSTREAM_TARGETS = {True: 4, False: 2}
+"""Architectures that upstream's setup.py builds for by default: with an nvcc from 12.8 on, and before."""
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where compiling would happen: the machine, with the cores and bytes of memory that a build may use."""
+
+    host: HostRecord
+    cores: int
+    memory: int
+
+    @classmethod
+    def of(cls, host: HostRecord) -> Workshop:
+        """The machine of a record; what a record without builds in mind lacks is this machine's."""
+        return cls(host, host.cores or usable_cores(), host.memory or usable_memory())
+
+
+def own_candidates(request: WheelRequest, wish: Wish, workshop: Workshop, depot: Depot) -> Iterator[Judged]:
+    """What the depot has that serves, else what a build would give; and upstream's source build where it was asked for.
+
+    :param wish: what the library must have; its upstream and architectures follow from the request.
+    :raises UsageError: for a word of the wish that is not known.
+    """
+    if request.distribution != FLASH_ATTN:
+        return
+    version = _version(request, wish)
+    if version is None:
+        return
+    facts = request.facts
+    usable = [str(gpu) for gpu in facts.gpus if gpu >= KERNEL_FLOOR]
+    target = replace(
+        workshop.host,
+        platform=facts.platform or workshop.host.platform,
+        libc=facts.libc,
+        driver=facts.driver,
+        gpus=(),
+    )
+    need = understand(replace(wish, upstream=version, arch=",".join(usable) or None), target, depot)
+    if request.allows(OURS):
+        manifest = depot.find(need.request).taken
+        yield _stored(request, manifest) if manifest else _to_build(request, need, workshop)
+    if request.allows(BUILD):
+        yield _by_pip(request, need, workshop)
+
+
+def _version(request: WheelRequest, wish: Wish) -> str | None:
+    """The upstream to make a library of: the version asked for if there is a source of it, else the project's."""
+    if request.version:
+        return next((v for v in reversed(known_versions()) if matches(request.version, v)), None)
+    return wish.upstream or default_version()
+
+
+def _stored(request: WheelRequest, manifest: Manifest) -> Judged:
+    """Our wheel over a stored library."""
+    wheel = _our_wheel(
+        manifest.upstream.version,
+        manifest.toolchain.cuda,
+        wheel_tag(manifest).rpartition("-")[2],
+        manifest.sass,
+    )
+    return _judged(
+        request, wheel, (), Origin.DEPOT, wheel_name(manifest), pack_seconds(manifest.size), manifest.recipe_key
+    )
+
+
+def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
+    """Our wheel over a library that this machine would compile for the request."""
+    wanted = need.request.gpus
+    reasons = list(_build_place(request.facts, workshop.host))
+    cuda, sass = provided_version(), wanted
+    try:
+        toolkit = foresee_toolchain(need.cuda, workshop.host, wanted, driver=request.facts.driver)
+        cuda = toolkit.version if toolkit else cuda
+        sass = choose_sass(wanted, cuda, toolkit.codes if toolkit and toolkit.codes else codes_of(cuda))
+    except FlashdepotError as error:
+        reasons.append(Reason.misfit("toolchain", f"CUDA {cuda}", "no usable toolchain", error.message, error.hint))
+    wheel = _our_wheel(need.request.upstream.version, cuda, _tag(workshop.host, request.facts), sass)
+    seconds = _build_seconds(need.request.selection, len(sass), "shared", workshop, request)
+    name = f"flash-attn {wheel.version}, built here for {', '.join(a.sm for a in sass)}"
+    return _judged(request, wheel, tuple(reasons), Origin.OURS, name, seconds)
+
+
+def _by_pip(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
+    """What 'pip install flash-attn' makes without a wheel: all units, for upstream's own list of architectures."""
+    facts, host = request.facts, workshop.host
+    torch_cuda = facts.torch.cuda if facts.torch else None
+    fitting = [t for t in host.toolkits if torch_cuda is not None and t.version.major == torch_cuda.major]
+    cuda = fitting[0].version if fitting else torch_cuda or Version("12.8")
+    reasons = [] if host.platform == facts.platform else list(_build_place(facts, host))
+    if not fitting and torch_cuda is not None:
+        found = ", ".join(f"CUDA {t.version}" for t in host.toolkits) or "no CUDA toolkit"
+        text = f"It needs an nvcc of CUDA {torch_cuda.major}, torch's, and this machine has {found}."
+        mend = f"Install a CUDA {torch_cuda.major} toolkit."
+        reasons.append(Reason.misfit("toolchain", f"CUDA {torch_cuda.major}", found, text, mend))
+    if not host.compilers:
+        text, mend = "No C++ compiler was found, and nvcc cannot compile without one.", "Install one, such as g++."
+        reasons.append(Reason.misfit("toolchain", "a C++ compiler", "none", text, mend))
+    targets = _UPSTREAM_TARGETS[cuda >= Version("12.8")]
+    sass = ("80", "90", "100", "120")[:targets]
+    tag = str(facts.python) if facts.python else "py3"
+    version = need.request.upstream.version
+    wheel = PublishedWheel(FLASH_ATTN, version, str(cuda), "", None, tag, tag if facts.python else "none",
+        _tag(host, facts), BUILD, "", 0, "", False, sass, "")  # fmt: skip
+    seconds = _build_seconds(need.request.selection, targets, "native", workshop, request)
+    return _judged(request, wheel, tuple(reasons), Origin.BUILD, f"flash-attn {version}, built by pip", seconds)
+
+
+def _build_seconds(
+    selection: Selection, architectures: int, front_end: str, workshop: Workshop, request: WheelRequest
+) -> float:
+    compiled = build_seconds(selection, architectures, front_end, workshop.cores, workshop.memory, request.bandwidth)
+    return compiled + install_seconds(0)
+
+
+def _build_place(facts: RuntimeFacts, host: HostRecord) -> Iterator[Reason]:
+    """Whether what is compiled on that machine is for the platform that was asked for, and has been seen to work."""
+    wanted = str(facts.platform or host.platform)
+    if facts.platform not in {None, host.platform}:
+        text = f"It would be compiled on this machine, {host.platform}, and is wanted on {wanted}."
+        yield Reason.misfit("build-place", str(host.platform), wanted, text, f"Build it on a {wanted} machine.")
+    elif host.libc_name == "musl":
+        text = "NVIDIA's compiler needs the GNU C library, and this system has musl."
+        yield Reason.misfit("build-place", "glibc", "musl", text, "Use a distribution with the GNU C library.")
+    elif host.platform != _PROVEN:
+        text = f"Builds on {host.platform} have not been seen to work; on {_PROVEN} they have."
+        yield Reason.uncertain("build-place", str(_PROVEN), wanted, text, "flashdepot get --profile quick tries it")
+
+
+def _tag(host: HostRecord, facts: RuntimeFacts) -> str:
+    """The platform tag of what this machine would compile."""
+    platform = facts.platform or host.platform
+    return platform_tag(platform, host.libc if platform.system == "linux" else None)
+
+
+def _our_wheel(version: str, cuda: Version, tag: str, sass: tuple[Architecture, ...]) -> PublishedWheel:
+    codes = tuple(str(a) for a in sass)
+    return PublishedWheel(
+        FLASH_ATTN, version, str(cuda), "", None, "py3", "none", tag, OURS, "", 0, "", False, codes, ""
+    )
+
+
+def _judged(
+    request: WheelRequest,
+    wheel: PublishedWheel,
+    reasons: tuple[Reason, ...],
+    origin: Origin,
+    name: str,
+    seconds: float,
+    recipe_key: str = "",
+) -> Judged:
+    found = (*judge(request, wheel), *reasons)
+    candidate = Candidate(origin, name, wheel, recipe_key, 0, size_known=True, seconds=seconds)
+    return Judged(candidate, verdict_of(found), found)

@@ -1,0 +1,66 @@
+"""How long it takes until flash_attn can be imported, by what a candidate is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flashdepot.build.estimates import expected
+from flashdepot.build.schedule import Capacity, Job, remaining_seconds
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.selection import Selection
+
+_MEGABYTE = 10**6
+
+_BYTES_AN_ARCHITECTURE = 60 * _MEGABYTE
+"""Of a published wheel: 117 MB with code for two architectures, 242 to 254 MB for four (GitHub's listing, 2.8.3)."""
+
+_BYTES_UNKNOWN = 250 * _MEGABYTE
+
+_INSTALLER_START = 0.5
+_INSTALL_RATE = 80 * _MEGABYTE
+"""Bytes a second: pip took 1.1 to 1.3 s, uv 0.4 to 0.7 s for vllm_flash_attn-2.6.2 of 76 MB on 2 cores, 2026-11-21."""
+
+_PACK_RATE = 5 * _MEGABYTE
+"""Bytes a second of a library that go into a wheel of ours: 0.3 s for one of 1.2 MB, as above."""
+
+_TOOLS = 110 * _MEGABYTE
+"""Bytes of upstream's source and NVIDIA's compiler from PyPI."""
+
+_NO_MEMORY_KNOWN = 16 * 10**9
+
+
+def size_of(wheel: PublishedWheel) -> int:
+    """Bytes of a published wheel: as told, else as its number of architectures lets expect."""
+    return wheel.size or len(wheel.sass) * _BYTES_AN_ARCHITECTURE or _BYTES_UNKNOWN
+
+
+def fetch_seconds(size: int, bandwidth: float) -> float:
+    """To download so many bytes and install them."""
+    return size / bandwidth + install_seconds(size)
+
+
+def install_seconds(size: int) -> float:
+    """To install a wheel of so many bytes."""
+    return _INSTALLER_START + size / _INSTALL_RATE
+
+
+def pack_seconds(size: int) -> float:
+    """To make a wheel of a library of so many bytes, and install it."""
+    return size / _PACK_RATE + install_seconds(size)
+
+
+def build_seconds(
+    selection: Selection, architectures: int, front_end: str, cores: int, memory: int, bandwidth: float
+) -> float:
+    """To fetch source and compiler, and compile a selection with so many cores and bytes of memory."""
+    capacity = Capacity(max(1, cores), memory or _NO_MEMORY_KNOWN)
+    return _TOOLS / bandwidth + remaining_seconds(_jobs(selection, architectures, front_end), (), capacity)
+
+
+def _jobs(selection: Selection, architectures: int, front_end: str) -> list[Job]:
+    estimates: Iterable[tuple[str, float, int]] = (
+        (unit.name, cost.seconds, cost.peak)
+        for unit in selection.units
+        for cost in [expected(unit, selection.features, architectures, front_end)]
+    )
+    return [Job(*estimate) for estimate in estimates]

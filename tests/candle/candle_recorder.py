@@ -1,0 +1,57 @@
+"""run_mha over a library that only records: compiled, loaded, and asked in processes of their own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from candle_call import Mha
+from fa2_abi import ForwardArgs
+
+from flashdepot.link.candle_archive import SOURCES, sources_of
+from support.c_compiler import INCLUDE
+
+HERE = Path(__file__).parent
+
+
+class Recorded(Mha):
+    """run_mha over recorder.c."""
+
+    def reset(self, fails: str = "", workspace: int = 0) -> None:
+        self.library.recorder_reset(fails.encode(), ctypes.c_uint64(workspace))
+
+    def calls(self) -> list[str]:
+        """What was asked of the library and of CUDA, in order: name(stream,address,bytes)."""
+        self.library.recorder_calls.restype = ctypes.c_char_p
+        text: bytes = self.library.recorder_calls()
+        return text.decode().split()
+
+    def args(self) -> ForwardArgs:
+        """The arguments of the last fa2_fwd."""
+        self.library.recorder_args.restype = ctypes.POINTER(ForwardArgs)
+        args: ForwardArgs = self.library.recorder_args().contents
+        return args
+
+
+def compile_over_recorder(form: int, library: Path, *options: str) -> Path:
+    sources = [str(SOURCES / name) for name in sources_of(form)]
+    command = ["gcc", "-std=c99", "-O1", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fPIC", "-shared"]
+    command += [f"-I{INCLUDE}", *sources, str(HERE / "recorder.c"), *options, "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+def python_here(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code that can import what the tests of this folder can."""
+    paths = [str(HERE), str(HERE.parent), str(HERE.parent / "native"), *sys.path]
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.defpath, "PYTHONPATH": os.pathsep.join(paths), **env},
+    )

@@ -1,0 +1,92 @@
+"""The tools that make candle's archive: which run for which platform, and what is said when one cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import CompileError, IntegrityError, MissingToolError
+from flashdepot.link.candle_archive import write_archives
+from flashdepot.link.library import read_library
+
+pytestmark = pytest.mark.nvcc
+
+
+@pytest.fixture
+def library(quick_library: Path, tmp_path: Path) -> Path:
+    """A copy of a library that may be changed."""
+    copy: Path = shutil.copytree(quick_library, tmp_path / "library")
+    for folder, _, _ in os.walk(copy):
+        Path(folder).chmod(0o755)
+    return copy
+
+
+def test_a_library_without_its_cuda_runtime_is_not_half_used(library: Path, tmp_path: Path) -> None:
+    (library / "lib/static/libcudart_static.a").unlink()
+    with pytest.raises(IntegrityError, match=r"libcudart_static\.a is missing"):
+        write_archives(read_library(library), 37, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_tool_is_named_with_its_package(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only = tmp_path / "bin"
+    only.mkdir()
+    (only / "cc").symlink_to(shutil.which("cc") or "cc")
+    monkeypatch.setenv("PATH", str(only))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(MissingToolError, match="'ld' was not found") as caught:
+        write_archives(read_library(library), 37, tmp_path / "out")
+    assert "binutils" in caught.value.hint
+
+
+def test_a_compiler_that_refuses_is_quoted(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (library / "include/flash_attention.h").chmod(0o644)
+    (library / "include/flash_attention.h").write_text("#error this header is broken\n")
+    with pytest.raises(CompileError, match="this header is broken"):
+        write_archives(read_library(library), 37, tmp_path / "out")
+
+
+FAKE_TOOL = """#!{python}
+import sys
+from pathlib import Path
+words = sys.argv[1:]
+with open({log!r}, "a") as log:
+    log.write({name!r} + " " + " ".join(words) + "\\n")
+for word in words:
+    for option in ("/Fo", "/OUT:"):
+        if word.startswith(option):
+            Path(word[len(option):]).write_bytes(b"made by {name}")
+"""
+
+
+def test_a_windows_library_goes_through_cl_and_lib_and_has_both_names(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = library / "manifest.json"
+    document = json.loads(manifest.read_text())
+    manifest.chmod(0o644)
+    manifest.write_text(json.dumps({**document, "platform": "windows-x86_64"}))
+    tools, log = tmp_path / "tools", tmp_path / "log"
+    tools.mkdir()
+    for name in ("cl", "lib"):
+        (tools / name).write_text(FAKE_TOOL.format(python=sys.executable, log=str(log), name=name))
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools))
+
+    archives = write_archives(read_library(library), 45, tmp_path / "out")
+
+    assert [path.name for path in archives] == ["libflashattention.a", "flashattention.lib"]
+    assert {path.read_bytes() for path in archives} == {b"made by lib"}
+    *compiled, archived = log.read_text().splitlines()
+    assert len(compiled) == 3
+    assert all(" /MD /Zl /DFA2_STATIC " in line for line in compiled)
+    assert "run_mha_45.c" in compiled[-1]
+    assert archived.endswith(str(library / "lib/static/libflashattention.a"))
+    assert archived.count(".obj") == 3

@@ -1,0 +1,201 @@
+"""What run_mha makes of each argument that candle can send."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from candle_call import NAMES, dense, packed, paged
+from candle_recorder import Recorded
+from fa2_abi import Dtype, Flag, Status
+
+from flashdepot.link.candle_archive import SOURCES
+
+STREAM = 0x5EED
+
+
+@pytest.mark.parametrize("form", [35, 37, 45])
+def test_each_list_has_the_arguments_that_it_is_named_after_in_the_order_of_the_tests(form: int) -> None:
+    declaration = re.search(r"void run_mha\((.*?)\) \{", (SOURCES / f"run_mha_{form}.c").read_text(), re.DOTALL)
+    assert declaration is not None
+    assert len(declaration[1].split(",")) == len(NAMES[form]) == form
+
+
+def test_a_dense_batch_arrives_as_it_was_sent(mha: Recorded) -> None:
+    sent = dense(stream=STREAM)
+    assert mha(sent) == Status.OK
+    args = mha.args()
+    assert (args.batch, args.seqlen_q, args.seqlen_k, args.heads_q, args.heads_k, args.head_dim) == (
+        2,
+        100,
+        200,
+        4,
+        2,
+        64,
+    )
+    for name, tensor in (("q", args.q), ("k", args.k), ("v", args.v), ("o", args.o)):
+        strides = (tensor.batch_stride, tensor.row_stride, tensor.head_stride)
+        assert tensor.data == sent[name]
+        assert strides == (sent[f"{name}_batch"], sent[f"{name}_row"], sent[f"{name}_head"])
+    assert (args.lse, args.dtype, args.flags, args.device) == (sent["lse"], Dtype.BF16, 0, 3)
+    assert args.scale == pytest.approx(64**-0.5)
+    assert (args.total_q, args.total_k, args.cu_seqlens_q, args.workspace) == (0, 0, None, None)
+    assert (args.softcap, args.dropout, args.num_splits, args.alibi_slopes) == (0, 0, 1, None)
+
+
+@pytest.mark.parametrize(("is_bf16", "dtype"), [(0, Dtype.FP16), (1, Dtype.BF16)])
+def test_the_element_type_is_that_of_the_flag(mha: Recorded, is_bf16: int, dtype: Dtype) -> None:
+    mha(dense(is_bf16=is_bf16))
+    assert mha.args().dtype == dtype
+
+
+def test_strides_that_need_all_32_bits_are_not_taken_for_negative_ones(mha: Recorded) -> None:
+    assert mha(dense(k_batch=0xFFFF_FFF8)) == Status.OK
+    assert mha.args().k.batch_stride == 0xFFFF_FFF8
+
+
+@pytest.mark.parametrize("rounded", [0, 32, 96, 4096])
+def test_what_candle_rounded_is_not_looked_at(mha: Recorded, rounded: int) -> None:
+    assert mha(dense(d=160, d_rounded=rounded, seqlen_q_rounded=rounded, seqlen_k_rounded=rounded)) == Status.OK
+    assert mha.args().head_dim == 160
+
+
+@pytest.mark.parametrize("d", [8, 32, 64, 72, 96, 128, 160, 192, 224, 256])
+def test_every_head_dim_of_candle_up_to_256_goes_to_the_library(mha: Recorded, d: int) -> None:
+    assert mha(dense(d=d)) == Status.OK
+    assert mha.args().head_dim == d
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "causal", "flags"),
+    [
+        (-1, -1, 0, Flag(0)),
+        (30, 0, 0, Flag.WINDOW_LEFT | Flag.WINDOW_RIGHT),
+        (0, 7, 0, Flag.WINDOW_LEFT | Flag.WINDOW_RIGHT),
+        (-1, 7, 0, Flag.WINDOW_RIGHT),
+        (30, -1, 0, Flag.WINDOW_LEFT),
+        (200, 0, 1, Flag.CAUSAL),
+        (-1, 0, 1, Flag.CAUSAL),
+    ],
+)
+def test_a_mask_is_the_one_that_was_asked_for(mha: Recorded, left: int, right: int, causal: int, flags: Flag) -> None:
+    assert mha(dense(left=left, right=right, is_causal=causal)) == Status.OK
+    args = mha.args()
+    assert Flag(args.flags) == flags
+    assert args.window_left == (left if Flag.WINDOW_LEFT in flags else 0)
+    assert args.window_right == (right if Flag.WINDOW_RIGHT in flags else 0)
+
+
+@pytest.mark.parametrize("batch_stride", [0, 4])
+def test_alibi_slopes_keep_their_batch_stride(mha: Recorded, batch_stride: int) -> None:
+    mha(dense(alibi=0x90000, alibi_batch=batch_stride))
+    assert (mha.args().alibi_slopes, mha.args().alibi_batch_stride) == (0x90000, batch_stride)
+
+
+@pytest.mark.parametrize("form", [37, 45])
+def test_softcap_is_passed_on(load: Callable[[int], Recorded], form: int) -> None:
+    mha = load(form)
+    mha(dense(softcap=30.0))
+    assert mha.args().softcap == 30.0
+
+
+def test_a_packed_batch_has_its_cumulative_lengths(mha: Recorded) -> None:
+    assert mha(packed()) == Status.OK
+    args = mha.args()
+    assert (args.cu_seqlens_q, args.cu_seqlens_k, args.total_k) == (0x60000, 0x61000, 400)
+
+
+def test_only_the_longest_list_knows_the_rows_of_a_packed_batch(load: Callable[[int], Recorded]) -> None:
+    rows = {}
+    for form in (35, 37, 45):
+        mha = load(form)
+        mha(packed())
+        rows[form] = mha.args().total_q
+    assert rows == {35: 1, 37: 1, 45: 150}  # 1: lse is scratch of h + rows - 1 floats, which candle always has
+
+
+def test_pages_get_a_workspace_for_as_long_as_the_call_needs_it(load: Callable[[int], Recorded]) -> None:
+    mha = load(45)
+    mha.reset(workspace=4096)
+    assert mha(paged(stream=STREAM)) == Status.OK
+    args = mha.args()
+    assert (args.block_table, args.block_table_stride, args.page_size, args.total_k) == (0x80000, 5, 256, 0)
+    assert args.k.batch_stride == 256 * 2 * 64
+    assert mha.calls() == [
+        f"cudaMallocAsync({STREAM},0,4096)",
+        f"fa2_fwd({STREAM},{0x70000},4096)",
+        f"cudaFreeAsync({STREAM},{0x70000},0)",
+    ]
+
+
+def test_a_page_size_without_a_page_table_means_nothing(load: Callable[[int], Recorded]) -> None:
+    mha = load(45)
+    for page_size in (-1, 0, 32):  # candle sends -1 for a dense and 0 for a packed batch
+        assert mha(packed(page_size=page_size)) == Status.OK
+        assert mha.args().page_size == 0
+
+
+def test_the_stream_of_the_longest_list_is_used_and_the_others_go_to_the_legacy_default_stream(
+    load: Callable[[int], Recorded],
+) -> None:
+    streams = {}
+    for form in (35, 37, 45):
+        mha = load(form)
+        mha(dense(stream=STREAM))
+        streams[form] = mha.args().stream
+    assert streams == {35: None, 37: None, 45: STREAM}
+
+
+def test_work_on_other_streams_is_waited_for_when_that_was_asked_for(
+    load: Callable[[int], Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLASHDEPOT_CANDLE_SYNCHRONIZE", "1")
+    around = ["cudaDeviceSynchronize(0,0,0)", "fa2_fwd(0,0,0)", "cudaDeviceSynchronize(0,0,0)"]
+    for form, expected in ((35, around), (37, around), (45, ["fa2_fwd(0,0,0)"])):
+        mha = load(form)
+        assert mha(dense()) == Status.OK
+        assert mha.calls() == expected
+
+
+BIG = {"b": 40, "seqlen_q": 8192, "seqlen_k": 8192, "h": 64, "h_k": 64, "d": 256}  # 5.4e9 elements
+REFUSED: list[tuple[tuple[int, ...], Callable[..., dict[str, object]], dict[str, object], Status, str]] = [
+    ((35, 37, 45), dense, {"d": 512}, Status.UNSUPPORTED, "d is 512, and flash-attention's own kernels end at"),
+    ((35, 37, 45), dense, {"seqlen_k": 2**31}, Status.INVALID, "seqlen_k is 2147483648; allowed: at most 2147483647"),
+    ((35, 37, 45), dense, {"scale": 0.0}, Status.INVALID, "softmax_scale is 0; allowed: positive numbers"),
+    ((35, 37, 45), dense, {"is_causal": 1, "left": 9, "right": 0}, Status.INVALID, "the windows are 9 and 0"),
+    ((35, 37, 45), dense, {"is_causal": 1}, Status.INVALID, "the windows are -1 and -1"),
+    ((35, 37, 45), packed, {"cu_k": 0}, Status.INVALID, "one of cu_seqlens_q and cu_seqlens_k is NULL"),
+    ((35, 37, 45), packed, {"q_row": 260}, Status.INVALID, "q_row_stride is 260; allowed: multiples of 8"),
+    ((35, 37, 45), dense, {**BIG, "q_batch": 0}, Status.OK, ""),  # repeated, not cut
+    ((35, 37, 45), dense, {**BIG, "q_row": 8, "q_batch": 2**17}, Status.INVALID, "q has 5368709120 elements"),
+    ((37, 45), packed, {"unpadded_lse": 0}, Status.UNSUPPORTED, "unpadded_lse is 0 and cu_seqlens_q is set"),
+    ((37, 45), dense, {"unpadded_lse": 1}, Status.UNSUPPORTED, "unpadded_lse is 1 and cu_seqlens_q is NULL"),
+    ((45,), paged, {"page_size": 32}, Status.UNSUPPORTED, "page_block_size is 32; the kernels of flash-attention"),
+    ((45,), paged, {"page_size": 0}, Status.UNSUPPORTED, "page_block_size is 0;"),
+    ((45,), dense, {"block_table": 1 << 20, "page_size": 256}, Status.UNSUPPORTED, "pages with a packed batch"),
+    ((45,), packed, {"prefix_ranges": 64, "prefix_count": 2}, Status.UNSUPPORTED, "max_mm_prefix_ranges 2"),
+    ((45,), packed, {"prefix_ranges": 64}, Status.UNSUPPORTED, "no kernel of flash-attention has prefix ranges"),
+]
+CASES = [pytest.param(form, *case[1:], id=f"{form}-{case[4] or 'runs'}") for case in REFUSED for form in case[0]]
+
+
+@pytest.mark.parametrize(("form", "kind", "changes", "status", "text"), CASES)
+def test_what_the_kernels_cannot_do_is_refused_before_anything_is_launched(
+    in_a_process: Callable[..., subprocess.CompletedProcess[str]],
+    form: int,
+    kind: Callable[..., dict[str, object]],
+    changes: dict[str, object],
+    status: Status,
+    text: str,
+) -> None:
+    done = in_a_process(form, kind(**changes))
+    assert text in done.stderr
+    assert ("fa2_fwd" in done.stdout) == (status is Status.OK)
+    if done.returncode == 0:
+        assert int(done.stdout.split("|")[0]) == status
+    else:
+        assert kind is packed  # whose output has no known length in the shorter lists
+        assert form != 45
+        assert done.stderr.rstrip().endswith("; aborting")

@@ -1,0 +1,251 @@
+"""`flashdepot link candle`: builds that take its archive, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from candle_project import cargo_run, write_program, write_stand_in
+
+from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.link.candle_crate import link_only_manifest
+from flashdepot.link.candle_sources import archive_time, newer_sources
+from flashdepot.link.candle_versions import Delivery, known_lines, line_of
+
+needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
+HOUR = 3600 * 10**9
+REFUSAL = "run_mha (flashdepot): FA2_UNSUPPORTED: d is 512"
+
+
+def link_candle(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flashdepot", "link", "candle", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **env})
+
+
+@pytest.mark.parametrize(
+    ("version", "arguments", "delivery"),
+    [
+        ("0.5.1", 35, Delivery.FOLDER),
+        ("0.8.1", 35, Delivery.FOLDER),
+        ("0.8.2", 37, Delivery.FOLDER),
+        ("0.9.2-alpha.2", 37, Delivery.FOLDER),
+        ("0.9.2", 37, Delivery.FOLDER),
+        ("0.10.0", 37, Delivery.CRATE),
+        ("0.10.2", 37, Delivery.CRATE),
+        ("0.11.0", 45, Delivery.CRATE),
+    ],
+)
+def test_a_version_has_the_argument_list_of_its_tag(version: str, arguments: int, delivery: Delivery) -> None:
+    line = line_of(version)
+    assert (line.arguments, line.delivery) == (arguments, delivery)
+
+
+@pytest.mark.parametrize(
+    "version", ["0.4.1", "0.8.2-alpha.1", "0.9.3", "0.10.0-alpha.1", "0.11.0-rc.1", "0.11.1", "1.0.0"]
+)
+def test_a_version_that_is_not_known_is_refused_with_the_table(version: str, tmp_path: Path) -> None:
+    done = link_candle("--candle-version", version, "--build-dir", tmp_path / "b")
+    assert done.returncode == 2
+    for line in known_lines():
+        assert str(line) in done.stderr
+    assert not (tmp_path / "b").exists()
+
+
+def test_what_is_no_version_is_refused() -> None:
+    done = link_candle("--candle-version", "newest", "--build-dir", "b")
+    assert done.returncode == 2
+    assert "'newest' is not a version of candle-flash-attn" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("now", "sources", "expected"),
+    [(HOUR, [], HOUR), (HOUR, [10, 20], HOUR), (HOUR, [HOUR], HOUR + 10**9), (HOUR, [3 * HOUR], 3 * HOUR + 10**9)],
+)
+def test_an_archive_is_as_new_as_now_unless_a_source_is_newer(now: int, sources: list[int], expected: int) -> None:
+    assert archive_time(now, sources) == expected
+    assert not newer_sources(expected, dict(enumerate(sources)))  # type: ignore[arg-type]
+
+
+def test_a_source_as_old_as_the_archive_counts_as_newer() -> None:
+    sources = {Path("old.cu"): 9, Path("same.cu"): 10, Path("new.cu"): 11}
+    assert newer_sources(10, sources) == [Path("same.cu"), Path("new.cu")]
+
+
+@pytest.fixture
+def cudart(tmp_path: Path) -> Path:
+    """A folder with the libcudart.so of some toolkit, which the build script of candle names."""
+    folder = tmp_path / "toolkit"
+    folder.mkdir()
+    done = subprocess.run(
+        ["gcc", "-shared", "-x", "c", "-", "-o", str(folder / "libcudart.so")], input=b"", check=False
+    )
+    assert done.returncode == 0
+    return folder
+
+
+@pytest.mark.nvcc
+@needs_cargo
+@pytest.mark.parametrize("age", [HOUR, 0, -HOUR], ids=["older", "now", "in-the-future"])
+def test_a_build_with_the_prepared_folder_compiles_nothing_and_calls_the_library(
+    quick_library: Path, tmp_path: Path, cudart: Path, age: int
+) -> None:
+    crate = write_stand_in(tmp_path / "candle-flash-attn", "0.9.2")
+    program = write_program(tmp_path / "program", f'candle-flash-attn = {{ path = "{crate}" }}')
+    built = tmp_path / "pre built"
+    flags = {"RUSTFLAGS": f"-L {cudart}"}
+    for source in (crate / "kernels").iterdir():
+        os.utime(source, ns=(time.time_ns() - age,) * 2)
+
+    done = link_candle("--candle-version", "0.9.2", "--build-dir", built, "--crate", crate, "--library", quick_library)
+
+    assert done.returncode == 0, done.stderr
+    variables = dict(line.removeprefix("export ").split("=", 1) for line in done.stdout.splitlines())
+    assert variables == {"CANDLE_FLASH_ATTN_BUILD_DIR": f"'{built}'", "CUDA_COMPUTE_CAP": "80"}
+    ran = cargo_run(program, CANDLE_FLASH_ATTN_BUILD_DIR=str(built), CUDA_COMPUTE_CAP="80", **flags)
+    assert ran.stderr.startswith(REFUSAL), ran.stderr
+    assert ran.returncode == -signal.SIGABRT  # no device here, so its output cannot become NaN
+    with_runtime = subprocess.run(
+        ["ldd", str(program / "target/debug/program")], capture_output=True, text=True, check=True
+    )
+    assert "libcudart" not in with_runtime.stdout
+
+    os.utime(built / "libflashattention.a", ns=((crate / "kernels/flash_api.cu").stat().st_mtime_ns,) * 2)
+    shutil.rmtree(program / "target")
+    again = cargo_run(program, CANDLE_FLASH_ATTN_BUILD_DIR=str(built), CUDA_COMPUTE_CAP="80", **flags)
+    assert "would compile" in again.stderr  # the stand-in's own test can fail
+
+
+@pytest.mark.nvcc
+@needs_cargo
+def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(
+    quick_library: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "cargo"
+    # A build dependency that is nowhere: the patched crate must not ask for it.
+    wanted = '[build-dependencies.cudaforge]\nversion = "0.1.2"\nfeatures = ["x"]\n'
+    crate = write_stand_in(home / "registry/src/index-1/candle-flash-attn-0.10.2", "0.10.2", wanted)
+    (crate / "build.rs").write_text('fn main() { panic!("the build script of candle ran"); }\n')
+    patched = tmp_path / "patched"
+
+    options = ("--candle-version", "0.10.2", "--build-dir", patched, "--library", quick_library)
+    done = link_candle(*options, CARGO_HOME=str(home))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f'[patch.crates-io]\ncandle-flash-attn = {{ path = "{patched}" }}\n'
+    assert not (patched / "kernels").exists()
+    assert (patched / "src/lib.rs").read_bytes() == (crate / "src/lib.rs").read_bytes()
+    assert "cudaforge" not in (patched / "Cargo.toml").read_text()
+    assert (patched / "lib/licenses/cutlass/LICENSE").is_file()
+    program = write_program(tmp_path / "program", 'candle-flash-attn = "0.10.2"', done.stdout)
+    ran = cargo_run(program)
+    assert ran.stderr.startswith(REFUSAL), ran.stderr
+    assert link_candle(*options, CARGO_HOME=str(home)).returncode == 0  # a second time, over its own
+
+
+@pytest.mark.nvcc
+def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library: Path, tmp_path: Path) -> None:
+    done = link_candle("--candle-version", "0.9.2", "--build-dir", tmp_path, "--library", quick_library, "--json")
+    document = json.loads(done.stdout)
+    assert document["arguments"] == 37
+    assert document["files"] == [str(tmp_path / "libflashattention.a")]
+    nm = subprocess.run(["nm", "-g", document["files"][0]], capture_output=True, text=True, check=True)
+    symbols = [line.split() for line in nm.stdout.splitlines() if line and not line.endswith(":")]
+    offered = {words[-1] for words in symbols if words[-2] != "U"}
+    asked = {words[-1] for words in symbols if words[-2] == "U"}
+    assert offered == {"run_mha", "fa2_candle_last_status", "fa2_candle_last_error"}
+    assert not [name for name in asked if "cuda" in name.lower() or "flash" in name]
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("compiler", [["gcc", "-std=c99", "-x", "c"], ["g++", "-std=c++11", "-x", "c++"]])
+def test_programs_can_ask_how_a_call_went(quick_library: Path, tmp_path: Path, compiler: list[str]) -> None:
+    done = link_candle("--candle-version", "0.9.2", "--build-dir", tmp_path, "--library", quick_library, "-q")
+    assert done.returncode == 0, done.stderr
+    include = tmp_path / "libflashattention" / "include"
+    text = "#include <flash_attention_candle.h>\nint main(void) { return fa2_candle_last_status(); }\n"
+    command = [*compiler, "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{include}", "-", "-x", "none"]
+    command += [str(tmp_path / "libflashattention.a"), "-lstdc++", "-ldl", "-lrt", "-lpthread", "-o", "program"]
+    built = subprocess.run(command, input=text, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
+
+
+@pytest.mark.nvcc
+def test_a_program_may_link_the_library_itself_as_well(quick_library: Path, tmp_path: Path) -> None:
+    done = link_candle("--candle-version", "0.9.2", "--build-dir", tmp_path, "--library", quick_library, "-q")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "both.c").write_text(
+        "#include <flash_attention.h>\n#include <stdio.h>\nvoid run_mha(void);\n"
+        "int main(void) { fa2_info info = {sizeof info}; void (*candle)(void) = run_mha;\n"
+        'return !(fa2_build_info(&info) == FA2_OK && candle && printf("%s\\n", info.upstream)); }\n'
+    )
+    static = quick_library / "lib" / "static"
+    archives = [tmp_path / "libflashattention.a", static / "libflashattention.a", static / "libcudart_static.a"]
+    command = ["gcc", f"-I{quick_library / 'include'}", str(tmp_path / "both.c"), *map(str, archives)]
+    command += ["-lstdc++", "-ldl", "-lrt", "-lpthread", "-o", str(tmp_path / "both")]
+    linked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert linked.returncode == 0, linked.stderr
+    ran = subprocess.run([str(tmp_path / "both")], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("2.8")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        ('[package]\nname = "x"\nversion = { workspace = true }\n', UsageError, "from a workspace"),
+        ('build-dependencies.cudaforge = "1"\n[package]\nversion = "1.0.0"\n', FlashdepotError, "changed safely"),
+    ],
+)
+def test_a_manifest_that_cannot_be_cut_cleanly_is_refused(text: str, error: type[FlashdepotError], said: str) -> None:
+    with pytest.raises(error, match=said):
+        link_only_manifest(text)
+
+
+def test_a_crate_that_cargo_has_not_fetched_is_asked_for(tmp_path: Path) -> None:
+    done = link_candle("--candle-version", "0.11.0", "--build-dir", tmp_path / "b", CARGO_HOME=str(tmp_path))
+    assert done.returncode == 3
+    assert "cargo fetch" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "said"),
+    [
+        ('[package]\nname = "serde"\nversion = "1.0.0"\n', "0.9.2", "is the crate serde"),
+        ('[package]\nname = "candle-flash-attn"\nversion = "0.9.1"\n', "0.9.2", "is candle-flash-attn 0.9.1, and"),
+    ],
+)
+def test_a_folder_that_is_not_that_crate_is_refused(tmp_path: Path, text: str, version: str, said: str) -> None:
+    (tmp_path / "Cargo.toml").write_text(text)
+    done = link_candle("--candle-version", version, "--build-dir", tmp_path / "b", "--crate", tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+@pytest.mark.nvcc
+def test_a_shared_library_in_the_folder_is_named_because_linkers_would_take_it(
+    quick_library: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "libflashattention.so").write_bytes(b"")
+    done = link_candle("--candle-version", "0.9.2", "--build-dir", tmp_path, "--library", quick_library)
+    assert done.returncode == 2
+    assert "libflashattention.so" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["libflashattention.so"]
+
+
+@pytest.mark.nvcc
+def test_a_folder_of_somebody_elses_is_not_written_into(quick_library: Path, tmp_path: Path) -> None:
+    crate = write_stand_in(tmp_path / "crate", "0.11.0")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    options = ("--candle-version", "0.11.0", "--crate", crate, "--library", quick_library)
+    done = link_candle(*options, "--build-dir", other)
+    assert done.returncode == 2
+    assert [path.name for path in other.iterdir()] == ["notes.txt"]

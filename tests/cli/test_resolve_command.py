@@ -1,0 +1,137 @@
+"""``resolve`` and ``lock`` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RECORDS = Path(__file__).parents[1] / "doctor" / "records"
+H100 = ("--host", str(RECORDS / "ubuntu-24.04-h100.json"))
+OFFICIAL = "flash_attn-2.8.3.post1+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"
+
+
+@pytest.fixture
+def flashdepot_at(tmp_path: Path) -> Any:
+    """Run a command in an empty folder, with an empty depot and without the network."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flashdepot", *arguments, "--depot", str(tmp_path / "depot")]
+        environment = {**os.environ, "FLASHDEPOT_OFFLINE": "1"}
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+
+    return run
+
+
+def test_the_page_names_the_choice_its_reason_the_runner_up_and_what_was_left_out(flashdepot_at: Any) -> None:
+    done = flashdepot_at("resolve", *H100)
+    assert done.returncode == 0
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert f"take       {OFFICIAL}" in lines
+    assert "fits torch 2.8, CUDA 12, its C++ ABI, cp312; machine code for 80,90,100,120" in lines
+    assert "runner-up  flash-attn 2.8.3.post2, built here for sm_90" in lines
+    assert "comes second: the first needs no compiler" in lines
+    assert any(line.endswith("for another torch (nearest: 2.7)") for line in lines)
+
+
+def test_the_json_document_has_choice_verdict_and_counts(flashdepot_at: Any) -> None:
+    document = json.loads(flashdepot_at("resolve", *H100, "--json").stdout)
+    assert (document["status"], document["chosen"]["name"]) == ("decided", OFFICIAL)
+    assert (document["chosen"]["verdict"], document["chosen"]["verified"]) == ("fits", False)
+    assert document["facts"]["gpus"] == ["9.0"]
+    rejected = sum(group["count"] for group in document["rejected"])
+    kept = document["fitting"] + document["uncertain"] + len(document["misfits"])
+    assert document["considered"] == rejected + kept > 9000
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "status", "said"),
+    [
+        (("--gpu", "7.5"), 4, "nothing fits", "Its kernels need compute capability 8.0 or newer"),
+        (("--torch", "none"), 4, "nothing fits", "Install PyTorch first."),
+        (("--torch", "2.6.0", "--source", "official"), 3, "facts missing", "--cuda 12.8"),
+    ],
+)
+def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
+    options: tuple[str, ...], code: int, status: str, said: str, flashdepot_at: Any
+) -> None:
+    page, document = flashdepot_at("resolve", *H100, *options), flashdepot_at("resolve", *H100, *options, "--json")
+    assert (page.returncode, document.returncode) == (code, code)
+    assert said in page.stdout
+    assert json.loads(document.stdout)["status"] == status
+
+
+def test_explain_tells_rule_by_rule_why_a_wheel_is_not_the_one(flashdepot_at: Any) -> None:
+    named = "flash_attn-2.7.4.post1+cu12torch2.6cxx11abiFALSE-cp312-cp312-linux_x86_64.whl"
+    done = flashdepot_at("resolve", *H100, "--explain", named)
+    assert done.returncode == 4
+    assert f"{named}: does not fit" in done.stdout
+    assert "It is built for torch 2.6, and this is 2.8.0+cu128" in done.stdout
+    assert "It is built with the old C++ ABI" in done.stdout
+    assert "keeps: distribution, version, platform" in done.stdout
+
+
+def test_explain_tells_the_place_of_one_that_fits(flashdepot_at: Any) -> None:
+    done = flashdepot_at("resolve", *H100, "--explain", OFFICIAL.replace(".post1", ""))
+    assert done.returncode == 0
+    assert "it is number 2 of 3 that fit" in done.stdout
+    assert "2.8.3.post1 is newer than 2.8.3" in done.stdout
+
+
+def test_explain_judges_a_wheel_that_nobody_lists_by_its_name(flashdepot_at: Any) -> None:
+    done = flashdepot_at("resolve", *H100, "--explain", "flash_attn-2.8.3+cu128torch2.7me-cp312-cp312-linux_x86_64.whl")
+    assert done.returncode == 4
+    assert "It is built for torch 2.7" in done.stdout
+    assert "judged by its name" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--explain", "nothing"), "neither the file name nor the version"),
+        (("--source", "community:nobody"), "is not a source: there are build, community, community:"),
+        (("--version", "newest"), "'newest' is not a version"),
+        (("--gpu", "fast"), "'fast' is not a GPU architecture"),
+        (("--python", sys.executable), "give one of them"),
+    ],
+)
+def test_a_value_that_cannot_be_understood_is_a_usage_error(
+    options: tuple[str, ...], said: str, flashdepot_at: Any
+) -> None:
+    done = flashdepot_at("resolve", *H100, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_lock_writes_keeps_checks_and_renews(flashdepot_at: Any, tmp_path: Path) -> None:
+    path = tmp_path / "flashdepot.lock"
+    assert flashdepot_at("lock", *H100, "--version", "2.8.3").returncode == 0
+    first = path.read_bytes()
+    assert b'torch = "2.8.0+cu128"' in first
+    kept = flashdepot_at("lock", *H100)
+    assert (kept.returncode, path.read_bytes()) == (0, first)
+    assert flashdepot_at("lock", *H100, "--check").returncode == 0
+    moved = flashdepot_at("lock", *H100, "--check", "--torch", "2.7.1+cu128")
+    assert (moved.returncode, path.read_bytes()) == (4, first)
+    assert "It is built for torch 2.8, and this is 2.7.1+cu128" in moved.stdout
+    assert flashdepot_at("lock", *H100, "--upgrade").returncode == 0
+    assert OFFICIAL.encode() in path.read_bytes()
+
+
+def test_lock_check_names_what_is_wrong_with_the_file(flashdepot_at: Any, tmp_path: Path) -> None:
+    missing = flashdepot_at("lock", *H100, "--check")
+    assert (missing.returncode, "There is no lock file" in missing.stderr) == (2, True)
+    (tmp_path / "flashdepot.lock").write_text("schema = 1\nwheel = 3\n")
+    wrong = flashdepot_at("lock", *H100, "--check")
+    assert wrong.returncode == 2
+    assert "wheel is 3: expected a table" in wrong.stderr
+
+
+def test_lock_leaves_no_file_when_nothing_fits(flashdepot_at: Any, tmp_path: Path) -> None:
+    assert flashdepot_at("lock", *H100, "--gpu", "7.5").returncode == 4
+    assert not (tmp_path / "flashdepot.lock").exists()

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace at {
+struct Generator {
+  int seed;
+};
+}  // namespace at

@@ -1,0 +1,128 @@
+"""What flashdepot itself offers beside what is published: a stored library, one to be compiled, pip's build."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from resolver_cases import CASES, CATALOG, Case
+
+from depot.depot_factories import flip_bit, store_library
+from flashdepot.depot import Depot
+from flashdepot.model.architecture import parse_list
+from flashdepot.model.candidate import Judged, Origin, Verdict
+from flashdepot.model.selection import PROFILES, select
+from flashdepot.model.target import Version
+from flashdepot.model.wheel_request import WheelRequest
+from flashdepot.resolve.decide import decide
+from flashdepot.resolve.facts import NamedFacts, override
+from flashdepot.resolve.library import Wish
+from flashdepot.resolve.lock_file import judge_lock, lock_decision, read_lock, write_lock
+from flashdepot.resolve.own_wheels import Workshop, own_candidates
+from flashdepot.upstream.sdists import default_version, find_sdist
+
+H100 = next(case for case in CASES if case.name == "torch 2.8 on an H100")
+GB = 10**9
+
+
+def own(depot: Depot, case: Case = H100, *, cores: int = 16, memory: int = 64 * GB, **wish: str) -> tuple[Judged, ...]:
+    return tuple(own_candidates(case.request, Wish(**wish), Workshop(case.host, cores, memory), depot))
+
+
+def store(depot: Depot, folder: Path, profile: str = "full", **changes: Any) -> None:
+    known = find_sdist(default_version()).identified
+    facts = {"sass": parse_list("80,90"), "driver_floor": Version("580"), "libc_floor": Version("2.34"), **changes}
+    store_library(depot, folder, upstream=known.id, selection=select(PROFILES[profile], known.units), **facts)
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> Depot:
+    return Depot(tmp_path / "depot")
+
+
+def test_a_stored_library_that_serves_comes_before_every_published_wheel(depot: Depot, tmp_path: Path) -> None:
+    store(depot, tmp_path / "files")
+    decision = decide(H100.request, CATALOG, own(depot))
+    chosen, second = decision.chosen, decision.runner_up
+    assert chosen is not None
+    assert second is not None
+    assert (chosen.candidate.origin, chosen.verdict, chosen.verified) == (Origin.DEPOT, Verdict.FITS, True)
+    assert chosen.candidate.name.startswith("flash_attn-2.8.3.post2+cu13.sm80.sm90-py3-none-manylinux_2_34_x86_64")
+    assert chosen.candidate.size == 0
+    assert second.candidate.origin is Origin.OFFICIAL
+
+
+@pytest.mark.parametrize(
+    ("profile", "changes"),
+    [
+        ("quick", {}),
+        ("full", {"sass": parse_list("80")}),
+        ("full", {"libc_floor": Version("2.36")}),
+        ("full", {"driver_floor": Version("590")}),
+    ],
+    ids=["lacks kernels", "lacks the GPU", "newer libc", "newer driver"],
+)
+def test_a_stored_library_that_does_not_serve_is_no_candidate(
+    profile: str, changes: dict[str, Any], depot: Depot, tmp_path: Path
+) -> None:
+    store(depot, tmp_path / "files", profile, **changes)
+    assert [judged.candidate.origin for judged in own(depot)] == [Origin.OURS]
+
+
+def test_a_damaged_stored_library_is_no_candidate(depot: Depot, tmp_path: Path) -> None:
+    store(depot, tmp_path / "files")
+    (manifest,) = depot.manifests()
+    flip_bit(depot.layout.blob(manifest.files[1].digest))
+    assert [judged.candidate.origin for judged in own(depot)] == [Origin.OURS]
+
+
+def test_a_stored_library_is_locked_by_its_recipe(depot: Depot, tmp_path: Path) -> None:
+    store(depot, tmp_path / "files")
+    (stored,) = own(depot)
+    write_lock(tmp_path / "flashdepot.lock", lock_decision(stored, H100.request, accept_unverified=False))
+    lock = read_lock(tmp_path / "flashdepot.lock")
+    assert (lock.locked.origin, lock.locked.recipe_key) == (Origin.DEPOT, stored.candidate.recipe_key)
+    assert not lock.locked.needs_digest
+    assert judge_lock(lock, H100.request) == ()
+    older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc="2.28", torch="2.5.1+cu118")))
+    assert [reason.rule for reason in judge_lock(lock, older)] == ["libc"]
+
+
+def test_more_cores_compile_sooner_and_little_memory_later(depot: Depot) -> None:
+    seconds = [
+        own(depot, cores=c, memory=m)[0].candidate.seconds for c, m in ((32, 256 * GB), (4, 256 * GB), (4, 8 * GB))
+    ]
+    assert seconds == sorted(set(seconds))
+
+
+def test_a_smaller_profile_compiles_sooner(depot: Depot) -> None:
+    quick, full = own(depot, profile="quick")[0], own(depot)[0]
+    assert quick.candidate.seconds < full.candidate.seconds / 10
+
+
+def test_pips_build_takes_longer_than_ours_of_the_same_units(depot: Depot) -> None:
+    both = replace(H100.request, sources=frozenset({"ours", "build"}))
+    ours, pips = own_candidates(both, Wish(), Workshop(H100.host, 16, 64 * GB), depot)
+    assert (ours.candidate.origin, pips.candidate.origin) == (Origin.OURS, Origin.BUILD)
+    assert pips.candidate.seconds > ours.candidate.seconds
+
+
+def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot: Depot) -> None:
+    older = replace(H100.request, version=">=2.7,<2.8")
+    (judged,) = own_candidates(older, Wish(), Workshop(H100.host, 16, 64 * GB), depot)
+    assert judged.candidate.wheel.version == "2.7.4.post1"
+    assert judged.verdict is Verdict.FITS
+
+
+@pytest.mark.parametrize(
+    "request_", [WheelRequest(H100.facts, version="2.5"), WheelRequest(H100.facts, "flash-attn-3")]
+)
+def test_what_flashdepot_cannot_make_is_not_offered(request_: WheelRequest, depot: Depot) -> None:
+    assert list(own_candidates(request_, Wish(), Workshop(H100.host, 16, 64 * GB), depot)) == []
+
+
+def test_nothing_is_written_by_asking(depot: Depot) -> None:
+    own(depot)
+    assert not depot.root.exists()

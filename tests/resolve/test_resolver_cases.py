@@ -1,0 +1,52 @@
+"""What is chosen from the shipped catalog, case by case, and which rules speak against the others."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from resolver_cases import CASES, CATALOG, Case, choice_of, reasons_against
+
+from flashdepot.model.candidate import Verdict
+from flashdepot.resolve.decide import decide
+from flashdepot.resolve.rules import judge, verdict_of
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_case_is_decided_as_written(case: Case) -> None:
+    decision = case.decision
+    assert choice_of(decision) == case.values["choice"]
+    assert list(decision.missing) == case.values.get("missing", [])
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if "rejected" in c.values], ids=str)
+def test_the_rules_that_are_named_speak_against_the_others_and_no_more(case: Case) -> None:
+    for named, rules in case.values["rejected"].items():
+        assert reasons_against(case, named) == {frozenset(rules)}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_what_is_chosen_keeps_every_rule_judged_alone(case: Case) -> None:
+    chosen = case.decision.chosen
+    if chosen is not None and chosen.candidate.wheel.url:
+        verdict = verdict_of(judge(case.request, chosen.candidate.wheel))
+        assert verdict is Verdict.FITS or ("uncertain" in case.values["allow"] and verdict is Verdict.UNCERTAIN)
+
+
+@pytest.mark.parametrize("case", CASES[::9], ids=str)
+def test_the_order_of_the_catalog_changes_nothing(case: Case) -> None:
+    shuffled = list(CATALOG)
+    random.Random(7).shuffle(shuffled)
+    own = case.own
+    assert decide(case.request, shuffled, own).to_json() == decide(case.request, CATALOG, own[::-1]).to_json()
+
+
+def test_every_candidate_is_counted_once() -> None:
+    for case in CASES[::9]:
+        decision = case.decision
+        kept = len(decision.ranked) + len(decision.uncertain) + len(decision.misfits)
+        assert kept + sum(rejection.count for rejection in decision.rejections) == decision.considered
+
+
+def test_there_are_cases_enough_and_each_has_its_name() -> None:
+    assert len({case.name for case in CASES}) == len(CASES) >= 60

@@ -1,0 +1,204 @@
+"""What holds for every set of facts and wheels: hypothesis looks for a counterexample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+
+from flashdepot.host.driver import newest_cuda
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.candidate import Decision, Verdict
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.runtime_facts import NO_TORCH, Accelerator, RuntimeFacts, TorchFacts
+from flashdepot.model.target import Platform, Version
+from flashdepot.model.wheel_request import WheelRequest
+from flashdepot.model.wheel_tag import Interpreter
+from flashdepot.resolve.decide import decide
+from flashdepot.resolve.order import rank
+from flashdepot.resolve.rules import judge, judge_all, verdict_of
+
+some = settings(max_examples=60, deadline=None)
+
+ANY = {
+    "distribution": ["flash-attn", "flash-attn-3"],
+    "version": ["1.0.9", "2.7.3", "2.7.4.post1", "2.8.0", "2.8.3", "2.8.3.post1"],
+    "cuda": ["", "11", "11.8", "12", "12.8", "13.0"],
+    "torch": ["", "2.5", "2.6", "2.8", "2.9", "2.9.1"],
+    "cxx11_abi": [None, True, False],
+    "tags": [("cp312", "cp312"), ("cp313", "cp313t"), ("cp313", "cp313"), ("cp39", "abi3"), ("py3", "none")],
+    "platform": ["linux_x86_64", "manylinux_2_28_x86_64", "manylinux_2_24_x86_64.manylinux_2_28_x86_64", "linux_aarch64",
+        "manylinux_2_34_aarch64", "win_amd64", "musllinux_1_2_x86_64", "any"],
+    "source": ["official", "mjun0812", "lldacing"],
+    "sass": [(), ("80",), ("80", "90"), ("80", "90", "100", "120"), ("90a",), ("75", "80")],
+}  # fmt: skip
+"""All values of a wheel's fields that differ in how they are judged."""
+
+USUAL = {
+    "distribution": ["flash-attn"],
+    "version": ["2.8.3", "2.8.3.post1"],
+    "cuda": ["12", "12.8"],
+    "torch": ["2.8"],
+    "cxx11_abi": [None, True],
+    "tags": [("cp312", "cp312")],
+    "platform": ["linux_x86_64", "manylinux_2_28_x86_64"],
+    "source": ["official"],
+    "sass": [("80", "90"), ("80", "90", "100", "120")],
+}
+"""Values of wheels that fit the usual facts, so that hypothesis meets choices, and wheels that break one rule alone."""
+
+
+def mostly(usual: list[Any], others: list[Any]) -> st.SearchStrategy[Any]:
+    return st.sampled_from([*usual * (1 + 9 * len(others) // len(usual)), *others])
+
+
+def versions(usual: str, *others: str) -> st.SearchStrategy[Version | None]:
+    return mostly([Version(usual)], [None, *map(Version, others)])
+
+
+torches = st.builds(
+    TorchFacts,
+    mostly(["2.8.0+cu128"], ["2.5.1+cu124", "2.6.0", "2.6.0+cu126", "2.9.1+cu130", "2.8.0.dev20250901+cu128"]),
+    mostly([Accelerator.CUDA], [Accelerator.CPU, None]),
+    versions("12.8", "11.8", "12.4", "13.0"),
+    mostly([True], [False, None]),
+)
+gpus = mostly([["90"], ["80", "86"]], [[], ["75"], ["75", "80"], ["87"], ["90", "120"], ["100"], ["120"]])
+facts = st.builds(
+    RuntimeFacts,
+    platform=mostly([Platform("linux", "x86_64")], [None, *map(Platform.parse, ("linux-aarch64", "windows-x86_64"))]),
+    libc_name=mostly(["glibc"], [None, "musl", ""]),
+    libc=versions("2.35", "2.28", "2.31", "2.34", "2.39"),
+    python=mostly([Interpreter.parse("cp312")], [None, *map(Interpreter.parse, ("cp38", "cp313", "cp313t", "pp310"))]),
+    torch=mostly([False], [True]).flatmap(lambda none: st.sampled_from([None, NO_TORCH]) if none else torches),
+    gpus=gpus.map(lambda texts: tuple(sorted(map(Architecture.parse, texts)))),
+    driver=versions("580.95", "470.1", "525.60.13", "570.1"),
+)
+requests = st.builds(
+    WheelRequest,
+    facts,
+    distribution=mostly(["flash-attn"], ["flash-attn-3"]),
+    version=mostly([""], ["2.8.3", "2.7", ">=2.7"]),
+    sources=mostly(
+        [frozenset({"official"})],
+        [frozenset(), frozenset({"official", "community"}), frozenset({"community:mjun0812"})],
+    ),
+    allow_uncertain=st.booleans(),
+)
+
+
+@st.composite
+def wheels(draw: st.DrawFn) -> PublishedWheel:
+    values = {field: draw(mostly(USUAL[field], ANY[field])) for field in ANY}
+    python, abi = values.pop("tags")
+    number = draw(st.integers(0, 10**6))
+    return PublishedWheel(
+        **values,
+        python=python,
+        abi=abi,
+        url=f"https://example.org/{number}/flash_attn-{values['version']}-{python}-{abi}-any.whl",
+        size=draw(st.sampled_from([0, 10**8])),
+        sha256="",
+        seen=draw(st.booleans()),
+        ptx=draw(mostly([""], ["90"])),
+    )
+
+
+catalogs = st.lists(wheels(), min_size=3, max_size=8, unique_by=lambda wheel: wheel.url)
+
+
+def taken(decision: Decision) -> PublishedWheel | None:
+    return decision.chosen.candidate.wheel if decision.chosen else None
+
+
+@some
+@given(requests, catalogs)
+def test_what_is_certain_runs_by_the_facts_themselves(request: WheelRequest, published: list[PublishedWheel]) -> None:
+    """The rules again in the plainest words, to judge the judge."""
+    decision = decide(request, published)
+    wheel, known = taken(decision), request.facts
+    if wheel is None or decision.chosen is None or decision.chosen.verdict is not Verdict.FITS:
+        return
+    torch, python = known.torch, known.python
+    assert torch is not None
+    assert torch.cuda is not None
+    assert torch.version.split(".")[:2] == wheel.torch.split(".")[:2]
+    assert "dev" not in torch.version
+    assert wheel.cuda.split(".")[0] == str(torch.cuda.major)
+    assert python is not None or wheel.python == "py3"
+    assert "t" not in str(python) or wheel.abi in {"cp313t", "none"}
+    assert all(
+        any(Architecture.parse(s).runs_on(g) for s in wheel.sass) or wheel.ptx
+        for g in known.gpus
+        if g >= Architecture(8, 0)
+    )
+    assert any(g >= Architecture(8, 0) for g in known.gpus)
+    if "linux" in wheel.platform:
+        assert known.libc is not None or known.libc_name == "musl"
+        assert wheel.cxx11_abi in {None, torch.cxx11_abi}
+        assert torch.cxx11_abi is not None
+    if known.driver is not None and known.platform is not None:
+        served = newest_cuda(known.driver, known.platform.system)
+        assert served is not None
+        assert served.major >= torch.cuda.major
+    assert "community" in request.sources or wheel.source == "official" or "community:mjun0812" in request.sources
+
+
+def test_the_examples_have_certain_choices_among_them() -> None:
+    _, published = find(
+        st.tuples(requests, catalogs),
+        lambda pair: (chosen := decide(*pair).chosen) is not None and chosen.verdict is Verdict.FITS,
+        settings=settings(max_examples=500, phases=[Phase.generate]),
+    )
+    assert published
+
+
+@some
+@given(requests, catalogs)
+def test_a_choice_breaks_no_rule_and_doubts_are_taken_only_where_allowed(
+    request: WheelRequest, published: list[PublishedWheel]
+) -> None:
+    for judged in decide(request, published).ranked:
+        verdict = verdict_of(judge(request, judged.candidate.wheel))
+        assert verdict is Verdict.FITS or (request.allow_uncertain and verdict is Verdict.UNCERTAIN)
+
+
+@some
+@given(requests, catalogs, wheels())
+def test_another_candidate_never_makes_the_choice_worse(
+    request: WheelRequest, published: list[PublishedWheel], more: PublishedWheel
+) -> None:
+    before, after = decide(request, published).chosen, decide(request, [*published, more]).chosen
+    if before is not None:
+        assert after is not None
+        assert rank([before, after], request.facts)[0] == after
+
+
+@some
+@given(requests, catalogs.flatmap(lambda found: st.tuples(st.just(found), st.permutations(found))))
+def test_neither_verdicts_nor_the_choice_depend_on_the_order(
+    request: WheelRequest, orders: tuple[list[PublishedWheel], list[PublishedWheel]]
+) -> None:
+    first, second = orders
+    assert decide(request, first).to_json() == decide(request, second).to_json()
+    assert decide(request, first).ranked == decide(request, second).ranked
+
+
+@some
+@given(requests, catalogs)
+def test_judging_all_at_once_and_one_by_one_agree(request: WheelRequest, published: list[PublishedWheel]) -> None:
+    for wheel, reasons in zip(published, judge_all(request, published), strict=True):
+        alone = judge(request, wheel)
+        assert verdict_of(reasons) is verdict_of(alone)
+        assert alone[: len(reasons)] == reasons
+        assert len(reasons) == len(alone) or sum(r.verdict is Verdict.MISFIT for r in reasons) > 1
+
+
+@some
+@given(requests, catalogs)
+def test_a_wheel_that_nothing_is_known_of_is_never_certain(
+    request: WheelRequest, published: list[PublishedWheel]
+) -> None:
+    blank = [wheel._replace(sass=(), ptx="") for wheel in published]
+    assert all(judged.verdict is not Verdict.FITS for judged in decide(request, blank).ranked)

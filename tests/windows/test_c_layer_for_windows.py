@@ -1,0 +1,50 @@
+"""The C layer as a compiler for Windows sees it: `_WIN32`, a `long` of 32 bits, no attributes of ELF."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from build.recipes import make_recipe
+from flashdepot.build.config_header import NAME, config_header
+from flashdepot.build.flags import MSVC_C_LAYER_FLAGS
+from flashdepot.build.native import NATIVE
+from flashdepot.host import probe
+from flashdepot.toolchain.choose import choose_toolchain
+
+COMPILER = shutil.which("x86_64-w64-mingw32-g++")
+
+pytestmark = [
+    pytest.mark.nvcc,
+    pytest.mark.skipif(COMPILER is None, reason="needs x86_64-w64-mingw32-g++ (apt-get install g++-mingw-w64-x86-64)"),
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, upstream_tree: Path) -> list[str]:
+    generated = tmp_path_factory.mktemp("generated")
+    recipe = make_recipe()
+    text = config_header(recipe.upstream, recipe.selection, recipe.target.sass, recipe.toolchain.cuda, (32, 64))
+    (generated / NAME).write_text(text)
+    host = probe()
+    wanted = recipe.target.sass
+
+    def ignore(_name: str) -> None: ...
+
+    toolchain: Any = choose_toolchain(
+        "auto", host, wanted, driver=None, folder=real_depot / "toolchains", on_file=ignore
+    )
+    own = [generated, NATIVE / "include", NATIVE / "src", NATIVE / "shim"]
+    theirs = [upstream_tree / "csrc/flash_attn/src", upstream_tree / "csrc/cutlass/include", toolchain.nvcc.include]
+    return [*(f"-I{folder}" for folder in own), *(word for folder in theirs for word in ("-isystem", str(folder)))]
+
+
+@pytest.mark.parametrize("source", sorted((NATIVE / "src").glob("*.cpp")), ids=lambda path: path.stem)
+def test_a_source_of_the_c_layer_compiles_for_windows(source: Path, folders: list[str]) -> None:
+    command = [str(COMPILER), *MSVC_C_LAYER_FLAGS, "-D_USE_MATH_DEFINES", "-fsyntax-only", *folders, str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

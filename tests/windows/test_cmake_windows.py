@@ -1,0 +1,89 @@
+"""A program of another project, built with our CMake package for Windows and run under wine."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from flashdepot.build.link_msvc import exported_names, link
+from flashdepot.build.linking import linking_of
+from flashdepot.build.native import NATIVE
+from windows.coff import MISSING, REASON, compile_coff, make_visual_studio
+from windows.wine import Wine
+
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=REASON),
+    pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake"),
+    pytest.mark.skipif(
+        shutil.which("x86_64-w64-mingw32-gcc") is None,
+        reason="needs x86_64-w64-mingw32-gcc (apt-get install gcc-mingw-w64-x86-64)",
+    ),
+]
+
+VALUES = {"VERSION": "2.8.3", "UPSTREAM_VERSION": "2.8.3.post2", "PLATFORM": "windows-x86_64"}
+PROJECT = """
+cmake_minimum_required(VERSION 3.18)
+project(program C)
+find_package(FlashAttention 2.8 REQUIRED COMPONENTS shared)
+add_executable(program program.c)
+target_link_libraries(program PRIVATE FlashAttention::shared)
+get_target_property(imported FlashAttention::shared IMPORTED_IMPLIB)
+message(STATUS "import library: ${imported}")
+"""
+PROGRAM = """
+#include <flash_attention.h>
+#include <stdio.h>
+int main(void) { printf("status %d", (int)fa2_fwd(0)); return 0; }
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A library's folder in a path with blanks; its functions answer 42."""
+    work = tmp_path / "work"
+    work.mkdir()
+    names = exported_names((NATIVE / "templates" / "libflashattention.map").read_text())
+    runtime = '__attribute__((section(".drectve"), used)) static const char d[] = " /DEFAULTLIB:msvcrt ";\n'
+    made = compile_coff(runtime + "".join(f"int {n}(void) {{ return 42; }}\n" for n in names), work / "abi.obj")
+    linked = link([made], make_visual_studio(tmp_path / "Visual Studio"), NATIVE, work)
+    folder = tmp_path / "my libraries" / "flash attention"
+    files = {**linked.files, "include/flash_attention.h": NATIVE / "include" / "flash_attention.h"}
+    for place, path in {**files, **linking_of("cl").templates}.items():
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".in":
+            text = path.read_text()
+            for name, value in VALUES.items():
+                text = text.replace(f"@{name}@", value)
+            target.write_text(text)
+        else:
+            shutil.copy(path, target)
+    return folder
+
+
+def test_a_program_finds_the_import_library_and_runs_with_the_dll(wine: Wine, library: Path, tmp_path: Path) -> None:
+    project = tmp_path / "a program"
+    project.mkdir()
+    (project / "CMakeLists.txt").write_text(PROJECT)
+    (project / "program.c").write_text(PROGRAM)
+    settings = {
+        "CMAKE_SYSTEM_NAME": "Windows",
+        "CMAKE_SYSTEM_PROCESSOR": "AMD64",
+        "CMAKE_C_COMPILER": "x86_64-w64-mingw32-gcc",
+        "FlashAttention_DIR": library / "lib/cmake/FlashAttention",
+    }
+    options = [f"-D{name}={value}" for name, value in settings.items()]
+    configure = subprocess.run(
+        ["cmake", "-S", project, "-B", project / "build", *options], capture_output=True, text=True, check=False
+    )
+    assert configure.returncode == 0, configure.stderr
+    assert f"import library: {library}/lib/shared/flashattention.lib" in configure.stdout
+    subprocess.run(["cmake", "--build", project / "build"], check=True, capture_output=True)
+    alone = wine.run("program.exe", cwd=project / "build")
+    assert alone.returncode != 0
+    shutil.copy(library / "lib/shared/flashattention.dll", project / "build")
+    done = wine.run("program.exe", cwd=project / "build")
+    assert (done.returncode, done.stdout) == (0, "status 42")
