@@ -1,13 +1,17 @@
 """Renew ``torch_symbols.csv``: which torch minors export the torch symbols that the given wheels take.
 
 ``scripts/torch_symbols.py --torch FOLDER --torch FOLDER ... WHEEL...`` with one unpacked ``torch`` folder (``version.py``
-and ``lib/`` are enough) for each minor. Then put the versions and the date into ``torch_symbols.toml``.
+and ``lib/`` are enough) for each minor. Then put the versions and the date into ``torch_symbols.toml``. The table is
+written anew: give every minor that it shall tell apart. ``--check`` writes nothing, and says where the torches and
+wheels at hand, however few, disagree with the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from flashdepot.doctor.check import torch_side
@@ -15,31 +19,58 @@ from flashdepot.doctor.check.subject import read_subject
 from flashdepot.model.target import Version
 
 TABLE = Path(torch_side.__file__).with_name("torch_symbols.csv")
+Torch = tuple[Version, frozenset[str]]
 
 
 def main() -> None:
-    """Read the torches and the wheels, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Read the torches and the wheels, and write the table or compare with it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", type=Path, action="append", required=True)
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("wheels", type=Path, nargs="+")
     options = parser.parse_args()
-    torches = []
+    torches: list[Torch] = []
     for folder in options.torch:
         torch = torch_side.read_installed_torch(folder)
         torches.append((Version(".".join(torch.version.partition("+")[0].split(".")[:2])), torch.exported))
     torches.sort(key=lambda pair: pair[0])
     taken = {s for wheel in options.wheels for binary in read_subject(wheel).binaries for s in binary.torch_symbols}
-    rows = []
-    for symbol in sorted(s for s in taken if torch_side.abi_of({s}) is None):
+    symbols = sorted(s for s in taken if torch_side.abi_of({s}) is None)
+    if options.check:
+        sys.exit(check(symbols, torches))
+    with TABLE.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([("symbol", "since", "until"), *rows(symbols, torches)])
+    print(f'torch_symbols.toml: oldest = "{torches[0][0]}", newest = "{torches[-1][0]}"')
+
+
+def rows(symbols: list[str], torches: list[Torch]) -> Iterator[tuple[str, str, str]]:
+    """Each symbol with the first and the last minor that exports it; says which have none, or a gap."""
+    for symbol in symbols:
         having = [index for index, (_, exported) in enumerate(torches) if symbol in exported]
         if having and having == list(range(having[0], having[-1] + 1)):
             since = "" if having[0] == 0 else str(torches[having[0]][0])
             until = "" if having[-1] == len(torches) - 1 else str(torches[having[-1]][0])
-            rows.append((symbol, since, until))
+            yield symbol, since, until
         else:
             print(f"left out, exported by {[str(torches[i][0]) for i in having]}: {symbol}")
-    with TABLE.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([("symbol", "since", "until"), *rows])
+
+
+def check(symbols: list[str], torches: list[Torch]) -> int:
+    """Print every disagreement with the table; 1 when there is one."""
+    with TABLE.open(newline="") as file:
+        table = {row["symbol"]: (row["since"], row["until"]) for row in csv.DictReader(file)}
+    wrong = 0
+    known = [symbol for symbol in symbols if symbol in table]
+    for symbol in known:
+        since, until = table[symbol]
+        for version, exported in torches:
+            says = (not since or Version(since) <= version) and (not until or version <= Version(until))
+            if says != (symbol in exported):
+                wrong += 1
+                print(f"torch {version} {'has' if symbol in exported else 'lacks'} {symbol}")
+    names = ", ".join(str(version) for version, _ in torches)
+    print(f"{len(known)} of {len(symbols)} symbols are in the table; torch {names}: {wrong} disagreements")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

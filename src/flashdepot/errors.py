@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -40,9 +41,16 @@ class IncompatibleError(FlashdepotError):
 
 
 class CompileError(FlashdepotError):
-    """A compiler or a linker refused its input."""
+    """A compiler or a linker refused its input.
+
+    :param log: the file with all that it wrote, where that was kept.
+    """
 
     exit_code = 5
+
+    def __init__(self, message: str, *, hint: str = "", log: Path | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.log = log
 
 
 class IntegrityError(FlashdepotError):

@@ -15,10 +15,15 @@ PTX, SASS = 1, 2
 
 
 def entry(
-    kind: int, number: int, flags: int = 0x11, payload: bytes = b"\x7fELF cubin......", header: int = 64
+    kind: int,
+    number: int,
+    flags: int = 0x11,
+    payload: bytes = b"\x7fELF cubin......",
+    header: int = 64,
+    version: tuple[int, int] = (1, 8),
 ) -> bytes:
-    """A fatbin entry for ``sm_<number>`` as nvcc 13.0 lays it out."""
-    fields = (kind, 0x0101, header, len(payload), 0, 0, 8, 1, number, 0, 0, flags, 0, 0)
+    """A fatbin entry for ``sm_<number>`` as nvcc 13.0 lays it out; ``version`` is that of PTX or of the ELF ABI."""
+    fields = (kind, 0x0101, header, len(payload), 0, 0, version[1], version[0], number, 0, 0, flags, 0, 0)
     return struct.pack("<HHIQIIHHIIIQQQ", *fields).ljust(header, b"\0") + payload
 
 

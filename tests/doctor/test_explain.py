@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashdepot.doctor.explain import Report, explain
-from flashdepot.doctor.explain.lines import LINE_CAP, read_chunks, strip_prefixes
+from flashdepot.doctor.explain.lines import read_chunks, strip_prefixes
+from flashdepot.doctor.explain.texts import Texts
 from flashdepot.doctor.explain.torch_symbols import built_for
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
@@ -211,8 +212,32 @@ def test_a_huge_log_of_long_lines_takes_constant_memory() -> None:
 
 
 def test_a_long_line_is_one_line_of_the_log() -> None:
-    chunks = list(read_chunks(io.BytesIO(b"y" * (3 * LINE_CAP) + b"\nnext\n")))
-    assert [number for chunk in chunks for number in chunk.numbers] == [1, 1, 1, 1, 2]
+    long = "y" * 400_000
+    report = look(f"first\n{long} nvcc fatal   : Unsupported gpu architecture 'compute_120' {long}\nerror: next\n")
+    assert [(finding.id, finding.line.number) for finding in report.findings] == [("unsupported-gpu-arch", 2)]
+    assert report.errors[-1].number == 3
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_are_counted_whatever_ends_them(end: str) -> None:
+    assert look(f"one{end}two{end}nvcc fatal   : Unsupported gpu architecture 'sm_1'{end}").findings[0].line.number == 3
+
+
+@pytest.mark.parametrize("before", [0, 1, 131_000, 131_071, 131_072, 262_143])
+def test_a_message_is_found_wherever_the_log_is_cut_into_pieces(before: int) -> None:
+    log = "x\n" * (before // 2) + "nvcc fatal   : Unsupported gpu architecture 'compute_120'\n" + "y\n" * 90_000
+    assert look(log).findings[0].line.number == before // 2 + 1
+    assert sum(chunk.text.count(b"\n") for chunk in read_chunks(io.BytesIO(log.encode()))) == log.count("\n")
+
+
+@given(st.lists(st.text(alphabet="abcé .:1'-\n", max_size=30), max_size=40), st.data())
+def test_a_text_is_present_exactly_where_it_is(pieces: list[str], data: st.DataObject) -> None:
+    whole = "".join(pieces) or "abc"
+    start = data.draw(st.integers(0, len(whole) - 1))
+    wanted = {whole[start : start + length] for length in (1, 4, 9)} | {"abc", "cab.", "not in there"}
+    texts = Texts(wanted)
+    for piece in [*pieces, whole]:
+        assert texts.present_in(piece.encode()) == {text for text in wanted if text in piece}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import forge
@@ -22,9 +23,18 @@ ERROR_OLD_ABI = "_ZN3c105ErrorC2ENS_14SourceLocationESs"
 ERROR_NEW_ABI = "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 
 
-def machine(platform: str = "linux-x86_64", libc: str | None = "2.36") -> HostRecord:
+def machine(
+    platform: str = "linux-x86_64",
+    libc: str | None = "2.36",
+    *,
+    libc_name: str | None = None,
+    driver: str | None = None,
+    cxx: tuple[str, str] | None = None,
+) -> HostRecord:
     found = Version(libc) if libc else None
-    return HostRecord(Platform.parse(platform), "a machine", found, 0, 0, None, (), (), ())
+    served = Version(driver) if driver else None
+    record = HostRecord(Platform.parse(platform), "a machine", found, 0, 0, served, (), (), (), libc_name=libc_name)
+    return replace(record, libstdcxx=Version(cxx[0]), cxxabi=Version(cxx[1])) if cxx else record
 
 
 def place(

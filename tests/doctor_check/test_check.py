@@ -7,9 +7,13 @@ import places
 import pytest
 from places import ERROR_NEW_ABI, ERROR_OLD_ABI, SET_DEVICE_2_3, SET_DEVICE_2_8, lines, machine, place
 
+from flashdepot.binary.kind import FileKind
 from flashdepot.doctor.check import Outcome, check_file
+from flashdepot.doctor.check.judge import judge_floors
+from flashdepot.doctor.check.subject import Binary
 from flashdepot.doctor.check.torch_side import TabledTorch, built_for
 from flashdepot.errors import UsageError
+from flashdepot.model.host import HostRecord
 
 GPU_CODE = forge.fatbin(forge.entry(forge.SASS, 80), forge.entry(forge.PTX, 80, header=80))
 
@@ -34,6 +38,27 @@ def test_the_architectures_decide_by_gpu(tmp_path: Path, codes: list[bytes], gpu
     report = check_file(forge.library_with_gpu_code(tmp_path, forge.fatbin(*codes)), place(gpu))
     assert report.verdict is verdict
     assert f"GPU {gpu}" in lines(report, "architectures")[0].has
+
+
+@pytest.mark.parametrize(
+    ("codes", "driver", "verdict"),
+    [
+        ([forge.entry(forge.PTX, 80, header=80, version=(8, 7))], "560.28.03", Outcome.MISFIT),
+        ([forge.entry(forge.PTX, 80, header=80, version=(8, 7))], "570.26", Outcome.FITS),
+        ([forge.entry(forge.PTX, 80, header=80, version=(99, 0))], "560.28.03", Outcome.FITS),
+        ([forge.entry(forge.SASS, 90), forge.entry(forge.PTX, 90, version=(8, 7))], "560.28.03", Outcome.FITS),
+        ([forge.entry(forge.SASS, 90, 0x11 | forge.ZSTD)], "535.54.03", Outcome.MISFIT),
+        ([forge.entry(forge.SASS, 90, 0x11 | forge.ZSTD)], "550.54.14", Outcome.FITS),
+        ([forge.entry(forge.PTX, 80, header=80, version=(8, 7))], None, Outcome.FITS),
+    ],
+)
+def test_the_driver_must_know_the_ptx_and_the_compression(
+    tmp_path: Path, codes: list[bytes], driver: str | None, verdict: Outcome
+) -> None:
+    library = forge.library_with_gpu_code(tmp_path, forge.fatbin(*codes))
+    report = check_file(library, place("9.0", host=machine(driver=driver)))
+    assert report.verdict is verdict
+    assert [line.topic for line in report.evidence if line.outcome is Outcome.MISFIT] in ([], ["driver"])
 
 
 def test_a_wheel_fits_when_one_of_its_files_has_code_for_the_gpu(tmp_path: Path) -> None:
@@ -144,6 +169,61 @@ def test_another_platform_or_an_older_libc_does_not_fit(tmp_path: Path, host: ob
     library = forge.shared_library(tmp_path, '#include <stdio.h>\nvoid f(void) { puts("x"); }')
     report = check_file(library, place(host=host))  # type: ignore[arg-type]
     assert [line.topic for line in report.evidence if line.outcome is Outcome.MISFIT] == [topic]
+
+
+@pytest.mark.parametrize(
+    ("needs", "cxx", "misfits"),
+    [
+        ("GLIBCXX_3.4.30", ("3.4.30", "1.3.13"), 0),
+        ("GLIBCXX_3.4.32", ("3.4.30", "1.3.13"), 1),
+        ("CXXABI_1.3.13", ("3.4.30", "1.3.13"), 0),
+        ("CXXABI_1.3.15", ("3.4.30", "1.3.13"), 1),
+    ],
+)
+def test_the_libstdcxx_of_a_saved_record_is_compared(needs: str, cxx: tuple[str, str], misfits: int) -> None:
+    record = HostRecord.from_json(machine(cxx=cxx).to_json())
+    binary = Binary("_C.so", FileKind.ELF_SHARED, frozenset({"x86_64"}), version_needs=(needs, "CXXABI_FLOAT128"))
+    found = judge_floors(binary, place(host=record, is_here=False))
+    assert [line.outcome for line in found].count(Outcome.MISFIT) == misfits
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("libc", "libc_name", "verdict"),
+    [("2.36", "glibc", Outcome.MISFIT), (None, "musl", Outcome.FITS), (None, None, Outcome.UNKNOWN)],
+)
+def test_a_library_made_for_musl_fits_musl_alone(
+    tmp_path: Path, libc: str | None, libc_name: str | None, verdict: Outcome
+) -> None:
+    forge.shared_library(tmp_path, "void g(void) {}", "-Wl,-soname,libc.musl-x86_64.so.1", name="libmusl.so")
+    source = "extern void g(void); void f(void) { g(); }"
+    library = forge.shared_library(tmp_path, source, "-nostdlib", f"-L{tmp_path}", "-lmusl")
+    report = check_file(library, place(host=machine(libc=libc, libc_name=libc_name)))
+    assert report.verdict is verdict
+
+
+def test_a_library_made_for_the_gnu_c_library_does_not_fit_musl(tmp_path: Path) -> None:
+    library = forge.shared_library(tmp_path, '#include <stdio.h>\nvoid f(void) { puts("x"); }')
+    report = check_file(library, place(host=machine(libc=None, libc_name="musl")))
+    (line,) = lines(report, "libc")
+    assert (line.outcome, line.has) == (Outcome.MISFIT, "the musl C library")
+
+
+@pytest.mark.parametrize(
+    ("tag", "verdict"),
+    [
+        ("musllinux_1_2_x86_64", Outcome.FITS),
+        ("musllinux_1_2_aarch64", Outcome.MISFIT),
+        ("manylinux_2_28_x86_64", Outcome.MISFIT),
+        ("linux_x86_64", Outcome.FITS),
+    ],
+)
+def test_the_tags_of_a_wheel_name_the_c_library(tmp_path: Path, tag: str, verdict: Outcome) -> None:
+    wheel = forge.wheel(tmp_path, {"flash_attn/__init__.py": b""}, tag=f"cp311-cp311-{tag}")
+    musl = place(host=machine(libc=None, libc_name="musl"), python=(3, 11))
+    assert check_file(wheel, musl).verdict is verdict
+    if "musllinux" in tag:
+        assert check_file(wheel, place(python=(3, 11))).verdict is Outcome.MISFIT
 
 
 def test_a_windows_extension_is_judged_by_the_dlls_it_imports(tmp_path: Path) -> None:

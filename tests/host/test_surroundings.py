@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.host import disks
-from flashdepot.host.driver import newest_cuda, nvidia_devices
+from flashdepot.host.driver import cuda_of_ptx, newest_cuda, nvidia_devices
 from flashdepot.host.memory import memory_facts
 from flashdepot.host.surroundings import container, is_wsl, libc_name, variables
 from flashdepot.model.target import Version
@@ -67,13 +67,22 @@ def test_only_variables_that_steer_builds_are_recorded() -> None:
         ("535.183.01", "linux", "12.2"),
         ("470.256.02", "linux", "11.4"),
         ("551.61", "windows", "12.4"),
-        ("999.1", "linux", "13.2"),
+        ("522.06", "windows", "11.8"),
+        ("610.43.02", "linux", "13.3"),
+        ("999.1", "linux", "13.4"),
         ("390.157", "linux", None),
         ("580.1", "darwin", None),
     ],
 )
 def test_a_driver_serves_the_cuda_of_its_branch(driver: str, system: str, cuda: str | None) -> None:
     assert newest_cuda(Version(driver), system) == (Version(cuda) if cuda else None)
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda"), [((7, 8), "11.8"), ((8, 5), "12.5"), ((8, 7), "12.8"), ((9, 0), "13.0"), ((1, 8), None)]
+)
+def test_the_version_of_ptx_names_the_cuda_that_first_knew_it(version: tuple[int, int], cuda: str | None) -> None:
+    assert cuda_of_ptx(version) == (Version(cuda) if cuda else None)
 
 
 def test_nvidia_gpus_are_counted_on_the_bus_and_their_sound_devices_are_not(tmp_path: Path) -> None:

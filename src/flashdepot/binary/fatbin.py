@@ -1,7 +1,7 @@
 """The GPU code in a file: NVIDIA fatbin containers, read without CUDA's tools.
 
 NVIDIA does not document the format. The layout and the flags below were read from what nvcc 13.0 writes for known
-``-gencode`` and ``--compress-mode`` options, and agree with ``cuobjdump`` on the libraries in `X
+``-gencode`` and ``--compress-mode`` options, and agree with ``cuobjdump`` on published wheels
 (CUDA 12.1 to 13.0). Nothing is decompressed: the architecture stands in each entry's header.
 """
 
@@ -42,11 +42,15 @@ _KINDS = {1: CodeKind.PTX, 2: CodeKind.SASS, 16: CodeKind.SASS}  # 16 is the new
 
 @dataclass(frozen=True)
 class GpuCode:
-    """One entry: its kind, architecture and compression (``""``, ``"LZ4"`` or ``"Zstandard"``)."""
+    """One entry: its kind, architecture and compression (``""``, ``"LZ4"`` or ``"Zstandard"``).
+
+    ``ptx`` is the version of PTX that it is written in, major and minor, ``None`` for machine code.
+    """
 
     kind: CodeKind
     architecture: Architecture
     compression: str
+    ptx: tuple[int, int] | None = None
 
     def runs_on(self, gpu: Architecture) -> bool:
         """Whether a GPU of that compute capability can use it.
@@ -90,7 +94,9 @@ def _entries(window: Window) -> Iterator[GpuCode]:
             raise _damaged(window, f"a fatbin entry is for architecture {number}")
         suffix = "a" if flags & _EXACT else "f" if flags & _FAMILY else ""
         compression = "Zstandard" if flags & _ZSTD else "LZ4" if flags & _LZ4 else ""
-        yield GpuCode(_KINDS.get(kind, CodeKind.OTHER), Architecture(*divmod(number, 10), suffix), compression)
+        what = _KINDS.get(kind, CodeKind.OTHER)
+        ptx = (fields[7], fields[6]) if what is CodeKind.PTX else None
+        yield GpuCode(what, Architecture(*divmod(number, 10), suffix), compression, ptx)
         position += header + size
 
 

@@ -41,4 +41,5 @@ def compile_error(name: str, status: int, log: str, path: Path) -> FlashdepotErr
     return CompileError(
         f"{name}: the compiler ended with status {status}: {reason}",
         hint=f"What it means, and what mends it: flashdepot explain {path}",
+        log=path,
     )

@@ -15,8 +15,10 @@ from flashdepot.cli.common import duration, say, size, warn
 from flashdepot.cli.options import parse_memory
 from flashdepot.depot import Depot
 from flashdepot.doctor import forewarn
+from flashdepot.errors import CompileError
 from flashdepot.host import probe
 from flashdepot.host.memory import usable_cores
+from flashdepot.model.host import HostRecord
 from flashdepot.resolve.build import build
 from flashdepot.resolve.library import Need, Rejected, Result
 
@@ -59,7 +61,26 @@ def build_for(
         for finding in forewarn(host, need.request.selection.units):
             warn(f"{finding.seen} {finding.why} {finding.mend}")
     with show_progress(quiet=quiet, verbose=verbose) as progress:
-        return build(need, depot, host, bounds, Options(front_end, compress), progress)
+        try:
+            return build(need, depot, host, bounds, Options(front_end, compress), progress)
+        except CompileError as error:
+            raise explained(error, host) from None
+
+
+def explained(error: CompileError, host: HostRecord) -> CompileError:
+    """The error with what its log shows in the place of its hint: what mends it here, and where the log is."""
+    from flashdepot.doctor.explain import explain  # noqa: PLC0415  (only a failure needs it)
+
+    if error.log is None or not error.log.is_file():
+        return error
+    with error.log.open("rb") as log:
+        findings = explain(log, host).findings
+    if not findings:
+        return error
+    cause = findings[0]
+    lines = [f"{cause.id}: {cause.title}", *cause.facts, "What mends it:", *(f"  {fix}" for fix in cause.fix)]
+    hint = "\n  ".join([*lines, f"The whole output: {error.log}"])
+    return CompileError(error.message, hint=hint, log=error.log)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,12 @@ def oldest_driver(cuda_major: int, system: str) -> Version | None:
     return Version(str(row["branch"])) if row else None
 
 
+def cuda_of_ptx(version: tuple[int, int]) -> Version | None:
+    """The oldest CUDA release whose driver compiles PTX of a version; ``None`` for one that the table lacks."""
+    release = _data()["ptx"].get(f"{version[0]}.{version[1]}")
+    return Version.parse(release) if release else None
+
+
 def nvidia_devices(pci: Path = _PCI) -> int | None:
     """How many NVIDIA display devices the PCI bus has; ``None`` where the system does not show its bus as files."""
     if not pci.is_dir():

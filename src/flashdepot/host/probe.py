@@ -7,6 +7,7 @@ import platform
 from dataclasses import replace
 from pathlib import Path
 
+from flashdepot.host import surroundings
 from flashdepot.host.gpu import probe_gpus
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Platform, Version
@@ -20,10 +21,12 @@ def runtime_facts() -> HostRecord:
     Memory and cores are 0 and the lists of tools empty: they matter to builds alone.
     """
     driver, gpus = probe_gpus()
+    libc = libc_version()
     return HostRecord(
         platform=this_platform(),
         os_name=_os_name(),
-        libc=libc_version(),
+        libc=libc,
+        libc_name="glibc" if libc else surroundings.libc_name(),
         cores=0,
         memory=0,
         driver=driver,
@@ -45,10 +48,11 @@ def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (a depot hit needs none of these)
 
-    from flashdepot.host import memory, surroundings  # noqa: PLC0415
+    from flashdepot.host import memory  # noqa: PLC0415
     from flashdepot.host.compilers import find_compilers  # noqa: PLC0415
     from flashdepot.host.disks import probe_disks  # noqa: PLC0415
     from flashdepot.host.driver import newest_cuda, nvidia_devices  # noqa: PLC0415
+    from flashdepot.host.libraries import system_cxx_versions  # noqa: PLC0415
     from flashdepot.host.python_environment import probe_python  # noqa: PLC0415
     from flashdepot.host.toolkits import find_toolkits  # noqa: PLC0415
 
@@ -56,13 +60,15 @@ def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
         toolkits, compilers = pool.submit(find_toolkits), pool.submit(find_compilers)
         environment = pool.submit(probe_python, python)
         facts = runtime_facts()
+        libstdcxx, cxxabi = system_cxx_versions()
         return replace(
             facts,
             cores=memory.usable_cores(),
             memory=memory.usable_memory(),
             toolkits=toolkits.result(),
             compilers=compilers.result(),
-            libc_name=surroundings.libc_name(),
+            libstdcxx=libstdcxx,
+            cxxabi=cxxabi,
             driver_cuda=newest_cuda(facts.driver, facts.platform.system) if facts.driver else None,
             nvidia_devices=nvidia_devices(),
             container=surroundings.container(),

@@ -107,7 +107,8 @@ class HostRecord:
     ``libc`` is the GNU C library's version, ``None`` elsewhere. ``toolkits`` and ``compilers`` come best first.
 
     What follows ``compilers`` is ``None``, or empty, where nobody looked: ``libc_name`` (``glibc``, ``musl``, or
-    empty for another), ``driver_cuda`` (the newest CUDA that the driver serves), ``nvidia_devices`` (display devices
+    empty for another), ``libstdcxx`` and ``cxxabi`` (the newest ``GLIBCXX`` and ``CXXABI`` of the system's libstdc++),
+    ``driver_cuda`` (the newest CUDA that the driver serves), ``nvidia_devices`` (display devices
     of NVIDIA on the PCI bus, whether a driver serves them or not), ``container`` (``docker``, ``podman``,
     ``kubernetes``, ``lxc``, another's name, or empty for none), ``wsl``, ``long_paths`` (Windows takes paths of more
     than 260 characters), ``variables`` (those of the environment that steer compilers and GPUs) and ``programs``
@@ -124,6 +125,8 @@ class HostRecord:
     toolkits: tuple[CudaToolkit, ...]
     compilers: tuple[HostCompiler, ...]
     libc_name: str | None = None
+    libstdcxx: Version | None = None
+    cxxabi: Version | None = None
     driver_cuda: Version | None = None
     nvidia_devices: int | None = None
     container: str | None = None
@@ -147,6 +150,8 @@ class HostRecord:
             "os": self.os_name,
             "libc": str(self.libc) if self.libc else None,
             "libc_name": self.libc_name,
+            "libstdcxx": str(self.libstdcxx) if self.libstdcxx else None,
+            "cxxabi": str(self.cxxabi) if self.cxxabi else None,
             "container": self.container,
             "wsl": self.wsl,
             "long_paths": self.long_paths,
@@ -190,6 +195,8 @@ class HostRecord:
                     HostCompiler(c["kind"], c["path"], Version.parse(c["version"])) for c in data["compilers"]
                 ),
                 libc_name=data.get("libc_name"),
+                libstdcxx=_optional_version(data.get("libstdcxx")),
+                cxxabi=_optional_version(data.get("cxxabi")),
                 driver_cuda=_optional_version(data.get("driver_cuda")),
                 nvidia_devices=_optional_int(data.get("nvidia_devices")),
                 container=data.get("container"),

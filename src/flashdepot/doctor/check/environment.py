@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from flashdepot.binary.elf import ElfFile, version_floor
-from flashdepot.binary.window import open_window
 from flashdepot.doctor.check.torch_side import TorchSide
-from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.errors import UsageError
+from flashdepot.host.driver import newest_cuda
+from flashdepot.host.libraries import CXX_LIBRARY, cxx_versions, system_folders
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
@@ -29,10 +29,6 @@ print(json.dumps({
     "prefixes": list(dict.fromkeys([sys.prefix, sys.base_prefix])),
 }))
 """
-_SYSTEM_FOLDERS = ("/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/lib", "/lib", "/usr/lib",
-    "/usr/local/cuda/lib64")  # fmt: skip
-_LISTED_FOLDERS = Path("/etc/ld.so.conf.d")
 
 
 @dataclass(frozen=True)
@@ -90,17 +86,28 @@ class Environment:
     torch: TorchSide | None
     is_here: bool
 
-    @cached_property
+    @property
     def libstdcxx(self) -> Version | None:
-        """The newest ``GLIBCXX_*`` of the libstdc++ that is loaded here, conda's before the system's."""
-        path = self.find_library("libstdc++.so.6") if self.is_here else None
-        if path is None:
-            return None
-        try:
-            with open_window(path) as window:
-                return version_floor(ElfFile(window).version_definitions, "GLIBCXX")
-        except (IntegrityError, OSError):
-            return None
+        """The newest ``GLIBCXX_*`` of the libstdc++ that is loaded, here conda's before the system's."""
+        return self._cxx[0]
+
+    @property
+    def cxxabi(self) -> Version | None:
+        """Its newest ``CXXABI_*``."""
+        return self._cxx[1]
+
+    @property
+    def driver_cuda(self) -> Version | None:
+        """The newest CUDA that the driver serves; ``None`` where no driver is known."""
+        host = self.host
+        return host.driver_cuda or (newest_cuda(host.driver, host.platform.system) if host.driver else None)
+
+    @cached_property
+    def _cxx(self) -> tuple[Version | None, Version | None]:
+        if not self.is_here:
+            return self.host.libstdcxx, self.host.cxxabi
+        path = self.find_library(CXX_LIBRARY)
+        return cxx_versions(path) if path is not None else (None, None)
 
     def find_library(self, name: str, near: Iterable[Path] = ()) -> Path | None:
         """The file that the loader, or torch when it is imported, would take for a soname; ``None`` without one."""
@@ -115,7 +122,4 @@ class Environment:
             folders += [prefix / "lib" for prefix in self.python.prefixes]
             for path in self.python.paths:
                 folders += [path / "torch" / "lib", *sorted(path.glob("nvidia/*/lib")), path / "cusparselt" / "lib"]
-        for listing in sorted(_LISTED_FOLDERS.glob("*.conf")) if _LISTED_FOLDERS.is_dir() else ():
-            lines = listing.read_text(errors="replace").splitlines()
-            folders += [Path(line.strip()) for line in lines if line.startswith("/")]
-        return tuple(folders) + tuple(Path(p) for p in _SYSTEM_FOLDERS)
+        return (*folders, *system_folders())

@@ -8,16 +8,19 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from flashdepot.binary.elf import version_floor
-from flashdepot.binary.fatbin import CodeKind
+from flashdepot.binary.fatbin import CodeKind, GpuCode
 from flashdepot.doctor.check.environment import Environment
 from flashdepot.doctor.check.evidence import Evidence, Outcome
 from flashdepot.doctor.check.subject import Binary
 from flashdepot.doctor.check.torch_side import TorchSide, abi_of, built_for
+from flashdepot.host.driver import cuda_of_ptx
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
 
 _SHOWN = 4
+_ZSTANDARD_SINCE = Version("12.4")  # rapids-cmake, fatbin compression: from driver 550.54.14 on
 _LIBC = re.compile(r"(?:libc|libm|libdl|libpthread|librt|libutil|libresolv)\.so\.\d|ld-linux[\w-]*\.so\.\d")
+_MUSL = re.compile(r"libc\.musl-\w+\.so\.1|ld-musl-\w+\.so\.1")
 _COMPILER = re.compile(r"lib(?:gcc_s|stdc\+\+|gomp)\.so\.\d")
 _DRIVER = re.compile(r"libcuda\.so\.1|libnvidia-ml\.so\.1|nvcuda\.dll", re.IGNORECASE)
 _TORCH = re.compile(r"lib(?:c10|torch)(?:_\w+)?\.so|(?:c10|torch)(?:_\w+)?\.dll", re.IGNORECASE)
@@ -51,8 +54,9 @@ def judge_platform(binary: Binary, environment: Environment) -> list[Evidence]:
     return [Evidence(Outcome.FITS if fits else Outcome.MISFIT, "platform", seen, str(host), binary.name, fix)]
 
 
-def judge_architectures(binaries: Iterable[Binary], gpus: tuple[Architecture, ...]) -> list[Evidence]:
+def judge_architectures(binaries: Iterable[Binary], environment: Environment) -> list[Evidence]:
     """Whether each GPU finds code. A wheel fits when one of its files has code for it: packages choose by GPU."""
+    gpus, driver = environment.gpus, environment.driver_cuda
     carriers = [binary for binary in binaries if binary.containers]
     if not gpus:
         has = "no GPU is here or was named: --gpu 9.0"
@@ -69,7 +73,35 @@ def judge_architectures(binaries: Iterable[Binary], gpus: tuple[Architecture, ..
             outcome = Outcome.FITS if count else Outcome.NOTE if served else Outcome.MISFIT
             fix = "" if served else f"Take a build for {gpu.sm}, or make one: flashdepot get --arch {gpu}"
             lines.append(Evidence(outcome, "architectures", _codes(binary), has, binary.name, fix))
+            if count and driver is not None:
+                lines += _judge_driver(binary, gpu, driver)
     return lines
+
+
+def _judge_driver(binary: Binary, gpu: Architecture, driver: Version) -> list[Evidence]:
+    """Whether the driver understands the code that the GPU would run, where that is PTX or in a newer compression."""
+    floors = []
+    for codes, _ in binary.containers:
+        usable = [_cuda_floor(code) for code in codes if code.runs_on(gpu)]
+        if usable and None not in usable:
+            floors.append(min(floor for floor in usable if floor is not None))
+    if not floors:
+        return []
+    needs, has = f"code for drivers of CUDA {max(floors)} or newer", f"a driver for CUDA {driver}"
+    if max(floors) <= driver:
+        return [Evidence(Outcome.FITS, "driver", needs, has, binary.name)]
+    fix = (
+        f"Update the driver (data-centre GPUs: or install cuda-compat for {max(floors)}), or take a build for {gpu.sm}."
+    )
+    return [Evidence(Outcome.MISFIT, "driver", needs, has, binary.name, fix)]
+
+
+def _cuda_floor(code: GpuCode) -> Version | None:
+    """The oldest CUDA whose driver loads it, ``None`` for any: machine code, or PTX of an unknown version."""
+    floor = cuda_of_ptx(code.ptx) if code.ptx is not None else None
+    if code.compression == "Zstandard" and (code.ptx is None or floor is not None):
+        return max(floor or _ZSTANDARD_SINCE, _ZSTANDARD_SINCE)
+    return floor
 
 
 def judge_torch(binary: Binary, symbols: frozenset[str], torch: TorchSide | None) -> list[Evidence]:
@@ -104,17 +136,29 @@ def judge_torch(binary: Binary, symbols: frozenset[str], torch: TorchSide | None
 
 
 def judge_floors(binary: Binary, environment: Environment) -> list[Evidence]:
-    """The GNU C library and libstdc++."""
+    """The C library and libstdc++."""
     lines = []
     libc = version_floor(binary.version_needs, "GLIBC")
-    if libc is not None:
-        has = environment.host.libc
-        lines.append(_floor("libc", f"GLIBC_{libc}", "GNU libc", libc, has, binary.name))
-    for prefix in ("GLIBCXX", "CXXABI"):
+    host = environment.host
+    if libc is not None and host.libc_name == "musl":
+        fix = "Take a build for musl, or use a system with the GNU C library."
+        has = "the musl C library"
+        lines.append(Evidence(Outcome.MISFIT, "libc", f"needs GLIBC_{libc}", has, binary.name, fix))
+    elif libc is not None:
+        lines.append(_floor("libc", f"GLIBC_{libc}", "GNU libc", libc, host.libc, binary.name))
+    musl = next((name for name in binary.needed if _MUSL.fullmatch(name)), None)
+    if musl is not None:
+        fits = host.libc is None and host.libc_name == "musl"
+        known = fits or host.libc is not None
+        outcome = Outcome.FITS if fits else Outcome.MISFIT if known else Outcome.UNKNOWN
+        has = "the musl C library" if fits else f"GNU libc {host.libc}" if known else "the C library is not known"
+        fix = "" if fits else "Take the build for the GNU C library: manylinux, not musllinux."
+        lines.append(Evidence(outcome, "libc", f"made for musl: needs {musl}", has, binary.name, fix))
+    for prefix, offered in (("GLIBCXX", environment.libstdcxx), ("CXXABI", environment.cxxabi)):
         floor = version_floor(binary.version_needs, prefix)
-        if floor is not None and prefix == "GLIBCXX":
-            has = environment.libstdcxx
-            lines.append(_floor("libstdc++", f"GLIBCXX_{floor}", "libstdc++ with GLIBCXX", floor, has, binary.name))
+        if floor is not None:
+            what = f"libstdc++ with {prefix}"
+            lines.append(_floor("libstdc++", f"{prefix}_{floor}", what, floor, offered, binary.name))
     return lines
 
 
@@ -122,7 +166,7 @@ def judge_libraries(binary: Binary, bundled: set[str], environment: Environment)
     """Whether each needed library is there: bundled, torch's, CUDA's, the system's."""
     lines = []
     for name in binary.needed:
-        if name in bundled or _LIBC.fullmatch(name) or _WINDOWS.fullmatch(name):
+        if name in bundled or _LIBC.fullmatch(name) or _MUSL.fullmatch(name) or _WINDOWS.fullmatch(name):
             continue
         outcome, has, fix = _judge_library(name, binary, environment)
         lines.append(Evidence(outcome, "libraries", name, has, binary.name, fix))

@@ -44,9 +44,11 @@ def judge_extension_name(binary: Binary, python: PythonFacts | None) -> list[Evi
 
 def _judge_tags(tags: frozenset[Tag], environment: Environment) -> Evidence:
     host, python = environment.host, environment.python
-    platforms = frozenset(tag for tag in tags if platform_fits(tag.platform, host.platform, host.libc))
+    musl = host.libc is None and host.libc_name == "musl"
+    platforms = frozenset(t for t in tags if platform_fits(t.platform, host.platform, host.libc, musl=musl))
     seen = _spell(tags)
-    where = f"{host.platform}" + (f" with GNU libc {host.libc}" if host.libc else "")
+    libc = f" with GNU libc {host.libc}" if host.libc else " with the musl C library" if musl else ""
+    where = f"{host.platform}{libc}"
     if not platforms:
         fix = f"Take the wheel for {host.platform}."
         return Evidence(Outcome.MISFIT, "tags", seen, where, fix=fix)

@@ -37,7 +37,7 @@ def judge(subject: Subject, environment: Environment) -> Report:
     for binary in subject.binaries:
         lines += judge_binary(binary, subject.binaries, environment)
         lines += judge_extension_name(binary, environment.python)
-    lines += judge_architectures(subject.binaries, environment.gpus)
+    lines += judge_architectures(subject.binaries, environment)
     facts = {
         "name": subject.wheel.name if subject.wheel else None,
         "version": subject.wheel.version if subject.wheel else None,

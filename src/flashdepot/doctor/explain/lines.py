@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
-LINE_CAP = 4096
-"""Characters of a line that are looked at together; a longer line is taken in pieces of this size."""
-
-_CHUNK_CHARACTERS = 1 << 16
+_CHUNK = 1 << 17
 _DEEPEST = 8  # prefixes in front of one another: BuildKit around pip around a compiler, and some reserve
 
-_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+_COLOUR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 _PREFIX = re.compile(
     r"""\s*(?:
@@ -41,40 +37,61 @@ _PREFIX = re.compile(
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some lines that follow one another, and the number of each, from 1."""
+    """Lines that follow one another, the number of the first of them from 1, and the same bytes in lower case."""
 
-    numbers: tuple[int, ...]
-    lines: tuple[str, ...]
+    first: int
+    text: bytes
+    lowered: bytes
 
 
 def read_chunks(stream: BinaryIO) -> Iterator[Chunk]:
     """Read a log piece by piece; memory does not grow with its size, nor with the length of its lines.
 
     Text is UTF-8, or UTF-16 with a byte order mark, as PowerShell writes it. Bytes that are neither become
-    replacement characters: codes and names, which are ASCII in every code page, remain. Colours are removed.
+    replacement characters: codes and names, which are ASCII in every code page, remain. Colours are removed, and
+    a carriage return ends a line as well. A line that is longer than a chunk goes on in the next one.
     """
-    buffered = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", stream))
-    head = buffered.peek(2)[:2]
-    encoding = "utf-16" if head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
-    text = io.TextIOWrapper(buffered, encoding=encoding, errors="replace", newline=None)
-    number, size = 1, 0
-    numbers: list[int] = []
-    lines: list[str] = []
-    try:
-        while piece := text.readline(LINE_CAP):
-            numbers.append(number)
-            lines.append(_COLOUR.sub("", piece) if "\x1b" in piece else piece)
-            number += piece.endswith("\n")
-            size += len(piece)
-            if size >= _CHUNK_CHARACTERS:
-                yield Chunk(tuple(numbers), tuple(lines))
-                numbers, lines, size = [], [], 0
-        if lines:
-            yield Chunk(tuple(numbers), tuple(lines))
-    finally:
-        text.detach()
-        if buffered is not stream:
-            buffered.detach()
+    number = 1
+    for block in _whole_lines(_utf8(stream)):
+        text = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
+        text = _COLOUR.sub(b"", text) if b"\x1b" in text else text
+        lowered = text.lower()
+        if not text.isascii():
+            characters = text.decode(errors="replace")
+            text = characters.encode()
+            in_lower_case = characters.lower().encode()
+            lowered = in_lower_case if len(in_lower_case) == len(text) else text.lower()
+        yield Chunk(number, text, lowered)
+        number += text.count(b"\n")
+
+
+def _utf8(stream: BinaryIO) -> Iterator[bytes]:
+    block = stream.read(_CHUNK)
+    if block[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        while block:
+            yield decoder.decode(block).encode("utf-8", "replace")
+            block = stream.read(_CHUNK)
+        return
+    block = block.removeprefix(codecs.BOM_UTF8)
+    while block:
+        yield block
+        block = stream.read(_CHUNK)
+
+
+def _whole_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Cut after the last end of a line; what stands behind it goes in front of the next block."""
+    kept = b""
+    for block in blocks:
+        end = block.rfind(b"\n") + 1
+        if not end and len(kept) + len(block) < _CHUNK:
+            kept += block
+            continue
+        cut = end or len(block)
+        yield kept + block[:cut]
+        kept = block[cut:]
+    if kept:
+        yield kept
 
 
 def strip_prefixes(line: str) -> str:

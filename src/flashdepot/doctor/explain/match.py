@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flashdepot.doctor.explain.lines import Chunk, strip_prefixes
 from flashdepot.doctor.explain.rules import Rule
+from flashdepot.doctor.explain.texts import Texts
+
+LINE_CAP = 4096
+"""Bytes of a line that are looked at together; of a longer line, this many around a mark."""
 
 EARLIEST = 5
 """How many of the first lines that state an error are kept, for logs that no rule knows."""
@@ -39,10 +43,7 @@ _STATES_ERROR = re.compile(
 _NO_ERROR = re.compile(
     r"\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b", re.IGNORECASE
 )
-_TORCH_VERSION = re.compile(
-    r"(?<![\w+])(?:py)?torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*['\"]?v?(\d+\.\d+)(?:\.\d+)?",
-    re.IGNORECASE,
-)
+_TORCH_VERSION = re.compile(rb"torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*['\"]?v?(\d+\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,10 @@ class _Search:
         self._open = list(self.rules)
         self._seen: set[str] = set()
         texts = {text for rule in self.rules for text in rule.marks + rule.context + rule.unless}
-        self._longest_words = {text: max(text.split(), key=len) for text in texts}
+        self._texts = Texts(texts.union(_ERROR_MARKS, _FOREIGN_ERROR_MARKS))
 
     def look_at(self, chunk: Chunk) -> None:
-        lowered = "".join(chunk.lines).lower()
-        present = self._present(lowered)
+        present = self._texts.present_in(chunk.lowered)
         self._seen |= present
         lines = _Lines(chunk)
         for rule in tuple(self._open):
@@ -110,18 +110,9 @@ class _Search:
             elif marks and rule.id not in self.suggested and (hit := _first_hit(rule, rule.likely, lines, marks)):
                 self.suggested[rule.id] = replace(hit, proven=False)
         if len(self.errors) < EARLIEST:
-            self._keep_errors(lines, lowered)
-        if not self.torch and "torch" in lowered:
-            self.torch = next((m[1] for i in lines.having(["torch"]) if (m := _TORCH_VERSION.search(lines[i]))), "")
-
-    def _present(self, lowered: str) -> set[str]:
-        """Which texts of the rules are in a chunk.
-
-        Logs repeat themselves: a text is looked for only if its longest word is among the chunk's different words.
-        """
-        words = "\n".join(set(lowered.split()))
-        likely = {word for word in set(self._longest_words.values()) if word in words}
-        return {text for text, word in self._longest_words.items() if word in likely and text in lowered}
+            self._keep_errors(lines, [mark for mark in _ERROR_MARKS + _FOREIGN_ERROR_MARKS if mark in present])
+        if not self.torch and (found := _TORCH_VERSION.search(chunk.lowered)):
+            self.torch = found[1].decode()
 
     def outcome(self) -> Outcome:
         hits = [hit for hit in self.found.values() if self._holds(hit.rule)]
@@ -134,40 +125,59 @@ class _Search:
     def _holds(self, rule: Rule) -> bool:
         return (not rule.context or not self._seen.isdisjoint(rule.context)) and self._seen.isdisjoint(rule.unless)
 
-    def _keep_errors(self, lines: _Lines, lowered: str) -> None:
-        marks = [mark for mark in _ERROR_MARKS + _FOREIGN_ERROR_MARKS if mark in lowered]
-        for index in lines.having(marks) if marks else ():
-            text = lines[index]
-            if _STATES_ERROR.search(text) and not _NO_ERROR.search(text):
-                self.errors.append(Line(lines.chunk.numbers[index], text))
+    def _keep_errors(self, lines: _Lines, marks: Sequence[str]) -> None:
+        for place in lines.having(marks):
+            line = lines[place]
+            if _STATES_ERROR.search(line.text) and not _NO_ERROR.search(line.text):
+                self.errors.append(line)
                 if len(self.errors) == EARLIEST:
                     return
 
 
 class _Lines:
-    """A chunk whose lines are lowered and stripped only when somebody asks."""
+    """The lines of a chunk, found by what they have and taken out only when somebody asks."""
 
     def __init__(self, chunk: Chunk) -> None:
-        self.chunk = chunk
-        self._lowered: list[str] | None = None
-        self._stripped: dict[int, str] = {}
+        self._chunk = chunk
+        self._places: dict[str, tuple[slice, ...]] = {}
+        self._taken: dict[int, Line] = {}
 
-    def __getitem__(self, index: int) -> str:
-        if index not in self._stripped:
-            self._stripped[index] = strip_prefixes(self.chunk.lines[index])
-        return self._stripped[index]
+    def __getitem__(self, place: slice) -> Line:
+        start: int = place.start
+        if start not in self._taken:
+            number = self._chunk.first + self._chunk.text.count(b"\n", 0, start)
+            self._taken[start] = Line(number, strip_prefixes(self._chunk.text[place].decode(errors="replace")))
+        return self._taken[start]
 
-    def having(self, marks: Sequence[str]) -> Iterable[int]:
-        """Indexes of the lines that have one of these lower-case texts."""
-        if self._lowered is None:
-            self._lowered = [line.lower() for line in self.chunk.lines]
-        return (i for i, line in enumerate(self._lowered) if any(mark in line for mark in marks))
+    def having(self, marks: Sequence[str]) -> list[slice]:
+        """Where the lines are that have one of these lower-case texts, from the first to the last."""
+        for mark in marks:
+            if mark not in self._places:
+                self._places[mark] = tuple(self._find(mark.encode()))
+        if len(marks) == 1:
+            return list(self._places[marks[0]])
+        places = {place.start: place for mark in marks for place in self._places[mark]}
+        return [places[start] for start in sorted(places)]
+
+    def _find(self, mark: bytes) -> Iterator[slice]:
+        lowered = self._chunk.lowered
+        found = lowered.find(mark)
+        while found >= 0:
+            start = lowered.rfind(b"\n", 0, found) + 1
+            end = lowered.find(b"\n", found)
+            end = end if end >= 0 else len(lowered)
+            if end - start > LINE_CAP:
+                start = max(start, found - LINE_CAP // 2)
+                end = min(end, start + LINE_CAP)
+            yield slice(start, end)
+            found = lowered.find(mark, max(end, found + 1))
 
 
 def _first_hit(rule: Rule, patterns: Sequence[re.Pattern[str]], lines: _Lines, marks: Sequence[str]) -> Hit | None:
-    for index in lines.having(marks):
+    for place in lines.having(marks) if patterns else ():
+        line = lines[place]
         for pattern in patterns:
-            if found := pattern.search(lines[index]):
+            if found := pattern.search(line.text):
                 groups = {name: value for name, value in found.groupdict().items() if value}
-                return Hit(rule, Line(lines.chunk.numbers[index], lines[index]), groups)
+                return Hit(rule, line, groups)
     return None

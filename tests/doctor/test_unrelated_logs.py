@@ -1,0 +1,89 @@
+"""What programs that have nothing to do with FlashAttention print when they fail, as they print it now."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flashdepot.doctor.explain import explain
+
+PYTHON = {
+    "a missing key": "{}['a']",
+    "a missing module": "import no_such_module",
+    "a missing name": "from os import nothing",
+    "a missing file": "open('/nonexistent/file.txt')",
+    "a failed assertion": "assert 1 == 2, 'no'",
+    "a chain of exceptions": "try:\n  1/0\nexcept Exception as e:\n  raise ValueError('bad') from e",
+    "a refused connection": "import urllib.request as u; u.urlopen('http://127.0.0.1:1/')",
+    "a broken archive": "import zipfile, io; zipfile.ZipFile(io.BytesIO(b'x'))",
+    "broken compression": "import zlib; zlib.decompress(b'abc')",
+    "a missing library": "import ctypes; ctypes.CDLL('libnosuch.so.3')",
+    "a missing function": "import ctypes; ctypes.CDLL(None).no_such_function",
+    "a program that failed": "import subprocess; subprocess.run(['false'], check=True)",
+    "a program that is missing": "import subprocess; subprocess.run(['no-such-program'])",
+    "too much memory": "bytearray(10**15)",
+    "a wrong argument": "def flash(a): pass\nflash(b=1)",
+    "a timeout": "raise TimeoutError('timed out waiting for the lock')",
+    "an operator that is not there": "raise NotImplementedError('no operator for this')",
+    "a syntax error": "def f(:\n pass",
+}
+CPLUSPLUS = {
+    "an undeclared name": "int main(){return x;}",
+    "a missing header": '#include "widget.hpp"\nint main(){}',
+    "an error directive": '#error "unsupported platform"',
+    "a missing function": "void f();int main(){f();}",
+    "a template": "#include <map>\nint main(){std::map<int,int> m; m.push_back(1);}",
+    "a static assertion": 'static_assert(sizeof(int)==8,"int is not 8");int main(){}',
+}
+
+
+def claims(output: bytes) -> list[str]:
+    return [finding.id for finding in explain(io.BytesIO(output)).findings]
+
+
+def failing(command: list[str], **more: object) -> bytes:
+    done = subprocess.run(command, capture_output=True, check=False, **more)  # type: ignore[call-overload]
+    assert done.returncode != 0
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("what", PYTHON)
+def test_a_traceback_of_another_program_is_not_claimed(what: str) -> None:
+    assert claims(failing([sys.executable, "-c", PYTHON[what]])) == []
+
+
+@pytest.mark.parametrize("what", CPLUSPLUS)
+def test_an_error_of_another_compilation_is_not_claimed(what: str, tmp_path: Path) -> None:
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    source = tmp_path / "main.cpp"
+    source.write_text(CPLUSPLUS[what])
+    assert claims(failing([compiler, str(source), "-o", str(tmp_path / "main")])) == []
+
+
+@pytest.mark.parametrize("arguments", [["-L/nowhere", "-lnosuchlib"], ["-march=nonsense"], ["-frobnicate"]])
+def test_a_wrong_option_of_another_compilation_is_not_claimed(arguments: list[str], tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++")
+    source = tmp_path / "main.cpp"
+    source.write_text("int main(){}")
+    assert claims(failing([compiler, str(source), *arguments, "-o", str(tmp_path / "main")])) == []
+
+
+def test_a_requirement_that_pip_does_not_find_is_not_claimed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--no-index", "--target", str(tmp_path), "no-such-thing==9"]
+    assert claims(failing(command)) == []
+
+
+def test_a_full_disk_is_named_whatever_was_written_to_it() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    program = "open('/dev/full', 'w').write('x' * 100000)"
+    assert claims(failing([sys.executable, "-c", program])) == ["disk-full"]
