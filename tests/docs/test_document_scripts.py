@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
 
 import pytest
 
@@ -74,6 +76,7 @@ def run(script: DocumentScript, folder: Path, environment: dict[str, str]) -> su
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
+@pytest.mark.nvcc
 @pytest.mark.parametrize("path", RUN, ids=name_of)
 def test_the_commands_of_a_document_work_from_top_to_bottom(
     path: Path, project: Path, terminal: dict[str, str]
@@ -117,3 +120,11 @@ def test_a_block_that_fails_is_named_by_its_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == "it's $HOME\n"
     assert done.stderr == "the block in line 11 failed\n"
+
+
+@pytest.mark.nvcc
+def test_the_json_that_is_shown_has_the_keys_of_the_real_one(flashdepot: Any, quick_library: Path) -> None:
+    (shown,) = (fence for fence in read_page(ROOT / "docs/scripting.md").fences if fence.language == "json")
+    real = flashdepot("get", "--profile", "quick", "--arch", "80,90")
+    assert list(json.loads(shown.text)) == list(real)
+    assert json.loads(shown.text)["units"].keys() == real["units"].keys()
