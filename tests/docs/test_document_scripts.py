@@ -35,7 +35,7 @@ def depot(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, quick_libr
 def project(tmp_path: Path) -> Path:
     """A folder of a project that asks for the small library, with the examples in it."""
     folder = tmp_path / "project"
-    shutil.copytree(ROOT / "examples", folder / "examples")
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("target"))
     (folder / "flashdepot.toml").write_text('profile = "quick"\narch = [80, 90]\n')
     return folder
 
