@@ -63,7 +63,7 @@ release workflow makes; whether each of them exists was not seen.
 | --- | --- | --- | --- | --- | --- |
 """
 
-_RELEASES = tuple(Version.parse(text) for text in ("12.0", "12.4", "12.8", "13.0"))
+_RELEASES = tuple(Version.parse(text) for text in ("12.0", "12.4", "12.8", "13.0", "13.1"))
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -16,17 +17,12 @@ from support.markdown import read_page
 def shown(path: Path) -> list[list[str]]:
     """The arguments of flashdepot in code blocks of any language, and in code spans that begin with its name."""
     page = read_page(path)
-    lines = [line for fence in page.fences for line in fence.text.replace("\\\n", " ").splitlines()]
-    scripts = [line for line in lines if "flashdepot" in line.split("#")[0]]
-    spans = [span.replace("\\|", "|").split("|")[0] for span in page.spans if span.startswith("flashdepot ")]
-    return [words for script in (*scripts, *spans) for words in _calls(script)]
-
-
-def _calls(script: str) -> list[list[str]]:
-    try:
-        return flashdepot_commands(script)
-    except ValueError:  # a line of another language, which is no command line
-        return []
+    scripts = [fence.text for fence in page.fences if fence.language == "sh"]
+    others = [line for fence in page.fences if fence.language != "sh" for line in fence.text.splitlines()]
+    spans = [span.replace("\\|", "|").split("|")[0] for span in page.spans]
+    lines = [line.strip() for line in (*others, *spans) if "flashdepot " in line]
+    beginning = [line for line in lines if re.match(r"(\S*[/\\])?flashdepot ", line)]
+    return [words for script in (*scripts, *beginning) for words in flashdepot_commands(script)]
 
 
 def all_commands(command: click.Command, words: tuple[str, ...]) -> list[tuple[tuple[str, ...], click.Command]]:

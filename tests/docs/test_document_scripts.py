@@ -22,6 +22,15 @@ GENERATED = "docs/failures.md"  # its commands belong to machines on which somet
 TWIN = "README.RU.md"  # its commands are README.md's, by a test
 RUN = [path for path in DOCUMENTS if name_of(path) not in {GENERATED, TWIN} and document_script(read_page(path))]
 
+FLASHDEPOT = """\
+#!/bin/sh
+"{python}" -m flashdepot "$@" || {{
+  code=$?
+  echo "exit code $code: flashdepot $*" >> "{failures}"
+  exit $code
+}}
+"""
+
 
 @pytest.fixture(scope="module")
 def depot(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, quick_library: Path) -> Path:
@@ -41,12 +50,18 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def terminal(tmp_path: Path, depot: Path) -> dict[str, str]:
+def failures(tmp_path: Path) -> Path:
+    """A file of the calls of flashdepot that failed: what fails within ``$(...)`` does not stop a shell."""
+    return tmp_path / "failures.txt"
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, depot: Path, failures: Path) -> dict[str, str]:
     """The environment of somebody who has flashdepot on the path, and no network."""
     programs, home = tmp_path / "bin", tmp_path / "home"
     programs.mkdir()
     home.mkdir()
-    (programs / "flashdepot").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m flashdepot "$@"\n')
+    (programs / "flashdepot").write_text(FLASHDEPOT.format(python=sys.executable, failures=failures))
     (programs / "flashdepot").chmod(0o755)
     return {
         **os.environ,
@@ -79,12 +94,13 @@ def run(script: DocumentScript, folder: Path, environment: dict[str, str]) -> su
 @pytest.mark.nvcc
 @pytest.mark.parametrize("path", RUN, ids=name_of)
 def test_the_commands_of_a_document_work_from_top_to_bottom(
-    path: Path, project: Path, terminal: dict[str, str]
+    path: Path, project: Path, terminal: dict[str, str], failures: Path
 ) -> None:
     script = document_script(read_page(path))
     assert script is not None
     done = run(script, project, terminal)
     assert done.returncode == 0, done.stderr[-4000:]
+    assert not failures.exists(), failures.read_text() + done.stderr[-4000:]
     if script.missing:
         pytest.skip(f"{script.blocks} blocks ran; others need {', '.join(script.missing)}, which this machine lacks")
 
@@ -120,6 +136,16 @@ def test_a_block_that_fails_is_named_by_its_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == "it's $HOME\n"
     assert done.stderr == "the block in line 11 failed\n"
+
+
+@pytest.mark.nvcc
+def test_a_call_that_fails_within_another_command_is_seen(
+    project: Path, terminal: dict[str, str], failures: Path
+) -> None:
+    script = document_script(parse_page(Path("page.md"), '```sh\neval "$(flashdepot link cmake --library nowhere)"\n```\n'))
+    assert script is not None
+    assert run(script, project, terminal).returncode == 0
+    assert failures.read_text() == "exit code 2: flashdepot link cmake --library nowhere\n"
 
 
 @pytest.mark.nvcc
