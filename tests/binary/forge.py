@@ -98,14 +98,15 @@ def wheel(
     metadata_version: str | None = None,
     recorded: dict[str, bytes] | None = None,
     requires: tuple[str, ...] = (),
+    wheel_version: str = "1.0",
 ) -> Path:
     """A wheel of those files; ``recorded`` replaces, in RECORD alone, what some of them hold."""
-    info = f"{name}-{version}.dist-info"
+    info = f"{name}-{metadata_version or version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {metadata_version or version}\n"
     metadata += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     files = files | {
         f"{info}/METADATA": metadata.encode(),
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nTag: {tag}\n".encode(),
+        f"{info}/WHEEL": f"Wheel-Version: {wheel_version}\nTag: {tag}\n".encode(),
     }
     lines = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in (files | (recorded or {})).items()]
     path = folder / f"{name}-{version}-{tag}.whl"

@@ -182,8 +182,8 @@ def test_leftovers_of_kills_quarantine_and_old_logs_go_and_fresh_ones_stay(depot
     assert not any(path.exists() for path in (log, half, put))
 
 
-@pytest.mark.parametrize("kind", ["toolchain", "upstream"])
-def test_a_toolchain_or_upstream_stays_while_it_is_used(depot: Depot, kind: str):
+@pytest.mark.parametrize("kind", ["toolchain", "upstream", "download"])
+def test_what_was_fetched_stays_while_it_is_used(depot: Depot, kind: str):
     folder = depot.root / f"{kind}s" / "cuda-13.0"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "nvcc").write_bytes(b"x" * 4000)

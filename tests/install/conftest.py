@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
-import venv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from binary import forge
+from flashdepot.cli.app import run
 from flashdepot.depot import Depot
 from flashdepot.upstream import SourceTree
 from support.c_compiler import compile_recorder
@@ -19,18 +23,37 @@ from support.stored_wheel import make_source, store_wheel_library
 
 TORCH = """\
 import types
-__version__ = "2.9.1"
+from torch.version import __version__
 float16 = bfloat16 = float32 = int32 = int64 = uint8 = empty = zeros = empty_like = None
-_C = cuda = types.SimpleNamespace()
+_C = types.SimpleNamespace()
+cuda = types.SimpleNamespace(is_available=lambda: SEES_GPU)
 ops = types.SimpleNamespace(flash_attn=None)
+SEES_GPU = False
 """
+
+
+SET_DEVICE = "_ZN3c104cuda9SetDeviceEab"
+"""A symbol that torch 2.8 and newer have."""
+
+SET_DEVICE_BEFORE_2_8 = "_ZN3c104cuda9SetDeviceEa"
+
+PYTHON = os.environ.get("FLASHDEPOT_TEST_PYTHON", sys.executable)
+"""The interpreter that environments are made of. To try another: FLASHDEPOT_TEST_PYTHON=PATH pytest tests/install"""
+
+_ASK_TAG = "import sys; print('cp{0}{1}-cp{0}{1}-linux_x86_64'.format(*sys.version_info))"
+TAG = subprocess.run([PYTHON, "-c", _ASK_TAG], capture_output=True, text=True, check=True).stdout.strip()
+"""That of wheels for that interpreter."""
+
+
+def make_environment(root: Path, *, with_pip: bool) -> None:
+    command = [PYTHON, "-m", "venv", "--symlinks", *([] if with_pip else ["--without-pip"]), str(root)]
+    subprocess.run(command, check=True)
 
 
 class Venv:
     """A virtual environment and the way to look into it."""
 
-    def __init__(self, root: Path, *, with_pip: bool) -> None:
-        venv.create(root, with_pip=with_pip, symlinks=True)
+    def __init__(self, root: Path) -> None:
         self.root = root
         self.python = root / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
         (self.site,) = root.glob("lib/python*/site-packages")
@@ -57,12 +80,10 @@ class Venv:
         return done.stdout.strip()
 
     def contents(self) -> dict[str, tuple[int, bytes | str]]:
-        """Everything in the environment, but for what pip and Python keep for themselves."""
+        """Everything in the environment: names, modes, the targets of links, the bytes of files."""
         seen: dict[str, tuple[int, bytes | str]] = {}
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
-            if any(part in {"pip", "setuptools", "_distutils_hack", ".lock"} for part in path.parts):
-                continue
             if path.is_symlink():
                 seen[name] = (0, str(path.readlink()))
             else:
@@ -73,7 +94,8 @@ class Venv:
 @pytest.fixture
 def bare_venv(tmp_path: Path) -> Venv:
     """An environment without torch and without pip."""
-    return Venv(tmp_path / "venv", with_pip=False)
+    make_environment(tmp_path / "venv", with_pip=False)
+    return Venv(tmp_path / "venv")
 
 
 @pytest.fixture(params=["uv", "pip"])
@@ -83,24 +105,46 @@ def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     uv = shutil.which("uv", path=os.pathsep.join([beside, os.environ["PATH"]]))
     if request.param == "uv" and uv is None:
         pytest.skip("needs uv, which is in the dependency group 'test'")
-    monkeypatch.setenv("PATH", str(Path(uv).parent) if uv and request.param == "uv" else "/usr/bin:/bin")
+    path = f"{Path(uv).parent}:/usr/bin:/bin" if uv and request.param == "uv" else "/usr/bin:/bin"
+    monkeypatch.setenv("PATH", path)
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """Environments with torch, with pip or without, made once: making one with pip takes seconds."""
+
+    @cache
+    def make(with_pip: bool) -> Path:
+        root = tmp_path_factory.mktemp("template") / "venv"
+        make_environment(root, with_pip=with_pip)
+        add_torch(Venv(root))
+        return root
+
+    return make
+
+
 @pytest.fixture
-def environment(tmp_path: Path, installer: str) -> Venv:
+def environment(tmp_path: Path, installer: str, template: Callable[[bool], Path]) -> Venv:
     """An environment with torch, and pip when it is pip that installs."""
-    made = Venv(tmp_path / "venv", with_pip=installer == "pip")
-    add_torch(made)
-    return made
+    shutil.copytree(template(installer == "pip"), tmp_path / "venv", symlinks=True)
+    return Venv(tmp_path / "venv")
 
 
 def add_torch(made: Venv, version: str = "2.9.1") -> None:
+    """A torch that imports, with the one library whose symbols a check looks at."""
     made.add(
         "torch",
         version,
-        {"torch/__init__.py": TORCH, "torch/nn/__init__.py": "", "torch/nn/functional.py": "pad = None\n"},
+        {
+            "torch/__init__.py": TORCH,
+            "torch/version.py": f"__version__ = '{version}'\ncuda = '12.8'\nhip = None\n",
+            "torch/nn/__init__.py": "",
+            "torch/nn/functional.py": "pad = None\n",
+        },
     )
+    (made.site / "torch" / "lib").mkdir()
+    forge.shared_library(made.site / "torch" / "lib", f"void {SET_DEVICE}(void) {{}}", name="libc10.so")
     made.add("einops", "0.8.1", {"einops/__init__.py": ""})
 
 
@@ -126,10 +170,60 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def install(tmp_path: Path, tree: SourceTree) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run `flashdepot install`."""
 
-    def run(depot: Depot, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def start(depot: Depot, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "flashdepot", "install", "--profile", "quick", "--arch", "80"]
         command += ["--upstream", str(tree.root), "--depot", str(depot.root), *arguments]
         active = {key: value for key, value in os.environ.items() if key not in {"VIRTUAL_ENV", "CONDA_PREFIX"}}
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=active)
 
-    return run
+    return start
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path,
+    environment: Venv,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Iterator[Run]:
+    """Run `flashdepot install` for the environment, without waiting between tries."""
+    monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
+    monkeypatch.chdir(tmp_path)
+
+    def install(*arguments: str) -> Ran:
+        words = ["install", "--python", str(environment.python), "--depot", str(tmp_path / "depot"), *arguments]
+        monkeypatch.setattr(sys, "argv", ["flashdepot", *words])
+        code = run()
+        out, err = capfd.readouterr()
+        return Ran(code, out, err)
+
+    before = signal.getsignal(signal.SIGTERM)
+    yield install
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, bytes]]:
+    """The files of a flash-attn whose compiled module takes a symbol from torch."""
+    folder = tmp_path_factory.mktemp("parts")
+
+    def make(symbol: str) -> dict[str, bytes]:
+        source = f"extern void {symbol}(void); void init(void) {{ {symbol}(); }}"
+        library = forge.shared_library(folder, source, name=f"{symbol}.so")
+        return {
+            "flash_attn/__init__.py": b"__version__ = '2.8.3'\n",
+            "flash_attn/kernels.so": library.read_bytes() + os.urandom(200_000),
+            "flash_attn_2_cuda.py": b"",
+        }
+
+    return make

@@ -17,7 +17,7 @@ def settings_free(monkeypatch, tmp_path):
 @pytest.fixture
 def index(monkeypatch):
     """Serve an index that pip is configured to use."""
-    monkeypatch.setattr("flashdepot.system.index._WAITS", (0.0, 0.0))
+    monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
     with serve_index() as server:
         monkeypatch.setenv("PIP_INDEX_URL", server.url)
         yield server

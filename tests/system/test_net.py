@@ -82,11 +82,11 @@ def test_a_body_that_is_cut_off_is_fetched_again(index, destination):
     assert index.requests.count(f"/files/{NAME}") == 3
 
 
-def test_a_body_that_is_always_cut_off_is_an_error_and_nothing_is_kept(index, destination):
+def test_a_body_that_is_always_cut_off_is_an_error_and_is_never_taken_for_the_file(index, destination):
     index.files[NAME], index.truncations = CONTENT, 99
     with pytest.raises(NetworkError, match="cannot be fetched"):
         fetch("demo", NAME, DIGEST, destination)
-    assert left(destination) == []
+    assert not destination.exists()
 
 
 def test_a_server_that_keeps_failing_is_named_with_its_answer(index, destination):
@@ -175,10 +175,9 @@ def test_a_certificate_file_that_is_not_there_is_named(index, destination, monke
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
-def test_a_full_disk_is_told_as_such(index, destination, monkeypatch):
+def test_a_full_disk_is_told_as_such(index, destination):
     index.files[NAME] = CONTENT
-    monkeypatch.setattr("flashdepot.system.files.secrets.token_hex", lambda _: "full")
     destination.parent.mkdir()
-    destination.with_name(f".{NAME}.{os.getpid()}.full.tmp").symlink_to("/dev/full")
+    destination.with_name(f".{NAME}.download.tmp").symlink_to("/dev/full")
     with pytest.raises(MissingToolError, match="is full"):
         fetch("demo", NAME, DIGEST, destination)

@@ -99,6 +99,8 @@ class _Reading:
             for info in members:
                 if info.compress_type not in _METHODS:
                     raise zipfile.BadZipFile(f"'{info.filename}' is compressed in a way that installers do not know")
+                if _leads_out(info.filename):
+                    self._problems.append(f"'{info.filename}' leads out of the folder that a wheel is unpacked into")
                 if info.filename in self._digests:
                     self._problems.append(f"'{info.filename}' is in it twice")
                 self._digests[info.filename] = self._read(info, Path(folder) / "member")
@@ -170,14 +172,21 @@ class _Reading:
         )
 
 
+def _leads_out(name: str) -> bool:
+    """Whether a member's name is absolute, of a drive, or goes upwards, for any system's way to read it."""
+    parts = name.replace("\\", "/").split("/")
+    return ".." in parts or parts[0] == "" or ":" in parts[0]
+
+
 def _is_tag(line: str) -> bool:
     """Whether a line is a tag that does not unfold into thousands."""
     return line.count("-") == 2 and line.count(".") <= _DOTS_LIMIT  # noqa: PLR2004
 
 
 def _same_version(text: str, version: Version) -> bool:
+    """Whether METADATA and file name agree. Upstream adds the local version to the file name alone (its publish.yml)."""
     try:
-        return Version(text) == version
+        return Version(text) in {version, Version(version.public)}
     except InvalidVersion:
         return False
 

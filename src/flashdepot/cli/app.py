@@ -19,7 +19,7 @@ COMMANDS: Table = {
     "get": ("library_commands", "Get a library: from the depot in an instant, or built from source, once."),
     "build": ("library_commands", "Build a library with this machine's toolchain."),
     "wheel": ("wheel_commands", "Make a Python wheel over a library, for every torch and every Python."),
-    "install": ("install_commands", "Install such a wheel into a Python environment, and prove that it imports."),
+    "install": ("install_commands", "Install flash-attn into a Python environment, and prove there that it works."),
     "resolve": ("resolve_commands", "Choose among all wheels that are published, ours, and a build; say why."),
     "lock": ("lock_commands", "Pin what 'resolve' chooses in flashdepot.lock, by address and SHA-256."),
     "verify": ("prove_commands", "Prove on this machine's GPU that the installed flash_attn is right."),

@@ -16,11 +16,12 @@ from pathlib import Path
 from flashdepot.depot.actions import read_intent
 from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, move_if_unchanged, remove
 from flashdepot.depot.layout import hidden_sibling, is_leftover
-from flashdepot.depot.locks import lock, try_lock_file
+from flashdepot.depot.locks import lock
 from flashdepot.depot.store import Depot
 from flashdepot.depot.workspaces import in_use, remove_stale, started, workspaces
 from flashdepot.errors import IntegrityError
 from flashdepot.system.files import disk_errors
+from flashdepot.system.locks import try_lock_file
 
 OLDER_THAN = timedelta(days=30)
 """How long what no manifest needs is kept after its last use."""
@@ -96,7 +97,12 @@ class _Planner:
         yield from self._older(_inside(self._layout.quarantine), time.time(), "quarantine", "it is damaged")
         yield from self._temporary()
         yield from self._older(_inside(self._layout.logs), self._recent, "log", "it is old")
-        for folder, kind in ((self._layout.toolchains, "toolchain"), (self._layout.upstreams, "upstream")):
+        fetched = (
+            (self._layout.toolchains, "toolchain"),
+            (self._layout.upstreams, "upstream"),
+            (self._layout.downloads, "download"),
+        )
+        for folder, kind in fetched:
             there = (path for path in _inside(folder) if not is_leftover(path))
             yield from self._older(there, self._recent, kind, "it was not used lately")
         locks = (path for path in _inside(self._layout.root / "locks") if path.suffix == ".lock")

@@ -16,7 +16,7 @@ blobs/       immutable bytes, each named by its SHA-256
 actions/     what each compiler run read and produced; intents/ is the way to them
 artifacts/   one manifest a library
 libraries/   libraries put together from blobs, ready to link
-toolchains/, upstreams/   compilers and sources that were fetched
+toolchains/, upstreams/, downloads/   compilers, sources and wheels that were fetched
 logs/, locks/, tmp/, quarantine/   compiler output, locks, unfinished work, files found damaged
 
 Everything here can be made again. 'flashdepot depot gc' frees space, 'flashdepot depot verify' checks every byte.
@@ -105,6 +105,11 @@ class Layout:
     def upstreams(self) -> Path:
         """Sources that were fetched."""
         return self.root / "upstreams"
+
+    @property
+    def downloads(self) -> Path:
+        """Wheels that others published, each in a folder of its own, and what has arrived of one so far."""
+        return self.root / "downloads"
 
     def prepare(self) -> None:
         """Make the depot's folder, and the notes in it that say what it is, unless they are there.

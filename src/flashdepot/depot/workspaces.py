@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flashdepot.depot.layout import Layout
-from flashdepot.depot.locks import HeldLock, try_lock_file
 from flashdepot.errors import FlashdepotError
 from flashdepot.system.files import disk_errors
+from flashdepot.system.locks import HeldLock, try_lock_file
 
 _PREFIX = "work-"
 

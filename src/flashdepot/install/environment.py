@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.errors import UsageError
-from flashdepot.host.python_environment import activated_python
+from flashdepot.host.python_environment import activated_python, resolve
 from flashdepot.system.process import run
 
 _QUESTIONS = """
@@ -26,15 +26,16 @@ try:
     libc = os.confstr("CS_GNU_LIBC_VERSION").rpartition(" ")[2]
 except (AttributeError, ValueError, OSError):
     libc = None
+conda = os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
 print(json.dumps({
     "python": sys.executable,
     "version": list(sys.version_info[:2]),
     "prefix": sys.prefix,
-    "is_system": sys.prefix == sys.base_prefix and not os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
+    "is_system": sys.prefix == sys.base_prefix and not conda,
+    "is_marked": os.path.isfile(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
     "platform": sysconfig.get_platform(),
     "libc": libc,
-    "purelib": sysconfig.get_path("purelib"),
-    "platlib": sysconfig.get_path("platlib"),
+    "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
     "packages": {name: version(name) for name in ("torch", "einops", "pip")},
 }))
 """
@@ -45,18 +46,23 @@ print(json.dumps({
 class Environment:
     """Where an interpreter looks for packages, and what matters of what it has.
 
-    ``is_system`` is true outside virtual and conda environments. ``platform`` is spelled as ``sysconfig`` does,
+    ``is_system`` is true outside virtual and conda environments; ``is_marked`` says that the distribution of the
+    interpreter asks for nothing to be installed there (PEP 668), which concerns the system's alone. ``platform`` is spelled as ``sysconfig`` does,
     ``linux-x86_64``; ``libc`` is the GNU C library's version. ``packages`` has the versions of torch, einops and pip.
+    ``purelib``, ``platlib``, ``scripts`` and ``data`` are the folders that the parts of a wheel go to (PEP 427).
     """
 
     python: Path
     version: tuple[int, int]
     prefix: Path
     is_system: bool
+    is_marked: bool
     platform: str
     libc: str | None
     purelib: Path
     platlib: Path
+    scripts: Path
+    data: Path
     packages: Mapping[str, str | None]
 
 
@@ -74,14 +80,16 @@ def active_python() -> Path:
 
 
 def probe_environment(python: Path) -> Environment:
-    """Ask an interpreter about its environment.
+    """Ask an interpreter, or that of an environment's folder, about its environment.
 
     :raises UsageError: when it cannot be run, or is no Python that answers.
     """
+    if python.is_dir():
+        python = Path(resolve(str(python)))
     if not python.is_file():
         raise UsageError(f"There is no interpreter {python}.", hint="Name one that is: --python .venv/bin/python")
     # As it was named: the link in bin/ is what makes an interpreter that of a virtual environment.
-    done = run([os.path.abspath(python), "-I", "-c", _QUESTIONS])  # noqa: PTH100
+    done = run([os.path.abspath(python), "-I", "-B", "-c", _QUESTIONS])  # noqa: PTH100
     try:
         answer = json.loads(done.stdout)
         return Environment(
@@ -89,11 +97,11 @@ def probe_environment(python: Path) -> Environment:
             version=(answer["version"][0], answer["version"][1]),
             prefix=Path(answer["prefix"]),
             is_system=answer["is_system"],
+            is_marked=answer["is_marked"],
             platform=answer["platform"],
             libc=answer["libc"],
-            purelib=Path(answer["purelib"]),
-            platlib=Path(answer["platlib"]),
             packages=answer["packages"],
+            **{name: Path(answer["paths"][name]) for name in ("purelib", "platlib", "scripts", "data")},
         )
     except (ValueError, KeyError, TypeError, IndexError) as error:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.status}"])[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from flashdepot.errors import IncompatibleError, MissingToolError
@@ -14,9 +15,10 @@ _TIMEOUT = 600
 _LINES_SHOWN = 5
 
 
-def put_wheel(environment: Environment, wheel: Path) -> str:
+def put_wheel(environment: Environment, wheel: Path, on_start: Callable[[int], None]) -> str:
     """Install one wheel file and nothing else: no dependency, no index, no cache, no settings of the user's.
 
+    :param on_start: called with the installer's process id.
     :returns: the installer: ``uv`` or ``pip``.
     :raises MissingToolError: when there is neither.
     :raises IncompatibleError: when the installer refuses, with what it said.
@@ -24,7 +26,7 @@ def put_wheel(environment: Environment, wheel: Path) -> str:
     name, command = _command(environment, wheel)
     settings = ("PIP_", "UV_")
     variables = {key: value for key, value in os.environ.items() if not key.startswith(settings)}
-    done = run(command, env=variables, timeout=_TIMEOUT)
+    done = run(command, env=variables, timeout=_TIMEOUT, on_start=on_start)
     if done.status != 0:
         said = "\n  ".join(done.output.strip().splitlines()[-_LINES_SHOWN:])
         raise IncompatibleError(
@@ -40,8 +42,8 @@ def _command(environment: Environment, wheel: Path) -> tuple[str, list[str]]:
         options = ["--no-deps", "--no-index", "--offline", "--no-cache", "--no-config", "--reinstall"]
         return "uv", [uv, "pip", "install", "--python", python, *options, str(wheel)]
     if environment.packages["pip"]:
-        options = ["--no-deps", "--no-index", "--no-cache-dir", "--force-reinstall", "--no-input"]
-        return "pip", [python, "-I", "-m", "pip", "--isolated", "install", *options, str(wheel)]
+        options = ["--no-deps", "--no-index", "--no-cache-dir", "--no-compile", "--force-reinstall", "--no-input"]
+        return "pip", [python, "-I", "-B", "-m", "pip", "--isolated", "install", *options, str(wheel)]
     raise MissingToolError(
         f"{environment.prefix} has no pip, and there is no uv: nothing here installs wheels.",
         hint=f"Get one: {python} -m ensurepip, or install uv.",

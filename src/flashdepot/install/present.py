@@ -1,20 +1,23 @@
-"""The flash-attn that an environment has, and the files that are its own."""
+"""The flash-attn that an environment has, and the files that installing another changes."""
 
 from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distributions
-from pathlib import Path
+from itertools import chain
+from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
 from flashdepot.errors import UsageError
 from flashdepot.install.environment import Environment
 
-_NAME = "flash-attn"
+DISTRIBUTION = "flash-attn"
 _CACHE = "__pycache__"
+_ENTRY_POINTS = "entry_points.txt"
+_UV_LOCK = ".lock"
 
 
 def present_version(environment: Environment) -> str | None:
@@ -27,23 +30,66 @@ def places(environment: Environment, wheel: Path) -> list[Path]:
 
     A package's folder counts as a whole, with what others have put there since: compiled modules, later additions.
 
-    :raises UsageError: when what is there does not say which files are its own.
+    :raises UsageError: when what is there does not say which files are its own, or is another installer's to remove.
     """
-    found: set[Path] = set()
+    found: set[Path] = {environment.prefix / _UV_LOCK}
     for distribution in _installed(environment):
-        files = distribution.files
-        if files is None:
-            raise UsageError(
-                f"flash-attn {distribution.version} in {environment.prefix} was not installed by pip or uv: nothing "
-                "says which files are its own, so it could not be put back.",
-                hint=f"Remove it first: {environment.python} -m pip uninstall flash-attn",
-            )
-        for file in files:
+        _require_replaceable(distribution, environment)
+        for file in distribution.files or ():
             path = Path(os.path.normpath(str(distribution.locate_file(file))))
             found.add(_whole(path, environment))
     with zipfile.ZipFile(wheel) as archive:
-        found |= {environment.platlib / name.partition("/")[0] for name in archive.namelist()}
+        for path in chain(targets(archive.namelist(), environment), _programs(archive, environment)):
+            found.add(_whole(path, environment))
     return sorted(found)
+
+
+def targets(members: Iterable[str], environment: Environment) -> Iterator[Path]:
+    """Where the members of a wheel are installed to (PEP 427: ``NAME.data/SCHEME/`` goes to the scheme's folder).
+
+    Whether ``purelib`` or ``platlib``, the wheel's WHEEL file decides: both are named.
+    """
+    headers = environment.data / "include" / "site" / "python{}.{}".format(*environment.version)
+    schemes = {
+        "purelib": environment.purelib,
+        "platlib": environment.platlib,
+        "scripts": environment.scripts,
+        "data": environment.data,
+        "headers": headers / DISTRIBUTION,
+    }
+    for member in members:
+        top, *rest = PurePosixPath(member).parts
+        if top.endswith(".data") and len(rest) > 1 and rest[0] in schemes:
+            yield schemes[rest[0]].joinpath(*rest[1:])
+        else:
+            yield environment.platlib / member
+            yield environment.purelib / member
+
+
+def _programs(archive: zipfile.ZipFile, environment: Environment) -> Iterator[Path]:
+    """The programs that an installer writes for a wheel's entry points."""
+    for name in archive.namelist():
+        if name.endswith(f".dist-info/{_ENTRY_POINTS}"):
+            for line in archive.read(name).decode("utf-8", "replace").splitlines():
+                program = line.partition("=")[0].strip()
+                if program and not program.startswith(("[", "#", ";")):
+                    yield environment.scripts / program
+                    yield environment.scripts / f"{program}.exe"
+
+
+def _require_replaceable(distribution: Distribution, environment: Environment) -> None:
+    version, python = distribution.version, environment.python
+    if (distribution.read_text("INSTALLER") or "").strip() == "conda":
+        raise UsageError(
+            f"flash-attn {version} in {environment.prefix} was installed by conda, whose records would go wrong.",
+            hint=f"Remove it first: conda remove --prefix {environment.prefix} flash-attn",
+        )
+    if distribution.files is None:
+        raise UsageError(
+            f"flash-attn {version} in {environment.prefix} was not installed by pip or uv: nothing "
+            "says which files are its own, so it could not be put back.",
+            hint=f"Remove it first: {python} -m pip uninstall flash-attn",
+        )
 
 
 def _whole(path: Path, environment: Environment) -> Path:
@@ -59,5 +105,5 @@ def _installed(environment: Environment) -> Iterator[Distribution]:
     sites = dict.fromkeys((str(environment.platlib), str(environment.purelib)))
     for distribution in distributions(path=list(sites)):
         name = distribution.metadata["Name"]
-        if name and canonicalize_name(name) == _NAME:
+        if name and canonicalize_name(name) == DISTRIBUTION:
             yield distribution

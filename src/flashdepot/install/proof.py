@@ -1,4 +1,4 @@
-"""Whether flash_attn imports in an environment, in a fresh process of its interpreter."""
+"""Whether flash_attn imports in an environment, and computes the right numbers, in fresh processes of its interpreter."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from flashdepot.errors import IntegrityError
+from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.install.environment import Environment
+from flashdepot.prove.environment import run_script
 from flashdepot.system.process import run
 
 _TIMEOUT = 300
@@ -22,6 +24,7 @@ from importlib.metadata import version
 print(json.dumps({
     "version": version("flash_attn"),
     "torch": torch.__version__,
+    "sees_gpu": torch.cuda.is_available(),
     "package": flash_attn.__file__,
     "module": flash_attn_2_cuda.__file__,
     "operator": str(getattr(torch.ops.flash_attn, "_flash_attn_forward", "")),
@@ -31,11 +34,29 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import showed: versions, and where the modules came from."""
+    """What an import showed: versions, where the module came from, and whether torch sees a GPU."""
 
     version: str
     torch: str
     module: Path
+    sees_gpu: bool
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the numeric proof showed: the GPU, and how many results were right and how many left out.
+
+    ``not_run`` is the reason why it was not run, empty when it was.
+    """
+
+    gpu: str = ""
+    right: int = 0
+    skipped: int = 0
+    not_run: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return dict(vars(self))
 
 
 def prove_import(environment: Environment, version: str) -> Imported:
@@ -54,11 +75,42 @@ def prove_import(environment: Environment, version: str) -> Imported:
         )
     seen = json.loads(done.stdout.strip().splitlines()[-1])
     module = Path(seen["module"])
-    inside = all(environment.platlib in Path(seen[name]).parents for name in ("module", "package"))
+    sites = (environment.platlib, environment.purelib)
+    inside = all(any(site in Path(seen[name]).parents for site in sites) for name in ("module", "package"))
     if seen["version"] != version or not inside:
         raise IntegrityError(
             f"flash_attn {version} was installed into {environment.platlib}, and {environment.python} imports "
             f"{seen['version']} from {seen['package']}.",
             hint="Another copy stands before it on sys.path: remove that one.",
         )
-    return Imported(seen["version"], seen["torch"], module)
+    return Imported(seen["version"], seen["torch"], module, seen["sees_gpu"])
+
+
+def prove_numbers(environment: Environment, imported: Imported, *, has_gpu: bool) -> Numbers:
+    """Compare what flash_attn computes on this machine's GPU with float64, as ``flashdepot verify`` does.
+
+    :param has_gpu: whether the machine has a GPU that the kernels run on.
+    :raises IntegrityError: when a result is wrong, or the computation fails for another reason than a lack of memory.
+    """
+    if not has_gpu:
+        return Numbers(not_run="there is no GPU here")
+    if not imported.sees_gpu:
+        return Numbers(not_run=f"torch {imported.torch} sees no GPU")
+    try:
+        document = run_script(str(environment.python), "numeric.py", timeout=_TIMEOUT)
+    except FlashdepotError as error:
+        if "out of memory" in error.message:
+            return Numbers(not_run="the GPU has no memory to spare now")
+        raise IntegrityError(
+            f"flash_attn {imported.version} imports in {environment.prefix} and does not compute: {error.message}",
+            hint="The environment is as it was. 'flashdepot check' tells whether the wheel has code for this GPU.",
+        ) from error
+    rows = document["rows"]
+    if wrong := [row for row in rows if row["ok"] is False]:
+        raise IntegrityError(
+            f"flash_attn {imported.version} computes wrong numbers on {document['gpu']}: {len(wrong)} of {len(rows)}; "
+            f"the first: {wrong[0]['dtype']} {wrong[0]['what']}.",
+            hint="The environment is as it was. Do not use that wheel on this GPU.",
+        )
+    right = sum(row["ok"] is True for row in rows)
+    return Numbers(gpu=document["gpu"], right=right, skipped=len(rows) - right)

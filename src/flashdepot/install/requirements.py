@@ -7,7 +7,6 @@ from packaging.version import Version
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.install.environment import Environment
 from flashdepot.model.target import Platform
-from flashdepot.model.target import Version as Number
 
 OLDEST_PYTHON = (3, 9)
 OLDEST_TORCH = Version("2.2")
@@ -24,10 +23,12 @@ def require_environment(environment: Environment) -> None:
     """
     python, packages = environment.python, environment.packages
     if environment.is_system:
+        marked = ", and marked as not to be installed into (PEP 668)" if environment.is_marked else ""
         raise UsageError(
-            f"{python} is the system's Python, not that of an environment: what other programs need could break.",
-            hint=f"Make one: {python} -m venv .venv && .venv/bin/pip install torch einops, "
-            "then: flashdepot install --python .venv/bin/python",
+            f"{python} is the system's Python, not that of an environment{marked}: what other programs need could "
+            "break.",
+            hint=f"Make one: {python} -m venv .venv && .venv/bin/pip install torch einops (or: uv venv && uv pip "
+            "install torch einops), then: flashdepot install --python .venv/bin/python",
         )
     if environment.version < OLDEST_PYTHON:
         raise IncompatibleError(
@@ -46,26 +47,8 @@ def require_environment(environment: Environment) -> None:
         )
 
 
-def require_platform(environment: Environment, platform: Platform, libc: Number | None) -> None:
-    """Check that a library loads in an environment.
-
-    :param libc: the oldest GNU C library that it loads on.
-    :raises IncompatibleError: when it does not.
-    """
-    theirs = _platform(environment)
-    if theirs != platform:
-        raise IncompatibleError(
-            f"{environment.python} is a Python for {theirs}, and the library is for {platform}.",
-            hint="Use an environment of a Python for this machine: --python PATH",
-        )
-    if libc is not None and (environment.libc is None or Number(environment.libc) < libc):
-        raise IncompatibleError(
-            f"The library needs GNU libc {libc}, and {environment.python} runs on {environment.libc or 'another libc'}.",
-            hint="Use a Python of this system: --python PATH",
-        )
-
-
-def _platform(environment: Environment) -> Platform:
+def platform_of(environment: Environment) -> Platform:
+    """The system and CPU that an environment's interpreter is for."""
     if environment.platform.startswith("win-"):
         machine = environment.platform.partition("-")[2]
         return Platform("windows", _WINDOWS_MACHINES.get(machine, machine))

@@ -41,6 +41,7 @@ def run_script(python: str, script: str, *arguments: str, timeout: float) -> Any
     environment = {
         name: value for name, value in os.environ.items() if name != "PYTHONPATH" or python == sys.executable
     }
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # looking at an environment leaves it as it is
     done = run([python, str(path), *arguments], timeout=timeout, env=environment)
     if done.status != 0:
         raise _explain(done, python)

@@ -93,9 +93,8 @@ def _stored(request: WheelRequest, manifest: Manifest) -> Judged:
         wheel_tag(manifest).rpartition("-")[2],
         manifest.sass,
     )
-    return _judged(
-        request, wheel, (), Origin.DEPOT, wheel_name(manifest), pack_seconds(manifest.size), manifest.recipe_key
-    )
+    packed = sum(file.size for file in manifest.files if file.path.startswith("lib/shared/"))
+    return _judged(request, wheel, (), Origin.DEPOT, wheel_name(manifest), pack_seconds(packed), manifest.recipe_key)
 
 
 def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:

@@ -1,28 +1,25 @@
-"""One package index: finding a file in it and downloading it."""
+"""One package index, and the files in it."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
 
 import pypi_simple
-import requests
 from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, NetworkError
+from flashdepot.system.download import Downloaded, Remote, download
 from flashdepot.system.index_settings import IndexSettings
 from flashdepot.system.index_transport import open_session
 from flashdepot.system.net import Progress
+from flashdepot.system.network_errors import network_errors
+from flashdepot.system.patience import Note, patiently
 
-_WAITS = (0.5, 1.0, 2.0)
-_TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
-_T = TypeVar("_T")
+_ELSEWHERE = "name another index: PIP_INDEX_URL=URL"
 
 # Newer index pages only add fields; what is read here is in all of them.
 warnings.filterwarnings("ignore", category=pypi_simple.UnexpectedRepoVersionWarning)
@@ -58,7 +55,7 @@ class PackageIndex:
         """
         with self._explained(project):
             try:
-                page = _patiently(lambda: self._client.get_project_page(project, timeout=self._timeout))
+                page = patiently(lambda: self._client.get_project_page(project, timeout=self._timeout), lambda _: None)
             except pypi_simple.NoSuchProjectError:
                 return []
             return page.packages
@@ -68,116 +65,43 @@ class PackageIndex:
         return next((p for p in self.packages(project) if p.filename == filename), None)
 
     def download(
-        self, package: pypi_simple.DistributionPackage, sha256: str, path: Path, on_progress: Progress | None
-    ) -> None:
-        """Write a file's bytes to ``path``.
+        self,
+        package: pypi_simple.DistributionPackage,
+        sha256: str,
+        destination: Path,
+        on_progress: Progress | None = None,
+        on_note: Note = lambda _: None,
+    ) -> Downloaded:
+        """Fetch a file as :func:`flashdepot.system.download.download` does.
 
-        :raises IntegrityError: when they have another SHA-256; nothing is kept.
-        :raises NetworkError: when they cannot be had.
+        :raises IntegrityError: when it has another SHA-256, or the index says that it has.
+        :raises NetworkError: when it cannot be had.
         """
         declared = package.digests.get("sha256", sha256)
         if declared != sha256:
-            raise self._mismatch(package.filename, sha256, declared)
-        pinned = dataclasses.replace(package, digests={"sha256": sha256})
-        with self._explained(package.filename):
-            try:
-                _patiently(
-                    lambda: self._client.download_package(
-                        pinned,
-                        path,
-                        progress=lambda total: _Progress(on_progress, total),
-                        timeout=self._timeout,
-                        # Some servers call a .tar.gz "gzip-encoded", and a client that believes it stores other bytes.
-                        headers={"Accept-Encoding": "identity"},
-                    )
-                )
-            except pypi_simple.DigestMismatchError as error:
-                raise self._mismatch(package.filename, sha256, error.actual_digest) from error
-
-    def _mismatch(self, filename: str, wanted: str, found: str) -> IntegrityError:
-        return IntegrityError(
-            f"{filename} from {self.url} is not the published file: its SHA-256 is {found}, expected {wanted}.",
-            hint="Nothing was kept. A mirror that rebuilds files cannot serve this one; "
-            "name another index: PIP_INDEX_URL=URL",
+            raise IntegrityError(
+                f"{package.filename} from {self.url} is not the published file: its SHA-256 is {declared}, "
+                f"expected {sha256}.",
+                hint="A mirror that rebuilds files cannot serve this one; name another index: PIP_INDEX_URL=URL",
+            )
+        return download(
+            Remote(package.url, sha256),
+            destination,
+            self._client.s,
+            timeout=self._timeout,
+            elsewhere=_ELSEWHERE,
+            on_progress=on_progress,
+            on_note=on_note,
         )
 
     @contextlib.contextmanager
     def _explained(self, wanted: str) -> Iterator[None]:
-        """Errors of the network in plain words."""
+        """Errors of the network, and of what answers as no index does, in plain words."""
         try:
-            yield
-        except requests.exceptions.SSLError as error:
-            raise NetworkError(
-                f"{wanted} cannot be fetched: the certificate of {self.url} is not trusted ({_innermost(error)}).",
-                hint="Name your organisation's certificate authorities: PIP_CERT=FILE, or pip config set global.cert FILE",
-            ) from error
-        except requests.HTTPError as error:
-            raise NetworkError(
-                f"{wanted} cannot be fetched: {self.url} answers {_status(error)}.",
-                hint="Try again later, check credentials in ~/.netrc, or name another index: PIP_INDEX_URL=URL",
-            ) from error
-        except requests.RequestException as error:
-            raise NetworkError(
-                f"{wanted} cannot be fetched: {self.url} cannot be reached ({_innermost(error)}).",
-                hint="Check the network and the proxy (HTTPS_PROXY, PIP_PROXY), or name another index: PIP_INDEX_URL=URL",
-            ) from error
+            with network_errors(wanted, self.url, _ELSEWHERE):
+                yield
         except (ValueError, pypi_simple.UnsupportedRepoVersionError) as error:
             raise NetworkError(
                 f"{wanted} cannot be fetched: {self.url} does not answer as a package index does ({error}).",
                 hint="Check the address: PIP_INDEX_URL, or 'pip config list'",
             ) from error
-
-
-def _patiently(action: Callable[[], _T]) -> _T:
-    """Try again, after a growing wait, while the failure is one that passes."""
-    for wait in _WAITS:
-        try:
-            return action()
-        except requests.RequestException as error:  # noqa: PERF203  (a loop of four)
-            if not _passes(error):
-                raise
-            time.sleep(wait)
-    return action()
-
-
-def _passes(error: requests.RequestException) -> bool:
-    if isinstance(error, requests.HTTPError):
-        return error.response is not None and error.response.status_code in _TRANSIENT_STATUS
-    if isinstance(error, (requests.exceptions.SSLError, requests.exceptions.ProxyError)):
-        return False
-    return isinstance(error, (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError))
-
-
-def _status(error: requests.HTTPError) -> str:
-    return f"{error.response.status_code} {error.response.reason}" if error.response is not None else str(error)
-
-
-def _innermost(error: BaseException) -> str:
-    """Unwrap requests' and urllib3's layers down to the reason: ``Connection refused``."""
-    reason: object = error
-    while isinstance(reason, BaseException):
-        inner = getattr(reason, "reason", None) or (reason.args[0] if reason.args else None)
-        if not isinstance(inner, BaseException):
-            break
-        reason = inner
-    return getattr(reason, "strerror", None) or str(reason).rpartition(": ")[2]
-
-
-class _Progress:
-    """pypi-simple's progress protocol over a plain function."""
-
-    def __init__(self, report: Progress | None, total: int | None) -> None:
-        self._report, self._total, self._done = report, total, 0
-
-    def __enter__(self) -> _Progress:  # noqa: PYI034
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def update(self, increment: int) -> None:
-        self._done += increment
-        if self._report:
-            self._report(self._done, self._total)

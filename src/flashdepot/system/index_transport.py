@@ -3,45 +3,57 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import IO, Any
+from urllib.parse import urljoin, urlsplit
 from urllib.request import url2pathname
 
 import requests
 import urllib3
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
-from requests.utils import get_auth_from_url, get_netrc_auth
+from requests.utils import get_auth_from_url, get_netrc_auth, urldefragauth
 
 from flashdepot.system.index_settings import IndexSettings
 
 
-def open_session(index: str, settings: IndexSettings) -> requests.Session:
-    """Open a session for an index and the servers that it refers to.
+def open_session(address: str, settings: IndexSettings, *others: str) -> requests.Session:
+    """Open a session for an address, some others, and the servers that they refer to.
 
-    A user and password in the index's URL are sent to that server alone.
+    A user and password in an address are sent to that server alone. No answer may lead from https to anything else.
     """
     session = requests.Session()
+    session.hooks["response"].append(_refuse_downgrade)
     transport = _Transport(settings)
     session.mount("https://", transport)
     session.mount("http://", transport)
     session.mount("file://", _LocalFiles())
-    user, password = get_auth_from_url(index)
-    if user:
-        session.auth = _Credentials(index, user, password)
+    if own := {_server(url): pair for url in (address, *others) if (pair := get_auth_from_url(url))[0]}:
+        session.auth = _Credentials(own)
     return session
 
 
-class _Credentials(AuthBase):
-    """An index's user and password for that server alone; ``.netrc`` for any other that it refers to."""
+def _refuse_downgrade(response: requests.Response, *_: Any, **__: Any) -> None:
+    """Stop before a redirect that an honest server has no reason for: off https, or to this machine's files."""
+    if not response.is_redirect:
+        return
+    old, new = str(response.url), urljoin(str(response.url), response.headers["Location"])
+    allowed = {"https"} if old.startswith("https:") else {"http", "https"}
+    if urlsplit(new).scheme not in allowed:
+        message = f"it leads from {urldefragauth(old)} to {urldefragauth(new)}, which is refused"
+        raise requests.exceptions.InvalidURL(message, response=response)
 
-    def __init__(self, index: str, user: str, password: str) -> None:
-        self._server, self._own = _server(index), (user, password)
+
+class _Credentials(AuthBase):
+    """Users and passwords for their servers alone; ``.netrc`` for any other that is asked."""
+
+    def __init__(self, own: Mapping[tuple[str, str], tuple[str, str]]) -> None:
+        self._own = own
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         url = str(request.url)
-        pair = self._own if _server(url) == self._server else get_netrc_auth(url)
+        pair = self._own.get(_server(url)) or get_netrc_auth(url)
         return HTTPBasicAuth(*pair)(request) if pair else request
 
 
@@ -100,15 +112,16 @@ class _LocalFiles(BaseAdapter):
         path = path / "index.html" if path.is_dir() else path
         response = requests.Response()
         response.request, response.url = request, str(request.url)
+        body: IO[bytes] = io.BytesIO()
         try:
-            content = path.read_bytes()
+            body = path.open("rb")
         except OSError as error:
-            response.status_code, response.reason, content = 404, str(error.strerror), b""
+            response.status_code, response.reason = 404, str(error.strerror)
         else:
             response.status_code, response.reason = 200, "OK"
-        response.headers["Content-Length"] = str(len(content))
+            response.headers["Content-Length"] = str(path.stat().st_size)
         response.headers["Content-Type"] = "text/html" if path.suffix == ".html" else "application/octet-stream"
-        response.raw = io.BytesIO(content)
+        response.raw = urllib3.HTTPResponse(body, preload_content=False)
         return response
 
     def close(self) -> None:

@@ -1,13 +1,18 @@
-"""The one way to download: a file of a package index, by its name and its SHA-256."""
+"""Fetching files with the user's network settings: from a package index by name, or from an address."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
-from flashdepot.system.files import atomic_file, disk_errors, sha256_file
+from flashdepot.system.files import sha256_file
+
+if TYPE_CHECKING:
+    from flashdepot.system.download import Downloaded, Remote
+    from flashdepot.system.patience import Note
 
 Progress = Callable[[int, "int | None"], None]
 """Called with the bytes that are there and the bytes that there will be, where the server says so."""
@@ -62,9 +67,7 @@ def fetch(
             asked.append(index.url)
             try:
                 if package := index.find(project, filename):
-                    with disk_errors(destination.parent), atomic_file(destination) as temporary:
-                        index.download(package, sha256, temporary, on_progress)
-                    return destination
+                    return index.download(package, sha256, destination, on_progress).path
             except (IntegrityError, NetworkError) as error:
                 failures.append(error)
     if failures:
@@ -75,3 +78,38 @@ def fetch(
         hint="A mirror may lag or leave files out: name a full one with PIP_INDEX_URL=URL "
         "('pip config list' shows what is set).",
     )
+
+
+def fetch_url(
+    remote: Remote,
+    destination: Path,
+    *,
+    elsewhere: str,
+    on_progress: Progress | None = None,
+    on_note: Note = lambda _: None,
+) -> Downloaded:
+    """Download from an address, as :func:`flashdepot.system.download.download` does, with the user's pip settings.
+
+    Credentials come from the address, from the user's indexes on the same server, or from ``.netrc``.
+
+    :raises NetworkError: when the network is forbidden, or the file cannot be had.
+    """
+    from flashdepot.system.download import Downloaded, download  # noqa: PLC0415  (as above)
+
+    if remote.sha256 and destination.is_file() and sha256_file(destination) == remote.sha256:
+        return Downloaded(destination, remote.sha256, destination.stat().st_size, 0)
+    require_network(f"Fetching {destination.name}")
+    from flashdepot.system.index_settings import read_index_settings  # noqa: PLC0415
+    from flashdepot.system.index_transport import open_session  # noqa: PLC0415
+
+    settings = read_index_settings()
+    with open_session(remote.url, settings, *filter(None, settings.indexes)) as session:
+        return download(
+            remote,
+            destination,
+            session,
+            timeout=settings.timeout,
+            elsewhere=elsewhere,
+            on_progress=on_progress,
+            on_note=on_note,
+        )

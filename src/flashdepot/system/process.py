@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,29 +33,39 @@ def run(
     timeout: float = 120,
     stdin: str = "",
     encoding: str | None = None,
+    on_start: Callable[[int], None] = lambda _: None,
 ) -> Finished:
     """Run a program to its end and return what it wrote, whatever its exit status.
 
     :param timeout: seconds after which it is killed.
     :param encoding: of what it reads and writes; that of the locale when ``None``.
+    :param on_start: called with its process id.
     :raises MissingToolError: when the program is not there or cannot be started.
     :raises FlashdepotError: when it does not end in time.
     """
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             list(arguments),
             cwd=cwd,
             env=dict(env) if env is not None else None,
-            input=stdin,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             encoding=encoding,
             errors="replace",
-            timeout=timeout,
-            check=False,
         )
     except OSError as error:
         raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error
-    except subprocess.TimeoutExpired as error:
-        raise FlashdepotError(f"'{arguments[0]}' did not end within {timeout:.0f} s.") from error
-    return Finished(tuple(arguments), done.returncode, done.stdout, done.stderr)
+    with child:
+        try:
+            on_start(child.pid)
+            stdout, stderr = child.communicate(stdin, timeout)
+        except subprocess.TimeoutExpired as error:
+            child.kill()
+            raise FlashdepotError(f"'{arguments[0]}' did not end within {timeout:.0f} s.") from error
+        except BaseException:
+            child.kill()
+            child.wait()  # whoever is interrupted may undo what it did: it must have ended
+            raise
+    return Finished(tuple(arguments), child.returncode, stdout, stderr)

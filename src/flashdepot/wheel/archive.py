@@ -21,6 +21,9 @@ from flashdepot.wheel.contents import Entry
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The first moment that a ZIP archive can name."""
 
+_LEVEL = 6
+"""Of 40 MB of compressed machine code level 9 makes a file 0.2 % smaller, in four times the time (2.2 against 0.6 s)."""
+
 _UNIX = 3
 """``create_system``: whose permissions ``external_attr`` holds."""
 
@@ -35,11 +38,11 @@ def write_archive(path: Path, entries: Iterable[Entry], record: str) -> None:
     with disk_errors(path.parent), atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for entry in entries:
             data = entry.read()
-            archive.writestr(_info(entry.name, executable=entry.executable), data, compresslevel=9)
+            archive.writestr(_info(entry.name, executable=entry.executable), data, compresslevel=_LEVEL)
             rows.append((entry.name, _digest(data), str(len(data))))
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
-        archive.writestr(_info(record), text.getvalue(), compresslevel=9)
+        archive.writestr(_info(record), text.getvalue(), compresslevel=_LEVEL)
 
 
 def _info(name: str, *, executable: bool = False) -> zipfile.ZipInfo:

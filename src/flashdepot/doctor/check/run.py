@@ -7,6 +7,7 @@ from pathlib import Path
 from flashdepot.doctor.check.environment import Environment
 from flashdepot.doctor.check.evidence import Evidence, Outcome, Report, worst_first
 from flashdepot.doctor.check.judge import judge_architectures, judge_binary
+from flashdepot.doctor.check.judge_claims import judge_claims
 from flashdepot.doctor.check.judge_wheel import judge_extension_name, judge_wheel
 from flashdepot.doctor.check.subject import Subject, read_subject
 from flashdepot.errors import IntegrityError, UsageError
@@ -32,6 +33,7 @@ def judge(subject: Subject, environment: Environment) -> Report:
     lines: list[Evidence] = []
     if subject.wheel is not None:
         lines += judge_wheel(subject.wheel, environment)
+        lines += judge_claims(subject.path.name, subject.binaries)
         if not subject.binaries:
             lines.append(Evidence(Outcome.NOTE, "contents", "it holds no compiled file"))
     for binary in subject.binaries:

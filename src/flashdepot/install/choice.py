@@ -1,0 +1,216 @@
+"""Which wheel is installed: the one that was named or locked, or the one that the resolver decides for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flashdepot.catalog import CATALOG_FOLDER, load_catalog
+from flashdepot.depot import Depot
+from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.install.managed import OURS_MADE
+from flashdepot.install.sources import WheelAddress, read_named
+from flashdepot.install.wheel_file import WheelFile
+from flashdepot.model.candidate import Decision, Judged, Origin
+from flashdepot.model.host import HostRecord
+from flashdepot.model.lock import Lock
+from flashdepot.model.wheel_request import BANDWIDTH, BUILD, DEFAULT_SOURCES, OURS, WheelRequest
+from flashdepot.resolve.decide import decide
+from flashdepot.resolve.facts import facts_of
+from flashdepot.resolve.library import Need, Rejected, Result, Wish, from_depot, understand
+from flashdepot.resolve.lock_file import read_lock
+from flashdepot.resolve.own_wheels import Workshop, own_candidates
+from flashdepot.resolve.times import build_seconds
+from flashdepot.toolchain.architectures import choose_architectures
+
+_OTHERS_TRIED = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for on the command line. ``sources`` is empty where none was named; ``locked`` is a lock file."""
+
+    wish: Wish
+    sources: frozenset[str] = frozenset()
+    named: str | None = None
+    sha256: str | None = None
+    locked: Path | None = None
+
+    @property
+    def may_build(self) -> bool:
+        """Whether the user has said that compiling is wanted."""
+        return BUILD in self.sources
+
+    @property
+    def only_ours(self) -> bool:
+        """Whether nobody else's wheel would do: they were not asked for, or the source is not a published one."""
+        upstream = self.wish.upstream
+        return (bool(self.sources) and self.sources <= {OURS, BUILD}) or (
+            upstream is not None and not upstream[:1].isdecimal()
+        )
+
+
+@dataclass(frozen=True)
+class ToBuild:
+    """A library that must be built: for what need, why each stored one does not serve, and how long it may take."""
+
+    need: Need
+    rejected: Rejected
+    seconds: float
+
+
+@dataclass(frozen=True)
+class OwnWheel:
+    """Our wheel over a library, which is stored or must be built, from a source that ``upstream`` names."""
+
+    upstream: str
+    library: Result | ToBuild
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The wheel to install, and why it is that one.
+
+    ``others`` are to be tried, in their order, when it turns out that nobody ever published it: that is known of those
+    alone that somebody has seen. ``lock`` is what pins it, or would: none for what the user named and for ours.
+    """
+
+    wheel: WheelFile | WheelAddress | OwnWheel
+    why: str
+    others: tuple[Choice, ...] = ()
+    lock: Lock | None = None
+
+    @property
+    def must_build(self) -> bool:
+        """Whether a compiler would have to run."""
+        return isinstance(self.wheel, OwnWheel) and isinstance(self.wheel.library, ToBuild)
+
+    @property
+    def source(self) -> str:
+        """Whose wheel it is."""
+        return OURS if isinstance(self.wheel, OwnWheel) else self.wheel.source
+
+    @property
+    def reference(self) -> str:
+        """The wheel as an argument of other programs."""
+        if isinstance(self.wheel, OwnWheel):
+            return OURS_MADE
+        return str(self.wheel.path.absolute()) if isinstance(self.wheel, WheelFile) else self.wheel.shown
+
+    def to_json(self) -> dict[str, Any]:
+        """What is known before anything is fetched or built."""
+        wheel = self.wheel
+        known: dict[str, Any] = {"source": self.source, "why": self.why}
+        if isinstance(wheel, OwnWheel):
+            key = wheel.library.manifest.recipe_key if isinstance(wheel.library, Result) else None
+            return {**known, "must_build": self.must_build, "recipe_key": key}
+        place = {"path": str(wheel.path)} if isinstance(wheel, WheelFile) else {"url": wheel.shown}
+        return {**known, **place, "sha256": wheel.sha256 or None, "size": wheel.size or None}
+
+
+def choose(asked: Asked, record: HostRecord, depot: Depot, on_note: Callable[[str], None]) -> Choice:
+    """Decide which wheel to install.
+
+    :param on_note: called with a sentence about what is wrong with the catalog.
+    :raises UsageError: for options that contradict each other, or a lock that cannot be used.
+    :raises IncompatibleError: when nothing fits.
+    :raises MissingToolError: when the depot lacks the library that a lock pins.
+    """
+    _require_one_way(asked)
+    if asked.named is not None:
+        return Choice(read_named(asked.named, asked.sha256), "it was named")
+    if asked.locked is not None:
+        return _locked(read_lock(asked.locked), asked.locked, depot)
+    if asked.only_ours:
+        return _own(asked, record, depot, "no stored library serves")
+    catalog = load_catalog(depot.root / CATALOG_FOLDER)
+    for note in catalog.notes:
+        on_note(note)
+    request = _request(asked, record, on_note)
+    own = own_candidates(request, asked.wish, Workshop.of(record), depot)
+    return _decided(decide(request, catalog.wheels, tuple(own)), asked, record, depot)
+
+
+def _request(asked: Asked, record: HostRecord, on_note: Callable[[str], None]) -> WheelRequest:
+    """What is asked of the resolver. Without a GPU it is asked for the one that a library would be built for."""
+    facts = facts_of(record)
+    if asked.wish.arch is not None or not facts.gpus:
+        architectures = choose_architectures(asked.wish.arch or "native", record)
+        facts = replace(facts, gpus=architectures.wanted)
+        if architectures.note:
+            on_note(architectures.note)
+    sources = frozenset(OURS if source == BUILD else source for source in asked.sources) or DEFAULT_SOURCES
+    # What cannot be told from a name, the check of the bytes tells before anything is installed.
+    return WheelRequest(facts, version=asked.wish.upstream or "", sources=sources, allow_uncertain=True)
+
+
+def _decided(decision: Decision, asked: Asked, record: HostRecord, depot: Depot) -> Choice:
+    chosen = decision.chosen
+    if chosen is None:
+        raise _nothing(decision)
+    if chosen.candidate.origin in {Origin.DEPOT, Origin.OURS}:
+        return _own(asked, record, depot, _why_build(decision))
+    published = [j for j in decision.ranked if j.candidate.origin in {Origin.OFFICIAL, Origin.COMMUNITY}]
+    first, *others = (_published(judged, decision) for judged in published[: 1 + _OTHERS_TRIED])
+    return first if chosen.verified else replace(first, others=tuple(others))
+
+
+def _published(judged: Judged, decision: Decision) -> Choice:
+    candidate = judged.candidate
+    wheel = candidate.wheel
+    source = str(candidate.origin) if candidate.origin is Origin.OFFICIAL else f"{candidate.origin}:{wheel.source}"
+    address = WheelAddress(source, candidate.name, wheel.url, wheel.sha256, wheel.size)
+    seen = "" if judged.verified else "; nobody has seen that it exists"
+    doubt = f"; its bytes must tell: {judged.reasons[0].text}" if judged.reasons else ""
+    why = f"the first of {len(decision.ranked)} that may be taken, of {decision.considered}{seen}{doubt}"
+    return Choice(address, why, lock=Lock.of(candidate, decision.facts))
+
+
+def _why_build(decision: Decision) -> str:
+    """Why it comes to compiling: what the nearest wheel lacks."""
+    why = "no stored library and no published wheel serves"
+    return f"{why} ({decision.near_misses[0].reason.text.rstrip('.')})" if decision.near_misses else why
+
+
+def _nothing(decision: Decision) -> IncompatibleError:
+    hint = "'flashdepot resolve' shows all that was considered; 'flashdepot install --source build' compiles one."
+    near = f": {decision.near_misses[0].reason.text}" if decision.near_misses else "."
+    return IncompatibleError(f"None of {decision.considered} wheels fits here{near}", hint=hint)
+
+
+def _own(asked: Asked, record: HostRecord, depot: Depot, why_build: str) -> Choice:
+    need = understand(asked.wish, record, depot)
+    stored, rejected = from_depot(need, depot)
+    if stored is not None:
+        return Choice(OwnWheel(need.upstream, stored), "the depot has a library that serves")
+    request = need.request
+    seconds = build_seconds(request.selection, len(request.gpus), "shared", record.cores, record.memory, BANDWIDTH)
+    return Choice(OwnWheel(need.upstream, ToBuild(need, rejected, seconds)), why_build)
+
+
+def _locked(lock: Lock, path: Path, depot: Depot) -> Choice:
+    locked = lock.locked
+    why = f"{path.name} pins it"
+    if not locked.recipe_key:
+        wheel = locked.wheel
+        address = WheelAddress(str(locked.origin), locked.filename, wheel.url, wheel.sha256, wheel.size)
+        return Choice(address, why, lock=lock)
+    manifest = depot.load_intact(locked.recipe_key)
+    if manifest is None:
+        raise MissingToolError(
+            f"{path} pins our wheel over the library {locked.recipe_key[:12]}, and the depot {depot.root} has not got it.",
+            hint="Name the depot that has it, --depot DIR, or choose anew: flashdepot lock --upgrade",
+        )
+    stored = Result("hit", manifest, depot.materialise(manifest), 0, 0, 0)
+    return Choice(OwnWheel(manifest.upstream.version, stored), why)
+
+
+def _require_one_way(asked: Asked) -> None:
+    ways = {"--wheel": asked.named, "--locked": asked.locked, "--source": asked.sources or None}
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} say two things: give one of them.")
+    if asked.sha256 is not None and asked.named is None:
+        raise UsageError("--sha256 is the digest of a wheel that is named.", hint="Name it: --wheel FILE|URL")

@@ -1,0 +1,112 @@
+"""Whether a wheel may be installed at all: found out from its bytes, before anything is changed."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from importlib.metadata import distributions
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from flashdepot.doctor.check import Evidence, Outcome, Report, check_file
+from flashdepot.doctor.check.environment import Environment as Place
+from flashdepot.doctor.check.environment import ask_python
+from flashdepot.doctor.check.torch_side import read_installed_torch
+from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
+from flashdepot.install.environment import Environment
+from flashdepot.install.present import DISTRIBUTION, targets
+from flashdepot.install.requirements import platform_of
+from flashdepot.install.wheel_file import WheelFile
+from flashdepot.model.host import HostRecord
+from flashdepot.model.target import Version
+
+_LINES_SHOWN = 6
+
+
+def inspect(wheel: WheelFile, environment: Environment, record: HostRecord, on_note: Callable[[str], None]) -> str:
+    """Refuse a wheel that is damaged, is not what it says, does not fit, or would overwrite what others installed.
+
+    :param record: of this machine; its GPUs and driver matter.
+    :param on_note: called with what cannot be told from the bytes and is left to the import to prove.
+    :returns: the version that its METADATA says.
+    :raises IntegrityError: for one that is damaged or lies, with the evidence.
+    :raises IncompatibleError: for one that does not fit, with the evidence.
+    :raises UsageError: for one of another project.
+    """
+    report = check_file(wheel.path, _place(environment, record))
+    if (error := verdict(report, environment.python)) is not None:
+        raise error
+    for line in report.evidence:
+        if line.outcome is Outcome.UNKNOWN:
+            on_note(f"{line.topic}: {line.seen}: {line.has or 'cannot be told'}; the import will show.")
+    _require_own_files(wheel.path, environment)
+    return str(report.facts["version"])
+
+
+def verdict(report: Report, python: Path) -> FlashdepotError | None:
+    """The error that a report comes to; ``None`` when the wheel may be tried."""
+    name = Path(report.path).name
+    if report.verdict is Outcome.DAMAGED:
+        evidence = _spell(report.evidence, Outcome.DAMAGED)
+        return IntegrityError(f"{name} is refused: it is not what it should be.\n{evidence}", hint=_fix(report))
+    if report.verdict is Outcome.MISFIT:
+        evidence = _spell(report.evidence, Outcome.MISFIT)
+        return IncompatibleError(f"{name} does not fit {python}.\n{evidence}", hint=_fix(report))
+    if report.kind != "wheel":
+        return UsageError(f"{name} is a {report.kind}, not a wheel.", hint="Name a wheel: --wheel FILE.whl")
+    found = str(report.facts["name"])
+    if canonicalize_name(found) != DISTRIBUTION:
+        return UsageError(f"{name} is a wheel of {found}, and this installs {DISTRIBUTION}.", hint="Use pip or uv.")
+    return None
+
+
+def _place(environment: Environment, record: HostRecord) -> Place:
+    python = ask_python(str(environment.python))
+    here = replace(
+        record,
+        platform=platform_of(environment),
+        libc=Version.parse(environment.libc) if environment.libc else None,
+    )
+    return Place(
+        host=here,
+        gpus=tuple(sorted({gpu.architecture for gpu in record.gpus})),
+        python=python,
+        torch=read_installed_torch(python.torch_folder) if python.torch_folder is not None else None,
+        is_here=True,
+    )
+
+
+def _require_own_files(wheel: Path, environment: Environment) -> None:
+    """Refuse a wheel that brings files of another distribution, which no rollback should have to save."""
+    with zipfile.ZipFile(wheel) as archive:
+        wanted = {path for path in targets(archive.namelist(), environment) if path.is_file()}
+    if not wanted:
+        return
+    sites = dict.fromkeys((str(environment.platlib), str(environment.purelib)))
+    for distribution in distributions(path=list(sites)):
+        name = distribution.metadata["Name"] or ""
+        if canonicalize_name(name) == DISTRIBUTION:
+            continue
+        for file in distribution.files or ():
+            if (path := Path(str(distribution.locate_file(file)))) in wanted:
+                raise IntegrityError(
+                    f"{wheel.name} is refused: it brings {path}, which is a file of {name}.",
+                    hint="A wheel of flash-attn has no business there: take another one.",
+                )
+
+
+def _spell(evidence: Iterable[Evidence], outcome: Outcome) -> str:
+    lines = []
+    for line in evidence:
+        if line.outcome is outcome:
+            where = f" [{line.where}]" if line.where else ""
+            lines.append(f"  {line.topic}: {line.seen}{f' | {line.has}' if line.has else ''}{where}")
+    more = len(lines) - _LINES_SHOWN
+    return "\n".join(lines[:_LINES_SHOWN] + ([f"  and {more} more lines of evidence"] if more > 0 else []))
+
+
+def _fix(report: Report) -> str:
+    fix = next((line.fix for line in report.evidence if line.fix), "Take another wheel.")
+    return f"Nothing was changed. {fix}"

@@ -1,0 +1,20 @@
+"""A wheel on this disk that is to be installed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class WheelFile:
+    """Whose it is (``ours``, ``official``, ``community``, or ``named`` by the user), and what its bytes are.
+
+    ``url`` is where it came from, empty for a file and for ours.
+    """
+
+    source: str
+    path: Path
+    sha256: str
+    size: int
+    url: str = ""

@@ -1,0 +1,94 @@
+"""Locks between processes. The system frees them when their holder ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, final
+
+from flashdepot.errors import MissingToolError
+from flashdepot.system.files import disk_errors
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
+
+
+@final
+class HeldLock:
+    """A lock that this process holds until it releases it or ends. As a context manager it releases at the end."""
+
+    def __init__(self, held: BaseFileLock) -> None:
+        self._held = held
+
+    def release(self) -> None:
+        """Let others have it. Releasing twice does no harm."""
+        self._held.release()
+
+    def __enter__(self) -> HeldLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+@contextlib.contextmanager
+def lock_file(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold a lock file, waiting for it as long as it takes.
+
+    :param on_wait: called once if somebody else has it.
+    :raises MissingToolError: as :func:`try_lock_file`.
+    """
+    held = try_lock_file(path)
+    if held is None:
+        if on_wait is not None:
+            on_wait()
+        held = _acquire(path, blocking=True)
+    with held:
+        yield
+
+
+def try_lock_file(path: Path) -> HeldLock | None:
+    """Hold a lock file, or return ``None`` at once when somebody has it, this process included.
+
+    :raises MissingToolError: when the file system cannot be written or has no locks.
+    """
+    from filelock import Timeout  # noqa: PLC0415  (80 ms that a depot hit does not need)
+
+    try:
+        return _acquire(path, blocking=False)
+    except Timeout:
+        return None
+
+
+def _acquire(path: Path, *, blocking: bool) -> HeldLock:
+    from filelock import FileLock, SoftFileLock  # noqa: PLC0415  (as above)
+
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = FileLock(path, thread_local=False)
+        try:
+            held.acquire(blocking=blocking)
+        except NotImplementedError as error:
+            raise _no_locks(path) from error
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                raise _no_locks(path) from error
+            raise
+    if isinstance(held, SoftFileLock):  # what filelock falls back to; it would outlive a killed process
+        held.release()
+        raise _no_locks(path)
+    return HeldLock(held)
+
+
+def _no_locks(path: Path) -> MissingToolError:
+    return MissingToolError(
+        f"The file system of {path.parent} has no file locks, which keep two processes from doing the same work.",
+        hint="Use a depot on a local disk: --depot DIR, or set FLASHDEPOT_HOME.",
+    )

@@ -1,0 +1,271 @@
+"""Whose wheel `flashdepot install` takes: decided over a catalog, pinned by a lock, never a silent build."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from binary import forge
+from flashdepot.catalog.packing import Collection, Listing, encode
+from flashdepot.depot import Depot
+from flashdepot.install import WheelFile
+from flashdepot.install.pinning import pin
+from flashdepot.model.candidate import Origin
+from flashdepot.model.lock import LOCK_NAME, Lock, LockedWheel
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.wheel_request import WheelRequest
+from flashdepot.resolve.decide import candidate_of
+from flashdepot.resolve.lock_file import read_lock, write_lock
+from flashdepot.upstream import SourceTree
+from install.conftest import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv
+from support.file_server import FileServer, serve_files
+
+pytestmark = pytest.mark.parametrize("installer", ["uv"], indirect=True)
+
+COLLECTIONS = ("official", "mjun0812", "nvidia-cosmos", "windreamer", "lldacing", "wildminder")
+FITTING = "cu12torch2.9cxx11abiTRUE"
+
+
+class Published:
+    """A catalog in a depot, and the server that its wheels are on."""
+
+    def __init__(self, depot: Path, server: FileServer, parts: Callable[[str], dict[str, bytes]], folder: Path) -> None:
+        self.server = server
+        self._listings = depot / "catalog" / "listings"
+        self._listings.mkdir(parents=True)
+        self._wheels: dict[str, list[PublishedWheel]] = {name: [] for name in COLLECTIONS}
+        self._parts = parts
+        self._folder = folder
+        for name in COLLECTIONS:
+            self._write(name)
+
+    def add(
+        self,
+        collection: str,
+        version: str,
+        *,
+        local: str = FITTING,
+        exists: bool = True,
+        seen: bool = True,
+        symbol: str = SET_DEVICE,
+        pinned: bool = False,
+    ) -> str:
+        """Publish a wheel, or list one that is not there; gives its SHA-256."""
+        path = forge.wheel(
+            self._folder, self._parts(symbol), version=f"{version}+{local}", tag=TAG, metadata_version=version
+        )
+        place = f"/{collection}/{path.name}"
+        if exists:
+            self.server.files[place] = path.read_bytes()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        python, abi, platform = TAG.split("-")
+        torch = local.partition("torch")[2].partition("cxx")[0]
+        self._wheels[collection].append(
+            PublishedWheel(
+                "flash-attn", version, "12", torch, True, python, abi, platform, collection, self.server.url + place,
+                path.stat().st_size if pinned else 0, digest if pinned else "", seen, ("80", "90", "100", "120"), "",
+            )
+        )  # fmt: skip
+        self._write(collection)
+        return digest
+
+    def wheels(self, collection: str) -> list[PublishedWheel]:
+        return self._wheels[collection]
+
+    def _write(self, name: str) -> None:
+        kind = "official" if name == "official" else "community"
+        collection = Collection(name, kind, "https://example.org", "", "2099-01-01T00:00:00+00:00")
+        data = encode([Listing(collection, tuple(self._wheels[name]))])
+        (self._listings / f"{name}.json.z").write_bytes(data)
+
+
+@pytest.fixture
+def published(tmp_path: Path, parts: Callable[[str], dict[str, bytes]]) -> Iterator[Published]:
+    (tmp_path / "dist").mkdir()
+    with serve_files() as server:
+        yield Published(tmp_path / "depot", server, parts, tmp_path / "dist")
+
+
+def test_an_official_wheel_that_fits_is_taken_by_default(
+    command: Run, published: Published, environment: Venv, tmp_path: Path
+) -> None:
+    published.add("official", "2.8.2")
+    digest = published.add("official", "2.8.3")
+    published.add("official", "2.8.4", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
+    published.add("mjun0812", "2.8.5")
+    done = command("--json")
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert (document["source"], document["wheel"]["sha256"]) == ("official", digest)
+    assert document["version"] == "2.8.3"
+    assert environment.imports("flash_attn")
+
+
+def test_a_stored_library_comes_before_a_wheel_that_nobody_has_seen(
+    command: Run, published: Published, depot: Depot, tree: SourceTree, environment: Venv
+) -> None:
+    published.add("official", "2.8.3", seen=False)
+    options = ("--profile", "quick", "--arch", "80", "--upstream", str(tree.root), "--json")
+    done = command(*options)
+    assert done.code == 0, done.err
+    assert (json.loads(done.out)["source"], json.loads(done.out)["library"]) == ("ours", "hit")
+    assert published.server.seen == []
+
+
+def test_a_listed_wheel_that_was_never_published_makes_room_for_the_next(
+    command: Run, published: Published, environment: Venv
+) -> None:
+    published.add("official", "2.8.2", seen=False)
+    published.add("official", "2.8.3", seen=False, exists=False)
+    done = command("--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["version"] == "2.8.2"
+    assert "answers 404 Not Found. The next best is tried." in done.err
+
+
+def test_when_none_of_them_was_published_nothing_is_built_instead(
+    command: Run, published: Published, environment: Venv
+) -> None:
+    published.add("official", "2.8.3", seen=False, exists=False)
+    before = environment.contents()
+    done = command()
+    assert done.code == 7
+    assert "answers 404" in done.err
+    assert environment.contents() == before
+
+
+def test_wheels_of_others_are_taken_by_name_alone(command: Run, published: Published, environment: Venv) -> None:
+    digest = published.add("mjun0812", "2.8.3", pinned=True)
+    before = environment.contents()
+    done = command("--arch", "90")
+    assert done.code == 4
+    assert "There is nothing to install without a compiler" in done.err
+    assert environment.contents() == before
+    done = command("--source", "community", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["source"] == "community:mjun0812"
+    assert json.loads(done.out)["wheel"]["sha256"] == digest
+
+
+@pytest.mark.parametrize("source", [[], ["--source", "ours"]])
+def test_what_would_have_to_be_compiled_is_never_compiled_in_silence(
+    command: Run, published: Published, environment: Venv, source: list[str]
+) -> None:
+    published.add("official", "2.8.3", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
+    before = environment.contents()
+    done = command(*source, "--arch", "90")
+    assert done.code == 4
+    assert "flashdepot install --source build" in done.err
+    assert environment.contents() == before
+    planned = json.loads(command(*source, "--arch", "90", "--dry-run", "--json").out)
+    assert planned["must_build"] is True
+    assert "no stored library" in planned["why"]
+
+
+def test_what_does_not_fit_is_told_by_the_nearest_and_what_a_name_does_not_tell_by_the_bytes(
+    command: Run, published: Published, environment: Venv
+) -> None:
+    published.add("official", "2.8.3", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
+    done = command("--source", "official")
+    assert done.code == 4
+    assert "None of 1 wheels fits here: It is built for torch 2.5" in done.err
+    published.add("official", "2.8.2", local="torch2.9cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
+    before = environment.contents()
+    done = command("--source", "official", "--dry-run")
+    assert "its bytes must tell: Its name does not say for which CUDA it was built" in done.err
+    done = command("--source", "official")
+    assert done.code == 6
+    assert f"it takes {SET_DEVICE_BEFORE_2_8}" in done.err
+    assert environment.contents() == before
+
+
+def test_an_unverified_wheel_of_others_is_pinned_when_it_is_accepted(
+    command: Run, published: Published, environment: Venv, tmp_path: Path
+) -> None:
+    digest = published.add("mjun0812", "2.8.3")
+    before = environment.contents()
+    done = command("--source", "community")
+    assert done.code == 6
+    assert "Nobody has told the SHA-256" in done.err
+    assert environment.contents() == before
+    done = command("--source", "community", "--accept-unverified")
+    assert done.code == 0, done.err
+    assert f"Its SHA-256 is recorded in {tmp_path / LOCK_NAME}" in done.err
+    locked = read_lock(tmp_path / LOCK_NAME).locked
+    assert (locked.wheel.sha256, locked.origin) == (digest, Origin.COMMUNITY)
+    installed = environment.contents()
+    (place,) = published.server.files
+    published.server.files[place] = published.server.files[place][:-1] + b"X"
+    assert command("--locked").code == 0, "the bytes that were pinned are kept"
+    for path in (tmp_path / "depot" / "downloads").rglob("*.whl"):
+        path.unlink()
+    done = command("--locked")
+    assert done.code == 6
+    assert f"expected {digest}" in done.err
+    assert environment.contents() == installed
+
+
+def test_an_official_wheel_writes_no_lock_unless_there_is_one_that_waits_for_its_digest(
+    command: Run, published: Published, environment: Venv, tmp_path: Path
+) -> None:
+    published.add("official", "2.8.3")
+    assert command().code == 0
+    assert not (tmp_path / LOCK_NAME).exists()
+    (listed,) = published.wheels("official")
+    wheel = listed._replace(url=listed.url.replace("http:", "https:"))
+    lock = Lock.of(candidate_of(WheelRequest(RuntimeFacts()), wheel), RuntimeFacts())
+    write_lock(tmp_path / LOCK_NAME, lock)
+    installed = WheelFile("official", tmp_path / "any.whl", "ab" * 32, 7)
+    assert "is recorded in" in pin(tmp_path / LOCK_NAME, lock, installed)
+    found = read_lock(tmp_path / LOCK_NAME)
+    assert (found.locked.wheel.sha256, found.locked.wheel.size) == ("ab" * 32, 7)
+    assert pin(tmp_path / LOCK_NAME, found, installed) == ""
+
+
+def test_a_lock_for_another_wheel_is_left_alone(
+    command: Run, published: Published, environment: Venv, tmp_path: Path
+) -> None:
+    (tmp_path / LOCK_NAME).write_text("# of somebody else\n")
+    digest = published.add("mjun0812", "2.8.3")
+    done = command("--source", "community", "--accept-unverified")
+    assert done.code == 0, done.err
+    assert f"the SHA-256 of this one is {digest}" in done.err
+    assert (tmp_path / LOCK_NAME).read_text() == "# of somebody else\n"
+
+
+def test_a_lock_pins_a_stored_library_too(
+    command: Run, published: Published, depot: Depot, environment: Venv, tmp_path: Path
+) -> None:
+    (manifest,) = depot.manifests()
+    wheel = PublishedWheel(
+        "flash-attn", "9.9.9", "13.0", "", None, "py3", "none", "any", "ours", "", 0, "", True, ("80",), ""
+    )
+    locked = LockedWheel("flash_attn-9.9.9-py3-none-any.whl", wheel, manifest.recipe_key)
+    write_lock(tmp_path / LOCK_NAME, Lock(locked, RuntimeFacts()))
+    planned = command("--locked", "--dry-run", "--json")
+    assert json.loads(planned.out)["recipe_key"] == manifest.recipe_key
+    depot.remove_artifact(manifest.recipe_key)
+    done = command("--locked")
+    assert done.code == 3
+    assert "flashdepot lock --upgrade" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--locked"], "There is no lock file"),
+        (["--locked", "--source", "official"], "--locked and --source say two things"),
+        (["--locked", "--wheel", "x.whl"], "--wheel and --locked say two things"),
+    ],
+)
+def test_a_lock_that_is_not_there_or_not_alone_is_told(
+    command: Run, published: Published, environment: Venv, options: list[str], said: str
+) -> None:
+    done = command(*options)
+    assert done.code == 2
+    assert said in done.err

@@ -1,0 +1,410 @@
+"""`flashdepot install --wheel`: fetched from a real server, checked, installed, proved; or nothing has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from copy import copy
+from pathlib import Path
+
+import pytest
+
+from binary import forge
+from flashdepot.errors import IntegrityError
+from flashdepot.install import probe_environment
+from flashdepot.install.proof import Imported, prove_numbers
+from install.conftest import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv
+from install.test_install import add_official
+from support.file_server import Fault, FileServer, serve_files
+
+VERSION = "2.8.3+cu12torch2.9cxx11abiTRUE"
+FOREVER = 99
+
+
+@pytest.fixture
+def good(tmp_path: Path, parts: Callable[[str], dict[str, bytes]]) -> Path:
+    """A wheel that fits the environment, with the local version in its file name alone as upstream's have it."""
+    (tmp_path / "dist").mkdir()
+    return forge.wheel(tmp_path / "dist", parts(SET_DEVICE), version=VERSION, tag=TAG, metadata_version="2.8.3")
+
+
+@pytest.fixture
+def server(good: Path) -> Iterator[FileServer]:
+    with serve_files() as found:
+        found.files[f"/{good.name.replace('+', '%2B')}"] = good.read_bytes()
+        yield found
+
+
+def address(server: FileServer) -> str:
+    return server.url + next(iter(server.files))
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+anywhere = pytest.mark.parametrize("installer", ["uv"], indirect=True)
+"""For what ends before an installer runs."""
+
+WORKING = {
+    "at once": {},
+    "without ranges": {"ranges": False, "faults": [Fault(drop_after=100_000)]},
+    "connection dropped twice": {"faults": [Fault(drop_after=60_000), Fault(drop_after=70_000)]},
+    "redirect": {},
+    "too many requests, then well": {"faults": [Fault(status=429, headers={"Retry-After": "0"})]},
+    "slow": {"pace": 0.01},
+}
+
+
+@pytest.mark.parametrize("how", WORKING)
+def test_a_wheel_that_arrives_is_installed(
+    command: Run, server: FileServer, good: Path, environment: Venv, installer: str, how: str
+) -> None:
+    for name, value in WORKING[how].items():
+        setattr(server, name, copy(value))
+    if how == "redirect":
+        server.faults = [Fault(status=302, headers={"Location": address(server)})]
+    done = command("--wheel", f"{address(server)}#sha256={digest(good)}", "--json")
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert (document["status"], document["source"], document["installer"]) == ("installed", "named", installer)
+    assert (document["version"], document["replaced"]) == ("2.8.3", None)
+    assert document["wheel"] == {
+        "filename": good.name,
+        "url": address(server),
+        "sha256": digest(good),
+        "size": good.stat().st_size,
+    }
+    assert document["numbers"]["not_run"] in {"there is no GPU here", "torch 2.9.1 sees no GPU"}
+    assert environment.imports("flash_attn_2_cuda") == str(environment.site / "flash_attn_2_cuda.py")
+
+
+FAILING: dict[str, tuple[dict[str, object], list[str], int, str]] = {
+    "another digest": ({}, ["--sha256", "0" * 64], 6, "is not the expected file: its SHA-256 is"),
+    "no digest": ({}, [], 6, "Nobody has told the SHA-256"),
+    "always cut off": (
+        {"faults": [Fault(drop_after=50_000)] * FOREVER, "ranges": False},
+        ["D"],
+        7,
+        "cannot be reached",
+    ),
+    "gone": ({"faults": [Fault(status=410)]}, ["D"], 7, "answers 410"),
+    "never there": ({"files": {}}, ["D"], 7, "answers 404"),
+    "too many requests": (
+        {"faults": [Fault(status=429, headers={"Retry-After": "3600"})]},
+        ["D"],
+        7,
+        "asks to come back in 3600 s",
+    ),
+    "broken server": ({"faults": [Fault(status=500)] * FOREVER}, ["D"], 7, "answers 500"),
+    "wrong range": (
+        {"faults": [Fault(drop_after=100_000), Fault(content_range="bytes 0-9/10")]},
+        ["D"],
+        6,
+        "and sent 'bytes 0-9/10'",
+    ),
+}
+
+
+@anywhere
+@pytest.mark.parametrize("how", FAILING)
+def test_a_wheel_that_does_not_arrive_leaves_the_environment_as_it_was(
+    command: Run, server: FileServer, good: Path, environment: Venv, how: str
+) -> None:
+    add_official(environment)
+    before = environment.contents()
+    where = address(server)
+    settings, options, code, said = FAILING[how]
+    for name, value in settings.items():
+        setattr(server, name, copy(value))
+    done = command("--wheel", where, *(["--sha256", digest(good)] if options == ["D"] else options))
+    assert done.code == code, done.err
+    assert said in done.err
+    assert environment.contents() == before
+
+
+def lying(case: str, folder: Path, parts: Callable[[str], dict[str, bytes]]) -> Path:
+    """A wheel that is not what it says, or not for this place."""
+    files = parts(SET_DEVICE)
+    if case == "symbols of another torch than the name says":
+        files, version = parts(SET_DEVICE_BEFORE_2_8), "2.8.3+cu12torch2.9cxx11abiTRUE"
+        return forge.wheel(folder, files, version=version, tag=TAG)
+    if case == "a name for another torch than its symbols":
+        return forge.wheel(folder, files, version="2.8.3+cu12torch2.5cxx11abiTRUE", tag=TAG)
+    if case == "another version in METADATA":
+        return forge.wheel(folder, files, metadata_version="2.7.4", tag=TAG)
+    if case == "a file that RECORD does not know":
+        return forge.wheel(folder, files, recorded={"flash_attn/__init__.py": b"other"}, tag=TAG)
+    if case == "a path out of the environment":
+        return forge.wheel(folder, {**files, "../../../evil.py": b"import os\n"}, tag=TAG)
+    if case == "an absolute path":
+        return forge.wheel(folder, {**files, "/etc/evil.pth": b""}, tag=TAG)
+    if case == "a file of torch":
+        return forge.wheel(folder, {**files, "torch/version.py": b"__version__ = '0'\n"}, tag=TAG)
+    if case == "another project":
+        return forge.wheel(folder, {"numpy/__init__.py": b""}, name="numpy", tag=TAG)
+    if case == "another Python":
+        return forge.wheel(folder, files, tag="cp27-cp27m-linux_x86_64")
+    if case == "a newer C library":
+        return forge.wheel(folder, files, tag="py3-none-manylinux_2_99_x86_64")
+    if case == "another machine":
+        return forge.wheel(folder, files, tag="py3-none-win_amd64")
+    path = forge.wheel(folder, files, tag=TAG)
+    if case == "Git LFS pointer":
+        path.write_bytes(forge.LFS_POINTER)
+    elif case == "half of it":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif case == "a web page":
+        path.write_bytes(b"<!DOCTYPE html><html>Not found</html>")
+    elif case == "a pointer inside":
+        path = forge.wheel(folder, {**files, "flash_attn/kernels.so": forge.LFS_POINTER}, tag=TAG)
+    return path
+
+
+REFUSED = {
+    "symbols of another torch than the name says": (
+        6,
+        [f"it takes {SET_DEVICE_BEFORE_2_8}, which torch 2.3 to 2.7 has", "the name says torch 2.9"],
+    ),
+    "a name for another torch than its symbols": (6, ["the name says torch 2.5", SET_DEVICE]),
+    "another version in METADATA": (6, ["its file name says version 2.8.3 and its METADATA '2.7.4'"]),
+    "a file that RECORD does not know": (6, ["is not the file that RECORD lists"]),
+    "a path out of the environment": (6, ["'../../../evil.py' leads out"]),
+    "an absolute path": (6, ["'/etc/evil.pth' leads out"]),
+    "a file of torch": (6, ["torch/version.py, which is a file of torch"]),
+    "another project": (2, ["is a wheel of numpy"]),
+    "another Python": (4, ["tags: cp27-cp27m-linux_x86_64"]),
+    "a newer C library": (4, ["tags: py3-none-manylinux_2_99_x86_64"]),
+    "another machine": (4, ["tags: py3-none-win_amd64"]),
+    "Git LFS pointer": (6, ["is a Git LFS pointer for 4828304 bytes"]),
+    "half of it": (6, ["is cut off or damaged"]),
+    "a web page": (6, ["is a web page"]),
+    "a pointer inside": (6, ["flash_attn/kernels.so is a Git LFS pointer"]),
+}
+
+
+@anywhere
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_wheel_that_lies_or_does_not_fit_is_refused_with_the_evidence(
+    command: Run,
+    environment: Venv,
+    tmp_path: Path,
+    parts: Callable[[str], dict[str, bytes]],
+    case: str,
+) -> None:
+    add_official(environment)
+    before = environment.contents()
+    done = command("--wheel", str(lying(case, tmp_path, parts)))
+    code, evidence = REFUSED[case]
+    assert done.code == code, done.err
+    for line in evidence:
+        assert line in done.err
+    assert environment.contents() == before
+    assert not list(tmp_path.glob("evil*"))
+
+
+BREAKING = {
+    "imports what is not there": {"flash_attn/__init__.py": b"import nowhere\n"},
+    "ends the process": {"flash_attn/__init__.py": b"import os; os._exit(3)\n"},
+    "has programs and data, and does not import": {
+        "flash_attn/__init__.py": b"1 / 0\n",
+        "flash_attn-2.8.3.data/scripts/attend": b"#!python\n",
+        "flash_attn-2.8.3.data/data/share/attention/readme": b"text",
+        "flash_attn-2.8.3.data/headers/flash.h": b"",
+        "flash_attn-2.8.3.data/purelib/flash_extra/__init__.py": b"",
+        "flash_attn-2.8.3.dist-info/entry_points.txt": b"[console_scripts]\nflash-run = flash_attn:main\n",
+    },
+}
+
+
+@pytest.mark.parametrize("how", BREAKING)
+@pytest.mark.parametrize("official", [True, False], ids=["with another flash-attn", "without one"])
+def test_what_fails_after_the_installation_is_undone(
+    command: Run, environment: Venv, tmp_path: Path, how: str, official: bool
+) -> None:
+    if official:
+        add_official(environment)
+    before = environment.contents()
+    files = {"flash_attn_2_cuda.py": b"", **BREAKING[how]}
+    done = command("--wheel", str(forge.wheel(tmp_path, files, tag="py3-none-any")))
+    assert done.code == 6
+    assert "does not import there" in done.err
+    assert environment.contents() == before
+
+
+DESTRUCTIVE = """#!/bin/sh
+cd SITE && rm -rf flash_attn flash_attn-2.7.0.dist-info && echo half > flash_attn_2_cuda.py && mkdir ~lash && echo half > flash_attn
+echo 'No space left on device' >&2
+END
+"""
+
+
+@anywhere
+@pytest.mark.parametrize("end", ["exit 2", "kill -9 $$", "sleep 0.5; kill -TERM $PPID; exec sleep 20"])
+def test_an_installer_that_leaves_ruins_is_undone(
+    command: Run, good: Path, environment: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """It fails, is killed, or flashdepot is asked to stop while it works."""
+    add_official(environment)
+    before = environment.contents()
+    program = tmp_path / "programs" / "uv"
+    program.parent.mkdir()
+    program.write_text(DESTRUCTIVE.replace("SITE", str(environment.site)).replace("END", end))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    done = command("--wheel", str(good))
+    assert done.code == (130 if "TERM" in end else 4), done.err
+    if done.code == 4:
+        assert "uv did not install" in done.err
+        assert "No space left on device" in done.err
+    assert environment.contents() == before
+
+
+@anywhere
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+def test_a_disk_that_fills_up_before_the_installation_changes_nothing(
+    command: Run, good: Path, environment: Venv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_official(environment)
+    before = environment.contents()
+
+    def full(_source: object, _destination: object, **_: object) -> None:
+        with Path("/dev/full").open("wb", buffering=0) as file:
+            file.write(b"x")
+
+    monkeypatch.setattr("flashdepot.install.rollback.shutil.copytree", full)
+    done = command("--wheel", str(good))
+    assert done.code == 3
+    assert "is full" in done.err
+    assert environment.contents() == before
+
+
+@anywhere
+def test_an_unverified_wheel_is_taken_only_when_that_is_said(
+    command: Run, server: FileServer, good: Path, environment: Venv
+) -> None:
+    done = command("--wheel", address(server), "--accept-unverified", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["wheel"]["sha256"] == digest(good)
+    asked = len(server.seen)
+    assert command("--wheel", address(server), "--sha256", digest(good)).code == 0
+    assert len(server.seen) == asked, "it is kept by its digest"
+
+
+@anywhere
+def test_a_dry_run_says_what_would_happen_and_changes_nothing(
+    command: Run, server: FileServer, good: Path, environment: Venv, tmp_path: Path
+) -> None:
+    add_official(environment)
+    before = environment.contents()
+    done = command("--wheel", str(good), "--dry-run", "--json")
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert (document["status"], document["replaces"]) == ("planned", "2.7.0")
+    assert (document["sha256"], document["size"]) == (digest(good), good.stat().st_size)
+    done = command("--wheel", address(server), "--dry-run")
+    assert f"Would install {address(server)}" in done.err
+    assert "instead of flash-attn 2.7.0" in done.err
+    assert server.seen == []
+    assert environment.contents() == before
+
+
+@anywhere
+def test_offline_nothing_is_fetched_and_what_is_there_is_used(
+    command: Run, server: FileServer, good: Path, environment: Venv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    before = environment.contents()
+    options = ("--wheel", address(server), "--sha256", digest(good))
+    done = command(*options)
+    assert done.code == 7
+    assert f"Fetching {good.name} needs the network, and FLASHDEPOT_OFFLINE forbids it" in done.err
+    assert environment.contents() == before
+    monkeypatch.delenv("FLASHDEPOT_OFFLINE")
+    assert command(*options).code == 0
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    assert command(*options).code == 0
+
+
+@anywhere
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--wheel", "nowhere.whl"], "There is no file nowhere.whl"),
+        (["--wheel", "ftp://example.org/a.whl"], "is no address that can be fetched"),
+        (["--wheel", "https://example.org/page"], "does not end with a wheel's file name"),
+        (["--wheel", "https://example.org/a.whl", "--sha256", "abc"], "is not a SHA-256"),
+        (["--wheel", "x.whl", "--source", "ours"], "say two things"),
+        (["--sha256", "0" * 64], "is the digest of a wheel that is named"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(command: Run, options: list[str], said: str) -> None:
+    done = command(*options)
+    assert done.code == 2
+    assert said in done.err
+
+
+@pytest.mark.parametrize("victim", ["flashdepot", "both"])
+def test_a_kill_while_the_installer_runs_is_undone_by_the_next_run(
+    command: Run, environment: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
+) -> None:
+    """The installer is caught in the middle: it has taken the old files away, and has many new ones to write."""
+    add_official(environment)
+    before = environment.contents()
+    files = {f"flash_attn/many/file_{n}.py": b"x = 1\n" * 50 for n in range(8000)}
+    wheel = forge.wheel(tmp_path, {"flash_attn/__init__.py": b"", "flash_attn_2_cuda.py": b"", **files}, tag=TAG)
+    words = ["install", "--python", str(environment.python), "--depot", str(tmp_path / "depot"), "--wheel", str(wheel)]
+    with subprocess.Popen([sys.executable, "-m", "flashdepot", *words], stderr=subprocess.DEVNULL) as process:
+        worker = environment.root / ".flashdepot-install" / "installer.json"
+        while not worker.exists() or (environment.site / "flash_attn" / "only_there.py").exists():
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.002)
+        if victim == "both":
+            os.kill(json.loads(worker.read_bytes())["process"], signal.SIGKILL)
+        process.kill()
+    done = command("--wheel", "nowhere.whl")
+    assert (done.code, "was interrupted: the environment was put back" in done.err) == (2, True)
+    assert environment.contents() == before
+    time.sleep(0.5)
+    assert environment.contents() == before, "the installer of the killed run goes on"
+
+
+NUMERIC = """
+import json, sys
+if MODE == "memory":
+    raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+if MODE == "crash":
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+rows = [{"ok": True, "what": "forward", "dtype": "fp16"}, {"ok": MODE == "right", "what": "backward", "dtype": "bf16"}]
+print(json.dumps({"gpu": "a GPU", "rows": rows + [{"ok": None, "what": "kv", "dtype": "fp16"}]}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("right", "2 1"),
+        ("memory", "the GPU has no memory to spare now"),
+        ("crash", "does not compute: .*illegal memory access"),
+        ("wrong", "computes wrong numbers on a GPU: 1 of 3; the first: bf16 backward"),
+    ],
+)
+def test_wrong_numbers_refuse_an_installation_and_a_busy_gpu_does_not(
+    bare_venv: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, said: str
+) -> None:
+    (tmp_path / "numeric.py").write_text(f"MODE = {mode!r}\n{NUMERIC}")
+    monkeypatch.setattr("flashdepot.prove.environment.__file__", str(tmp_path / "environment.py"))
+    environment = probe_environment(bare_venv.python)
+    imported = Imported("2.8.3", "2.9.1", tmp_path, sees_gpu=True)
+    if mode in {"crash", "wrong"}:
+        with pytest.raises(IntegrityError, match=said):
+            prove_numbers(environment, imported, has_gpu=True)
+    else:
+        numbers = prove_numbers(environment, imported, has_gpu=True)
+        assert said in {numbers.not_run, f"{numbers.right} {numbers.skipped}"}
