@@ -142,7 +142,9 @@ def test_a_block_that_fails_is_named_by_its_line(tmp_path: Path) -> None:
 def test_a_call_that_fails_within_another_command_is_seen(
     project: Path, terminal: dict[str, str], failures: Path
 ) -> None:
-    script = document_script(parse_page(Path("page.md"), '```sh\neval "$(flashdepot link cmake --library nowhere)"\n```\n'))
+    script = document_script(
+        parse_page(Path("page.md"), '```sh\neval "$(flashdepot link cmake --library nowhere)"\n```\n')
+    )
     assert script is not None
     assert run(script, project, terminal).returncode == 0
     assert failures.read_text() == "exit code 2: flashdepot link cmake --library nowhere\n"
