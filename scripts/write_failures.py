@@ -15,7 +15,17 @@ PAGE = Path(__file__).parents[1] / "docs/failures.md"
 _HEAD = """\
 # What goes wrong, and what mends it
 
-`flashdepot explain LOG` finds these in a log. This page is written by `scripts/write_failures.py` from the rules in
+```sh
+pip install flash-attn 2>&1 | flashdepot explain -
+flashdepot explain build.log --host node.json
+```
+
+`explain` takes the log of any build, installation, link or run, from pip, uv, cargo, CMake, containers or CI. It finds
+the first cause rather than the last line, and prints what mends it on this machine, or on that of a record. Without a
+name it reads the last failed compile of the depot. A log that no rule knows is answered with its earliest error lines
+and exit code 4.
+
+These are the failures that it finds. This page is written by `scripts/write_failures.py` from the rules in
 `src/flashdepot/doctor/explain/rules/`; what stands in angle brackets is filled in from the log and from the machine.
 Causes come before their consequences.
 """
