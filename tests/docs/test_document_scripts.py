@@ -18,9 +18,8 @@ from support.document_scripts import DocumentScript, document_script, unmarked
 from support.documents import DOCUMENTS, ROOT, name_of
 from support.markdown import parse_page, read_page
 
-GENERATED = "docs/failures.md"  # its commands belong to machines on which something is broken; they are parsed alone
 TWIN = "README.RU.md"  # its commands are README.md's, by a test
-RUN = [path for path in DOCUMENTS if name_of(path) not in {GENERATED, TWIN} and document_script(read_page(path))]
+RUN = [path for path in DOCUMENTS if name_of(path) != TWIN and document_script(read_page(path))]
 
 FLASHDEPOT = """\
 #!/bin/sh
@@ -105,7 +104,7 @@ def test_the_commands_of_a_document_work_from_top_to_bottom(
         pytest.skip(f"{script.blocks} blocks ran; others need {', '.join(script.missing)}, which this machine lacks")
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if name_of(path) != GENERATED], ids=name_of)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_every_block_of_commands_runs_or_says_what_it_needs(path: Path) -> None:
     assert not unmarked(read_page(path))
 

@@ -11,8 +11,8 @@ from support.markdown import Fence, Page
 
 COMMAND_LANGUAGES = frozenset({"sh", "bash", "shell", "console", "zsh", "bat", "cmd", "batch", "powershell", "ps1"})
 RUNNABLE = "sh"
-NEEDS = frozenset({"gpu", "windows", "network", "time", "docker"})
-"""What a block may need that the tests have not; ``time`` is more than a minute of compiling."""
+NEEDS = frozenset({"gpu", "windows", "network", "time", "docker", "failure"})
+"""What a block may need that the tests have not; ``time`` is minutes of compiling, ``failure`` something that is broken."""
 
 _NEED = re.compile(r"(\w+(?:, \w+)*): \S.{9,}", re.DOTALL)
 _TOOLS = frozenset({"cargo", "cc", "c++", "cmake", "ctest", "g++", "gcc", "git", "git-lfs", "pkg-config", "readelf"})
