@@ -15,10 +15,24 @@ PAGE = Path(__file__).parents[1] / "docs/failures.md"
 _HEAD = """\
 # What goes wrong, and what mends it
 
-`flashdepot explain LOG` finds these in a log. This page is written by `scripts/write_failures.py` from the rules in
+<!-- needs network: pip would build flash-attn -->
+```sh
+pip install flash-attn 2>&1 | flashdepot explain -
+flashdepot explain build.log --host node.json
+```
+
+`explain` takes the log of any build, installation, link or run, from pip, uv, cargo, CMake, containers or CI. It finds
+the first cause rather than the last line, and prints what mends it on this machine, or on that of a record. Without a
+name it reads the last failed compile of the depot. A log that no rule knows is answered with its earliest error lines
+and exit code 4.
+
+These are the failures that it finds. This page is written by `scripts/write_failures.py` from the rules in
 `src/flashdepot/doctor/explain/rules/`; what stands in angle brackets is filled in from the log and from the machine.
 Causes come before their consequences.
 """
+
+_MARK = "<!-- needs failure: it mends a machine on which this happened -->"
+"""Why the tests of the documents do not run the commands of an entry."""
 
 _HEADINGS = {
     "memory-or-disk": "Memory and disks",
@@ -48,7 +62,8 @@ def page() -> str:
 def entry(rule: Rule) -> str:
     """One failure: its name, cause, commands, and where the facts come from."""
     commands = "\n".join(fill(command, {}) for command in rule.fix)
-    return f"### {rule.id}\n\n{rule.title} {fill(rule.why, {})}\n\n```\n{commands}\n```\n\nSource: {rule.source}.\n"
+    cause = f"### {rule.id}\n\n{rule.title} {fill(rule.why, {})}"
+    return f"{cause}\n\n{_MARK}\n```\n{commands}\n```\n\nSource: {rule.source}.\n"
 
 
 if __name__ == "__main__":

@@ -1,42 +1,53 @@
-"""What the README shows is true."""
+"""The README and its Russian twin: the two commands that everything begins with, and one content in two languages."""
 
 from __future__ import annotations
 
-import re
-import subprocess
 from pathlib import Path
 
-from flashdepot.build.native import NATIVE
-from flashdepot.resolve.project import read_project
+import pytest
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+from support.documents import ROOT
+from support.markdown import Page, parse_page, read_page
 
-
-def block(language: str) -> str:
-    match = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
-    assert match is not None
-    return match[1]
+ENGLISH, RUSSIAN = (read_page(ROOT / name) for name in ("README.md", "README.RU.md"))
 
 
-def test_the_c_example_compiles_without_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "example.c").write_text(block("c"))
-    command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{NATIVE}/include"]
-    subprocess.run([*command, "-c", "example.c", "-o", "example.o"], cwd=tmp_path, check=True)
+def differences(one: Page, other: Page) -> list[str]:
+    """The parts of two pages in two languages that should be the same, and are not."""
+    own = {one.path.name, other.path.name}
+    parts = {
+        "headings": lambda page: [heading.level for heading in page.headings],
+        "code blocks": lambda page: [(fence.language, fence.mark, fence.text) for fence in page.fences],
+        "links": lambda page: [target for target in page.links if target not in own],
+        "code spans": lambda page: sorted(page.spans),
+        "rows of tables": lambda page: page.table_rows,
+    }
+    return [name for name, part in parts.items() if part(one) != part(other)]
 
 
-def test_the_project_file_is_understood(tmp_path: Path) -> None:
-    (tmp_path / "flashdepot.toml").write_text(block("toml"))
-    assert read_project(tmp_path / "flashdepot.toml")["head-dims"] == "64,128"
+def test_the_two_readmes_say_the_same() -> None:
+    assert not differences(ENGLISH, RUSSIAN)
+    assert RUSSIAN.path.name in ENGLISH.links
+    assert ENGLISH.path.name in RUSSIAN.links
 
 
-def test_every_file_it_links_to_is_there() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", README)
-    assert links
-    assert not [link for link in links if not (ROOT / link).exists()]
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ("## Titel\n\n### Mehr\n", "headings"),
+        ("## Titel\n\n```sh\nls -l\n```\n", "code blocks"),
+        ("## Titel\n\n[hier](c.md)\n", "links"),
+        ("## Titel\n\n`y`\n", "code spans"),
+        ("## Titel\n\n| a |\n| --- |\n", "rows of tables"),
+    ],
+)
+def test_a_difference_is_seen(changed: str, expected: str) -> None:
+    assert differences(parse_page(Path("a.md"), "## Title\n"), parse_page(Path("b.md"), changed)) == [expected]
 
 
-def test_its_two_commands_are_in_it() -> None:
-    first = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/flashdepot get --profile quick\n"
-    assert first in README
-    assert "./scripts/test\n" in README
+def test_the_two_commands_are_in_the_readme() -> None:
+    blocks = [fence.text for fence in ENGLISH.fences]
+    assert blocks[0] == (
+        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/flashdepot get --profile quick\n"
+    )
+    assert blocks[1] == "./scripts/test\n"

@@ -31,12 +31,16 @@ class CType:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a struct, or a parameter of a function; ``offset`` is in bytes and 0 for a parameter."""
+    """A field of a struct, or a parameter of a function; ``offset`` is in bytes and 0 for a parameter.
+
+    ``section`` is what the header says before it of the fields from here on.
+    """
 
     name: str
     type: CType
     offset: int = 0
     doc: str = ""
+    section: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,16 @@ class Struct:
 
 @dataclass(frozen=True)
 class Constant:
-    """A named number. ``type`` is the typedef whose values it is among, ``int``, or ``bits`` for what is never negative."""
+    """A named number. ``type`` is the typedef whose values it is among, ``int``, or ``bits`` for what is never negative.
+
+    ``section`` is what the header says of its whole enum.
+    """
 
     name: str
     value: int
     type: str
     doc: str
+    section: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,7 @@ class _Parser:
         if self._peek().text == "#define":
             self._define()
         elif self._peek().text == "enum":
-            self._enum()
+            self._enum(doc)
         elif self._accept("typedef"):
             if self._peek().text == "struct":
                 self._struct(doc)
@@ -142,7 +150,7 @@ class _Parser:
         doc = self._trailing(value.line)
         self._constants.append(Constant(name, self._number(value), "bits", doc))
 
-    def _enum(self) -> None:
+    def _enum(self, section: str) -> None:
         begun = self._next().line
         self._expect("{")
         members: list[tuple[str, int, bool, str]] = []
@@ -159,7 +167,7 @@ class _Parser:
         self._trailing(self._tokens[self._at - 1].line)
         alias, line = self._last_alias
         kind = "bits" if any(shifted for _, _, shifted, _ in members) else alias if begun == line + 1 else "int"
-        self._constants += [Constant(name, value, kind, doc) for name, value, _, doc in members]
+        self._constants += [Constant(name, value, kind, doc, section) for name, value, _, doc in members]
 
     def _expression(self) -> tuple[int, bool]:
         value = self._number(self._next())
@@ -195,7 +203,7 @@ class _Parser:
             after = self._trailing(self._tokens[self._at - 1].line)
             size, aligned = self._extent(kind)
             offset = _round_up(offset, aligned)
-            fields.append(Field(field, kind, offset, after or before))
+            fields.append(Field(field, kind, offset, after or before, before if after else ""))
             offset, alignment = offset + size, max(alignment, aligned)
         again = self._next()
         if again.text != name.text or not fields:

@@ -1,0 +1,48 @@
+"""The documentation site: Sphinx over the same Markdown files that a Git host shows, from the root of the repository.
+
+Build it with ``sphinx-build -W -n -c docs . build/site``; ``build/site/index.html`` is the first page.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from flashdepot import __version__
+
+project = "flashdepot"
+author = "the flashdepot authors"
+release = __version__
+
+# The root is the source folder, so that README.md, docs/ and benchmarks/ link to each other here as they do there.
+root_doc = "docs/index"
+include_patterns = ["README.md", "README.RU.md", "CONTRIBUTING.md", "docs/*.md", "examples/**.md", "benchmarks/*.md"]
+exclude_patterns = [".*", "build", "src", "tests", "scripts"]
+
+extensions = ["myst_parser"]
+myst_heading_anchors = 3
+
+html_theme = "furo"
+html_title = "flashdepot"
+html_copy_source = False
+html_show_sourcelink = False
+templates_path = ["_templates"]
+html_additional_pages = {"index": "first_page.html"}  # the site's folder opens on root_doc, which is one level down
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _add_the_sidebar)
+
+
+def _add_the_sidebar(_app: Any, name: str, source: list[str]) -> None:
+    """Append to the first page the table of contents of its own links: on a Git host a directive would be noise."""
+    if name == root_doc:
+        source[0] += "".join(_contents(section) for section in re.split(r"^## ", source[0], flags=re.MULTILINE)[1:])
+
+
+def _contents(section: str) -> str:
+    caption, _, text = section.partition("\n")
+    links = re.findall(r"\[([^\]]+)\]\(([^)#]+)\.md\)", text)
+    pages = "\n".join(f"{title.replace('`', '')} <{page}>" for title, page in links)
+    return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"

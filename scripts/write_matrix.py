@@ -1,0 +1,134 @@
+"""Write docs/matrix.md from the tables of GPUs, drivers and compilers, and from the catalog of published wheels.
+
+Usage: PYTHONPATH=src python scripts/write_matrix.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from flashdepot.catalog.load import load_catalog
+from flashdepot.catalog.matrix import Summary, in_ranges, summaries
+from flashdepot.catalog.query import by_version
+from flashdepot.model.architecture import KERNEL_FLOOR
+from flashdepot.model.target import Version
+from flashdepot.toolchain.cuda_facts import driver_floor, host_compiler_limits, known_architectures
+
+PAGE = Path(__file__).parents[1] / "docs/matrix.md"
+
+_HEAD = """\
+# What fits what
+
+```sh
+flashdepot catalog matrix --torch 2.8
+flashdepot catalog matrix --html matrix.html
+```
+
+The second is the whole table of published wheels as one page with filters. This page is written by
+`scripts/write_matrix.py` from what flashdepot itself goes by.
+"""
+
+_OURS = """\
+## A library or wheel of flashdepot
+
+It fits every torch and every Python 3, because it links neither. What it depends on is the GPU, the driver, and the C
+library of the machine that built it.
+
+| compute capability | GPUs | machine code that runs on it | nvcc that makes its own |
+| --- | --- | --- | --- |
+"""
+
+_DRIVERS = """\
+
+| built with | oldest driver, Linux | oldest driver, Windows | newest GCC | newest Clang |
+| --- | --- | --- | --- | --- |
+"""
+
+_DRIVER_NOTE = """\
+
+The drivers are those for compressed machine code; with `flashdepot build --compress-mode none` CUDA 12 needs {linux} on
+Linux and {windows} on Windows. GCC and Clang are those that compile, not those that a program needs.
+"""
+
+_WHEELS = """\
+
+## Published wheels: the newest for each torch
+
+Of every release of torch, the newest flash-attn 2 that the [catalog](catalog.md) has a wheel for. A wheel is for one
+torch, CUDA, Python and platform, and not all that stand in a row go together. Upstream's wheels are those that its
+release workflow makes; whether each of them exists was not seen.
+
+| torch | publishers | newest flash-attn | CUDA | Python | platforms |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+_RELEASES = tuple(Version.parse(text) for text in ("12.0", "12.4", "12.8", "13.0", "13.1"))
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}")
+
+
+def page() -> str:
+    """The text of the page."""
+    note = _DRIVER_NOTE.format(
+        linux=driver_floor(12, "linux", compressed=False), windows=driver_floor(12, "windows", compressed=False)
+    )
+    return "".join(
+        [_HEAD, "\n", _OURS, *architecture_rows(), _DRIVERS, *map(toolkit_row, _RELEASES), note, _WHEELS, *wheel_rows()]
+    )
+
+
+def architecture_rows() -> Iterator[str]:
+    """A row for each compute capability that the kernels run on."""
+    known = [known for known in known_architectures() if known.architecture >= KERNEL_FLOOR]
+    for row in known:
+        runs = [str(other.architecture) for other in known if other.architecture.runs_on(row.architecture)]
+        cuda = f"CUDA {row.first_cuda}" + (f" to {row.last_cuda}" if row.last_cuda else " and newer")
+        yield f"| {row.architecture.dotted} | {row.gpus} | {', '.join(runs)} | {cuda} |\n"
+
+
+def toolkit_row(release: Version) -> str:
+    """The row of a CUDA release."""
+    floors = [str(driver_floor(release.major, system, compressed=True)) for system in ("linux", "windows")]
+    compilers = [str(newest) for newest in host_compiler_limits(release)]
+    return f"| {' | '.join([f'CUDA {release}', *floors, *compilers])} |\n"
+
+
+def wheel_rows() -> Iterator[str]:
+    """Two rows for each release of torch: upstream's own wheels, and those of the collections."""
+    wheels = [wheel for wheel in load_catalog().wheels if wheel.distribution == "flash-attn" and wheel.torch]
+    official = newest_by_torch(summaries(wheel for wheel in wheels if wheel.source == "official"))
+    community = newest_by_torch(summaries(wheel for wheel in wheels if wheel.source != "official"))
+    for torch in sorted({*official, *community}, key=by_version, reverse=True):
+        for publisher, found in (("upstream", official), ("collections", community)):
+            if torch in found:
+                yield wheel_row(publisher, found[torch])
+
+
+def newest_by_torch(found: Iterable[Summary]) -> dict[str, Summary]:
+    """The summary of the newest version for each torch; they come newest first."""
+    newest: dict[str, Summary] = {}
+    for summary in found:
+        newest.setdefault(summary.torch, summary)
+    return newest
+
+
+def wheel_row(publisher: str, summary: Summary) -> str:
+    """A row of published wheels."""
+    cells = [
+        summary.torch,
+        publisher,
+        summary.package,
+        ", ".join(summary.cuda),
+        in_ranges(summary.pythons),
+        ", ".join(summary.platforms),
+    ]
+    return f"| {' | '.join(cells)} |\n"
+
+
+if __name__ == "__main__":
+    main()
