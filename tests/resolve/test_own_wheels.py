@@ -97,6 +97,14 @@ def test_more_cores_compile_sooner_and_little_memory_later(depot: Depot) -> None
     assert seconds == sorted(set(seconds))
 
 
+def test_whether_it_would_run_beside_an_older_c_library_is_known_when_it_is_linked(depot: Depot) -> None:
+    older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc="2.17")))
+    (judged,) = own_candidates(older, Wish(), Workshop(H100.host, 16, 64 * GB), depot)
+    assert judged.verdict is Verdict.UNCERTAIN
+    (reason,) = judged.reasons
+    assert (reason.rule, reason.wants, reason.has) == ("build-place", f"glibc {H100.host.libc}", "2.17")
+
+
 def test_a_smaller_profile_compiles_sooner(depot: Depot) -> None:
     quick, full = own(depot, profile="quick")[0], own(depot)[0]
     assert quick.candidate.seconds < full.candidate.seconds / 10

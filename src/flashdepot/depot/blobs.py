@@ -12,7 +12,7 @@ from typing import IO
 from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, move_if_unchanged
 from flashdepot.depot.layout import Layout, is_digest
 from flashdepot.errors import IntegrityError
-from flashdepot.system.files import disk_errors, sha256_file
+from flashdepot.system.files import disk_errors, protect, sha256_file
 
 _CHUNK = 1 << 20
 _NO_HARD_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -96,7 +96,7 @@ class Blobs:
                 if error.errno not in _NO_HARD_LINKS:
                     raise
                 copy_verified(blob, digest, destination)
-                destination.chmod(0o444)
+                protect(destination)
 
     def mark_used(self, digest: str) -> bool:
         """Record that a blob was used, so that gc leaves it alone.
@@ -125,7 +125,7 @@ class Blobs:
             try:
                 with temporary.open("xb") as file:
                     digest = _copy_and_hash(chunks, file)
-                temporary.chmod(0o444)
+                protect(temporary)
                 self._keep(temporary, digest)
             finally:
                 temporary.unlink(missing_ok=True)

@@ -155,15 +155,18 @@ def _build_place(facts: RuntimeFacts, host: HostRecord) -> Iterator[Reason]:
     elif host.libc_name == "musl":
         text = "NVIDIA's compiler needs the GNU C library, and this system has musl."
         yield Reason.misfit("build-place", "glibc", "musl", text, "Use a distribution with the GNU C library.")
+    elif facts.libc is not None and host.libc is not None and facts.libc < host.libc:
+        text = f"It would be compiled beside the GNU C library {host.libc}, and may need up to that; {facts.libc} is there."
+        mend = f"Build it on a system with the GNU C library {facts.libc} or older, such as a container image."
+        yield Reason.uncertain("build-place", f"glibc {host.libc}", str(facts.libc), text, mend)
     elif host.platform != _PROVEN:
         text = f"Builds on {host.platform} have not been seen to work; on {_PROVEN} they have."
         yield Reason.uncertain("build-place", str(_PROVEN), wanted, text, "flashdepot get --profile quick tries it")
 
 
 def _tag(host: HostRecord, facts: RuntimeFacts) -> str:
-    """The platform tag of what this machine would compile."""
-    platform = facts.platform or host.platform
-    return platform_tag(platform, host.libc if platform.system == "linux" else None)
+    """The platform tag of what this machine would compile; its C library is known when it is linked."""
+    return platform_tag(facts.platform or host.platform, None)
 
 
 def _our_wheel(version: str, cuda: Version, tag: str, sass: tuple[Architecture, ...]) -> PublishedWheel:

@@ -58,6 +58,8 @@ def judge_libc(request: WheelRequest, source: str, version: str, tags: str) -> R
         text = f"It needs the C library {wants}, and this system has {has}; PyTorch itself has no wheels for musl."
         return Reason.misfit("libc", wants, has, text, "Use a distribution with the GNU C library (Debian, Ubuntu).")
     floors = [floor for floor in map(glibc_floor, names) if floor is not None]
+    if not floors and source in MADE_HERE:
+        return None  # the rule build-place judges what is not compiled yet
     builder = None if floors else builder_of(source, version)
     certain = builder.certain if builder else min(floors)
     if facts.libc is None:

@@ -74,6 +74,15 @@ def atomic_file(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def protect(path: Path) -> None:
+    """Take the right to write a file from everybody: its bytes are shared by hard links.
+
+    Not on Windows, which refuses to delete or replace a read-only file.
+    """
+    if os.name != "nt":
+        path.chmod(0o444)
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path`` so that no reader and no crash ever sees a part of it."""
     with atomic_file(path) as temporary:
