@@ -17,7 +17,6 @@ def settings_free(monkeypatch, tmp_path):
     forget_settings(monkeypatch, home)
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     monkeypatch.setattr("flashdepot.system.index_settings._site_folders", lambda: [home / "etc"])
-    monkeypatch.setattr("flashdepot.catalog.pages._WAITS", (0.0, 0.0))
     monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
 
 

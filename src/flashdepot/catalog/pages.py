@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -23,9 +22,8 @@ from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.system.files import disk_errors, read_json, write_json
 from flashdepot.system.index_settings import IndexSettings
 from flashdepot.system.index_transport import open_session
+from flashdepot.system.patience import patiently, status
 
-_WAITS = (0.5, 2.0)
-_TRANSIENT = {408, 500, 502, 503, 504}
 _LONGEST_ANSWER = 64 << 20
 _MOST_PAGES = 500
 _CHUNK = 1 << 16
@@ -106,38 +104,30 @@ class Pages:
 
     def _get(self, url: str, etag: str) -> _Answer | None:
         """An answer, or ``None`` when the page still has this etag."""
-        for wait in _WAITS:
-            try:
-                return self._get_once(url, etag)
-            except _PassingError:  # noqa: PERF203  (a loop of two)
-                time.sleep(wait)
         try:
-            return self._get_once(url, etag)
-        except _PassingError as error:
-            raise NetworkError(
-                f"{url} cannot be fetched: {error}.",
-                hint="What was known before is kept. Check the network and the proxy (HTTPS_PROXY), or try again later.",
-            ) from error
-
-    def _get_once(self, url: str, etag: str) -> _Answer | None:
-        headers = {"If-None-Match": etag} if etag else {}
-        try:
-            with self._session.get(url, headers=headers, timeout=self._timeout, stream=True) as response:
-                if response.status_code == HTTPStatus.NOT_MODIFIED:
-                    return None
-                if response.status_code in _TRANSIENT:
-                    raise _PassingError(f"it answers {response.status_code} {response.reason}")
-                if response.status_code != HTTPStatus.OK:
-                    raise _refusal(url, response)
-                body = _body(url, response)
+            return patiently(lambda: self._get_once(url, etag), on_note=lambda _: None)
         except requests.exceptions.SSLError as error:
             raise NetworkError(
                 f"{url} cannot be fetched: its certificate is not trusted ({error}).",
                 hint="Name your organisation's certificate authorities: PIP_CERT=FILE",
             ) from error
         except requests.RequestException as error:
-            raise _PassingError(str(error)) from error
-        return _Answer(body, response.headers.get("ETag", ""), self._next(response))
+            why = f"it answers {status(error)}" if isinstance(error, requests.HTTPError) else str(error)
+            raise NetworkError(
+                f"{url} cannot be fetched: {why}.",
+                hint="What was known before is kept. Check the network and the proxy (HTTPS_PROXY), or try again later.",
+            ) from error
+
+    def _get_once(self, url: str, etag: str) -> _Answer | None:
+        headers = {"If-None-Match": etag} if etag else {}
+        with self._session.get(url, headers=headers, timeout=self._timeout, stream=True) as response:
+            if response.status_code == HTTPStatus.NOT_MODIFIED:
+                return None
+            if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                response.raise_for_status()
+            if response.status_code != HTTPStatus.OK:
+                raise _refusal(url, response)
+            return _Answer(_body(url, response), response.headers.get("ETag", ""), self._next(response))
 
     def _next(self, response: requests.Response) -> str:
         """The URL of the page after this one, empty after the last.
@@ -194,10 +184,6 @@ class _Kept:
                     "strange": self.page.strange,
                 },
             )
-
-
-class _PassingError(Exception):
-    """A failure that another attempt may not meet."""
 
 
 class _Token(AuthBase):
