@@ -58,7 +58,7 @@ def _explain(done: Finished, python: str) -> FlashdepotError:
     last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it wrote nothing")
     if "NVIDIA driver" in last or "CUDA" in last or "HIP" in last:
         return MissingToolError(
-            f"No GPU could be used from {python}: {last}",
+            f"No GPU could be used from {python}: {last}.",
             hint="'flashdepot host' shows the GPUs and the driver that are seen here.",
         )
     return FlashdepotError(f"{python} failed: {last}")

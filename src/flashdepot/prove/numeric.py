@@ -196,6 +196,9 @@ def kv_cache(generator: torch.Generator, dtype: torch.dtype) -> Iterator[Callabl
 
 def main() -> int:
     """Run everything; a case that the build left out is skipped with its reason."""
+    if not torch.cuda.is_available():
+        sys.stderr.write(f"torch {torch.__version__} finds no CUDA GPU\n")
+        return 1
     begun = time.monotonic()
     rows: list[Row] = []
     for dtype in (torch.float16, torch.bfloat16):

@@ -185,6 +185,9 @@ def _settled(steps: list[dict[str, Any]]) -> bool:
 
 def main() -> int:
     """Measure what the options ask for."""
+    if not torch.cuda.is_available():
+        sys.stderr.write(f"torch {torch.__version__} finds no CUDA GPU\n")
+        return 1
     options = json.loads(sys.argv[1])
     document: dict[str, Any] = {
         "gpu": torch.cuda.get_device_name(),
