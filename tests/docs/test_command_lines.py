@@ -9,6 +9,7 @@ import click
 import pytest
 
 from flashdepot.cli.app import app
+from flashdepot.doctor.explain.rules import load_rules
 from support.command_lines import commands, complaint, flashdepot_commands
 from support.documents import DOCUMENTS, name_of
 from support.markdown import read_page
@@ -41,6 +42,15 @@ NAMES = {words[:count] for words in COMMANDS for count in range(len(words) + 1)}
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_flashdepot_takes_every_command_line_of_a_document(path: Path) -> None:
     lines = [words for words in shown(path) if tuple(words) not in NAMES]
+    refused = {" ".join(words): complaint(words) for words in lines}
+    assert not {line: said for line, said in refused.items() if said}
+
+
+def test_flashdepot_takes_every_command_line_that_explain_advises() -> None:
+    calls = re.compile(r"(?<![\w'-])flashdepot ((?:get|build|install|link|depot|check|vendor|doctor)\b[^#;,]*)")
+    advised = [call.strip() for rule in load_rules() for line in rule.fix for call in calls.findall(line)]
+    lines = [re.sub(r"\{\w+\}", "90", call).split() for call in advised]
+    assert len(lines) > 20
     refused = {" ".join(words): complaint(words) for words in lines}
     assert not {line: said for line, said in refused.items() if said}
 
