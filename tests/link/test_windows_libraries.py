@@ -122,7 +122,8 @@ def test_where_the_dll_is_found_is_said_beside_the_flags_of_the_shared_library(f
 def test_the_printed_line_and_remark_let_pkg_config_find_it(
     forged: ForgedLibrary, build: Build, sh: Sh, need: Callable[[str], str], tmp_path: Path, kind: str
 ) -> None:
-    need("pkg-config")
+    if sh(need("pkg-config"), "--msvc-syntax", "--version").returncode != 0:
+        pytest.skip("this pkg-config does not know --msvc-syntax; pkgconf does")
     lines = link("pkg-config", f"--{kind}", "--library", forged.root).stdout
     module = json.loads(link("pkg-config", f"--{kind}", "--library", forged.root, "--json").stdout)["package"]
     assert f"--cflags {module}' prints" in lines
@@ -159,6 +160,16 @@ def test_scripts_get_the_prefix_and_one_document(forged: ForgedLibrary) -> None:
     assert document["platform"] == "windows-x86_64"
     assert document["compile"] == [f"/I{forged.root}/include"]
     assert document["link"] == ["/link", f"/LIBPATH:{forged.root}/lib/shared", "flashattention.lib"]
+
+
+def test_a_crate_has_the_library_for_windows_inside_and_bindings_of_its_header(
+    forged: ForgedLibrary, tmp_path: Path
+) -> None:
+    done = link("cargo", tmp_path / "sys", "--library", forged.root)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'sys'}\n")
+    for name in ("shared/flashattention.dll", "shared/flashattention.lib", "static/cudart_static.lib"):
+        assert (tmp_path / "sys/library/lib" / name).read_bytes() == (forged.root / "lib" / name).read_bytes()
+    assert "pub fn fa2_fwd(" in (tmp_path / "sys/src/bindings.rs").read_text()
 
 
 @pytest.mark.parametrize("name", ["lib/shared/flashattention.lib", "lib/shared/flashattention.dll"])

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from flashdepot.link.library import LinkKind, read_library
+from flashdepot.link.shell import Shell
+from flashdepot.link.snippets import cmake_lines
 from windows.coff import MISSING, REASON
 from windows.forged_library import ANSWER, forge_library
 from windows.wine import Wine
@@ -24,11 +27,10 @@ pytestmark = [
 PROJECT = """
 cmake_minimum_required(VERSION 3.18)
 project(program C)
-find_package(FlashAttention 2.8 REQUIRED COMPONENTS shared)
 add_executable(program program.c)
-target_link_libraries(program PRIVATE FlashAttention::shared)
+{lines}
 get_target_property(imported FlashAttention::shared IMPORTED_IMPLIB)
-message(STATUS "import library: ${imported}")
+message(STATUS "import library: ${{imported}}")
 """
 PROGRAM = """
 #include <flash_attention.h>
@@ -48,13 +50,14 @@ def library(tmp_path: Path) -> Path:
 def test_a_program_finds_the_import_library_and_runs_with_the_dll(wine: Wine, library: Path, tmp_path: Path) -> None:
     project = tmp_path / "a program"
     project.mkdir()
-    (project / "CMakeLists.txt").write_text(PROJECT)
+    lines = cmake_lines(read_library(library), LinkKind.SHARED, Shell.POSIX)
+    (project / "CMakeLists.txt").write_text(PROJECT.format(lines=lines.replace("your_program", "program")))
     (project / "program.c").write_text(PROGRAM)
     settings = {
         "CMAKE_SYSTEM_NAME": "Windows",
         "CMAKE_SYSTEM_PROCESSOR": "AMD64",
         "CMAKE_C_COMPILER": "x86_64-w64-mingw32-gcc",
-        "FlashAttention_DIR": library / "lib/cmake/FlashAttention",
+        "CMAKE_PREFIX_PATH": library,
     }
     options = [f"-D{name}={value}" for name, value in settings.items()]
     configure = subprocess.run(
