@@ -1,8 +1,11 @@
-//! Lets the program find the shared library where it lies. With the static one there is nothing to find.
+//! What a crate that is depended on cannot ask for: on Linux, where the shared library lies when the program starts; on
+//! Windows, one C runtime with the static library.
 
 fn main() {
-    if std::env::var("DEP_FLASHATTENTION_KIND").as_deref() == Ok("shared") {
-        let folder = std::env::var("DEP_FLASHATTENTION_LIBDIR").expect("flashattention-sys says where the library is");
-        println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    match (variable("CARGO_CFG_TARGET_OS").as_str(), variable("DEP_FLASHATTENTION_KIND").as_str()) {
+        ("linux", "shared") => println!("cargo:rustc-link-arg=-Wl,-rpath,{}", variable("DEP_FLASHATTENTION_LIBDIR")),
+        ("windows", "static") => println!("cargo:rustc-link-arg=/NODEFAULTLIB:LIBCMT"),
+        _ => {}
     }
 }

@@ -115,15 +115,6 @@ def test_get_in_the_same_command_takes_what_is_there(quick_library: Path, real_d
     assert link("cmake", "--prefix", "--get", *SELECTION, "--depot", real_depot).stdout == f"{quick_library}\n"
 
 
-def test_a_library_for_another_system_has_no_flags_here(damageable_library: Path) -> None:
-    manifest = damageable_library / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"linux-x86_64"', '"windows-x86_64"'))
-    for command in ("cmake", "pkg-config", "flags"):
-        done = link(command, "--library", damageable_library)
-        assert (done.returncode, done.stdout) == (4, "")
-        assert "is a library for windows-x86_64" in done.stderr
-
-
 def test_a_program_without_any_shared_library_links_what_pkg_config_calls_private(
     moved_library: Path, source: Path, sh: Sh, need: Callable[[str], str]
 ) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.build.link_msvc import exported_names, link
-from flashdepot.build.linking import linking_of
-from flashdepot.build.native import NATIVE
-from windows.coff import MISSING, REASON, compile_coff, make_visual_studio
+from flashdepot.link.library import LinkKind, read_library
+from flashdepot.link.shell import Shell
+from flashdepot.link.snippets import cmake_lines
+from windows.coff import MISSING, REASON
+from windows.forged_library import ANSWER, forge_library
 from windows.wine import Wine
 
 pytestmark = [
@@ -23,15 +24,13 @@ pytestmark = [
     ),
 ]
 
-VALUES = {"VERSION": "2.8.3", "UPSTREAM_VERSION": "2.8.3.post2", "PLATFORM": "windows-x86_64"}
 PROJECT = """
 cmake_minimum_required(VERSION 3.18)
 project(program C)
-find_package(FlashAttention 2.8 REQUIRED COMPONENTS shared)
 add_executable(program program.c)
-target_link_libraries(program PRIVATE FlashAttention::shared)
+{lines}
 get_target_property(imported FlashAttention::shared IMPORTED_IMPLIB)
-message(STATUS "import library: ${imported}")
+message(STATUS "import library: ${{imported}}")
 """
 PROGRAM = """
 #include <flash_attention.h>
@@ -42,38 +41,23 @@ int main(void) { printf("status %d", (int)fa2_fwd(0)); return 0; }
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """A library's folder in a path with blanks; its functions answer 42."""
+    """A library's folder in a path with blanks."""
     work = tmp_path / "work"
     work.mkdir()
-    names = exported_names((NATIVE / "templates" / "libflashattention.map").read_text())
-    runtime = '__attribute__((section(".drectve"), used)) static const char d[] = " /DEFAULTLIB:msvcrt ";\n'
-    made = compile_coff(runtime + "".join(f"int {n}(void) {{ return 42; }}\n" for n in names), work / "abi.obj")
-    linked = link([made], make_visual_studio(tmp_path / "Visual Studio"), NATIVE, work)
-    folder = tmp_path / "my libraries" / "flash attention"
-    files = {**linked.files, "include/flash_attention.h": NATIVE / "include" / "flash_attention.h"}
-    for place, path in {**files, **linking_of("cl").templates}.items():
-        target = folder / place
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".in":
-            text = path.read_text()
-            for name, value in VALUES.items():
-                text = text.replace(f"@{name}@", value)
-            target.write_text(text)
-        else:
-            shutil.copy(path, target)
-    return folder
+    return forge_library(tmp_path / "my libraries" / "flash attention", work).root
 
 
 def test_a_program_finds_the_import_library_and_runs_with_the_dll(wine: Wine, library: Path, tmp_path: Path) -> None:
     project = tmp_path / "a program"
     project.mkdir()
-    (project / "CMakeLists.txt").write_text(PROJECT)
+    lines = cmake_lines(read_library(library), LinkKind.SHARED, Shell.POSIX)
+    (project / "CMakeLists.txt").write_text(PROJECT.format(lines=lines.replace("your_program", "program")))
     (project / "program.c").write_text(PROGRAM)
     settings = {
         "CMAKE_SYSTEM_NAME": "Windows",
         "CMAKE_SYSTEM_PROCESSOR": "AMD64",
         "CMAKE_C_COMPILER": "x86_64-w64-mingw32-gcc",
-        "FlashAttention_DIR": library / "lib/cmake/FlashAttention",
+        "CMAKE_PREFIX_PATH": library,
     }
     options = [f"-D{name}={value}" for name, value in settings.items()]
     configure = subprocess.run(
@@ -86,4 +70,4 @@ def test_a_program_finds_the_import_library_and_runs_with_the_dll(wine: Wine, li
     assert alone.returncode != 0
     shutil.copy(library / "lib/shared/flashattention.dll", project / "build")
     done = wine.run("program.exe", cwd=project / "build")
-    assert (done.returncode, done.stdout) == (0, "status 42")
+    assert (done.returncode, done.stdout) == (0, f"status {ANSWER}")

@@ -9,12 +9,11 @@ from pathlib import Path
 from flashdepot.binary.elf import SharedLibrary, read_shared_library
 from flashdepot.build.linked import Linked, require
 from flashdepot.errors import FlashdepotError, MissingToolError
+from flashdepot.model.library_names import LINUX
 from flashdepot.system.process import run
 from flashdepot.toolchain.choose import Toolchain
 
-SONAME = "libflashattention.so.1"
-SHARED_NAME = "libflashattention.so"
-STATIC_NAME = "libflashattention.a"
+SONAME = LINUX.shared
 
 _SYSTEM_LIBRARIES = frozenset(
     f"lib{name}.so.{number}" for name, number in (("c", 6), ("m", 6), ("dl", 2), ("rt", 1), ("pthread", 0))
@@ -40,7 +39,7 @@ def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Pa
     :raises CompileError: when the linker or the archiver refuses.
     :raises FlashdepotError: when the shared library exports or needs something that it must not.
     """
-    static, shared = folder / STATIC_NAME, folder / SONAME
+    static, shared = folder / LINUX.static[0], folder / SONAME
     archiver = shutil.which("ar")
     if archiver is None:
         raise MissingToolError("'ar' was not found; it makes the static library.", hint="Install it: binutils")
@@ -53,8 +52,8 @@ def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Pa
     facts = read_shared_library(shared)
     _prove(facts)
     return Linked(
-        {f"lib/static/{STATIC_NAME}": static, f"lib/shared/{SONAME}": shared},
-        {f"lib/shared/{SHARED_NAME}": SONAME},
+        {f"lib/static/{LINUX.static[0]}": static, f"lib/shared/{SONAME}": shared},
+        {f"lib/shared/{LINUX.shared_linked}": SONAME},
         facts.libc_floor,
     )
 

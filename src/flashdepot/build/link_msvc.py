@@ -12,15 +12,12 @@ from flashdepot.binary.pe import PeFile
 from flashdepot.binary.window import open_window
 from flashdepot.build.linked import Linked, require
 from flashdepot.errors import FlashdepotError
+from flashdepot.model.library_names import WINDOWS
 from flashdepot.system.process import Finished, run
 from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.long_commands import response_text
-from flashdepot.toolchain.msvc import DLL_FLAGS, SYSTEM_LIBRARIES, beside
-
-DLL_NAME = "flashattention.dll"
-IMPORT_NAME = "flashattention.lib"
-STATIC_NAMES = ("flashattention.lib", "libflashattention.a")
-"""One file, two names: link.exe looks for the first, build scripts in Rust that know Linux for the second."""
+from flashdepot.toolchain.msvc import beside
+from flashdepot.toolchain.msvc_linking import DLL_FLAGS, SYSTEM_LIBRARIES
 
 LIB_FLAGS = ("/NOLOGO", "/MACHINE:X64")
 
@@ -47,17 +44,17 @@ def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Pa
     names = exported_names((native / "templates" / "libflashattention.map").read_text(encoding="utf-8"))
     definition = folder / "flashattention.def"
     definition.write_text(definition_text(names), encoding="ascii")
-    archive, dll, imports = static / STATIC_NAMES[0], shared / DLL_NAME, shared / IMPORT_NAME
+    archive, dll, imports = static / WINDOWS.static[0], shared / WINDOWS.shared, shared / WINDOWS.shared_linked
     paths = [str(path) for path in objects]
     require(_run(toolchain, "lib.exe", [*LIB_FLAGS, f"/OUT:{archive}", *paths], folder), archive)
-    shutil.copyfile(archive, static / STATIC_NAMES[1])
+    shutil.copyfile(archive, static / WINDOWS.static[1])
     outputs = [f"/DEF:{definition}", f"/OUT:{dll}", f"/IMPLIB:{imports}"]
     libraries = [str(toolchain.nvcc.static_runtime), *SYSTEM_LIBRARIES]
     require(_run(toolchain, "link.exe", [*DLL_FLAGS, *outputs, *paths, *libraries], folder), dll)
     prove_dll(dll, names)
     prove_import_library(imports)
-    places = {f"lib/static/{name}": static / name for name in STATIC_NAMES}
-    return Linked({**places, f"lib/shared/{DLL_NAME}": dll, f"lib/shared/{IMPORT_NAME}": imports})
+    places = {f"lib/static/{name}": static / name for name in WINDOWS.static}
+    return Linked({**places, f"lib/shared/{dll.name}": dll, f"lib/shared/{imports.name}": imports})
 
 
 def exported_names(version_script: str) -> tuple[str, ...]:

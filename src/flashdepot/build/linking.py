@@ -13,7 +13,7 @@ from flashdepot.build.native import NATIVE, c_layer_digest
 from flashdepot.model.canonical import digest_of
 from flashdepot.system.files import sha256_file
 from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.msvc import DLL_FLAGS
+from flashdepot.toolchain.msvc_linking import DLL_FLAGS
 
 _TEMPLATES = NATIVE / "templates"
 _WINDOWS_FILES = Path(__file__).with_name("windows_files")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import click
 
-from flashdepot.cli.common import examples, json_option, options, print_json
-from flashdepot.cli.linking import kind_options, library_options, linkable_on_linux
+from flashdepot.cli.common import examples, json_option, options, print_json, say
+from flashdepot.cli.linking import kind_options, library_options, linkable, shell_here
 from flashdepot.link.flags import flags as flags_of
 from flashdepot.link.library import LinkKind
-from flashdepot.link.snippets import cmake_lines, package_version, pkg_config_lines, pkg_config_module
+from flashdepot.link.snippets import cmake_lines, package_version, pkg_config_lines, pkg_config_module, place_of_dll
 
 _options = options(kind_options, library_options, json_option)
 
@@ -31,7 +30,7 @@ def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> Non
     The package FlashAttention has the targets FlashAttention::shared and FlashAttention::static. It needs CMake 3.18,
     and no CUDA toolkit. Without --static the lines are for the shared library.
     """
-    library = linkable_on_linux(**which)
+    library = linkable(**which)
     library.require(chosen := LinkKind(kind or LinkKind.SHARED))
     if as_json:
         print_json(
@@ -45,7 +44,7 @@ def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> Non
             }
         )
         return
-    click.echo(str(library.root) if prefix else cmake_lines(library, chosen))
+    click.echo(str(library.root) if prefix else cmake_lines(library, chosen, shell_here()))
 
 
 @click.command(
@@ -53,33 +52,42 @@ def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> Non
     epilog=examples(
         'eval "$(flashdepot link pkg-config)"',
         'PKG_CONFIG_PATH="$(flashdepot link pkg-config --dir)" pkg-config --libs flashattention-static',
+        "flashdepot link pkg-config > find.cmd && call find.cmd                  (cmd)",
+        '$env:PKG_CONFIG_PATH = "$(flashdepot link pkg-config --dir)"            (PowerShell)',
     ),
 )
 @click.option("--dir", "folder", is_flag=True, help="Print the folder for PKG_CONFIG_PATH, nothing else.")
 @_options
 def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -> None:
-    """Print a line for the shell that lets pkg-config find the packages flashattention and flashattention-static."""
-    library = linkable_on_linux(**which)
+    """Print a line for the shell that lets pkg-config find the packages flashattention and flashattention-static.
+
+    On Windows the line is one for cmd; PowerShell takes --dir.
+    """
+    library = linkable(**which)
     library.require(chosen := LinkKind(kind or LinkKind.SHARED))
     if as_json:
         module = pkg_config_module(chosen)
         print_json({**library.to_json(), "kind": chosen.value, "dir": str(library.pkg_config), "package": module})
         return
-    click.echo(str(library.pkg_config) if folder else pkg_config_lines(library, chosen))
+    click.echo(str(library.pkg_config) if folder else pkg_config_lines(library, chosen, shell_here()))
 
 
 @click.command(
     epilog=examples(
         "eval g++ program.cc $(flashdepot link flags --static) -o program",
         "flashdepot link flags --compile --library vendor/flashattention",
+        """for /f "delims=" %f in ('flashdepot link flags --static') do cl program.cc %f      (cmd)""",
     )
 )
 @click.option("--compile", "part", flag_value="compile", help="Print what the compiler needs, alone.")
 @click.option("--link", "part", flag_value="link", help="Print what the linker needs, alone.")
 @_options
 def flags(*, part: str | None, kind: str | None, as_json: bool, **which: Any) -> None:
-    """Print arguments for g++ or clang++, quoted for a shell. They go after the sources."""
-    library = linkable_on_linux(**which)
+    """Print arguments for g++ or clang++, and for a library for Windows those for cl or clang-cl.
+
+    They are quoted for a POSIX shell, on Windows for cmd. They go after the sources; for cl, behind everything else.
+    """
+    library = linkable(**which)
     library.require(chosen := LinkKind(kind or LinkKind.SHARED))
     found = flags_of(library, chosen)
     if as_json:
@@ -88,4 +96,7 @@ def flags(*, part: str | None, kind: str | None, as_json: bool, **which: Any) ->
         )
         return
     parts = {"compile": found.compile, "link": found.link, None: (*found.compile, *found.link)}
-    click.echo(shlex.join(parts[part]))
+    if not which["quiet"] and part != "compile":
+        for line in place_of_dll(library, chosen):
+            say(line)
+    click.echo(shell_here().join(parts[part]))

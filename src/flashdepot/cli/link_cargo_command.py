@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from flashdepot.cli.common import examples, json_option, options, print_json, say
-from flashdepot.cli.linking import library_options, linkable_on_linux
+from flashdepot.cli.linking import library_options, linkable
 from flashdepot.link.cargo_crate import CRATE, write_crate
 
 
@@ -27,7 +27,7 @@ def cargo(folder: Path, *, as_json: bool, **which: Any) -> None:
     It has no dependencies and builds offline. The static library is linked; the crate's README says how to have the
     shared one.
     """
-    library = linkable_on_linux(**which)
+    library = linkable(**which)
     written = write_crate(library, folder)
     if as_json:
         print_json({**library.to_json(), "path": str(written), "library": str(written / "library"), "crate": CRATE})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,6 +14,7 @@ from flashdepot.cli.obtaining import need_of, obtain_library
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.host import runtime_facts
 from flashdepot.link.library import LinkableLibrary, LinkKind, read_library
+from flashdepot.link.shell import Shell
 from flashdepot.link.vendor.index import INDEX_NAME
 from flashdepot.resolve.library import Rejected, Wish, from_depot
 
@@ -40,18 +41,9 @@ kind_options = options(
 """The argument ``kind``; ``None`` where nothing was said."""
 
 
-def linkable_on_linux(**which: Any) -> LinkableLibrary:
-    """As :func:`linkable`, for what names files as Linux does.
-
-    :raises IncompatibleError: as well, for a library of another system.
-    """
-    library = linkable(**which)
-    if library.manifest.platform.system != "linux":
-        raise IncompatibleError(
-            f"{library.root} is a library for {library.manifest.platform}, and this command knows those for Linux alone.",
-            hint="Name a library for Linux: --library DIR",
-        )
-    return library
+def shell_here() -> Shell:
+    """The shell that lines are printed for: what runs them is this machine, whatever the library is for."""
+    return Shell.of("windows" if sys.platform == "win32" else "linux")
 
 
 def linkable(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from flashdepot.link.candle_sources import CRATE
+from flashdepot.link.shell import Shell
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import Dtype, Feature, Pass
 
@@ -32,9 +32,8 @@ def environment(manifest: Manifest, folder: Path) -> dict[str, str]:
 
 def shell_lines(variables: Mapping[str, str], system: str) -> str:
     """The lines that set variables in a POSIX shell, or on Windows in cmd."""
-    if system == "windows":
-        return "\n".join(f'set "{name}={value}"' for name, value in variables.items())
-    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+    shell = Shell.of(system)
+    return "\n".join(shell.assignment(name, value) for name, value in variables.items())
 
 
 def patch_lines(folder: Path) -> str:

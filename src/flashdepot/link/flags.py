@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flashdepot.link.library import LinkableLibrary, LinkKind
+from flashdepot.toolchain.msvc_linking import ONE_C_RUNTIME, SYSTEM_LIBRARIES
 
 STATIC_NEEDS = ("-lstdc++", "-ldl", "-lrt", "-lpthread")
-"""What the static library and the static CUDA runtime beside it refer to, in a linker's order."""
+"""What the static library and the static CUDA runtime beside it refer to on Linux, in a linker's order."""
+
+TO_LINKER = "/link"
+"""What stands before the arguments that ``cl`` hands to ``link``; they are the last ones of a command."""
 
 
 @dataclass(frozen=True)
 class Flags:
-    """Arguments for g++ and clang++, and for gcc and clang: those that go before the sources, and those after them."""
+    """Arguments for a compiler: those that go before the sources, and those after them.
+
+    For a library for Linux they are those of gcc, clang and their C++ companions; for one for Windows those of ``cl``
+    and ``clang-cl``, and what follows :data:`TO_LINKER` is what ``link`` and ``lld-link`` take.
+    """
 
     compile: tuple[str, ...]
     link: tuple[str, ...]
@@ -21,11 +29,25 @@ class Flags:
 def flags(library: LinkableLibrary, kind: LinkKind) -> Flags:
     """The arguments that use a library from where it lies.
 
-    A program with the shared one finds it again by an ``-rpath``; the static one leaves no trace of its folder.
+    On Linux a program with the shared one finds it again by an ``-rpath``. The static one leaves no trace of its folder.
     """
+    return _for_cl(library, kind) if library.manifest.platform.system == "windows" else _for_gcc(library, kind)
+
+
+def _for_gcc(library: LinkableLibrary, kind: LinkKind) -> Flags:
     include = f"-I{library.include}"
     folder = library.folder(kind)
     if kind is LinkKind.SHARED:
         return Flags((include,), (f"-L{folder}", f"-Wl,-rpath,{folder}", "-lflashattention"))
-    archives = (str(folder / "libflashattention.a"), str(folder / "libcudart_static.a"))
+    archives = (str(folder / library.names.static[0]), str(folder / library.names.cuda_runtime))
     return Flags((include, "-DFA2_STATIC"), (*archives, *STATIC_NEEDS))
+
+
+def _for_cl(library: LinkableLibrary, kind: LinkKind) -> Flags:
+    include = f"/I{library.include}"
+    folder = (TO_LINKER, f"/LIBPATH:{library.folder(kind)}")
+    if kind is LinkKind.SHARED:
+        return Flags((include,), (*folder, library.names.shared_linked))
+    libraries = (library.names.static[0], library.names.cuda_runtime, *SYSTEM_LIBRARIES)
+    # The objects use the C runtime as a DLL, so the program has to as well.
+    return Flags(("/MD", include, "/DFA2_STATIC"), (*folder, *libraries, ONE_C_RUNTIME))

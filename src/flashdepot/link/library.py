@@ -11,6 +11,7 @@ from typing import Any
 from flashdepot.depot.layout import is_digest
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.architecture import spell
+from flashdepot.model.library_names import LibraryNames, names_of
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
 from flashdepot.system.files import read_json
 
@@ -28,7 +29,6 @@ class LinkKind(str, Enum):
         return self.value
 
 
-_LIBRARIES = {LinkKind.SHARED: "libflashattention.so", LinkKind.STATIC: "libflashattention.a"}
 _POINTER = b"version https://git-lfs"
 
 
@@ -49,26 +49,25 @@ class LinkableLibrary:
         """The folder of the ``.pc`` files."""
         return self.root / "lib" / "pkgconfig"
 
+    @property
+    def names(self) -> LibraryNames:
+        """What its files are called; :raises IncompatibleError: when it is for a system that no names are known of."""
+        return names_of(self.manifest.platform.system)
+
     def folder(self, kind: LinkKind) -> Path:
         """The folder of one of the two libraries, in which the other one is not."""
         return self.root / "lib" / kind.value
 
     def require(self, kind: LinkKind) -> None:
-        """Look whether a linker would find a library, and not what stands in its place.
+        """Look whether a linker would find a library, and a program the shared one, and not what stands in its place.
 
-        :raises IntegrityError: when the file is missing, empty or a Git LFS pointer.
+        :raises IntegrityError: when a file is missing, empty or a Git LFS pointer.
+        :raises IncompatibleError: as :attr:`names`.
         """
-        path = self.folder(kind) / _LIBRARIES[kind]
-        try:
-            with path.open("rb") as file:
-                head = file.read(len(_POINTER))
-        except OSError as error:
-            raise IntegrityError(f"{path} cannot be read: {error.strerror}.", hint=_GET_AGAIN) from error
-        if head == _POINTER:
-            fetch = "Fetch the file: git lfs install && git lfs pull"
-            raise IntegrityError(f"{path} is a Git LFS pointer, not a library; no linker can use it.", hint=fetch)
-        if not head:
-            raise IntegrityError(f"{path} is empty, and some linkers say nothing of it.", hint=_GET_AGAIN)
+        names = self.names
+        needed = (names.shared_linked, names.shared) if kind is LinkKind.SHARED else names.static[:1]
+        for name in needed:
+            _require_library(self.folder(kind) / name)
 
     def source(self, file: ManifestFile) -> Path:
         """Where the bytes of a file of the manifest are."""
@@ -91,6 +90,19 @@ class LinkableLibrary:
             "platform": str(self.manifest.platform),
             "sass": [str(a) for a in self.manifest.sass],
         }
+
+
+def _require_library(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_POINTER))
+    except OSError as error:
+        raise IntegrityError(f"{path} cannot be read: {error.strerror}.", hint=_GET_AGAIN) from error
+    if head == _POINTER:
+        fetch = "Fetch the file: git lfs install && git lfs pull"
+        raise IntegrityError(f"{path} is a Git LFS pointer, not a library; no linker can use it.", hint=fetch)
+    if not head:
+        raise IntegrityError(f"{path} is empty, and some linkers say nothing of it.", hint=_GET_AGAIN)
 
 
 def read_library(folder: Path) -> LinkableLibrary:

@@ -25,21 +25,6 @@ from flashdepot.toolchain.msvc_environment import (
 _COMPILER_LIBRARIES = ("c1.dll", "c1xx.dll", "c2.dll")
 """What ``cl`` itself only starts: the front ends of C and C++, and the code generator."""
 
-DLL_FLAGS = (
-    "/NOLOGO",
-    "/DLL",
-    "/MACHINE:X64",
-    "/INCREMENTAL:NO",
-    "/OPT:REF",
-    "/Brepro",  # no dates: equal objects make equal libraries
-    # cudart_static.lib asks for the static C runtime, the kernels for the shared one; two do not go together.
-    "/NODEFAULTLIB:LIBCMT",
-)
-"""What every DLL is linked with."""
-
-SYSTEM_LIBRARIES = ("kernel32.lib", "advapi32.lib", "shell32.lib", "user32.lib")
-"""What the static CUDA runtime needs of Windows."""
-
 _SHELL = ("cmd.exe",)
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from flashdepot.errors import MissingToolError
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostCompiler
+from flashdepot.model.library_names import LINUX, WINDOWS
 from flashdepot.model.target import Version
 from flashdepot.system.process import run
 
 _EXE = ".exe" if os.name == "nt" else ""
-_STATIC_RUNTIME = "cudart_static.lib" if os.name == "nt" else "libcudart_static.a"
+_STATIC_RUNTIME = (WINDOWS if os.name == "nt" else LINUX).cuda_runtime
 
 
 @dataclass(frozen=True)

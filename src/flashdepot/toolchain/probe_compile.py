@@ -13,7 +13,8 @@ from flashdepot.model.recipe import ToolchainId
 from flashdepot.system.files import read_json, write_json
 from flashdepot.system.process import Finished, run
 from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.msvc import DLL_FLAGS, SYSTEM_LIBRARIES, beside
+from flashdepot.toolchain.msvc import beside
+from flashdepot.toolchain.msvc_linking import DLL_FLAGS, SYSTEM_LIBRARIES
 
 _SOURCE = """\
 #include <cuda_fp16.h>

@@ -5,6 +5,9 @@
 //!
 //! A build script of a crate that depends on this one reads DEP_FLASHATTENTION_ROOT (the library's folder),
 //! DEP_FLASHATTENTION_INCLUDE, DEP_FLASHATTENTION_LIBDIR and DEP_FLASHATTENTION_KIND (`static` or `shared`).
+//!
+//! On Windows the shared library goes with every toolchain and the static one with Microsoft's. A program finds the DLL
+//! in its own folder or on PATH: Cargo knows no other way to tell it.
 
 use std::env;
 use std::fs::{self, File};
@@ -19,27 +22,58 @@ fn main() {
     let root = library_folder();
     let kind = kind();
     require_platform(&root);
+    let windows = target("OS") == "windows";
+    if windows && kind == "static" {
+        require_microsoft();
+    }
     let folder = root.join("lib").join(&kind);
-    let file = folder.join(if kind == "static" { "libflashattention.a" } else { "libflashattention.so" });
-    require_library(&file);
-    println!("cargo:rerun-if-changed={}", file.display());
+    for file in file_names(windows, &kind).iter().map(|name| folder.join(name)) {
+        require_library(&file);
+        println!("cargo:rerun-if-changed={}", file.display());
+    }
     println!("cargo:rustc-link-search=native={}", folder.display());
     if kind == "static" {
-        // -bundle: a library of hundreds of megabytes is not copied into every rlib on the way to the program.
-        println!("cargo:rustc-link-lib=static:-bundle=flashattention");
-        println!("cargo:rustc-link-lib=static:-bundle=cudart_static");
-        for name in ["stdc++", "dl", "rt", "pthread"] {
-            println!("cargo:rustc-link-lib=dylib={name}");
-        }
+        link_static(windows);
     } else {
-        println!("cargo:rustc-link-lib=dylib=flashattention");
-        // For this crate's own tests. A program that depends on it has to ask for the same in its own build script.
-        println!("cargo:rustc-link-arg=-Wl,-rpath,{}", folder.display());
+        link_shared(windows, &folder);
     }
     println!("cargo:root={}", root.display());
     println!("cargo:include={}", root.join("include").display());
     println!("cargo:libdir={}", folder.display());
     println!("cargo:kind={kind}");
+}
+
+/// What a linker reads, and on Windows what the program loads.
+fn file_names(windows: bool, kind: &str) -> &'static [&'static str] {
+    match (windows, kind) {
+        (true, "static") => &["flashattention.lib"],
+        (true, _) => &["flashattention.lib", "flashattention.dll"],
+        (false, "static") => &["libflashattention.a"],
+        (false, _) => &["libflashattention.so"],
+    }
+}
+
+fn link_static(windows: bool) {
+    // -bundle: a library of hundreds of megabytes is not copied into every rlib on the way to the program.
+    println!("cargo:rustc-link-lib=static:-bundle=flashattention");
+    println!("cargo:rustc-link-lib=static:-bundle=cudart_static");
+    let needs = if windows { ["kernel32", "advapi32", "shell32", "user32"] } else { ["stdc++", "dl", "rt", "pthread"] };
+    for name in needs {
+        println!("cargo:rustc-link-lib=dylib={name}");
+    }
+    if windows {
+        // NVIDIA's library asks for the static C runtime, and all else here for the shared one. This is for the crate's
+        // own tests. A program that depends on it has to ask for the same in its own build script.
+        println!("cargo:rustc-link-arg=/NODEFAULTLIB:LIBCMT");
+    }
+}
+
+fn link_shared(windows: bool, folder: &Path) {
+    println!("cargo:rustc-link-lib=dylib=flashattention");
+    if !windows {
+        // For this crate's own tests. A program that depends on it has to ask for the same in its own build script.
+        println!("cargo:rustc-link-arg=-Wl,-rpath,{}", folder.display());
+    }
 }
 
 fn library_folder() -> PathBuf {
@@ -48,12 +82,20 @@ fn library_folder() -> PathBuf {
     let manifest = root.join("manifest.json");
     println!("cargo:rerun-if-changed={}", manifest.display());
     match root.canonicalize() {
-        Ok(found) if manifest.is_file() => found,
+        Ok(found) if manifest.is_file() => plain(found),
         _ => stop(&format!(
             "{} holds no libflashattention: it has no manifest.json. \
              Set FLASHDEPOT_LIB_DIR to the folder that 'flashdepot get' prints.",
             root.display()
         )),
+    }
+}
+
+/// `canonicalize` begins paths of Windows with `\\?\`, which its linkers do not know.
+fn plain(path: PathBuf) -> PathBuf {
+    match path.to_str().and_then(|text| text.strip_prefix(r"\\?\")) {
+        Some(rest) => rest.strip_prefix(r"UNC\").map_or(rest.into(), |share| format!(r"\\{share}").into()),
+        None => path,
     }
 }
 
@@ -66,10 +108,14 @@ fn kind() -> String {
     }
 }
 
+/// What Cargo says of the target: its `OS`, `ARCH`, `ENV`, `FEATURE`.
+fn target(part: &str) -> String {
+    env::var(format!("CARGO_CFG_TARGET_{part}")).unwrap_or_default()
+}
+
 /// A library for another system or CPU would fail in the linker, with words that do not say so.
 fn require_platform(root: &Path) {
-    let variable = |name: &str| env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
-    let wanted = format!("{}-{}", variable("OS"), variable("ARCH"));
+    let wanted = format!("{}-{}", target("OS"), target("ARCH"));
     let text = fs::read_to_string(root.join("manifest.json")).unwrap_or_default();
     let built_for = text
         .split_once("\"platform\":")
@@ -82,8 +128,25 @@ fn require_platform(root: &Path) {
             root.display()
         ));
     }
-    if variable("OS") == "linux" && variable("ENV") != "gnu" {
-        stop(&format!("libflashattention needs the GNU C library, and this is a build for {}.", variable("ENV")));
+    if target("OS") == "linux" && target("ENV") != "gnu" {
+        stop(&format!("libflashattention needs the GNU C library, and this is a build for {}.", target("ENV")));
+    }
+}
+
+/// The objects in the static library need Microsoft's C++ runtime, as a DLL; the shared library is plain C to a linker.
+fn require_microsoft() {
+    let instead = "Link the shared library: set FLASHDEPOT_LINK=shared, or ask for the feature shared.";
+    if target("ENV") != "msvc" {
+        stop(&format!(
+            "the static library is made of objects of Microsoft's compiler and needs its C++ runtime, \
+             and this is a build for windows-{}. {instead}",
+            target("ENV")
+        ));
+    }
+    if target("FEATURE").split(',').any(|feature| feature == "crt-static") {
+        stop(&format!(
+            "the static library needs the C runtime as a DLL, and this is a build with crt-static. {instead}"
+        ));
     }
 }
 

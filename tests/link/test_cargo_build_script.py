@@ -1,0 +1,166 @@
+"""The build script of the crate: what it tells cargo for each target, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flashdepot.link import cargo_crate
+
+SCRIPT = Path(cargo_crate.__file__).parent / "crate" / "build.rs"
+LINUX = {"OS": "linux", "ENV": "gnu"}
+MSVC = {"OS": "windows", "ENV": "msvc"}
+MINGW = {"OS": "windows", "ENV": "gnu"}
+FILES = {
+    "linux": ("static/libflashattention.a", "shared/libflashattention.so"),
+    "windows": ("static/flashattention.lib", "shared/flashattention.lib", "shared/flashattention.dll"),
+}
+
+Script = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def script(need: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The build script as a program of this machine, on which cargo runs it whatever the target is."""
+    program = tmp_path_factory.mktemp("script") / "build"
+    command = [need("rustc"), "--edition", "2021", "-D", "warnings", str(SCRIPT), "-o", str(program)]
+    subprocess.run(command, check=True)
+    return program
+
+
+@pytest.fixture
+def run(script: Path, tmp_path: Path) -> Script:
+    """Run it for a target in a crate whose library is for the same system, with the kind that was asked for."""
+
+    def run(target: dict[str, str], link: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        library = tmp_path / "library"
+        (library / "lib/static").mkdir(parents=True, exist_ok=True)
+        (library / "lib/shared").mkdir(exist_ok=True)
+        (library / "manifest.json").write_text(f'{{"platform": "{target["OS"]}-x86_64"}}')
+        for name in FILES[target["OS"]]:
+            if not (library / "lib" / name).exists():
+                (library / "lib" / name).write_text("a library")
+        said = {f"CARGO_CFG_TARGET_{part}": value for part, value in {"ARCH": "x86_64", **target}.items()}
+        env = {"PATH": os.environ["PATH"], "CARGO_MANIFEST_DIR": str(tmp_path), "FLASHDEPOT_LINK": link, **said}
+        return subprocess.run([str(script)], env={**env, **variables}, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("target", "link", "lines"),
+    [
+        (
+            MSVC,
+            "static",
+            [
+                "rustc-link-search=native={folder}",
+                "rustc-link-lib=static:-bundle=flashattention",
+                "rustc-link-lib=static:-bundle=cudart_static",
+                "rustc-link-lib=dylib=kernel32",
+                "rustc-link-lib=dylib=advapi32",
+                "rustc-link-lib=dylib=shell32",
+                "rustc-link-lib=dylib=user32",
+                "rustc-link-arg=/NODEFAULTLIB:LIBCMT",
+            ],
+        ),
+        (MSVC, "shared", ["rustc-link-search=native={folder}", "rustc-link-lib=dylib=flashattention"]),
+        (MINGW, "shared", ["rustc-link-search=native={folder}", "rustc-link-lib=dylib=flashattention"]),
+        (
+            LINUX,
+            "static",
+            [
+                "rustc-link-search=native={folder}",
+                "rustc-link-lib=static:-bundle=flashattention",
+                "rustc-link-lib=static:-bundle=cudart_static",
+                "rustc-link-lib=dylib=stdc++",
+                "rustc-link-lib=dylib=dl",
+                "rustc-link-lib=dylib=rt",
+                "rustc-link-lib=dylib=pthread",
+            ],
+        ),
+        (
+            LINUX,
+            "shared",
+            [
+                "rustc-link-search=native={folder}",
+                "rustc-link-lib=dylib=flashattention",
+                "rustc-link-arg=-Wl,-rpath,{folder}",
+            ],
+        ),
+    ],
+    ids=["MSVC static", "MSVC shared", "MinGW shared", "Linux static", "Linux shared"],
+)
+def test_cargo_is_told_how_to_link(
+    run: Script, tmp_path: Path, target: dict[str, str], link: str, lines: list[str]
+) -> None:
+    done = run(target, link)
+    assert done.returncode == 0, done.stderr
+    root = tmp_path / "library"
+    folder = root / "lib" / link
+    told = [line.removeprefix("cargo:") for line in done.stdout.splitlines()]
+    assert [line for line in told if line.startswith("rustc-")] == [line.format(folder=folder) for line in lines]
+    assert told[-4:] == [f"root={root}", f"include={root}/include", f"libdir={folder}", f"kind={link}"]
+    files = [name for name in FILES[target["OS"]] if name.startswith(link)]
+    assert {f"rerun-if-changed={root}/lib/{name}" for name in files} <= set(told)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (
+            MINGW,
+            "made of objects of Microsoft's compiler and needs its C++ runtime, and this is a build for windows-gnu",
+        ),
+        ({**MSVC, "FEATURE": "fxsr,crt-static,sse2"}, "this is a build with crt-static"),
+    ],
+    ids=["MinGW", "static C runtime"],
+)
+def test_a_build_that_the_static_library_does_not_fit_is_told_to_take_the_other(
+    run: Script, target: dict[str, str], said: str
+) -> None:
+    done = run(target)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "set FLASHDEPOT_LINK=shared" in done.stderr
+    assert run(target, "shared").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("library", "target", "said"),
+    [
+        (LINUX, MSVC, "is a library for 'linux-x86_64', and this is a build for windows-x86_64"),
+        (MSVC, LINUX, "is a library for 'windows-x86_64', and this is a build for linux-x86_64"),
+    ],
+)
+def test_a_library_of_the_other_system_is_refused(
+    run: Script, tmp_path: Path, library: dict[str, str], target: dict[str, str], said: str
+) -> None:
+    run(library)
+    kept = shutil.copytree(tmp_path / "library", tmp_path / "other")
+    done = run(target, FLASHDEPOT_LIB_DIR=str(kept))
+    assert done.returncode == 1
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("link", "name"),
+    [
+        ("static", "static/flashattention.lib"),
+        ("shared", "shared/flashattention.lib"),
+        ("shared", "shared/flashattention.dll"),
+    ],
+)
+def test_a_file_that_a_build_for_windows_needs_is_named_when_it_is_a_pointer(
+    run: Script, tmp_path: Path, link: str, name: str
+) -> None:
+    assert run(MSVC, link).returncode == 0
+    (tmp_path / "library/lib" / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    done = run(MSVC, link)
+    assert done.returncode == 1
+    assert f"{name} is a Git LFS pointer" in done.stderr
