@@ -17,8 +17,13 @@ LINUX = {"OS": "linux", "ENV": "gnu"}
 MSVC = {"OS": "windows", "ENV": "msvc"}
 MINGW = {"OS": "windows", "ENV": "gnu"}
 FILES = {
-    "linux": ("static/libflashattention.a", "shared/libflashattention.so"),
-    "windows": ("static/flashattention.lib", "shared/flashattention.lib", "shared/flashattention.dll"),
+    "linux": ("static/libflashattention.a", "static/libcudart_static.a", "shared/libflashattention.so"),
+    "windows": (
+        "static/flashattention.lib",
+        "static/cudart_static.lib",
+        "shared/flashattention.lib",
+        "shared/flashattention.dll",
+    ),
 }
 
 Script = Callable[..., subprocess.CompletedProcess[str]]
@@ -152,6 +157,7 @@ def test_a_library_of_the_other_system_is_refused(
     ("link", "name"),
     [
         ("static", "static/flashattention.lib"),
+        ("static", "static/cudart_static.lib"),
         ("shared", "shared/flashattention.lib"),
         ("shared", "shared/flashattention.dll"),
     ],

@@ -65,8 +65,8 @@ class LinkableLibrary:
         :raises IncompatibleError: as :attr:`names`.
         """
         names = self.names
-        needed = (names.shared_linked, names.shared) if kind is LinkKind.SHARED else names.static[:1]
-        for name in needed:
+        shared, static = (names.shared_linked, names.shared), (names.static[0], names.cuda_runtime)
+        for name in shared if kind is LinkKind.SHARED else static:
             _require_library(self.folder(kind) / name)
 
     def source(self, file: ManifestFile) -> Path:

@@ -46,9 +46,9 @@ fn main() {
 /// What a linker reads, and on Windows what the program loads.
 fn file_names(windows: bool, kind: &str) -> &'static [&'static str] {
     match (windows, kind) {
-        (true, "static") => &["flashattention.lib"],
+        (true, "static") => &["flashattention.lib", "cudart_static.lib"],
         (true, _) => &["flashattention.lib", "flashattention.dll"],
-        (false, "static") => &["libflashattention.a"],
+        (false, "static") => &["libflashattention.a", "libcudart_static.a"],
         (false, _) => &["libflashattention.so"],
     }
 }
