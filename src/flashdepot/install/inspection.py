@@ -82,10 +82,12 @@ def _require_own_files(wheel: Path, environment: Environment) -> None:
     """Refuse a wheel that brings files of another distribution, which no rollback should have to save."""
     with zipfile.ZipFile(wheel) as archive:
         wanted = {path for path in targets(archive.namelist(), environment) if path.is_file()}
+    sites = list(dict.fromkeys((str(environment.platlib), str(environment.purelib))))
+    for own in distributions(name=DISTRIBUTION, path=sites):
+        wanted -= {Path(str(own.locate_file(file))) for file in own.files or ()}
     if not wanted:
-        return
-    sites = dict.fromkeys((str(environment.platlib), str(environment.purelib)))
-    for distribution in distributions(path=list(sites)):
+        return  # hundreds of distributions are not asked for each of their files
+    for distribution in distributions(path=sites):
         name = distribution.metadata["Name"] or ""
         if canonicalize_name(name) == DISTRIBUTION:
             continue
