@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -258,9 +259,11 @@ def test_kill_at_any_moment_loses_only_what_was_running(bench: Bench) -> None:
     chance = random.Random(7)
     finished: set[str] = set()
     for _ in range(20):
-        process = start(bench, names)
-        time.sleep(0.3 + chance.random() * 0.5)
-        os.killpg(process.pid, signal.SIGKILL)
+        process, so_far = start(bench, names), len(bench.journal)
+        wait_for(lambda: process.poll() is not None or len(bench.journal) > so_far)  # noqa: B023  (called at once)
+        time.sleep(chance.random() * 0.3)
+        with contextlib.suppress(ProcessLookupError):  # it had finished
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert not verify(bench.depot).problems
         recorded = {r.name for p in bench.depot.actions.files() if (r := bench.depot.actions.read(p))}
@@ -306,5 +309,5 @@ def test_an_interrupt_leaves_nothing_running(bench: Bench, sent: signal.Signals)
 
 
 def orphans() -> list[str]:
-    lines = subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run(["ps", "-ww", "-eo", "stat,args"], capture_output=True, text=True, check=True).stdout.splitlines()
     return [line for line in lines if "flashdepot-test-orphan" in line and not line.startswith("Z")]
