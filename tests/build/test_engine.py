@@ -309,5 +309,7 @@ def test_an_interrupt_leaves_nothing_running(bench: Bench, sent: signal.Signals)
 
 
 def orphans() -> list[str]:
-    lines = subprocess.run(["ps", "-ww", "-eo", "stat,args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run(
+        ["ps", "-ww", "-eo", "stat,args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     return [line for line in lines if "flashdepot-test-orphan" in line and not line.startswith("Z")]
