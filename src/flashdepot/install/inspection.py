@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from importlib.metadata import distributions
+from importlib.metadata import Distribution
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -16,7 +18,7 @@ from flashdepot.doctor.check.environment import ask_python
 from flashdepot.doctor.check.torch_side import read_installed_torch
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.install.environment import Environment
-from flashdepot.install.present import DISTRIBUTION, targets
+from flashdepot.install.present import DISTRIBUTION, others, targets
 from flashdepot.install.requirements import platform_of
 from flashdepot.install.wheel_file import WheelFile
 from flashdepot.model.host import HostRecord
@@ -82,21 +84,25 @@ def _require_own_files(wheel: Path, environment: Environment) -> None:
     """Refuse a wheel that brings files of another distribution, which no rollback should have to save."""
     with zipfile.ZipFile(wheel) as archive:
         wanted = {path for path in targets(archive.namelist(), environment) if path.is_file()}
-    sites = list(dict.fromkeys((str(environment.platlib), str(environment.purelib))))
-    for own in distributions(name=DISTRIBUTION, path=sites):
-        wanted -= {Path(str(own.locate_file(file))) for file in own.files or ()}
     if not wanted:
-        return  # hundreds of distributions are not asked for each of their files
-    for distribution in distributions(path=sites):
-        name = distribution.metadata["Name"] or ""
-        if canonicalize_name(name) == DISTRIBUTION:
-            continue
-        for file in distribution.files or ():
-            if (path := Path(str(distribution.locate_file(file)))) in wanted:
-                raise IntegrityError(
-                    f"{wheel.name} is refused: it brings {path}, which is a file of {name}.",
-                    hint="A wheel of flash-attn has no business there: take another one.",
-                )
+        return
+    for distribution in others(environment):
+        root = str(distribution.locate_file(""))
+        brought = {Path(os.path.relpath(path, root)).as_posix(): path for path in wanted}
+        for name in brought.keys() & _recorded(distribution):
+            raise IntegrityError(
+                f"{wheel.name} is refused: it brings {brought[name]}, which is a file of "
+                f"{distribution.metadata['Name']}.",
+                hint="A wheel of flash-attn has no business there: take another one.",
+            )
+
+
+def _recorded(distribution: Distribution) -> set[str]:
+    """The names of its files, relative to where it is installed; the disk is not asked for each."""
+    record = distribution.read_text("RECORD")
+    if record is None:
+        return {file.as_posix() for file in distribution.files or ()}
+    return {row[0] for row in csv.reader(record.splitlines()) if row}
 
 
 def _spell(evidence: Iterable[Evidence], outcome: Outcome) -> str:

@@ -44,6 +44,11 @@ def places(environment: Environment, wheel: Path) -> list[Path]:
     return sorted(found)
 
 
+def others(environment: Environment) -> Iterator[Distribution]:
+    """All that is installed there beside flash-attn."""
+    return (distribution for distribution in _all(environment) if not _is_flash_attn(distribution))
+
+
 def targets(members: Iterable[str], environment: Environment) -> Iterator[Path]:
     """Where the members of a wheel are installed to (PEP 427: ``NAME.data/SCHEME/`` goes to the scheme's folder).
 
@@ -102,8 +107,13 @@ def _whole(path: Path, environment: Environment) -> Path:
 
 
 def _installed(environment: Environment) -> Iterator[Distribution]:
+    return filter(_is_flash_attn, _all(environment))
+
+
+def _is_flash_attn(distribution: Distribution) -> bool:
+    return canonicalize_name(distribution.metadata["Name"] or "") == DISTRIBUTION
+
+
+def _all(environment: Environment) -> Iterator[Distribution]:
     sites = dict.fromkeys((str(environment.platlib), str(environment.purelib)))
-    for distribution in distributions(path=list(sites)):
-        name = distribution.metadata["Name"]
-        if name and canonicalize_name(name) == DISTRIBUTION:
-            yield distribution
+    return iter(distributions(path=list(sites)))
