@@ -34,6 +34,9 @@ ELF_MACHINES = {3: "i686", 22: "s390x", 21: "ppc64le", 40: "armv7l", 62: "x86_64
 COFF_MACHINES = {0x014C: "i686", 0x8664: "x86_64", 0xAA64: "aarch64"}
 """The COFF header's ``Machine``, from Microsoft's PE format page."""
 
+LFS_MAGIC = b"version https://git-lfs"
+"""How a Git LFS pointer begins, of the format's first and of every later version of it."""
+
 _ELF_TYPES = {1: FileKind.ELF_OBJECT, 2: FileKind.ELF_EXECUTABLE, 3: FileKind.ELF_SHARED}
 _HEAD = 1024
 _U16 = struct.Struct("<H")
@@ -66,7 +69,7 @@ def identify(window: Window) -> FileKind:
         (b"!<thin>\n", FileKind.THIN_ARCHIVE),
         (b"PK\x03\x04", FileKind.ZIP),
         (b"PK\x05\x06", FileKind.ZIP),
-        (b"version https://git-lfs", FileKind.LFS_POINTER),
+        (LFS_MAGIC, FileKind.LFS_POINTER),
     ):
         if head.startswith(magic):
             return kind

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from flashdepot.binary.kind import LFS_MAGIC
 from flashdepot.depot.layout import is_digest
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.architecture import spell
@@ -27,9 +28,6 @@ class LinkKind(str, Enum):
 
     def __str__(self) -> str:
         return self.value
-
-
-_POINTER = b"version https://git-lfs"
 
 
 @dataclass(frozen=True)
@@ -95,10 +93,10 @@ class LinkableLibrary:
 def _require_library(path: Path) -> None:
     try:
         with path.open("rb") as file:
-            head = file.read(len(_POINTER))
+            head = file.read(len(LFS_MAGIC))
     except OSError as error:
         raise IntegrityError(f"{path} cannot be read: {error.strerror}.", hint=_GET_AGAIN) from error
-    if head == _POINTER:
+    if head == LFS_MAGIC:
         fetch = "Fetch the file: git lfs install && git lfs pull"
         raise IntegrityError(f"{path} is a Git LFS pointer, not a library; no linker can use it.", hint=fetch)
     if not head:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from flashdepot.binary.kind import read_lfs_pointer
+from flashdepot.binary.kind import LFS_MAGIC, read_lfs_pointer
 from flashdepot.link.vendor.report import Fault, FaultKind
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
 from flashdepot.system.files import sha256_file
@@ -58,7 +58,7 @@ def _examine_regular(path: Path, file: ManifestFile) -> Fault | None:
         head = path.read_bytes() if size < _TEXT_LIMIT else b""
     except OSError as error:
         return Fault(file.path, FaultKind.MISSING, f"cannot be read: {error.strerror}")
-    if head.startswith(b"version https://git-lfs") and (pointer := read_lfs_pointer(head)) is not None:
+    if head.startswith(LFS_MAGIC) and (pointer := read_lfs_pointer(head)) is not None:
         return _pointer_fault(file, pointer.oid, pointer.size)
     return _changed(file, size, head)
 
