@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from flashdepot.model.canonical import digest_of
@@ -11,6 +12,7 @@ NATIVE = Path(__file__).parents[1] / "native"
 """Their folder."""
 
 
+@cache
 def c_layer_digest() -> str:
     """One SHA-256 for all of them, by name and bytes."""
     files = sorted(path for path in NATIVE.rglob("*") if path.is_file())
