@@ -7,6 +7,7 @@ from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_ui
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
+from typing import TypeVar
 
 
 class Status(IntEnum):
@@ -273,71 +274,39 @@ def packed(address: int, rows: int, heads: int, head_dim: int) -> Tensor:
     return Tensor(address, rows * heads * head_dim, heads * head_dim, head_dim)
 
 
-def forward_args(
-    *,
-    batch: int = 2,
-    seqlen_q: int = 128,
-    seqlen_k: int = 128,
-    heads_q: int = 4,
-    heads_k: int = 4,
-    head_dim: int = 64,
-    dtype: Dtype = Dtype.BF16,
-    **fields: object,
-) -> ForwardArgs:
+Args = TypeVar("Args", ForwardArgs, BackwardArgs)
+
+_SIZES = {"batch": 2, "seqlen_q": 128, "seqlen_k": 128, "heads_q": 4, "heads_k": 4, "head_dim": 64}
+
+
+def _over_packed_inputs(kind: type[Args], fields: dict[str, object]) -> Args:
+    """Make a struct of the dtype and sizes among the fields, which are taken out, over packed q, k, v and o."""
+    sizes = {name: fields.pop(name, default) for name, default in _SIZES.items()}
+    args = kind(size=ctypes.sizeof(kind), dtype=fields.pop("dtype", Dtype.BF16), **sizes)
+    rows = {"q": args.seqlen_q, "k": args.seqlen_k, "v": args.seqlen_k, "o": args.seqlen_q}
+    for number, (name, count) in enumerate(rows.items(), start=1):
+        heads = args.heads_q if name in {"q", "o"} else args.heads_k
+        setattr(args, name, packed(number << 16, count, heads, args.head_dim))
+    return args
+
+
+def forward_args(**fields: object) -> ForwardArgs:
     """Correct arguments over packed tensors at addresses that nobody follows; `fields` are set last."""
-    args = ForwardArgs(
-        size=ctypes.sizeof(ForwardArgs),
-        dtype=dtype,
-        batch=batch,
-        seqlen_q=seqlen_q,
-        seqlen_k=seqlen_k,
-        heads_q=heads_q,
-        heads_k=heads_k,
-        head_dim=head_dim,
-        q=packed(0x10000, seqlen_q, heads_q, head_dim),
-        k=packed(0x20000, seqlen_k, heads_k, head_dim),
-        v=packed(0x30000, seqlen_k, heads_k, head_dim),
-        o=packed(0x40000, seqlen_q, heads_q, head_dim),
-        lse=0x50000,
-    )
+    args = _over_packed_inputs(ForwardArgs, fields)
+    args.lse = 0x50000
     set_fields(args, fields)
     return args
 
 
-def backward_args(
-    *,
-    batch: int = 2,
-    seqlen_q: int = 128,
-    seqlen_k: int = 128,
-    heads_q: int = 4,
-    heads_k: int = 4,
-    head_dim: int = 64,
-    dtype: Dtype = Dtype.BF16,
-    **fields: object,
-) -> BackwardArgs:
+def backward_args(**fields: object) -> BackwardArgs:
     """Correct arguments as those of forward_args, with a workspace that is large enough."""
-    args = BackwardArgs(
-        size=ctypes.sizeof(BackwardArgs),
-        dtype=dtype,
-        batch=batch,
-        seqlen_q=seqlen_q,
-        seqlen_k=seqlen_k,
-        heads_q=heads_q,
-        heads_k=heads_k,
-        head_dim=head_dim,
-        q=packed(0x10000, seqlen_q, heads_q, head_dim),
-        k=packed(0x20000, seqlen_k, heads_k, head_dim),
-        v=packed(0x30000, seqlen_k, heads_k, head_dim),
-        o=packed(0x40000, seqlen_q, heads_q, head_dim),
-        d_o=packed(0x50000, seqlen_q, heads_q, head_dim),
-        dq=packed(0x60000, seqlen_q, heads_q, head_dim),
-        dk=packed(0x70000, seqlen_k, heads_k, head_dim),
-        dv=packed(0x80000, seqlen_k, heads_k, head_dim),
-        lse=0x90000,
-        softmax_d=0xA0000,
-        workspace=0x7000_0000,
-        workspace_bytes=1 << 50,
-    )
+    args = _over_packed_inputs(BackwardArgs, fields)
+    args.d_o = packed(0x50000, args.seqlen_q, args.heads_q, args.head_dim)
+    args.dq = packed(0x60000, args.seqlen_q, args.heads_q, args.head_dim)
+    args.dk = packed(0x70000, args.seqlen_k, args.heads_k, args.head_dim)
+    args.dv = packed(0x80000, args.seqlen_k, args.heads_k, args.head_dim)
+    args.lse, args.softmax_d = 0x90000, 0xA0000
+    args.workspace, args.workspace_bytes = 0x7000_0000, 1 << 50
     set_fields(args, fields)
     return args
 
