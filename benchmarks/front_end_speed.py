@@ -19,7 +19,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "native"))
-from fa2_abi import BackwardArgs, Flag, ForwardArgs, Library, Status, backward_args, forward_args, packed
+from fa_abi import BackwardArgs, Flag, ForwardArgs, Library, Status, backward_args, forward_args, packed
 
 ROUNDS = 40
 CALLS = 10
@@ -107,10 +107,10 @@ def measure(
 
     if backward:
         backwards = {name: prepare_backward(library) for name, library in libraries.items()}
-        ours = {name: lambda n=name: libraries[n].c.fa2_bwd(backwards[n]) for name in libraries}
+        ours = {name: lambda n=name: libraries[n].c.fa_bwd(backwards[n]) for name in libraries}
     else:
         args = {name: prepare(library) for name, library in libraries.items()}
-        ours = {name: lambda n=name: libraries[n].c.fa2_fwd(args[n]) for name in libraries}
+        ours = {name: lambda n=name: libraries[n].c.fa_fwd(args[n]) for name in libraries}
     transposed = [t.transpose(1, 2) for t in (q, k, v)]
 
     def rival() -> None:

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import cupy as cp
 
-FA2_OK, FA2_FP16, FA2_CAUSAL = 0, 1, 1
+FA_OK, FA_FP16, FA_CAUSAL = 0, 1, 1
 
 
 class Tensor(ctypes.Structure):
-    """fa2_tensor: data and three strides in elements."""
+    """fa_tensor: data and three strides in elements."""
 
     _fields_ = [("data", c_void_p), ("batch", c_int64), ("row", c_int64), ("head", c_int64)]
 
 
 class ForwardArgs(ctypes.Structure):
-    """fa2_fwd_args up to `lse`: a struct that ends earlier reads as zeros beyond its end."""
+    """fa_fwd_args up to `lse`: a struct that ends earlier reads as zeros beyond its end."""
 
     _fields_ = [
         ("size", c_uint32), ("flags", c_uint32), ("device", c_int32), ("dtype", c_int32), ("stream", c_void_p),
@@ -43,13 +43,13 @@ def attention(library: ctypes.CDLL, q: cp.ndarray, k: cp.ndarray, v: cp.ndarray,
     batch, length, heads, dim = q.shape
     out = cp.empty_like(q)
     lse = cp.empty((batch, heads, length), dtype=cp.float32)
-    args = ForwardArgs(size=ctypes.sizeof(ForwardArgs), flags=FA2_CAUSAL if causal else 0, dtype=FA2_FP16)
+    args = ForwardArgs(size=ctypes.sizeof(ForwardArgs), flags=FA_CAUSAL if causal else 0, dtype=FA_FP16)
     args.stream, args.device = cp.cuda.get_current_stream().ptr, q.device.id
     args.batch, args.seqlen_q, args.seqlen_k = batch, length, k.shape[1]
     args.heads_q, args.heads_k, args.head_dim = heads, k.shape[2], dim
     args.q, args.k, args.v, args.o, args.lse = tensor(q), tensor(k), tensor(v), tensor(out), lse.data.ptr
-    if library.fa2_fwd(ctypes.byref(args)) != FA2_OK:
-        raise RuntimeError(library.fa2_last_error().decode())
+    if library.fa_fwd(ctypes.byref(args)) != FA_OK:
+        raise RuntimeError(library.fa_last_error().decode())
     return out
 
 
@@ -66,7 +66,7 @@ def reference(q: cp.ndarray, k: cp.ndarray, v: cp.ndarray, *, causal: bool) -> c
 def main() -> int:
     """Compare with the reference, then time a larger problem."""
     library = ctypes.CDLL(str(Path(sys.argv[1]) / "lib/shared/libflashattention.so"))
-    library.fa2_last_error.restype = ctypes.c_char_p
+    library.fa_last_error.restype = ctypes.c_char_p
     random = cp.random.default_rng(0)
 
     def inputs(*shape: int) -> list[cp.ndarray]:

@@ -1,4 +1,4 @@
-// A JAX operation over libflashattention: XLA hands over buffers and its stream, fa2_fwd does the rest.
+// A JAX operation over libflashattention: XLA hands over buffers and its stream, fa_fwd does the rest.
 #include <flash_attention.h>
 
 #include <string>
@@ -8,17 +8,17 @@
 namespace ffi = xla::ffi;
 
 // (batch, length, heads, dim), contiguous as XLA gives it.
-static fa2_tensor describe(void *data, ffi::Span<const int64_t> shape) {
+static fa_tensor describe(void *data, ffi::Span<const int64_t> shape) {
   return {data, shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3]};
 }
 
 static ffi::Error attend(void *stream, bool causal, ffi::Buffer<ffi::BF16> q, ffi::Buffer<ffi::BF16> k,
                          ffi::Buffer<ffi::BF16> v, ffi::ResultBuffer<ffi::BF16> o, ffi::ResultBuffer<ffi::F32> lse) {
   const auto shape = q.dimensions();
-  fa2_fwd_args args = {};
+  fa_fwd_args args = {};
   args.size = sizeof args;
-  args.flags = causal ? FA2_CAUSAL : 0;
-  args.dtype = FA2_BF16;
+  args.flags = causal ? FA_CAUSAL : 0;
+  args.dtype = FA_BF16;
   args.stream = stream;
   args.batch = static_cast<int32_t>(shape[0]);
   args.seqlen_q = static_cast<int32_t>(shape[1]);
@@ -31,8 +31,8 @@ static ffi::Error attend(void *stream, bool causal, ffi::Buffer<ffi::BF16> q, ff
   args.v = describe(v.untyped_data(), v.dimensions());
   args.o = describe(o->untyped_data(), shape);
   args.lse = lse->typed_data();
-  if (fa2_fwd(&args) != FA2_OK) {
-    return ffi::Error(ffi::ErrorCode::kInvalidArgument, std::string(fa2_last_error()));
+  if (fa_fwd(&args) != FA_OK) {
+    return ffi::Error(ffi::ErrorCode::kInvalidArgument, std::string(fa_last_error()));
   }
   return ffi::Error::Success();
 }

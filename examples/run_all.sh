@@ -57,7 +57,7 @@ compile() { # NAME OUTPUT COMMAND...
 }
 
 shared=("-L$library/lib/shared" "-Wl,-rpath,$library/lib/shared" -lflashattention -ldl)
-static=(-DFA2_STATIC "$library/lib/static/libflashattention.a" "$library/lib/static/libcudart_static.a"
+static=(-DFA_STATIC "$library/lib/static/libflashattention.a" "$library/lib/static/libcudart_static.a"
   -lstdc++ -ldl -lrt -lpthread)
 for kind in shared static; do
   declare -n flags="$kind"

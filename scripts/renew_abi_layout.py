@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src/flashdepot"
 HEADER = SOURCE / "native/include/flash_attention.h"
 LAYOUT = SOURCE / "wheel/runtime/layout.py"
 
-STRUCTS = {"fa2_fwd_args": "FORWARD_FIELDS", "fa2_bwd_args": "BACKWARD_FIELDS"}
+STRUCTS = {"fa_fwd_args": "FORWARD_FIELDS", "fa_bwd_args": "BACKWARD_FIELDS"}
 USED = ("FP16", "BF16", "CAUSAL", "WINDOW_LEFT", "WINDOW_RIGHT", "ROTARY_INTERLEAVED", "DETERMINISTIC")
 CODES = {"uint32_t": "I", "int32_t": "i", "int64_t": "q", "uint64_t": "Q", "float": "f"}
 """C types as module ``struct`` spells them; any pointer is ``P``."""
@@ -23,7 +23,7 @@ CODES = {"uint32_t": "I", "int32_t": "i", "int64_t": "q", "uint64_t": "Q", "floa
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _STRUCT = re.compile(r"typedef struct (\w+) \{(.*?)\} \1;", re.DOTALL)
 _FIELD = re.compile(r"(?:const )?(\w+) (\*?)(\w+)")
-_CONSTANT = re.compile(r"FA2_(\w+) = (\d+)(?: << (\d+))?")
+_CONSTANT = re.compile(r"FA_(\w+) = (\d+)(?: << (\d+))?")
 
 
 def read_fields(header: str) -> dict[str, list[tuple[str, str]]]:

@@ -26,7 +26,7 @@ itself, which every library has in `include/`; [Use it in C, C++ and CMake](cpp.
 
 _FIRST_COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 _CODE = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
-_NAME = re.compile(r"\b(fa2_\w+|FA2_\w+)\b(\(\))?")
+_NAME = re.compile(r"\b(fa_\w+|FA_\w+)\b(\(\))?")
 _TITLE = re.compile(r"^(\w[\w ]+)\n(?=- )", re.MULTILINE)
 
 
@@ -71,7 +71,7 @@ def function_entry(function: Function) -> str:
     """A function's prototype, and what its comment says."""
     parameters = ", ".join(c_name(parameter.type, parameter.name) for parameter in function.parameters)
     prototype = f"{c_name(function.result, function.name)}({parameters or 'void'});"
-    structs = [p.type.name for p in function.parameters if p.type.pointer and p.type.name.startswith("fa2_")]
+    structs = [p.type.name for p in function.parameters if p.type.pointer and p.type.name.startswith("fa_")]
     arguments = "".join(f"Its arguments: [`{name}`](#{name})." for name in structs)
     return (
         "\n\n".join(filter(None, [f"### {function.name}", f"```c\n{prototype}\n```", prose(function.doc), arguments]))

@@ -39,8 +39,8 @@ static uint16_t *host_buffer(size_t count, uint64_t seed) {
 }
 
 /* (batch, seqlen, heads, dim), contiguous: strides are in elements. */
-static fa2_tensor tensor(CUdeviceptr data, int seqlen, int heads, int dim) {
-  fa2_tensor t = {(void *)(uintptr_t)data, (int64_t)seqlen * heads * dim, (int64_t)heads * dim, dim};
+static fa_tensor tensor(CUdeviceptr data, int seqlen, int heads, int dim) {
+  fa_tensor t = {(void *)(uintptr_t)data, (int64_t)seqlen * heads * dim, (int64_t)heads * dim, dim};
   return t;
 }
 
@@ -72,10 +72,10 @@ static void discard(buffers *b) {
 }
 
 static void attend(const problem *p, const buffers *b, CUstream stream) {
-  fa2_fwd_args args = {0};
+  fa_fwd_args args = {0};
   args.size = sizeof args;
-  args.flags = p->causal ? FA2_CAUSAL : 0;
-  args.dtype = FA2_BF16;
+  args.flags = p->causal ? FA_CAUSAL : 0;
+  args.dtype = FA_BF16;
   args.stream = stream;
   args.batch = p->batch;
   args.seqlen_q = p->seqlen_q;
@@ -88,8 +88,8 @@ static void attend(const problem *p, const buffers *b, CUstream stream) {
   args.v = tensor(b->v_device, p->seqlen_k, p->heads_k, p->head_dim);
   args.o = tensor(b->o_device, p->seqlen_q, p->heads_q, p->head_dim);
   args.lse = (float *)(uintptr_t)b->lse_device;
-  if (fa2_fwd(&args) != FA2_OK) {
-    printf("fa2_fwd failed: %s\n", fa2_last_error());
+  if (fa_fwd(&args) != FA_OK) {
+    printf("fa_fwd failed: %s\n", fa_last_error());
     exit(EXIT_WRONG);
   }
 }
@@ -131,10 +131,10 @@ static void measure(const problem *p, CUstream stream) {
 }
 
 static int describe_library(void) {
-  fa2_info info = {0};
+  fa_info info = {0};
   info.size = sizeof info;
-  if (fa2_build_info(&info) != FA2_OK) {
-    printf("fa2_build_info failed: %s\n", fa2_last_error());
+  if (fa_build_info(&info) != FA_OK) {
+    printf("fa_build_info failed: %s\n", fa_last_error());
     return 0;
   }
   printf("libflashattention: flash-attn %s, C ABI %u, CUDA %d.%d, SASS", info.upstream, (unsigned)info.abi,

@@ -56,7 +56,7 @@ std::vector<uint16_t> numbers(size_t count, uint64_t seed) {
   return values;
 }
 
-// A problem on the host and on the GPU, and fa2_fwd over it.
+// A problem on the host and on the GPU, and fa_fwd over it.
 class Attention {
  public:
   explicit Attention(const problem &p)
@@ -64,10 +64,10 @@ class Attention {
         q_device_(q_), k_device_(k_), v_device_(v_), o_device_(count_q(&p)), lse_device_(count_lse(&p)) {}
 
   void run(CUstream stream) const {
-    fa2_fwd_args args = {};
+    fa_fwd_args args = {};
     args.size = sizeof args;
-    args.flags = p_.causal ? FA2_CAUSAL : 0;
-    args.dtype = FA2_BF16;
+    args.flags = p_.causal ? FA_CAUSAL : 0;
+    args.dtype = FA_BF16;
     args.stream = stream;
     args.batch = p_.batch;
     args.seqlen_q = p_.seqlen_q;
@@ -80,7 +80,7 @@ class Attention {
     args.v = describe(v_device_.get(), p_.seqlen_k, p_.heads_k);
     args.o = describe(o_device_.get(), p_.seqlen_q, p_.heads_q);
     args.lse = lse_device_.get();
-    if (fa2_fwd(&args) != FA2_OK) throw std::runtime_error(std::string("fa2_fwd: ") + fa2_last_error());
+    if (fa_fwd(&args) != FA_OK) throw std::runtime_error(std::string("fa_fwd: ") + fa_last_error());
   }
 
   difference check(int step) const {
@@ -91,7 +91,7 @@ class Attention {
 
  private:
   // (batch, seqlen, heads, dim), contiguous: strides are in elements.
-  fa2_tensor describe(uint16_t *data, int seqlen, int heads) const {
+  fa_tensor describe(uint16_t *data, int seqlen, int heads) const {
     const int64_t dim = p_.head_dim;
     return {data, seqlen * heads * dim, heads * dim, dim};
   }
@@ -130,9 +130,9 @@ void measure(const problem &p, CUstream stream) {
 }
 
 void describe_library() {
-  fa2_info info = {};
+  fa_info info = {};
   info.size = sizeof info;
-  if (fa2_build_info(&info) != FA2_OK) throw std::runtime_error(std::string("fa2_build_info: ") + fa2_last_error());
+  if (fa_build_info(&info) != FA_OK) throw std::runtime_error(std::string("fa_build_info: ") + fa_last_error());
   std::string sass;
   for (int i = 0; i < info.sass_count; ++i) sass += (i ? "," : "") + std::to_string(info.sass[i]);
   std::printf("libflashattention: flash-attn %s, C ABI %u, CUDA %d.%d, SASS %s, %d units\n", info.upstream, info.abi,

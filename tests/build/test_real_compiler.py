@@ -113,8 +113,8 @@ def test_the_shared_library_exports_its_own_symbols_and_needs_the_c_library_alon
     shared = quick_library / "lib/shared/libflashattention.so"
     facts = read_shared_library(shared)
     assert facts.soname == "libflashattention.so.1"
-    assert {"fa2_fwd", "fa2_bwd", "fa2_build_info", "fa2_last_error"} <= facts.exported
-    assert all(name.startswith("fa2_") for name in facts.exported)
+    assert {"fa_fwd", "fa_bwd", "fa_build_info", "fa_last_error"} <= facts.exported
+    assert all(name.startswith("fa_") for name in facts.exported)
     assert not [n for n in facts.needed if any(w in n for w in ("cuda", "stdc++", "torch", "python", "gcc_s"))]
     listed = subprocess.run(["nm", "-D", "--defined-only", str(shared)], capture_output=True, text=True, check=True)
     names = {line.split()[-1].split("@")[0] for line in listed.stdout.splitlines() if " A " not in line}
@@ -125,12 +125,12 @@ PROGRAM = """
 #include <flash_attention.h>
 #include <stdio.h>
 int main(void) {
-  fa2_info info = {0};
+  fa_info info = {0};
   info.size = sizeof info;
-  if (fa2_build_info(&info) != FA2_OK) { puts(fa2_last_error()); return 1; }
-  fa2_fwd_args args = {0};
+  if (fa_build_info(&info) != FA_OK) { puts(fa_last_error()); return 1; }
+  fa_fwd_args args = {0};
   args.size = sizeof args;
-  printf("%d %d\\n", info.abi, fa2_fwd(&args) != FA2_OK);
+  printf("%d %d\\n", info.abi, fa_fwd(&args) != FA_OK);
   return 0;
 }
 """

@@ -78,12 +78,12 @@ class Mha:
         function = self.library.run_mha
         function.argtypes, function.restype = TYPES[self.form], None
         function(*(arguments[name] for name in NAMES[self.form]))
-        status: int = self.library.fa2_candle_last_status()
+        status: int = self.library.fa_candle_last_status()
         return status
 
     @property
     def error(self) -> str:
         """The text of the last call that failed."""
-        self.library.fa2_candle_last_error.restype = ctypes.c_char_p
-        text: bytes = self.library.fa2_candle_last_error()
+        self.library.fa_candle_last_error.restype = ctypes.c_char_p
+        text: bytes = self.library.fa_candle_last_error()
         return text.decode()

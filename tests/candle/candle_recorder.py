@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from candle_call import Mha
-from fa2_abi import ForwardArgs
+from fa_abi import ForwardArgs
 
 from flashdepot.link.candle_archive import SOURCES, sources_of
 from support.c_compiler import INCLUDE
@@ -30,7 +30,7 @@ class Recorded(Mha):
         return text.decode().split()
 
     def args(self) -> ForwardArgs:
-        """The arguments of the last fa2_fwd."""
+        """The arguments of the last fa_fwd."""
         self.library.recorder_args.restype = ctypes.POINTER(ForwardArgs)
         args: ForwardArgs = self.library.recorder_args().contents
         return args

@@ -39,13 +39,13 @@ static void fill_values(void) {
   filled = 1;
 }
 
-static double decode(uint16_t half, int32_t dtype) { return values[dtype == FA2_BF16][half]; }
+static double decode(uint16_t half, int32_t dtype) { return values[dtype == FA_BF16][half]; }
 
 static uint16_t encode(double number, int32_t dtype) {
   const float value = (float)number;
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  if (dtype == FA2_FP16) {
+  if (dtype == FA_FP16) {
     const uint32_t sign = bits >> 16 & 0x8000;
     int exponent = 0;
     if (number == 0) {
@@ -63,19 +63,20 @@ typedef struct span {
   int64_t start, length;
 } span;
 
-static span queries_of(const fa2_fwd_args *a, int32_t i) {
+static span queries_of(const fa_fwd_args *a, int32_t i) {
   const span packed = {a->cu_seqlens_q ? a->cu_seqlens_q[i] : 0,
                        a->cu_seqlens_q ? a->cu_seqlens_q[i + 1] - a->cu_seqlens_q[i] : a->seqlen_q};
   return packed;
 }
 
-static span keys_of(const fa2_fwd_args *a, int32_t i) {
+static span keys_of(const fa_fwd_args *a, int32_t i) {
   const span packed = {a->cu_seqlens_k ? a->cu_seqlens_k[i] : 0,
                        a->cu_seqlens_k ? a->cu_seqlens_k[i + 1] - a->cu_seqlens_k[i] : a->seqlen_k};
   return packed;
 }
 
-static const uint16_t *key(const fa2_fwd_args *a, const fa2_tensor *t, int32_t i, int64_t j, int64_t head) {
+static const uint16_t *key(const fa_fwd_args *a, const fa_tensor *t, int32_t i, int64_t j,
+                           int64_t head) {
   const uint16_t *data = t->data;
   if (a->block_table != NULL) {
     const int64_t page = a->block_table[i * a->block_table_stride + j / a->page_size];
@@ -85,17 +86,18 @@ static const uint16_t *key(const fa2_fwd_args *a, const fa2_tensor *t, int32_t i
          head * t->head_stride;
 }
 
-static int masked(const fa2_fwd_args *a, int64_t at, int64_t j) {
-  return (a->flags & FA2_CAUSAL && j > at - EXTRA) ||
-         (!(a->flags & FA2_CAUSAL) && ((a->flags & FA2_WINDOW_RIGHT && j > at + a->window_right - EXTRA) ||
-                                       (a->flags & FA2_WINDOW_LEFT && j < at - a->window_left)));
+static int masked(const fa_fwd_args *a, int64_t at, int64_t j) {
+  return (a->flags & FA_CAUSAL && j > at - EXTRA) ||
+         (!(a->flags & FA_CAUSAL) &&
+          ((a->flags & FA_WINDOW_RIGHT && j > at + a->window_right - EXTRA) ||
+           (a->flags & FA_WINDOW_LEFT && j < at - a->window_left)));
 }
 
-static void row(const fa2_fwd_args *a, int32_t i, int64_t s, int32_t n, double *scores) {
+static void row(const fa_fwd_args *a, int32_t i, int64_t s, int32_t n, double *scores) {
   const span mine = queries_of(a, i), keys = keys_of(a, i);
   const int64_t in_batch = a->cu_seqlens_q ? 0 : i, at = s + keys.length - mine.length;
   const int32_t kn = n / (a->heads_q / a->heads_k);
-  const fa2_tensor *q = &a->q, *o = &a->o;
+  const fa_tensor *q = &a->q, *o = &a->o;
   const uint16_t *query = (const uint16_t *)q->data + in_batch * q->batch_stride +
                           (mine.start + s) * q->row_stride + n * q->head_stride;
   uint16_t *out = (uint16_t *)o->data + in_batch * o->batch_stride + (mine.start + s) * o->row_stride +
@@ -130,7 +132,7 @@ static void row(const fa2_fwd_args *a, int32_t i, int64_t s, int32_t n, double *
       sum > 0 ? (float)(most + log(sum)) : INFINITY;
 }
 
-fa2_status fa2_fwd(const fa2_fwd_args *a) {
+fa_status fa_fwd(const fa_fwd_args *a) {
   int32_t i, n;
   int64_t s;
   fill_values();
@@ -141,23 +143,25 @@ fa2_status fa2_fwd(const fa2_fwd_args *a) {
     }
     free(scores);
   }
-  return FA2_OK;
+  return FA_OK;
 }
 
-fa2_status fa2_supports(int32_t device, const fa2_fwd_args *args) {
+fa_status fa_supports(int32_t device, const fa_fwd_args *args) {
   (void)device;
   (void)args;
-  return FA2_OK;
+  return FA_OK;
 }
 
-fa2_status fa2_fwd_workspace(const fa2_fwd_args *args, uint64_t *bytes, int32_t *splits) {
+fa_status fa_fwd_workspace(const fa_fwd_args *args, uint64_t *bytes, int32_t *splits) {
   (void)splits;
   *bytes = (uint64_t)args->batch * 64;
-  return FA2_OK;
+  return FA_OK;
 }
 
-const char *fa2_last_error(void) { return ""; }
-const char *fa2_status_string(fa2_status status) { return status == FA2_UNSUPPORTED ? "FA2_UNSUPPORTED" : "?"; }
+const char *fa_last_error(void) { return ""; }
+const char *fa_status_string(fa_status status) {
+  return status == FA_UNSUPPORTED ? "FA_UNSUPPORTED" : "?";
+}
 
 int cudaGetDevice(int *device) {
   *device = 0;

@@ -1,4 +1,4 @@
-/* What run_mha stands on, without a GPU: fa2_ functions and a CUDA runtime that write down what they
+/* What run_mha stands on, without a GPU: fa_ functions and a CUDA runtime that write down what they
  * are asked, and fail on demand. */
 #include <flash_attention.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 static char calls[4096];
 static char failing[64];
-static fa2_fwd_args last_args;
+static fa_fwd_args last_args;
 static uint64_t workspace_bytes;
 
 static int note(const char *name, void *stream, const void *data, uint64_t bytes) {
@@ -27,27 +27,30 @@ API void recorder_reset(const char *fails, uint64_t workspace) {
   memset(&last_args, 0, sizeof last_args);
 }
 API const char *recorder_calls(void) { return calls; }
-API const fa2_fwd_args *recorder_args(void) { return &last_args; }
+API const fa_fwd_args *recorder_args(void) { return &last_args; }
 
 #ifndef REAL_LIBRARY /* which brings its own */
-API fa2_status fa2_supports(int32_t device, const fa2_fwd_args *args) {
+API fa_status fa_supports(int32_t device, const fa_fwd_args *args) {
   (void)device;
   (void)args;
-  return strcmp(failing, "fa2_supports") == 0 ? FA2_UNSUPPORTED : FA2_OK;
+  return strcmp(failing, "fa_supports") == 0 ? FA_UNSUPPORTED : FA_OK;
 }
-API fa2_status fa2_fwd_workspace(const fa2_fwd_args *args, uint64_t *bytes, int32_t *splits) {
+API fa_status fa_fwd_workspace(const fa_fwd_args *args, uint64_t *bytes, int32_t *splits) {
   (void)args;
   (void)splits;
   *bytes = workspace_bytes;
-  return FA2_OK;
+  return FA_OK;
 }
-API fa2_status fa2_fwd(const fa2_fwd_args *args) {
+API fa_status fa_fwd(const fa_fwd_args *args) {
   last_args = *args;
-  return note("fa2_fwd", args->stream, args->workspace, args->workspace_bytes) == 0 ? FA2_OK : FA2_CUDA;
+  return note("fa_fwd", args->stream, args->workspace, args->workspace_bytes) == 0 ? FA_OK
+                                                                                   : FA_CUDA;
 }
-API const char *fa2_last_error(void) { return "text of the library"; }
-API const char *fa2_status_string(fa2_status status) {
-  return status == FA2_INVALID ? "FA2_INVALID" : status == FA2_UNSUPPORTED ? "FA2_UNSUPPORTED" : "FA2_CUDA";
+API const char *fa_last_error(void) { return "text of the library"; }
+API const char *fa_status_string(fa_status status) {
+  return status == FA_INVALID       ? "FA_INVALID"
+         : status == FA_UNSUPPORTED ? "FA_UNSUPPORTED"
+                                    : "FA_CUDA";
 }
 #endif
 

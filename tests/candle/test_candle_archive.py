@@ -86,7 +86,7 @@ def test_a_windows_library_goes_through_cl_and_lib_and_has_both_names(
     assert {path.read_bytes() for path in archives} == {b"made by lib"}
     *compiled, archived = log.read_text().splitlines()
     assert len(compiled) == 3
-    assert all(" /MD /Zl /DFA2_STATIC " in line for line in compiled)
+    assert all(" /MD /Zl /DFA_STATIC " in line for line in compiled)
     assert "run_mha_45.c" in compiled[-1]
     assert archived.endswith(str(library / "lib/static/libflashattention.a"))
     assert archived.count(".obj") == 3

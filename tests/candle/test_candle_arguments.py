@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from candle_call import NAMES, dense, packed, paged
 from candle_recorder import Recorded
-from fa2_abi import Dtype, Flag, Status
+from fa_abi import Dtype, Flag, Status
 
 from flashdepot.link.candle_archive import SOURCES
 
@@ -125,7 +125,7 @@ def test_pages_get_a_workspace_for_as_long_as_the_call_needs_it(load: Callable[[
     assert args.k.batch_stride == 256 * 2 * 64
     assert mha.calls() == [
         f"cudaMallocAsync({STREAM},0,4096)",
-        f"fa2_fwd({STREAM},{0x70000},4096)",
+        f"fa_fwd({STREAM},{0x70000},4096)",
         f"cudaFreeAsync({STREAM},{0x70000},0)",
     ]
 
@@ -152,8 +152,8 @@ def test_work_on_other_streams_is_waited_for_when_that_was_asked_for(
     load: Callable[[int], Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLASHDEPOT_CANDLE_SYNCHRONIZE", "1")
-    around = ["cudaDeviceSynchronize(0,0,0)", "fa2_fwd(0,0,0)", "cudaDeviceSynchronize(0,0,0)"]
-    for form, expected in ((35, around), (37, around), (45, ["fa2_fwd(0,0,0)"])):
+    around = ["cudaDeviceSynchronize(0,0,0)", "fa_fwd(0,0,0)", "cudaDeviceSynchronize(0,0,0)"]
+    for form, expected in ((35, around), (37, around), (45, ["fa_fwd(0,0,0)"])):
         mha = load(form)
         assert mha(dense()) == Status.OK
         assert mha.calls() == expected
@@ -192,7 +192,7 @@ def test_what_the_kernels_cannot_do_is_refused_before_anything_is_launched(
 ) -> None:
     done = in_a_process(form, kind(**changes))
     assert text in done.stderr
-    assert ("fa2_fwd" in done.stdout) == (status is Status.OK)
+    assert ("fa_fwd" in done.stdout) == (status is Status.OK)
     if done.returncode == 0:
         assert int(done.stdout.split("|")[0]) == status
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from candle_call import dense, packed, paged
 from candle_recorder import Recorded, compile_over_recorder, python_here
-from fa2_abi import Status
+from fa_abi import Status
 
 Caller = Callable[..., subprocess.CompletedProcess[str]]
 STREAM = 0x5EED
@@ -23,7 +23,7 @@ def test_a_refused_call_leaves_nan_a_line_and_a_status(in_a_process: Caller) -> 
     done = in_a_process(37, dense(d=512))
     assert done.returncode == 0
     line = "d is 512, and flash-attention's own kernels end at head dim 256"
-    assert done.stderr.startswith(f"run_mha (flashdepot): FA2_UNSUPPORTED: {line}")
+    assert done.stderr.startswith(f"run_mha (flashdepot): FA_UNSUPPORTED: {line}")
     assert done.stderr.count("\n") == 1
     assert done.stderr.endswith("; the output was filled with NaN\n")
     status, *calls, error = done.stdout.strip().split("|")
@@ -42,7 +42,7 @@ def test_a_refused_call_leaves_nan_a_line_and_a_status(in_a_process: Caller) -> 
     ],
     ids=["dense", "packed", "paged", "one-sequence"],
 )
-@pytest.mark.parametrize("fails", ["fa2_supports", "fa2_fwd", "cudaGetDevice"])
+@pytest.mark.parametrize("fails", ["fa_supports", "fa_fwd", "cudaGetDevice"])
 def test_the_whole_output_becomes_nan_on_the_stream_of_the_call(
     in_a_process: Caller, arguments: dict[str, object], length: int, fails: str
 ) -> None:
@@ -64,14 +64,14 @@ def test_the_whole_output_becomes_nan_on_the_stream_of_the_call(
     ids=["packed-35", "packed-37", "apart", "padded", "null"],
 )
 def test_an_output_of_unknown_extent_aborts(in_a_process: Caller, form: int, arguments: dict[str, object]) -> None:
-    done = in_a_process(form, arguments, fails="fa2_fwd")
+    done = in_a_process(form, arguments, fails="fa_fwd")
     assert done.returncode == -signal.SIGABRT
-    assert done.stderr == "run_mha (flashdepot): FA2_CUDA: text of the library; aborting\n"
+    assert done.stderr == "run_mha (flashdepot): FA_CUDA: text of the library; aborting\n"
 
 
 @pytest.mark.parametrize("value", ["abort", "ABORT", "typo"])
 def test_programs_that_would_rather_stop_are_stopped(in_a_process: Caller, value: str) -> None:
-    done = in_a_process(45, dense(), fails="fa2_fwd", FLASHDEPOT_CANDLE_ON_ERROR=value)
+    done = in_a_process(45, dense(), fails="fa_fwd", FLASHDEPOT_CANDLE_ON_ERROR=value)
     assert done.returncode == -signal.SIGABRT
     assert "aborting" in done.stderr
 
@@ -86,7 +86,7 @@ def test_an_output_that_cannot_be_filled_aborts(in_a_process: Caller) -> None:
     ("fails", "text"),
     [
         ("cudaMallocAsync", "cudaMallocAsync answered with error 2, out of memory"),
-        ("fa2_fwd", "text of the library"),
+        ("fa_fwd", "text of the library"),
         ("cudaFreeAsync", "cudaFreeAsync answered with error 2, out of memory"),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_call_that_works_says_so_after_one_that_did_not(mha: Recorded, capfd: 
 def test_each_thread_has_its_own_status(mha: Recorded, capfd: pytest.CaptureFixture[str]) -> None:
     seen: list[int] = []
     assert mha(dense(scale=0.0)) == Status.INVALID
-    thread = threading.Thread(target=lambda: seen.append(mha.library.fa2_candle_last_status()))
+    thread = threading.Thread(target=lambda: seen.append(mha.library.fa_candle_last_status()))
     thread.start()
     thread.join()
     assert seen == [Status.OK]

@@ -21,7 +21,7 @@ from flashdepot.link.candle_versions import Delivery, known_lines, line_of
 
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
 HOUR = 3600 * 10**9
-REFUSAL = "run_mha (flashdepot): FA2_UNSUPPORTED: d is 512"
+REFUSAL = "run_mha (flashdepot): FA_UNSUPPORTED: d is 512"
 
 
 def link_candle(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -159,7 +159,7 @@ def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library
     symbols = [line.split() for line in nm.stdout.splitlines() if line and not line.endswith(":")]
     offered = {words[-1] for words in symbols if words[-2] != "U"}
     asked = {words[-1] for words in symbols if words[-2] == "U"}
-    assert offered == {"run_mha", "fa2_candle_last_status", "fa2_candle_last_error"}
+    assert offered == {"run_mha", "fa_candle_last_status", "fa_candle_last_error"}
     assert not [name for name in asked if "cuda" in name.lower() or "flash" in name]
 
 
@@ -169,7 +169,7 @@ def test_programs_can_ask_how_a_call_went(quick_library: Path, tmp_path: Path, c
     done = link_candle("--candle-version", "0.9.2", "--build-dir", tmp_path, "--library", quick_library, "-q")
     assert done.returncode == 0, done.stderr
     include = tmp_path / "libflashattention" / "include"
-    text = "#include <flash_attention_candle.h>\nint main(void) { return fa2_candle_last_status(); }\n"
+    text = "#include <flash_attention_candle.h>\nint main(void) { return fa_candle_last_status(); }\n"
     command = [*compiler, "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{include}", "-", "-x", "none"]
     command += [str(tmp_path / "libflashattention.a"), "-lstdc++", "-ldl", "-lrt", "-lpthread", "-o", "program"]
     built = subprocess.run(command, input=text, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -183,8 +183,8 @@ def test_a_program_may_link_the_library_itself_as_well(quick_library: Path, tmp_
     assert done.returncode == 0, done.stderr
     (tmp_path / "both.c").write_text(
         "#include <flash_attention.h>\n#include <stdio.h>\nvoid run_mha(void);\n"
-        "int main(void) { fa2_info info = {sizeof info}; void (*candle)(void) = run_mha;\n"
-        'return !(fa2_build_info(&info) == FA2_OK && candle && printf("%s\\n", info.upstream)); }\n'
+        "int main(void) { fa_info info = {sizeof info}; void (*candle)(void) = run_mha;\n"
+        'return !(fa_build_info(&info) == FA_OK && candle && printf("%s\\n", info.upstream)); }\n'
     )
     static = quick_library / "lib" / "static"
     archives = [tmp_path / "libflashattention.a", static / "libflashattention.a", static / "libcudart_static.a"]

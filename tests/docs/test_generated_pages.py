@@ -17,21 +17,23 @@ def test_the_c_reference_is_what_the_header_says() -> None:
 
 def test_the_c_reference_has_every_comment_of_the_header() -> None:
     header = (
-        "/* A library.\n *\n *     int x;\n *\n * Rules\n * - One. */\n/* kinds */\nenum { FA2_A = 1 /* the *a* */ };\n"
+        "/* A library.\n *\n *     int x;\n *\n * Rules\n * - One. */\n/* kinds */\nenum { FA_A = 1 /* the *a* */ };\n"
     )
-    header += "/* A thing. */\ntypedef struct fa2_t {\n  int32_t n; /* how many */\n  /* Later: */\n  int32_t m; /* b | c */\n"
-    header += "} fa2_t;\n/* Does fa2_t. */\nfa2_t fa2_f(const fa2_t *args);\n"
+    header += (
+        "/* A thing. */\ntypedef struct fa_t {\n  int32_t n; /* how many */\n  /* Later: */\n  int32_t m; /* b | c */\n"
+    )
+    header += "} fa_t;\n/* Does fa_t. */\nfa_t fa_f(const fa_t *args);\n"
     page = page_of(header)
     for said in (
         "```c\nint x;\n```\n",
         "## Rules\n\n- One.",
         "kinds\n\n| name",
-        "| `FA2_A` | 1 | the \\*a* |",
+        "| `FA_A` | 1 | the \\*a* |",
         "A thing.",
         "| `n` | `int32_t` | 0 | how many |\n\nLater:\n\n",
         "| `m` | `int32_t` | 4 | b \\| c |",
-        "fa2_t fa2_f(const fa2_t *args);",
-        "Does `fa2_t`.\n\nIts arguments: [`fa2_t`](#fa2_t).",
+        "fa_t fa_f(const fa_t *args);",
+        "Does `fa_t`.\n\nIts arguments: [`fa_t`](#fa_t).",
     ):
         assert said in page
 

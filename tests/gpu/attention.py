@@ -1,4 +1,4 @@
-"""Attention problems: their tensors, fa2_fwd over them, and what the result should be."""
+"""Attention problems: their tensors, fa_fwd over them, and what the result should be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-from fa2_abi import BackwardArgs, Dtype, Flag, ForwardArgs, Library, Status, Tensor
+from fa_abi import BackwardArgs, Dtype, Flag, ForwardArgs, Library, Status, Tensor
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ POISON_32 = 0x7FC0DEAD  # not a number, as float
 
 @dataclass(frozen=True)
 class Problem:
-    """One call of fa2_fwd. None is an unbounded window; alibi is "", "h" or "bh"."""
+    """One call of fa_fwd. None is an unbounded window; alibi is "", "h" or "bh"."""
 
     dtype: str = "bf16"
     batch: int = 2

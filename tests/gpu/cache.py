@@ -18,7 +18,7 @@ from attention import (
     poisoned_floats,
     set_alibi,
 )
-from fa2_abi import Flag, ForwardArgs, Library, Status
+from fa_abi import Flag, ForwardArgs, Library, Status
 from packed import int32
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "native"))  # the ctypes binding is shared
 from attention import Call, Problem
-from fa2_abi import Answer, Contents, Dtype, Feature, Library, Pass, Status
+from fa_abi import Answer, Contents, Dtype, Feature, Library, Pass, Status
 from torch_with_gpu import torch
 
 

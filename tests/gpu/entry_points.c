@@ -43,7 +43,7 @@ static void *allocate(size_t bytes) {
 static float decode(uint16_t half, int32_t dtype) {
   uint32_t bits = (uint32_t)half << 16;
   float value;
-  if (dtype == FA2_FP16) {
+  if (dtype == FA_FP16) {
     const uint32_t exponent = half >> 10 & 0x1f, fraction = half & 0x3ff;
     value = exponent == 31 ? (float)NAN
             : exponent     ? (float)ldexp(1024.0 + fraction, (int)exponent - 25)
@@ -61,8 +61,9 @@ static void *random_tensor(size_t count, int32_t dtype, uint32_t seed) {
   size_t i;
   for (i = 0; i < count; ++i) {
     seed = seed * 1664525u + 1013904223u;
-    host[i] = (uint16_t)((seed >> 16 & 0x8000) |
-                         (dtype == FA2_BF16 ? 0x3e00 | (seed >> 20 & 0xff) : 0x3000 | (seed >> 20 & 0x7ff)));
+    host[i] =
+        (uint16_t)((seed >> 16 & 0x8000) | (dtype == FA_BF16 ? 0x3e00 | (seed >> 20 & 0xff)
+                                                             : 0x3000 | (seed >> 20 & 0x7ff)));
   }
   CUDA(cudaMalloc(&device, count * 2));
   CUDA(cudaMemcpy(device, host, count * 2, cudaMemcpyHostToDevice));
@@ -83,8 +84,8 @@ static void *empty(size_t bytes) {
   return device;
 }
 
-static fa2_tensor contiguous(void *data, int32_t rows, int32_t heads, int32_t d) {
-  fa2_tensor tensor;
+static fa_tensor contiguous(void *data, int32_t rows, int32_t heads, int32_t d) {
+  fa_tensor tensor;
   tensor.data = data;
   tensor.batch_stride = (int64_t)rows * heads * d;
   tensor.row_stride = (int64_t)heads * d;
@@ -115,59 +116,59 @@ static double distance(const float *a, const float *b, size_t count) {
 }
 
 static void report(const char *name, const shape *s, double off) {
-  const int ok = off <= (s->dtype == FA2_BF16 ? 3e-2 : 4e-3);
-  printf("%s %s sq%d h%d/%d d%d%s: off by %.1e: %s\n", name, s->dtype == FA2_BF16 ? "bf16" : "fp16", s->sq, s->h, HK,
-         s->d, s->flags & FA2_CAUSAL ? " causal" : "", off, ok ? "ok" : "WRONG");
+  const int ok = off <= (s->dtype == FA_BF16 ? 3e-2 : 4e-3);
+  printf("%s %s sq%d h%d/%d d%d%s: off by %.1e: %s\n", name, s->dtype == FA_BF16 ? "bf16" : "fp16",
+         s->sq, s->h, HK, s->d, s->flags & FA_CAUSAL ? " causal" : "", off, ok ? "ok" : "WRONG");
   right += ok;
   wrong += !ok;
 }
 
 /* Runs a forward call with a workspace of the size that it asks for. 0: it ran. */
-static int forward(const char *name, fa2_fwd_args *args) {
+static int forward(const char *name, fa_fwd_args *args) {
   uint64_t bytes = 0;
-  fa2_status status = fa2_supports(0, args);
-  if (status == FA2_UNSUPPORTED) {
-    printf("%s: %s\n", name, fa2_last_error());
+  fa_status status = fa_supports(0, args);
+  if (status == FA_UNSUPPORTED) {
+    printf("%s: %s\n", name, fa_last_error());
     ++missing;
     return 1;
   }
-  if (status == FA2_OK) status = fa2_fwd_workspace(args, &bytes, NULL);
+  if (status == FA_OK) status = fa_fwd_workspace(args, &bytes, NULL);
   args->workspace = bytes ? empty(bytes) : NULL;
   args->workspace_bytes = bytes;
-  if (status == FA2_OK) status = fa2_fwd(args);
-  if (status != FA2_OK) {
-    printf("%s: %s: %s\n", name, fa2_status_string(status), fa2_last_error());
+  if (status == FA_OK) status = fa_fwd(args);
+  if (status != FA_OK) {
+    printf("%s: %s: %s\n", name, fa_status_string(status), fa_last_error());
     ++wrong;
   }
   CUDA(cudaStreamSynchronize(stream));
   CUDA(cudaFree(args->workspace));
   args->workspace = NULL;
   args->workspace_bytes = 0;
-  return status != FA2_OK;
+  return status != FA_OK;
 }
 
-static int backward(const char *name, fa2_bwd_args *args) {
+static int backward(const char *name, fa_bwd_args *args) {
   uint64_t bytes = 0;
-  fa2_status status = fa2_bwd_workspace(args, &bytes);
-  if (status == FA2_UNSUPPORTED) {
-    printf("%s: %s\n", name, fa2_last_error());
+  fa_status status = fa_bwd_workspace(args, &bytes);
+  if (status == FA_UNSUPPORTED) {
+    printf("%s: %s\n", name, fa_last_error());
     ++missing;
     return 1;
   }
   args->workspace = bytes ? empty(bytes) : NULL;
   args->workspace_bytes = bytes;
-  if (status == FA2_OK) status = fa2_bwd(args);
-  if (status != FA2_OK) {
-    printf("%s: %s: %s\n", name, fa2_status_string(status), fa2_last_error());
+  if (status == FA_OK) status = fa_bwd(args);
+  if (status != FA_OK) {
+    printf("%s: %s: %s\n", name, fa_status_string(status), fa_last_error());
     ++wrong;
   }
   CUDA(cudaStreamSynchronize(stream));
   CUDA(cudaFree(args->workspace));
-  return status != FA2_OK;
+  return status != FA_OK;
 }
 
-static fa2_fwd_args dense(const shape *s, void *q, void *k, void *v, void *o, float *lse) {
-  fa2_fwd_args args;
+static fa_fwd_args dense(const shape *s, void *q, void *k, void *v, void *o, float *lse) {
+  fa_fwd_args args;
   memset(&args, 0, sizeof args);
   args.size = sizeof args;
   args.flags = s->flags;
@@ -189,7 +190,7 @@ static fa2_fwd_args dense(const shape *s, void *q, void *k, void *v, void *o, fl
 }
 
 /* Runs a call and compares o with what the dense one gave. */
-static void compare(const char *name, const shape *s, fa2_fwd_args args, const float *expected) {
+static void compare(const char *name, const shape *s, fa_fwd_args args, const float *expected) {
   const size_t count = (size_t)B * (size_t)s->sq * (size_t)s->h * (size_t)s->d;
   float *got;
   CUDA(cudaMemset(args.o.data, 0xff, count * 2));
@@ -199,7 +200,7 @@ static void compare(const char *name, const shape *s, fa2_fwd_args args, const f
   free(got);
 }
 
-static void check_gradients(const shape *s, const fa2_fwd_args *forward_args, const int32_t *cu_q,
+static void check_gradients(const shape *s, const fa_fwd_args *forward_args, const int32_t *cu_q,
                             const int32_t *cu_k, uint64_t *rng_state) {
   static const char *names[] = {"bwd dense", "bwd deterministic", "bwd packed", "bwd packed deterministic"};
   const size_t nq = (size_t)B * (size_t)s->sq * (size_t)s->h * (size_t)s->d;
@@ -208,7 +209,7 @@ static void check_gradients(const shape *s, const fa2_fwd_args *forward_args, co
   void *d_o = random_tensor(nq, s->dtype, 9), *dq = empty(nq * 2), *dk = empty(nk * 2), *dv = empty(nk * 2);
   float *expected[3] = {NULL, NULL, NULL};
   int kind, i;
-  fa2_bwd_args args;
+  fa_bwd_args args;
   memset(&args, 0, sizeof args);
   args.size = sizeof args;
   args.dtype = s->dtype;
@@ -232,8 +233,8 @@ static void check_gradients(const shape *s, const fa2_fwd_args *forward_args, co
   args.rng_state = rng_state;
   for (kind = 0; kind < 4; ++kind) {
     const int is_packed = kind >= 2;
-    fa2_fwd_args again = *forward_args;
-    args.flags = s->flags | (kind & 1 ? FA2_DETERMINISTIC : 0);
+    fa_fwd_args again = *forward_args;
+    args.flags = s->flags | (kind & 1 ? FA_DETERMINISTIC : 0);
     again.cu_seqlens_q = args.cu_seqlens_q = is_packed ? cu_q : NULL;
     again.cu_seqlens_k = args.cu_seqlens_k = is_packed ? cu_k : NULL;
     again.total_q = args.total_q = is_packed ? B * s->sq : 0;
@@ -282,7 +283,7 @@ static void check(const shape *s) {
   int64_t seeds[2] = {42, 7};
   int64_t *device_seeds = empty(16);
   float *expected;
-  fa2_fwd_args base = dense(s, q, k, v, o, lse), args;
+  fa_fwd_args base = dense(s, q, k, v, o, lse), args;
   const int64_t last = (int64_t)(SK - NEW) * HK * s->d;
 
   CUDA(cudaMemcpy(device_seeds, seeds, 16, cudaMemcpyHostToDevice));
@@ -348,7 +349,7 @@ static void check(const shape *s) {
     args.rotary_dim = ROTARY;
     args.rotary_seqlen = SK;
     right += forward("fwd pages, rotary", &args) == 0;
-    args.flags |= FA2_ROTARY_INTERLEAVED;
+    args.flags |= FA_ROTARY_INTERLEAVED;
     right += forward("fwd pages, rotary interleaved", &args) == 0;
     CUDA(cudaFree((char *)args.k_new.data - 2 * last));
     CUDA(cudaFree((char *)args.v_new.data - 2 * last));
@@ -398,11 +399,11 @@ done:
 
 int main(int count, char **words) {
   static const shape shapes[] = {
-      {FA2_BF16, 70, 4, 64, 0, 0},          {FA2_BF16, 70, 4, 64, FA2_CAUSAL, 0},
-      {FA2_BF16, 1, 8, 64, 0, 0},           {FA2_FP16, 70, 2, 72, 0, 0},
-      {FA2_BF16, 300, 4, 64, FA2_CAUSAL, 0}, {FA2_FP16, 130, 6, 128, FA2_CAUSAL, 0},
-      {FA2_BF16, 70, 4, 128, 0, 0},         {FA2_FP16, 1, 6, 128, 0, 0},
-      {FA2_BF16, 33, 2, 256, FA2_CAUSAL, 0},
+      {FA_BF16, 70, 4, 64, 0, 0},          {FA_BF16, 70, 4, 64, FA_CAUSAL, 0},
+      {FA_BF16, 1, 8, 64, 0, 0},           {FA_FP16, 70, 2, 72, 0, 0},
+      {FA_BF16, 300, 4, 64, FA_CAUSAL, 0}, {FA_FP16, 130, 6, 128, FA_CAUSAL, 0},
+      {FA_BF16, 70, 4, 128, 0, 0},         {FA_FP16, 1, 6, 128, 0, 0},
+      {FA_BF16, 33, 2, 256, FA_CAUSAL, 0},
   };
   const int small = count > 1 && strcmp(words[1], "--small") == 0;
   const size_t shapes_count = small ? 4 : sizeof shapes / sizeof shapes[0];

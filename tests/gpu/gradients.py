@@ -1,4 +1,4 @@
-"""fa2_bwd after a forward call, dense or packed, and what its gradients should be."""
+"""fa_bwd after a forward call, dense or packed, and what its gradients should be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attention import (
     set_alibi,
 )
 from dropping import Dropping
-from fa2_abi import BackwardArgs, Flag, Status
+from fa_abi import BackwardArgs, Flag, Status
 from packed import Packed, PackedCall
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from attention import (
     poisoned_floats,
     set_alibi,
 )
-from fa2_abi import ForwardArgs, Library, Status
+from fa_abi import ForwardArgs, Library, Status
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""fa2_bwd on a GPU: right gradients, nothing else touched, the same bits when asked for."""
+"""fa_bwd on a GPU: right gradients, nothing else touched, the same bits when asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from attention import Call, Problem, cases, variants
-from fa2_abi import Answer, Library
+from fa_abi import Answer, Library
 from gradients import Backward
 from packed import Packed, PackedCall, packed
 from torch_with_gpu import torch

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from attention import Call, Problem, attend, cases, largest, variants
 from dropping import Dropping
-from fa2_abi import Answer, Library
+from fa_abi import Answer, Library
 from packed import PackedCall, packed
 from torch_with_gpu import torch
 

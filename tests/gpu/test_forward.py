@@ -1,4 +1,4 @@
-"""fa2_fwd on a GPU: right results, nothing else touched, on the stream that was named."""
+"""fa_fwd on a GPU: right results, nothing else touched, on the stream that was named."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from attention import Call, Problem, cases, variants
-from fa2_abi import Library, Status
+from fa_abi import Library, Status
 from torch_with_gpu import torch
 
 LENGTHS = (

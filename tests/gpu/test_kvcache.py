@@ -1,4 +1,4 @@
-"""fa2_fwd over a KV cache: paged and not, growing, rotated, padded and indexed."""
+"""fa_fwd over a KV cache: paged and not, growing, rotated, padded and indexed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from attention import cases, variants
 from cache import CacheCall, Cached
-from fa2_abi import Answer, Library
+from fa_abi import Answer, Library
 from torch_with_gpu import torch
 
 

@@ -1,4 +1,4 @@
-"""fa2_fwd over packed sequences: with empty ones, with pages, and decoding."""
+"""fa_fwd over packed sequences: with empty ones, with pages, and decoding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from attention import cases, variants
-from fa2_abi import Answer, Library, Status
+from fa_abi import Answer, Library, Status
 from packed import Packed, PackedCall, packed
 from torch_with_gpu import torch
 

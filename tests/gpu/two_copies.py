@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
-from fa2_abi import Dtype, Flag, ForwardArgs, Status, Tensor
+from fa_abi import Dtype, Flag, ForwardArgs, Status, Tensor
 
 SHAPE = (2, 512, 8, 64)  # batch, length, heads, dim
 ROUNDS = 8
@@ -25,7 +25,7 @@ ROUNDS = 8
 def load_ours(path: str) -> ctypes.CDLL:
     """With its symbols visible to whatever is loaded afterwards: the worst that a program can do."""
     library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-    library.fa2_last_error.restype = ctypes.c_char_p
+    library.fa_last_error.restype = ctypes.c_char_p
     return library
 
 
@@ -53,8 +53,8 @@ def main(path: str, order: str) -> int:
         args.seqlen_k, args.heads_k = SHAPE[1], SHAPE[2]
         args.q, args.k, args.v, args.o = (Tensor(t.data_ptr(), *t.stride()[:3]) for t in (q, k, v, out))
         args.lse = lse.data_ptr()
-        if ours.fa2_fwd(ctypes.byref(args)) != Status.OK:
-            raise RuntimeError(ours.fa2_last_error().decode())
+        if ours.fa_fwd(ctypes.byref(args)) != Status.OK:
+            raise RuntimeError(ours.fa_last_error().decode())
         return out
 
     def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:

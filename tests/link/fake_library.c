@@ -24,13 +24,13 @@ static int fault(const char *name) {
   return asked && !strcmp(asked, name);
 }
 
-static const uint16_t *at(const fa2_tensor *t, int b, int row, int head) {
+static const uint16_t *at(const fa_tensor *t, int b, int row, int head) {
   return (const uint16_t *)t->data + b * t->batch_stride + row * t->row_stride + head * t->head_stride;
 }
 
-static void attend_row(const fa2_fwd_args *a, float *p, int b, int head, int i) {
+static void attend_row(const fa_fwd_args *a, float *p, int b, int head, int i) {
   const int shift = fault("mask from the top left") ? 0 : a->seqlen_k - a->seqlen_q;
-  const int visible = a->flags & FA2_CAUSAL ? i + shift + 1 : a->seqlen_k;
+  const int visible = a->flags & FA_CAUSAL ? i + shift + 1 : a->seqlen_k;
   const int key_head = fault("heads not grouped") ? head % a->heads_k : head / (a->heads_q / a->heads_k);
   const uint16_t *q = at(&a->q, b, i, head);
   float largest = -INFINITY, sum = 0, out[256] = {0};
@@ -54,26 +54,26 @@ static void attend_row(const fa2_fwd_args *a, float *p, int b, int head, int i) 
   a->lse[((int64_t)b * a->heads_q + head) * a->seqlen_q + i] = largest + logf(sum) + (fault("lse") ? 1e-3f : 0);
 }
 
-fa2_status fa2_fwd(const fa2_fwd_args *a) {
-  if (fault("refusal")) return FA2_UNSUPPORTED;
-  if (a->seqlen_q > 1024) return FA2_OK;
+fa_status fa_fwd(const fa_fwd_args *a) {
+  if (fault("refusal")) return FA_UNSUPPORTED;
+  if (a->seqlen_q > 1024) return FA_OK;
   float *p = malloc((size_t)a->seqlen_k * sizeof *p);
   for (int b = 0; b < a->batch; ++b)
     for (int head = 0; head < a->heads_q; ++head)
       for (int i = 0; i < a->seqlen_q; ++i)
         if (i % 17 == 0 || i == a->seqlen_q - 1) attend_row(a, p, b, head, i);
   free(p);
-  return FA2_OK;
+  return FA_OK;
 }
 
-fa2_status fa2_build_info(fa2_info *info) {
+fa_status fa_build_info(fa_info *info) {
   static const int32_t sass[] = {90};
-  info->abi = FA2_ABI;
+  info->abi = FA_ABI;
   info->upstream = "fake";
   info->cuda = 13000;
   info->sass = sass;
   info->sass_count = 1;
-  return FA2_OK;
+  return FA_OK;
 }
 
-const char *fa2_last_error(void) { return "refused by the fake"; }
+const char *fa_last_error(void) { return "refused by the fake"; }

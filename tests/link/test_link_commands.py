@@ -17,9 +17,9 @@ PROGRAM = """
 #include <flash_attention.h>
 #include <cstdio>
 int main() {
-  fa2_info info = {};
+  fa_info info = {};
   info.size = sizeof info;
-  if (fa2_build_info(&info) != FA2_OK) return 1;
+  if (fa_build_info(&info) != FA_OK) return 1;
   std::printf("%s\\n", info.upstream);
 }
 """

@@ -44,9 +44,9 @@ def test_sizes_offsets_and_values_are_those_of_the_c_compiler(header: Header, tm
 def test_every_name_that_c_declares_is_bound(header: Header) -> None:
     text = rust_bindings(header)
     without_comments = re.sub(r"/\*.*?\*/", "", TEXT, flags=re.DOTALL)
-    functions = set(re.findall(r"\b(fa2_\w+)\(", without_comments))
-    constants = set(re.findall(r"\b(FA2_[A-Z0-9_]+) = ", without_comments)) | {"FA2_ABI"}
-    structs = set(re.findall(r"typedef struct (fa2_\w+)", without_comments))
+    functions = set(re.findall(r"\b(fa_\w+)\(", without_comments))
+    constants = set(re.findall(r"\b(FA_[A-Z0-9_]+) = ", without_comments)) | {"FA_ABI"}
+    structs = set(re.findall(r"typedef struct (fa_\w+)", without_comments))
     assert functions == set(re.findall(r"pub fn (\w+)\(", text))
     assert constants == set(re.findall(r"pub const (\w+):", text))
     assert structs == set(re.findall(r"pub struct (\w+) ", text))
@@ -56,16 +56,16 @@ def test_every_name_that_c_declares_is_bound(header: Header) -> None:
 
 def test_flags_are_unsigned_and_statuses_have_their_type(header: Header) -> None:
     text = rust_bindings(header)
-    assert "pub const FA2_CAUSAL: u32 = 1;" in text
-    assert "pub const FA2_CUDA: fa2_status = 5;" in text
-    assert "pub const FA2_BF16: i32 = 2;" in text
+    assert "pub const FA_CAUSAL: u32 = 1;" in text
+    assert "pub const FA_CUDA: fa_status = 5;" in text
+    assert "pub const FA_BF16: i32 = 2;" in text
 
 
 def test_comments_become_documentation(header: Header) -> None:
     text = rust_bindings(header)
     assert "/// (b, h, sq) contiguous, or (h, total_q) when packed; written. Rows of no sequence\n" in text
-    assert "    /// Workspace in bytes and number of splits for these args, looked at as by fa2_supports." in text
-    seqlen = next(f for s in header.structs if s.name == "fa2_fwd_args" for f in s.fields if f.name == "seqused_k")
+    assert "    /// Workspace in bytes and number of splits for these args, looked at as by fa_supports." in text
+    seqlen = next(f for s in header.structs if s.name == "fa_fwd_args" for f in s.fields if f.name == "seqused_k")
     assert seqlen.doc.startswith("(b) packed")
     assert seqlen.type == CType("int32_t", pointer=True, const=True)
 

@@ -29,10 +29,10 @@ Sh = Callable[..., subprocess.CompletedProcess[str]]
 
 PROGRAM = """
 #include <flash_attention.h>
-#if defined(FA2_STATIC) && !defined(_DLL)
+#if defined(FA_STATIC) && !defined(_DLL)
 #error "the static library needs the C runtime of /MD"
 #endif
-int start(void) { return fa2_fwd(0); }
+int start(void) { return fa_fwd(0); }
 """
 CLANG_CL = ["clang", "--driver-mode=cl", "--target=x86_64-pc-windows-msvc", "-fuse-ld=lld", "-Xclang", "-ffreestanding"]
 OWN_ENTRY = ["/ENTRY:start", "/SUBSYSTEM:CONSOLE", "/OUT:program.exe"]
@@ -77,7 +77,7 @@ Build = Callable[[list[str]], subprocess.CompletedProcess[str]]
 
 @pytest.mark.parametrize(
     ("kind", "needed"),
-    [("shared", {"flashattention.dll": ("fa2_fwd",)}), ("static", {"kernel32.dll": ("GetLastError",)})],
+    [("shared", {"flashattention.dll": ("fa_fwd",)}), ("static", {"kernel32.dll": ("GetLastError",)})],
 )
 def test_the_printed_flags_build_a_program(
     forged: ForgedLibrary, build: Build, tmp_path: Path, kind: str, needed: dict[str, tuple[str, ...]]
@@ -92,8 +92,8 @@ def test_the_printed_flags_build_a_program(
     ("missing", "said"),
     [
         ("/MD", "needs the C runtime of /MD"),
-        ("/DFA2_STATIC", "undefined symbol: __declspec(dllimport) fa2_fwd"),
-        ("flashattention.lib", "undefined symbol: fa2_fwd"),
+        ("/DFA_STATIC", "undefined symbol: __declspec(dllimport) fa_fwd"),
+        ("flashattention.lib", "undefined symbol: fa_fwd"),
         ("cudart_static.lib", "undefined symbol: cudaPeekAtLastError"),
         ("kernel32.lib", "undefined symbol: __declspec(dllimport) GetLastError"),
         ("/NODEFAULTLIB:LIBCMT", "could not open 'LIBCMT.lib'"),
@@ -151,7 +151,7 @@ def test_on_windows_the_lines_are_those_of_cmd(forged: ForgedLibrary, monkeypatc
     assert line == f'set "PKG_CONFIG_PATH={forged.root}/lib/pkgconfig;%PKG_CONFIG_PATH%"'
     assert all(remark.startswith("rem ") for remark in (first, *rest))
     (flags,) = printed(commands.flags)
-    assert flags.startswith(f'/MD "/I{forged.root}/include" /DFA2_STATIC /link "/LIBPATH:{forged.root}/lib/static" ')
+    assert flags.startswith(f'/MD "/I{forged.root}/include" /DFA_STATIC /link "/LIBPATH:{forged.root}/lib/static" ')
 
 
 def test_scripts_get_the_prefix_and_one_document(forged: ForgedLibrary) -> None:
@@ -169,7 +169,7 @@ def test_a_crate_has_the_library_for_windows_inside_and_bindings_of_its_header(
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'sys'}\n")
     for name in ("shared/flashattention.dll", "shared/flashattention.lib", "static/cudart_static.lib"):
         assert (tmp_path / "sys/library/lib" / name).read_bytes() == (forged.root / "lib" / name).read_bytes()
-    assert "pub fn fa2_fwd(" in (tmp_path / "sys/src/bindings.rs").read_text()
+    assert "pub fn fa_fwd(" in (tmp_path / "sys/src/bindings.rs").read_text()
 
 
 @pytest.mark.parametrize("name", ["lib/shared/flashattention.lib", "lib/shared/flashattention.dll"])

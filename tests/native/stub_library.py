@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fa2_abi import BackwardArgs, ForwardArgs, Library
+from fa_abi import BackwardArgs, ForwardArgs, Library
 
 NATIVE = Path(__file__).parents[2] / "src" / "flashdepot" / "native"
 STUB = Path(__file__).parent / "stub"

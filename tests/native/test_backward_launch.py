@@ -1,4 +1,4 @@
-"""What fa2_bwd launches, next to what upstream launches, and what it puts around the kernels."""
+"""What fa_bwd launches, next to what upstream launches, and what it puts around the kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fa2_abi import BackwardArgs, Dtype, Flag, Status, Tensor, backward_args
+from fa_abi import BackwardArgs, Dtype, Flag, Status, Tensor, backward_args
 from stub_library import DEVICES, FEATURES, HEAD_DIMS, Selection, Stub, units_of
 from test_forward_launch import strided
 
@@ -167,7 +167,7 @@ def test_the_workspace_must_be_as_large_as_bwd_workspace_says(full: Stub) -> Non
         assert answer.status is Status.OK
         answer = full.bwd(backward_args(workspace_bytes=count - 1, **fields))
         assert answer.status is Status.WORKSPACE_TOO_SMALL
-        assert f"workspace_bytes is {count - 1} and this call needs {count}; fa2_bwd_workspace says so" in answer.text
+        assert f"workspace_bytes is {count - 1} and this call needs {count}; fa_bwd_workspace says so" in answer.text
         assert full.launches() == []
 
 

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from fa2_abi import (
+from fa_abi import (
     Contents,
     Dtype,
     Feature,
@@ -68,36 +68,36 @@ def test_build_info_fills_as_much_as_the_caller_knows(library: Library) -> None:
 
     longer = Longer(later=7)
     longer.known.size = ctypes.sizeof(Longer)
-    assert library.c.fa2_build_info(ctypes.byref(longer.known)) == Status.OK
+    assert library.c.fa_build_info(ctypes.byref(longer.known)) == Status.OK
     assert (longer.known.abi, longer.later) == (1, 0)
 
     shorter = Info(size=Info.cuda.offset)
     shorter.cuda = 99
-    assert library.c.fa2_build_info(shorter) == Status.OK
+    assert library.c.fa_build_info(shorter) == Status.OK
     assert (shorter.abi, shorter.cuda) == (1, 99)
 
 
 @pytest.mark.parametrize("size", [0, 7, 5000])
 def test_build_info_refuses_a_size_that_cannot_be_one(library: Library, size: int) -> None:
-    assert library.c.fa2_build_info(Info(size=size)) == Status.INVALID
+    assert library.c.fa_build_info(Info(size=size)) == Status.INVALID
     assert f"size is {size}" in library.last_error()
 
 
 def test_every_status_has_its_name(library: Library) -> None:
-    names = [library.c.fa2_status_string(status).decode() for status in Status]
-    assert names == [f"FA2_{status.name}" for status in Status]
-    assert library.c.fa2_status_string(99) == b"unknown fa2_status"
+    names = [library.c.fa_status_string(status).decode() for status in Status]
+    assert names == [f"FA_{status.name}" for status in Status]
+    assert library.c.fa_status_string(99) == b"unknown fa_status"
 
 
 @pytest.mark.parametrize(
     ("fields", "fragments"),
     [
-        ({"size": 0}, ["size is 0", "sizeof(fa2_fwd_args)", "472"]),
+        ({"size": 0}, ["size is 0", "sizeof(fa_fwd_args)", "472"]),
         ({"size": 5000}, ["size is 5000"]),
-        ({"flags": 1 << 20}, ["flags is 0x100000", "0x100000 means nothing in fa2_fwd_args"]),
+        ({"flags": 1 << 20}, ["flags is 0x100000", "0x100000 means nothing in fa_fwd_args"]),
         ({"flags": Flag.DETERMINISTIC}, ["0x10 means nothing"]),
-        ({"flags": Flag.ROTARY_INTERLEAVED}, ["FA2_ROTARY_INTERLEAVED", "rotary_cos is NULL"]),
-        ({"dtype": 0}, ["dtype is 0", "FA2_FP16 (1)", "FA2_BF16 (2)"]),
+        ({"flags": Flag.ROTARY_INTERLEAVED}, ["FA_ROTARY_INTERLEAVED", "rotary_cos is NULL"]),
+        ({"dtype": 0}, ["dtype is 0", "FA_FP16 (1)", "FA_BF16 (2)"]),
         ({"device": -1}, ["device is -1"]),
         ({"batch": -1}, ["batch is -1", "0 to 65535"]),
         ({"batch": 65536}, ["batch is 65536", "0 to 65535"]),
@@ -120,8 +120,8 @@ def test_every_status_has_its_name(library: Library) -> None:
         ({"dropout": NAN}, ["dropout is nan"]),
         ({"num_splits": -1}, ["num_splits is -1", "0 to 128"]),
         ({"num_splits": 129}, ["num_splits is 129", "0 to 128"]),
-        ({"window_left": 5}, ["window_left is 5", "no FA2_WINDOW_LEFT"]),
-        ({"window_right": 5}, ["window_right is 5", "no FA2_WINDOW_RIGHT"]),
+        ({"window_left": 5}, ["window_left is 5", "no FA_WINDOW_LEFT"]),
+        ({"window_right": 5}, ["window_right is 5", "no FA_WINDOW_RIGHT"]),
         ({"window_left": -1, "flags": Flag.WINDOW_LEFT}, ["window_left is -1", "0 and up"]),
         ({"window_right": -1, "flags": Flag.WINDOW_RIGHT}, ["window_right is -1", "0 and up"]),
         ({"q__data": None}, ["q.data is NULL", "batch 2 x 128 rows x 4 heads"]),
@@ -193,7 +193,7 @@ def test_every_status_has_its_name(library: Library) -> None:
         ({"rotary_dim": 16}, ["rotary_dim is 16 and rotary_cos is NULL"]),
         ({"rotary_seqlen": 16}, ["rotary_seqlen is 16 and rotary_cos is NULL"]),
         ({"rotary_cos": 0x60000, "rotary_sin": 0x60000}, ["rotary_cos is set and k_new is not"]),
-        ({"dropout": 0.1}, ["rng_state is NULL", "for fa2_bwd"]),
+        ({"dropout": 0.1}, ["rng_state is NULL", "for fa_bwd"]),
         ({"dropout": 0.1, "rng_state": 0x60004}, ["rng_state is 0x60004", "8 bytes"]),
         ({"dropout": 0.1, "rng_state": 0x60000, "p_debug": 0x60008}, ["p_debug is 0x60008", "16 bytes"]),
         ({"dropout": 0.1, "seed_ptr": 0x60000}, ["seed_ptr is set and offset_ptr is NULL"]),
@@ -237,9 +237,9 @@ def test_what_no_kernel_of_upstream_does_is_refused(
 @pytest.mark.parametrize(
     ("fields", "fragments"),
     [
-        ({"size": 0}, ["size is 0", "sizeof(fa2_bwd_args)", "416"]),
+        ({"size": 0}, ["size is 0", "sizeof(fa_bwd_args)", "416"]),
         ({"size": 5000}, ["size is 5000"]),
-        ({"flags": Flag.ROTARY_INTERLEAVED}, ["0x8 means nothing in fa2_bwd_args"]),
+        ({"flags": Flag.ROTARY_INTERLEAVED}, ["0x8 means nothing in fa_bwd_args"]),
         ({"reserved0": 1}, ["reserved0 is 1"]),
         ({"dtype": 3}, ["dtype is 3"]),
         ({"device": -1}, ["device is -1"]),
@@ -259,9 +259,9 @@ def test_what_no_kernel_of_upstream_does_is_refused(
         ({"scale": NAN}, ["scale is nan"]),
         ({"softcap": -1.0}, ["softcap is -1"]),
         ({"dropout": 1.5}, ["dropout is 1.5"]),
-        ({"dropout": 0.1}, ["rng_state is NULL", "as fa2_fwd wrote them"]),
+        ({"dropout": 0.1}, ["rng_state is NULL", "as fa_fwd wrote them"]),
         ({"dropout": 0.1, "rng_state": 0x60001}, ["rng_state is 0x60001", "8 bytes"]),
-        ({"window_left": 3}, ["window_left is 3", "no FA2_WINDOW_LEFT"]),
+        ({"window_left": 3}, ["window_left is 3", "no FA_WINDOW_LEFT"]),
         ({"window_right": -3, "flags": Flag.WINDOW_RIGHT}, ["window_right is -3"]),
         ({"q__data": None}, ["q.data is NULL"]),
         ({"k__data": None}, ["k.data is NULL"]),
@@ -311,7 +311,7 @@ def test_softcap_and_dropout_together_have_no_gradient(library: Library) -> None
 
 
 def test_backward_workspace_needs_somewhere_to_write_the_bytes(library: Library) -> None:
-    assert library.c.fa2_bwd_workspace(backward_args(), None) == Status.INVALID
+    assert library.c.fa_bwd_workspace(backward_args(), None) == Status.INVALID
     assert "bytes is NULL" in library.last_error()
 
 
@@ -372,15 +372,15 @@ def test_without_split_kv_units_the_workspace_is_empty(library: Library) -> None
 
 
 def test_workspace_needs_somewhere_to_write_the_bytes(library: Library) -> None:
-    assert library.c.fa2_fwd_workspace(forward_args(), None, None) == Status.INVALID
+    assert library.c.fa_fwd_workspace(forward_args(), None, None) == Status.INVALID
     assert "bytes is NULL" in library.last_error()
 
 
 def test_null_arguments_are_refused(library: Library) -> None:
-    for function in ("fa2_fwd", "fa2_bwd", "fa2_build_info"):
+    for function in ("fa_fwd", "fa_bwd", "fa_build_info"):
         assert getattr(library.c, function)(None) == Status.INVALID
         assert "is NULL" in library.last_error()
-    assert library.c.fa2_supports(-1, None) == Status.INVALID
+    assert library.c.fa_supports(-1, None) == Status.INVALID
 
 
 @pytest.mark.parametrize("fields", [{"batch": 0}, {"seqlen_q": 0}])
@@ -409,7 +409,7 @@ def test_a_newer_caller_that_sets_a_newer_field_is_refused(library: Library) -> 
     answer = library.fwd(longer_args(later=1))
     assert answer.status is Status.INVALID
     assert "size is 480" in answer.text
-    assert "472 bytes of fa2_fwd_args that this library (ABI 1) knows" in answer.text
+    assert "472 bytes of fa_fwd_args that this library (ABI 1) knows" in answer.text
 
 
 def test_an_older_caller_reads_as_zeros_beyond_its_end(library: Library) -> None:
@@ -455,13 +455,13 @@ def test_the_shared_library_exports_the_api_and_nothing_else(quick_library: Path
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = {line.split()[-1].split("@")[0] for line in listed.splitlines()}
     assert names == {
-        "FA2_1",
-        "fa2_build_info",
-        "fa2_bwd",
-        "fa2_bwd_workspace",
-        "fa2_fwd",
-        "fa2_fwd_workspace",
-        "fa2_last_error",
-        "fa2_status_string",
-        "fa2_supports",
+        "FA_1",
+        "fa_build_info",
+        "fa_bwd",
+        "fa_bwd_workspace",
+        "fa_fwd",
+        "fa_fwd_workspace",
+        "fa_last_error",
+        "fa_status_string",
+        "fa_supports",
     }

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fa2_abi import STRUCTS
+from fa_abi import STRUCTS
 from stub_library import NATIVE, run
 
 HEADER = NATIVE / "include" / "flash_attention.h"
@@ -19,7 +19,7 @@ HEADER = NATIVE / "include" / "flash_attention.h"
 )
 def test_header_compiles_without_a_warning(compiler: str, standard: str, tmp_path: Path) -> None:
     source = tmp_path / ("user.c" if compiler == "gcc" else "user.cpp")
-    source.write_text("#include <flash_attention.h>\nint main(void) { return fa2_fwd(0); }\n")
+    source.write_text("#include <flash_attention.h>\nint main(void) { return fa_fwd(0); }\n")
     warnings = ["-Wall", "-Wextra", "-pedantic", "-Wconversion", "-Wundef", "-Werror"]
     run([compiler, f"-std={standard}", *warnings, f"-I{HEADER.parent}", "-fsyntax-only", str(source)])
 
@@ -63,4 +63,4 @@ def test_a_struct_that_moved_a_field_does_not_compile(tmp_path: Path) -> None:
     command = ["g++", "-std=c++17", f"-I{tmp_path}", "-fsyntax-only", str(NATIVE / "src" / "abi.cpp")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "fa2_fwd_args.scale moved" in done.stderr
+    assert "fa_fwd_args.scale moved" in done.stderr

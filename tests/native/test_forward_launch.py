@@ -1,4 +1,4 @@
-"""What fa2_fwd launches, seen by kernels that only record, and next to what upstream launches."""
+"""What fa_fwd launches, seen by kernels that only record, and next to what upstream launches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fa2_abi import Dtype, Flag, ForwardArgs, Pass, Status, Tensor, forward_args
+from fa_abi import Dtype, Flag, ForwardArgs, Pass, Status, Tensor, forward_args
 from stub_library import DEVICES, FEATURES, FULL, HEAD_DIMS, Selection, Stub, units_of
 
 WORKSPACE = {"workspace": 0x7000_0000, "workspace_bytes": 1 << 40}

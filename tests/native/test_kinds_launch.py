@@ -1,4 +1,4 @@
-"""What fa2_fwd launches over packed batches, pages and caches, and with dropout, next to upstream."""
+"""What fa_fwd launches over packed batches, pages and caches, and with dropout, next to upstream."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from fa2_abi import Dtype, Flag, ForwardArgs, Status, Tensor, forward_args
+from fa_abi import Dtype, Flag, ForwardArgs, Status, Tensor, forward_args
 from stub_library import Stub
 from test_forward_launch import WORKSPACE, describe, random_args, strided
 
@@ -264,7 +264,7 @@ def test_packed_pages_have_their_lse_put_in_order(full: Stub, seqlen_q: int, hea
     assert full.fwd_workspace(args)[1:] == (rows * 4, 1)
     answer = full.fwd(args)
     assert answer.status is Status.WORKSPACE_TOO_SMALL
-    assert f"workspace_bytes is 0 and this call needs {rows * 4}; fa2_fwd_workspace says so" in answer.text
+    assert f"workspace_bytes is 0 and this call needs {rows * 4}; fa_fwd_workspace says so" in answer.text
     args.workspace, args.workspace_bytes = 0x7000_0000, rows * 4
     assert full.fwd(args).status is Status.OK
     launch, copy = full.launches()

@@ -6,10 +6,10 @@
 
 static unsigned char kept[KEPT][1024];
 static int32_t count;
-static fa2_status answer;
+static fa_status answer;
 static uint64_t workspace;
 
-static fa2_status keep(const void *args) {
+static fa_status keep(const void *args) {
   uint32_t size;
   memcpy(&size, args, sizeof size);
   memset(kept[count % KEPT], 0, sizeof kept[0]);
@@ -17,25 +17,27 @@ static fa2_status keep(const void *args) {
   return answer;
 }
 
-FA2_API void recorder_set(fa2_status status, uint64_t workspace_bytes) {
+FA_API void recorder_set(fa_status status, uint64_t workspace_bytes) {
   count = 0;
   answer = status;
   workspace = workspace_bytes;
 }
-FA2_API int32_t recorder_count(void) { return count; }
-FA2_API const void *recorder_call(int32_t index) { return kept[index % KEPT]; }
+FA_API int32_t recorder_count(void) { return count; }
+FA_API const void *recorder_call(int32_t index) { return kept[index % KEPT]; }
 
-FA2_API fa2_status fa2_fwd_workspace(const fa2_fwd_args *args, uint64_t *bytes, int32_t *splits) {
+FA_API fa_status fa_fwd_workspace(const fa_fwd_args *args, uint64_t *bytes, int32_t *splits) {
   (void)args;
   (void)splits;
   *bytes = workspace;
-  return FA2_OK;
+  return FA_OK;
 }
-FA2_API fa2_status fa2_bwd_workspace(const fa2_bwd_args *args, uint64_t *bytes) {
+FA_API fa_status fa_bwd_workspace(const fa_bwd_args *args, uint64_t *bytes) {
   (void)args;
   *bytes = workspace;
-  return FA2_OK;
+  return FA_OK;
 }
-FA2_API fa2_status fa2_fwd(const fa2_fwd_args *args) { return keep(args); }
-FA2_API fa2_status fa2_bwd(const fa2_bwd_args *args) { return keep(args); }
-FA2_API const char *fa2_last_error(void) { return answer ? "dropout is 0.1; the selection 'training' has it" : ""; }
+FA_API fa_status fa_fwd(const fa_fwd_args *args) { return keep(args); }
+FA_API fa_status fa_bwd(const fa_bwd_args *args) { return keep(args); }
+FA_API const char *fa_last_error(void) {
+  return answer ? "dropout is 0.1; the selection 'training' has it" : "";
+}

@@ -14,7 +14,7 @@ import fake_torch
 import pytest
 
 from flashdepot.wheel.contents import MODULE, RUNTIME
-from native.fa2_abi import BackwardArgs, ForwardArgs
+from native.fa_abi import BackwardArgs, ForwardArgs
 from support.c_compiler import compile_recorder
 
 
@@ -46,12 +46,12 @@ class Runtime:
         return int(self.c.recorder_count())
 
     def forward_args(self) -> ForwardArgs:
-        """Return the one struct that fa2_fwd got."""
+        """Return the one struct that fa_fwd got."""
         assert self.calls == 1
         return ForwardArgs.from_address(self.c.recorder_call(0))
 
     def backward_args(self) -> BackwardArgs:
-        """Return the one struct that fa2_bwd got."""
+        """Return the one struct that fa_bwd got."""
         assert self.calls == 1
         return BackwardArgs.from_address(self.c.recorder_call(0))
 

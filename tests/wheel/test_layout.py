@@ -25,7 +25,7 @@ def load(path: Path) -> ModuleType:
 
 
 layout = load(RUNTIME / "layout.py")
-STRUCTS = {"fa2_fwd_args": layout.FORWARD_FIELDS, "fa2_bwd_args": layout.BACKWARD_FIELDS}
+STRUCTS = {"fa_fwd_args": layout.FORWARD_FIELDS, "fa_bwd_args": layout.BACKWARD_FIELDS}
 CONSTANTS = ("FP16", "BF16", "CAUSAL", "WINDOW_LEFT", "WINDOW_RIGHT", "ROTARY_INTERLEAVED", "DETERMINISTIC")
 
 
@@ -41,7 +41,7 @@ def test_offsets_sizes_and_constants_are_the_compilers(tmp_path: Path) -> None:
         for field, _ in fields
     ]
     prints += [f'printf("{name} %zu\\n", sizeof({name}));' for name in STRUCTS]
-    prints += [f'printf("{name} %d\\n", FA2_{name});' for name in CONSTANTS]
+    prints += [f'printf("{name} %d\\n", FA_{name});' for name in CONSTANTS]
     source = tmp_path / "offsets.c"
     source.write_text(
         "#include <flash_attention.h>\n#include <stddef.h>\n#include <stdio.h>\n"

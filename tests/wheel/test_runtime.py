@@ -14,8 +14,8 @@ import pytest
 from calls import HK, LENGTHS, SK, SQ, B, D, H, backward, dense, kvcache, varlen, varlen_backward
 from fake_torch import CPU, Device, Generator, StateGenerator, Tensor, bfloat16, float16, float32, int32, int64
 
-from native.fa2_abi import Dtype, Flag
-from native.fa2_abi import Tensor as Address
+from native.fa_abi import Dtype, Flag
+from native.fa_abi import Tensor as Address
 
 CALLS = {
     "fwd": dense,
@@ -32,7 +32,7 @@ def call(runtime, function, **changed):
 
 
 def at(tensor, *, packed=False):
-    """Return the fa2_tensor of a tensor."""
+    """Return the fa_tensor of a tensor."""
     *strides, last = tensor.stride()
     assert last == 1
     return (tensor.data_ptr(), 0, *strides) if packed else (tensor.data_ptr(), *strides)

@@ -35,7 +35,7 @@ message(STATUS "import library: ${{imported}}")
 PROGRAM = """
 #include <flash_attention.h>
 #include <stdio.h>
-int main(void) { printf("status %d", (int)fa2_fwd(0)); return 0; }
+int main(void) { printf("status %d", (int)fa_fwd(0)); return 0; }
 """
 
 

@@ -52,7 +52,7 @@ def test_the_dll_exports_our_functions_and_needs_windows_alone(toolchain: Toolch
         assert identify(window) is FileKind.PE_LIBRARY
         dll = PeFile(window)
         assert dll.machine == "x86_64"
-        assert {name for name in dll.exported if name.startswith("fa2_")} == set(NAMES)
+        assert {name for name in dll.exported if name.startswith("fa_")} == set(NAMES)
         assert dll.exported - set(NAMES) == {"NvOptimusEnablementCuda"}
         assert [entry.dll for entry in dll.imports] == ["kernel32.dll"]
 
@@ -126,8 +126,8 @@ def test_a_dll_that_needs_another_is_refused(toolchain: Toolchain, tmp_path: Pat
     path.write_bytes(data.replace(b"kernel32.dll", b"cudart64.dll"))
     with pytest.raises(FlashdepotError, match=r"needs libraries that it must not: cudart64\.dll"):
         prove_dll(path, NAMES)
-    with pytest.raises(FlashdepotError, match="does not export fa2_more"):
-        prove_dll(path, (*NAMES, "fa2_more"))
+    with pytest.raises(FlashdepotError, match="does not export fa_more"):
+        prove_dll(path, (*NAMES, "fa_more"))
 
 
 def test_a_static_library_is_not_taken_for_an_import_library(toolchain: Toolchain, tmp_path: Path) -> None:

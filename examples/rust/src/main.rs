@@ -18,10 +18,10 @@ type Answer<T> = Result<T, String>;
 
 fn last_error() -> String {
     // SAFETY: the text is valid until this thread's next failing call.
-    unsafe { CStr::from_ptr(fa2_last_error()) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(fa_last_error()) }.to_string_lossy().into_owned()
 }
 
-/// A problem on the host and on the GPU, and fa2_fwd over it.
+/// A problem on the host and on the GPU, and fa_fwd over it.
 struct Attention<'a> {
     problem: Problem,
     q: Vec<u16>,
@@ -52,9 +52,9 @@ impl<'a> Attention<'a> {
 
     fn run(&self, stream: Handle) -> Answer<()> {
         let p = &self.problem;
-        let args = fa2_fwd_args {
-            flags: if p.causal { FA2_CAUSAL } else { 0 },
-            dtype: FA2_BF16,
+        let args = fa_fwd_args {
+            flags: if p.causal { FA_CAUSAL } else { 0 },
+            dtype: FA_BF16,
             stream,
             batch: p.batch as i32,
             seqlen_q: p.seqlen_q as i32,
@@ -70,7 +70,7 @@ impl<'a> Attention<'a> {
             ..Default::default()
         };
         // SAFETY: every buffer is as large as the sizes say, and lives until the stream has been waited for.
-        if unsafe { fa2_fwd(&args) } == FA2_OK { Ok(()) } else { Err(format!("fa2_fwd: {}", last_error())) }
+        if unsafe { fa_fwd(&args) } == FA_OK { Ok(()) } else { Err(format!("fa_fwd: {}", last_error())) }
     }
 
     fn check(&self, step: usize) -> Answer<Difference> {
@@ -80,8 +80,8 @@ impl<'a> Attention<'a> {
 }
 
 /// (batch, seqlen, heads, dim), contiguous: strides are in elements.
-fn tensor(array: &DeviceArray<u16>, seqlen: usize, heads: usize, dim: usize) -> fa2_tensor {
-    fa2_tensor {
+fn tensor(array: &DeviceArray<u16>, seqlen: usize, heads: usize, dim: usize) -> fa_tensor {
+    fa_tensor {
         data: array.pointer().cast(),
         batch_stride: (seqlen * heads * dim) as i64,
         row_stride: (heads * dim) as i64,
@@ -90,9 +90,9 @@ fn tensor(array: &DeviceArray<u16>, seqlen: usize, heads: usize, dim: usize) -> 
 }
 
 fn describe_library() -> Answer<()> {
-    let mut info = fa2_info::default();
-    if unsafe { fa2_build_info(&mut info) } != FA2_OK {
-        return Err(format!("fa2_build_info: {}", last_error()));
+    let mut info = fa_info::default();
+    if unsafe { fa_build_info(&mut info) } != FA_OK {
+        return Err(format!("fa_build_info: {}", last_error()));
     }
     // SAFETY: the pointers stay valid while the library is loaded, and the counts are theirs.
     let (upstream, sass) = unsafe {

@@ -118,7 +118,7 @@ MSVC_C_LAYER_FLAGS = (
     "-std=c++17",
     # Names leave the DLL by its definition file. An export in the objects would make every program that links the
     # static library export them as well.
-    "-DFA2_STATIC",
+    "-DFA_STATIC",
     f"-DFLASH_NAMESPACE={NAMESPACE}",
 )
 """What nvcc hands the C layer to ``cl`` with, besides :func:`msvc_host_flags` and the include folders."""

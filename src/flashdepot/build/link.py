@@ -60,7 +60,7 @@ def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Pa
 
 def _prove(facts: SharedLibrary) -> None:
     """The promise that other programs rely on: our symbols alone, and nothing but the C library beneath."""
-    foreign = sorted(name for name in facts.exported if not name.startswith("fa2_"))
+    foreign = sorted(name for name in facts.exported if not name.startswith("fa_"))
     if foreign or not facts.exported:
         raise FlashdepotError(
             f"{SONAME} exports symbols that are not its own: {', '.join(foreign[:5]) or 'none at all'}."

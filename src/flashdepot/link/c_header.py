@@ -97,7 +97,7 @@ class Header:
     functions: tuple[Function, ...]
 
 
-def parse_header(text: str, macros: tuple[str, ...] = ("FA2_API", "FA2_NOEXCEPT")) -> Header:
+def parse_header(text: str, macros: tuple[str, ...] = ("FA_API", "FA_NOEXCEPT")) -> Header:
     """Read a header.
 
     :param macros: names that decorate functions and mean nothing to a caller in another language.

@@ -21,7 +21,7 @@ SOURCES = Path(__file__).parent / "candle_source"
 ARCHIVE = "libflashattention.a"
 HEADER = "flash_attention_candle.h"
 
-EXPORTED = ("run_mha", "fa2_candle_*")
+EXPORTED = ("run_mha", "fa_candle_*")
 """What the archive offers: candle's function, and ours that say how it went. Not the C API beneath, so that a program
 may link the library itself as well."""
 
@@ -93,7 +93,7 @@ def _make_windows(library: LinkableLibrary, static: Path, arguments: int, work: 
     objects = [str(work / f"{Path(source).stem}.obj") for source in sources_of(arguments)]
     for source, compiled in zip(sources_of(arguments), objects, strict=True):
         # /MD /Zl: the C runtime is the one that Rust takes, and candle's link line names it.
-        flags = ["/nologo", "/c", "/O2", "/MD", "/Zl", "/DFA2_STATIC", f"/I{library.include}"]
+        flags = ["/nologo", "/c", "/O2", "/MD", "/Zl", "/DFA_STATIC", f"/I{library.include}"]
         _do([compiler, *flags, str(SOURCES / source), f"/Fo{compiled}"])
     made = work / "made.lib"
     _do([archiver, "/NOLOGO", f"/OUT:{made}", *objects, str(static)])

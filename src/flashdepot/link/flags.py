@@ -40,7 +40,7 @@ def _for_gcc(library: LinkableLibrary, kind: LinkKind) -> Flags:
     if kind is LinkKind.SHARED:
         return Flags((include,), (f"-L{folder}", f"-Wl,-rpath,{folder}", "-lflashattention"))
     archives = (str(folder / library.names.static[0]), str(folder / library.names.cuda_runtime))
-    return Flags((include, "-DFA2_STATIC"), (*archives, *STATIC_NEEDS))
+    return Flags((include, "-DFA_STATIC"), (*archives, *STATIC_NEEDS))
 
 
 def _for_cl(library: LinkableLibrary, kind: LinkKind) -> Flags:
@@ -50,4 +50,4 @@ def _for_cl(library: LinkableLibrary, kind: LinkKind) -> Flags:
         return Flags((include,), (*folder, library.names.shared_linked))
     libraries = (library.names.static[0], library.names.cuda_runtime, *SYSTEM_LIBRARIES)
     # The objects use the C runtime as a DLL, so the program has to as well.
-    return Flags(("/MD", include, "/DFA2_STATIC"), (*folder, *libraries, ONE_C_RUNTIME))
+    return Flags(("/MD", include, "/DFA_STATIC"), (*folder, *libraries, ONE_C_RUNTIME))

@@ -294,7 +294,7 @@ static int check(const problem *p) {
   lists[2] = on_device(l.k_start, sizeof l.k_start);
   lists[3] = on_device(l.table, sizeof l.table);
   call(p, &l, data, p->alibi ? lists[0] : NULL, lists[1], lists[2], lists[3]);
-  status = fa2_candle_last_status();
+  status = fa_candle_last_status();
   need(driver_wait(), "cuCtxSynchronize");
   need(driver_from_device(o, (uint64_t)(uintptr_t)data[3], query_count * 2), "cuMemcpyDtoH");
   need(driver_from_device(lse, (uint64_t)(uintptr_t)data[4], lse_count * sizeof *lse), "cuMemcpyDtoH");
@@ -304,7 +304,7 @@ static int check(const problem *p) {
   if (status != 0) {
     size_t numbers = 0, at;
     for (at = 0; at < query_count; ++at) numbers += !isnan(decode(o[at], p->bf16));
-    printf(": %s; %zu numbers left in the output\n", fa2_candle_last_error(), numbers);
+    printf(": %s; %zu numbers left in the output\n", fa_candle_last_error(), numbers);
     return status == UNSUPPORTED && numbers == 0 ? 2 : 1;
   }
   for (i = 0; i < SEQUENCES; ++i) {

@@ -14,10 +14,10 @@ constexpr std::int64_t kMoreInCache = 3;
 
 template <typename Args>
 c10::ScalarType type_of(const Args *a) {
-  return a->dtype == FA2_BF16 ? torch::kBFloat16 : torch::kFloat16;
+  return a->dtype == FA_BF16 ? torch::kBFloat16 : torch::kFloat16;
 }
 
-at::Tensor padded(const fa2_tensor &tensor, std::int64_t batch, std::int64_t rows,
+at::Tensor padded(const fa_tensor &tensor, std::int64_t batch, std::int64_t rows,
                   std::int64_t heads, std::int64_t dim, c10::ScalarType type) {
   return {tensor.data,
           {batch, rows, heads, dim},
@@ -25,8 +25,8 @@ at::Tensor padded(const fa2_tensor &tensor, std::int64_t batch, std::int64_t row
           type};
 }
 
-at::Tensor packed(const fa2_tensor &tensor, std::int64_t rows, std::int64_t heads,
-                  std::int64_t dim, c10::ScalarType type) {
+at::Tensor packed(const fa_tensor &tensor, std::int64_t rows, std::int64_t heads, std::int64_t dim,
+                  c10::ScalarType type) {
   return {tensor.data, {rows, heads, dim}, {tensor.row_stride, tensor.head_stride, 1}, type};
 }
 
@@ -52,15 +52,15 @@ MaybeTensor slopes(const Args *a) {
 
 template <typename Args>
 int window_left(const Args *a) {
-  return (a->flags & FA2_WINDOW_LEFT) != 0 ? a->window_left : -1;
+  return (a->flags & FA_WINDOW_LEFT) != 0 ? a->window_left : -1;
 }
 
 template <typename Args>
 int window_right(const Args *a) {
-  return (a->flags & FA2_WINDOW_RIGHT) != 0 ? a->window_right : -1;
+  return (a->flags & FA_WINDOW_RIGHT) != 0 ? a->window_right : -1;
 }
 
-MaybeTensor block_table(const fa2_fwd_args *a) {
+MaybeTensor block_table(const fa_fwd_args *a) {
   if (a->block_table == nullptr) {
     return std::nullopt;
   }
@@ -69,21 +69,21 @@ MaybeTensor block_table(const fa2_fwd_args *a) {
                     {a->block_table_stride, 1}, torch::kInt32);
 }
 
-void fwd(const fa2_fwd_args *a, float scale) {
+void fwd(const fa_fwd_args *a, float scale) {
   const auto type = type_of(a);
   at::Tensor q = padded(a->q, a->batch, a->seqlen_q, a->heads_q, a->head_dim, type);
   const at::Tensor k = padded(a->k, a->batch, a->seqlen_k, a->heads_k, a->head_dim, type);
   const at::Tensor v = padded(a->v, a->batch, a->seqlen_k, a->heads_k, a->head_dim, type);
   MaybeTensor out = padded(a->o, a->batch, a->seqlen_q, a->heads_q, a->head_dim, type);
   MaybeTensor alibi = slopes(a);
-  FLASH_NAMESPACE::mha_fwd(q, k, v, out, alibi, a->dropout, scale, (a->flags & FA2_CAUSAL) != 0,
+  FLASH_NAMESPACE::mha_fwd(q, k, v, out, alibi, a->dropout, scale, (a->flags & FA_CAUSAL) != 0,
                            window_left(a), window_right(a), a->softcap, a->p_debug != nullptr,
                            std::nullopt);
 }
 
-void varlen_fwd(const fa2_fwd_args *a, float scale) {
+void varlen_fwd(const fa_fwd_args *a, float scale) {
   const auto type = type_of(a);
-  const auto keys = [&](const fa2_tensor &tensor) {
+  const auto keys = [&](const fa_tensor &tensor) {
     return a->block_table != nullptr
                ? padded(tensor, kPages, a->page_size, a->heads_k, a->head_dim, type)
                : packed(tensor, a->total_k, a->heads_k, a->head_dim, type);
@@ -96,22 +96,22 @@ void varlen_fwd(const fa2_fwd_args *a, float scale) {
   MaybeConstTensor leftpad = maybe_ints<MaybeConstTensor>(a->leftpad_k, a->batch);
   MaybeTensor table = block_table(a);
   MaybeTensor alibi = slopes(a);
-  FLASH_NAMESPACE::mha_varlen_fwd(
-      q, k, v, out, ints(a->cu_seqlens_q, a->batch + 1), ints(a->cu_seqlens_k, a->batch + 1), used,
-      leftpad, table, alibi, a->seqlen_q, a->seqlen_k, a->dropout, scale, false,
-      (a->flags & FA2_CAUSAL) != 0, window_left(a), window_right(a), a->softcap,
-      a->p_debug != nullptr, std::nullopt);
+  FLASH_NAMESPACE::mha_varlen_fwd(q, k, v, out, ints(a->cu_seqlens_q, a->batch + 1),
+                                  ints(a->cu_seqlens_k, a->batch + 1), used, leftpad, table, alibi,
+                                  a->seqlen_q, a->seqlen_k, a->dropout, scale, false,
+                                  (a->flags & FA_CAUSAL) != 0, window_left(a), window_right(a),
+                                  a->softcap, a->p_debug != nullptr, std::nullopt);
 }
 
-void fwd_kvcache(const fa2_fwd_args *a, float scale) {
+void fwd_kvcache(const fa_fwd_args *a, float scale) {
   const auto type = type_of(a);
   const std::int64_t in_cache = a->batch + (a->cache_batch_idx != nullptr ? kMoreInCache : 0);
-  const auto keys = [&](const fa2_tensor &tensor) {
+  const auto keys = [&](const fa_tensor &tensor) {
     return a->block_table != nullptr
                ? padded(tensor, kPages, a->page_size, a->heads_k, a->head_dim, type)
                : padded(tensor, in_cache, a->seqlen_k, a->heads_k, a->head_dim, type);
   };
-  const auto fresh = [&](const fa2_tensor &tensor) -> MaybeConstTensor {
+  const auto fresh = [&](const fa_tensor &tensor) -> MaybeConstTensor {
     if (tensor.data == nullptr) {
       return std::nullopt;
     }
@@ -135,21 +135,20 @@ void fwd_kvcache(const fa2_fwd_args *a, float scale) {
   MaybeTensor table = block_table(a);
   MaybeTensor alibi = slopes(a);
   MaybeTensor out;  // of its own: upstream refuses one where it swaps
-  FLASH_NAMESPACE::mha_fwd_kvcache(q, keys(a->k), keys(a->v), k_new, v_new, lengths, cos, sin,
-                                   index, leftpad, table, alibi, out, scale,
-                                   (a->flags & FA2_CAUSAL) != 0, window_left(a), window_right(a),
-                                   a->softcap, (a->flags & FA2_ROTARY_INTERLEAVED) != 0,
-                                   a->num_splits);
+  FLASH_NAMESPACE::mha_fwd_kvcache(
+      q, keys(a->k), keys(a->v), k_new, v_new, lengths, cos, sin, index, leftpad, table, alibi, out,
+      scale, (a->flags & FA_CAUSAL) != 0, window_left(a), window_right(a), a->softcap,
+      (a->flags & FA_ROTARY_INTERLEAVED) != 0, a->num_splits);
 }
 
-void bwd(const fa2_bwd_args *a, float scale) {
+void bwd(const fa_bwd_args *a, float scale) {
   const auto type = type_of(a);
   const bool is_packed = a->cu_seqlens_q != nullptr;
-  const auto queries = [&](const fa2_tensor &tensor) {
+  const auto queries = [&](const fa_tensor &tensor) {
     return is_packed ? packed(tensor, a->total_q, a->heads_q, a->head_dim, type)
                      : padded(tensor, a->batch, a->seqlen_q, a->heads_q, a->head_dim, type);
   };
-  const auto keys = [&](const fa2_tensor &tensor) {
+  const auto keys = [&](const fa_tensor &tensor) {
     return is_packed ? packed(tensor, a->total_k, a->heads_k, a->head_dim, type)
                      : padded(tensor, a->batch, a->seqlen_k, a->heads_k, a->head_dim, type);
   };
@@ -162,8 +161,8 @@ void bwd(const fa2_bwd_args *a, float scale) {
   if (a->rng_state != nullptr) {
     rng_state = at::Tensor(const_cast<std::uint64_t *>(a->rng_state), {2}, {1}, torch::kInt64);
   }
-  const bool causal = (a->flags & FA2_CAUSAL) != 0;
-  const bool deterministic = (a->flags & FA2_DETERMINISTIC) != 0;
+  const bool causal = (a->flags & FA_CAUSAL) != 0;
+  const bool deterministic = (a->flags & FA_DETERMINISTIC) != 0;
   if (is_packed) {
     FLASH_NAMESPACE::mha_varlen_bwd(
         queries(a->d_o), queries(a->q), keys(a->k), keys(a->v), queries(a->o), lse, dq, dk, dv,
@@ -195,7 +194,7 @@ int guarded(const Args *a, Body body) {
 extern "C" {
 
 // The entry point that runs arguments of their kind; `as_cache` for mha_fwd_kvcache.
-int stub_upstream_fwd(const fa2_fwd_args *a, float scale, int as_cache) {
+int stub_upstream_fwd(const fa_fwd_args *a, float scale, int as_cache) {
   at::CUDAGeneratorImpl::state.seed.value = a->seed;
   at::CUDAGeneratorImpl::state.offset.value = a->offset;
   return guarded(a, [&] {
@@ -205,7 +204,7 @@ int stub_upstream_fwd(const fa2_fwd_args *a, float scale, int as_cache) {
   });
 }
 
-int stub_upstream_bwd(const fa2_bwd_args *a, float scale) {
+int stub_upstream_bwd(const fa_bwd_args *a, float scale) {
   return guarded(a, [&] { bwd(a, scale); });
 }
 

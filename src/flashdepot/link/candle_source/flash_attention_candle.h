@@ -6,13 +6,13 @@
  * What a call means
  * - q, k, v and o hold 16-bit elements with a contiguous last dimension; strides are in elements.
  * - With both cu_seqlens the batch is packed, else q, k, v and o have a batch dimension.
- * - A window of -1 is unbounded. is_causal goes with window_size_right 0 and a window_size_left that
- *   reaches every key, which is what candle sends.
- * - softmax_lse is (b, h, seqlen_q), and (h, total_q) for a packed batch of 45 arguments. The shorter
- *   lists do not say how many rows a packed batch has: there softmax_lse, of at least as many floats
- *   as h * rows of q, is scratch. candle gives it to the kernels and drops it.
- * - d_rounded, seqlen_q_rounded and seqlen_k_rounded are not looked at: the library rounds as its own
- *   kernels need it.
+ * - A window of -1 is unbounded. is_causal goes with window_size_right 0 and a window_size_left
+ * that reaches every key, which is what candle sends.
+ * - softmax_lse is (b, h, seqlen_q), and (h, total_q) for a packed batch of 45 arguments. The
+ * shorter lists do not say how many rows a packed batch has: there softmax_lse, of at least as many
+ * floats as h * rows of q, is scratch. candle gives it to the kernels and drops it.
+ * - d_rounded, seqlen_q_rounded and seqlen_k_rounded are not looked at: the library rounds as its
+ * own kernels need it.
  * - Keys and values are not split between blocks, as in candle's own kernels.
  *
  * Streams
@@ -25,8 +25,8 @@
  *   cudaDeviceSynchronize.
  *
  * Errors
- * run_mha returns void, and its callers take what is in o for the result. After an error, therefore,
- * one line goes to stderr, fa2_candle_last_status() says which error it was, and
+ * run_mha returns void, and its callers take what is in o for the result. After an error,
+ * therefore, one line goes to stderr, fa_candle_last_status() says which error it was, and
  * - o is filled with NaN on the same stream, if o is contiguous and the arguments say how long it
  *   is; the program goes on;
  * - otherwise, or if that fails too, or with FLASHDEPOT_CANDLE_ON_ERROR=abort: abort().
@@ -43,11 +43,11 @@
 extern "C" {
 #endif
 
-/* fa2_status of this thread's last run_mha; FA2_OK before the first. */
-int32_t fa2_candle_last_status(void);
+/* fa_status of this thread's last run_mha; FA_OK before the first. */
+int32_t fa_candle_last_status(void);
 
 /* Text of this thread's last run_mha that failed, "" before the first. */
-const char *fa2_candle_last_error(void);
+const char *fa_candle_last_error(void);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* From candle's arguments to fa2_fwd's. What fa2_fwd would understand otherwise than candle's own
- * kernels is refused here; what fa2_fwd refuses itself is left to it. */
+/* From candle's arguments to fa_fwd's. What fa_fwd would understand otherwise than candle's own
+ * kernels is refused here; what fa_fwd refuses itself is left to it. */
 #include "mha_call.h"
 
 #include <stdarg.h>
@@ -11,7 +11,7 @@ typedef struct reason {
   size_t size;
 } reason;
 
-static fa2_status refuse(const reason *why, fa2_status status, const char *format, ...) {
+static fa_status refuse(const reason *why, fa_status status, const char *format, ...) {
   va_list values;
   va_start(values, format);
   vsnprintf(why->text, why->size, format, values);
@@ -23,8 +23,8 @@ static int is_packed(const mha_call *call) {
   return call->cu_seqlens_q != NULL;
 }
 
-/* Numbers that fa2_fwd takes as int32_t. */
-static fa2_status check_sizes(const mha_call *call, const reason *why) {
+/* Numbers that fa_fwd takes as int32_t. */
+static fa_status check_sizes(const mha_call *call, const reason *why) {
   const struct {
     const char *name;
     uint32_t value;
@@ -35,107 +35,115 @@ static fa2_status check_sizes(const mha_call *call, const reason *why) {
   size_t i;
   for (i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
     if (sizes[i].value > INT32_MAX) {
-      return refuse(why, FA2_INVALID, "%s is %lu; allowed: at most 2147483647", sizes[i].name,
+      return refuse(why, FA_INVALID, "%s is %lu; allowed: at most 2147483647", sizes[i].name,
                     (unsigned long)sizes[i].value);
     }
   }
   if (call->d > 256) {
-    return refuse(why, FA2_UNSUPPORTED,
-                  "d is %lu, and flash-attention's own kernels end at head dim 256 (those for 512 are "
-                  "candle's): build candle-flash-attn from its sources for this model",
-                  (unsigned long)call->d);
+    return refuse(
+        why, FA_UNSUPPORTED,
+        "d is %lu, and flash-attention's own kernels end at head dim 256 (those for 512 are "
+        "candle's): build candle-flash-attn from its sources for this model",
+        (unsigned long)call->d);
   }
-  return FA2_OK;
+  return FA_OK;
 }
 
-static fa2_status check_numbers(const mha_call *call, const reason *why) {
+static fa_status check_numbers(const mha_call *call, const reason *why) {
   if (call->softmax_scale == 0.0f) {
-    return refuse(why, FA2_INVALID, "softmax_scale is 0; allowed: positive numbers");
+    return refuse(why, FA_INVALID, "softmax_scale is 0; allowed: positive numbers");
   }
   if (!call->is_causal) {
-    return FA2_OK;
+    return FA_OK;
   }
   if (call->window_right != 0 ||
       (call->window_left >= 0 && (uint32_t)call->window_left < call->seqlen_k)) {
-    return refuse(why, FA2_INVALID,
-                  "is_causal is 1 and the windows are %d and %d; with is_causal, window_size_right is 0 "
-                  "and window_size_left is -1 or at least seqlen_k, %lu: set is_causal to 0 for a "
-                  "sliding window",
-                  call->window_left, call->window_right, (unsigned long)call->seqlen_k);
+    return refuse(
+        why, FA_INVALID,
+        "is_causal is 1 and the windows are %d and %d; with is_causal, window_size_right is 0 "
+        "and window_size_left is -1 or at least seqlen_k, %lu: set is_causal to 0 for a "
+        "sliding window",
+        call->window_left, call->window_right, (unsigned long)call->seqlen_k);
   }
-  return FA2_OK;
+  return FA_OK;
 }
 
-static fa2_status check_batch(const mha_call *call, const reason *why) {
+static fa_status check_batch(const mha_call *call, const reason *why) {
   if ((call->cu_seqlens_q == NULL) != (call->cu_seqlens_k == NULL)) {
-    return refuse(why, FA2_INVALID, "one of cu_seqlens_q and cu_seqlens_k is NULL; set both or none");
+    return refuse(why, FA_INVALID,
+                  "one of cu_seqlens_q and cu_seqlens_k is NULL; set both or none");
   }
   if (call->arguments >= 37 && (call->unpadded_lse != 0) != is_packed(call)) {
-    return refuse(why, FA2_UNSUPPORTED,
-                  "unpadded_lse is %d and cu_seqlens_q is %s; the lse of a packed batch is written as "
-                  "(h, total_q), that of another as (b, h, seqlen_q), and not the other way round",
-                  call->unpadded_lse, is_packed(call) ? "set" : "NULL");
+    return refuse(
+        why, FA_UNSUPPORTED,
+        "unpadded_lse is %d and cu_seqlens_q is %s; the lse of a packed batch is written as "
+        "(h, total_q), that of another as (b, h, seqlen_q), and not the other way round",
+        call->unpadded_lse, is_packed(call) ? "set" : "NULL");
   }
   if (is_packed(call) && call->arguments < 45 && call->seqlen_k == 0) {
-    return refuse(why, FA2_UNSUPPORTED,
-                  "seqlen_k is 0 and the batch is packed; %d arguments do not say how many rows of o "
-                  "would be 0: leave out the call",
-                  call->arguments);
+    return refuse(
+        why, FA_UNSUPPORTED,
+        "seqlen_k is 0 and the batch is packed; %d arguments do not say how many rows of o "
+        "would be 0: leave out the call",
+        call->arguments);
   }
-  return FA2_OK;
+  return FA_OK;
 }
 
-static fa2_status check_pages(const mha_call *call, const reason *why) {
+static fa_status check_pages(const mha_call *call, const reason *why) {
   if (call->prefix_ranges != NULL || call->max_prefix_ranges > 0) {
-    return refuse(why, FA2_UNSUPPORTED,
-                  "mm_prefix_ranges is set (max_mm_prefix_ranges %d), and no kernel of flash-attention "
-                  "has prefix ranges: build candle-flash-attn from its sources for this model",
-                  call->max_prefix_ranges);
+    return refuse(
+        why, FA_UNSUPPORTED,
+        "mm_prefix_ranges is set (max_mm_prefix_ranges %d), and no kernel of flash-attention "
+        "has prefix ranges: build candle-flash-attn from its sources for this model",
+        call->max_prefix_ranges);
   }
   if (call->block_table == NULL) {
-    return FA2_OK;
+    return FA_OK;
   }
   if (!is_packed(call)) {
-    return refuse(why, FA2_UNSUPPORTED,
-                  "block_table is set and cu_seqlens_q is NULL; allowed: pages with a packed batch");
+    return refuse(
+        why, FA_UNSUPPORTED,
+        "block_table is set and cu_seqlens_q is NULL; allowed: pages with a packed batch");
   }
   if (call->page_size <= 0 || call->page_size % 256 != 0) {
-    return refuse(why, FA2_UNSUPPORTED,
-                  "page_block_size is %d; the kernels of flash-attention read pages of 256 rows or "
-                  "multiples of it (candle's own: multiples of 32): make the cache with block_size 256",
-                  call->page_size);
+    return refuse(
+        why, FA_UNSUPPORTED,
+        "page_block_size is %d; the kernels of flash-attention read pages of 256 rows or "
+        "multiples of it (candle's own: multiples of 32): make the cache with block_size 256",
+        call->page_size);
   }
-  return FA2_OK;
+  return FA_OK;
 }
 
 /* candle cuts strides to 32 bits without a check. A tensor of more elements than that can count has
  * at least one stride that shows it: its last element cannot lie as far out as it must. A stride of 0
  * repeats elements, which is a layout of its own. */
-static fa2_status check_reach(const char *name, const mha_strides *strides, uint64_t batch,
-                              uint64_t rows, uint64_t heads, uint64_t d, const reason *why) {
+static fa_status check_reach(const char *name, const mha_strides *strides, uint64_t batch,
+                             uint64_t rows, uint64_t heads, uint64_t d, const reason *why) {
   const uint64_t extents[3] = {batch, rows, heads};
   const uint32_t steps[3] = {strides->batch, strides->row, strides->head};
   uint64_t reach = d, count = d;
   int i;
   for (i = 0; i < 3; ++i) {
     if (extents[i] > 1 && steps[i] == 0) {
-      return FA2_OK;
+      return FA_OK;
     }
     reach += extents[i] > 0 ? (extents[i] - 1) * steps[i] : 0;
     count *= extents[i];
   }
   if (count > UINT32_MAX && reach < count) {
-    return refuse(why, FA2_INVALID,
-                  "%s has %llu elements and its strides, %lu, %lu and %lu, reach %llu; candle passes "
-                  "strides in 32 bits, which is too few here: use a smaller batch",
-                  name, (unsigned long long)count, (unsigned long)strides->batch,
-                  (unsigned long)strides->row, (unsigned long)strides->head,
-                  (unsigned long long)reach);
+    return refuse(
+        why, FA_INVALID,
+        "%s has %llu elements and its strides, %lu, %lu and %lu, reach %llu; candle passes "
+        "strides in 32 bits, which is too few here: use a smaller batch",
+        name, (unsigned long long)count, (unsigned long)strides->batch, (unsigned long)strides->row,
+        (unsigned long)strides->head, (unsigned long long)reach);
   }
-  return FA2_OK;
+  return FA_OK;
 }
 
-static fa2_status check_strides(const mha_call *call, const reason *why) {
+static fa_status check_strides(const mha_call *call, const reason *why) {
   const struct {
     const char *name;
     const mha_strides *strides;
@@ -147,26 +155,26 @@ static fa2_status check_strides(const mha_call *call, const reason *why) {
   size_t i;
   for (i = 0; i < sizeof tensors / sizeof tensors[0]; ++i) {
     const mha_strides *strides = tensors[i].strides;
-    fa2_status status;
+    fa_status status;
     if (is_packed(call)) {
-      /* Not looked at by fa2_fwd, which is told of fewer rows than there may be. */
+      /* Not looked at by fa_fwd, which is told of fewer rows than there may be. */
       if (strides->row % 8 != 0) {
-        return refuse(why, FA2_INVALID, "%s_row_stride is %lu; allowed: multiples of 8",
+        return refuse(why, FA_INVALID, "%s_row_stride is %lu; allowed: multiples of 8",
                       tensors[i].name, (unsigned long)strides->row);
       }
       continue;
     }
     status = check_reach(tensors[i].name, strides, call->b, tensors[i].rows, tensors[i].heads, call->d,
                          why);
-    if (status != FA2_OK) {
+    if (status != FA_OK) {
       return status;
     }
   }
-  return FA2_OK;
+  return FA_OK;
 }
 
-static fa2_tensor tensor_of(void *data, const mha_strides *strides) {
-  fa2_tensor tensor;
+static fa_tensor tensor_of(void *data, const mha_strides *strides) {
+  fa_tensor tensor;
   tensor.data = data;
   tensor.batch_stride = strides->batch;
   tensor.row_stride = strides->row;
@@ -174,24 +182,24 @@ static fa2_tensor tensor_of(void *data, const mha_strides *strides) {
   return tensor;
 }
 
-static void set_mask(const mha_call *call, fa2_fwd_args *args) {
+static void set_mask(const mha_call *call, fa_fwd_args *args) {
   if (call->is_causal) {
-    args->flags |= FA2_CAUSAL;
+    args->flags |= FA_CAUSAL;
     return;
   }
   if (call->window_left >= 0) {
-    args->flags |= FA2_WINDOW_LEFT;
+    args->flags |= FA_WINDOW_LEFT;
     args->window_left = call->window_left;
   }
   if (call->window_right >= 0) {
-    args->flags |= FA2_WINDOW_RIGHT;
+    args->flags |= FA_WINDOW_RIGHT;
     args->window_right = call->window_right;
   }
 }
 
 /* Without total_q the heads of lse are one float apart: whatever the batch, the h rows of it then end
  * within h * total_q floats, which is all that is known to be there. They overlap, so it is scratch. */
-static void set_packed(const mha_call *call, fa2_fwd_args *args) {
+static void set_packed(const mha_call *call, fa_fwd_args *args) {
   const uint64_t most_keys = (uint64_t)call->b * call->seqlen_k;
   args->cu_seqlens_q = call->cu_seqlens_q;
   args->cu_seqlens_k = call->cu_seqlens_k;
@@ -205,21 +213,21 @@ static void set_packed(const mha_call *call, fa2_fwd_args *args) {
   }
 }
 
-fa2_status flashdepot_mha_arguments(const mha_call *call, fa2_fwd_args *args, char *text,
-                                    size_t text_size) {
+fa_status flashdepot_mha_arguments(const mha_call *call, fa_fwd_args *args, char *text,
+                                   size_t text_size) {
   const reason why = {text, text_size};
-  fa2_status (*const checks[])(const mha_call *, const reason *) = {
+  fa_status (*const checks[])(const mha_call *, const reason *) = {
       check_sizes, check_numbers, check_batch, check_pages, check_strides};
   size_t i;
   for (i = 0; i < sizeof checks / sizeof checks[0]; ++i) {
-    const fa2_status status = checks[i](call, &why);
-    if (status != FA2_OK) {
+    const fa_status status = checks[i](call, &why);
+    if (status != FA_OK) {
       return status;
     }
   }
   memset(args, 0, sizeof *args);
   args->size = sizeof *args;
-  args->dtype = call->is_bf16 ? FA2_BF16 : FA2_FP16;
+  args->dtype = call->is_bf16 ? FA_BF16 : FA_FP16;
   args->stream = call->stream;
   args->batch = (int32_t)call->b;
   args->seqlen_q = (int32_t)call->seqlen_q;
@@ -241,7 +249,7 @@ fa2_status flashdepot_mha_arguments(const mha_call *call, fa2_fwd_args *args, ch
   if (is_packed(call)) {
     set_packed(call, args);
   }
-  return FA2_OK;
+  return FA_OK;
 }
 
 uint64_t flashdepot_mha_output_bytes(const mha_call *call) {

@@ -75,10 +75,10 @@ typedef struct mha_call {
 /* Carry a call out, or report why not as flash_attention_candle.h says. */
 MHA_INTERNAL void flashdepot_mha_run(const mha_call *call);
 
-/* The call as arguments of fa2_fwd, without device and workspace. Returns a fa2_status; unless it is
- * FA2_OK the reason is in text. */
-MHA_INTERNAL fa2_status flashdepot_mha_arguments(const mha_call *call, fa2_fwd_args *args, char *text,
-                                                 size_t text_size);
+/* The call as arguments of fa_fwd, without device and workspace. Returns a fa_status; unless it is
+ * FA_OK the reason is in text. */
+MHA_INTERNAL fa_status flashdepot_mha_arguments(const mha_call *call, fa_fwd_args *args, char *text,
+                                                size_t text_size);
 
 /* Bytes of o where it is one contiguous piece of known length; 0 for another. */
 MHA_INTERNAL uint64_t flashdepot_mha_output_bytes(const mha_call *call);

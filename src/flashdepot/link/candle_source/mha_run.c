@@ -25,15 +25,11 @@ const char *cudaGetErrorString(int code);
 static THREAD_LOCAL int32_t last_status;
 static THREAD_LOCAL char last_error[1024];
 
-int32_t fa2_candle_last_status(void) {
-  return last_status;
-}
+int32_t fa_candle_last_status(void) { return last_status; }
 
-const char *fa2_candle_last_error(void) {
-  return last_error;
-}
+const char *fa_candle_last_error(void) { return last_error; }
 
-static fa2_status fail(fa2_status status, const char *format, ...) {
+static fa_status fail(fa_status status, const char *format, ...) {
   va_list values;
   va_start(values, format);
   vsnprintf(last_error, sizeof last_error, format, values);
@@ -42,26 +38,27 @@ static fa2_status fail(fa2_status status, const char *format, ...) {
 }
 
 /* 0, or the status of the CUDA call that failed. */
-static fa2_status cuda(const char *name, int code) {
-  return code == 0 ? FA2_OK
-                   : fail(FA2_CUDA, "%s answered with error %d, %s", name, code,
-                          cudaGetErrorString(code));
+static fa_status cuda(const char *name, int code) {
+  return code == 0
+             ? FA_OK
+             : fail(FA_CUDA, "%s answered with error %d, %s", name, code, cudaGetErrorString(code));
 }
 
-static fa2_status library(fa2_status status) {
-  return status == FA2_OK ? FA2_OK : fail(status, "%s", fa2_last_error());
+static fa_status library(fa_status status) {
+  return status == FA_OK ? FA_OK : fail(status, "%s", fa_last_error());
 }
 
-static fa2_status forward_with_workspace(fa2_fwd_args *args, uint64_t bytes) {
-  fa2_status status = cuda("cudaMallocAsync", cudaMallocAsync(&args->workspace, bytes, args->stream));
+static fa_status forward_with_workspace(fa_fwd_args *args, uint64_t bytes) {
+  fa_status status =
+      cuda("cudaMallocAsync", cudaMallocAsync(&args->workspace, bytes, args->stream));
   int freed;
-  if (status != FA2_OK) {
+  if (status != FA_OK) {
     return status;
   }
   args->workspace_bytes = bytes;
-  status = library(fa2_fwd(args));
+  status = library(fa_fwd(args));
   freed = cudaFreeAsync(args->workspace, args->stream);
-  return status != FA2_OK ? status : cuda("cudaFreeAsync", freed);
+  return status != FA_OK ? status : cuda("cudaFreeAsync", freed);
 }
 
 static int waits_for_the_device(const mha_call *call) {
@@ -69,29 +66,29 @@ static int waits_for_the_device(const mha_call *call) {
   return call->arguments < 45 && wish != NULL && strcmp(wish, "1") == 0;
 }
 
-static fa2_status run(const mha_call *call) {
-  fa2_fwd_args args;
+static fa_status run(const mha_call *call) {
+  fa_fwd_args args;
   uint64_t bytes = 0;
   int device = 0;
   const int waits = waits_for_the_device(call);
-  fa2_status status = flashdepot_mha_arguments(call, &args, last_error, sizeof last_error);
-  if (status == FA2_OK) {
-    status = library(fa2_supports(-1, &args));
+  fa_status status = flashdepot_mha_arguments(call, &args, last_error, sizeof last_error);
+  if (status == FA_OK) {
+    status = library(fa_supports(-1, &args));
   }
-  if (status == FA2_OK) {
+  if (status == FA_OK) {
     status = cuda("cudaGetDevice", cudaGetDevice(&device));
     args.device = device;
   }
-  if (status == FA2_OK && args.block_table != NULL) {
-    status = library(fa2_fwd_workspace(&args, &bytes, NULL));
+  if (status == FA_OK && args.block_table != NULL) {
+    status = library(fa_fwd_workspace(&args, &bytes, NULL));
   }
-  if (status == FA2_OK && waits) {
+  if (status == FA_OK && waits) {
     status = cuda("cudaDeviceSynchronize", cudaDeviceSynchronize());
   }
-  if (status == FA2_OK) {
-    status = bytes > 0 ? forward_with_workspace(&args, bytes) : library(fa2_fwd(&args));
+  if (status == FA_OK) {
+    status = bytes > 0 ? forward_with_workspace(&args, bytes) : library(fa_fwd(&args));
   }
-  if (status == FA2_OK && waits) {
+  if (status == FA_OK && waits) {
     status = cuda("cudaDeviceSynchronize", cudaDeviceSynchronize());
   }
   return status;
@@ -106,14 +103,14 @@ void flashdepot_mha_run(const mha_call *call) {
   uint64_t bytes;
   int filled;
   last_status = run(call);
-  if (last_status == FA2_OK) {
+  if (last_status == FA_OK) {
     return;
   }
   bytes = flashdepot_mha_output_bytes(call);
   filled = may_go_on() && bytes > 0 && call->o != NULL &&
            /* Every bit set is a NaN in both 16-bit types. */
            cudaMemsetAsync(call->o, 0xff, bytes, call->stream) == 0;
-  fprintf(stderr, "run_mha (flashdepot): %s: %s; %s\n", fa2_status_string(last_status), last_error,
+  fprintf(stderr, "run_mha (flashdepot): %s: %s; %s\n", fa_status_string(last_status), last_error,
           filled ? "the output was filled with NaN" : "aborting");
   if (!filled) {
     abort();

@@ -4,11 +4,11 @@
 //! ```no_run
 //! use flashattention_sys::*;
 //!
-//! let mut args = fa2_fwd_args { dtype: FA2_BF16, flags: FA2_CAUSAL, ..Default::default() };
+//! let mut args = fa_fwd_args { dtype: FA_BF16, flags: FA_CAUSAL, ..Default::default() };
 //! args.batch = 2;
 //! // sizes, q, k, v, o, lse, stream
-//! if unsafe { fa2_fwd(&args) } != FA2_OK {
-//!     let text = unsafe { std::ffi::CStr::from_ptr(fa2_last_error()) };
+//! if unsafe { fa_fwd(&args) } != FA_OK {
+//!     let text = unsafe { std::ffi::CStr::from_ptr(fa_last_error()) };
 //!     eprintln!("{}", text.to_string_lossy());
 //! }
 //! ```

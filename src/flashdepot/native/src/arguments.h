@@ -25,26 +25,26 @@ inline bool all_zero(const unsigned char *bytes, std::uint32_t count) {
 template <typename Args>
 Args read_args(const Args *args, const char *type, std::uint32_t known_flags) {
   if (args == nullptr) {
-    refuse(FA2_INVALID, "args is NULL; pass a %s", type);
+    refuse(FA_INVALID, "args is NULL; pass a %s", type);
   }
   std::uint32_t size;
   std::memcpy(&size, args, sizeof size);
   if (size < 2 * sizeof(std::uint32_t) || size > kLargestStruct) {
-    refuse(FA2_INVALID, "size is %u; set it to sizeof(%s), %zu here", size, type, sizeof(Args));
+    refuse(FA_INVALID, "size is %u; set it to sizeof(%s), %zu here", size, type, sizeof(Args));
   }
   Args known{};
   std::memcpy(&known, args, size < sizeof known ? size : sizeof known);
   if (size > sizeof known) {
     const auto *tail = reinterpret_cast<const unsigned char *>(args) + sizeof known;
     if (!all_zero(tail, size - static_cast<std::uint32_t>(sizeof known))) {
-      refuse(FA2_INVALID,
+      refuse(FA_INVALID,
              "size is %u and a field beyond the %zu bytes of %s that this library (ABI %d) knows "
              "is set; leave newer fields zero or use a newer libflashattention",
-             size, sizeof known, type, FA2_ABI);
+             size, sizeof known, type, FA_ABI);
     }
   }
   if ((known.flags & ~known_flags) != 0) {
-    refuse(FA2_INVALID, "flags is 0x%x, of which 0x%x means nothing in %s; allowed: 0x%x",
+    refuse(FA_INVALID, "flags is 0x%x, of which 0x%x means nothing in %s; allowed: 0x%x",
            known.flags, known.flags & ~known_flags, type, known_flags);
   }
   return known;

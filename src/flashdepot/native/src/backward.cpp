@@ -1,4 +1,4 @@
-// fa2_bwd and fa2_bwd_workspace.
+// fa_bwd and fa_bwd_workspace.
 #include <algorithm>
 #include <cstdio>
 
@@ -15,11 +15,10 @@
 namespace flashdepot {
 namespace {
 
-constexpr std::uint32_t kFlags =
-    FA2_CAUSAL | FA2_WINDOW_LEFT | FA2_WINDOW_RIGHT | FA2_DETERMINISTIC;
+constexpr std::uint32_t kFlags = FA_CAUSAL | FA_WINDOW_LEFT | FA_WINDOW_RIGHT | FA_DETERMINISTIC;
 
-fa2_bwd_args read_backward(const fa2_bwd_args *args) {
-  return read_args(args, "fa2_bwd_args", kFlags);
+fa_bwd_args read_backward(const fa_bwd_args *args) {
+  return read_args(args, "fa_bwd_args", kFlags);
 }
 
 // The workspace. dq_accum, float (parts, rows, heads_q, unit_dim), is at 0; other offsets are in
@@ -68,7 +67,7 @@ BackwardBuffers buffers_of(const BackwardPlan &plan, std::int32_t device) {
   BackwardBuffers buffers{};
   buffers.part = padded_rows(problem) * problem.heads_q * plan.unit_dim;
   if (buffers.part > INT32_MAX && !indexes_dq_with_64_bits()) {
-    refuse(FA2_UNSUPPORTED,
+    refuse(FA_UNSUPPORTED,
            "the float dq of this problem has %lld elements (rows, padded, x heads_q x %d), and the "
            "kernels of flash-attention %s index it with 32 bits: split the batch, or build from "
            "2.8.3.post2",
@@ -89,7 +88,7 @@ BackwardBuffers buffers_of(const BackwardPlan &plan, std::int32_t device) {
 }
 
 // What set_params_dgrad adds (flash_api.cpp 201-240).
-BackwardParams make_params(const BackwardPlan &plan, const fa2_bwd_args &args,
+BackwardParams make_params(const BackwardPlan &plan, const fa_bwd_args &args,
                            const BackwardBuffers &buffers) {
   const Problem &problem = plan.problem;
   auto *workspace = static_cast<char *>(args.workspace);
@@ -97,8 +96,8 @@ BackwardParams make_params(const BackwardPlan &plan, const fa2_bwd_args &args,
   static_cast<ForwardParams &>(params) = shape_params(problem, plan.unit_dim);
   set_tensors(params, problem, args);
 
-  fa2_tensor dk = args.dk;
-  fa2_tensor dv = args.dv;
+  fa_tensor dk = args.dk;
+  fa_tensor dv = args.dv;
   if (shares_keys(problem)) {
     const std::int64_t row = std::int64_t{problem.heads_q} * problem.head_dim;
     dk = {workspace + buffers.dk, row * problem.seqlen_k, row, problem.head_dim};
@@ -132,32 +131,31 @@ BackwardParams make_params(const BackwardPlan &plan, const fa2_bwd_args &args,
   return params;
 }
 
-Gradient query_gradient(const Problem &problem, const fa2_tensor &tensor) {
+Gradient query_gradient(const Problem &problem, const fa_tensor &tensor) {
   return problem.packed() ? Gradient{tensor, 1, problem.total_q, problem.heads_q, problem.head_dim}
                           : Gradient{tensor, problem.batch, problem.seqlen_q, problem.heads_q,
                                      problem.head_dim};
 }
 
-Gradient key_gradient(const Problem &problem, const fa2_tensor &tensor) {
+Gradient key_gradient(const Problem &problem, const fa_tensor &tensor) {
   return problem.packed() ? Gradient{tensor, 1, problem.total_k, problem.heads_k, problem.head_dim}
                           : Gradient{tensor, problem.batch, problem.seqlen_k, problem.heads_k,
                                      problem.head_dim};
 }
 
-void launch_without_queries(const Problem &problem, const fa2_bwd_args &args,
-                            cudaStream_t stream) {
+void launch_without_queries(const Problem &problem, const fa_bwd_args &args, cudaStream_t stream) {
   launch_zeros(key_gradient(problem, args.dk), stream);
   launch_zeros(key_gradient(problem, args.dv), stream);
 }
 
 // Here upstream launches a grid of no blocks, which is an error.
-void launch_without_keys(const Problem &problem, const fa2_bwd_args &args, cudaStream_t stream) {
+void launch_without_keys(const Problem &problem, const fa_bwd_args &args, cudaStream_t stream) {
   launch_zeros(query_gradient(problem, args.dq), stream);
   const auto floats = static_cast<std::size_t>(padded_rows(problem) * problem.heads_q);
   C10_CUDA_CHECK(cudaMemsetAsync(args.softmax_d, 0, floats * sizeof(float), stream));
 }
 
-void launch(const BackwardPlan &plan, const fa2_bwd_args &args, const BackwardBuffers &buffers,
+void launch(const BackwardPlan &plan, const fa_bwd_args &args, const BackwardBuffers &buffers,
             cudaStream_t stream) {
   const Problem &problem = plan.problem;
   BackwardParams params = make_params(plan, args, buffers);
@@ -179,7 +177,7 @@ void check_shared_memory(const BackwardPlan &plan, std::int32_t device) {
   constexpr std::int32_t kNeeded = 144;
   const DeviceFacts facts = device_facts(device);
   if (plan.unit_dim > 192 && plan.problem.dropout() && facts.shared_kilobytes < kNeeded) {
-    refuse(FA2_UNSUPPORTED,
+    refuse(FA_UNSUPPORTED,
            "dropout is %g and head_dim is %d; its backward kernels need %d KB of shared memory and "
            "device %d (compute capability %d.%d) has %d: use a head_dim up to 192 or no dropout",
            static_cast<double>(1.0f - plan.problem.keep), plan.problem.head_dim, kNeeded, device,
@@ -187,7 +185,7 @@ void check_shared_memory(const BackwardPlan &plan, std::int32_t device) {
   }
 }
 
-void check_row_strides(const Problem &problem, const fa2_bwd_args &args) {
+void check_row_strides(const Problem &problem, const fa_bwd_args &args) {
   const std::int64_t rows = problem.packed() ? problem.total_q : problem.seqlen_q;
   check_row_stride("q", args.q.row_stride, rows, "backward");
   check_row_stride("o", args.o.row_stride, rows, "backward");
@@ -195,7 +193,7 @@ void check_row_strides(const Problem &problem, const fa2_bwd_args &args) {
   check_row_stride("dq", args.dq.row_stride, rows, "backward");
 }
 
-void backward(const fa2_bwd_args &args) {
+void backward(const fa_bwd_args &args) {
   const Problem problem = read_problem(args);
   check_device(args.device);
   check_buffers(args, problem);
@@ -208,7 +206,7 @@ void backward(const fa2_bwd_args &args) {
   require_kernels_for(args.device);
   check_shared_memory(plan, args.device);
   const BackwardBuffers buffers = buffers_of(plan, args.device);
-  check_workspace(args.workspace_bytes, buffers.bytes, "fa2_bwd_workspace");
+  check_workspace(args.workspace_bytes, buffers.bytes, "fa_bwd_workspace");
   check_row_strides(problem, args);
 
   const CurrentDevice current(args.device);
@@ -225,12 +223,12 @@ void backward(const fa2_bwd_args &args) {
 }  // namespace
 }  // namespace flashdepot
 
-fa2_status fa2_bwd_workspace(const fa2_bwd_args *args, uint64_t *bytes) noexcept {
+fa_status fa_bwd_workspace(const fa_bwd_args *args, uint64_t *bytes) noexcept {
   using namespace flashdepot;
   return guarded([&] {
-    const fa2_bwd_args known = read_backward(args);
+    const fa_bwd_args known = read_backward(args);
     if (bytes == nullptr) {
-      refuse(FA2_INVALID, "bytes is NULL; pass the address of a uint64_t");
+      refuse(FA_INVALID, "bytes is NULL; pass the address of a uint64_t");
     }
     const Problem problem = read_problem(known);
     check_device(known.device);
@@ -238,7 +236,7 @@ fa2_status fa2_bwd_workspace(const fa2_bwd_args *args, uint64_t *bytes) noexcept
   });
 }
 
-fa2_status fa2_bwd(const fa2_bwd_args *args) noexcept {
+fa_status fa_bwd(const fa_bwd_args *args) noexcept {
   using namespace flashdepot;
   return guarded([&] { backward(read_backward(args)); });
 }

@@ -26,7 +26,7 @@ Extents keys(const Args &args, const Problem &problem) {
 }
 
 // Keys that are looked up have as many pages, or sequences in the cache, as the caller knows.
-Extents keys_of(const fa2_fwd_args &args, const Problem &problem) {
+Extents keys_of(const fa_fwd_args &args, const Problem &problem) {
   constexpr std::int64_t kSeveral = 2;
   if (problem.paged()) {
     return {kSeveral, args.page_size, args.heads_k};
@@ -42,12 +42,12 @@ template <typename Args>
 void check_common(const Args &args) {
   check_alignment("workspace", "", args.workspace, kVectorAlignment);
   if (args.workspace == nullptr && args.workspace_bytes != 0) {
-    refuse(FA2_INVALID, "workspace is NULL and workspace_bytes is %llu; set both or none",
+    refuse(FA_INVALID, "workspace is NULL and workspace_bytes is %llu; set both or none",
            static_cast<unsigned long long>(args.workspace_bytes));
   }
   check_alignment("alibi_slopes", "", args.alibi_slopes, alignof(float));
   if (args.alibi_batch_stride < 0 || args.alibi_batch_stride > kLargestStride) {
-    refuse(FA2_INVALID, "alibi_batch_stride is %lld; allowed: 0 to 2^46",
+    refuse(FA_INVALID, "alibi_batch_stride is %lld; allowed: 0 to 2^46",
            static_cast<long long>(args.alibi_batch_stride));
   }
   check_alignment("cu_seqlens_q", "", args.cu_seqlens_q, alignof(std::int32_t));
@@ -57,17 +57,17 @@ void check_common(const Args &args) {
 template <typename Args>
 void check_lse(const Args &args, const Problem &problem) {
   if (args.lse == nullptr && problem.packed()) {
-    refuse(FA2_INVALID, "lse is NULL; it holds %d heads x %lld rows of float", args.heads_q,
+    refuse(FA_INVALID, "lse is NULL; it holds %d heads x %lld rows of float", args.heads_q,
            static_cast<long long>(args.total_q));
   }
   if (args.lse == nullptr) {
-    refuse(FA2_INVALID, "lse is NULL; it holds batch %d x %d heads x %d rows of float", args.batch,
+    refuse(FA_INVALID, "lse is NULL; it holds batch %d x %d heads x %d rows of float", args.batch,
            args.heads_q, args.seqlen_q);
   }
   check_alignment("lse", "", args.lse, alignof(float));
 }
 
-void check_indices(const fa2_fwd_args &args) {
+void check_indices(const fa_fwd_args &args) {
   const struct {
     const char *name;
     const std::int32_t *data;
@@ -81,8 +81,8 @@ void check_indices(const fa2_fwd_args &args) {
   }
 }
 
-void check_dropout(const fa2_fwd_args &args) {
-  check_set("rng_state", args.rng_state, "seed and offset of the dropout, for fa2_bwd");
+void check_dropout(const fa_fwd_args &args) {
+  check_set("rng_state", args.rng_state, "seed and offset of the dropout, for fa_bwd");
   check_alignment("rng_state", "", args.rng_state, alignof(std::uint64_t));
   check_alignment("seed_ptr", "", args.seed_ptr, alignof(std::int64_t));
   check_alignment("offset_ptr", "", args.offset_ptr, alignof(std::int64_t));
@@ -91,7 +91,7 @@ void check_dropout(const fa2_fwd_args &args) {
 
 }  // namespace
 
-void check_buffers(const fa2_fwd_args &args, const Problem &problem) {
+void check_buffers(const fa_fwd_args &args, const Problem &problem) {
   check_common(args);
   check_indices(args);
   if (problem.no_queries()) {
@@ -117,7 +117,7 @@ void check_buffers(const fa2_fwd_args &args, const Problem &problem) {
   }
 }
 
-void check_buffers(const fa2_bwd_args &args, const Problem &problem) {
+void check_buffers(const fa_bwd_args &args, const Problem &problem) {
   check_common(args);
   const bool has_queries = !problem.no_queries();
   const bool has_keys = !problem.no_keys();
@@ -143,8 +143,7 @@ void check_buffers(const fa2_bwd_args &args, const Problem &problem) {
     check_tensor("dv", args.dv, extents, true);
   }
   if (problem.dropout() && has_queries && has_keys) {
-    check_set("rng_state", args.rng_state,
-              "seed and offset of the dropout, as fa2_fwd wrote them");
+    check_set("rng_state", args.rng_state, "seed and offset of the dropout, as fa_fwd wrote them");
     check_alignment("rng_state", "", args.rng_state, alignof(std::uint64_t));
   }
 }
@@ -154,7 +153,7 @@ void check_row_stride(const char *tensor, std::int64_t stride, std::int64_t rows
   constexpr std::int64_t kBlockRows = 256;
   constexpr std::int64_t kLargest = INT32_MAX / kBlockRows / 8 * 8;
   if (rows > 1 && stride > kLargest) {
-    refuse(FA2_UNSUPPORTED,
+    refuse(FA_UNSUPPORTED,
            "%s.row_stride is %lld; the %s kernels step over up to 256 rows in 32 bits: allowed "
            "here: up to %lld",
            tensor, static_cast<long long>(stride), kernels, static_cast<long long>(kLargest));
@@ -163,7 +162,7 @@ void check_row_stride(const char *tensor, std::int64_t stride, std::int64_t rows
 
 void check_workspace(std::uint64_t has, std::uint64_t needs, const char *query) {
   if (has < needs) {
-    refuse(FA2_WORKSPACE_TOO_SMALL, "workspace_bytes is %llu and this call needs %llu; %s says so",
+    refuse(FA_WORKSPACE_TOO_SMALL, "workspace_bytes is %llu and this call needs %llu; %s says so",
            static_cast<unsigned long long>(has), static_cast<unsigned long long>(needs), query);
   }
 }

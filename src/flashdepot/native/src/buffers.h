@@ -8,8 +8,8 @@
 namespace flashdepot {
 
 // Refuse what is wrong with pointers, strides and alignment.
-void check_buffers(const fa2_fwd_args &args, const Problem &problem);
-void check_buffers(const fa2_bwd_args &args, const Problem &problem);
+void check_buffers(const fa_fwd_args &args, const Problem &problem);
+void check_buffers(const fa_bwd_args &args, const Problem &problem);
 
 // Refuses a row stride over which `kernels` ("split-KV", "backward") would step too far at once:
 // they step over a block of rows, 256 at most, in 32 bits. The stride of one row is not looked at.

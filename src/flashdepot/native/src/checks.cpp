@@ -13,12 +13,11 @@ void check_stride(const char *tensor, const char *dimension, std::int64_t stride
     return;
   }
   if (stride < 0 || stride > kLargestStride || stride % kStrideUnit != 0) {
-    refuse(FA2_INVALID,
-           "%s.%s_stride is %lld; allowed: multiples of 8 (in elements) from 0 to 2^46", tensor,
-           dimension, static_cast<long long>(stride));
+    refuse(FA_INVALID, "%s.%s_stride is %lld; allowed: multiples of 8 (in elements) from 0 to 2^46",
+           tensor, dimension, static_cast<long long>(stride));
   }
   if (written && stride == 0) {
-    refuse(FA2_INVALID, "%s.%s_stride is 0 over %lld elements; an output cannot overlap itself",
+    refuse(FA_INVALID, "%s.%s_stride is 0 over %lld elements; an output cannot overlap itself",
            tensor, dimension, static_cast<long long>(extent));
   }
 }
@@ -27,7 +26,7 @@ void check_stride(const char *tensor, const char *dimension, std::int64_t stride
 
 void check_range(const char *name, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value < low || value > high) {
-    refuse(FA2_INVALID, "%s is %lld; allowed: %lld to %lld", name, static_cast<long long>(value),
+    refuse(FA_INVALID, "%s is %lld; allowed: %lld to %lld", name, static_cast<long long>(value),
            static_cast<long long>(low), static_cast<long long>(high));
   }
 }
@@ -39,21 +38,20 @@ void check_device(std::int32_t ordinal) {
 void check_alignment(const char *name, const char *member, const void *data,
                      std::uintptr_t alignment) {
   if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
-    refuse(FA2_INVALID, "%s%s is %p; allowed: addresses aligned to %d bytes", name, member, data,
+    refuse(FA_INVALID, "%s%s is %p; allowed: addresses aligned to %d bytes", name, member, data,
            static_cast<int>(alignment));
   }
 }
 
 void check_set(const char *name, const void *data, const char *holds) {
   if (data == nullptr) {
-    refuse(FA2_INVALID, "%s is NULL; it holds %s", name, holds);
+    refuse(FA_INVALID, "%s is NULL; it holds %s", name, holds);
   }
 }
 
-void check_tensor(const char *name, const fa2_tensor &tensor, const Extents &extents,
-                  bool written) {
+void check_tensor(const char *name, const fa_tensor &tensor, const Extents &extents, bool written) {
   if (tensor.data == nullptr) {
-    refuse(FA2_INVALID, "%s.data is NULL; it holds batch %lld x %lld rows x %lld heads", name,
+    refuse(FA_INVALID, "%s.data is NULL; it holds batch %lld x %lld rows x %lld heads", name,
            static_cast<long long>(extents.batch), static_cast<long long>(extents.rows),
            static_cast<long long>(extents.heads));
   }

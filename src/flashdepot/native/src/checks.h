@@ -1,4 +1,4 @@
-// Checks of single arguments. Each refuses with FA2_INVALID and names the argument, its value and
+// Checks of single arguments. Each refuses with FA_INVALID and names the argument, its value and
 // what is allowed.
 #pragma once
 
@@ -30,7 +30,6 @@ struct Extents {
   std::int64_t batch, rows, heads;
 };
 
-void check_tensor(const char *name, const fa2_tensor &tensor, const Extents &extents,
-                  bool written);
+void check_tensor(const char *name, const fa_tensor &tensor, const Extents &extents, bool written);
 
 }  // namespace flashdepot

@@ -32,7 +32,7 @@ std::int32_t attribute(cudaDeviceAttr name, std::int32_t ordinal) {
   if (code == cudaErrorInvalidDevice) {
     int devices = 0;
     C10_CUDA_CHECK(cudaGetDeviceCount(&devices));
-    refuse(FA2_INVALID,
+    refuse(FA_INVALID,
            "device is %d; this process sees %d, numbered from 0 (CUDA_VISIBLE_DEVICES "
            "decides which)",
            ordinal, devices);
@@ -64,7 +64,7 @@ void require_kernels_for(std::int32_t ordinal) {
   const DeviceFacts facts = device_facts(ordinal);
   if (!runs_on(facts.major, facts.minor)) {
     refuse(
-        FA2_NO_KERNEL_FOR_ARCH,
+        FA_NO_KERNEL_FOR_ARCH,
         "device %d has compute capability %d.%d and this library has kernels for %s; get one for "
         "it with: flashdepot get --arch %d%d",
         ordinal, facts.major, facts.minor, sass_list().c_str(), facts.major, facts.minor);

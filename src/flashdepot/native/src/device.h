@@ -18,7 +18,7 @@ struct DeviceFacts {
 // that is not there.
 DeviceFacts device_facts(std::int32_t ordinal);
 
-// Refuses with FA2_NO_KERNEL_FOR_ARCH a device that runs no SASS of this library.
+// Refuses with FA_NO_KERNEL_FOR_ARCH a device that runs no SASS of this library.
 void require_kernels_for(std::int32_t ordinal);
 
 // Makes a device the calling thread's current one, and gives the thread its own back.

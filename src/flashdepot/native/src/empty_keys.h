@@ -9,7 +9,7 @@
 namespace flashdepot {
 
 struct EmptyKeys {
-  fa2_tensor o;  // 16-bit elements
+  fa_tensor o;   // 16-bit elements
   float *lse;    // (batch, heads, rows) contiguous
   std::int32_t batch, rows, heads, head_dim;
 };

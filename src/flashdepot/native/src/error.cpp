@@ -48,7 +48,7 @@ const char *advice(cudaError_t code) {
 
 }  // namespace
 
-void refuse(fa2_status status, const char *format, ...) {
+void refuse(fa_status status, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(last_error, sizeof last_error, format, arguments);
@@ -56,7 +56,7 @@ void refuse(fa2_status status, const char *format, ...) {
   throw Refusal{status};
 }
 
-fa2_status report(const CudaFailure &failure) noexcept {
+fa_status report(const CudaFailure &failure) noexcept {
   const char *name = cudaGetErrorName(failure.code);
   const char *text = cudaGetErrorString(failure.code);
   if (failure.code == cudaErrorInsufficientDriver) {
@@ -68,39 +68,37 @@ fa2_status report(const CudaFailure &failure) noexcept {
   } else {
     keep("%s: %s (%d: %s)%s", failure.call, name, failure.code, text, advice(failure.code));
   }
-  return FA2_CUDA;
+  return FA_CUDA;
 }
 
-fa2_status report_unknown_exception() noexcept {
+fa_status report_unknown_exception() noexcept {
   keep(
       "an exception that libflashattention does not know reached its boundary; nothing more is "
       "known of it. Please report this with the arguments of the call");
-  return FA2_INTERNAL;
+  return FA_INTERNAL;
 }
 
 }  // namespace flashdepot
 
-const char *fa2_last_error(void) noexcept {
-  return flashdepot::last_error;
-}
+const char *fa_last_error(void) noexcept { return flashdepot::last_error; }
 
-const char *fa2_status_string(fa2_status status) noexcept {
+const char *fa_status_string(fa_status status) noexcept {
   switch (status) {
-    case FA2_OK:
-      return "FA2_OK";
-    case FA2_INVALID:
-      return "FA2_INVALID";
-    case FA2_UNSUPPORTED:
-      return "FA2_UNSUPPORTED";
-    case FA2_NO_KERNEL_FOR_ARCH:
-      return "FA2_NO_KERNEL_FOR_ARCH";
-    case FA2_WORKSPACE_TOO_SMALL:
-      return "FA2_WORKSPACE_TOO_SMALL";
-    case FA2_CUDA:
-      return "FA2_CUDA";
-    case FA2_INTERNAL:
-      return "FA2_INTERNAL";
+    case FA_OK:
+      return "FA_OK";
+    case FA_INVALID:
+      return "FA_INVALID";
+    case FA_UNSUPPORTED:
+      return "FA_UNSUPPORTED";
+    case FA_NO_KERNEL_FOR_ARCH:
+      return "FA_NO_KERNEL_FOR_ARCH";
+    case FA_WORKSPACE_TOO_SMALL:
+      return "FA_WORKSPACE_TOO_SMALL";
+    case FA_CUDA:
+      return "FA_CUDA";
+    case FA_INTERNAL:
+      return "FA_INTERNAL";
     default:
-      return "unknown fa2_status";
+      return "unknown fa_status";
   }
 }

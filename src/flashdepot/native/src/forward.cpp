@@ -1,4 +1,4 @@
-// fa2_fwd, fa2_fwd_workspace and fa2_supports.
+// fa_fwd, fa_fwd_workspace and fa_supports.
 #include "arguments.h"
 #include "buffers.h"
 #include "checks.h"
@@ -14,18 +14,16 @@ namespace flashdepot {
 namespace {
 
 constexpr std::uint32_t kFlags =
-    FA2_CAUSAL | FA2_WINDOW_LEFT | FA2_WINDOW_RIGHT | FA2_ROTARY_INTERLEAVED;
+    FA_CAUSAL | FA_WINDOW_LEFT | FA_WINDOW_RIGHT | FA_ROTARY_INTERLEAVED;
 
-fa2_fwd_args read_forward(const fa2_fwd_args *args) {
-  return read_args(args, "fa2_fwd_args", kFlags);
-}
+fa_fwd_args read_forward(const fa_fwd_args *args) { return read_args(args, "fa_fwd_args", kFlags); }
 
 bool nothing_to_launch(const Problem &problem) {
   return problem.no_queries() || problem.no_keys();
 }
 
 // The number of splits for a caller that has a workspace, or asks how large it must be.
-std::int32_t splits_of(const ForwardPlan &plan, const fa2_fwd_args &args) {
+std::int32_t splits_of(const ForwardPlan &plan, const fa_fwd_args &args) {
   const Problem &problem = plan.problem;
   const bool splits_at_all = !problem.dropout() && !(problem.packed() && problem.group == 1);
   if (nothing_to_launch(problem) || !splits_at_all) {
@@ -47,7 +45,7 @@ SplitBuffers buffers_of(const ForwardPlan &plan, std::int32_t splits) {
 
 // The queries of one key head become rows of one tile (flash_api.cpp 408-414, 595-599). In a packed
 // batch, where upstream copies q and o to get there, each row becomes a batch of its own.
-void swap_groups(ForwardParams &params, const Problem &problem, const fa2_fwd_args &args) {
+void swap_groups(ForwardParams &params, const Problem &problem, const fa_fwd_args &args) {
   params.q_row_stride = args.q.head_stride;
   params.o_row_stride = args.o.head_stride;
   params.q_head_stride = args.q.head_stride * problem.group;
@@ -62,7 +60,7 @@ void swap_groups(ForwardParams &params, const Problem &problem, const fa2_fwd_ar
 }
 
 // What mha_fwd_kvcache adds (flash_api.cpp 1352-1436, 1446-1450).
-void set_cache(ForwardParams &params, const fa2_fwd_args &args) {
+void set_cache(ForwardParams &params, const fa_fwd_args &args) {
   params.cu_seqlens_k = const_cast<std::int32_t *>(args.cache_seqlens);
   params.is_seqlens_k_cumulative = args.cache_seqlens == nullptr;
   params.cache_batch_idx = const_cast<std::int32_t *>(args.cache_batch_idx);
@@ -80,10 +78,10 @@ void set_cache(ForwardParams &params, const fa2_fwd_args &args) {
   params.rotary_cos_ptr = const_cast<void *>(args.rotary_cos);
   params.rotary_sin_ptr = const_cast<void *>(args.rotary_sin);
   params.rotary_dim = args.rotary_dim;
-  params.is_rotary_interleaved = (args.flags & FA2_ROTARY_INTERLEAVED) != 0;
+  params.is_rotary_interleaved = (args.flags & FA_ROTARY_INTERLEAVED) != 0;
 }
 
-void set_dropout(ForwardParams &params, const fa2_fwd_args &args) {
+void set_dropout(ForwardParams &params, const fa_fwd_args &args) {
   at::PhiloxCudaState &philox = params.philox_args;
   philox.captured = args.seed_ptr != nullptr;
   if (philox.captured) {
@@ -98,7 +96,7 @@ void set_dropout(ForwardParams &params, const fa2_fwd_args &args) {
   params.p_ptr = args.p_debug;
 }
 
-ForwardParams make_params(const ForwardPlan &plan, const fa2_fwd_args &args) {
+ForwardParams make_params(const ForwardPlan &plan, const fa_fwd_args &args) {
   const Problem &problem = plan.problem;
   ForwardParams params = shape_params(problem, plan.unit_dim);
   set_tensors(params, problem, args);
@@ -122,7 +120,7 @@ ForwardParams make_params(const ForwardPlan &plan, const fa2_fwd_args &args) {
 }
 
 // lse, where the kernels wrote it to the workspace, to the caller's.
-void deliver_lse(const Problem &problem, const fa2_fwd_args &args, const float *lse,
+void deliver_lse(const Problem &problem, const fa_fwd_args &args, const float *lse,
                  cudaStream_t stream) {
   if (problem.packed()) {
     launch_packed_lse({lse, args.lse, args.cu_seqlens_q, args.batch, args.heads_q, args.seqlen_q,
@@ -135,7 +133,7 @@ void deliver_lse(const Problem &problem, const fa2_fwd_args &args, const float *
   }
 }
 
-void launch(const ForwardPlan &plan, const fa2_fwd_args &args, std::int32_t splits,
+void launch(const ForwardPlan &plan, const fa_fwd_args &args, std::int32_t splits,
             const SplitBuffers &buffers, cudaStream_t stream) {
   auto *workspace = static_cast<char *>(args.workspace);
   ForwardParams params = make_params(plan, args);
@@ -156,7 +154,7 @@ void launch(const ForwardPlan &plan, const fa2_fwd_args &args, std::int32_t spli
   }
 }
 
-void launch_without_keys(const Problem &problem, const fa2_fwd_args &args, cudaStream_t stream) {
+void launch_without_keys(const Problem &problem, const fa_fwd_args &args, cudaStream_t stream) {
   const bool packed = problem.packed();
   launch_empty_keys({args.o, args.lse, packed ? 1 : args.batch,
                      packed ? static_cast<std::int32_t>(args.total_q) : args.seqlen_q, args.heads_q,
@@ -164,7 +162,7 @@ void launch_without_keys(const Problem &problem, const fa2_fwd_args &args, cudaS
                     stream);
 }
 
-void check_row_strides(const Problem &problem, const fa2_fwd_args &args) {
+void check_row_strides(const Problem &problem, const fa_fwd_args &args) {
   const std::int64_t rows = problem.paged()    ? problem.page_size
                             : problem.packed() ? problem.total_k
                                                : problem.seqlen_k;
@@ -174,7 +172,7 @@ void check_row_strides(const Problem &problem, const fa2_fwd_args &args) {
   check_row_stride("v_new", args.v_new.row_stride, args.seqlen_new, "split-KV");
 }
 
-void forward(const fa2_fwd_args &args) {
+void forward(const fa_fwd_args &args) {
   const Problem problem = read_problem(args);
   check_device(args.device);
   check_buffers(args, problem);
@@ -189,13 +187,13 @@ void forward(const fa2_fwd_args &args) {
   const std::int32_t splits = automatic_without_memory ? 1 : splits_of(plan, args);
   const SplitBuffers buffers = buffers_of(plan, splits);
   if (splits > 1 && args.workspace_bytes < buffers.bytes) {
-    refuse(FA2_WORKSPACE_TOO_SMALL,
-           "workspace_bytes is %llu and %d splits need %llu; fa2_fwd_workspace says so too, and "
+    refuse(FA_WORKSPACE_TOO_SMALL,
+           "workspace_bytes is %llu and %d splits need %llu; fa_fwd_workspace says so too, and "
            "num_splits 1 needs less",
            static_cast<unsigned long long>(args.workspace_bytes), splits,
            static_cast<unsigned long long>(buffers.bytes));
   }
-  check_workspace(args.workspace_bytes, buffers.bytes, "fa2_fwd_workspace");
+  check_workspace(args.workspace_bytes, buffers.bytes, "fa_fwd_workspace");
   if (splits > 1 || problem.split_field != nullptr) {
     check_row_strides(problem, args);
   }
@@ -212,17 +210,17 @@ void forward(const fa2_fwd_args &args) {
 }  // namespace
 }  // namespace flashdepot
 
-fa2_status fa2_fwd(const fa2_fwd_args *args) noexcept {
+fa_status fa_fwd(const fa_fwd_args *args) noexcept {
   using namespace flashdepot;
   return guarded([&] { forward(read_forward(args)); });
 }
 
-fa2_status fa2_fwd_workspace(const fa2_fwd_args *args, uint64_t *bytes, int32_t *splits) noexcept {
+fa_status fa_fwd_workspace(const fa_fwd_args *args, uint64_t *bytes, int32_t *splits) noexcept {
   using namespace flashdepot;
   return guarded([&] {
-    const fa2_fwd_args known = read_forward(args);
+    const fa_fwd_args known = read_forward(args);
     if (bytes == nullptr) {
-      refuse(FA2_INVALID, "bytes is NULL; pass the address of a uint64_t");
+      refuse(FA_INVALID, "bytes is NULL; pass the address of a uint64_t");
     }
     const Problem problem = read_problem(known);
     check_device(known.device);
@@ -235,10 +233,10 @@ fa2_status fa2_fwd_workspace(const fa2_fwd_args *args, uint64_t *bytes, int32_t 
   });
 }
 
-fa2_status fa2_supports(int32_t device, const fa2_fwd_args *args) noexcept {
+fa_status fa_supports(int32_t device, const fa_fwd_args *args) noexcept {
   using namespace flashdepot;
   return guarded([&] {
-    const fa2_fwd_args known = read_forward(args);
+    const fa_fwd_args known = read_forward(args);
     const ForwardPlan plan = plan_forward(read_problem(known), known.num_splits);
     buffers_of(plan, known.num_splits);
     if (device != -1) {

@@ -104,7 +104,7 @@ void launch_zeros(const Gradient &gradient, cudaStream_t stream) {
 void launch_group_sum(const Gradient &sum, const void *expanded, std::int32_t group,
                       std::int32_t dtype, cudaStream_t stream) {
   const auto *chunks = static_cast<const uint4 *>(expanded);
-  if (dtype == FA2_FP16) {
+  if (dtype == FA_FP16) {
     group_sum_kernel<__half><<<blocks_for(sum), kThreads, 0, stream>>>(sum, chunks, group);
   } else {
     group_sum_kernel<__nv_bfloat16><<<blocks_for(sum), kThreads, 0, stream>>>(sum, chunks, group);

@@ -11,7 +11,7 @@ namespace flashdepot {
 
 // A gradient of 16-bit elements, (batch, rows, heads, head_dim).
 struct Gradient {
-  fa2_tensor tensor;
+  fa_tensor tensor;
   std::int32_t batch;
   std::int64_t rows;
   std::int32_t heads, head_dim;

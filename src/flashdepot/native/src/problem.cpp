@@ -28,9 +28,9 @@ double square_root(double value) {
 
 template <typename Args>
 void check_sizes(const Args &args) {
-  if (args.dtype != FA2_FP16 && args.dtype != FA2_BF16) {
-    refuse(FA2_INVALID, "dtype is %d; allowed: FA2_FP16 (%d), FA2_BF16 (%d)", args.dtype, FA2_FP16,
-           FA2_BF16);
+  if (args.dtype != FA_FP16 && args.dtype != FA_BF16) {
+    refuse(FA_INVALID, "dtype is %d; allowed: FA_FP16 (%d), FA_BF16 (%d)", args.dtype, FA_FP16,
+           FA_BF16);
   }
   check_range("batch", args.batch, 0, kGridLimit);
   check_range("seqlen_q", args.seqlen_q, 0, kLongest);
@@ -38,11 +38,11 @@ void check_sizes(const Args &args) {
   check_range("heads_q", args.heads_q, 1, kGridLimit);
   check_range("heads_k", args.heads_k, 1, args.heads_q);
   if (args.heads_q % args.heads_k != 0) {
-    refuse(FA2_INVALID, "heads_q is %d and heads_k is %d; allowed: a heads_k that divides heads_q",
+    refuse(FA_INVALID, "heads_q is %d and heads_k is %d; allowed: a heads_k that divides heads_q",
            args.heads_q, args.heads_k);
   }
   if (args.head_dim < 8 || args.head_dim > 256 || args.head_dim % 8 != 0) {
-    refuse(FA2_INVALID, "head_dim is %d; allowed: multiples of 8 from 8 to 256", args.head_dim);
+    refuse(FA_INVALID, "head_dim is %d; allowed: multiples of 8 from 8 to 256", args.head_dim);
   }
   check_range("total_q", args.total_q, 0, INT32_MAX);
   check_range("total_k", args.total_k, 0, INT32_MAX);
@@ -51,14 +51,14 @@ void check_sizes(const Args &args) {
 // The kernels index lse, and the backward pass softmax_d, by rows of all heads in 32 bits.
 void check_rows(const char *what, std::int64_t rows) {
   if (rows > INT32_MAX) {
-    refuse(FA2_INVALID,
+    refuse(FA_INVALID,
            "%s is %lld; allowed: less than 2^31, which is how the kernels count rows: split the "
            "batch",
            what, static_cast<long long>(rows));
   }
 }
 
-void check_rows(const fa2_fwd_args &args) {
+void check_rows(const fa_fwd_args &args) {
   if (args.cu_seqlens_q != nullptr) {
     check_rows("heads_q * total_q", args.heads_q * args.total_q);
   } else {
@@ -67,7 +67,7 @@ void check_rows(const fa2_fwd_args &args) {
   }
 }
 
-void check_rows(const fa2_bwd_args &args) {
+void check_rows(const fa_bwd_args &args) {
   if (args.cu_seqlens_q != nullptr) {
     check_rows("heads_q * (total_q + 128 * batch)",
                args.heads_q * (args.total_q + kRounding * args.batch));
@@ -81,13 +81,13 @@ template <typename Args>
 void check_window(const Args &args, const char *name, std::int32_t value, std::uint32_t flag,
                   const char *flag_name) {
   if ((args.flags & flag) == 0 && value != 0) {
-    refuse(FA2_INVALID,
+    refuse(FA_INVALID,
            "%s is %d and flags has no %s, so it would be unbounded; set the flag or "
            "leave it 0",
            name, value, flag_name);
   }
   if (value < 0) {
-    refuse(FA2_INVALID, "%s is %d; allowed: 0 and up, or no %s for an unbounded one", name, value,
+    refuse(FA_INVALID, "%s is %d; allowed: 0 and up, or no %s for an unbounded one", name, value,
            flag_name);
   }
 }
@@ -95,19 +95,19 @@ void check_window(const Args &args, const char *name, std::int32_t value, std::u
 template <typename Args>
 void check_numbers(const Args &args) {
   if (!(args.dropout >= 0.0f && args.dropout < 1.0f)) {
-    refuse(FA2_INVALID, "dropout is %g; allowed: 0 up to, but not including, 1",
+    refuse(FA_INVALID, "dropout is %g; allowed: 0 up to, but not including, 1",
            static_cast<double>(args.dropout));
   }
   if (!std::isfinite(args.scale) || args.scale < 0.0f) {
-    refuse(FA2_INVALID, "scale is %g; allowed: finite and positive, or 0 for 1 / sqrt(head_dim)",
+    refuse(FA_INVALID, "scale is %g; allowed: finite and positive, or 0 for 1 / sqrt(head_dim)",
            static_cast<double>(args.scale));
   }
   if (!std::isfinite(args.softcap) || args.softcap < 0.0f) {
-    refuse(FA2_INVALID, "softcap is %g; allowed: finite and positive, or 0 for none",
+    refuse(FA_INVALID, "softcap is %g; allowed: finite and positive, or 0 for none",
            static_cast<double>(args.softcap));
   }
-  check_window(args, "window_left", args.window_left, FA2_WINDOW_LEFT, "FA2_WINDOW_LEFT");
-  check_window(args, "window_right", args.window_right, FA2_WINDOW_RIGHT, "FA2_WINDOW_RIGHT");
+  check_window(args, "window_left", args.window_left, FA_WINDOW_LEFT, "FA_WINDOW_LEFT");
+  check_window(args, "window_right", args.window_right, FA_WINDOW_RIGHT, "FA_WINDOW_RIGHT");
 }
 
 // Keys that a query may see, as upstream counts them; -1 is unbounded.
@@ -119,8 +119,8 @@ struct Windows {
 
 template <typename Args>
 Windows windows_of(const Args &args) {
-  return {(args.flags & FA2_WINDOW_LEFT) != 0 ? args.window_left : -1,
-          (args.flags & FA2_WINDOW_RIGHT) != 0 ? args.window_right : -1};
+  return {(args.flags & FA_WINDOW_LEFT) != 0 ? args.window_left : -1,
+          (args.flags & FA_WINDOW_RIGHT) != 0 ? args.window_right : -1};
 }
 
 // How far to the right a window must go to reach every key. That takes sq - 1, so with more
@@ -168,7 +168,7 @@ Problem common_problem(const Args &args, Kind kind) {
   return problem;
 }
 
-Kind kind_of(const fa2_fwd_args &args) {
+Kind kind_of(const fa_fwd_args &args) {
   if (args.cu_seqlens_q != nullptr) {
     return Kind::packed;
   }
@@ -179,7 +179,7 @@ Kind kind_of(const fa2_fwd_args &args) {
 
 }  // namespace
 
-Problem read_problem(const fa2_fwd_args &args) {
+Problem read_problem(const fa_fwd_args &args) {
   check_combination(args);
   check_sizes(args);
   check_rows(args);
@@ -197,7 +197,7 @@ Problem read_problem(const fa2_fwd_args &args) {
   const Windows asked = windows_of(args);
   Windows windows = without_idle_ends(asked, args);
   // One query sees every key, causal or not; but a causal unit adds the ALiBi bias another way.
-  const bool causal = (args.flags & FA2_CAUSAL) != 0 && (args.seqlen_q > 1 || problem.alibi);
+  const bool causal = (args.flags & FA_CAUSAL) != 0 && (args.seqlen_q > 1 || problem.alibi);
   windows.right = causal ? 0 : windows.right;
 
   // Decoding with grouped heads: the queries of one key head are rows of one tile instead of tiles
@@ -217,7 +217,7 @@ Problem read_problem(const fa2_fwd_args &args) {
   return problem;
 }
 
-Problem read_problem(const fa2_bwd_args &args) {
+Problem read_problem(const fa_bwd_args &args) {
   check_combination(args);
   check_sizes(args);
   check_rows(args);
@@ -225,10 +225,10 @@ Problem read_problem(const fa2_bwd_args &args) {
 
   Problem problem =
       common_problem(args, args.cu_seqlens_q != nullptr ? Kind::packed : Kind::dense);
-  problem.deterministic = (args.flags & FA2_DETERMINISTIC) != 0;
+  problem.deterministic = (args.flags & FA_DETERMINISTIC) != 0;
   check_values(problem);
   Windows windows = without_idle_ends(windows_of(args), args);
-  windows.right = (args.flags & FA2_CAUSAL) != 0 ? 0 : windows.right;
+  windows.right = (args.flags & FA_CAUSAL) != 0 ? 0 : windows.right;
   set_windows(problem, windows, args);
   return problem;
 }

@@ -46,7 +46,7 @@ constexpr std::int64_t round_up(std::int64_t value) {
 }
 
 // Refuse what is wrong with sizes, flags, numbers and with what is set together.
-Problem read_problem(const fa2_fwd_args &args);
-Problem read_problem(const fa2_bwd_args &args);
+Problem read_problem(const fa_fwd_args &args);
+Problem read_problem(const fa_bwd_args &args);
 
 }  // namespace flashdepot

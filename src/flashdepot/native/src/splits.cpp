@@ -26,14 +26,14 @@ std::int32_t combine_rows(std::int32_t unit_dim) {
 SplitBuffers accumulators(const Problem &problem, std::int32_t unit_dim, std::int32_t splits) {
   const std::int64_t accumulated = problem.rows() * splits * unit_dim;
   if (accumulated > INT32_MAX) {
-    refuse(FA2_UNSUPPORTED,
+    refuse(FA_UNSUPPORTED,
            "num_splits is %d, which makes %lld partial results; the split-KV kernels index them "
            "with 32 bits: allowed here are at most %lld splits",
            splits, static_cast<long long>(accumulated),
            static_cast<long long>(INT32_MAX / (problem.rows() * unit_dim)));
   }
   if (std::int64_t{problem.batch} * problem.heads_q > 65535) {
-    refuse(FA2_UNSUPPORTED,
+    refuse(FA_UNSUPPORTED,
            "num_splits is %d and batch * heads is %lld; split-KV kernels run at most 65535: use "
            "num_splits 1 or a smaller batch",
            splits, static_cast<long long>(problem.batch) * problem.heads_q);
@@ -99,7 +99,7 @@ SplitBuffers split_buffers(const Problem &problem, std::int32_t unit_dim, std::i
   // packed lse that is over other rows, or past its end. They get a padded one.
   if (problem.packed() && problem.split_field != nullptr) {
     if (problem.rows() > INT32_MAX) {
-      refuse(FA2_UNSUPPORTED,
+      refuse(FA_UNSUPPORTED,
              "%s is set and batch * heads_q * seqlen_q is %lld; over packed queries the split-KV "
              "kernels count that many rows in 32 bits: allowed: less than 2^31",
              problem.split_field, static_cast<long long>(problem.rows()));

@@ -18,20 +18,20 @@ namespace {
 
 struct Dtype_fp16 {
   using element = cutlass::half_t;
-  static constexpr std::int32_t code = FA2_FP16;
+  static constexpr std::int32_t code = FA_FP16;
 };
 struct Dtype_bf16 {
   using element = cutlass::bfloat16_t;
-  static constexpr std::int32_t code = FA2_BF16;
+  static constexpr std::int32_t code = FA_BF16;
 };
 
-#define FWD_KEY(dtype, head_dim, causal) {FA2_FWD, Dtype_##dtype::code, head_dim, causal},
-#define SPLITKV_KEY(dtype, head_dim, causal) {FA2_SPLITKV, Dtype_##dtype::code, head_dim, causal},
-#define BWD_KEY(dtype, head_dim, causal) {FA2_BWD, Dtype_##dtype::code, head_dim, causal},
+#define FWD_KEY(dtype, head_dim, causal) {FA_FWD, Dtype_##dtype::code, head_dim, causal},
+#define SPLITKV_KEY(dtype, head_dim, causal) {FA_SPLITKV, Dtype_##dtype::code, head_dim, causal},
+#define BWD_KEY(dtype, head_dim, causal) {FA_BWD, Dtype_##dtype::code, head_dim, causal},
 
-constexpr fa2_unit kUnits[] = {FA2_CONFIG_FWD_UNITS(FWD_KEY)          //
-                               FA2_CONFIG_SPLITKV_UNITS(SPLITKV_KEY)  //
-                               FA2_CONFIG_BWD_UNITS(BWD_KEY)};
+constexpr fa_unit kUnits[] = {FA2_CONFIG_FWD_UNITS(FWD_KEY)          //
+                              FA2_CONFIG_SPLITKV_UNITS(SPLITKV_KEY)  //
+                              FA2_CONFIG_BWD_UNITS(BWD_KEY)};
 
 #define FWD_LAUNCH(dtype, head_dim, causal) \
   FLASH_NAMESPACE::run_mha_fwd_<Dtype_##dtype::element, head_dim, causal>,
@@ -56,11 +56,11 @@ static_assert(std::size(kUnits) == std::size(kBackward));
 constexpr std::int32_t kSass[] = {FA2_CONFIG_SASS};
 constexpr std::int32_t kHeadDims[] = {FA2_CONFIG_HEAD_DIMS};
 
-constexpr std::uint32_t kFeatures = (FA2_CONFIG_HAS_DROPOUT ? FA2_FEATURE_DROPOUT : 0) |
-                                    (FA2_CONFIG_HAS_ALIBI ? FA2_FEATURE_ALIBI : 0) |
-                                    (FA2_CONFIG_HAS_SOFTCAP ? FA2_FEATURE_SOFTCAP : 0) |
-                                    (FA2_CONFIG_HAS_LOCAL ? FA2_FEATURE_LOCAL : 0) |
-                                    (FA2_CONFIG_HAS_UNEVEN_K ? FA2_FEATURE_UNEVEN_K : 0);
+constexpr std::uint32_t kFeatures = (FA2_CONFIG_HAS_DROPOUT ? FA_FEATURE_DROPOUT : 0) |
+                                    (FA2_CONFIG_HAS_ALIBI ? FA_FEATURE_ALIBI : 0) |
+                                    (FA2_CONFIG_HAS_SOFTCAP ? FA_FEATURE_SOFTCAP : 0) |
+                                    (FA2_CONFIG_HAS_LOCAL ? FA_FEATURE_LOCAL : 0) |
+                                    (FA2_CONFIG_HAS_UNEVEN_K ? FA_FEATURE_UNEVEN_K : 0);
 
 template <typename T, std::size_t N>
 constexpr std::int32_t count(const T (&)[N]) {
@@ -70,7 +70,7 @@ constexpr std::int32_t count(const T (&)[N]) {
 // The index in kUnits, or its size if the unit is not there.
 std::size_t index_of(std::int32_t pass, std::int32_t dtype, std::int32_t head_dim, bool causal) {
   const auto found =
-      std::find_if(std::begin(kUnits), std::end(kUnits), [&](const fa2_unit &unit) {
+      std::find_if(std::begin(kUnits), std::end(kUnits), [&](const fa_unit &unit) {
         return unit.pass == pass && unit.dtype == dtype && unit.head_dim == head_dim &&
                unit.causal == static_cast<std::int32_t>(causal);
       });
@@ -90,7 +90,7 @@ ForwardLaunch find_forward(std::int32_t pass, std::int32_t dtype, std::int32_t h
 }
 
 BackwardLaunch find_backward(std::int32_t dtype, std::int32_t head_dim, bool causal) {
-  const std::size_t index = index_of(FA2_BWD, dtype, head_dim, causal);
+  const std::size_t index = index_of(FA_BWD, dtype, head_dim, causal);
   return index < std::size(kUnits) ? kBackward[index] : nullptr;
 }
 
@@ -105,22 +105,20 @@ bool has_feature(std::uint32_t feature) {
 
 const char *feature_name(std::uint32_t feature) {
   switch (feature) {
-    case FA2_FEATURE_DROPOUT:
+    case FA_FEATURE_DROPOUT:
       return "dropout";
-    case FA2_FEATURE_ALIBI:
+    case FA_FEATURE_ALIBI:
       return "alibi";
-    case FA2_FEATURE_SOFTCAP:
+    case FA_FEATURE_SOFTCAP:
       return "softcap";
-    case FA2_FEATURE_LOCAL:
+    case FA_FEATURE_LOCAL:
       return "local";
     default:
       return "uneven_k";
   }
 }
 
-const char *dtype_name(std::int32_t dtype) {
-  return dtype == FA2_FP16 ? "fp16" : "bf16";
-}
+const char *dtype_name(std::int32_t dtype) { return dtype == FA_FP16 ? "fp16" : "bf16"; }
 
 bool runs_on(std::int32_t major, std::int32_t minor) {
   return std::any_of(std::begin(kSass), std::end(kSass),
@@ -137,7 +135,7 @@ Text sass_list() {
 
 Text unit_list(std::int32_t pass) {
   Text text;
-  for (const std::int32_t dtype : {FA2_FP16, FA2_BF16}) {
+  for (const std::int32_t dtype : {FA_FP16, FA_BF16}) {
     bool first = true;
     for (const std::int32_t head_dim : kHeadDims) {
       const bool full = has_unit(pass, dtype, head_dim, false);
@@ -163,19 +161,19 @@ Text unit_list(std::int32_t pass) {
 
 }  // namespace flashdepot
 
-fa2_status fa2_build_info(fa2_info *info) noexcept {
+fa_status fa_build_info(fa_info *info) noexcept {
   using namespace flashdepot;
   return guarded([&] {
     if (info == nullptr) {
-      refuse(FA2_INVALID, "info is NULL; pass a fa2_info");
+      refuse(FA_INVALID, "info is NULL; pass a fa_info");
     }
     const std::uint32_t size = info->size;
     if (size < 2 * sizeof(std::uint32_t) || size > kLargestStruct) {
-      refuse(FA2_INVALID, "size is %u; set it to sizeof(fa2_info), %zu here", size, sizeof *info);
+      refuse(FA_INVALID, "size is %u; set it to sizeof(fa_info), %zu here", size, sizeof *info);
     }
-    const fa2_info known = {
+    const fa_info known = {
         size,
-        FA2_ABI,
+        FA_ABI,
         FA2_CONFIG_UPSTREAM,
         FA2_CONFIG_FLASHDEPOT,
         FA2_CONFIG_CUDA,
@@ -186,7 +184,7 @@ fa2_status fa2_build_info(fa2_info *info) noexcept {
         count(kSass),
         count(kHeadDims),
         count(kUnits),
-        static_cast<std::int32_t>(sizeof(fa2_unit)),
+        static_cast<std::int32_t>(sizeof(fa_unit)),
     };
     std::memset(info, 0, size);
     std::memcpy(info, &known, std::min<std::size_t>(size, sizeof known));

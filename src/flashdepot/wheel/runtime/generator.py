@@ -14,7 +14,7 @@ _64_BITS = (1 << 64) - 1
 
 
 class Philox(NamedTuple):
-    """Where a call's random numbers begin, in the order of the fields of fa2_fwd_args."""
+    """Where a call's random numbers begin, in the order of the fields of fa_fwd_args."""
 
     seed: int = 0
     offset: int = 0

@@ -52,9 +52,9 @@ _FORWARD_WORKSPACE = _offset(FORWARD_FIELDS, "workspace")
 _BACKWARD_WORKSPACE = _offset(BACKWARD_FIELDS, "workspace")
 
 _c = _open()
-_fwd, _fwd_workspace = _c.fa2_fwd, _c.fa2_fwd_workspace
-_bwd, _bwd_workspace = _c.fa2_bwd, _c.fa2_bwd_workspace
-_last_error = _c.fa2_last_error
+_fwd, _fwd_workspace = _c.fa_fwd, _c.fa_fwd_workspace
+_bwd, _bwd_workspace = _c.fa_bwd, _c.fa_bwd_workspace
+_last_error = _c.fa_last_error
 for _function, _arguments in (
     (_fwd, (c_char_p,)),
     (_bwd, (c_char_p,)),
@@ -68,9 +68,9 @@ _last_error.restype = c_char_p
 
 
 def run_forward(arguments: bytes, q: Any) -> None:
-    """Call fa2_fwd with the workspace that it wants, on the device of ``q``.
+    """Call fa_fwd with the workspace that it wants, on the device of ``q``.
 
-    :raises RuntimeError: with the library's own text, for every status but FA2_OK.
+    :raises RuntimeError: with the library's own text, for every status but FA_OK.
     """
     need = c_uint64()
     if _fwd_workspace(arguments, byref(need), None):
@@ -83,10 +83,10 @@ def run_forward(arguments: bytes, q: Any) -> None:
 
 
 def run_backward(arguments: bytes, q: Any, *, zero: bool = False) -> None:
-    """Call fa2_bwd with the workspace that it wants, on the device of ``q``.
+    """Call fa_bwd with the workspace that it wants, on the device of ``q``.
 
     :param zero: clear the workspace first, so that rows which no sequence covers come out as zeros.
-    :raises RuntimeError: with the library's own text, for every status but FA2_OK.
+    :raises RuntimeError: with the library's own text, for every status but FA_OK.
     """
     need = c_uint64()
     if _bwd_workspace(arguments, byref(need)):

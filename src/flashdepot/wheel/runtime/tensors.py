@@ -11,7 +11,7 @@ from .layout import BF16, FP16
 DTYPES = {torch.float16: FP16, torch.bfloat16: BF16}
 
 Address = tuple[int, int, int, int]
-"""A fa2_tensor: data pointer, and strides of batch, row and head."""
+"""A fa_tensor: data pointer, and strides of batch, row and head."""
 
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001  (a Stream object costs 2 us)
 
@@ -23,7 +23,7 @@ def current_stream(device: int) -> int:
 
 
 def read_kind(q: Any, k: Any, v: Any, k_name: str = "k", v_name: str = "v") -> tuple[int, int]:
-    """The device ordinal and the FA2 dtype that three tensors share.
+    """The device ordinal and the FA_ dtype that three tensors share.
 
     :raises RuntimeError: when they share none, or it is one that the kernels do not run on.
     """

@@ -143,7 +143,7 @@ fn call(driver: &Driver, p: &Problem, data: [*mut c_void; 5]) -> i32 {
         mha::call(&Call {
             data, cu_q, cu_k, q_strides, k_strides, b, h, hk, d, sq, sk, bf16, causal, left, right, of_newer_lists,
         });
-        mha::fa2_candle_last_status()
+        mha::fa_candle_last_status()
     }
 }
 
@@ -166,7 +166,7 @@ fn check(driver: &Driver, p: &Problem) -> Outcome {
     let status = call(driver, p, data);
     driver.download(data[3], &mut o);
     if status != 0 {
-        let text = unsafe { CStr::from_ptr(mha::fa2_candle_last_error()) };
+        let text = unsafe { CStr::from_ptr(mha::fa_candle_last_error()) };
         println!("{p:?}: {}", text.to_string_lossy());
         let all_nan = o.iter().all(|half| decode(*half, p.bf16).is_nan());
         return if status == UNSUPPORTED && all_nan { Outcome::NotInThisLibrary } else { Outcome::Wrong };

@@ -37,8 +37,8 @@ pub struct Newer {
 }
 
 extern "C" {
-    pub fn fa2_candle_last_status() -> i32;
-    pub fn fa2_candle_last_error() -> *const c_char;
+    pub fn fa_candle_last_status() -> i32;
+    pub fn fa_candle_last_error() -> *const c_char;
 }
 
 /// The declaration, and a function that calls it. The lists are: after the lengths, after is_causal, at the end.

@@ -1,7 +1,7 @@
 // Stand-in for the torch header of this name, which the unmodified kernels include.
 //
 // Torch's version throws c10::Error. This one throws CudaFailure, which never leaves the library:
-// every entry point that can reach a launch catches it and answers FA2_CUDA.
+// every entry point that can reach a launch catches it and answers FA_CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>

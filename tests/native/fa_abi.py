@@ -176,17 +176,17 @@ class Info(Structure):
 
 
 STRUCTS: dict[str, type[Structure]] = {
-    "fa2_tensor": Tensor,
-    "fa2_fwd_args": ForwardArgs,
-    "fa2_bwd_args": BackwardArgs,
-    "fa2_unit": Unit,
-    "fa2_info": Info,
+    "fa_tensor": Tensor,
+    "fa_fwd_args": ForwardArgs,
+    "fa_bwd_args": BackwardArgs,
+    "fa_unit": Unit,
+    "fa_info": Info,
 }
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call returned, and fa2_last_error if that was not OK."""
+    """What a call returned, and fa_last_error if that was not OK."""
 
     status: Status
     text: str = ""
@@ -194,7 +194,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Contents:
-    """fa2_info, read out. Units are (pass, dtype, head dim, causal)."""
+    """fa_info, read out. Units are (pass, dtype, head dim, causal)."""
 
     abi: int
     upstream: str
@@ -212,43 +212,43 @@ class Library:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.c = ctypes.CDLL(str(path))
-        self.c.fa2_last_error.restype = c_char_p
-        self.c.fa2_status_string.restype = c_char_p
-        self.c.fa2_fwd.argtypes = [POINTER(ForwardArgs)]
-        self.c.fa2_supports.argtypes = [c_int32, POINTER(ForwardArgs)]
-        self.c.fa2_fwd_workspace.argtypes = [POINTER(ForwardArgs), POINTER(c_uint64), POINTER(c_int32)]
-        self.c.fa2_bwd.argtypes = [POINTER(BackwardArgs)]
-        self.c.fa2_bwd_workspace.argtypes = [POINTER(BackwardArgs), POINTER(c_uint64)]
-        self.c.fa2_build_info.argtypes = [POINTER(Info)]
+        self.c.fa_last_error.restype = c_char_p
+        self.c.fa_status_string.restype = c_char_p
+        self.c.fa_fwd.argtypes = [POINTER(ForwardArgs)]
+        self.c.fa_supports.argtypes = [c_int32, POINTER(ForwardArgs)]
+        self.c.fa_fwd_workspace.argtypes = [POINTER(ForwardArgs), POINTER(c_uint64), POINTER(c_int32)]
+        self.c.fa_bwd.argtypes = [POINTER(BackwardArgs)]
+        self.c.fa_bwd_workspace.argtypes = [POINTER(BackwardArgs), POINTER(c_uint64)]
+        self.c.fa_build_info.argtypes = [POINTER(Info)]
 
     def fwd(self, args: ForwardArgs) -> Answer:
-        return self._answer(self.c.fa2_fwd(args))
+        return self._answer(self.c.fa_fwd(args))
 
     def supports(self, device: int, args: ForwardArgs) -> Answer:
-        return self._answer(self.c.fa2_supports(device, args))
+        return self._answer(self.c.fa_supports(device, args))
 
     def fwd_workspace(self, args: ForwardArgs) -> tuple[Answer, int, int]:
         """Return the answer, the bytes and the number of splits."""
         count = c_uint64(0)
         splits = c_int32(0)
-        answer = self._answer(self.c.fa2_fwd_workspace(args, ctypes.byref(count), ctypes.byref(splits)))
+        answer = self._answer(self.c.fa_fwd_workspace(args, ctypes.byref(count), ctypes.byref(splits)))
         return answer, count.value, splits.value
 
     def bwd(self, args: BackwardArgs) -> Answer:
-        return self._answer(self.c.fa2_bwd(args))
+        return self._answer(self.c.fa_bwd(args))
 
     def bwd_workspace(self, args: BackwardArgs) -> tuple[Answer, int]:
         """Return the answer and the bytes."""
         count = c_uint64(0)
-        return self._answer(self.c.fa2_bwd_workspace(args, ctypes.byref(count))), count.value
+        return self._answer(self.c.fa_bwd_workspace(args, ctypes.byref(count))), count.value
 
     def last_error(self) -> str:
-        text: bytes = self.c.fa2_last_error()
+        text: bytes = self.c.fa_last_error()
         return text.decode()
 
     def contents(self) -> Contents:
         info = Info(size=ctypes.sizeof(Info))
-        answer = self._answer(self.c.fa2_build_info(info))
+        answer = self._answer(self.c.fa_build_info(info))
         assert answer.status is Status.OK, answer
         assert info.unit_size == ctypes.sizeof(Unit)
         units = [info.units[i] for i in range(info.units_count)]
