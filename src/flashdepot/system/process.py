@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
+import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from flashdepot.errors import FlashdepotError, MissingToolError
 
@@ -37,35 +42,61 @@ def run(
 ) -> Finished:
     """Run a program to its end and return what it wrote, whatever its exit status.
 
+    What it started and left running is not waited for, although it may hold the output open.
+
     :param timeout: seconds after which it is killed.
     :param encoding: of what it reads and writes; that of the locale when ``None``.
     :param on_start: called with its process id.
     :raises MissingToolError: when the program is not there or cannot be started.
     :raises FlashdepotError: when it does not end in time.
     """
-    try:
-        child = subprocess.Popen(
-            list(arguments),
-            cwd=cwd,
-            env=dict(env) if env is not None else None,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding=encoding,
-            errors="replace",
-        )
-    except OSError as error:
-        raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error
-    with child:
+    # Files, not pipes: a pipe ends only when the last process that inherited it does.
+    with _text_file(encoding) as given, _text_file(encoding) as stdout, _text_file(encoding) as stderr:
+        given.write(stdin)
+        given.seek(0)
         try:
-            on_start(child.pid)
-            stdout, stderr = child.communicate(stdin, timeout)
-        except subprocess.TimeoutExpired as error:
-            child.kill()
-            raise FlashdepotError(f"'{arguments[0]}' did not end within {timeout:.0f} s.") from error
-        except BaseException:
-            child.kill()
-            child.wait()  # whoever is interrupted may undo what it did: it must have ended
-            raise
-    return Finished(tuple(arguments), child.returncode, stdout, stderr)
+            child = subprocess.Popen(
+                list(arguments),
+                cwd=cwd,
+                env=dict(env) if env is not None else None,
+                stdin=given,
+                stdout=stdout,
+                stderr=stderr,
+            )
+        except OSError as error:
+            raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error
+        _wait(child, arguments[0], timeout, on_start)
+        stdout.seek(0)
+        stderr.seek(0)
+        return Finished(tuple(arguments), child.returncode, stdout.read(), stderr.read())
+
+
+def _text_file(encoding: str | None) -> IO[str]:
+    """A file without a name: in memory where the system has such, so that no disk is needed."""
+    if sys.platform == "linux":
+        return os.fdopen(os.memfd_create("output"), "w+", encoding=encoding, errors="replace")
+    return tempfile.TemporaryFile("w+", encoding=encoding, errors="replace")
+
+
+def _wait(child: subprocess.Popen[bytes], program: str, timeout: float, on_start: Callable[[int], None]) -> None:
+    """Wait for the end of a child, and end it when its time is up. ``Popen.wait(timeout)`` would look every 50 ms."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        child.kill()
+
+    timer = threading.Timer(timeout, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        on_start(child.pid)
+        child.wait()
+    except BaseException:
+        child.kill()
+        child.wait()  # whoever is interrupted may undo what it did: it must have ended
+        raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise FlashdepotError(f"'{program}' did not end within {timeout:.0f} s.")
