@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
 from build.recipes import TOOLS, make_recipe
@@ -308,8 +309,44 @@ def test_an_interrupt_leaves_nothing_running(bench: Bench, sent: signal.Signals)
     wait_for(lambda: not orphans(), 5)
 
 
+def test_compilers_and_what_they_started_end_when_the_build_is_killed(bench: Bench) -> None:
+    bench.source("a.src", "spawn\nsleep 60")
+    process = start(bench, ["a"])
+    wait_for(lambda: bench.journal == ["start a"] and bool(orphans()))
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not orphans() and not compilers(bench), 5)
+
+
+def test_a_compiler_that_outlives_its_build_keeps_its_lock(bench: Bench) -> None:
+    bench.source("a.src", "sleep 60")
+    process = start(bench, ["a"])
+    wait_for(lambda: bench.journal == ["start a"])
+    (watcher,) = {child.pid for child in psutil.Process(process.pid).children()} - set(compilers(bench))
+    os.kill(watcher, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    (compiler,) = compilers(bench)
+    (lock,) = (path for path in (bench.folder / "depot" / "locks").iterdir() if path.stem != "intents")
+    assert bench.depot.try_lock(lock.stem) is None
+    os.kill(compiler, signal.SIGKILL)
+    wait_for(lambda: bench.depot.try_lock(lock.stem) is not None, 5)
+
+
+def compilers(bench: Bench) -> list[int]:
+    """The compilers that run for a bench."""
+    return [pid for pid, line in running() if str(FAKE) in line and str(bench.folder) in line]
+
+
 def orphans() -> list[str]:
-    lines = subprocess.run(
-        ["ps", "-ww", "-eo", "stat,args"], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    return [line for line in lines if "flashdepot-test-orphan" in line and not line.startswith("Z")]
+    return [line for _, line in running() if "flashdepot-test-orphan" in line]
+
+
+def running() -> list[tuple[int, str]]:
+    """Process ids and command lines of all that runs."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append((process.pid, " ".join(process.cmdline())))
+    return found

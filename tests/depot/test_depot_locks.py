@@ -64,7 +64,6 @@ def test_a_lock_may_be_released_by_another_thread(depot: Depot):
     assert depot.try_lock("unit")
 
 
-@pytest.mark.filterwarnings("ignore:flock not supported")
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
 def test_a_file_system_without_locks_is_named(depot: Depot, monkeypatch: pytest.MonkeyPatch, code: int):
     def refuse(*_: object) -> None:

@@ -1,14 +1,62 @@
-"""Running a program: what comes back, and when."""
+"""Running a program: what comes back, and when; and what is left of it."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from flashdepot.errors import FlashdepotError, MissingToolError
 from flashdepot.system.process import run
+
+RUNS_A_SHELL = """
+import sys
+from flashdepot.system.process import run
+run(["sh", "-c", "sh -c 'echo $$ > inner; sleep 600; true'; true"], cwd=sys.argv[1], timeout=600)
+"""
+
+
+def ends(pid: int, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_program_and_what_it_started_end_with_the_process_that_ran_it(tmp_path: Path, sent: signal.Signals) -> None:
+    process = subprocess.Popen([sys.executable, "-c", RUNS_A_SHELL, str(tmp_path)], stderr=subprocess.DEVNULL)
+    inner = tmp_path / "inner"
+    while not (inner.exists() and inner.read_text().endswith("\n")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, sent)
+    process.wait(timeout=20)
+    assert ends(int(inner.read_text()), 5)
+
+
+def test_a_process_that_ends_by_itself_leaves_nobody_behind() -> None:
+    code = "import os, psutil\nfrom flashdepot.system.process import run\nrun(['true'])\n"
+    code += "print(*[p.pid for p in psutil.Process().children(recursive=True)])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (watcher,) = map(int, done.stdout.split())
+    assert done.stderr == ""
+    assert not psutil.pid_exists(watcher), "it was reaped as well: in a container nobody else does that"
+
+
+def test_a_program_that_may_ask_stays_where_the_terminal_hears_it() -> None:
+    group = "import os; print(os.getpgrp())"
+    asks, bound = (int(run([sys.executable, "-c", group], may_ask=may_ask).stdout) for may_ask in (True, False))
+    assert asks == os.getpgrp()
+    assert bound != os.getpgrp()
 
 
 def test_what_a_program_reads_writes_and_ends_with_comes_back() -> None:

@@ -193,7 +193,8 @@ class Engine:
         started = time.time()
         try:
             cwd = self.places.path(f"{{{compilation.place}}}/.")
-            child = Child(startable(command, folder), cwd=cwd, env=environment, log=log)
+            # The compiler holds its lock itself: nobody else starts the same one while it runs.
+            child = Child(startable(command, folder), cwd=cwd, env=environment, log=log, descriptors=(lock.fileno(),))
         except BaseException:
             lock.release()
             raise

@@ -145,11 +145,12 @@ class Actions:
         created = datetime.now(timezone.utc).isoformat(timespec="seconds")
         record = replace(record, outputs=outputs, created=created)
         with disk_errors(self._layout.root):
-            write_json(self._layout.action(record.action_key), record.to_json())
             with lock(self._layout, "intents"):
                 others = [key for key in self._known(record.intent_key) if key != record.action_key]
                 keys = [record.action_key, *others][:_ACTIONS_KEPT]
                 write_json(self._layout.intent(record.intent_key), {"schema": ACTION_SCHEMA, "actions": keys})
+            # The way to it is there before it is: a kill leaves no action that nothing finds.
+            write_json(self._layout.action(record.action_key), record.to_json())
         return record
 
     def read(self, path: Path) -> ActionRecord | None:

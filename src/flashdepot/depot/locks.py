@@ -20,7 +20,7 @@ def try_lock(layout: Layout, key: str) -> HeldLock | None:
     return try_lock_file(layout.lock(key))
 
 
-def lock(layout: Layout, key: str, on_wait: Callable[[], None] | None = None) -> AbstractContextManager[None]:
+def lock(layout: Layout, key: str, on_wait: Callable[[], None] | None = None) -> AbstractContextManager[HeldLock]:
     """Hold the lock of a key, waiting for it as long as it takes.
 
     :param on_wait: called once if somebody else has it.

@@ -110,7 +110,7 @@ class Depot:
         """Copy a library into a folder outside the depot; see :func:`flashdepot.depot.export.export`."""
         return export(manifest, self.libraries.source(manifest), destination)
 
-    def lock(self, key: str, on_wait: Callable[[], None] | None = None) -> AbstractContextManager[None]:
+    def lock(self, key: str, on_wait: Callable[[], None] | None = None) -> AbstractContextManager[HeldLock]:
         """See :func:`flashdepot.depot.locks.lock`."""
         return lock(self.layout, key, on_wait)
 

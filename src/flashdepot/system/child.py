@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashdepot.errors import MissingToolError
+from flashdepot.system.bound import bound
 
 if TYPE_CHECKING:
     import psutil
@@ -43,18 +44,34 @@ def descendants_memory() -> int:
 
 
 class Child:
-    """A running program. Its output, both streams in order, goes to a log file."""
+    """A running program that ends with this process. Its output, both streams in order, goes to a log file."""
 
-    def __init__(self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        log: Path,
+        descriptors: Sequence[int] = (),
+    ) -> None:
         """Start it.
 
+        :param descriptors: open files that it and its descendants keep open, such as a lock's; not on Windows.
         :raises MissingToolError: when the program cannot be started.
         """
         self._started = time.monotonic()
         with log.open("wb") as output:
             try:
                 self._process = subprocess.Popen(
-                    list(arguments), cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                    list(arguments),
+                    cwd=cwd,
+                    env=dict(env),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=descriptors if os.name == "posix" else (),
+                    **bound(),
                 )
             except OSError as error:
                 raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error

@@ -22,8 +22,13 @@ _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 class HeldLock:
     """A lock that this process holds until it releases it or ends. As a context manager it releases at the end."""
 
-    def __init__(self, held: BaseFileLock) -> None:
+    def __init__(self, held: BaseFileLock, descriptor: int) -> None:
         self._held = held
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """The open file that holds it. On POSIX a program that inherits it holds the lock as long as it runs."""
+        return self._descriptor
 
     def release(self) -> None:
         """Let others have it. Releasing twice does no harm."""
@@ -39,7 +44,7 @@ class HeldLock:
 
 
 @contextlib.contextmanager
-def lock_file(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+def lock_file(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[HeldLock]:
     """Hold a lock file, waiting for it as long as it takes.
 
     :param on_wait: called once if somebody else has it.
@@ -51,7 +56,7 @@ def lock_file(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator
             on_wait()
         held = _acquire(path, blocking=True)
     with held:
-        yield
+        yield held
 
 
 def try_lock_file(path: Path) -> HeldLock | None:
@@ -68,11 +73,13 @@ def try_lock_file(path: Path) -> HeldLock | None:
 
 
 def _acquire(path: Path, *, blocking: bool) -> HeldLock:
-    from filelock import FileLock, SoftFileLock  # noqa: PLC0415  (as above)
+    from filelock import FileLock  # noqa: PLC0415  (as above)
 
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = FileLock(path, thread_local=False)
+        descriptors: list[int] = []
+        # A soft lock, what filelock would fall back to, outlives a killed process.
+        held = FileLock(path, thread_local=False, fallback_to_soft=False, on_acquired=descriptors.append)
         try:
             held.acquire(blocking=blocking)
         except NotImplementedError as error:
@@ -81,10 +88,7 @@ def _acquire(path: Path, *, blocking: bool) -> HeldLock:
             if error.errno in _NO_LOCKS:
                 raise _no_locks(path) from error
             raise
-    if isinstance(held, SoftFileLock):  # what filelock falls back to; it would outlive a killed process
-        held.release()
-        raise _no_locks(path)
-    return HeldLock(held)
+    return HeldLock(held, descriptors[-1])
 
 
 def _no_locks(path: Path) -> MissingToolError:

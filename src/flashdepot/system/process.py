@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from flashdepot.errors import FlashdepotError, MissingToolError
+from flashdepot.system.bound import bound
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,18 @@ def run(
     stdin: str = "",
     encoding: str | None = None,
     on_start: Callable[[int], None] = lambda _: None,
+    may_ask: bool = False,
+    descriptors: Sequence[int] = (),
 ) -> Finished:
     """Run a program to its end and return what it wrote, whatever its exit status.
 
-    What it started and left running is not waited for, although it may hold the output open.
+    What it started and left running is not waited for, although it may hold the output open; it ends with this process.
 
     :param timeout: seconds after which it is killed.
     :param encoding: of what it reads and writes; that of the locale when ``None``.
     :param on_start: called with its process id.
+    :param may_ask: it may ask at the terminal, and therefore is not bound to end when this process is killed.
+    :param descriptors: open files that it and its descendants keep open, such as a lock's; not on Windows.
     :raises MissingToolError: when the program is not there or cannot be started.
     :raises FlashdepotError: when it does not end in time.
     """
@@ -62,6 +67,8 @@ def run(
                 stdin=given,
                 stdout=stdout,
                 stderr=stderr,
+                pass_fds=descriptors if os.name == "posix" else (),
+                **({} if may_ask else bound()),
             )
         except OSError as error:
             raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error

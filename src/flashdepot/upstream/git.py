@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import url2pathname
 
-from filelock import FileLock
-
 from flashdepot.errors import NetworkError, UsageError
 from flashdepot.model.upstream import UpstreamId
 from flashdepot.system.files import disk_errors, read_json, write_json
 from flashdepot.system.folders import is_whole, make_whole
+from flashdepot.system.locks import HeldLock, lock_file
 from flashdepot.system.net import require_network
 from flashdepot.upstream.folder import source_digest
 from flashdepot.upstream.git_program import GitFailed, git
@@ -122,7 +121,8 @@ def _resolve(source: GitSource, mirror: Path) -> str:
     _update(source, mirror)
     if is_full and not _look_up(mirror, source.ref):
         # A commit that no branch reaches any more, such as one of a pull request: many servers give it by its hash.
-        _fetch(source, mirror, source.ref)
+        with lock_file(mirror.with_suffix(".lock")) as held:
+            _fetch(source, mirror, held, source.ref)
     commit = _look_up(mirror, source.ref)
     if commit is None:
         raise UsageError(
@@ -152,24 +152,25 @@ def _look_up(mirror: Path, ref: str) -> str | None:
 
 def _update(source: GitSource, mirror: Path) -> None:
     mirror.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(mirror.with_suffix(".lock")):
+    with lock_file(mirror.with_suffix(".lock")) as held:
         if not mirror.is_dir():
             unfinished = mirror.with_suffix(".tmp")
             shutil.rmtree(unfinished, ignore_errors=True)
             git("init", "--quiet", "--bare", "--template=", "--", str(unfinished))
             unfinished.rename(mirror)
-        # No other git works in here while the lock is held: these are from one that was killed.
+        # No other git works in here while the lock is held, and git holds it too: these are from one that was killed.
         for left_behind in mirror.rglob("*.lock"):
             left_behind.unlink(missing_ok=True)
-        _fetch(source, mirror, *_BRANCHES_AND_TAGS)
+        _fetch(source, mirror, held, *_BRANCHES_AND_TAGS)
 
 
-def _fetch(source: GitSource, mirror: Path, *wanted: str) -> None:
+def _fetch(source: GitSource, mirror: Path, held: HeldLock, *wanted: str) -> None:
     try:
         git(
             *("--git-dir", str(mirror), "fetch", "--quiet", "--prune", "--no-tags", "--no-recurse-submodules"),
             *("--", source.url, *wanted),
             local=source.is_local,
+            held=(held,),
         )
     except GitFailed as error:
         raise _unreachable(source, error) from error

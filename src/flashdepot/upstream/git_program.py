@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 from flashdepot.errors import MissingToolError
+from flashdepot.system.locks import HeldLock
 from flashdepot.system.net import offline
 from flashdepot.system.process import run
 
@@ -42,17 +44,24 @@ class GitFailed(Exception):  # noqa: N818  (it is caught and explained by who kn
         self.reason = reason
 
 
-def git(*arguments: str, local: bool = False) -> str:
+def git(*arguments: str, local: bool = False, held: Sequence[HeldLock] = ()) -> str:
     """Run git and return what it printed. It runs no hook, follows no link, and never asks for a password.
 
     :param local: whether submodules too may come from folders of this machine, which git otherwise refuses.
+    :param held: locks that it holds as well, until it ends: it may outlive this process.
     :raises GitFailed: when it fails.
     :raises MissingToolError: when there is no git program.
     """
     settings = _SETTINGS | ({"protocol.file.allow": "always"} if local else {})
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     try:
-        done = run(["git", *options, *arguments], env=_environment(), timeout=_SECONDS)
+        done = run(
+            ["git", *options, *arguments],
+            env=_environment(),
+            timeout=_SECONDS,
+            may_ask=True,  # ssh asks for a key's passphrase
+            descriptors=[lock.fileno() for lock in held],
+        )
     except MissingToolError as error:
         raise MissingToolError(
             "A git source needs the git program, and it is not on PATH.",
