@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import random
 import signal
@@ -165,6 +166,46 @@ def test_a_source_that_changes_while_it_is_compiled_is_compiled_again(bench: Ben
     bench.source("a.src", f"include h.h\nsleep 0.05\ntouch {changed}")
     with pytest.raises(CompileError, match="changed"):
         bench.build("a")
+
+
+@pytest.mark.parametrize("header", ["inside", "outside"])
+def test_sources_from_the_future_are_compiled_as_all_others(bench: Bench, header: str) -> None:
+    """The machine's clock was set back, or a disk came from another machine."""
+    place = bench.folder / ("src" if header == "inside" else "system")
+    place.mkdir()
+    (place / "h.h").write_text("1")
+    for name in "abc":
+        bench.source(f"{name}.src", f"include {place}/h.h\n# {name}")
+    in_an_hour = time.time() + 3600
+    for path in (place / "h.h", *(bench.folder / "src").iterdir()):
+        os.utime(path, (in_an_hour, in_an_hour))
+    assert bench.build("abc", Limits(jobs=1, memory=64 * GB)).compiled == {"a", "b", "c"}
+    repeats = 0 if header == "inside" else 1
+    assert len(bench.journal) == 2 * (3 + repeats), "what lies outside the sources is known after one compile"
+    assert bench.build("abc").compiled == frozenset()
+
+
+def test_a_change_while_it_is_compiled_is_seen_although_the_file_looks_old(bench: Bench) -> None:
+    bench.source("h.h", "old")
+    changed = bench.folder / "src" / "h.h"
+    bench.source("a.src", f"include h.h\nsleep 0.05\ntouch {changed}\nage {changed}")
+    time.sleep(0.1)  # a change within the tick in which a file was last looked at cannot be told
+    with pytest.raises(CompileError, match="changed"):
+        bench.build("a")
+
+
+def test_a_change_between_the_look_up_and_the_compile_is_recorded_as_what_the_compiler_read(bench: Bench) -> None:
+    header = bench.folder / "src" / "h.h"
+    bench.source("h.h", "old")
+    bench.source("b.src", "include h.h")
+    bench.build("b")
+    bench.source("h.h", "newer")
+    bench.source("a.src", f"touch {header}")
+    outcome = bench.build("ab", Limits(jobs=1, memory=64 * GB))
+    assert bench.journal[-4:] == ["start a", "end a", "start b", "end b"]
+    made = bench.depot.layout.blob(outcome.actions["b"].object.digest).read_text()
+    assert made.endswith("changed")
+    assert outcome.actions["b"].inputs["{src}/h.h"] == hashlib.sha256(b"changed").hexdigest()
 
 
 def test_jobs_and_memory_bound_what_runs_together(bench: Bench) -> None:

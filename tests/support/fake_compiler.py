@@ -7,6 +7,7 @@
     spawn          starts a child that would run for ever
     fail TEXT      writes TEXT and refuses
     touch FILE     changes a file while it compiles
+    age FILE       makes a file look as if it had been changed long ago
 
 It appends "start NAME" and "end NAME" to the journal named by FAKE_JOURNAL, with one write each.
 """
@@ -55,6 +56,8 @@ def main() -> int:
             return 1
         elif word == "touch":
             pathlib.Path(rest).write_text("changed")
+        elif word == "age":
+            os.utime(rest, (1, 1))
     output.write_text(content)
     depfile.write_text(f"{output} : " + " \\\n  ".join(str(path) for path in inputs) + "\n")
     journal(f"end {source.stem}")

@@ -16,7 +16,7 @@ from flashdepot.build.compilation import Compilation
 from flashdepot.build.depfile import read_depfile
 from flashdepot.build.diagnosis import compile_error, killed_for_memory
 from flashdepot.build.estimates import History
-from flashdepot.build.inputs import InputDigests
+from flashdepot.build.inputs import InputDigests, Moment
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.progress import BuildProgress, Snapshot
 from flashdepot.build.schedule import (
@@ -69,7 +69,7 @@ class _Running:
     lock: HeldLock
     output: Path
     log: Path
-    started: float
+    started: Moment
 
 
 @dataclass
@@ -119,6 +119,8 @@ class Engine:
                 estimate = self.history.estimate(compilation, self.recipe)
                 waiting[compilation.name] = Job(compilation.name, estimate.seconds, estimate.peak)
         if waiting:
+            # Not the whole toolkit: its headers have a place of their own.
+            self._inputs.look(folder for name, folder in self.places.places if name != "cuda")
             with self.depot.workspace() as work:
                 try:
                     self._drive(by_name, intents, waiting, work)
@@ -190,7 +192,7 @@ class Engine:
         # One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
         language = {"LC_ALL": "C", "VSLANG": "1033"}
         environment = {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
-        started = time.time()
+        started = Moment.now()
         try:
             cwd = self.places.path(f"{{{compilation.place}}}/.")
             # The compiler holds its lock itself: nobody else starts the same one while it runs.
