@@ -11,7 +11,11 @@ from typing import BinaryIO
 _CHUNK = 1 << 17
 _DEEPEST = 8  # prefixes in front of one another: BuildKit around pip around a compiler, and some reserve
 
+_CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code not in b"\t\n\r")
+_C1_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")  # in UTF-8
 _COLOUR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+
+_LONGEST_PREFIX = 256  # what a line begins with is looked at no further: the time for it is bounded
 
 _PREFIX = re.compile(
     r"""\s*(?:
@@ -48,16 +52,18 @@ def read_chunks(stream: BinaryIO) -> Iterator[Chunk]:
     """Read a log piece by piece; memory does not grow with its size, nor with the length of its lines.
 
     Text is UTF-8, or UTF-16 with a byte order mark, as PowerShell writes it. Bytes that are neither become
-    replacement characters: codes and names, which are ASCII in every code page, remain. Colours are removed, and
-    a carriage return ends a line as well. A line that is longer than a chunk goes on in the next one.
+    replacement characters: codes and names, which are ASCII in every code page, remain. Colours and all other control
+    characters are removed, so that a line can be shown on a terminal, and a carriage return ends a line as well. A line
+    that is longer than a chunk goes on in the next one.
     """
     number = 1
     for block in _whole_lines(_utf8(stream)):
         text = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
         text = _COLOUR.sub(b"", text) if b"\x1b" in text else text
+        text = text.translate(None, _CONTROLS)
         lowered = text.lower()
         if not text.isascii():
-            characters = text.decode(errors="replace")
+            characters = _C1_CONTROLS.sub(b"", text).decode(errors="replace")
             text = characters.encode()
             in_lower_case = characters.lower().encode()
             lowered = in_lower_case if len(in_lower_case) == len(text) else text.lower()
@@ -97,7 +103,7 @@ def _whole_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
 def strip_prefixes(line: str) -> str:
     """Return a line without the prefixes of container builds, launchers, loggers, CI services and quotations."""
     for _ in range(_DEEPEST):
-        found = _PREFIX.match(line)
+        found = _PREFIX.match(line, 0, _LONGEST_PREFIX)
         if found is None or not found.group():
             break
         line = line[found.end() :]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flashdepot.doctor.explain.lines import Chunk, strip_prefixes
+from flashdepot.doctor.explain.pattern import Pattern
 from flashdepot.doctor.explain.rules import Rule
 from flashdepot.doctor.explain.texts import Texts
 
@@ -34,15 +35,15 @@ _ERROR_MARKS = (
     "not recognized",
 )
 _FOREIGN_ERROR_MARKS = ("fehler", "erreur", "ошибк", "错误", "錯誤", "エラー", "오류", "erro")
-_STATES_ERROR = re.compile(
-    r"(?<![\w/.-])(?:error|fatal|panic(?:ked)?|failed|Fehler|erreur|ошибка|错误|錯誤|エラー|오류|erro)(?![\w/-])(?!\s*=)"
+_STATES_ERROR = Pattern.parse(
+    r"(?i)(?:^|[^\pL\w/.-])(?:error|fatal|panic(?:ked)?|failed|Fehler|erreur|ошибка|错误|錯誤|エラー|오류|erro)"
+    r"(?:$|[^\pL\w/=\s-]|\s+(?:$|[^=\s]))"
     r"|\b[A-Z]\w*(?:Error|Exception)\b|\b(?:C|LNK|MSB|D)\d{4}:|\bE\d{4}\]|undefined (?:reference|symbol)"
-    r"|command not found|\bcannot (?:open|find|import)|\bno such file\b|\bnot found\b|permission denied|connection refused|\bunable to\b|not recognized|^Killed\b",
-    re.IGNORECASE,
+    r"|command not found|\bcannot (?:open|find|import)|\bno such file\b|\bnot found\b|permission denied"
+    r"|connection refused|\bunable to\b|not recognized|^Killed\b",
+    memory=1 << 23,
 )
-_NO_ERROR = re.compile(
-    r"\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b", re.IGNORECASE
-)
+_NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b")
 _TORCH_VERSION = re.compile(rb"torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*['\"]?v?(\d+\.\d+)")
 
 
@@ -127,9 +128,9 @@ class _Search:
 
     def _keep_errors(self, lines: _Lines, marks: Sequence[str]) -> None:
         for place in lines.having(marks):
-            line = lines[place]
-            if _STATES_ERROR.search(line.text) and not _NO_ERROR.search(line.text):
-                self.errors.append(line)
+            text = lines.text(place)
+            if _STATES_ERROR.search(text) and not _NO_ERROR.search(text):
+                self.errors.append(lines.line(place))
                 if len(self.errors) == EARLIEST:
                     return
 
@@ -140,14 +141,18 @@ class _Lines:
     def __init__(self, chunk: Chunk) -> None:
         self._chunk = chunk
         self._places: dict[str, tuple[slice, ...]] = {}
-        self._taken: dict[int, Line] = {}
+        self._texts: dict[int, str] = {}
 
-    def __getitem__(self, place: slice) -> Line:
+    def text(self, place: slice) -> str:
+        """A line without prefixes."""
         start: int = place.start
-        if start not in self._taken:
-            number = self._chunk.first + self._chunk.text.count(b"\n", 0, start)
-            self._taken[start] = Line(number, strip_prefixes(self._chunk.text[place].decode(errors="replace")))
-        return self._taken[start]
+        if start not in self._texts:
+            self._texts[start] = strip_prefixes(self._chunk.text[place].decode(errors="replace"))
+        return self._texts[start]
+
+    def line(self, place: slice) -> Line:
+        """A line with its number, which is counted anew each time."""
+        return Line(self._chunk.first + self._chunk.text.count(b"\n", 0, place.start), self.text(place))
 
     def having(self, marks: Sequence[str]) -> list[slice]:
         """Where the lines are that have one of these lower-case texts, from the first to the last."""
@@ -173,11 +178,15 @@ class _Lines:
             found = lowered.find(mark, max(end, found + 1))
 
 
-def _first_hit(rule: Rule, patterns: Sequence[re.Pattern[str]], lines: _Lines, marks: Sequence[str]) -> Hit | None:
-    for place in lines.having(marks) if patterns else ():
-        line = lines[place]
-        for pattern in patterns:
-            if found := pattern.search(line.text):
-                groups = {name: value for name, value in found.groupdict().items() if value}
-                return Hit(rule, line, groups)
-    return None
+def _first_hit(rule: Rule, patterns: Sequence[Pattern], lines: _Lines, marks: Sequence[str]) -> Hit | None:
+    """The first line that a pattern matches; where several match it, the one that the rule names first counts."""
+    if not patterns:
+        return None
+    places = lines.having(marks)
+    text = "\n".join(lines.text(place) for place in places)
+    matches = [(text.count("\n", 0, found.start()), found) for pattern in patterns if (found := pattern.search(text))]
+    if not matches:
+        return None
+    index, found = min(matches, key=lambda match: match[0])
+    groups = {name: value for name, value in found.groupdict().items() if value}
+    return Hit(rule, lines.line(places[index]), groups)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flashdepot.doctor.explain.pattern import Pattern
 from flashdepot.system.toml import read_toml
 
 RANKS = ("memory-or-disk", "missing-tool", "wrong-version", "source", "link", "wrapper")
@@ -43,8 +43,8 @@ class Rule:
     why: str
     fix: tuple[str, ...]
     marks: tuple[str, ...]
-    patterns: tuple[re.Pattern[str], ...]
-    likely: tuple[re.Pattern[str], ...]
+    patterns: tuple[Pattern, ...]
+    likely: tuple[Pattern, ...]
     context: tuple[str, ...]
     unless: tuple[str, ...]
     hides: frozenset[str]
@@ -72,8 +72,8 @@ class Rule:
                 why=data["why"],
                 fix=tuple(data["fix"]),
                 marks=tuple(data["marks"]),
-                patterns=tuple(re.compile(pattern) for pattern in data["patterns"]),
-                likely=tuple(re.compile(pattern) for pattern in data.get("likely", ())),
+                patterns=tuple(Pattern.parse(pattern) for pattern in data["patterns"]),
+                likely=tuple(Pattern.parse(pattern) for pattern in data.get("likely", ())),
                 context=tuple(data.get("context", ())),
                 unless=tuple(data.get("unless", ())),
                 hides=frozenset(data.get("hides", ())),
@@ -81,7 +81,7 @@ class Rule:
                 source=data["source"],
                 examples=tuple(Example(e["log"], e["matches"]) for e in data["example"]),
             )
-        except (KeyError, re.error) as error:
+        except (KeyError, ValueError) as error:
             raise ValueError(f"field missing or of no use: {error}") from error
         if any(text != text.lower() for text in rule.marks + rule.context + rule.unless):
             raise ValueError("marks, context and unless are lower-case")

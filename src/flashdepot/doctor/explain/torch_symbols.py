@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from flashdepot.doctor.explain.pattern import Pattern
 from flashdepot.model.target import Version
 from flashdepot.system.toml import read_toml
 
@@ -43,9 +43,9 @@ def built_for(symbol: str) -> TorchRange | None:
 
 
 @cache
-def _table() -> tuple[tuple[re.Pattern[str], TorchRange], ...]:
+def _table() -> tuple[tuple[Pattern, TorchRange], ...]:
     rows = read_toml(Path(__file__).with_name("torch_symbols.toml"))["symbol"]
-    return tuple((re.compile(row["pattern"]), _range(row)) for row in rows)
+    return tuple((Pattern.parse(row["pattern"]), _range(row)) for row in rows)
 
 
 def _range(row: dict[str, object]) -> TorchRange:
