@@ -1,0 +1,103 @@
+"""CuTe DSL from its PyPI wheels, put into the depot: never into the user's environment, never into what is built."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from flashdepot.errors import IncompatibleError
+from flashdepot.model.canonical import digest_of
+from flashdepot.model.target import Platform, Version
+from flashdepot.system.archive import unpack
+from flashdepot.system.folders import make_whole
+from flashdepot.system.net import fetch
+from flashdepot.system.toml import read_toml
+
+_LEFT_OUT = (".dist-info/", "/tests/", "/include/", ".a", ".pyi", ".pxd")
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return read_toml(Path(__file__).with_name("cute_dsl_wheels.toml"))
+
+
+def provided_version() -> Version:
+    """The version of CuTe DSL that :func:`provide` gives."""
+    return Version.parse(_data()["cute_dsl"])
+
+
+def identity() -> str:
+    """A digest of the projects and versions that :func:`provide` gives, the same on every machine.
+
+    Wheels differ with the Python that they are for, and what is compiled with them does not: the objects of 3.11 and
+    3.12 had the same bytes.
+    """
+    return digest_of(sorted({f"{wheel['project']}=={wheel['version']}" for wheel in _data()["wheel"]}))
+
+
+def running_python() -> str:
+    """The tag of the Python that runs this, ``cp312``; it runs the compile workers too."""
+    name = {"cpython": "cp"}.get(sys.implementation.name, sys.implementation.name)
+    return f"{name}{sys.version_info.major}{sys.version_info.minor}"
+
+
+def provide(platform: Platform, python: str, folder: Path, on_file: Callable[[str], None]) -> Path:
+    """The folder with CuTe DSL and what it imports, inside ``folder``; fetched and unpacked on first use.
+
+    That is 125 MB of wheels. NVIDIA's licence lets nobody pass its library on, so it stays in the depot.
+
+    :param python: the tag of the Python that shall import it, ``cp312``.
+    :param on_file: called with the name of each wheel before it is fetched.
+    :raises IncompatibleError: for a platform or a Python that PyPI has no CuTe DSL for.
+    :raises NetworkError: when it must be fetched and cannot be.
+    :raises IntegrityError: when what was fetched is not what is pinned.
+    """
+    wheels = _wheels(platform, python)
+    pinned = digest_of(sorted(wheel["sha256"] for wheel in wheels))
+
+    def fill(temporary: Path) -> None:
+        # Beside the folder that is filled, and as much its own: another process may be doing the same.
+        work = temporary.with_name(f"{temporary.name}.work")
+        try:
+            for wheel in wheels:
+                on_file(wheel["filename"])
+                archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], work / wheel["filename"])
+                unpack(archive, work / wheel["project"], keep=_is_needed)
+                shutil.copytree(work / wheel["project"], temporary, dirs_exist_ok=True, copy_function=shutil.move)
+                archive.unlink()
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    return make_whole(folder / f"cute-dsl-{provided_version()}-{python}-{pinned[:12]}", fill)
+
+
+def _is_needed(name: str) -> bool:
+    return not any(part in name if part.endswith("/") else name.endswith(part) for part in _LEFT_OUT)
+
+
+def _wheels(platform: Platform, python: str) -> list[dict[str, str]]:
+    """The wheel of each project; every project has one for each platform and Python that is served."""
+    rows: list[dict[str, str]] = _data()["wheel"]
+    platforms = sorted({row["platform"] for row in rows} - {"any"})
+    pythons = sorted({row["python"] for row in rows} - {"any"})
+    if str(platform) not in platforms:
+        raise IncompatibleError(
+            f"FlashAttention-4 is compiled on {' or '.join(platforms)}, and this is {platform}.",
+            hint="Build it on such a machine, or build FlashAttention-2 alone: --families fa2",
+        )
+    if python not in pythons:
+        raise IncompatibleError(
+            f"CuTe DSL {provided_version()}, which compiles FlashAttention-4, is for CPython {_sentence(pythons)}; "
+            f"flashdepot runs in {python}.",
+            hint="Run flashdepot with one of those, or build FlashAttention-2 alone: --families fa2",
+        )
+    return [row for row in rows if row["platform"] in ("any", str(platform)) and row["python"] in ("any", python)]
+
+
+def _sentence(pythons: list[str]) -> str:
+    versions = [f"{tag[2]}.{tag[3:]}" for tag in pythons]
+    return f"{', '.join(versions[:-1])} and {versions[-1]}"
