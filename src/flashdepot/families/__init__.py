@@ -1,0 +1,1 @@
+"""Lines of kernels, each with one source and one way to compile."""

@@ -1,0 +1,77 @@
+"""How Hopper's kernels of each head dim are tiled, and what else upstream fixes with it.
+
+From interface.py of flash-attn-4 4.0.0b36: _tile_size_fwd_sm90 (151-183) and _tile_size_bwd_sm90 (216-291), there tuned
+on an H100 SXM.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ForwardTiles:
+    """tile_m query rows and tile_n keys at a time."""
+
+    tile_m: int
+    tile_n: int
+    p_in_registers: bool = True  # the probabilities, between the two products
+    overlap: bool = True  # of a block's softmax with the next block's first product
+
+
+@dataclass(frozen=True)
+class BackwardTiles:
+    """tile_n keys stay, tile_m query rows at a time pass by."""
+
+    tile_m: int
+    tile_n: int
+    stages_q: int = 2
+    stages_do: int = 2
+    stages_pds: int = 2
+    swap_sdp: bool = True  # which operand of a product lies in WGMMA's rows
+    swap_dkv: bool = False
+    swap_dq: bool = False
+    atoms_sdp: int = 1
+    atoms_dkv: int = 2
+    atoms_dq: int = 1
+    dq_in_one_warp_group: bool = False
+
+    @property
+    def hdim_multiple(self) -> int:
+        """What the head dim of the float32 sums is rounded up to."""
+        return 64 if self.swap_dkv else 32
+
+    @property
+    def query_threads(self) -> int:
+        """Threads that turn the sum of dq into dq: as many as held it."""
+        return 128 if self.dq_in_one_warp_group else 256
+
+
+_FORWARD = {
+    64: ForwardTiles(192, 128),
+    96: ForwardTiles(192, 128, p_in_registers=False),
+    128: ForwardTiles(128, 128),
+    192: ForwardTiles(128, 112),
+    256: ForwardTiles(128, 80),
+}
+_FORWARD_EXCEPTIONS = {
+    (96, "full"): ForwardTiles(192, 144, p_in_registers=False),
+    (192, "local"): ForwardTiles(128, 96),
+    (256, "local"): ForwardTiles(128, 64),
+}
+_BACKWARD = {
+    64: BackwardTiles(128, 128, atoms_dq=2),
+    96: BackwardTiles(64, 128, dq_in_one_warp_group=True),
+    128: BackwardTiles(64, 128),
+    192: BackwardTiles(64, 96, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True),
+    256: BackwardTiles(64, 48, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True, atoms_dkv=1),
+}
+_BACKWARD_EXCEPTIONS = {(128, "full"): BackwardTiles(80, 128, swap_dq=True)}
+
+
+def forward_tiles(head_dim: int, mask: str) -> ForwardTiles:
+    """mask: full, causal or local."""
+    return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
+
+
+def backward_tiles(head_dim: int, mask: str) -> BackwardTiles:
+    """mask: full, causal or local."""
+    return _BACKWARD_EXCEPTIONS.get((head_dim, mask), _BACKWARD[head_dim])

@@ -1,0 +1,113 @@
+"""The kernels of FlashAttention-4 that one library may hold: each a unit, with a name that says what it does."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from flashdepot.families.fa4.tiles import BackwardTiles, backward_tiles, forward_tiles
+
+Kernel = Literal["fwd", "bwd", "pre", "dq", "dkv"]
+Mask = Literal["full", "causal", "local"]
+Layout = Literal["dense", "packed", "used", "paged", "packed_paged"]
+JobValue = str | int | bool
+
+HEAD_DIMS = (64, 96, 128, 192, 256)
+DTYPES = ("bf16", "fp16")
+MASKS: tuple[Mask, ...] = get_args(Mask)
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+BACKWARD_LAYOUTS: tuple[Layout, ...] = ("dense", "packed")
+
+
+@dataclass(frozen=True, order=True)
+class Variant:
+    """A kernel, and which problems it runs.
+
+    fwd and bwd are the passes. pre prepares bwd's statistics, dq and dkv turn its float32 sums into gradients; these
+    three depend on bwd's tile_m, and on nothing else of its mask. dkv runs only after a bwd with several_heads.
+    """
+
+    kernel: Kernel
+    head_dim: int
+    dtype: str
+    layout: Layout
+    mask: Mask = "full"
+    softcap: bool = False
+    several_heads: bool = False
+    tile_m: int = 0
+
+    @property
+    def name(self) -> str:
+        """fwd_d128_bf16_packed_causal_softcap, bwd_d128_bf16_dense_full_gqa, pre_d128_bf16_dense_m80, .."""
+        if self.kernel in ("fwd", "bwd"):
+            tail = [self.mask, *(["softcap"] if self.softcap else []), *(["gqa"] if self.several_heads else [])]
+        else:
+            tail = [f"m{self.tile_m}"] if self.tile_m else []
+        return "_".join([self.kernel, f"d{self.head_dim}", self.dtype, self.layout, *tail])
+
+    def job(self) -> dict[str, JobValue]:
+        """What the compile worker is told of the kernel, see worker/__main__.py."""
+        job: dict[str, JobValue] = {
+            "kernel": "post" if self.kernel in ("dq", "dkv") else self.kernel,
+            "head_dim": self.head_dim,
+            "dtype": self.dtype,
+            "layout": self.layout,
+        }
+        return job | self._particulars()
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """(query rows, keys) that the kernel works on at a time; 0 where it does not matter to its caller."""
+        if self.kernel == "fwd":
+            forward = forward_tiles(self.head_dim, self.mask)
+            return forward.tile_m, forward.tile_n
+        backward = self._backward_tiles()
+        return (0 if self.kernel == "dkv" else backward.tile_m), backward.tile_n
+
+    def _backward_tiles(self) -> BackwardTiles:
+        if self.kernel in ("bwd", "dkv"):
+            return backward_tiles(self.head_dim, self.mask)
+        found = [tiles for mask in MASKS if (tiles := backward_tiles(self.head_dim, mask)).tile_m == self.tile_m]
+        return found[0]
+
+    def _particulars(self) -> dict[str, JobValue]:
+        if self.kernel == "fwd":
+            return {"mask": self.mask, "softcap": self.softcap, **vars(forward_tiles(self.head_dim, self.mask))}
+        tiles = self._backward_tiles()
+        if self.kernel == "bwd":
+            kind = {"mask": self.mask, "softcap": self.softcap, "several_heads": self.several_heads}
+            return kind | vars(tiles)
+        if self.kernel == "pre":
+            return {"tile_m": tiles.tile_m, "hdim_multiple": tiles.hdim_multiple}
+        of_queries = self.kernel == "dq"
+        return {
+            "tile": tiles.tile_m if of_queries else tiles.tile_n,
+            "threads": tiles.query_threads if of_queries else 256,
+            "atoms": tiles.atoms_dq if of_queries else tiles.atoms_dkv,
+            "swap": tiles.swap_dq if of_queries else tiles.swap_dkv,
+            "hdim_multiple": tiles.hdim_multiple,
+        }
+
+
+def forward_variants() -> Iterator[Variant]:
+    """All forward kernels for Hopper."""
+    for head_dim in HEAD_DIMS:
+        for dtype in DTYPES:
+            for layout in LAYOUTS:
+                for mask in MASKS:
+                    for softcap in (False, True):
+                        yield Variant("fwd", head_dim, dtype, layout, mask, softcap)
+
+
+def backward_variants() -> Iterator[Variant]:
+    """All kernels of the backward pass for Hopper."""
+    for head_dim in HEAD_DIMS:
+        for dtype in DTYPES:
+            for layout in BACKWARD_LAYOUTS:
+                for mask in MASKS:
+                    for softcap in (False, True):
+                        for several_heads in (False, True):
+                            yield Variant("bwd", head_dim, dtype, layout, mask, softcap, several_heads)
+                for tile_m in sorted({backward_tiles(head_dim, mask).tile_m for mask in MASKS}):
+                    yield Variant("pre", head_dim, dtype, layout, tile_m=tile_m)
+                    yield Variant("dq", head_dim, dtype, layout, tile_m=tile_m)
+                yield Variant("dkv", head_dim, dtype, layout)

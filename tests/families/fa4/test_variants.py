@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from flashdepot.families.fa4.tiles import backward_tiles
+from flashdepot.families.fa4.variants import HEAD_DIMS, MASKS, Mask, Variant, backward_variants, forward_variants
+
+ALL = [*forward_variants(), *backward_variants()]
+
+
+def test_every_kernel_has_a_name_of_its_own_that_says_what_it_does() -> None:
+    assert max(Counter(v.name for v in ALL).values()) == 1
+    assert Variant("fwd", 128, "bf16", "packed", "causal", softcap=True).name == "fwd_d128_bf16_packed_causal_softcap"
+    assert Variant("bwd", 64, "fp16", "dense", "full", several_heads=True).name == "bwd_d64_fp16_dense_full_gqa"
+    assert Variant("pre", 96, "bf16", "dense", tile_m=64).name == "pre_d96_bf16_dense_m64"
+    assert Variant("dkv", 96, "bf16", "dense").name == "dkv_d96_bf16_dense"
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_every_backward_kernel_has_those_that_prepare_and_finish_for_it(head_dim: int) -> None:
+    passes = [v for v in ALL if v.kernel == "bwd" and v.head_dim == head_dim]
+    assert len(passes) == 48
+    for variant in passes:
+        tile_m, tile_n = variant.tiles
+        shared = (head_dim, variant.dtype, variant.layout)
+        assert Variant("pre", *shared, tile_m=tile_m) in ALL
+        query, key = Variant("dq", *shared, tile_m=tile_m), Variant("dkv", *shared)
+        assert {query, key} <= set(ALL)
+        assert (query.job()["tile"], key.job()["tile"]) == (tile_m, tile_n)
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_kernel_that_finishes_dq_reads_it_as_the_backward_kernel_wrote_it(head_dim: int, mask: Mask) -> None:
+    tiles = backward_tiles(head_dim, mask)
+    job = Variant("dq", head_dim, "bf16", "dense", tile_m=tiles.tile_m).job()
+    written = (tiles.atoms_dq, tiles.swap_dq, tiles.query_threads, tiles.hdim_multiple)
+    assert (job["atoms"], job["swap"], job["threads"], job["hdim_multiple"]) == written

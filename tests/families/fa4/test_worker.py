@@ -1,0 +1,141 @@
+"""The compile worker: its two ways of being called, and one real kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashdepot.families.fa4.variants import Variant
+from flashdepot.model.target import Platform
+from flashdepot.system.archive import unpack
+from flashdepot.system.net import fetch
+from flashdepot.toolchain import cute_dsl
+
+WORKER = Path(__file__).parents[3] / "src/flashdepot/families/fa4/worker"
+
+STAND_IN = """
+import sys
+def compile_one(job, target):
+    print("a word from the compiler")
+    if job["kernel"] == "refused":
+        raise ValueError("no such kernel")
+    target.write_text(job["kernel"])
+    import flash_attn.cute.kernels
+"""
+
+
+def command(worker: Path, *arguments: object) -> list[str]:
+    return [sys.executable, "-I", "-S", str(worker), *map(str, arguments)]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> list[str]:
+    """The worker with a compiler of ours in the place of CuTe, and an upstream of one module."""
+    worker = tmp_path / "worker"
+    shutil.copytree(WORKER, worker)
+    (worker / "compile_one.py").write_text(STAND_IN)
+    (tmp_path / "upstream/flash_attn/cute").mkdir(parents=True)
+    (tmp_path / "upstream/flash_attn/cute/__init__.py").write_text("raise ImportError('its front door')")
+    (tmp_path / "upstream/flash_attn/cute/kernels.py").write_text("import torch\nclass Kernel:\n    x: torch.Tensor\n")
+    return command(worker, tmp_path / "cute_dsl", tmp_path / "upstream")
+
+
+def order(tmp_path: Path, name: str) -> dict[str, Any]:
+    job = {"kernel": name, "arch": "sm_90a"}
+    return {"job": job, "object": str(tmp_path / f"{name}.o"), "depfile": str(tmp_path / f"{name}.d")}
+
+
+def test_a_worker_answers_jobs_one_after_the_other_and_outlives_a_failure(stand_in: list[str], tmp_path: Path) -> None:
+    orders = [order(tmp_path, name) for name in ("first", "refused", "second")]
+    done = subprocess.run(
+        stand_in, input="".join(json.dumps(o) + "\n" for o in orders), capture_output=True, text=True, check=True
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [a["status"] for a in answers] == ["made", "failed", "made"]
+    assert "ValueError: no such kernel" in answers[1]["error"]
+    assert all(a["log"] == "a word from the compiler\n" for a in answers)
+    assert all(a["peak_memory_bytes"] > 1 << 20 for a in answers)
+    assert (tmp_path / "second.o").read_text() == "second"
+    assert not (tmp_path / "refused.o").exists()
+
+
+def test_an_answer_comes_while_the_worker_waits_for_more(stand_in: list[str], tmp_path: Path) -> None:
+    with subprocess.Popen(stand_in, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        for name in ("first", "second"):
+            worker.stdin.write(json.dumps(order(tmp_path, name)) + "\n")
+            worker.stdin.flush()
+            assert json.loads(worker.stdout.readline())["status"] == "made"
+        worker.stdin.close()
+        assert worker.wait() == 0
+
+
+def test_one_job_prints_its_error_and_fails(stand_in: list[str], tmp_path: Path) -> None:
+    for name, status in (("first", 0), ("refused", 1)):
+        one = order(tmp_path, name)
+        done = subprocess.run(
+            [*stand_in, json.dumps(one["job"]), one["object"], one["depfile"]],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == status
+        assert ("no such kernel" in done.stdout) == bool(status)
+
+
+def test_what_was_imported_of_upstream_and_of_ours_is_in_the_depfile(stand_in: list[str], tmp_path: Path) -> None:
+    one = order(tmp_path, "first")
+    subprocess.run([*stand_in, json.dumps(one["job"]), one["object"], one["depfile"]], check=True, capture_output=True)
+    rule = Path(one["depfile"]).read_text()
+    assert rule.startswith(f"{one['object']}:")
+    assert str(tmp_path / "upstream/flash_attn/cute/kernels.py") in rule
+    assert str(tmp_path / "worker/compile_one.py") in rule
+    assert "json" not in rule.replace(str(tmp_path), "")
+
+
+@pytest.mark.network
+def test_a_real_kernel_has_the_same_bytes_in_a_warm_worker_and_for_another_user_in_another_folder(
+    real_depot: Path, tmp_path: Path
+) -> None:
+    platform = Platform("linux", os.uname().machine)
+    dsl = cute_dsl.provide(platform, cute_dsl.running_python(), real_depot / "toolchains", lambda _: None)
+    wheel = fetch(
+        "flash-attn-4",
+        "flash_attn_4-4.0.0b36-py3-none-any.whl",
+        "b6f0e2a264334cb1b59289ddd309c7c76d3a8d184268316b43403e51ba8795d2",
+        tmp_path / "flash_attn_4.whl",
+    )
+    unpack(wheel, tmp_path / "upstream")
+    unpack(wheel, tmp_path / "ein Ordner/upstream")
+    job = {
+        **Variant("dkv", 64, "bf16", "dense").job(),
+        "arch": "sm_90a",
+        "triple": "x86_64-unknown-linux-gnu",
+        "cpu": "x86-64-v2",
+        "prefix": "fa4_sm90a_dkv_d64_bf16_dense",
+    }
+    (tmp_path / "warm").mkdir()
+    orders = [
+        {"job": job | {"head_dim": d}, "object": str(tmp_path / f"warm/{d}.o"), "depfile": str(tmp_path / "warm/d")}
+        for d in (128, 64)
+    ]
+    subprocess.run(
+        command(WORKER, dsl, tmp_path / "upstream"),
+        input="".join(json.dumps(o) + "\n" for o in orders), text=True, check=True, capture_output=True,
+    )  # fmt: skip
+    alone = tmp_path / "ein Ordner/alone.o"
+    stranger = {"HOME": "/nowhere", "USER": "stranger", "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Tokyo"}
+    subprocess.run(
+        command(WORKER, dsl, tmp_path / "ein Ordner/upstream", json.dumps(job), alone, tmp_path / "d"),
+        env=stranger, cwd=alone.parent, check=True, capture_output=True,
+    )  # fmt: skip
+    made = alone.read_bytes()
+    assert made == (tmp_path / "warm/64.o").read_bytes()
+    for function in (b"_cuda_init", b"_cuda_load_to_device", b"__mlir_ciface_run"):
+        assert b"\0_mlir_fa4_sm90a_dkv_d64_bf16_dense" + function + b"\0" in made
