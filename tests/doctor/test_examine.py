@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from flashdepot.doctor import Intention, Severity, examine, forewarn, verdict
 from flashdepot.doctor.finding import Finding, blocker
 from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.families.fa2.units import parse_unit
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostCompiler, HostRecord, MemoryFacts
 from flashdepot.model.python_environment import Extension, PythonEnvironment, Torch
-from flashdepot.model.selection import Unit
 from flashdepot.model.target import Platform, Version
 from flashdepot.resolve.library import Wish
 from flashdepot.toolchain import choose
@@ -199,7 +199,7 @@ def test_a_word_that_is_no_architecture_is_wrong_usage() -> None:
     ],
 )
 def test_before_compiling_memory_is_judged_by_the_units_to_compile(memory: int, unit: str, said: list[str]) -> None:
-    parsed = Unit.parse(unit)
+    parsed = parse_unit(unit)
     assert parsed is not None
     host = replace(make_host(), memory=memory)
     assert [f.class_id for f in forewarn(host, frozenset({parsed}))] == said

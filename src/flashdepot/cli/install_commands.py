@@ -139,7 +139,7 @@ def install(
             if isinstance(chosen.library, ToBuild) and not asked.may_build:
                 _require_consent(chosen.library, choice.why, as_json=as_json)
             library = _library(chosen, opened, limits(jobs, memory), quiet=quiet, verbose=verbose)
-            made = wheel_of(library, chosen.upstream, opened, folder)
+            made = wheel_of(library, chosen.sources, opened, folder)
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)
         elif isinstance(chosen, WheelAddress):
             choice, wheel = _fetched(choice, opened, accept_unverified=accept_unverified, quiet=quiet)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flashdepot.families import oldest_gpu
 from flashdepot.install.environment import Environment
 from flashdepot.install.inspection import inspect
 from flashdepot.install.installers import put_wheel
@@ -13,7 +14,6 @@ from flashdepot.install.proof import Imported, Numbers, prove_import, prove_numb
 from flashdepot.install.requirements import require_environment
 from flashdepot.install.rollback import Rollback
 from flashdepot.install.wheel_file import WheelFile
-from flashdepot.model.architecture import KERNEL_FLOOR
 from flashdepot.model.host import HostRecord
 
 
@@ -43,7 +43,7 @@ def install_wheel(
     """
     require_environment(environment)
     version = inspect(wheel, environment, record, on_note)
-    has_gpu = any(gpu.architecture >= KERNEL_FLOOR for gpu in record.gpus)
+    has_gpu = any(gpu.architecture >= oldest_gpu() for gpu in record.gpus)
     with Rollback(environment.prefix, on_note) as rollback:
         replaced = present_version(environment)
         rollback.protect(places(environment, wheel.path))

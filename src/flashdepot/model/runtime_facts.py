@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.wheel_tag import Interpreter
 
@@ -70,10 +70,12 @@ class RuntimeFacts:
     gpus: tuple[Architecture, ...] = ()
     driver: Version | None = None
 
-    @property
-    def served(self) -> tuple[Architecture, ...]:
-        """The GPUs that must be served: all that the kernels can run on, or all when there is none of those."""
-        return tuple(gpu for gpu in self.gpus if gpu >= KERNEL_FLOOR) or self.gpus
+    def served(self, oldest: Architecture) -> tuple[Architecture, ...]:
+        """The GPUs that must be served: all that the kernels can run on, or all when there is none of those.
+
+        :param oldest: the oldest GPU that the kernels run on.
+        """
+        return tuple(gpu for gpu in self.gpus if gpu >= oldest) or self.gpus
 
     def to_json(self) -> dict[str, Any]:
         """All facts, ``null`` where unknown."""

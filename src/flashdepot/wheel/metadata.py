@@ -50,7 +50,7 @@ def origin_text(manifest: Manifest) -> str:
     """flashdepot.json: which recipe the library is of, what is in it and what it needs. Nothing of when it was made."""
     keys = (
         "recipe_key",
-        "upstream",
+        "upstreams",
         "selection",
         "platform",
         "sass",
