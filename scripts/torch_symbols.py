@@ -1,4 +1,4 @@
-"""Renew ``torch_symbols.csv``: which torch minors export the torch symbols that the given wheels take.
+"""Renew ``facts/torch_symbols.csv``: which torch minors export the torch symbols that the given wheels take.
 
 ``scripts/torch_symbols.py --torch FOLDER --torch FOLDER ... WHEEL...`` with one unpacked ``torch`` folder (``version.py``
 and ``lib/`` are enough) for each minor. Then put the versions and the date into ``torch_symbols.toml``. The table is
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from flashdepot.doctor.check import torch_side
 from flashdepot.doctor.check.subject import read_subject
+from flashdepot.facts.torch_symbols import SYMBOLS
 from flashdepot.model.target import Version
 
-TABLE = Path(torch_side.__file__).with_name("torch_symbols.csv")
 Torch = tuple[Version, frozenset[str]]
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     symbols = sorted(s for s in taken if torch_side.abi_of({s}) is None)
     if options.check:
         sys.exit(check(symbols, torches))
-    with TABLE.open("w", newline="") as file:
+    with SYMBOLS.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([("symbol", "since", "until"), *rows(symbols, torches)])
     print(f'torch_symbols.toml: oldest = "{torches[0][0]}", newest = "{torches[-1][0]}"')
 
@@ -57,7 +57,7 @@ def rows(symbols: list[str], torches: list[Torch]) -> Iterator[tuple[str, str, s
 
 def check(symbols: list[str], torches: list[Torch]) -> int:
     """Print every disagreement with the table; 1 when there is one."""
-    with TABLE.open(newline="") as file:
+    with SYMBOLS.open(newline="") as file:
         table = {row["symbol"]: (row["since"], row["until"]) for row in csv.DictReader(file)}
     wrong = 0
     known = [symbol for symbol in symbols if symbol in table]

@@ -11,9 +11,11 @@ from pathlib import Path
 from flashdepot.catalog.load import load_catalog
 from flashdepot.catalog.matrix import Summary, in_ranges, summaries
 from flashdepot.catalog.query import by_version
+from flashdepot.facts.compilers import host_compiler_limits
+from flashdepot.facts.drivers import driver_floor
+from flashdepot.facts.gpus import known_architectures
 from flashdepot.families import oldest_gpu
 from flashdepot.model.target import Version
-from flashdepot.toolchain.cuda_facts import driver_floor, host_compiler_limits, known_architectures
 
 PAGE = Path(__file__).parents[1] / "docs/matrix.md"
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from flashdepot.host.driver import newest_cuda
+from flashdepot.facts.drivers import newest_cuda
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Decision, Verdict
 from flashdepot.model.published_wheel import PublishedWheel

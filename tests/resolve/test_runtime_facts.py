@@ -130,7 +130,7 @@ def test_no_torch_is_known_by_its_name() -> None:
         ("platform", "plan9-x86_64"),
         ("platform", "linux"),
         ("glibc", "new"),
-        ("gpus", ("H100",)),
+        ("gpus", ("RTX",)),
         ("gpus", ("90a",)),
         ("driver", "R580"),
     ],

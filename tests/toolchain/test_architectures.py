@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 
 from flashdepot.errors import IncompatibleError, MissingToolError
+from flashdepot.facts.drivers import driver_floor
+from flashdepot.facts.gpus import known_architectures
 from flashdepot.families import oldest_gpu
 from flashdepot.model.architecture import Architecture, parse_list, spell
 from flashdepot.model.host import Gpu
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_architectures, choose_sass
-from flashdepot.toolchain.cuda_facts import driver_floor, known_architectures
 from support.fake_cuda import CODES, make_host
 
 

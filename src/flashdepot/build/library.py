@@ -18,6 +18,7 @@ from flashdepot.build.names import PlaceNames
 from flashdepot.build.progress import BuildProgress
 from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
+from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import Kit, config_header, family_of
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.model.action import Action
@@ -30,7 +31,6 @@ from flashdepot.system.files import sha256_file
 from flashdepot.targets.dialect import dialect_of
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.cuda_facts import driver_floor
 from flashdepot.toolchain.identity import identify_toolchain
 from flashdepot.toolchain.probe_compile import probe_toolchain
 from flashdepot.upstream import SourceTree

@@ -12,9 +12,9 @@ from flashdepot.cli.common import examples, host_option, json_option, load_host,
 from flashdepot.doctor.check import Outcome, Report, check_file
 from flashdepot.doctor.check.environment import Environment, ask_python
 from flashdepot.doctor.check.torch_side import TabledTorch, read_installed_torch
+from flashdepot.facts.gpus import parse_architectures
 from flashdepot.host import runtime_facts
 from flashdepot.host.python_environment import activated_python
-from flashdepot.model.architecture import parse_list
 
 
 @click.command(
@@ -77,7 +77,7 @@ def describe_environment(python: str | None, torch: str | None, gpu: str | None,
     folder = facts.torch_folder if facts is not None else None
     return Environment(
         host=host,
-        gpus=parse_list(gpu) if gpu is not None else tuple(sorted({g.architecture for g in host.gpus})),
+        gpus=parse_architectures(gpu) if gpu is not None else tuple(sorted({g.architecture for g in host.gpus})),
         python=facts,
         torch=TabledTorch.parse(torch, host.platform.machine)
         if torch is not None

@@ -153,7 +153,7 @@ def describe(result: Result) -> str:
 
 
 def _list_architectures(*, as_json: bool) -> None:
-    from flashdepot.toolchain.cuda_facts import known_architectures, universal_architectures  # noqa: PLC0415
+    from flashdepot.facts.gpus import known_architectures, universal_architectures  # noqa: PLC0415
 
     known = [k for k in known_architectures() if k.architecture >= oldest_gpu()]
     if as_json:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from flashdepot.doctor.finding import Intention
 from flashdepot.errors import IncompatibleError
+from flashdepot.facts.drivers import newest_cuda
 from flashdepot.families import oldest_gpu
-from flashdepot.host.driver import newest_cuda
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.python_environment import PythonEnvironment

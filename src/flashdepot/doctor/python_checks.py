@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, Intention, Severity, blocker, note, warning
+from flashdepot.facts.gpus import codes_of
 from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.target import Version
-from flashdepot.toolchain.cuda_facts import codes_of
 
 _OLDEST_PYTHON = Version("3.9")
 _NEWEST_PUBLISHED = Version("3.13")

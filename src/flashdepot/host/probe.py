@@ -47,10 +47,11 @@ def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (a depot hit needs none of these)
 
+    from flashdepot.facts.drivers import newest_cuda  # noqa: PLC0415
     from flashdepot.host import memory, surroundings  # noqa: PLC0415
     from flashdepot.host.compilers import find_compilers  # noqa: PLC0415
     from flashdepot.host.disks import probe_disks  # noqa: PLC0415
-    from flashdepot.host.driver import newest_cuda, nvidia_devices  # noqa: PLC0415
+    from flashdepot.host.driver import nvidia_devices  # noqa: PLC0415
     from flashdepot.host.libraries import system_cxx_versions  # noqa: PLC0415
     from flashdepot.host.python_environment import probe_python  # noqa: PLC0415
     from flashdepot.host.toolkits import find_toolkits  # noqa: PLC0415

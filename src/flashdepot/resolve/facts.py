@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, replace
 
 from flashdepot.errors import UsageError
-from flashdepot.host.torch_builds import default_cxx11_abi
+from flashdepot.facts.gpus import parse_architecture
+from flashdepot.facts.torch_builds import default_cxx11_abi
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
 from flashdepot.model.python_environment import PythonEnvironment, Torch
@@ -140,7 +141,7 @@ def _interpreter(python: PythonEnvironment) -> Interpreter:
 
 
 def _gpu(text: str) -> Architecture:
-    gpu = Architecture.parse(text)
+    gpu = parse_architecture(text)
     if gpu.suffix:
         raise UsageError(
             f"'{text}' is not a GPU: a suffix is machine code's. Name its compute capability, such as 9.0."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from flashdepot.facts.drivers import newest_cuda, oldest_driver
 from flashdepot.families import oldest_gpu
-from flashdepot.host.driver import newest_cuda, oldest_driver
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Reason
 from flashdepot.model.target import Version

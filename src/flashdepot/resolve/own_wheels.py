@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
+from flashdepot.facts.gpus import codes_of
 from flashdepot.families import default_family, oldest_gpu
 from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.model.architecture import Architecture
@@ -26,7 +27,6 @@ from flashdepot.resolve.times import build_seconds, install_seconds, pack_second
 from flashdepot.resolve.wish_rules import matches
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import foresee_toolchain
-from flashdepot.toolchain.cuda_facts import codes_of
 from flashdepot.toolchain.wheels import provided_version
 
 _PROVEN = Platform("linux", "x86_64")

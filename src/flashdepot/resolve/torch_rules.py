@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flashdepot.host.driver import newest_cuda, oldest_driver
-from flashdepot.host.torch_builds import default_cxx11_abi
+from flashdepot.facts.drivers import newest_cuda, oldest_driver
+from flashdepot.facts.torch_builds import default_cxx11_abi
 from flashdepot.model.candidate import Reason
 from flashdepot.model.runtime_facts import NO_TORCH, Accelerator, RuntimeFacts, TorchFacts
 from flashdepot.model.wheel_request import MADE_HERE, OFFICIAL, WheelRequest

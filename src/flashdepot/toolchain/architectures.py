@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.model.architecture import Architecture, parse_list
+from flashdepot.facts.gpus import (
+    fallback_architecture,
+    known_architectures,
+    parse_architectures,
+    universal_architectures,
+)
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
-from flashdepot.toolchain.cuda_facts import fallback_architecture, known_architectures, universal_architectures
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ def choose_architectures(option: str, host: HostRecord, oldest: Architecture) ->
     if option == "universal":
         return ArchitectureChoice(universal_architectures())
     if option != "native":
-        wanted = parse_list(option)
+        wanted = parse_architectures(option)
         for architecture in wanted:
             _require_floor(architecture, architecture.sm, oldest)
         return ArchitectureChoice(wanted)

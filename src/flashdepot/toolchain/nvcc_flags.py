@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flashdepot.facts.compilers import needs_conforming_preprocessor
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
-from flashdepot.toolchain.cuda_facts import needs_conforming_preprocessor
 
 _SYMBOL_FLAGS = ("--static-global-template-stub", "--device-entity-has-hidden-visibility")
 """Keep kernel stubs local to their object. nvcc has them from 12.8 and turns them on itself from 13.0."""

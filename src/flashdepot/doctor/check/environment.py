@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flashdepot.doctor.check.torch_side import TorchSide
 from flashdepot.errors import UsageError
-from flashdepot.host.driver import newest_cuda
+from flashdepot.facts.drivers import newest_cuda
 from flashdepot.host.libraries import CXX_LIBRARY, cxx_versions, system_folders
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord

@@ -13,7 +13,7 @@ from flashdepot.doctor.check.environment import Environment
 from flashdepot.doctor.check.evidence import Evidence, Outcome
 from flashdepot.doctor.check.subject import Binary
 from flashdepot.doctor.check.torch_side import TorchSide, abi_of, built_for
-from flashdepot.host.driver import cuda_of_ptx
+from flashdepot.facts.drivers import cuda_of_ptx
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -15,12 +14,10 @@ from flashdepot.binary.pe import PeFile
 from flashdepot.binary.window import open_window
 from flashdepot.doctor.check.subject import TORCH_SYMBOL
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.host.torch_builds import default_cxx11_abi
+from flashdepot.facts import torch_symbols
+from flashdepot.facts.torch_builds import default_cxx11_abi
 from flashdepot.model.target import Version
-from flashdepot.system.toml import read_toml
 
-_TABLE = Path(__file__).with_name("torch_symbols.toml")
-_SYMBOLS = Path(__file__).with_name("torch_symbols.csv")
 _NEW_ABI = re.compile(r"__cxx1112basic_string|B5cxx11")
 _OLD_ABI = re.compile(r"^_Z\w*?(?:RKSs|ESs|Ss$)")
 _TORCH_FILE = re.compile(r"(?:lib)?(?:c10|torch|shm)(?:_\w+)?\.(?:so|dll)")
@@ -212,10 +209,9 @@ def built_for(symbols: frozenset[str]) -> str:
 
 @cache
 def _table() -> dict[str, Any]:
-    return read_toml(_TABLE)
+    return dict(torch_symbols.about())
 
 
 @cache
 def _symbols() -> dict[str, tuple[str, str]]:
-    with _SYMBOLS.open(newline="") as file:
-        return {row["symbol"]: (row["since"], row["until"]) for row in csv.DictReader(file)}
+    return {row["symbol"]: (row["since"], row["until"]) for row in torch_symbols.rows()}
