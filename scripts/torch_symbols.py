@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,8 +32,10 @@ def main() -> None:
     options = parser.parse_args()
     torches: list[Torch] = []
     for folder in options.torch:
-        torch = torch_side.read_installed_torch(folder)
-        torches.append((Version(".".join(torch.version.partition("+")[0].split(".")[:2])), torch.exported))
+        version = re.search(r"__version__ *= *'(\d+\.\d+)", (folder / "version.py").read_text())
+        libraries = [path.name for path in (folder / "lib").iterdir()]
+        exported = torch_side.exported_symbols(folder / "lib", libraries)
+        torches.append((Version(version[1] if version else "0"), exported))
     torches.sort(key=lambda pair: pair[0])
     taken = {s for wheel in options.wheels for binary in read_subject(wheel).binaries for s in binary.torch_symbols}
     symbols = sorted(s for s in taken if torch_side.abi_of({s}) is None)

@@ -12,8 +12,9 @@ from flashdepot.errors import UsageError
 from flashdepot.families import oldest_gpu
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.runtime_facts import NO_TORCH, Accelerator, RuntimeFacts
+from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.target import Platform, Version
+from flashdepot.model.torch import NO_TORCH, Accelerator
 from flashdepot.model.wheel_tag import Interpreter, platform_of, platform_tag, python_fits
 from flashdepot.resolve.facts import NamedFacts, facts_of, override
 

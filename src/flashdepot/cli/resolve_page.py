@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from flashdepot.cli.common import duration, size
 from flashdepot.families import oldest_gpu
 from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Origin, Rejection, Verdict
-from flashdepot.model.runtime_facts import NO_TORCH, RuntimeFacts
+from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.torch import NO_TORCH
 from flashdepot.resolve.order import why_before
 from flashdepot.resolve.rules import RULES
 

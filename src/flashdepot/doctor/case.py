@@ -10,7 +10,7 @@ from flashdepot.facts.drivers import newest_cuda
 from flashdepot.families import oldest_gpu
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.model.python_environment import Environment
 from flashdepot.model.selection import Unit
 from flashdepot.model.target import Version
 from flashdepot.resolve.library import Wish
@@ -59,7 +59,7 @@ class Case:
         return newest_cuda(record.driver, record.platform.system)
 
     @property
-    def python(self) -> PythonEnvironment | None:
+    def python(self) -> Environment | None:
         """The Python environment of the record."""
         return self.record.python
 
