@@ -137,10 +137,11 @@ static int describe_library(void) {
     printf("fa_build_info failed: %s\n", fa_last_error());
     return 0;
   }
-  printf("libflashattention: flash-attn %s, C ABI %u, CUDA %d.%d, SASS", info.upstream, (unsigned)info.abi,
-         info.cuda / 1000, info.cuda % 1000 / 10);
-  for (int i = 0; i < info.sass_count; ++i) printf("%c%d", i ? ',' : ' ', info.sass[i]);
-  printf(", %d units\n", info.units_count);
+  const fa_family *kernels = info.families; /* the best of them */
+  printf("libflashattention: %s %s, C ABI %u, CUDA %d.%d, SASS", kernels->name, kernels->upstream,
+         (unsigned)info.abi, info.cuda / 1000, info.cuda % 1000 / 10);
+  for (int i = 0; i < kernels->sass_count; ++i) printf("%c%d", i ? ',' : ' ', kernels->sass[i]);
+  printf(", %d units\n", kernels->units_count);
   return 1;
 }
 

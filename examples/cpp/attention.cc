@@ -134,9 +134,10 @@ void describe_library() {
   info.size = sizeof info;
   if (fa_build_info(&info) != FA_OK) throw std::runtime_error(std::string("fa_build_info: ") + fa_last_error());
   std::string sass;
-  for (int i = 0; i < info.sass_count; ++i) sass += (i ? "," : "") + std::to_string(info.sass[i]);
-  std::printf("libflashattention: flash-attn %s, C ABI %u, CUDA %d.%d, SASS %s, %d units\n", info.upstream, info.abi,
-              info.cuda / 1000, info.cuda % 1000 / 10, sass.c_str(), info.units_count);
+  const fa_family &kernels = *info.families;  // the best of them
+  for (int i = 0; i < kernels.sass_count; ++i) sass += (i ? "," : "") + std::to_string(kernels.sass[i]);
+  std::printf("libflashattention: %s %s, C ABI %u, CUDA %d.%d, SASS %s, %d units\n", kernels.name, kernels.upstream,
+              info.abi, info.cuda / 1000, info.cuda % 1000 / 10, sass.c_str(), kernels.units_count);
 }
 
 int run() {

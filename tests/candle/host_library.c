@@ -146,9 +146,10 @@ fa_status fa_fwd(const fa_fwd_args *a) {
   return FA_OK;
 }
 
-fa_status fa_supports(int32_t device, const fa_fwd_args *args) {
+fa_status fa_supports(int32_t device, const fa_fwd_args *args, fa_choice *choice) {
   (void)device;
   (void)args;
+  (void)choice;
   return FA_OK;
 }
 

@@ -30,9 +30,10 @@ API const char *recorder_calls(void) { return calls; }
 API const fa_fwd_args *recorder_args(void) { return &last_args; }
 
 #ifndef REAL_LIBRARY /* which brings its own */
-API fa_status fa_supports(int32_t device, const fa_fwd_args *args) {
+API fa_status fa_supports(int32_t device, const fa_fwd_args *args, fa_choice *choice) {
   (void)device;
   (void)args;
+  (void)choice;
   return strcmp(failing, "fa_supports") == 0 ? FA_UNSUPPORTED : FA_OK;
 }
 API fa_status fa_fwd_workspace(const fa_fwd_args *args, uint64_t *bytes, int32_t *splits) {

@@ -184,7 +184,7 @@ def test_a_program_may_link_the_library_itself_as_well(quick_library: Path, tmp_
     (tmp_path / "both.c").write_text(
         "#include <flash_attention.h>\n#include <stdio.h>\nvoid run_mha(void);\n"
         "int main(void) { fa_info info = {sizeof info}; void (*candle)(void) = run_mha;\n"
-        'return !(fa_build_info(&info) == FA_OK && candle && printf("%s\\n", info.upstream)); }\n'
+        'return !(fa_build_info(&info) == FA_OK && candle && printf("%s\\n", info.families->upstream)); }\n'
     )
     static = quick_library / "lib" / "static"
     archives = [tmp_path / "libflashattention.a", static / "libflashattention.a", static / "libcudart_static.a"]

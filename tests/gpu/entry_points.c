@@ -126,7 +126,7 @@ static void report(const char *name, const shape *s, double off) {
 /* Runs a forward call with a workspace of the size that it asks for. 0: it ran. */
 static int forward(const char *name, fa_fwd_args *args) {
   uint64_t bytes = 0;
-  fa_status status = fa_supports(0, args);
+  fa_status status = fa_supports(0, args, NULL);
   if (status == FA_UNSUPPORTED) {
     printf("%s: %s\n", name, fa_last_error());
     ++missing;

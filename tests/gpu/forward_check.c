@@ -187,7 +187,7 @@ static int check(const problem *p, cudaStream_t stream) {
   int result = 2;
 
   print_problem(p);
-  if (fa_supports(0, &args) != FA_OK) {
+  if (fa_supports(0, &args, NULL) != FA_OK) {
     printf(": %s\n", fa_last_error());
     goto done;
   }
@@ -275,7 +275,7 @@ static void measure(const problem *p, cudaStream_t stream) {
   fa_fwd_args args = arguments(p, NULL, NULL, NULL, NULL, NULL);
   cudaEvent_t from, to;
   int round, i, j;
-  if (fa_supports(0, &args) != FA_OK) return;
+  if (fa_supports(0, &args, NULL) != FA_OK) return;
   for (i = 0; i < 5; ++i) {
     CUDA(cudaMalloc(&data[i], bytes[i]));
     CUDA(cudaMemset(data[i], 0x3c, bytes[i]));
@@ -341,8 +341,8 @@ int main(int count, char **words) {
     fprintf(stderr, "fa_build_info: %s\n", fa_last_error());
     return 1;
   }
-  printf("flash-attention %s, flashdepot %s, CUDA %d, %d units\n", info.upstream, info.flashdepot,
-         info.cuda, info.units_count);
+  printf("%s %s, flashdepot %s, CUDA %d, %d units\n", info.families->name, info.families->upstream,
+         info.flashdepot, info.cuda, info.families->units_count);
   CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   for (i = 0; i < sizeof checked / sizeof checked[0]; ++i) {
     const int result = check(&checked[i], stream);

@@ -68,11 +68,17 @@ fa_status fa_fwd(const fa_fwd_args *a) {
 
 fa_status fa_build_info(fa_info *info) {
   static const int32_t sass[] = {90};
+  static const fa_family families[] = {{.family = FA_FAMILY_FA2,
+                                        .name = "fa2",
+                                        .upstream = "fake",
+                                        .sass = sass,
+                                        .sass_count = 1,
+                                        .unit_size = sizeof(fa_unit)}};
   info->abi = FA_ABI;
-  info->upstream = "fake";
   info->cuda = 13000;
-  info->sass = sass;
-  info->sass_count = 1;
+  info->families = families;
+  info->families_count = 1;
+  info->family_size = sizeof families[0];
   return FA_OK;
 }
 

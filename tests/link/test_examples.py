@@ -68,7 +68,7 @@ def test_all_of_them_are_built_and_say_that_there_is_no_gpu(
     assert done.returncode == 77, done.stdout + done.stderr
     programs = 4 + 4 * (shutil.which("cmake") is not None) + 2 * (shutil.which("cargo") is not None)
     assert done.stdout.count("no NVIDIA GPU: ") == programs
-    assert done.stdout.count("libflashattention: flash-attn 2.8.3.post2, C ABI 1, CUDA ") == programs
+    assert done.stdout.count("libflashattention: fa2 2.8.3.post2, C ABI 1, CUDA ") == programs
     assert f"0 right, 0 wrong, {programs} built but not run" in done.stdout
 
 

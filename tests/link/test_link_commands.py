@@ -20,7 +20,7 @@ int main() {
   fa_info info = {};
   info.size = sizeof info;
   if (fa_build_info(&info) != FA_OK) return 1;
-  std::printf("%s\\n", info.upstream);
+  std::printf("%s\\n", info.families->upstream);
 }
 """
 SELECTION = ("--profile", "quick", "--arch", "80,90")

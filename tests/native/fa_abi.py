@@ -47,6 +47,11 @@ class Feature(IntFlag):
     UNEVEN_K = 16
 
 
+class Family(IntEnum):
+    FA2 = 2
+    FA4 = 4
+
+
 class Tensor(Structure):
     _fields_ = [
         ("data", c_void_p),
@@ -109,6 +114,8 @@ class ForwardArgs(Structure):
         ("offset_intragraph", c_uint64),
         ("rng_state", c_void_p),
         ("p_debug", c_void_p),
+        ("family", c_int32),
+        ("reserved0", c_int32),
     ]
 
 
@@ -130,7 +137,7 @@ class BackwardArgs(Structure):
         ("scale", c_float),
         ("softcap", c_float),
         ("dropout", c_float),
-        ("reserved0", c_int32),
+        ("family", c_int32),
         ("window_left", c_int32),
         ("window_right", c_int32),
         ("q", Tensor),
@@ -157,14 +164,12 @@ class Unit(Structure):
     _fields_ = [("pass", c_int32), ("dtype", c_int32), ("head_dim", c_int32), ("causal", c_int32)]
 
 
-class Info(Structure):
+class FamilyContents(Structure):
     _fields_ = [
-        ("size", c_uint32),
-        ("abi", c_uint32),
-        ("upstream", c_char_p),
-        ("flashdepot", c_char_p),
-        ("cuda", c_int32),
+        ("family", c_int32),
         ("features", c_uint32),
+        ("name", c_char_p),
+        ("upstream", c_char_p),
         ("sass", POINTER(c_int32)),
         ("head_dims", POINTER(c_int32)),
         ("units", POINTER(Unit)),
@@ -175,12 +180,31 @@ class Info(Structure):
     ]
 
 
+class Info(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("abi", c_uint32),
+        ("flashdepot", c_char_p),
+        ("cuda", c_int32),
+        ("families_count", c_int32),
+        ("families", POINTER(FamilyContents)),
+        ("family_size", c_int32),
+        ("reserved0", c_int32),
+    ]
+
+
+class ChoiceAnswer(Structure):
+    _fields_ = [("size", c_uint32), ("family", c_int32), ("name", c_char_p), ("why_not", c_char_p)]
+
+
 STRUCTS: dict[str, type[Structure]] = {
     "fa_tensor": Tensor,
     "fa_fwd_args": ForwardArgs,
     "fa_bwd_args": BackwardArgs,
     "fa_unit": Unit,
+    "fa_family": FamilyContents,
     "fa_info": Info,
+    "fa_choice": ChoiceAnswer,
 }
 
 
@@ -193,10 +217,20 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Which family runs a call, and why no better one does."""
+
+    family: Family | None
+    name: str
+    why_not: str
+
+
+@dataclass(frozen=True)
 class Contents:
-    """fa_info, read out. Units are (pass, dtype, head dim, causal)."""
+    """fa_info and its fa2, read out. Units are (pass, dtype, head dim, causal)."""
 
     abi: int
+    families: tuple[Family, ...]
     upstream: str
     flashdepot: str
     cuda: int
@@ -215,7 +249,7 @@ class Library:
         self.c.fa_last_error.restype = c_char_p
         self.c.fa_status_string.restype = c_char_p
         self.c.fa_fwd.argtypes = [POINTER(ForwardArgs)]
-        self.c.fa_supports.argtypes = [c_int32, POINTER(ForwardArgs)]
+        self.c.fa_supports.argtypes = [c_int32, POINTER(ForwardArgs), POINTER(ChoiceAnswer)]
         self.c.fa_fwd_workspace.argtypes = [POINTER(ForwardArgs), POINTER(c_uint64), POINTER(c_int32)]
         self.c.fa_bwd.argtypes = [POINTER(BackwardArgs)]
         self.c.fa_bwd_workspace.argtypes = [POINTER(BackwardArgs), POINTER(c_uint64)]
@@ -225,7 +259,14 @@ class Library:
         return self._answer(self.c.fa_fwd(args))
 
     def supports(self, device: int, args: ForwardArgs) -> Answer:
-        return self._answer(self.c.fa_supports(device, args))
+        return self._answer(self.c.fa_supports(device, args, None))
+
+    def choose(self, device: int, args: ForwardArgs) -> tuple[Answer, Choice]:
+        """Return the answer of fa_supports, and the family."""
+        choice = ChoiceAnswer(size=ctypes.sizeof(ChoiceAnswer), family=99)
+        answer = self._answer(self.c.fa_supports(device, args, choice))
+        family = Family(choice.family) if choice.family else None
+        return answer, Choice(family, choice.name.decode(), choice.why_not.decode())
 
     def fwd_workspace(self, args: ForwardArgs) -> tuple[Answer, int, int]:
         """Return the answer, the bytes and the number of splits."""
@@ -250,16 +291,19 @@ class Library:
         info = Info(size=ctypes.sizeof(Info))
         answer = self._answer(self.c.fa_build_info(info))
         assert answer.status is Status.OK, answer
-        assert info.unit_size == ctypes.sizeof(Unit)
-        units = [info.units[i] for i in range(info.units_count)]
+        families = [info.families[i] for i in range(info.families_count)]
+        [fa2] = [family for family in families if family.family == Family.FA2]
+        assert (info.family_size, fa2.unit_size) == (ctypes.sizeof(FamilyContents), ctypes.sizeof(Unit))
+        units = [fa2.units[i] for i in range(fa2.units_count)]
         return Contents(
             abi=info.abi,
-            upstream=info.upstream.decode(),
+            families=tuple(Family(family.family) for family in families),
+            upstream=fa2.upstream.decode(),
             flashdepot=info.flashdepot.decode(),
             cuda=info.cuda,
-            features=Feature(info.features),
-            sass=tuple(info.sass[: info.sass_count]),
-            head_dims=tuple(info.head_dims[: info.head_dims_count]),
+            features=Feature(fa2.features),
+            sass=tuple(fa2.sass[: fa2.sass_count]),
+            head_dims=tuple(fa2.head_dims[: fa2.head_dims_count]),
             units=frozenset(
                 (Pass(getattr(unit, "pass")), Dtype(unit.dtype), unit.head_dim, bool(unit.causal)) for unit in units
             ),

@@ -23,7 +23,7 @@ DEVICES = {0: (8, 0, 108), 1: (8, 9, 128), 2: (9, 0, 132), 3: (10, 0, 148), 4: (
 
 @dataclass(frozen=True)
 class Selection:
-    """What fa2_config.h says that a library holds. Units are dtype, head dim, causal."""
+    """What fa_config.h says that a library holds. Units are dtype, head dim, causal."""
 
     fwd: tuple[tuple[str, int, bool], ...] = ()
     splitkv: tuple[tuple[str, int, bool], ...] = ()
@@ -32,15 +32,21 @@ class Selection:
     sass: tuple[int, ...] = (80, 90)
     head_dims: tuple[int, ...] = HEAD_DIMS
     upstream: str = "2.8.3.post2"
+    dq_index_bits: int = 64
+    families: tuple[str, ...] = ("fa2",)
 
     def header(self) -> str:
         def units(of: tuple[tuple[str, int, bool], ...]) -> str:
             return " ".join(f"X({dtype}, {dim}, {str(causal).lower()})" for dtype, dim, causal in of)
 
         lines = [
+            '#define FA_CONFIG_FLASHDEPOT "0.1.0"',
+            "#define FA_CONFIG_CUDA 13000",
+            '#define FA_CONFIG_DRIVER "580"',
+            f"#define FA_CONFIG_FAMILIES(X) {' '.join(f'X({family})' for family in self.families)}",
             f'#define FA2_CONFIG_UPSTREAM "{self.upstream}"',
-            '#define FA2_CONFIG_FLASHDEPOT "0.1.0"',
-            "#define FA2_CONFIG_CUDA 13000",
+            f"#define FA2_CONFIG_DQ_INDEX_BITS {self.dq_index_bits}",
+            '#define FA2_CONFIG_DQ_INDEX_64_SINCE "2.8.3.post2"',
             f"#define FA2_CONFIG_SASS {', '.join(map(str, self.sass))}",
             f"#define FA2_CONFIG_HEAD_DIMS {', '.join(map(str, self.head_dims))}",
             *(f"#define FA2_CONFIG_HAS_{name} {int(name in self.features)}" for name in FEATURES),
@@ -108,9 +114,9 @@ class Stub(Library):
 def build(selection: Selection, folder: Path, upstream: Path, cuda_include: Path) -> Stub:
     """Compile a selection with the flags that flashdepot uses for the C layer. About two seconds."""
     csrc = upstream / "csrc"
-    ours = ["-O2", "-Wall", "-Wextra", "-Werror"]
+    ours = ["-O2", "-Wall", "-Wextra", "-Werror", "-fno-exceptions", "-fno-rtti"]
     theirs = ["-O0", "-w", f"-I{STUB}", f"-I{STUB / 'torch'}", f"-I{csrc / 'flash_attn'}"]
-    (folder / "fa2_config.h").write_text(selection.header())
+    (folder / "fa_config.h").write_text(selection.header())
     common = [
         "-std=c++17",
         "-fPIC",
@@ -123,7 +129,8 @@ def build(selection: Selection, folder: Path, upstream: Path, cuda_include: Path
         str(cuda_include),
     ]
     stubs = ["cudart.cpp", "kernels.cpp", *(["upstream.cpp"] if selection == FULL else [])]
-    jobs = [(source, ours) for source in sorted((NATIVE / "src").glob("*.cpp"))]
+    stubs += [f"{family}.cpp" for family in selection.families if family != "fa2"]
+    jobs = [(source, ours) for source in sorted((NATIVE / "src").rglob("*.cpp"))]
     jobs += [(STUB / name, theirs) for name in stubs]
 
     def compile_one(job: tuple[Path, list[str]]) -> Path:

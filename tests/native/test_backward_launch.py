@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections.abc import Callable
 from typing import Any
@@ -235,19 +236,19 @@ def test_a_row_stride_that_the_kernels_cannot_step_over_is_refused(full: Stub) -
     assert "d_o.row_stride is 16777216; the backward kernels" in answer.text
 
 
-@pytest.mark.parametrize("upstream", ["2.7.4.post1", "2.8.3", "2.8.3.post2", "2.9.0", "main"])
+@pytest.mark.parametrize("bits", [32, 64])
 def test_old_kernels_are_not_given_a_dq_that_they_cannot_index(
-    build_stub: Callable[[Selection], Stub], upstream: str
+    build_stub: Callable[[Selection], Stub], bits: int
 ) -> None:
-    stub = build_stub(Selection(bwd=units_of((128,)), features=FEATURES, upstream=upstream))
+    stub = build_stub(Selection(bwd=units_of((128,)), features=FEATURES, upstream="2.8.3", dq_index_bits=bits))
     stub.reset()
     args = backward_args(batch=8, seqlen_q=1 << 16, seqlen_k=128, heads_q=32, heads_k=32, head_dim=128)
     answer = stub.bwd(args)
-    if upstream in ("2.8.3.post2", "2.9.0"):
+    if bits == 64:
         assert answer.status is Status.OK
     else:
         assert answer.status is Status.UNSUPPORTED
-        assert f"kernels of flash-attention {upstream} index it with 32 bits" in answer.text
+        assert "kernels of flash-attention 2.8.3 index it with 32 bits" in answer.text
     args.seqlen_q = 1 << 15
     assert stub.bwd(args).status is Status.OK
 
@@ -290,3 +291,13 @@ def test_a_library_without_the_unit_or_feature_says_what_would_have_it(
         assert answer.status is Status.UNSUPPORTED
         assert all(fragment in answer.text for fragment in fragments), answer.text
     assert stub.launches() == []
+
+
+@pytest.mark.parametrize("call", ["cudaGetDevice", "cudaDeviceGetAttribute"])
+def test_upstreams_questions_about_the_device_do_not_end_the_program(full: Stub, call: str) -> None:
+    failure = ctypes.c_int(-1)
+    assert full.c.stub_upstream_multiprocessors(ctypes.byref(failure)) == 108
+    assert failure.value == 0
+    full.fails(call, 719)
+    assert full.c.stub_upstream_multiprocessors(ctypes.byref(failure)) == -1
+    assert failure.value == 719

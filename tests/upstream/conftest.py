@@ -1,6 +1,6 @@
 import pytest
 
-from flashdepot.families.fa2 import sdists
+from flashdepot.upstream import sdists
 from support.index_server import forget_settings, serve_index
 from support.upstream_tree import make_sdist, sdists_toml
 
@@ -25,11 +25,11 @@ def pin(monkeypatch, tmp_path):
 
     def pin(data, version="9.9.9"):
         sdists_toml(data_file, version, data)
-        sdists.published.cache_clear()
+        sdists._sdists.cache_clear()
 
-    monkeypatch.setattr(sdists, "DATA", data_file)
+    monkeypatch.setattr(sdists, "_DATA", data_file)
     yield pin
-    sdists.published.cache_clear()
+    sdists._sdists.cache_clear()
 
 
 @pytest.fixture

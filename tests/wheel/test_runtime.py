@@ -325,7 +325,7 @@ def test_the_backward_pass_fills_the_struct(runtime, function) -> None:
         assert of(getattr(args, name)) == at(tensor, packed=packed), name
     assert (args.lse, args.softmax_d) == (given["softmax_lse"].data_ptr(), softmax_d.data_ptr())
     assert args.rng_state == rng_state.data_ptr()
-    assert args.reserved0 == 0
+    assert args.family == 0
     assert (dq.shape, dk.shape, dv.shape) == (given["q"].shape, given["k"].shape, given["v"].shape)
     if packed:
         assert (args.total_q, args.total_k) == LENGTHS

@@ -95,14 +95,16 @@ fn describe_library() -> Answer<()> {
         return Err(format!("fa_build_info: {}", last_error()));
     }
     // SAFETY: the pointers stay valid while the library is loaded, and the counts are theirs.
-    let (upstream, sass) = unsafe {
-        let sass = std::slice::from_raw_parts(info.sass, info.sass_count as usize);
-        (CStr::from_ptr(info.upstream).to_string_lossy(), sass)
+    let (family, upstream, sass, units) = unsafe {
+        let kernels = &*info.families; // the best of them
+        let sass = std::slice::from_raw_parts(kernels.sass, kernels.sass_count as usize);
+        let text = |at| CStr::from_ptr(at).to_string_lossy();
+        (text(kernels.name), text(kernels.upstream), sass, kernels.units_count)
     };
     let sass: Vec<String> = sass.iter().map(ToString::to_string).collect();
     let (major, minor) = (info.cuda / 1000, info.cuda % 1000 / 10);
-    let (abi, sass, units) = (info.abi, sass.join(","), info.units_count);
-    println!("libflashattention: flash-attn {upstream}, C ABI {abi}, CUDA {major}.{minor}, SASS {sass}, {units} units");
+    let (abi, sass) = (info.abi, sass.join(","));
+    println!("libflashattention: {family} {upstream}, C ABI {abi}, CUDA {major}.{minor}, SASS {sass}, {units} units");
     Ok(())
 }
 

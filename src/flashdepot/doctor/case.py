@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from flashdepot.doctor.finding import Intention
 from flashdepot.errors import IncompatibleError
-from flashdepot.facts.drivers import newest_cuda
-from flashdepot.families import oldest_gpu
-from flashdepot.model.architecture import Architecture
+from flashdepot.host.driver import newest_cuda
+from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
 from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.selection import Unit
 from flashdepot.model.target import Version
 from flashdepot.resolve.library import Wish
@@ -34,9 +33,7 @@ class Case:
     def of(cls, record: HostRecord, intention: Intention, wish: Wish, units: frozenset[Unit] | None = None) -> Case:
         """Work out the architectures; :raises UsageError: for a word that is none."""
         try:
-            return cls(
-                record, intention, wish, choose_architectures(wish.arch or "native", record, oldest_gpu()), units
-            )
+            return cls(record, intention, wish, choose_architectures(wish.arch or "native", record), units)
         except IncompatibleError as error:
             return cls(record, intention, wish, error, units)
 
@@ -48,7 +45,7 @@ class Case:
     @property
     def usable_gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that the kernels run on."""
-        return tuple(g for g in self.record.gpus if g.architecture >= oldest_gpu())
+        return tuple(g for g in self.record.gpus if g.architecture >= KERNEL_FLOOR)
 
     @property
     def driver_cuda(self) -> Version | None:
@@ -59,7 +56,7 @@ class Case:
         return newest_cuda(record.driver, record.platform.system)
 
     @property
-    def python(self) -> Environment | None:
+    def python(self) -> PythonEnvironment | None:
         """The Python environment of the record."""
         return self.record.python
 

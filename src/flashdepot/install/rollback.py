@@ -124,16 +124,14 @@ class Rollback:
         shutil.rmtree(self._folder / "copies", ignore_errors=True)
 
 
-def recover(prefix: Path, on_note: Callable[[str], None]) -> bool:
-    """Put an environment back whose last installation was killed, and return whether one was.
+def recover(prefix: Path, on_note: Callable[[str], None]) -> None:
+    """Put an environment back whose last installation was killed; at once when none was.
 
     :raises UsageError: when another process is changing this environment.
     """
-    was_killed = (prefix / _FOLDER / _JOURNAL).exists()
-    if was_killed:
+    if (prefix / _FOLDER / _JOURNAL).exists():
         with Rollback(prefix, on_note):
             pass
-    return was_killed
 
 
 def _topmost_absent(path: Path) -> Path:

@@ -7,10 +7,12 @@
 #include <string>
 
 #include "empty_keys.h"
-#include "fa2_config.h"
-#include "gradients.h"
-#include "packed_lse.h"
+#include "error.h"
+#include "fa2/group_sum.h"
+#include "fa2/packed_lse.h"
+#include "fa_config.h"
 #include "stub.h"
+#include "zeros.h"
 
 namespace cutlass {
 struct half_t;
@@ -154,7 +156,7 @@ FA2_CONFIG_BWD_UNITS(BWD)
 
 }  // namespace FLASH_NAMESPACE
 
-void flashdepot::launch_empty_keys(const EmptyKeys &output, cudaStream_t stream) {
+fa_status flashdepot::launch_empty_keys(const EmptyKeys &output, cudaStream_t stream) {
   {
     Record launch("empty_keys");
     launch.add("stream", stream);
@@ -168,7 +170,7 @@ void flashdepot::launch_empty_keys(const EmptyKeys &output, cudaStream_t stream)
     launch.add("heads", output.heads);
     launch.add("head_dim", output.head_dim);
   }
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
 }
 
 namespace {
@@ -186,16 +188,16 @@ void add_gradient(Record &launch, const flashdepot::Gradient &gradient) {
 
 }  // namespace
 
-void flashdepot::launch_zeros(const Gradient &gradient, cudaStream_t stream) {
+fa_status flashdepot::launch_zeros(const Gradient &gradient, cudaStream_t stream) {
   {
     Record launch("zeros");
     launch.add("stream", stream);
     add_gradient(launch, gradient);
   }
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
 }
 
-void flashdepot::launch_group_sum(const Gradient &sum, const void *expanded, std::int32_t group,
+fa_status flashdepot::fa2::launch_group_sum(const Gradient &sum, const void *expanded, std::int32_t group,
                                   std::int32_t dtype, cudaStream_t stream) {
   {
     Record launch("group_sum");
@@ -205,10 +207,10 @@ void flashdepot::launch_group_sum(const Gradient &sum, const void *expanded, std
     launch.add("dtype", dtype);
     add_gradient(launch, sum);
   }
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
 }
 
-void flashdepot::launch_packed_lse(const PackedLse &copy, cudaStream_t stream) {
+fa_status flashdepot::fa2::launch_packed_lse(const PackedLse &copy, cudaStream_t stream) {
   {
     Record launch("packed_lse");
     launch.add("stream", stream);
@@ -220,7 +222,7 @@ void flashdepot::launch_packed_lse(const PackedLse &copy, cudaStream_t stream) {
     launch.add("rows", copy.rows);
     launch.add("total_q", copy.total_q);
   }
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
 }
 
 extern "C" {
@@ -240,6 +242,14 @@ void stub_record_copy(void *to, const void *from, std::size_t bytes, int kind, v
   copy.add("from", from);
   copy.add("bytes", static_cast<std::int64_t>(bytes));
   copy.add("direction", kind);
+}
+
+// Upstream's own count of the current device's SMs, and the code of the error that it met, as a
+// launcher would come by them.
+int stub_upstream_multiprocessors(int *failure) {
+  const int count = get_num_sm(get_current_device());
+  *failure = flashdepot::fa2::take_failure().code;
+  return count;
 }
 
 // What was launched since stub_clear, the objects of a JSON list.

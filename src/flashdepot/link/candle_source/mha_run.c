@@ -73,7 +73,7 @@ static fa_status run(const mha_call *call) {
   const int waits = waits_for_the_device(call);
   fa_status status = flashdepot_mha_arguments(call, &args, last_error, sizeof last_error);
   if (status == FA_OK) {
-    status = library(fa_supports(-1, &args));
+    status = library(fa_supports(-1, &args, NULL));
   }
   if (status == FA_OK) {
     status = cuda("cudaGetDevice", cudaGetDevice(&device));

@@ -1,4 +1,4 @@
-/* libflashattention: FlashAttention-2 behind a C ABI. C99 and C++.
+/* libflashattention: FlashAttention behind a C ABI. C99 and C++.
  *
  *     fa_fwd_args a = {0};
  *     a.size = sizeof a;
@@ -11,7 +11,7 @@
  * - The caller owns every buffer. Nothing is allocated on the device, nothing synchronizes, and
  *   all work goes to args.stream, so calls may be captured in a CUDA graph.
  * - Every call but fa_last_error and fa_status_string returns a fa_status. Unless it is FA_OK
- *   nothing was launched (FA_CUDA: a later launch of the same call may be missing), and
+ *   nothing was launched (FA_CUDA: some launches of the call may be missing), and
  *   fa_last_error() names the argument, its value and what was allowed.
  * - Calls are thread-safe. The calling thread's current device is the same afterwards; like any
  *   cudaSetDevice, a call for another device than the current one creates both contexts.
@@ -62,6 +62,11 @@ enum {
   FA_CUDA = 5,                /* the CUDA runtime answered with an error */
   FA_INTERNAL = 6             /* a fault of this library */
 };
+
+/* family: a line of kernels with one source, by the number in its name. 0 takes the one that was
+ * measured to be fastest, of those in the library that do the problem; a number takes that one, and
+ * what it cannot do is refused. The answers are the same up to rounding. */
+enum { FA_FAMILY_BEST = 0, FA_FAMILY_FA2 = 2, FA_FAMILY_FA4 = 4 };
 
 /* dtype: of q, k, v, o and their gradients. There is no default. */
 enum { FA_FP16 = 1, FA_BF16 = 2 };
@@ -186,6 +191,9 @@ typedef struct fa_fwd_args {
   void *p_debug;              /* (b, h, sq up to 128s, sk up to 128s) of dtype, aligned to 16 bytes;
                                  written: exp(score - largest so far in the row), with the sign bit
                                  set where dropped. What is wholly masked is left alone */
+
+  int32_t family; /* FA_FAMILY_; 0: the best in the library */
+  int32_t reserved0;
 } fa_fwd_args;
 
 /* Gradients of fa_fwd, dense or (cu_seqlens_q and cu_seqlens_k set) packed. Fields that
@@ -213,8 +221,8 @@ typedef struct fa_bwd_args {
 
   float scale;
   float softcap;
-  float dropout; /* with it rng_state is required */
-  int32_t reserved0;
+  float dropout;  /* with it rng_state is required */
+  int32_t family; /* as in fa_fwd_args; any family takes what any other's forward pass wrote */
   int32_t window_left;
   int32_t window_right;
 
@@ -259,13 +267,11 @@ typedef struct fa_unit {
   int32_t causal; /* 0 or 1 */
 } fa_unit;
 
-typedef struct fa_info {
-  uint32_t size;            /* in: sizeof(fa_info); out: unchanged */
-  uint32_t abi;             /* FA_ABI of the library; 0 in no library */
-  const char *upstream;     /* version of flash-attention, "2.8.3.post2" */
-  const char *flashdepot;   /* version of flashdepot that built it */
-  int32_t cuda;             /* toolkit that compiled it, 1000 * major + 10 * minor: 13000 */
+typedef struct fa_family {
+  int32_t family;           /* FA_FAMILY_FA2 or FA_FAMILY_FA4 */
   uint32_t features;        /* FA_FEATURE_ bits */
+  const char *name;         /* "fa2" */
+  const char *upstream;     /* version of its source, "2.8.3.post2" */
   const int32_t *sass;      /* architectures with SASS, 10 * major + minor: 80, 90 */
   const int32_t *head_dims; /* that upstream has, ascending; a head_dim runs in the next one up */
   const fa_unit *units;     /* step by unit_size, not by sizeof(fa_unit) */
@@ -273,21 +279,44 @@ typedef struct fa_info {
   int32_t head_dims_count;
   int32_t units_count;
   int32_t unit_size;
+} fa_family;
+
+typedef struct fa_info {
+  uint32_t size;          /* in: sizeof(fa_info); out: unchanged */
+  uint32_t abi;           /* FA_ABI of the library; 0 in no library */
+  const char *flashdepot; /* version of flashdepot that built it */
+  int32_t cuda;           /* toolkit that compiled it, 1000 * major + 10 * minor: 13000 */
+  int32_t families_count;
+  const fa_family *families; /* the best first; step by family_size, not by sizeof(fa_family) */
+  int32_t family_size;
+  int32_t reserved0;
 } fa_info;
 
 /* Fills *info; pointers in it stay valid while the library is loaded. Needs no GPU. */
 FA_API fa_status fa_build_info(fa_info *info) FA_NOEXCEPT;
 
+/* Which family runs a forward pass. */
+typedef struct fa_choice {
+  uint32_t size;       /* in: sizeof(fa_choice); out: unchanged */
+  int32_t family;      /* FA_FAMILY_FA2 or FA_FAMILY_FA4; 0 where the answer is not FA_OK */
+  const char *name;    /* "fa2"; "" for none */
+  const char *why_not; /* the families that come before it with args.family 0, and why each of them
+                          does not run these args: "fa4: dropout is 0.1; ..", or "". Valid until the
+                          next fa_supports of this thread */
+} fa_choice;
+
 /* Whether fa_fwd would run these args on this device. Looks at sizes, dtype, flags and numbers,
  * and at optional pointers for being NULL or not; q, k, v, o, lse, strides and the workspace are
  * not looked at. args->device is ignored. device -1: on any GPU that the library has SASS for;
- * needs no GPU then. */
-FA_API fa_status fa_supports(int32_t device, const fa_fwd_args *args) FA_NOEXCEPT;
+ * needs no GPU then. choice may be NULL. */
+FA_API fa_status fa_supports(int32_t device, const fa_fwd_args *args,
+                             fa_choice *choice) FA_NOEXCEPT;
 
 /* Workspace in bytes and number of splits for these args, looked at as by fa_supports. With
  * num_splits 0 the number is upstream's choice for args->device: 1 unless the GPU would be left
  * idle, and 1 when the library has no split-KV unit for the problem. splits may be NULL. A packed
- * batch with block_table needs a workspace with one split too. */
+ * batch with block_table needs a workspace with one split too. In a library of several families
+ * the need is that of the one that runs on args->device. */
 FA_API fa_status fa_fwd_workspace(const fa_fwd_args *args, uint64_t *bytes,
                                    int32_t *splits) FA_NOEXCEPT;
 FA_API fa_status fa_fwd(const fa_fwd_args *args) FA_NOEXCEPT;

@@ -1,6 +1,7 @@
 // The struct rules of the ABI: size, unknown tail, flags.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -20,34 +21,49 @@ inline bool all_zero(const unsigned char *bytes, std::uint32_t count) {
   return true;
 }
 
-// The caller's struct as this library knows it: zeros where the caller's is shorter. Refuses a
-// size that cannot be one, and a tail beyond what is known here that says something.
+// Refuses a size that no struct of this library can have.
+inline fa_status check_size(std::uint32_t size, const char *type, std::size_t known) {
+  if (size < 2 * sizeof(std::uint32_t) || size > kLargestStruct) {
+    return refuse(FA_INVALID, "size is %u; set it to sizeof(%s), %zu here", size, type, known);
+  }
+  return FA_OK;
+}
+
+// Reads the caller's struct as this library knows it: zeros where the caller's is shorter. Refuses
+// a size that cannot be one, and a tail beyond what is known here that says something.
 template <typename Args>
-Args read_args(const Args *args, const char *type, std::uint32_t known_flags) {
+[[nodiscard]] fa_status read_args(const Args *args, const char *type, std::uint32_t known_flags,
+                                  Args &known) {
   if (args == nullptr) {
-    refuse(FA_INVALID, "args is NULL; pass a %s", type);
+    return refuse(FA_INVALID, "args is NULL; pass a %s", type);
   }
   std::uint32_t size;
   std::memcpy(&size, args, sizeof size);
-  if (size < 2 * sizeof(std::uint32_t) || size > kLargestStruct) {
-    refuse(FA_INVALID, "size is %u; set it to sizeof(%s), %zu here", size, type, sizeof(Args));
-  }
-  Args known{};
+  FLASHDEPOT_TRY(check_size(size, type, sizeof known));
+  known = {};
   std::memcpy(&known, args, size < sizeof known ? size : sizeof known);
   if (size > sizeof known) {
     const auto *tail = reinterpret_cast<const unsigned char *>(args) + sizeof known;
     if (!all_zero(tail, size - static_cast<std::uint32_t>(sizeof known))) {
-      refuse(FA_INVALID,
-             "size is %u and a field beyond the %zu bytes of %s that this library (ABI %d) knows "
-             "is set; leave newer fields zero or use a newer libflashattention",
-             size, sizeof known, type, FA_ABI);
+      return refuse(
+          FA_INVALID,
+          "size is %u and a field beyond the %zu bytes of %s that this library (ABI %d) knows "
+          "is set; leave newer fields zero or use a newer libflashattention",
+          size, sizeof known, type, FA_ABI);
     }
   }
   if ((known.flags & ~known_flags) != 0) {
-    refuse(FA_INVALID, "flags is 0x%x, of which 0x%x means nothing in %s; allowed: 0x%x",
-           known.flags, known.flags & ~known_flags, type, known_flags);
+    return refuse(FA_INVALID, "flags is 0x%x, of which 0x%x means nothing in %s; allowed: 0x%x",
+                  known.flags, known.flags & ~known_flags, type, known_flags);
   }
-  return known;
+  return FA_OK;
+}
+
+// Writes as much of a struct of ours to the caller's as that has room for, and zeros beyond it.
+template <typename Struct>
+void write_struct(Struct *to, std::uint32_t size, const Struct &known) {
+  std::memset(static_cast<void *>(to), 0, size);
+  std::memcpy(static_cast<void *>(to), &known, size < sizeof known ? size : sizeof known);
 }
 
 }  // namespace flashdepot

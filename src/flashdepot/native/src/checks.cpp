@@ -7,58 +7,67 @@ namespace {
 
 constexpr std::int64_t kStrideUnit = 8;
 
-void check_stride(const char *tensor, const char *dimension, std::int64_t stride,
-                  std::int64_t extent, bool written) {
+fa_status check_stride(const char *tensor, const char *dimension, std::int64_t stride,
+                       std::int64_t extent, bool written) {
   if (extent <= 1) {
-    return;
+    return FA_OK;
   }
   if (stride < 0 || stride > kLargestStride || stride % kStrideUnit != 0) {
-    refuse(FA_INVALID, "%s.%s_stride is %lld; allowed: multiples of 8 (in elements) from 0 to 2^46",
-           tensor, dimension, static_cast<long long>(stride));
+    return refuse(FA_INVALID,
+                  "%s.%s_stride is %lld; allowed: multiples of 8 (in elements) from 0 to 2^46",
+                  tensor, dimension, static_cast<long long>(stride));
   }
   if (written && stride == 0) {
-    refuse(FA_INVALID, "%s.%s_stride is 0 over %lld elements; an output cannot overlap itself",
-           tensor, dimension, static_cast<long long>(extent));
+    return refuse(FA_INVALID,
+                  "%s.%s_stride is 0 over %lld elements; an output cannot overlap itself", tensor,
+                  dimension, static_cast<long long>(extent));
   }
+  return FA_OK;
 }
 
 }  // namespace
 
-void check_range(const char *name, std::int64_t value, std::int64_t low, std::int64_t high) {
+fa_status check_range(const char *name, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value < low || value > high) {
-    refuse(FA_INVALID, "%s is %lld; allowed: %lld to %lld", name, static_cast<long long>(value),
-           static_cast<long long>(low), static_cast<long long>(high));
+    return refuse(FA_INVALID, "%s is %lld; allowed: %lld to %lld", name,
+                  static_cast<long long>(value), static_cast<long long>(low),
+                  static_cast<long long>(high));
   }
+  return FA_OK;
 }
 
-void check_device(std::int32_t ordinal) {
-  check_range("device", ordinal, 0, INT32_MAX);
+fa_status check_device(std::int32_t ordinal) {
+  return check_range("device", ordinal, 0, INT32_MAX);
 }
 
-void check_alignment(const char *name, const char *member, const void *data,
-                     std::uintptr_t alignment) {
+fa_status check_alignment(const char *name, const char *member, const void *data,
+                          std::uintptr_t alignment) {
   if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
-    refuse(FA_INVALID, "%s%s is %p; allowed: addresses aligned to %d bytes", name, member, data,
-           static_cast<int>(alignment));
+    return refuse(FA_INVALID, "%s%s is %p; allowed: addresses aligned to %d bytes", name, member,
+                  data, static_cast<int>(alignment));
   }
+  return FA_OK;
 }
 
-void check_set(const char *name, const void *data, const char *holds) {
+fa_status check_set(const char *name, const void *data, const char *holds) {
   if (data == nullptr) {
-    refuse(FA_INVALID, "%s is NULL; it holds %s", name, holds);
+    return refuse(FA_INVALID, "%s is NULL; it holds %s", name, holds);
   }
+  return FA_OK;
 }
 
-void check_tensor(const char *name, const fa_tensor &tensor, const Extents &extents, bool written) {
+fa_status check_tensor(const char *name, const fa_tensor &tensor, const Extents &extents,
+                       bool written) {
   if (tensor.data == nullptr) {
-    refuse(FA_INVALID, "%s.data is NULL; it holds batch %lld x %lld rows x %lld heads", name,
-           static_cast<long long>(extents.batch), static_cast<long long>(extents.rows),
-           static_cast<long long>(extents.heads));
+    return refuse(FA_INVALID, "%s.data is NULL; it holds batch %lld x %lld rows x %lld heads", name,
+                  static_cast<long long>(extents.batch), static_cast<long long>(extents.rows),
+                  static_cast<long long>(extents.heads));
   }
-  check_alignment(name, ".data", tensor.data, kVectorAlignment);
-  check_stride(name, "batch", tensor.batch_stride, extents.batch, written);
-  check_stride(name, "row", tensor.row_stride, extents.rows, written);
-  check_stride(name, "head", tensor.head_stride, extents.heads, written);
+  FLASHDEPOT_TRY(check_alignment(name, ".data", tensor.data, kVectorAlignment));
+  FLASHDEPOT_TRY(check_stride(name, "batch", tensor.batch_stride, extents.batch, written));
+  FLASHDEPOT_TRY(check_stride(name, "row", tensor.row_stride, extents.rows, written));
+  FLASHDEPOT_TRY(check_stride(name, "head", tensor.head_stride, extents.heads, written));
+  return FA_OK;
 }
 
 }  // namespace flashdepot

@@ -13,23 +13,25 @@ constexpr std::uintptr_t kVectorAlignment = 16;
 // Beyond any address space in elements, and small enough for 64-bit products.
 constexpr std::int64_t kLargestStride = std::int64_t{1} << 46;
 
-void check_range(const char *name, std::int64_t value, std::int64_t low, std::int64_t high);
+[[nodiscard]] fa_status check_range(const char *name, std::int64_t value, std::int64_t low,
+                                    std::int64_t high);
 
 // What cannot be a device's ordinal.
-void check_device(std::int32_t ordinal);
+[[nodiscard]] fa_status check_device(std::int32_t ordinal);
 
 // `member` is ".data" for tensors, "" for plain pointers. NULL is aligned.
-void check_alignment(const char *name, const char *member, const void *data,
-                     std::uintptr_t alignment);
+[[nodiscard]] fa_status check_alignment(const char *name, const char *member, const void *data,
+                                        std::uintptr_t alignment);
 
 // A pointer that must be set; `holds` says what it holds.
-void check_set(const char *name, const void *data, const char *holds);
+[[nodiscard]] fa_status check_set(const char *name, const void *data, const char *holds);
 
 // The extents of a tensor's dimensions before the last. `batch` is 1 when the rows are packed.
 struct Extents {
   std::int64_t batch, rows, heads;
 };
 
-void check_tensor(const char *name, const fa_tensor &tensor, const Extents &extents, bool written);
+[[nodiscard]] fa_status check_tensor(const char *name, const fa_tensor &tensor,
+                                     const Extents &extents, bool written);
 
 }  // namespace flashdepot

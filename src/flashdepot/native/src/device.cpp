@@ -1,8 +1,10 @@
 #include "device.h"
 
+#include <cuda_runtime_api.h>
+
 #include <atomic>
 
-#include "units.h"
+#include "error.h"
 
 namespace flashdepot {
 namespace {
@@ -19,64 +21,57 @@ std::uint64_t pack(const DeviceFacts &facts) {
          static_cast<std::uint64_t>(facts.multiprocessors);
 }
 
-DeviceFacts unpack(std::uint64_t word) {
+DeviceFacts unpack(std::uint64_t word, std::int32_t ordinal) {
   return {static_cast<std::int32_t>(word >> 40 & 0xff),
-          static_cast<std::int32_t>(word >> 32 & 0xff),
-          static_cast<std::int32_t>(word & 0xffff),
-          static_cast<std::int32_t>(word >> 16 & 0xffff)};
+          static_cast<std::int32_t>(word >> 32 & 0xff), static_cast<std::int32_t>(word & 0xffff),
+          static_cast<std::int32_t>(word >> 16 & 0xffff), ordinal};
 }
 
-std::int32_t attribute(cudaDeviceAttr name, std::int32_t ordinal) {
-  int value = 0;
-  const cudaError_t code = cudaDeviceGetAttribute(&value, name, ordinal);
+fa_status read_attribute(cudaDeviceAttr name, std::int32_t ordinal, std::int32_t &value) {
+  int answer = 0;
+  const cudaError_t code = cudaDeviceGetAttribute(&answer, name, ordinal);
+  value = answer;
   if (code == cudaErrorInvalidDevice) {
     int devices = 0;
-    C10_CUDA_CHECK(cudaGetDeviceCount(&devices));
-    refuse(FA_INVALID,
-           "device is %d; this process sees %d, numbered from 0 (CUDA_VISIBLE_DEVICES "
-           "decides which)",
-           ordinal, devices);
+    FLASHDEPOT_TRY_CUDA(cudaGetDeviceCount(&devices));
+    return refuse(FA_INVALID,
+                  "device is %d; this process sees %d, numbered from 0 (CUDA_VISIBLE_DEVICES "
+                  "decides which)",
+                  ordinal, devices);
   }
-  throw_unless_success(code, "cudaDeviceGetAttribute");
-  return value;
+  return check_cuda(code, "cudaDeviceGetAttribute");
 }
 
 }  // namespace
 
-DeviceFacts device_facts(std::int32_t ordinal) {
+fa_status read_device(std::int32_t ordinal, DeviceFacts &facts) {
   const bool cached = ordinal < kCachedDevices;
   if (cached) {
     if (const std::uint64_t word = cache[ordinal].load(std::memory_order_relaxed)) {
-      return unpack(word);
+      facts = unpack(word, ordinal);
+      return FA_OK;
     }
   }
-  const DeviceFacts facts = {attribute(cudaDevAttrComputeCapabilityMajor, ordinal),
-                             attribute(cudaDevAttrComputeCapabilityMinor, ordinal),
-                             attribute(cudaDevAttrMultiProcessorCount, ordinal),
-                             attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal) / 1024};
+  facts.ordinal = ordinal;
+  FLASHDEPOT_TRY(read_attribute(cudaDevAttrComputeCapabilityMajor, ordinal, facts.major));
+  FLASHDEPOT_TRY(read_attribute(cudaDevAttrComputeCapabilityMinor, ordinal, facts.minor));
+  FLASHDEPOT_TRY(read_attribute(cudaDevAttrMultiProcessorCount, ordinal, facts.multiprocessors));
+  FLASHDEPOT_TRY(
+      read_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal, facts.shared_kilobytes));
+  facts.shared_kilobytes /= 1024;
   if (cached) {
     cache[ordinal].store(pack(facts), std::memory_order_relaxed);
   }
-  return facts;
+  return FA_OK;
 }
 
-void require_kernels_for(std::int32_t ordinal) {
-  const DeviceFacts facts = device_facts(ordinal);
-  if (!runs_on(facts.major, facts.minor)) {
-    refuse(
-        FA_NO_KERNEL_FOR_ARCH,
-        "device %d has compute capability %d.%d and this library has kernels for %s; get one for "
-        "it with: flashdepot get --arch %d%d",
-        ordinal, facts.major, facts.minor, sass_list().c_str(), facts.major, facts.minor);
+fa_status CurrentDevice::set(std::int32_t ordinal) {
+  FLASHDEPOT_TRY_CUDA(cudaGetDevice(&previous_));
+  if (previous_ != ordinal) {
+    FLASHDEPOT_TRY_CUDA(cudaSetDevice(ordinal));
+    changed_ = true;
   }
-}
-
-CurrentDevice::CurrentDevice(std::int32_t ordinal) {
-  C10_CUDA_CHECK(cudaGetDevice(&previous_));
-  changed_ = previous_ != ordinal;
-  if (changed_) {
-    C10_CUDA_CHECK(cudaSetDevice(ordinal));
-  }
+  return FA_OK;
 }
 
 CurrentDevice::~CurrentDevice() {

@@ -1,7 +1,7 @@
 // The GPU that a call runs on.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <flash_attention.h>
 
 #include <cstdint>
 
@@ -12,26 +12,26 @@ struct DeviceFacts {
   std::int32_t minor;             //
   std::int32_t multiprocessors;   // SMs
   std::int32_t shared_kilobytes;  // of shared memory that a block may ask for
+  std::int32_t ordinal;
 };
 
-// Facts of the device with this ordinal, from a cache after the first call. Refuses an ordinal
-// that is not there.
-DeviceFacts device_facts(std::int32_t ordinal);
+// Reads facts of the device with this ordinal, from a cache after the first call. Refuses an
+// ordinal that is not there.
+[[nodiscard]] fa_status read_device(std::int32_t ordinal, DeviceFacts &facts);
 
-// Refuses with FA_NO_KERNEL_FOR_ARCH a device that runs no SASS of this library.
-void require_kernels_for(std::int32_t ordinal);
-
-// Makes a device the calling thread's current one, and gives the thread its own back.
+// Makes a device the calling thread's current one, and gives the thread its own back at the end.
 class CurrentDevice {
  public:
-  explicit CurrentDevice(std::int32_t ordinal);
+  CurrentDevice() = default;
   ~CurrentDevice();
   CurrentDevice(const CurrentDevice &) = delete;
   CurrentDevice &operator=(const CurrentDevice &) = delete;
 
+  [[nodiscard]] fa_status set(std::int32_t ordinal);
+
  private:
-  int previous_;
-  bool changed_;
+  int previous_ = 0;
+  bool changed_ = false;
 };
 
 }  // namespace flashdepot

@@ -9,12 +9,12 @@
 namespace flashdepot {
 
 struct EmptyKeys {
-  fa_tensor o;   // 16-bit elements
-  float *lse;    // (batch, heads, rows) contiguous
+  fa_tensor o;  // 16-bit elements
+  float *lse;   // (batch, heads, rows) contiguous
   std::int32_t batch, rows, heads, head_dim;
 };
 
 // Enqueues o = 0 and lse = +inf.
-void launch_empty_keys(const EmptyKeys &output, cudaStream_t stream);
+[[nodiscard]] fa_status launch_empty_keys(const EmptyKeys &output, cudaStream_t stream);
 
 }  // namespace flashdepot

@@ -3,26 +3,13 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include "fa2_config.h"
+#include "fa_config.h"
 
 namespace flashdepot {
 namespace {
 
 // Plain bytes: a thread_local with a constructor would cost every call a check.
 thread_local char last_error[1024];
-
-FLASHDEPOT_PRINTF(1, 2) void keep(const char *format, ...) noexcept {
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(last_error, sizeof last_error, format, arguments);
-  va_end(arguments);
-}
-
-// First driver branch that runs a toolkit's programs: CUDA Compatibility guide, "minor version
-// compatibility".
-constexpr int driver_floor(int cuda) {
-  return cuda >= 13000 ? 580 : cuda >= 12000 ? 525 : 450;
-}
 
 const char *advice(cudaError_t code) {
   switch (code) {
@@ -48,34 +35,28 @@ const char *advice(cudaError_t code) {
 
 }  // namespace
 
-void refuse(fa_status status, const char *format, ...) {
+fa_status refuse(fa_status status, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(last_error, sizeof last_error, format, arguments);
   va_end(arguments);
-  throw Refusal{status};
+  return status;
 }
 
-fa_status report(const CudaFailure &failure) noexcept {
-  const char *name = cudaGetErrorName(failure.code);
-  const char *text = cudaGetErrorString(failure.code);
-  if (failure.code == cudaErrorInsufficientDriver) {
-    keep(
-        "%s: %s (%d: %s); there is no NVIDIA driver, or it is older than %d, which CUDA %d.%d "
-        "needs: nvidia-smi shows it",
-        failure.call, name, failure.code, text, driver_floor(FA2_CONFIG_CUDA),
-        FA2_CONFIG_CUDA / 1000, FA2_CONFIG_CUDA % 1000 / 10);
-  } else {
-    keep("%s: %s (%d: %s)%s", failure.call, name, failure.code, text, advice(failure.code));
+fa_status check_cuda(cudaError_t code, const char *call) {
+  if (code == cudaSuccess) {
+    return FA_OK;
   }
-  return FA_CUDA;
-}
-
-fa_status report_unknown_exception() noexcept {
-  keep(
-      "an exception that libflashattention does not know reached its boundary; nothing more is "
-      "known of it. Please report this with the arguments of the call");
-  return FA_INTERNAL;
+  const char *name = cudaGetErrorName(code);
+  const char *text = cudaGetErrorString(code);
+  if (code == cudaErrorInsufficientDriver) {
+    return refuse(FA_CUDA,
+                  "%s: %s (%d: %s); there is no NVIDIA driver, or it is older than %s, which CUDA "
+                  "%d.%d needs: nvidia-smi shows it",
+                  call, name, code, text, FA_CONFIG_DRIVER, FA_CONFIG_CUDA / 1000,
+                  FA_CONFIG_CUDA % 1000 / 10);
+  }
+  return refuse(FA_CUDA, "%s: %s (%d: %s)%s", call, name, code, text, advice(code));
 }
 
 }  // namespace flashdepot

@@ -1,8 +1,8 @@
-// How an entry point fails: a text for fa_last_error, then an exception that carries the status
-// to guarded(), which turns it into the return value. Success pays nothing for it.
+// How a call fails: a text for fa_last_error, and a status that every function hands up to the
+// entry point. Nothing is thrown, so that the library needs no C++ run time.
 #pragma once
 
-#include <c10/cuda/CUDAException.h>
+#include <cuda_runtime_api.h>
 #include <flash_attention.h>
 
 #if defined(__GNUC__)
@@ -11,33 +11,21 @@
 #define FLASHDEPOT_PRINTF(text, first)
 #endif
 
+// Returns the status of an expression from the calling function unless it is FA_OK.
+#define FLASHDEPOT_TRY(expression)                                          \
+  do {                                                                      \
+    if (const fa_status tried = (expression); tried != FA_OK) return tried; \
+  } while (false)
+
 namespace flashdepot {
 
-struct Refusal {
-  fa_status status;
-};
+// Keeps the text for fa_last_error and returns the status.
+[[nodiscard]] FLASHDEPOT_PRINTF(2, 3) fa_status refuse(fa_status status, const char *format, ...);
 
-// Keeps the text for fa_last_error and throws Refusal{status}.
-[[noreturn]] FLASHDEPOT_PRINTF(2, 3) void refuse(fa_status status, const char *format, ...);
-
-// Keeps the text for an error of the CUDA runtime, with what to do about it. Returns FA_CUDA.
-fa_status report(const CudaFailure &failure) noexcept;
-
-// Keeps the text for an exception that no code here throws. Returns FA_INTERNAL.
-fa_status report_unknown_exception() noexcept;
-
-template <typename Body>
-fa_status guarded(Body body) noexcept {
-  try {
-    body();
-    return FA_OK;
-  } catch (const Refusal &refusal) {
-    return refusal.status;
-  } catch (const CudaFailure &failure) {
-    return report(failure);
-  } catch (...) {
-    return report_unknown_exception();
-  }
-}
+// FA_OK for cudaSuccess. Else keeps the text for that error of `call`, with what to do about it,
+// and returns FA_CUDA.
+[[nodiscard]] fa_status check_cuda(cudaError_t code, const char *call);
 
 }  // namespace flashdepot
+
+#define FLASHDEPOT_TRY_CUDA(call) FLASHDEPOT_TRY(::flashdepot::check_cuda((call), #call))

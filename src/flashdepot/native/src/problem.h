@@ -1,4 +1,4 @@
-// What a caller asks for: checked, and in the terms that the kernels are chosen and run by.
+// What a caller asks for: checked, and without what only one family of kernels cares for.
 #pragma once
 
 #include <flash_attention.h>
@@ -10,43 +10,68 @@ namespace flashdepot {
 // The kinds of call that flash_attention.h tells apart by their pointers.
 enum class Kind { dense, packed, cache };
 
-// A problem as upstream's entry point for its kind hands it to its kernels.
+// The keys that query i sees: j >= i + sk - sq - left and j <= i + sk - sq + right. -1: no end.
+struct Windows {
+  std::int32_t left, right;
+
+  bool unbounded() const { return left < 0 && right < 0; }
+};
+
 struct Problem {
   Kind kind;
   std::int32_t dtype;
   std::int32_t batch, seqlen_q, seqlen_k, heads_q, heads_k, head_dim;
-  std::int32_t group;         // > 1: decoding; the query heads of one key head became rows
-  std::int64_t total_q;       // packed: rows of q and o
-  std::int64_t total_k;       // packed: rows of k and v
-  bool causal;                // the causal units, which have no other window
-  std::int32_t window_left;   // both -1 when nothing is masked
-  std::int32_t window_right;  //
-  float scale;                // of the scores, before softcap
-  float softcap;              // 0: none
-  float keep;                 // 1 - dropout
+  std::int64_t total_q;  // packed: rows of q and o
+  std::int64_t total_k;  // packed: rows of k and v
+  bool causal;           // FA_CAUSAL is set
+  Windows windows;  // what masks; an end that reaches every key is none, causal is a right of 0
+  float scale;      // of the scores, before softcap
+  float softcap;    // 0: none
+  float keep;       // 1 - dropout
   bool alibi;
-  bool deterministic;       // of the backward pass
-  std::int32_t page_size;   // 0: not paged
-  const char *split_field;  // the argument for which only split-KV kernels will do, or nullptr
+  bool deterministic;      // of the backward pass
+  std::int32_t page_size;  // 0: not paged
 
   bool packed() const { return kind == Kind::packed; }
   bool paged() const { return page_size != 0; }
   bool dropout() const { return keep < 1.0f; }
-  bool local() const { return !causal && (window_left >= 0 || window_right >= 0); }
   bool no_queries() const { return batch == 0 || seqlen_q == 0 || (packed() && total_q == 0); }
   bool no_keys() const { return seqlen_k == 0 || (packed() && !paged() && total_k == 0); }
-  std::int64_t rows() const { return std::int64_t{batch} * heads_q * seqlen_q; }
 };
 
-// Sequences are padded to this in whatever is indexed by seqlen_q_rounded or seqlen_k_rounded.
+// A call that is right, whatever the library and the GPU: its arguments and what they amount to.
+struct ForwardCall {
+  fa_fwd_args args;
+  Problem problem;
+};
+struct BackwardCall {
+  fa_bwd_args args;
+  Problem problem;
+};
+
+// Read the caller's struct. Refuse what is wrong with sizes, flags, numbers and with what is set
+// together; buffers are not looked at.
+[[nodiscard]] fa_status read_call(const fa_fwd_args *args, ForwardCall &call);
+[[nodiscard]] fa_status read_call(const fa_bwd_args *args, BackwardCall &call);
+
+// The windows as they were asked for; FA_CAUSAL is no window.
+template <typename Args>
+Windows asked_windows(const Args &args) {
+  return {(args.flags & FA_WINDOW_LEFT) != 0 ? args.window_left : -1,
+          (args.flags & FA_WINDOW_RIGHT) != 0 ? args.window_right : -1};
+}
+
+// softmax_d is padded to this many rows a sequence, and p_debug in both directions.
 constexpr std::int64_t kRounding = 128;
 
 constexpr std::int64_t round_up(std::int64_t value) {
   return (value + kRounding - 1) / kRounding * kRounding;
 }
 
-// Refuse what is wrong with sizes, flags, numbers and with what is set together.
-Problem read_problem(const fa_fwd_args &args);
-Problem read_problem(const fa_bwd_args &args);
+// Rows of softmax_d, of one head.
+inline std::int64_t softmax_d_rows(const Problem &problem) {
+  return problem.packed() ? problem.total_q + kRounding * problem.batch
+                          : problem.batch * round_up(problem.seqlen_q);
+}
 
 }  // namespace flashdepot

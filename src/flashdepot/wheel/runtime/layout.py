@@ -78,6 +78,8 @@ FORWARD_FIELDS = (
     ("offset_intragraph", "Q"),
     ("rng_state", "P"),
     ("p_debug", "P"),
+    ("family", "i"),
+    ("reserved0", "i"),
 )
 
 BACKWARD_FIELDS = (
@@ -97,7 +99,7 @@ BACKWARD_FIELDS = (
     ("scale", "f"),
     ("softcap", "f"),
     ("dropout", "f"),
-    ("reserved0", "i"),
+    ("family", "i"),
     ("window_left", "i"),
     ("window_right", "i"),
     ("q.data", "P"),

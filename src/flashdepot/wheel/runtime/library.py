@@ -43,7 +43,7 @@ def _offset(fields: Sequence[tuple[str, str]], name: str) -> int:
     return before.size  # of the pointer `name`, which is aligned as "0Q" is
 
 
-FORWARD = _struct(FORWARD_FIELDS)
+FORWARD = _struct(_through(FORWARD_FIELDS, "p_debug"))  # which family runs it is left to the library
 DENSE_FORWARD = _struct(_through(FORWARD_FIELDS, "alibi_batch_stride"))
 BACKWARD = _struct(BACKWARD_FIELDS)
 

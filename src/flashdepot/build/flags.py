@@ -1,0 +1,126 @@
+"""Compiler arguments, from a selection, a target and what the nvcc at hand can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
+from flashdepot.model.selection import Feature
+from flashdepot.model.target import Version
+from flashdepot.toolchain.cuda_facts import needs_conforming_preprocessor
+
+NAMESPACE = "flashdepot_fa2"
+"""The C++ namespace of the kernels: ours, so that another FlashAttention in the same process never meets them."""
+
+_UPSTREAM_FLAGS = (
+    # Upstream's own (setup.py, nvcc_flags); its numerics are tested with these and no others.
+    "-O3",
+    "-std=c++17",
+    "-U__CUDA_NO_HALF_OPERATORS__",
+    "-U__CUDA_NO_HALF_CONVERSIONS__",
+    "-U__CUDA_NO_HALF2_OPERATORS__",
+    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "--expt-relaxed-constexpr",
+    "--expt-extended-lambda",
+    "--use_fast_math",
+)
+
+_SYMBOL_FLAGS = ("--static-global-template-stub", "--device-entity-has-hidden-visibility")
+"""Keep kernel stubs local to their object. nvcc has them from 12.8 and turns them on itself from 13.0."""
+
+
+GNU_HOST_FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique",)
+"""What nvcc is told for the sake of GCC and Clang: code that can be moved, and no symbol for others to see."""
+
+_MSVC_OPTIONS = (
+    "/MD",  # nvcc's default is the static C runtime; Rust, Python and torch use the shared one
+    "/EHsc",  # the standard library's headers, which CUTLASS includes, throw
+    "/bigobj",  # kernels have more sections than a plain object can count
+    "/utf-8",  # sources are UTF-8, whatever the country's code page is
+    "/Zc:__cplusplus",  # else it is 199711L, and CUTLASS hides its C++17 parts
+)
+
+
+def msvc_host_flags(cuda: Version, options: frozenset[str]) -> tuple[str, ...]:
+    """What nvcc is told for the sake of ``cl``. ``/permissive-`` is not: CUTLASS's aliases do not compile with it.
+
+    :param options: the long options of the nvcc at hand.
+    """
+    chosen = (*_MSVC_OPTIONS, *(("/Zc:preprocessor",) if needs_conforming_preprocessor(cuda) else ()))
+    # The environment is loaded once for all: nvcc need not run vcvars64.bat for every unit.
+    environment = ("--use-local-env",) if "--use-local-env" in options else ()
+    return (f"-Xcompiler={','.join(chosen)}", "-D_USE_MATH_DEFINES", *environment)
+
+
+def feature_defines(available: frozenset[Feature], selected: frozenset[Feature]) -> tuple[str, ...]:
+    """Upstream's macros that leave out what is not selected, among those that the tree knows."""
+    return tuple(f"-DFLASHATTENTION_DISABLE_{f.value.upper()}" for f in Feature if f in available - selected)
+
+
+def gencode(sass: Sequence[Architecture], front_end: str) -> tuple[str, ...]:
+    """The architectures to assemble for.
+
+    ``shared`` compiles once, for the oldest architecture the kernels know, and runs only the assembler for each of
+    ``sass``; ``native`` compiles each by itself. Upstream's code asks no more of ``__CUDA_ARCH__`` than that it is at
+    least 800, so both give the same algorithm.
+    """
+    arguments = []
+    for architecture in sass:
+        virtual = KERNEL_FLOOR if front_end == "shared" else architecture
+        arguments += ["-gencode", f"arch=compute_{virtual},code={architecture.sm}"]
+    return tuple(arguments)
+
+
+def compression(options: frozenset[str], mode: str) -> tuple[str, ...]:
+    """The arguments that compress machine code inside the objects: ``mode`` where this nvcc has modes."""
+    if "--compress-mode" in options:
+        return (f"--compress-mode={mode}",)
+    return () if mode == "none" else ("-Xfatbin", "-compress-all")
+
+
+def nvcc_flags(
+    sass: Sequence[Architecture],
+    *,
+    front_end: str,
+    compress: str,
+    options: frozenset[str],
+    host: Sequence[str] = GNU_HOST_FLAGS,
+) -> tuple[str, ...]:
+    """What every CUDA source is compiled with, besides its own defines and include folders.
+
+    :param host: what the host compiler is to be given.
+    """
+    symbols = tuple(f"{flag}=true" for flag in _SYMBOL_FLAGS if flag in options)
+    return (
+        *_UPSTREAM_FLAGS,
+        f"-DFLASH_NAMESPACE={NAMESPACE}",
+        *host,
+        *symbols,
+        *compression(options, compress),
+        *gencode(sass, front_end),
+    )
+
+
+CXX_FLAGS = (
+    "-O2",
+    "-std=c++17",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-gnu-unique",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-Wall",
+    "-Wextra",
+    f"-DFLASH_NAMESPACE={NAMESPACE}",
+)
+"""What the C layer is compiled with, besides its include folders."""
+
+MSVC_C_LAYER_FLAGS = (
+    "-O2",
+    "-std=c++17",
+    # Names leave the DLL by its definition file. An export in the objects would make every program that links the
+    # static library export them as well.
+    "-DFA_STATIC",
+    f"-DFLASH_NAMESPACE={NAMESPACE}",
+)
+"""What nvcc hands the C layer to ``cl`` with, besides :func:`msvc_host_flags` and the include folders."""

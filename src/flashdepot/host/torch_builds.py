@@ -1,0 +1,29 @@
+"""What PyTorch's own binary builds are like, where their files are not at hand."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from flashdepot.model.target import Version
+from flashdepot.system.toml import read_toml
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return read_toml(Path(__file__).with_name("torch_builds.toml"))
+
+
+def default_cxx11_abi(minor: str, local: str, machine: str) -> bool | None:
+    """Whether a Linux build has the C++11 ABI of libstdc++; ``None`` where the builds of that version differ.
+
+    :param minor: of the version, such as ``2.6``.
+    :param local: the local version of the build, such as ``cu126``; empty where it is not known.
+    """
+    rule, version = _data()["cxx11_abi"], Version.parse(minor)
+    if version <= Version(rule["old_until"]):
+        return False
+    if version >= Version(rule["new_since"]) or machine == "aarch64":
+        return True
+    return local in rule["new_cuda"].get(minor, ()) if local else None

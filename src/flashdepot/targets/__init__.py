@@ -1,1 +1,0 @@
-"""Systems that libraries run on: how host code is compiled and linked for each, names, floors."""
