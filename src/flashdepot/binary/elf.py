@@ -280,6 +280,15 @@ def read_shared_library(path: Path) -> SharedLibrary:
         )
 
 
+def undefined_symbols(path: Path) -> frozenset[str]:
+    """The names that an object file leaves to others to define.
+
+    :raises IntegrityError: when the file is no ELF.
+    """
+    with open_window(path, str(path)) as window:
+        return frozenset(symbol.name for symbol in ElfFile(window).symbols() if not symbol.defined)
+
+
 def version_floor(names: tuple[str, ...], prefix: str) -> Version | None:
     """The newest ``PREFIX_1.2.3`` among symbol versions; ``None`` where there is none."""
     matches = (re.fullmatch(rf"{prefix}_(\d{{1,6}}(?:\.\d{{1,6}}){{0,4}})", name) for name in names)

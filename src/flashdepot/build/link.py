@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from flashdepot.binary.elf import SharedLibrary, read_shared_library
+from flashdepot.binary.elf import SharedLibrary, read_shared_library, undefined_symbols
 from flashdepot.build.linked import Linked, require
 from flashdepot.errors import FlashdepotError, MissingToolError
 from flashdepot.model.library_names import LINUX
@@ -18,6 +18,21 @@ SONAME = LINUX.shared
 _SYSTEM_LIBRARIES = frozenset(
     f"lib{name}.so.{number}" for name, number in (("c", 6), ("m", 6), ("dl", 2), ("rt", 1), ("pthread", 0))
 )
+
+_ENDS_THE_PROGRAM = frozenset(
+    {
+        "exit",
+        "_exit",
+        "_Exit",
+        "quick_exit",
+        "abort",
+        "__assert_fail",
+        "_ZSt9terminatev",
+        "__cxa_throw",
+        "__cxa_rethrow",
+    }
+)
+"""What code of the library must not call: whoever links it decides when the program ends."""
 
 LINK_FLAGS = (
     "-shared",
@@ -37,8 +52,10 @@ def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Pa
     """Make both libraries in ``folder`` from objects in the order given.
 
     :raises CompileError: when the linker or the archiver refuses.
-    :raises FlashdepotError: when the shared library exports or needs something that it must not.
+    :raises FlashdepotError: when an object may end the program, or the shared library exports or needs something that
+        it must not.
     """
+    _prove_objects(objects)
     static, shared = folder / LINUX.static[0], folder / SONAME
     archiver = shutil.which("ar")
     if archiver is None:
@@ -56,6 +73,17 @@ def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Pa
         {f"lib/shared/{LINUX.shared_linked}": SONAME},
         facts.libc_floor,
     )
+
+
+def _prove_objects(objects: Sequence[Path]) -> None:
+    """No path of a call may end the program, upstream's code included: so no object refers to what would."""
+    for path in objects:
+        found = sorted(undefined_symbols(path) & _ENDS_THE_PROGRAM)
+        if found:
+            raise FlashdepotError(
+                f"{path.name} calls {', '.join(found)}, which ends the program that uses the library.",
+                hint="Report it with the version of flash-attn; its kernels from another version may do: --upstream",
+            )
 
 
 def _prove(facts: SharedLibrary) -> None:
