@@ -33,12 +33,13 @@ from flashdepot.build.library import BuildPlan, Options, build_library, prepare
 from flashdepot.build.progress import Silent, Snapshot
 from flashdepot.cli.options import parse_memory
 from flashdepot.depot import Depot
+from flashdepot.families import obtain_sources
+from flashdepot.families.fa2.units import parse_unit
 from flashdepot.host import probe
-from flashdepot.model.selection import Selection, Unit
+from flashdepot.model.selection import Selection
 from flashdepot.resolve.library import Need, Wish, understand
 from flashdepot.system.child import Child, Cost
 from flashdepot.toolchain.choose import choose_toolchain
-from flashdepot.upstream import obtain
 
 WARM_RUNS = 5
 TWO = 2
@@ -100,9 +101,9 @@ def plan_for(depot: Depot, wish: Wish, options: Options) -> tuple[BuildPlan, Nee
     toolchain = choose_toolchain(
         "auto", host, need.request.gpus, driver=None, folder=depot.layout.toolchains, on_file=print
     )
-    tree = obtain(need.upstream, depot.layout.upstreams)
+    trees = obtain_sources(need.sources, depot.layout.upstreams)
     request = need.request
-    plan = prepare(tree, request.selection, request.gpus, host.platform, toolchain, depot, options)
+    plan = prepare(trees, request.selection, request.gpus, host.platform, toolchain, depot, options)
     return plan, need
 
 
@@ -266,7 +267,7 @@ def run_two_at_a_time(commands: list[tuple[list[str], dict[str, str], Path]]) ->
 def front_end(arguments: argparse.Namespace) -> dict[str, Any]:
     """CPU-seconds of some units for several architectures: one front-end pass against upstream's one each."""
     depot = Depot(arguments.depot)
-    units = [Unit.parse(name) for name in arguments.units.split(",")]
+    units = [parse_unit(name) for name in arguments.units.split(",")]
     commands: dict[tuple[str, str], list[str]] = {}
     folder = Path(tempfile.mkdtemp())
     root = folder

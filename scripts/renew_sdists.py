@@ -1,4 +1,4 @@
-"""Renew src/flashdepot/upstream/sdists.toml from PyPI.
+"""Renew src/flashdepot/families/fa2/sdists.toml from PyPI.
 
 Usage: PYTHONPATH=src python scripts/renew_sdists.py
 
@@ -15,15 +15,17 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from flashdepot.model.selection import Dtype, Feature, Pass, Unit
+from flashdepot.families.fa2.layout import Fa2Layout
+from flashdepot.families.fa2.sdists import DATA
+from flashdepot.families.fa2.units import make_unit
+from flashdepot.model.selection import Dtype, Feature, Pass
 from flashdepot.system.archive import unpack
 from flashdepot.system.index import PackageIndex
 from flashdepot.system.index_settings import read_index_settings
 from flashdepot.system.net import fetch
-from flashdepot.upstream.tree import is_kept, read_features, read_units
+from flashdepot.upstream.layout import is_kept
 
-DATA = Path(__file__).parents[1] / "src/flashdepot/upstream/sdists.toml"
-PROJECT = "flash-attn"
+LAYOUT = Fa2Layout()
 FLOOR = Version("2.7.4.post1")  # the first with the launch templates that the C layer is written against
 
 
@@ -34,12 +36,12 @@ def main() -> None:
         "# The sdists of flash-attn on PyPI, pinned, and the kernels that each has, with and without a causal mask.",
         f"# Written by scripts/renew_sdists.py on {today} from PyPI's own listing and the sdists themselves.",
         "",
-        f'project = "{PROJECT}"',
+        f'project = "{LAYOUT.project}"',
     ]
     with PackageIndex(None, read_index_settings()) as index:
         sdists = {
             Version(package.version): (package.filename, package.digests["sha256"])
-            for package in index.packages(PROJECT)
+            for package in index.packages(LAYOUT.project)
             if package.package_type == "sdist" and package.version and not package.is_yanked
         }
     for version, (filename, sha256) in sorted(sdists.items()):
@@ -53,13 +55,13 @@ def main() -> None:
 def entry(version: str, filename: str, sha256: str) -> list[str]:
     """Fetch one sdist and describe it."""
     with tempfile.TemporaryDirectory() as folder:
-        archive = fetch(PROJECT, filename, sha256, Path(folder, filename))
-        unpack(archive, Path(folder, "tree"), keep=lambda name: is_kept(name.partition("/")[2]))
+        archive = fetch(LAYOUT.project, filename, sha256, Path(folder, filename))
+        unpack(archive, Path(folder, "tree"), keep=lambda name: is_kept(LAYOUT, name.partition("/")[2]))
         root = Path(folder, "tree", filename.removesuffix(".tar.gz"))
-        size, units, features = archive.stat().st_size, read_units(root), read_features(root)
+        size, units, features = archive.stat().st_size, LAYOUT.units(root), LAYOUT.features(root)
     dims = {p: sorted({u.head_dim for u in units if u.pass_ is p}) for p in Pass}
     dtypes = [d for d in Dtype if any(u.dtype is d for u in units)]
-    if units != {Unit(p, h, d, c) for p in Pass for h in dims[p] for d in dtypes for c in (False, True)}:
+    if units != {make_unit(p, h, d, causal=c) for p in Pass for h in dims[p] for d in dtypes for c in (False, True)}:
         raise SystemExit(f"{filename} has units that are no product of passes, head dims, dtypes and causality")
     return [
         "[[sdist]]",

@@ -1,4 +1,4 @@
-"""Renew ``torch_symbols.csv``: which torch minors export the torch symbols that the given wheels take.
+"""Renew ``facts/torch_symbols.csv``: which torch minors export the torch symbols that the given wheels take.
 
 ``scripts/torch_symbols.py --torch FOLDER --torch FOLDER ... WHEEL...`` with one unpacked ``torch`` folder (``version.py``
 and ``lib/`` are enough) for each minor. Then put the versions and the date into ``torch_symbols.toml``. The table is
@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from flashdepot.doctor.check import torch_side
 from flashdepot.doctor.check.subject import read_subject
+from flashdepot.facts.torch_symbols import SYMBOLS
 from flashdepot.model.target import Version
 
-TABLE = Path(torch_side.__file__).with_name("torch_symbols.csv")
 Torch = tuple[Version, frozenset[str]]
 
 
@@ -31,14 +32,16 @@ def main() -> None:
     options = parser.parse_args()
     torches: list[Torch] = []
     for folder in options.torch:
-        torch = torch_side.read_installed_torch(folder)
-        torches.append((Version(".".join(torch.version.partition("+")[0].split(".")[:2])), torch.exported))
+        version = re.search(r"__version__ *= *'(\d+\.\d+)", (folder / "version.py").read_text())
+        libraries = [path.name for path in (folder / "lib").iterdir()]
+        exported = torch_side.exported_symbols(folder / "lib", libraries)
+        torches.append((Version(version[1] if version else "0"), exported))
     torches.sort(key=lambda pair: pair[0])
     taken = {s for wheel in options.wheels for binary in read_subject(wheel).binaries for s in binary.torch_symbols}
     symbols = sorted(s for s in taken if torch_side.abi_of({s}) is None)
     if options.check:
         sys.exit(check(symbols, torches))
-    with TABLE.open("w", newline="") as file:
+    with SYMBOLS.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([("symbol", "since", "until"), *rows(symbols, torches)])
     print(f'torch_symbols.toml: oldest = "{torches[0][0]}", newest = "{torches[-1][0]}"')
 
@@ -57,7 +60,7 @@ def rows(symbols: list[str], torches: list[Torch]) -> Iterator[tuple[str, str, s
 
 def check(symbols: list[str], torches: list[Torch]) -> int:
     """Print every disagreement with the table; 1 when there is one."""
-    with TABLE.open(newline="") as file:
+    with SYMBOLS.open(newline="") as file:
         table = {row["symbol"]: (row["since"], row["until"]) for row in csv.DictReader(file)}
     wrong = 0
     known = [symbol for symbol in symbols if symbol in table]

@@ -11,9 +11,11 @@ from pathlib import Path
 from flashdepot.catalog.load import load_catalog
 from flashdepot.catalog.matrix import Summary, in_ranges, summaries
 from flashdepot.catalog.query import by_version
-from flashdepot.model.architecture import KERNEL_FLOOR
+from flashdepot.facts.compilers import host_compiler_limits
+from flashdepot.facts.drivers import driver_floor
+from flashdepot.facts.gpus import known_architectures
+from flashdepot.families import oldest_gpu
 from flashdepot.model.target import Version
-from flashdepot.toolchain.cuda_facts import driver_floor, host_compiler_limits, known_architectures
 
 PAGE = Path(__file__).parents[1] / "docs/matrix.md"
 
@@ -84,7 +86,7 @@ def page() -> str:
 
 def architecture_rows() -> Iterator[str]:
     """A row for each compute capability that the kernels run on."""
-    known = [known for known in known_architectures() if known.architecture >= KERNEL_FLOOR]
+    known = [known for known in known_architectures() if known.architecture >= oldest_gpu()]
     for row in known:
         runs = [str(other.architecture) for other in known if other.architecture.runs_on(row.architecture)]
         cuda = f"CUDA {row.first_cuda}" + (f" to {row.last_cuda}" if row.last_cuda else " and newer")

@@ -37,9 +37,10 @@ def flashdepot(real_depot: Path) -> Any:
 @pytest.fixture(scope="session")
 def upstream_tree(real_depot: Path) -> Path:
     """The newest published flash-attn, unpacked; fetched from PyPI the first time."""
-    from flashdepot.upstream import default_version, obtain  # noqa: PLC0415
+    from flashdepot.families import default_family  # noqa: PLC0415
 
-    return obtain(default_version(), real_depot / "upstreams").root
+    sources = default_family().sources
+    return sources.obtain(sources.default_version(), real_depot / "upstreams").root
 
 
 @pytest.fixture(scope="session")

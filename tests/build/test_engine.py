@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from build.recipes import TOOLS, make_recipe
-from flashdepot.build.compilation import Compilation
 from flashdepot.build.engine import Engine, Limits, Outcome
 from flashdepot.build.estimates import History
 from flashdepot.build.names import PlaceNames
@@ -24,6 +23,7 @@ from flashdepot.build.progress import Silent
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.errors import CompileError
+from flashdepot.model.action import Action
 from flashdepot.model.recipe import Tool
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"
@@ -66,9 +66,9 @@ class Bench:
         os.environ["FAKE_JOURNAL"] = str(self.folder / "journal")
         history = History(self.folder / "estimates.json")
         recipe = make_recipe()
-        compilations = [Compilation(name, "src", f"{name}.src", ("{python}", str(FAKE)), self.tools) for name in names]
-        for compilation in compilations:
-            history.add(compilation, recipe, 1.0, (sizes or {}).get(compilation.name, 1))
+        actions = [Action(name, "src", f"{name}.src", ("{python}", str(FAKE)), self.tools) for name in names]
+        for action in actions:
+            history.add(action, recipe, 1.0, (sizes or {}).get(action.name, 1))
         history.save()
         engine = Engine(
             depot=self.depot,
@@ -79,7 +79,7 @@ class Bench:
             history=History(self.folder / "estimates.json"),
             progress=self.notes,
         )
-        return engine.run(compilations)
+        return engine.run(actions)
 
 
 @pytest.fixture

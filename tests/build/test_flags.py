@@ -1,15 +1,18 @@
 from __future__ import annotations
 
-from build.recipes import make_recipe
-from flashdepot.build.config_header import config_header
-from flashdepot.build.flags import compression, feature_defines, gencode, nvcc_flags
-from flashdepot.model.architecture import parse_list
+from build.recipes import make_recipe, make_unit
+from flashdepot.families import Kit, config_header, family_of
+from flashdepot.families.fa2.actions import feature_macros
+from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.selection import ALL_FEATURES, Feature, Selection
 from flashdepot.model.target import Version
+from flashdepot.targets.dialect import GNU
+from flashdepot.toolchain.nvcc_flags import compression, gencode
+from flashdepot.upstream import Identified
 
 
 def test_the_shared_front_end_compiles_once_for_all_architectures() -> None:
-    assert gencode(parse_list("80,120"), "shared") == (
+    assert gencode(parse_list("80,120"), Architecture(8, 0)) == (
         "-gencode",
         "arch=compute_80,code=sm_80",
         "-gencode",
@@ -18,12 +21,12 @@ def test_the_shared_front_end_compiles_once_for_all_architectures() -> None:
 
 
 def test_the_native_front_end_compiles_each_by_itself() -> None:
-    assert gencode(parse_list("90"), "native") == ("-gencode", "arch=compute_90,code=sm_90")
+    assert gencode(parse_list("90"), None) == ("-gencode", "arch=compute_90,code=sm_90")
 
 
 def test_features_left_out_are_compiled_out_where_the_tree_knows_them() -> None:
     kept = frozenset({Feature.SOFTCAP})
-    defines = feature_defines(ALL_FEATURES - {Feature.LOCAL}, kept)
+    defines = feature_macros(ALL_FEATURES - {Feature.LOCAL}, kept)
     assert set(defines) == {
         "-DFLASHATTENTION_DISABLE_DROPOUT",
         "-DFLASHATTENTION_DISABLE_ALIBI",
@@ -38,21 +41,20 @@ def test_an_nvcc_without_modes_compresses_in_the_way_it_has() -> None:
 
 
 def test_kernels_stay_hidden_from_other_libraries() -> None:
-    flags = nvcc_flags(
-        parse_list("80"),
-        front_end="shared",
-        compress="none",
-        options=frozenset({"--static-global-template-stub", "--device-entity-has-hidden-visibility"}),
-    )
+    options = frozenset({"--static-global-template-stub", "--device-entity-has-hidden-visibility"})
+    kit = Kit(Version("13.0.88"), options, GNU)
+    flags = family_of("fa2").flags(kit, parse_list("80"), front_end="shared", compress="none")
     assert "--static-global-template-stub=true" in flags
     assert "--device-entity-has-hidden-visibility=true" in flags
     assert any("-fvisibility=hidden" in flag and "-fPIC" in flag for flag in flags)
 
 
 def test_the_config_header_says_what_is_in_the_library() -> None:
-    recipe = make_recipe("80,90")
-    selection = Selection(recipe.selection.units, frozenset({Feature.SOFTCAP}))
-    text = config_header(recipe.upstream, selection, recipe.target.sass, Version("13.0.88"), (32, 64), Version("580"))
+    units = make_recipe().selection.units
+    recipe = make_recipe("80,90", selection=Selection(units, frozenset({Feature.SOFTCAP})))
+    source = Identified(recipe.upstream, units | {make_unit(head_dim=32)}, ALL_FEATURES)
+    lines = family_of("fa2").config_lines(recipe.selection, recipe.target.sass, source)
+    text = config_header.config_header(recipe, Version("580"), lines)
     assert '#define FA2_CONFIG_UPSTREAM "2.8.3.post2"' in text
     assert "#define FA_CONFIG_CUDA 13000\n" in text
     assert '#define FA_CONFIG_DRIVER "580"\n' in text

@@ -5,30 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from build.recipes import OPTIONS, TOOLS, make_compilation, make_recipe
-from flashdepot.build.compilation import compilations
+from build.recipes import TOOLS, fa2_actions, make_action, make_recipe
 from flashdepot.build.names import PlaceNames
-from flashdepot.build.native import NATIVE
+from flashdepot.families.c_layer import NATIVE
 from flashdepot.model.recipe import Recipe, Tool, ToolchainId
-from flashdepot.model.selection import ALL_FEATURES, Selection
+from flashdepot.model.selection import Selection
 from flashdepot.model.target import Version
 from flashdepot.model.upstream import UpstreamId
 
 
 def test_a_recipe_key_does_not_depend_on_where_the_source_came_from() -> None:
     other = UpstreamId("2.8.3.post2", "d" * 64, "git+file:///x", {".": "f" * 40})
-    assert make_recipe(upstream=other).key == make_recipe().key
+    assert make_recipe(upstreams={"fa2": other}).key == make_recipe().key
 
 
 @pytest.mark.parametrize(
     "other",
     [
         make_recipe("80"),
-        make_recipe(upstream=UpstreamId("2.8.3.post2", "0" * 64)),
+        make_recipe(upstreams={"fa2": UpstreamId("2.8.3.post2", "0" * 64)}),
         make_recipe(selection=Selection(make_recipe().selection.units, frozenset())),
         make_recipe(front_end="native"),
         make_recipe(native_digest="0" * 64),
-        make_recipe(flags=("-O0",)),
+        make_recipe(flags={"fa2": ("-O0",)}),
         make_recipe(toolchain=ToolchainId(Version("13.0.88"), (replace(TOOLS[0], digest="0" * 64), *TOOLS[1:]))),
     ],
     ids=["sass", "upstream", "features", "front end", "C layer", "flags", "nvcc"],
@@ -38,7 +37,7 @@ def test_a_recipe_key_changes_with_everything_that_makes_the_library(other: Reci
 
 
 def test_an_intent_key_changes_with_arguments_programs_source_and_environment() -> None:
-    plain = make_compilation()
+    plain = make_action()
     keys = {
         plain.intent_key({}),
         replace(plain, arguments=("{cuda}/bin/nvcc", "-O2")).intent_key({}),
@@ -52,7 +51,7 @@ def test_an_intent_key_changes_with_arguments_programs_source_and_environment() 
 
 def test_a_unit_of_two_recipes_has_one_intent_when_it_is_compiled_the_same_way() -> None:
     def intents(recipe: Recipe) -> dict[str, str]:
-        made = compilations(recipe, tree_features=ALL_FEATURES, native=NATIVE, nvcc_options=OPTIONS, source_name=True)
+        made = fa2_actions(recipe)
         return {c.name: c.intent_key({}) for c in made if c.unit}
 
     both = make_recipe()
@@ -63,21 +62,19 @@ def test_a_unit_of_two_recipes_has_one_intent_when_it_is_compiled_the_same_way()
     assert intents(less)[name] != intents(both)[name]
 
 
-def test_no_path_of_this_machine_is_in_a_compilation() -> None:
-    made = compilations(
-        make_recipe(), tree_features=ALL_FEATURES, native=NATIVE, nvcc_options=OPTIONS, source_name=True
-    )
+def test_no_path_of_this_machine_is_in_an_action() -> None:
+    made = fa2_actions(make_recipe())
     assert len(made) > 2
-    for compilation in made:
-        assert not [a for a in compilation.arguments if str(NATIVE) in a or a.startswith("/")], compilation.name
+    for action in made:
+        assert not [a for a in action.arguments if str(NATIVE) in a or a.startswith("/")], action.name
 
 
 def test_names_become_folders_and_programs_of_this_machine_when_it_runs() -> None:
     places = PlaceNames((("upstream", Path("/src/fa")), ("cuda", Path("/opt/cuda"))))
-    compilation = make_compilation(arguments=("{cuda}/bin/nvcc", "-ccbin", "{cxx}", "-I{upstream}/x"))
-    command = compilation.command(places, {"cxx": "/usr/bin/g++"}, Path("/w/a.o"))
+    action = make_action(arguments=("{cuda}/bin/nvcc", "-ccbin", "{cxx}", "-I{upstream}/x"))
+    command = action.command({**places.folders, "cxx": "/usr/bin/g++", "output": "/w/a.o", "depfile": "/w/a.d"})
     assert command[:4] == ["/opt/cuda/bin/nvcc", "-ccbin", "/usr/bin/g++", "-I/src/fa/x"]
-    assert command[-3:] == [compilation.source, "-o", "/w/a.o"]
+    assert command[-3:] == [action.source, "-o", "/w/a.o"]
     assert command[command.index("-MF") + 1] == "/w/a.d"
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from flashdepot.binary.elf import undefined_symbols
 from flashdepot.build.link import link
-from flashdepot.build.native import NATIVE
 from flashdepot.errors import FlashdepotError
+from flashdepot.families.c_layer import NATIVE
 from support.c_compiler import compile_c
 
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flashdepot.build.native import c_layer_digest
 from flashdepot.depot import ActionRecord, Depot, action_key
+from flashdepot.families.c_layer import c_layer_digest
+from flashdepot.families.fa2 import units as fa2
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.manifest import Manifest, ManifestFile
@@ -20,7 +21,7 @@ from flashdepot.model.target import Platform, Version
 from flashdepot.model.upstream import UpstreamId
 from flashdepot.system.files import sha256_file
 
-UPSTREAM = UpstreamId("2.8.3.post2", "a" * 64)
+UPSTREAM = {"fa2": UpstreamId("2.8.3.post2", "a" * 64)}
 LIBRARY_FILES = {
     "include/flash_attention.h": b"#pragma once\n" * 50,
     "lib/shared/libflashattention.so.1": bytes(range(256)) * 400,
@@ -30,7 +31,7 @@ LINK = ManifestFile("lib/shared/libflashattention.so", "", 0, "libflashattention
 
 
 def make_unit(kernels: str = "fwd", head_dim: int = 64, dtype: str = "bf16", *, causal: bool = False) -> Unit:
-    return Unit(Pass(kernels), head_dim, Dtype(dtype), causal)
+    return fa2.make_unit(Pass(kernels), head_dim, Dtype(dtype), causal=causal)
 
 
 def make_selection(*units: Unit, features: str = "") -> Selection:
@@ -48,7 +49,7 @@ def make_manifest(**overrides: Any) -> Manifest:
         recipe_key=digest_of("a recipe"),
         kind="library",
         name="libflashattention",
-        upstream=UPSTREAM,
+        upstreams=UPSTREAM,
         selection=make_selection(),
         platform=Platform("linux", "x86_64"),
         sass=parse_list("90"),
@@ -58,7 +59,7 @@ def make_manifest(**overrides: Any) -> Manifest:
         libc_floor=Version("2.28"),
         libstdcxx_floor=None,
         front_end="shared",
-        flags=("-O3",),
+        flags={"fa2": ("-O3",)},
         files=(ManifestFile("lib/x.a", "b" * 64, 1000),),
         actions={},
         created="2025-01-01T00:00:00+00:00",
@@ -69,7 +70,7 @@ def make_manifest(**overrides: Any) -> Manifest:
 
 def make_request(**overrides: Any) -> Request:
     request = Request(
-        upstream=UPSTREAM,
+        upstreams=UPSTREAM,
         selection=make_selection(),
         platform=Platform("linux", "x86_64"),
         gpus=parse_list("90"),

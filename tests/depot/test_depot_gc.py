@@ -24,6 +24,7 @@ from depot_writer import unit_content
 from flashdepot.depot import Depot, gc
 from flashdepot.depot.verify import verify
 from flashdepot.errors import MissingToolError
+from flashdepot.model.manifest import MANIFEST_SCHEMA
 
 Start = Callable[..., subprocess.Popen[str]]
 DAYS = 24.0
@@ -95,7 +96,7 @@ def test_what_a_manifest_needs_stays_however_old_and_goes_with_it(depot: Depot, 
 def test_a_manifest_of_a_later_version_keeps_its_files(depot: Depot, tmp_path: Path):
     manifest = store_library(depot, tmp_path)
     path = depot.layout.artifact(manifest.recipe_key)
-    path.write_text(path.read_text().replace('"schema":1', '"schema":2'))
+    path.write_text(path.read_text().replace(f'"schema":{MANIFEST_SCHEMA}', f'"schema":{MANIFEST_SCHEMA + 1}'))
     make_depot_older(depot.root, hours=1000 * DAYS)
     assert collect(depot) == []
     assert verify(depot).skipped == 1

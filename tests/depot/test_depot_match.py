@@ -50,7 +50,7 @@ def test_what_can_do_more_than_was_asked_for_is_taken(wanted: dict[str, Any], st
         ({"libc": Version("2.17")}, {}, "needs GNU libc 2.28"),
         ({"cuda_major": 12}, {}, "made with CUDA 13, 12 was asked for"),
         ({"platform": Platform("linux", "aarch64")}, {}, "made for linux-x86_64"),
-        ({"upstream": UpstreamId("2.7.4", "e" * 64)}, {}, "made from flash-attn 2.8.3.post2"),
+        ({"upstreams": {"fa2": UpstreamId("2.7.4", "e" * 64)}}, {}, "made from flash-attn 2.8.3.post2"),
         ({"front_end": "native"}, {}, "shared front end"),
     ],
 )

@@ -8,7 +8,9 @@ import pytest
 from depot_factories import flip_bit, make_request, record_unit, store_library, truncate
 
 from flashdepot.depot import Depot
+from flashdepot.depot.actions import ACTION_SCHEMA
 from flashdepot.depot.verify import Report, verify
+from flashdepot.model.manifest import MANIFEST_SCHEMA
 
 
 def test_a_sound_depot_is_clean_and_progress_reaches_the_end(depot: Depot, tmp_path: Path):
@@ -52,7 +54,7 @@ def test_a_library_that_lost_a_file_is_reported_until_it_is_stored_again(depot: 
     assert verify(depot).problems == ()
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"schema": 1}', '{"schema": 1'])
+@pytest.mark.parametrize("content", ["", "[]", '{"schema": SCHEMA}', '{"schema": 1'])
 @pytest.mark.parametrize("which", ["action", "intent", "artifact"])
 def test_a_damaged_record_is_moved_aside_and_named(depot: Depot, tmp_path: Path, which: str, content: str):
     record = record_unit(depot, tmp_path)
@@ -62,7 +64,8 @@ def test_a_damaged_record_is_moved_aside_and_named(depot: Depot, tmp_path: Path,
         "intent": depot.layout.intent(record.intent_key),
         "artifact": depot.layout.artifact(manifest.recipe_key),
     }[which]
-    path.write_text(content)
+    schema = MANIFEST_SCHEMA if which == "artifact" else ACTION_SCHEMA
+    path.write_text(content.replace("SCHEMA", str(schema)))
     [problem] = verify(depot).problems
     assert "quarantine" in problem
     assert not path.exists()

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from flashdepot.doctor import Intention, Severity, examine, forewarn, verdict
 from flashdepot.doctor.finding import Finding, blocker
 from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.families.fa2.units import parse_unit
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostCompiler, HostRecord, MemoryFacts
-from flashdepot.model.python_environment import Extension, PythonEnvironment, Torch
-from flashdepot.model.selection import Unit
+from flashdepot.model.python_environment import Environment, Extension
 from flashdepot.model.target import Platform, Version
+from flashdepot.model.torch import Torch
 from flashdepot.resolve.library import Wish
 from flashdepot.toolchain import choose
 from flashdepot.toolchain.choose import choose_toolchain
@@ -26,6 +27,7 @@ H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 * GB)
 
 versions = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(lambda n: Version(".".join(map(str, n))))
 words = st.text(max_size=12)
+paths = words.map(Path)
 amounts = st.integers(0, 2**45)
 architectures = st.builds(Architecture, st.integers(1, 15), st.integers(0, 9))
 toolkits = st.builds(
@@ -40,7 +42,7 @@ toolkits = st.builds(
     msvc_limit=st.none() | st.integers(1900, 2000),
 )
 torches = st.builds(
-    Torch,
+    lambda **facts: Torch.from_json(Torch(**facts).to_json()),  # a record's: what it computes on follows from the rest
     version=st.sampled_from(["2.8.0+cu128", "1.13.1", "nightly", "2.9.0a0+git123", ""]),
     cuda=st.none() | versions,
     hip=st.none() | words,
@@ -48,15 +50,15 @@ torches = st.builds(
     folder=words,
 )
 environments = st.builds(
-    PythonEnvironment,
-    executable=words,
+    Environment,
+    executable=paths,
     version=versions,
     implementation=st.sampled_from(["CPython", "PyPy"]),
     tag=words,
     platform=st.sampled_from(["linux-x86_64", "win32", "win-amd64", ""]),
     free_threaded=st.booleans(),
-    prefix=words,
-    site=words,
+    prefix=paths,
+    purelib=paths,
     virtual=st.booleans(),
     managed=st.booleans(),
     conda=st.booleans(),
@@ -199,7 +201,7 @@ def test_a_word_that_is_no_architecture_is_wrong_usage() -> None:
     ],
 )
 def test_before_compiling_memory_is_judged_by_the_units_to_compile(memory: int, unit: str, said: list[str]) -> None:
-    parsed = Unit.parse(unit)
+    parsed = parse_unit(unit)
     assert parsed is not None
     host = replace(make_host(), memory=memory)
     assert [f.class_id for f in forewarn(host, frozenset({parsed}))] == said

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import forge
 
-from flashdepot.doctor.check.environment import Environment, PythonFacts
 from flashdepot.doctor.check.evidence import Evidence, Report
-from flashdepot.doctor.check.torch_side import TabledTorch, TorchSide
+from flashdepot.doctor.check.place import Place
+from flashdepot.doctor.check.torch_side import TabledTorch, TorchSymbols
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
+from flashdepot.model.python_environment import Environment
 from flashdepot.model.target import Platform, Version
 
 SET_DEVICE_2_3 = "_ZN3c104cuda9SetDeviceEa"
@@ -40,13 +41,32 @@ def machine(
 def place(
     *gpus: str,
     host: HostRecord | None = None,
-    torch: TorchSide | str | None = None,
+    torch: TorchSymbols | str | None = None,
     python: tuple[int, int] | None = None,
     is_here: bool = True,
-) -> Environment:
-    facts = PythonFacts("python", "cpython", python, False, (), ()) if python else None
+) -> Place:
+    facts = interpreter(*python) if python else None
     side = TabledTorch.parse(torch, "x86_64") if isinstance(torch, str) else torch
-    return Environment(host or machine(), tuple(Architecture.parse(gpu) for gpu in gpus), facts, side, is_here)
+    return Place(host or machine(), tuple(Architecture.parse(gpu) for gpu in gpus), facts, side, is_here)
+
+
+def interpreter(major: int, minor: int) -> Environment:
+    """An interpreter that has nothing installed."""
+    return Environment(
+        executable=Path("python"),
+        version=Version(f"{major}.{minor}.0"),
+        implementation="CPython",
+        tag=f"cp{major}{minor}",
+        platform="linux-x86_64",
+        free_threaded=False,
+        prefix=Path("venv"),
+        purelib=Path("venv/site"),
+        virtual=True,
+        managed=False,
+        conda=False,
+        writable=True,
+        torch=None,
+    )
 
 
 def extension(folder: Path, *symbols: str, name: str = "_C.so", gpu: bytes = b"") -> Path:

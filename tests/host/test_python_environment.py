@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.errors import MissingToolError, UsageError
-from flashdepot.host.python_environment import active_python, ask, probe_python, resolve
-from flashdepot.model.python_environment import PythonEnvironment, Torch
+from flashdepot.errors import UsageError
+from flashdepot.host.python_environment import choose_python, look_for_python
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.python_environment import Environment
 from flashdepot.model.target import Version
+from flashdepot.model.torch import Accelerator, Torch
 
 OLD_ABI = b"\x7fELF..._ZNSt7__cxx1112basic_stringIcE\0_ZN3c105ErrorC2ENS_14SourceLocationESs\0"
 NEW_ABI = b"\x7fELF..._ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcE\0"
@@ -47,20 +49,22 @@ def put_torch(site: Path, version: str, cuda: str, library: bytes = NEW_ABI) -> 
     put(site / "torch/lib/libc10.so", library)
 
 
-def look(folder: Path) -> PythonEnvironment:
-    found = probe_python(str(folder))
+def look(folder: Path) -> Environment:
+    found, _ = look_for_python(str(folder))
     assert found is not None
     return found
 
 
 def test_an_environment_is_known_by_its_folder(bare: Path, site: Path) -> None:
     found = look(bare)
-    assert (Path(found.prefix), Path(found.site), found.virtual, found.managed) == (bare, site, True, False)
+    assert (found.prefix, found.purelib, found.virtual, found.managed) == (bare, site, True, False)
     assert found.version == Version(".".join(map(str, sys.version_info[:3])))
     assert found.tag.startswith(f"cp{sys.version_info[0]}{sys.version_info[1]}")
     assert found.platform == sysconfig.get_platform()
     assert (found.torch, found.extensions, found.writable) == (None, (), True)
-    assert PythonEnvironment.from_json(found.to_json()) == found
+    assert (found.scripts, found.data, found.found_by) == (bare / "bin", bare, f"--python {bare}")
+    assert site in found.search
+    assert Environment.from_json(found.to_json()) == found
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,28 @@ def test_torch_is_read_from_its_files_and_not_imported(
 ) -> None:
     put_torch(site, version, cuda, library)
     expected = Version(cuda.strip("'")) if cuda != "None" else None
-    assert look(bare).torch == Torch(version, expected, None, abi, str(site / "torch"))
+    on = Accelerator.CUDA if expected else Accelerator.CPU
+    folder = str(site / "torch")
+    assert look(bare).torch == Torch(version, on, expected, None, abi, folder, libraries=("libc10.so",))
+
+
+@pytest.mark.parametrize(
+    ("text", "architectures"),
+    [
+        (b"std::string ipc_hsm_70 sm_90a compute_90\0/pytorch", (Architecture(7, 0), Architecture(9, 0, "a"))),
+        (b"\0sm_120\0", (Architecture(12, 0),)),
+        (b"sm_ sm_90 and more\0", ()),
+    ],
+)
+def test_the_architectures_of_torch_are_those_of_its_own_list(
+    bare: Path, site: Path, text: bytes, architectures: tuple[Architecture, ...]
+) -> None:
+    put_torch(site, "2.8.0+cu128", "'12.8'")
+    put(site / "torch/lib/libtorch_python.so", b"\x7fELF..." + text)
+    torch = look(bare).torch
+    assert torch is not None
+    assert torch.architectures == architectures
+    assert Torch.from_json(torch.to_json()) == torch
 
 
 def test_the_cmake_package_tells_the_abi_where_the_library_does_not(bare: Path, site: Path) -> None:
@@ -126,29 +151,63 @@ def test_a_flash_attn_folder_at_hand_is_seen(
     assert look(bare).shadow == str(tmp_path / "flash_attn")
 
 
-def test_the_active_environment_comes_before_the_running_interpreter(bare: Path) -> None:
-    python = str(bare / "bin/python")
-    assert active_python({"VIRTUAL_ENV": str(bare), "CONDA_PREFIX": "/conda"}) == python
-    assert active_python({"CONDA_PREFIX": str(bare)}) == python
-    assert active_python({"VIRTUAL_ENV": "/gone"}) == sys.executable
+def make_venv(folder: Path) -> Path:
+    return put(folder / "bin/python", b"#!/bin/sh\nexit 3\n").parents[1]
+
+
+def test_what_is_named_comes_first_then_what_is_active_then_the_nearest(tmp_path: Path) -> None:
+    """Nothing is started: only the places are looked at."""
+    active, conda, venv = (make_venv(tmp_path / name) for name in ("active", "conda", "project/.venv"))
+    here = tmp_path / "project" / "src" / "deep"
+    here.mkdir(parents=True)
+    both = {"VIRTUAL_ENV": str(active), "CONDA_PREFIX": str(conda)}
+    base = {"CONDA_PREFIX": str(conda), "CONDA_DEFAULT_ENV": "base"}
+    gone = {"VIRTUAL_ENV": str(tmp_path / "gone")}
+    cases = [
+        (str(conda), both, conda, f"--python {conda}"),
+        (None, both, active, "VIRTUAL_ENV"),
+        (None, {"CONDA_PREFIX": str(conda)}, conda, "CONDA_PREFIX"),
+        (None, base, venv, f"{venv} is the nearest"),
+        (None, gone, venv, f"{venv} is the nearest"),
+    ]
+    for option, variables, expected, why in cases:
+        chosen = choose_python(option, variables, here)
+        assert (chosen.program, chosen.why) == (expected / "bin/python", why)
+    assert choose_python(None, base, tmp_path).program == conda / "bin/python"
+    assert choose_python(None, gone, tmp_path).program == Path(sys.executable)
+
+
+@pytest.mark.parametrize(("mark", "keeper"), [("uv-receipt.toml", "uv tool"), ("pipx_metadata.json", "pipx")])
+def test_an_environment_that_a_tool_keeps_for_flashdepot_is_nobodys_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str, keeper: str
+) -> None:
+    put(tmp_path / "tool" / mark)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "tool"))
+    chosen = choose_python(None, {}, tmp_path)
+    assert chosen.program is None
+    assert f"no .venv is here or above, and {keeper} keeps flashdepot's own for itself" in chosen.why
 
 
 def test_what_is_no_interpreter_is_wrong_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no Python environment"):
-        resolve(str(tmp_path))
+        look_for_python(str(tmp_path))
     with pytest.raises(UsageError, match="no such program"):
-        resolve(str(tmp_path / "python9"))
+        look_for_python(str(tmp_path / "python9"))
 
 
 def test_a_program_that_is_no_python_is_said_to_be_none(tmp_path: Path) -> None:
     program = put(tmp_path / "python", b"#!/bin/sh\necho surprise >&2\n")
     program.chmod(0o755)
-    with pytest.raises(MissingToolError, match="does not answer as a Python does: surprise"):
-        ask(str(program))
+    with pytest.raises(UsageError, match="does not answer as a Python does: surprise"):
+        look_for_python(str(program))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
-def test_an_active_python_that_does_not_answer_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_active_python_that_does_not_answer_is_unknown_and_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path / "bin/python", b"#!/bin/sh\nexit 3\n").chmod(0o755)
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
-    assert probe_python(None) is None
+    found, reason = look_for_python()
+    assert found is None
+    assert reason.endswith("it ended with exit code 3 and said nothing. It was chosen because of this: VIRTUAL_ENV.")

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from flashdepot.facts.drivers import cuda_of_ptx, newest_cuda
 from flashdepot.host import disks
-from flashdepot.host.driver import cuda_of_ptx, newest_cuda, nvidia_devices
+from flashdepot.host.driver import nvidia_devices
 from flashdepot.host.memory import memory_facts
 from flashdepot.host.surroundings import container, is_wsl, libc_name, variables
 from flashdepot.model.target import Version

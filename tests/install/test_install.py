@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from binary import forge
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
 from flashdepot.host import runtime_facts
-from flashdepot.install import WheelFile, install_wheel, probe_environment
+from flashdepot.host.python_environment import probe_python
+from flashdepot.install import WheelFile, install_wheel
 from flashdepot.install.rollback import Rollback
 from flashdepot.upstream import SourceTree
 from install.conftest import Venv, add_torch
@@ -100,7 +102,7 @@ def test_what_the_installer_refuses_is_undone(environment: Venv, tmp_path: Path)
     later = forge.wheel(tmp_path, {"flash_attn/__init__.py": b""}, tag="py3-none-any", wheel_version="99.0")
     wheel = WheelFile("named", later, "", 0)
     with pytest.raises(IncompatibleError, match="did not install flash_attn"):
-        install_wheel(wheel, probe_environment(environment.python), runtime_facts(), on_note=pytest.fail)
+        install_wheel(wheel, replace(runtime_facts(), python=probe_python(environment.python)), on_note=pytest.fail)
     assert environment.contents() == before
 
 
@@ -172,29 +174,24 @@ def test_a_flash_attn_that_could_not_be_put_back_is_left_alone(
     assert environment.contents() == before
 
 
-def test_the_active_environment_is_the_default(
-    install: Install, depot: Depot, bare_venv: Venv, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_nearest_venv_is_the_default(install: Install, depot: Depot, bare_venv: Venv, tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(bare_venv.root)
     done = install(depot)
-    assert done.returncode == 2
-    assert "flashdepot install --python .venv/bin/python" in done.stderr
-    code = "from flashdepot.install import active_python; print(active_python())"
-    monkeypatch.setenv("VIRTUAL_ENV", str(bare_venv.root))
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.strip() == str(bare_venv.python)
+    assert done.returncode == 3
+    assert f"{tmp_path / '.venv'} has no PyTorch" in done.stderr
 
 
 def test_the_systems_python_is_refused_with_the_way_to_an_environment(install: Install, depot: Depot) -> None:
     system = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}")
     done = install(depot, "--python", str(system))
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "is the system's Python" in done.stderr
     assert "-m venv .venv" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("torch", "code", "said"),
-    [(None, 3, "has no torch and no einops"), ("2.1.2", 4, "has torch 2.1.2; the wheel needs 2.2 or newer")],
+    [(None, 3, "has no PyTorch"), ("2.1.2", 4, "has torch 2.1.2. flash-attn needs 2.2 or newer")],
 )
 def test_an_environment_without_a_torch_that_serves_is_refused(
     install: Install, depot: Depot, bare_venv: Venv, torch: str | None, code: int, said: str
@@ -220,7 +217,7 @@ def test_a_machine_without_an_installer_is_told_how_to_get_one(
 
 @pytest.mark.parametrize(
     ("named", "said"),
-    [("nowhere/python", "There is no interpreter"), ("liar", "does not answer as a Python would: boo")],
+    [("nowhere/python", "no such program"), ("liar", "does not answer as a Python does: boo")],
 )
 def test_what_is_no_python_is_refused(install: Install, depot: Depot, tmp_path: Path, named: str, said: str) -> None:
     (tmp_path / "liar").write_text("#!/bin/sh\necho boo >&2\nexit 3\n")

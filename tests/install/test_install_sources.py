@@ -53,7 +53,7 @@ class Published:
         exists: bool = True,
         seen: bool = True,
         symbol: str = SET_DEVICE,
-        pinned: bool = False,
+        pinned: bool = True,
     ) -> str:
         """Publish a wheel, or list one that is not there; gives its SHA-256."""
         path = forge.wheel(
@@ -140,7 +140,7 @@ def test_when_none_of_them_was_published_nothing_is_built_instead(
 
 
 def test_wheels_of_others_are_taken_by_name_alone(command: Run, published: Published, environment: Venv) -> None:
-    digest = published.add("mjun0812", "2.8.3", pinned=True)
+    digest = published.add("mjun0812", "2.8.3")
     before = environment.contents()
     done = command("--arch", "90")
     assert done.code == 4
@@ -184,20 +184,22 @@ def test_what_does_not_fit_is_told_by_the_nearest_and_what_a_name_does_not_tell_
     assert environment.contents() == before
 
 
-def test_an_unverified_wheel_of_others_is_pinned_when_it_is_accepted(
-    command: Run, published: Published, environment: Venv, tmp_path: Path
+@pytest.mark.parametrize(("collection", "origin"), [("mjun0812", Origin.COMMUNITY), ("official", Origin.OFFICIAL)])
+def test_an_unverified_wheel_is_pinned_when_it_is_accepted_whoever_published_it(
+    command: Run, published: Published, environment: Venv, tmp_path: Path, collection: str, origin: Origin
 ) -> None:
-    digest = published.add("mjun0812", "2.8.3")
+    digest = published.add(collection, "2.8.3", pinned=False)
+    source = str(origin).partition(":")[0]
     before = environment.contents()
-    done = command("--source", "community")
+    done = command("--source", source)
     assert done.code == 6
     assert "Nobody has told the SHA-256" in done.err
     assert environment.contents() == before
-    done = command("--source", "community", "--accept-unverified")
+    done = command("--source", source, "--accept-unverified")
     assert done.code == 0, done.err
     assert f"Its SHA-256 is recorded in {tmp_path / LOCK_NAME}" in done.err
     locked = read_lock(tmp_path / LOCK_NAME).locked
-    assert (locked.wheel.sha256, locked.origin) == (digest, Origin.COMMUNITY)
+    assert (locked.wheel.sha256, locked.origin) == (digest, origin)
     installed = environment.contents()
     (place,) = published.server.files
     published.server.files[place] = published.server.files[place][:-1] + b"X"
@@ -210,13 +212,14 @@ def test_an_unverified_wheel_of_others_is_pinned_when_it_is_accepted(
     assert environment.contents() == installed
 
 
-def test_an_official_wheel_writes_no_lock_unless_there_is_one_that_waits_for_its_digest(
+def test_a_verified_wheel_writes_no_lock_unless_there_is_one_that_waits_for_its_digest(
     command: Run, published: Published, environment: Venv, tmp_path: Path
 ) -> None:
     published.add("official", "2.8.3")
     assert command().code == 0
     assert not (tmp_path / LOCK_NAME).exists()
     (listed,) = published.wheels("official")
+    listed = listed._replace(sha256="", size=0)
     wheel = listed._replace(url=listed.url.replace("http:", "https:"))
     lock = Lock.of(candidate_of(WheelRequest(RuntimeFacts()), wheel), RuntimeFacts())
     write_lock(tmp_path / LOCK_NAME, lock)
@@ -231,7 +234,7 @@ def test_a_lock_for_another_wheel_is_left_alone(
     command: Run, published: Published, environment: Venv, tmp_path: Path
 ) -> None:
     (tmp_path / LOCK_NAME).write_text("# of somebody else\n")
-    digest = published.add("mjun0812", "2.8.3")
+    digest = published.add("mjun0812", "2.8.3", pinned=False)
     done = command("--source", "community", "--accept-unverified")
     assert done.code == 0, done.err
     assert f"the SHA-256 of this one is {digest}" in done.err

@@ -17,7 +17,7 @@ import pytest
 
 from binary import forge
 from flashdepot.errors import IntegrityError
-from flashdepot.install import probe_environment
+from flashdepot.host.python_environment import probe_python
 from flashdepot.install.proof import Imported, prove_numbers
 from install.conftest import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv
 from install.test_install import add_official
@@ -400,7 +400,7 @@ def test_wrong_numbers_refuse_an_installation_and_a_busy_gpu_does_not(
 ) -> None:
     (tmp_path / "numeric.py").write_text(f"MODE = {mode!r}\n{NUMERIC}")
     monkeypatch.setattr("flashdepot.prove.environment.__file__", str(tmp_path / "environment.py"))
-    environment = probe_environment(bare_venv.python)
+    environment = probe_python(bare_venv.python)
     imported = Imported("2.8.3", "2.9.1", tmp_path, sees_gpu=True)
     if mode in {"crash", "wrong"}:
         with pytest.raises(IntegrityError, match=said):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashdepot.build.native import NATIVE
 from flashdepot.errors import IntegrityError
+from flashdepot.families.c_layer import NATIVE
 from flashdepot.link.c_header import CType, Header, parse_header
 from flashdepot.link.cargo_crate import crate_version
 from flashdepot.link.rust_bindings import rust_bindings

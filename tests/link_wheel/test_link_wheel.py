@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,9 +65,8 @@ def test_a_torch_with_every_symbol_is_refused_when_the_wheel_requires_another(wh
 def test_an_environment_without_torch_is_asked_for_one(
     wheel: Path, environment: TorchEnvironment, tmp_path: Path
 ) -> None:
-    without = tmp_path / "python"
-    without.write_text(environment.python.read_text().replace(str(environment.torch.parent), str(tmp_path)))
-    without.chmod(0o755)
+    without = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(without)], check=True)
     done = link_wheel(wheel, "--python", without, "--out", tmp_path / "package")
     assert done.returncode == 3
     assert "no torch is known here" in done.stderr

@@ -35,16 +35,16 @@ class TorchEnvironment:
 
 def make_environment(folder: Path, version: str = "2.4.0", *flags: str) -> TorchEnvironment:
     """A torch of a version, in a folder that its Python imports from."""
-    torch = folder / "site" / "torch"
+    venv = folder / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    torch = site / "torch"
     (torch / "lib").mkdir(parents=True)
     (torch / "include").symlink_to(HERE / "stub_torch")
     (torch / "version.py").write_text(f"__version__ = '{version}'\ncuda = '12.1'\n")
     options = ["-shared", "-fPIC", f"-I{HERE / 'stub_torch'}", "-D_GLIBCXX_USE_CXX11_ABI=1", *flags]
     compiled(*options, "-Wl,-soname,libc10.so", HERE / "torch_side.cc", "-o", torch / "lib" / "libc10.so")
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={folder / "site"} exec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    return TorchEnvironment(python, torch)
+    return TorchEnvironment(venv / "bin" / "python", torch)
 
 
 def make_wheel(

@@ -3,30 +3,15 @@ from __future__ import annotations
 import pytest
 
 from flashdepot.errors import UsageError
+from flashdepot.families.fa2.units import make_unit
 from flashdepot.model import selection as s
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit, select
 
 
 def tree(head_dims: tuple[int, ...] = (32, 64, 96, 128, 192, 256)) -> frozenset[Unit]:
-    return frozenset(Unit(p, d, t, c) for p in Pass for d in head_dims for t in Dtype for c in (False, True))
-
-
-@pytest.mark.parametrize(
-    ("name", "unit"),
-    [
-        ("flash_fwd_hdim64_bf16_sm80", Unit(Pass.FWD, 64, Dtype.BF16, causal=False)),
-        ("flash_fwd_split_hdim256_fp16_causal_sm80", Unit(Pass.SPLITKV, 256, Dtype.FP16, causal=True)),
-        ("flash_bwd_hdim160_bf16_causal_sm80", Unit(Pass.BWD, 160, Dtype.BF16, causal=True)),
-    ],
-)
-def test_a_unit_is_read_from_upstreams_file_name_and_written_back(name: str, unit: Unit) -> None:
-    assert Unit.parse(name) == unit
-    assert unit.name == name
-
-
-@pytest.mark.parametrize("name", ["flash_api", "flash_fwd_hdim64_fp8_sm80", "flash_fwd_hdim64_bf16_sm90", "generate"])
-def test_other_file_names_are_no_units(name: str) -> None:
-    assert Unit.parse(name) is None
+    return frozenset(
+        make_unit(p, d, t, causal=c) for p in Pass for d in head_dims for t in Dtype for c in (False, True)
+    )
 
 
 def test_profiles_choose_what_their_documentation_says() -> None:

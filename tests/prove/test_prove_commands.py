@@ -75,10 +75,10 @@ def test_an_environment_without_torch_is_exit_code_3() -> None:
     assert "--python PY" in done.stderr
 
 
-def test_an_interpreter_that_is_not_there_is_exit_code_3() -> None:
+def test_an_interpreter_that_is_not_there_is_wrong_usage() -> None:
     done = flashdepot("bench", "--python", "/nowhere/python")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "no Python interpreter '/nowhere/python'" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'/nowhere/python' is not a Python interpreter: no such program" in done.stderr
 
 
 def test_a_gpu_that_cannot_be_used_says_so(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.library import Wish
 from flashdepot.resolve.lock_file import judge_lock, lock_decision, read_lock, write_lock
 from flashdepot.resolve.own_wheels import Workshop, own_candidates
-from flashdepot.upstream.sdists import default_version, find_sdist
+from support.fa2_source import default_version, find_sdist
 
 H100 = next(case for case in CASES if case.name == "torch 2.8 on an H100")
 GB = 10**9
@@ -34,7 +34,7 @@ def own(depot: Depot, case: Case = H100, *, cores: int = 16, memory: int = 64 * 
 def store(depot: Depot, folder: Path, profile: str = "full", **changes: Any) -> None:
     known = find_sdist(default_version()).identified
     facts = {"sass": parse_list("80,90"), "driver_floor": Version("580"), "libc_floor": Version("2.34"), **changes}
-    store_library(depot, folder, upstream=known.id, selection=select(PROFILES[profile], known.units), **facts)
+    store_library(depot, folder, upstreams={"fa2": known.id}, selection=select(PROFILES[profile], known.units), **facts)
 
 
 @pytest.fixture

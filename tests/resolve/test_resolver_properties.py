@@ -7,12 +7,13 @@ from typing import Any
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from flashdepot.host.driver import newest_cuda
+from flashdepot.facts.drivers import newest_cuda
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Decision, Verdict
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.runtime_facts import NO_TORCH, Accelerator, RuntimeFacts, TorchFacts
+from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.target import Platform, Version
+from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
 from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.model.wheel_tag import Interpreter
 from flashdepot.resolve.decide import decide
@@ -58,7 +59,7 @@ def versions(usual: str, *others: str) -> st.SearchStrategy[Version | None]:
 
 
 torches = st.builds(
-    TorchFacts,
+    Torch,
     mostly(["2.8.0+cu128"], ["2.5.1+cu124", "2.6.0", "2.6.0+cu126", "2.9.1+cu130", "2.8.0.dev20250901+cu128"]),
     mostly([Accelerator.CUDA], [Accelerator.CPU, None]),
     versions("12.8", "11.8", "12.4", "13.0"),

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import UsageError
+from flashdepot.families import oldest_gpu
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.runtime_facts import NO_TORCH, Accelerator, RuntimeFacts
+from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.target import Platform, Version
+from flashdepot.model.torch import NO_TORCH, Accelerator
 from flashdepot.model.wheel_tag import Interpreter, platform_of, platform_tag, python_fits
 from flashdepot.resolve.facts import NamedFacts, facts_of, override
 
@@ -129,7 +131,7 @@ def test_no_torch_is_known_by_its_name() -> None:
         ("platform", "plan9-x86_64"),
         ("platform", "linux"),
         ("glibc", "new"),
-        ("gpus", ("H100",)),
+        ("gpus", ("RTX",)),
         ("gpus", ("90a",)),
         ("driver", "R580"),
     ],
@@ -175,8 +177,8 @@ def test_a_platform_tag_is_of_the_platform_that_it_is_made_for(tag: str) -> None
 
 
 def test_a_gpu_too_old_for_the_kernels_need_not_be_served_beside_another() -> None:
-    assert RuntimeFacts(gpus=parse_list("75,80")).served == parse_list("80")
-    assert RuntimeFacts(gpus=parse_list("75")).served == parse_list("75")
+    assert RuntimeFacts(gpus=parse_list("75,80")).served(oldest_gpu()) == parse_list("80")
+    assert RuntimeFacts(gpus=parse_list("75")).served(oldest_gpu()) == parse_list("75")
 
 
 def test_two_gpus_of_a_kind_are_one_fact() -> None:

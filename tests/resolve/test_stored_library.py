@@ -17,7 +17,7 @@ from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.selection import PROFILES, Profile, select
 from flashdepot.model.target import Version
-from flashdepot.upstream.sdists import default_version, find_sdist
+from support.fa2_source import default_version, find_sdist
 from support.fake_cuda import make_host
 
 H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 * 10**9)
@@ -33,7 +33,7 @@ def depot(tmp_path: Path) -> Path:
     store_library(
         Depot(tmp_path / "depot"),
         tmp_path / "files",
-        upstream=known.id,
+        upstreams={"fa2": known.id},
         selection=select(narrow, known.units),
         sass=parse_list("80,90"),
         driver_floor=Version("580"),

@@ -16,6 +16,7 @@ from flashdepot.model.selection import PROFILES, select
 from flashdepot.system.files import sha256_file
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.folder import read_folder
+from support.fa2_source import LAYOUT
 from support.upstream_tree import make_folder
 
 PACKAGE = {
@@ -38,7 +39,7 @@ def make_source(folder: Path) -> SourceTree:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return read_folder(folder)
+    return read_folder(LAYOUT, folder)
 
 
 def store_wheel_library(depot: Depot, tree: SourceTree, folder: Path, shared: Path | None = None) -> Manifest:
@@ -46,7 +47,7 @@ def store_wheel_library(depot: Depot, tree: SourceTree, folder: Path, shared: Pa
     manifest = store_library(
         depot,
         folder,
-        upstream=tree.id,
+        upstreams={"fa2": tree.id},
         selection=select(PROFILES["quick"], tree.units),
         sass=parse_list("80,90"),
         platform=this_platform(),

@@ -6,9 +6,10 @@ import os
 import subprocess
 import tarfile
 
-from flashdepot.model.selection import Dtype, Pass, Unit
+from flashdepot.families.fa2.units import make_unit
+from flashdepot.model.selection import Dtype, Pass
 
-UNITS = frozenset(Unit(p, 64, d, c) for p in Pass for d in Dtype for c in (False, True))
+UNITS = frozenset(make_unit(p, 64, d, causal=c) for p in Pass for d in Dtype for c in (False, True))
 CUTLASS_COMMENT = """/***************
  * Copyright (c) 2017 - 2025 NVIDIA CORPORATION & AFFILIATES. All rights reserved.
  *

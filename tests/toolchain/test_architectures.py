@@ -3,11 +3,13 @@ from __future__ import annotations
 import pytest
 
 from flashdepot.errors import IncompatibleError, MissingToolError
+from flashdepot.facts.drivers import driver_floor
+from flashdepot.facts.gpus import known_architectures
+from flashdepot.families import oldest_gpu
 from flashdepot.model.architecture import Architecture, parse_list, spell
 from flashdepot.model.host import Gpu
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_architectures, choose_sass
-from flashdepot.toolchain.cuda_facts import driver_floor, known_architectures
 from support.fake_cuda import CODES, make_host
 
 
@@ -17,17 +19,17 @@ def gpu(capability: str) -> Gpu:
 
 def test_native_is_every_kind_of_gpu_that_is_present() -> None:
     host = make_host(gpus=(gpu("9.0"), gpu("8.6"), gpu("9.0")))
-    assert spell(choose_architectures("native", host).wanted) == "86,90"
+    assert spell(choose_architectures("native", host, oldest_gpu()).wanted) == "86,90"
 
 
 def test_native_without_a_gpu_takes_80_and_says_so() -> None:
-    choice = choose_architectures("native", make_host())
+    choice = choose_architectures("native", make_host(), oldest_gpu())
     assert spell(choice.wanted) == "80"
     assert "No NVIDIA GPU was found" in choice.note
 
 
 def test_native_leaves_out_a_gpu_that_is_too_old_beside_one_that_is_not() -> None:
-    choice = choose_architectures("native", make_host(gpus=(gpu("7.5"), gpu("8.9"))))
+    choice = choose_architectures("native", make_host(gpus=(gpu("7.5"), gpu("8.9"))), oldest_gpu())
     assert spell(choice.wanted) == "89"
     assert "GPU 7.5" in choice.note
 
@@ -35,16 +37,16 @@ def test_native_leaves_out_a_gpu_that_is_too_old_beside_one_that_is_not() -> Non
 @pytest.mark.parametrize("option", ["75", "sm_70", "80,61"])
 def test_an_architecture_older_than_ampere_is_refused_before_anything_is_compiled(option: str) -> None:
     with pytest.raises(IncompatibleError, match=r"cannot run FlashAttention-2.*8\.0 \(Ampere\)"):
-        choose_architectures(option, make_host())
+        choose_architectures(option, make_host(), oldest_gpu())
 
 
 def test_a_machine_with_old_gpus_only_is_refused() -> None:
     with pytest.raises(IncompatibleError, match=r"GPU 7\.5 \(7\.5\) cannot run"):
-        choose_architectures("native", make_host(gpus=(gpu("7.5"),)))
+        choose_architectures("native", make_host(gpus=(gpu("7.5"),)), oldest_gpu())
 
 
 def test_universal_is_one_architecture_a_generation() -> None:
-    assert spell(choose_architectures("universal", make_host()).wanted) == "80,90,100,120"
+    assert spell(choose_architectures("universal", make_host(), oldest_gpu()).wanted) == "80,90,100,120"
 
 
 def sass(wanted: str, release: str) -> str:
@@ -61,7 +63,7 @@ def test_an_older_nvcc_serves_a_newer_minor_version_with_code_of_the_same_genera
 
 
 def test_an_architecture_that_no_nvcc_knows_is_refused() -> None:
-    with pytest.raises(MissingToolError, match=r"nvcc 13\.0 cannot make sm_95: it knows 80,86") as caught:
+    with pytest.raises(MissingToolError, match=r"nvcc 13\.0 cannot make sm_95: its newest is sm_121") as caught:
         sass("95", "13.0")
     assert "--arch list" in caught.value.hint
 

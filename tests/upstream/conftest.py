@@ -1,6 +1,6 @@
 import pytest
 
-from flashdepot.upstream import sdists
+from flashdepot.families.fa2 import sdists
 from support.index_server import forget_settings, serve_index
 from support.upstream_tree import make_sdist, sdists_toml
 
@@ -25,11 +25,11 @@ def pin(monkeypatch, tmp_path):
 
     def pin(data, version="9.9.9"):
         sdists_toml(data_file, version, data)
-        sdists._sdists.cache_clear()
+        sdists.published.cache_clear()
 
-    monkeypatch.setattr(sdists, "_DATA", data_file)
+    monkeypatch.setattr(sdists, "DATA", data_file)
     yield pin
-    sdists._sdists.cache_clear()
+    sdists.published.cache_clear()
 
 
 @pytest.fixture

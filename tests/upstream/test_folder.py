@@ -3,7 +3,7 @@ import os
 import pytest
 
 from flashdepot.errors import MissingToolError, UsageError
-from flashdepot.upstream import identify, licences, obtain
+from support.fa2_source import identify, licences, obtain
 from support.upstream_tree import UNITS, make_folder, write_files
 
 

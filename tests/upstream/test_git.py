@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import MissingToolError, NetworkError, UsageError
-from flashdepot.upstream import identify, obtain
 from flashdepot.upstream.git import GitSource
+from support.fa2_source import identify, obtain
 from support.upstream_tree import (
     UNITS,
     commit_all,
@@ -262,8 +262,8 @@ def test_hooks_do_not_run_and_links_are_not_followed(repository, cache, tmp_path
     commit_all(repository)
     tree = obtain(spec(repository), cache)
     assert not (tmp_path / "pwned").exists()
-    assert not (tree.source_dir / "leak.h").is_symlink()
-    assert (tree.source_dir / "leak.h").read_text() == str(tmp_path / "secret")
+    assert not (tree.root / "csrc/flash_attn/src/leak.h").is_symlink()
+    assert (tree.root / "csrc/flash_attn/src/leak.h").read_text() == str(tmp_path / "secret")
 
 
 def test_the_variables_of_an_outer_git_do_not_matter(repository, cache, monkeypatch, tmp_path):
@@ -288,14 +288,14 @@ def test_a_tree_that_lost_a_file_is_made_again(repository, cache):
 @pytest.mark.parametrize("command", ["init", "fetch", "clone", "checkout", "submodule"])
 def test_a_kill_after_any_step_leaves_no_half_tree_and_the_next_run_mends_it(repository, cache, command):
     code = (
-        "import os, pathlib, sys; from flashdepot.upstream import git as module, obtain\n"
+        "import os, pathlib, sys; from flashdepot.upstream import git as module; from flashdepot.families.fa2 import Fa2\n"
         "real = module.git\n"
         "def die(*a, **k):\n"
         "    result = real(*a, **k)\n"
         "    if sys.argv[3] in a: os.kill(os.getpid(), 9)\n"
         "    return result\n"
         "module.git = die\n"
-        "obtain(sys.argv[1], pathlib.Path(sys.argv[2]))"
+        "Fa2.sources.obtain(sys.argv[1], pathlib.Path(sys.argv[2]))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     arguments = [sys.executable, "-c", code, spec(repository), str(cache), command]

@@ -9,8 +9,8 @@ import pytest
 
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.model.selection import Feature
-from flashdepot.upstream import identify, known_versions, licences, obtain
 from flashdepot.upstream.tree import SourceTree
+from support.fa2_source import identify, known_versions, licences, obtain
 from support.upstream_tree import UNITS, cutlass_files, make_sdist, tree_files
 
 FILE = "flash_attn-9.9.9.tar.gz"
@@ -23,10 +23,10 @@ def names(root):
 def start(cache, before="pass"):
     """Another process that obtains 9.9.9."""
     code = (
-        "import pathlib, sys; from flashdepot.upstream import obtain, published, sdists\n"
-        "sdists._DATA = pathlib.Path(sys.argv[2])\n"
+        "import pathlib, sys; from flashdepot.upstream import published; from flashdepot.families.fa2 import Fa2, sdists\n"
+        "sdists.DATA = pathlib.Path(sys.argv[2])\n"
         f"{before}\n"
-        "print(len(obtain('9.9.9', pathlib.Path(sys.argv[1])).units))"
+        "print(len(Fa2.sources.obtain('9.9.9', pathlib.Path(sys.argv[1])).units))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-c", code, str(cache), str(cache.parent / "sdists.toml")]
@@ -42,8 +42,8 @@ def test_a_published_version_becomes_a_tree_of_what_is_needed(cache):
     found = names(tree.root)
     assert {"csrc/flash_attn/flash_api.cpp", "csrc/cutlass/include/cute/tensor.hpp", "LICENSE", "setup.py"} <= found
     assert not any(part in name for name in found for part in ("composable", "hopper", "cutlass/test"))
-    assert (tree.source_dir / "flash_fwd_hdim64_bf16_sm80.cu").is_file()
-    assert (tree.cutlass_include / "cutlass/cutlass.h").is_file()
+    assert (tree.root / "csrc/flash_attn/src/flash_fwd_hdim64_bf16_sm80.cu").is_file()
+    assert (tree.root / "csrc/cutlass/include/cutlass/cutlass.h").is_file()
     assert seen
 
 
@@ -58,11 +58,11 @@ def test_a_tree_that_is_there_needs_no_network(index, cache, monkeypatch):
 @pytest.mark.usefixtures("index")
 def test_a_tree_that_lost_a_file_is_unpacked_again_without_the_network(cache, monkeypatch):
     tree = obtain("9.9.9", cache)
-    (tree.source_dir / "flash.h").unlink()
-    shutil.rmtree(tree.cutlass_include / "cute")
+    (tree.root / "csrc/flash_attn/src/flash.h").unlink()
+    shutil.rmtree(tree.root / "csrc/cutlass/include/cute")
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
-    assert (obtain("9.9.9", cache).source_dir / "flash.h").is_file()
-    assert (tree.cutlass_include / "cute/tensor.hpp").is_file()
+    assert (obtain("9.9.9", cache).root / "csrc/flash_attn/src/flash.h").is_file()
+    assert (tree.root / "csrc/cutlass/include/cute/tensor.hpp").is_file()
 
 
 @pytest.mark.usefixtures("index")

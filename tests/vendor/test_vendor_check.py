@@ -80,7 +80,7 @@ def test_an_older_compiler_is_told_what_the_static_library_wants(target: Path, p
     ("change", "topic"),
     [
         (lambda m: m.update(c_layer="0" * 64), "C layer"),
-        (lambda m: m["upstream"].update(version="2.8.0"), "flash-attn"),
+        (lambda m: m["upstreams"]["fa2"].update(version="2.8.0"), "flash-attn"),
     ],
 )
 def test_another_flashdepot_is_no_reason_by_itself(

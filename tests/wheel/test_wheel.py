@@ -52,7 +52,7 @@ def manifest(depot: Depot, tree: SourceTree, tmp_path: Path) -> Manifest:
 
 @pytest.fixture
 def wheel(depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path) -> Wheel:
-    return build_wheel(manifest, depot.materialise(manifest), tree, tmp_path / "dist")
+    return build_wheel(manifest, depot.materialise(manifest), {"fa2": tree}, tmp_path / "dist")
 
 
 def read(wheel: Wheel) -> Mapping[str, bytes]:
@@ -127,7 +127,10 @@ def test_the_same_recipe_gives_the_same_bytes_at_another_time_and_place(
         os.utime(path, (later, later))
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     again = build_wheel(
-        replace(manifest, created="2031-01-01T00:00:00+00:00"), depot.materialise(manifest), tree, tmp_path / "other"
+        replace(manifest, created="2031-01-01T00:00:00+00:00"),
+        depot.materialise(manifest),
+        {"fa2": tree},
+        tmp_path / "other",
     )
     assert again.path.read_bytes() == wheel.path.read_bytes()
     with zipfile.ZipFile(wheel.path) as archive:
@@ -160,13 +163,13 @@ def test_the_tag_follows_from_platform_and_libc(manifest: Manifest, platform: st
 def test_the_local_version_names_cuda_and_architectures(
     manifest: Manifest, upstream: str, sass: str, version: str
 ) -> None:
-    changed = replace(manifest, upstream=replace(manifest.upstream, version=upstream), sass=parse_list(sass))
+    changed = replace(manifest, upstreams={"fa2": replace(manifest.upstream, version=upstream)}, sass=parse_list(sass))
     assert wheel_version(changed) == version
 
 
 def test_a_source_without_a_version_makes_no_wheel(manifest: Manifest) -> None:
     with pytest.raises(UsageError, match="calls its version 'unknown'"):
-        wheel_version(replace(manifest, upstream=replace(manifest.upstream, version="unknown")))
+        wheel_version(replace(manifest, upstreams={"fa2": replace(manifest.upstream, version="unknown")}))
 
 
 def test_library_and_package_of_different_sources_make_no_wheel(
@@ -174,7 +177,7 @@ def test_library_and_package_of_different_sources_make_no_wheel(
 ) -> None:
     other = replace(tree, id=replace(tree.id, digest="f" * 64))
     with pytest.raises(UsageError, match="must have both from one source"):
-        build_wheel(manifest, depot.materialise(manifest), other, tmp_path / "dist")
+        build_wheel(manifest, depot.materialise(manifest), {"fa2": other}, tmp_path / "dist")
     assert not (tmp_path / "dist").exists()
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from depot.depot_factories import make_manifest
 from flashdepot.build.link_msvc import exported_names, link
 from flashdepot.build.linking import linking_of
-from flashdepot.build.native import NATIVE
 from flashdepot.depot.artifacts import manifest_text
+from flashdepot.families.c_layer import NATIVE
 from flashdepot.model.library_names import WINDOWS
 from flashdepot.model.manifest import ManifestFile
 from flashdepot.model.target import Platform

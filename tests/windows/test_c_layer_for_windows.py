@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from build.recipes import make_recipe
-from flashdepot.build.config_header import NAME, config_header
-from flashdepot.build.flags import MSVC_C_LAYER_FLAGS
-from flashdepot.build.native import NATIVE
+from flashdepot.families import config_header, family_of
+from flashdepot.families.c_layer import NATIVE
+from flashdepot.families.fa2.actions import NAMESPACE
 from flashdepot.host import probe
+from flashdepot.model.selection import ALL_FEATURES
 from flashdepot.model.target import Version
 from flashdepot.toolchain.choose import choose_toolchain
+from flashdepot.toolchain.nvcc_flags import MSVC_C_LAYER_FLAGS
+from flashdepot.upstream import Identified
 
 COMPILER = shutil.which("x86_64-w64-mingw32-g++")
 
@@ -29,10 +32,9 @@ pytestmark = [
 def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, upstream_tree: Path) -> list[str]:
     generated = tmp_path_factory.mktemp("generated")
     recipe = make_recipe()
-    text = config_header(
-        recipe.upstream, recipe.selection, recipe.target.sass, recipe.toolchain.cuda, (32, 64), Version("580")
-    )
-    (generated / NAME).write_text(text)
+    source = Identified(recipe.upstream, recipe.selection.units, ALL_FEATURES)
+    lines = family_of("fa2").config_lines(recipe.selection, recipe.target.sass, source)
+    (generated / config_header.NAME).write_text(config_header.config_header(recipe, Version("580"), lines))
     host = probe()
     wanted = recipe.target.sass
 
@@ -48,6 +50,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, upstream
 
 @pytest.mark.parametrize("source", sorted((NATIVE / "src").rglob("*.cpp")), ids=lambda path: path.stem)
 def test_a_source_of_the_c_layer_compiles_for_windows(source: Path, folders: list[str]) -> None:
-    command = [str(COMPILER), *MSVC_C_LAYER_FLAGS, "-D_USE_MATH_DEFINES", "-fsyntax-only", *folders, str(source)]
+    command = [
+        str(COMPILER),
+        *MSVC_C_LAYER_FLAGS,
+        f"-DFLASH_NAMESPACE={NAMESPACE}",
+        "-D_USE_MATH_DEFINES",
+        "-fsyntax-only",
+        *folders,
+        str(source),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

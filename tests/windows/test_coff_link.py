@@ -11,8 +11,8 @@ from flashdepot.binary.kind import FileKind, identify
 from flashdepot.binary.pe import PeFile
 from flashdepot.binary.window import open_window
 from flashdepot.build.link_msvc import exported_names, link, prove_dll, prove_import_library
-from flashdepot.build.native import NATIVE
 from flashdepot.errors import CompileError, FlashdepotError, MissingToolError
+from flashdepot.families.c_layer import NATIVE
 from flashdepot.toolchain.choose import Toolchain
 from windows.coff import MISSING, REASON, compile_coff, make_visual_studio, with_environment
 

@@ -8,37 +8,31 @@ from pathlib import Path, PureWindowsPath
 
 import pytest
 
-from build.recipes import OPTIONS, TOOLS, make_recipe
-from flashdepot.build.compilation import Compilation, compilations
+from build.recipes import KIT, OPTIONS, TOOLS, fa2_actions, make_recipe
 from flashdepot.build.diagnosis import killed_for_memory
-from flashdepot.build.dialect import MSVC
-from flashdepot.build.flags import nvcc_flags
 from flashdepot.build.linking import linking_of
 from flashdepot.build.names import PlaceNames
-from flashdepot.build.native import NATIVE
 from flashdepot.build.windows_paths import BELOW, path_problems, require_usable_paths
 from flashdepot.errors import MissingToolError
+from flashdepot.families import Kit, family_of
 from flashdepot.host.toolkits import find_toolkits
+from flashdepot.model.action import Action
 from flashdepot.model.recipe import Tool, ToolchainId
-from flashdepot.model.selection import ALL_FEATURES
 from flashdepot.model.target import Version
+from flashdepot.targets.dialect import MSVC
 from flashdepot.toolchain.long_commands import WINDOWS_LIMIT, options_text, startable
 
 CL = Tool("cl", "19.44.35211", "c" * 64)
 WINDOWS_OPTIONS = OPTIONS | {"--use-local-env"}
 
 
-def planned(cuda: str = "13.0.88", *, windows: bool = True) -> dict[str, Compilation]:
-    recipe = make_recipe()
-    if windows:
-        flags = nvcc_flags(
-            recipe.target.sass, front_end="shared", compress="size", options=WINDOWS_OPTIONS, host=msvc_words(cuda)
-        )
-        recipe = replace(recipe, flags=flags, toolchain=ToolchainId(Version(cuda), (*TOOLS[:2], CL)))
-    found = compilations(
-        recipe, tree_features=ALL_FEATURES, native=NATIVE, nvcc_options=WINDOWS_OPTIONS, source_name=False
-    )
-    return {compilation.name: compilation for compilation in found}
+def planned(cuda: str = "13.0.88", *, windows: bool = True) -> dict[str, Action]:
+    if not windows:
+        return {action.name: action for action in fa2_actions(make_recipe(), replace(KIT, source_name=False))}
+    kit = Kit(Version(cuda), WINDOWS_OPTIONS, MSVC, source_name=False)
+    recipe = make_recipe(toolchain=ToolchainId(Version(cuda), (*TOOLS[:2], CL)))
+    flags = family_of("fa2").flags(kit, recipe.target.sass, front_end="shared", compress="size")
+    return {action.name: action for action in fa2_actions(replace(recipe, flags={"fa2": flags}), kit)}
 
 
 def msvc_words(cuda: str) -> tuple[str, ...]:
@@ -61,28 +55,28 @@ def test_an_nvcc_without_the_option_loads_the_environment_as_it_likes() -> None:
 
 
 def test_nothing_of_gcc_reaches_cl() -> None:
-    for compilation in planned().values():
-        words = ",".join(compilation.arguments)
-        assert compilation.arguments[:3] == ("{cuda}/bin/nvcc.exe", "-ccbin", "{cxx}")
-        assert compilation.dialect.object_suffix == ".obj"
-        assert not any(word in words for word in ("-fPIC", "-fvisibility", "-Wall", "-fno-gnu-unique")), compilation
+    for action in planned().values():
+        words = ",".join(action.arguments)
+        assert action.arguments[:3] == ("{cuda}/bin/nvcc.exe", "-ccbin", "{cxx}")
+        assert action.suffix == ".obj"
+        assert not any(word in words for word in ("-fPIC", "-fvisibility", "-Wall", "-fno-gnu-unique")), action
 
 
 def test_the_c_layer_goes_through_nvcc_and_exports_nothing_by_itself() -> None:
-    compilation = planned()["native-abi"]
-    assert "-DFA_STATIC" in compilation.arguments
-    assert any("/MD" in word for word in compilation.arguments)
-    assert compilation.tools[0].name == "nvcc"
+    action = planned()["native-abi"]
+    assert "-DFA_STATIC" in action.arguments
+    assert any("/MD" in word for word in action.arguments)
+    assert action.tools[0].name == "nvcc"
 
 
 @pytest.mark.parametrize(
     ("windows", "changing", "idle"), [(True, "INCLUDE", "CPATH"), (True, "CL", "TEMP"), (False, "CPATH", "INCLUDE")]
 )
 def test_a_key_covers_the_variables_that_its_compilers_read(windows: bool, changing: str, idle: str) -> None:
-    compilation = planned(windows=windows)["native-abi"]
-    plain = compilation.intent_key({})
-    assert compilation.intent_key({changing: "x"}) != plain
-    assert compilation.intent_key({idle: "x"}) == plain
+    action = planned(windows=windows)["native-abi"]
+    plain = action.intent_key({})
+    assert action.intent_key({changing: "x"}) != plain
+    assert action.intent_key({idle: "x"}) == plain
 
 
 def test_the_two_ways_to_link_have_keys_of_their_own() -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from flashdepot.errors import MissingToolError
+from flashdepot.facts.compilers import msvc_limits
 from flashdepot.host.msvc import installations, preferred, rank
 from flashdepot.model.target import Version
 from flashdepot.toolchain.choose import compiler_for
-from flashdepot.toolchain.cuda_facts import msvc_limits
 from flashdepot.toolchain.msvc_environment import MsvcToolset, require_usable
 from flashdepot.toolchain.nvcc import Nvcc, msvc_limit, oldest_msvc
 from support.fake_cuda import make_host

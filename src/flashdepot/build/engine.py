@@ -1,4 +1,4 @@
-"""Runs the compilations that the depot cannot answer, within the machine's memory, and keeps each the moment it ends."""
+"""Runs the actions that the depot cannot answer, within the machine's memory, and keeps each the moment it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flashdepot.build.compilation import Compilation
 from flashdepot.build.depfile import read_depfile
 from flashdepot.build.diagnosis import compile_error, killed_for_memory
 from flashdepot.build.estimates import History
@@ -30,6 +29,7 @@ from flashdepot.build.schedule import (
 from flashdepot.depot import ActionRecord, Depot, HeldLock, action_key
 from flashdepot.errors import CompileError, FlashdepotError
 from flashdepot.host.memory import usable_memory
+from flashdepot.model.action import Action
 from flashdepot.model.recipe import Recipe
 from flashdepot.system.child import Child, Cost, descendants_memory
 from flashdepot.toolchain.long_commands import startable
@@ -55,7 +55,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The action of every compilation by name, and which of them were compiled by this run."""
+    """The record of every action by name, and which of them were compiled by this run."""
 
     actions: Mapping[str, ActionRecord]
     compiled: frozenset[str]
@@ -63,7 +63,7 @@ class Outcome:
 
 @dataclass
 class _Running:
-    compilation: Compilation
+    action: Action
     job: Job
     child: Child
     lock: HeldLock
@@ -102,22 +102,22 @@ class Engine:
         self._used = 0
         self._available = 0
 
-    def run(self, compilations: Sequence[Compilation]) -> Outcome:
+    def run(self, actions: Sequence[Action]) -> Outcome:
         """Make every object, from the depot or by compiling.
 
         :raises CompileError: when a compiler refuses its input; what finished before is kept. With ``keep_going`` all
             others are compiled first.
         """
-        self._total = len(compilations)
-        by_name = {c.name: c for c in compilations}
-        intents = {c.name: c.intent_key(self.environment) for c in compilations}
+        self._total = len(actions)
+        by_name = {a.name: a for a in actions}
+        intents = {a.name: a.intent_key(self.environment) for a in actions}
         waiting: dict[str, Job] = {}
-        for compilation in compilations:
-            if found := self._lookup(intents[compilation.name]):
-                self._actions[compilation.name] = found
+        for action in actions:
+            if found := self._lookup(intents[action.name]):
+                self._actions[action.name] = found
             else:
-                estimate = self.history.estimate(compilation, self.recipe)
-                waiting[compilation.name] = Job(compilation.name, estimate.seconds, estimate.peak)
+                estimate = self.history.estimate(action, self.recipe)
+                waiting[action.name] = Job(action.name, estimate.seconds, estimate.peak)
         if waiting:
             # Not the whole toolkit: its headers have a place of their own.
             self._inputs.look(folder for name, folder in self.places.places if name != "cuda")
@@ -132,7 +132,7 @@ class Engine:
         return Outcome({name: self._actions[name] for name in by_name}, frozenset(self._compiled))
 
     def _drive(
-        self, by_name: Mapping[str, Compilation], intents: Mapping[str, str], waiting: dict[str, Job], work: Path
+        self, by_name: Mapping[str, Action], intents: Mapping[str, str], waiting: dict[str, Job], work: Path
     ) -> None:
         while waiting or self._running:
             capacity = self._capacity()
@@ -173,7 +173,7 @@ class Engine:
 
     def _start(
         self,
-        compilation: Compilation,
+        action: Action,
         intent: str,
         job: Job,
         lock: HeldLock,
@@ -181,26 +181,26 @@ class Engine:
         capacity: Capacity,
         work: Path,
     ) -> None:
-        folder = work / f"{compilation.name}-{job.tries}"
+        folder = work / f"{action.name}-{job.tries}"
         folder.mkdir(exist_ok=True)
-        output = folder / f"{compilation.name}{compilation.dialect.object_suffix}"
-        command = compilation.command(self.places, self.programs, output)
+        output = folder / f"{action.name}{action.suffix}"
+        command = action.command({**self.places.folders, **self.programs, **_outputs(output)})
         threads = split_threads(job, waiting, [r.job for r in self._running.values()], capacity)
-        if self.split_compile and compilation.unit and threads > 1:
+        if self.split_compile and action.unit and threads > 1:
             command.append(f"--split-compile={threads}")
-        log = self.depot.log_path(compilation.name, intent)
+        log = self.depot.log_path(action.name, intent)
         # One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
         language = {"LC_ALL": "C", "VSLANG": "1033"}
         environment = {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
         started = Moment.now()
         try:
-            cwd = self.places.path(f"{{{compilation.place}}}/.")
+            cwd = self.places.path(f"{{{action.place}}}/.")
             # The compiler holds its lock itself: nobody else starts the same one while it runs.
             child = Child(startable(command, folder), cwd=cwd, env=environment, log=log, descriptors=(lock.fileno(),))
         except BaseException:
             lock.release()
             raise
-        running = _Running(compilation, job, child, lock, output, log, started)
+        running = _Running(action, job, child, lock, output, log, started)
         self._running[job.name] = running
         threading.Thread(target=lambda: self._ended.put((running, child.wait())), daemon=True).start()
 
@@ -244,8 +244,8 @@ class Engine:
         )
         self._actions[name] = self.depot.record_action(record, running.output)
         self._compiled.add(name)
-        self.history.add(running.compilation, self.recipe, cost.cpu_seconds, cost.peak)
-        if running.compilation.unit:
+        self.history.add(running.action, self.recipe, cost.cpu_seconds, cost.peak)
+        if running.action.unit:
             self._expected_seconds += running.job.seconds
             self._seen_seconds += cost.wall_seconds
         self.progress.finished(name, cost.wall_seconds, self._snapshot(waiting))
@@ -264,7 +264,7 @@ class Engine:
         )
 
     def _cwd(self, running: _Running) -> Path:
-        return self.places.path(f"{{{running.compilation.place}}}/.")
+        return self.places.path(f"{{{running.action.place}}}/.")
 
     def _retry(self, job: Job, waiting: dict[str, Job]) -> None:
         if job.alone and job.tries >= OUT_OF_MEMORY_TRIES:
@@ -324,6 +324,10 @@ class Engine:
             ended, _ = self._ended.get()
             del self._running[ended.job.name]
             ended.lock.release()
+
+
+def _outputs(output: Path) -> dict[str, str]:
+    return {"output": str(output), "depfile": str(output.with_suffix(".d"))}
 
 
 def reserve(memory: int) -> int:

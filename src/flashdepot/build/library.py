@@ -10,31 +10,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flashdepot import __version__
-from flashdepot.build import config_header
-from flashdepot.build.compilation import Compilation, compilations
-from flashdepot.build.dialect import dialect_of
 from flashdepot.build.engine import Engine, Limits, Outcome
 from flashdepot.build.estimates import History
-from flashdepot.build.flags import nvcc_flags
 from flashdepot.build.linked import Linked
 from flashdepot.build.linking import Linking, linking_of
 from flashdepot.build.names import PlaceNames
-from flashdepot.build.native import NATIVE, c_layer_digest
 from flashdepot.build.progress import BuildProgress
 from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
+from flashdepot.facts.drivers import driver_floor
+from flashdepot.families import Kit, config_header, family_of
+from flashdepot.families.c_layer import NATIVE, c_layer_digest
+from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import Recipe
-from flashdepot.model.selection import Selection
+from flashdepot.model.selection import DEFAULT_FAMILY, Selection
 from flashdepot.model.target import Platform, Target, Version
 from flashdepot.system.files import sha256_file
+from flashdepot.targets.dialect import dialect_of
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.cuda_facts import driver_floor
 from flashdepot.toolchain.identity import identify_toolchain
 from flashdepot.toolchain.probe_compile import probe_toolchain
-from flashdepot.upstream import SourceTree, licences
+from flashdepot.upstream import SourceTree
 
 LIBRARY = "libflashattention"
 
@@ -52,10 +51,10 @@ class BuildPlan:
     """A recipe with all that it takes to carry it out here."""
 
     recipe: Recipe
-    tree: SourceTree
+    trees: Mapping[str, SourceTree]
     toolchain: Toolchain
     licences: Mapping[str, str]
-    source_name: bool
+    kit: Kit
     options: Options = field(default_factory=Options)
 
     @property
@@ -63,14 +62,12 @@ class BuildPlan:
         """How its objects become libraries."""
         return linking_of(self.toolchain.cxx.kind)
 
-    def compilations(self) -> tuple[Compilation, ...]:
+    def actions(self) -> tuple[Action, ...]:
         """Every compiler run of the recipe."""
-        return compilations(
-            self.recipe,
-            tree_features=self.tree.features,
-            native=NATIVE,
-            nvcc_options=self.toolchain.nvcc.options,
-            source_name=self.source_name,
+        return tuple(
+            action
+            for family, tree in self.trees.items()
+            for action in family_of(family).actions(self.recipe, tree.identified, self.kit)
         )
 
     def places(self, generated: Path) -> PlaceNames:
@@ -78,7 +75,10 @@ class BuildPlan:
         nvcc = self.toolchain.nvcc
         return PlaceNames(
             (
-                ("upstream", self.tree.root),
+                *(
+                    ("upstream" if family == DEFAULT_FAMILY else family, tree.root)
+                    for family, tree in self.trees.items()
+                ),
                 ("native", NATIVE),
                 ("generated", generated),
                 *(("cuda_include", folder) for folder in nvcc.includes),
@@ -93,7 +93,7 @@ class BuildPlan:
 
 
 def prepare(
-    tree: SourceTree,
+    trees: Mapping[str, SourceTree],
     selection: Selection,
     wanted: Sequence[Architecture],
     platform: Platform,
@@ -112,16 +112,21 @@ def prepare(
             {"depot": str(depot.root), "temp": tempfile.gettempdir(), "package": str(NATIVE.parent)},
         )
     nvcc = toolchain.nvcc
-    texts = licences(tree)
+    texts = {
+        name: text for family, tree in trees.items() for name, text in family_of(family).licences(tree.root).items()
+    }
     identity = identify_toolchain(toolchain)
-    host_flags = dialect_of(toolchain.cxx.kind).host_flags(nvcc.version, nvcc.options)
+    dialect = dialect_of(toolchain.cxx.kind)
+    host_flags = dialect.host_flags(nvcc.version, nvcc.options)
     result = probe_toolchain(toolchain, identity, depot.layout.toolchains, host_flags)
     sass = choose_sass(wanted, nvcc.version, nvcc.codes)
-    flags = nvcc_flags(
-        sass, front_end=options.front_end, compress=options.compress, options=nvcc.options, host=host_flags
-    )
+    kit = Kit(nvcc.version, nvcc.options, dialect, result.source_name)
+    flags = {
+        family: family_of(family).flags(kit, sass, front_end=options.front_end, compress=options.compress)
+        for family in trees
+    }
     recipe = Recipe(
-        upstream=tree.id,
+        upstreams={family: tree.id for family, tree in trees.items()},
         selection=selection,
         target=Target(platform, nvcc.version.major, sass),
         toolchain=identity,
@@ -129,7 +134,7 @@ def prepare(
         native_digest=linking_of(toolchain.cxx.kind).digest,
         flags=flags,
     )
-    return BuildPlan(recipe, tree, toolchain, texts, result.source_name, options)
+    return BuildPlan(recipe, trees, toolchain, texts, kit, options)
 
 
 def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgress) -> tuple[Manifest, Outcome]:
@@ -137,19 +142,21 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
 
     :raises CompileError: when a compiler or the linker refuses.
     """
-    recipe, tree = plan.recipe, plan.tree
+    recipe = plan.recipe
     with depot.workspace() as work:
         generated = work / "generated"
         generated.mkdir()
-        head_dims = sorted({u.head_dim for u in tree.units})
-        text = config_header.config_header(
-            tree.id, recipe.selection, recipe.target.sass, recipe.toolchain.cuda, head_dims, _driver_floor(plan)
-        )
+        lines = [
+            line
+            for family, tree in plan.trees.items()
+            for line in family_of(family).config_lines(recipe.selection, recipe.target.sass, tree.identified)
+        ]
+        text = config_header.config_header(recipe, _driver_floor(plan), lines)
         (generated / config_header.NAME).write_text(text, encoding="utf-8")
         toolchain = plan.toolchain
         places = plan.places(generated)
         history = History(depot.root / "estimates.json")
-        planned = plan.compilations()
+        planned = plan.actions()
         split = "--split-compile" in toolchain.nvcc.options
         engine = Engine(
             depot,
@@ -174,13 +181,13 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
     return manifest, outcome
 
 
-def _objects(planned: Sequence[Compilation], outcome: Outcome, depot: Depot, folder: Path) -> list[Path]:
+def _objects(planned: Sequence[Action], outcome: Outcome, depot: Depot, folder: Path) -> list[Path]:
     """The object files under names that say what they are: archives and debuggers show them."""
     folder.mkdir()
     paths = []
-    for compilation in planned:
-        path = folder / f"{compilation.name}{compilation.dialect.object_suffix}"
-        depot.blobs.link_or_copy(outcome.actions[compilation.name].object.digest, path)
+    for action in planned:
+        path = folder / f"{action.name}{action.suffix}"
+        depot.blobs.link_or_copy(outcome.actions[action.name].object.digest, path)
         paths.append(path)
     return paths
 
@@ -232,7 +239,7 @@ def _manifest(plan: BuildPlan, outcome: Outcome, linked: Linked, files: Mapping[
         recipe_key=recipe.key,
         kind="library",
         name=LIBRARY,
-        upstream=recipe.upstream,
+        upstreams=recipe.upstreams,
         selection=recipe.selection,
         platform=recipe.target.platform,
         sass=recipe.target.sass,

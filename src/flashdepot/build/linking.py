@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.build import link, link_msvc
-from flashdepot.build.flags import CXX_FLAGS, MSVC_C_LAYER_FLAGS
 from flashdepot.build.linked import Linked
-from flashdepot.build.native import NATIVE, c_layer_digest
+from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.model.canonical import digest_of
 from flashdepot.system.files import sha256_file
 from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.msvc_linking import DLL_FLAGS
+from flashdepot.toolchain.nvcc_flags import CXX_FLAGS, MSVC_C_LAYER_FLAGS
 
 _TEMPLATES = NATIVE / "templates"
 _WINDOWS_FILES = Path(__file__).with_name("windows_files")

@@ -21,6 +21,11 @@ class PlaceNames:
     flavour: ModuleType = os.path
     """The rules for paths: ``posixpath`` or ``ntpath``."""
 
+    @property
+    def folders(self) -> dict[str, str]:
+        """The folder of each name; of several, the last."""
+        return {name: str(folder) for name, folder in self.places}
+
     def name(self, path: str) -> str:
         """The name of an absolute path that a compiler printed, which may hold ``..``."""
         clean: str = self.flavour.normpath(path)

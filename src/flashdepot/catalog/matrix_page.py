@@ -12,9 +12,10 @@ from string import Template
 from flashdepot.catalog.load import Catalog
 from flashdepot.catalog.matrix import Row, python_order, release_of, rows
 from flashdepot.catalog.query import by_version, python_of, serves
-from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
+from flashdepot.facts.gpus import known_architectures
+from flashdepot.families import oldest_gpu
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.toolchain.cuda_facts import known_architectures
 
 _TEMPLATE = Path(__file__).with_name("matrix_page.html")
 _COLUMNS = (
@@ -172,6 +173,6 @@ def _gpus(codes: Iterable[str]) -> list[_Option]:
     return [
         _Option(f"{gpu.architecture.dotted} {gpu.gpus}", ("gpu " + gpu.architecture.dotted, *suitable))
         for gpu in known_architectures()
-        if gpu.architecture >= KERNEL_FLOOR
+        if gpu.architecture >= oldest_gpu()
         and (suitable := [code.dotted for code in known if code.runs_on(gpu.architecture)])
     ]

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import click
 
-from flashdepot.cli.common import examples, host_option, json_option, load_host, options, print_json, verbose_option
+from flashdepot.cli.common import (
+    examples,
+    host_option,
+    json_option,
+    load_host,
+    options,
+    print_json,
+    verbose_option,
+    warn,
+)
 from flashdepot.doctor.check import Outcome, Report, check_file
-from flashdepot.doctor.check.environment import Environment, ask_python
+from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.torch_side import TabledTorch, read_installed_torch
+from flashdepot.facts.gpus import parse_architectures
 from flashdepot.host import runtime_facts
-from flashdepot.host.python_environment import activated_python
-from flashdepot.model.architecture import parse_list
+from flashdepot.host.python_environment import look_for_python
 
 
 @click.command(
@@ -29,7 +37,7 @@ from flashdepot.model.architecture import parse_list
     click.option(
         "--python",
         metavar="PY",
-        help="Compare with this Python and the torch it has.  [default: the active environment]",
+        help="Compare with this Python and the torch it has.  [default: the active one, or the nearest .venv]",
     ),
     click.option("--torch", metavar="VERSION", help="Compare with a torch version, by a table: 2.8, 2.6+cu126."),
     click.option("--gpu", metavar="9.0,...", help="Compare with these GPUs.  [default: the host's]"),
@@ -56,8 +64,8 @@ def check(
 
     Exit status: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; of several files the worst.
     """
-    environment = describe_environment(python, torch, gpu, host_file)
-    reports = [check_file(path, environment) for path in files]
+    place = describe_place(python, torch, gpu, host_file)
+    reports = [check_file(path, place) for path in files]
     if as_json:
         print_json({"status": _worst(reports).value, "files": [report.to_json() for report in reports]})
     else:
@@ -66,23 +74,24 @@ def check(
     context.exit(_worst(reports).exit_code)
 
 
-def describe_environment(python: str | None, torch: str | None, gpu: str | None, host_file: Path | None) -> Environment:
+def describe_place(python: str | None, torch: str | None, gpu: str | None, host_file: Path | None) -> Place:
     """What the options name, and what is here where they name nothing.
 
     :raises UsageError: for a value that cannot be understood.
     """
     host = load_host(host_file) if host_file is not None else runtime_facts()
-    program = python or (activated_python(os.environ) if host_file is None else None)
-    facts = ask_python(program) if program is not None else None
-    folder = facts.torch_folder if facts is not None else None
-    return Environment(
+    found, reason = look_for_python(python) if python is not None or host_file is None else (None, "")
+    if reason:
+        warn(reason)
+    installed = found.torch if found is not None else None
+    return Place(
         host=host,
-        gpus=parse_list(gpu) if gpu is not None else tuple(sorted({g.architecture for g in host.gpus})),
-        python=facts,
+        gpus=parse_architectures(gpu) if gpu is not None else tuple(sorted({g.architecture for g in host.gpus})),
+        python=found,
         torch=TabledTorch.parse(torch, host.platform.machine)
         if torch is not None
-        else read_installed_torch(folder)
-        if folder is not None
+        else read_installed_torch(installed)
+        if installed is not None
         else None,
         is_here=host_file is None,
     )

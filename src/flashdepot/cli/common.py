@@ -38,7 +38,7 @@ host_option = click.option(
 python_option = click.option(
     "--python",
     metavar="PY",
-    help="Interpreter, or folder of an environment, to look at.  [default: the active one]",
+    help="Interpreter, or folder of an environment, to look at.  [default: the active one, or the nearest .venv]",
 )
 
 

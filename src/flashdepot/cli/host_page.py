@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from flashdepot.cli.common import size
 from flashdepot.model.host import CudaToolkit, HostRecord
-from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.model.python_environment import Environment
 from flashdepot.toolchain.choose import OLDEST_CUDA
 
 Row = tuple[str, str]
@@ -17,6 +17,8 @@ def describe(record: HostRecord) -> str:
     rows = [*_system(record), *_gpus(record), *_tools(record)]
     if record.python is not None:
         rows += _python(record.python)
+    elif record.no_python:
+        rows.append(("Python", record.no_python))
     return "\n".join(f"{name:<9} {value}" for name, value in rows)
 
 
@@ -76,7 +78,7 @@ def _toolkit(toolkit: CudaToolkit, *, wins: bool) -> str:
     return f"{text}; the first that is complete and new enough, so it is tried first" if wins else text
 
 
-def _python(python: PythonEnvironment) -> Iterator[Row]:
+def _python(python: Environment) -> Iterator[Row]:
     marks = [
         mark
         for mark, holds in (
@@ -90,6 +92,8 @@ def _python(python: PythonEnvironment) -> Iterator[Row]:
     installers = f"; installers: {', '.join(python.installers)}" if python.installers else "; neither uv nor pip"
     about = "".join(f", {mark}" for mark in marks)
     yield "Python", f"{python.version} ({python.tag}) {python.executable}{about}{installers}"
+    if python.found_by:
+        yield "", f"found by: {python.found_by}"
     if torch := python.torch:
         built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "no CUDA"
         abi = {True: ", C++11 ABI", False: ", old C++ ABI", None: ""}[torch.cxx11_abi]

@@ -32,23 +32,20 @@ from flashdepot.doctor import Intention, examine
 from flashdepot.errors import IncompatibleError
 from flashdepot.host import probe
 from flashdepot.install import (
-    Environment,
     Installed,
     WheelFile,
-    active_python,
     install_wheel,
-    probe_environment,
     recover,
-    require_environment,
 )
 from flashdepot.install.choice import Asked, Choice, OwnWheel, ToBuild, choose
 from flashdepot.install.inspection import inspect
 from flashdepot.install.managed import Keeper, advice, find_keeper, require_free
-from flashdepot.install.obstacles import require_no_obstacle
+from flashdepot.install.obstacles import environment_of, require_no_obstacle
 from flashdepot.install.pinning import pin
 from flashdepot.install.present import present_version
 from flashdepot.install.sources import WheelAddress, have_one, have_wheel, require_digest
 from flashdepot.model.lock import LOCK_NAME
+from flashdepot.model.python_environment import Environment
 from flashdepot.resolve.library import Result, Wish
 
 
@@ -63,8 +60,7 @@ from flashdepot.resolve.library import Result, Wish
     click.option(
         "--python",
         metavar="PY",
-        type=click.Path(path_type=Path),
-        help="Interpreter or folder of the environment.  [default: the active virtual or conda environment]",
+        help="Interpreter or folder of the environment.  [default: the active one, or the nearest .venv]",
     ),
     click.option(
         "--source",
@@ -91,7 +87,7 @@ from flashdepot.resolve.library import Result, Wish
     verbose_option,
 )
 def install(
-    python: Path | None,
+    python: str | None,
     sources: tuple[str, ...],
     named: str | None,
     sha256: str | None,
@@ -116,13 +112,12 @@ def install(
     computes is compared with float64. When anything fails, the environment is put back as it was.
     """
     started = time.monotonic()
-    environment = probe_environment(python or active_python())
-    if not dry_run:
-        recover(environment.prefix, warn)
-    require_environment(environment)
     opened = open_depot(depot)
-    record = probe(str(environment.python), opened.root)
-    require_no_obstacle(examine(record, Intention.INSTALL, Wish(arch=wish["arch"])), environment.python, warn)
+    record = probe(python, opened.root)
+    environment = environment_of(record)
+    if not dry_run and recover(environment.prefix, warn):
+        record = probe(python, opened.root)
+    require_no_obstacle(examine(record, Intention.INSTALL, Wish(arch=wish["arch"])), environment.executable, warn)
     lock_file = Path.cwd() / LOCK_NAME
     asked = Asked(o.with_project(Wish(**wish)), frozenset(sources), named, sha256, lock_file if locked else None)
     choice = choose(asked, record, opened, warn)
@@ -139,13 +134,14 @@ def install(
             if isinstance(chosen.library, ToBuild) and not asked.may_build:
                 _require_consent(chosen.library, choice.why, as_json=as_json)
             library = _library(chosen, opened, limits(jobs, memory), quiet=quiet, verbose=verbose)
-            made = wheel_of(library, chosen.upstream, opened, folder)
+            made = wheel_of(library, chosen.sources, opened, folder)
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)
         elif isinstance(chosen, WheelAddress):
+            accept_unverified = accept_unverified or _accepts(chosen, as_json=as_json)
             choice, wheel = _fetched(choice, opened, accept_unverified=accept_unverified, quiet=quiet)
         else:
             wheel = chosen
-        done = install_wheel(wheel, environment, record, on_note=warn)
+        done = install_wheel(wheel, record, on_note=warn)
         pinned = pin(lock_file, choice.lock, wheel) if locked or accept_unverified else ""
     if pinned and not quiet:
         say(pinned)
@@ -170,6 +166,14 @@ def _require_consent(library: ToBuild, why: str, *, as_json: bool) -> None:
             f"There is nothing to install without a compiler: {why}, and {takes}.",
             hint="Compile it: flashdepot install --source build, with the options that were given here.",
         )
+
+
+def _accepts(address: WheelAddress, *, as_json: bool) -> bool:
+    """Ask whether to take a wheel whose digest nobody has told, where somebody is there to answer."""
+    if address.sha256 or as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    question = f"Nobody has told the SHA-256 of {address.filename}: only {address.host} vouches for what it serves."
+    return click.confirm(f"{question} Take it, and pin what comes?", err=True)
 
 
 def _fetched(choice: Choice, depot: Depot, *, accept_unverified: bool, quiet: bool) -> tuple[Choice, WheelFile]:
@@ -207,7 +211,7 @@ def _document(
         "library": library.status if library else None,
         "recipe_key": library.manifest.recipe_key if library else None,
         "wheel": {"filename": wheel.path.name, "url": wheel.url, "sha256": wheel.sha256, "size": wheel.size},
-        "python": str(environment.python),
+        "python": str(environment.executable),
         "keeper": keeper.name if keeper else None,
         "version": done.imported.version,
         "replaced": done.replaced,
@@ -234,7 +238,7 @@ def _tell(done: Installed, wheel: WheelFile, environment: Environment, seconds: 
 def _tell_plan(choice: Choice, environment: Environment, keeper: Keeper | None, *, as_json: bool) -> None:
     present = present_version(environment)
     if as_json:
-        about = {"python": str(environment.python), "keeper": keeper.name if keeper else None, "replaces": present}
+        about = {"python": str(environment.executable), "keeper": keeper.name if keeper else None, "replaces": present}
         print_json({"status": "planned", **choice.to_json(), **about})
         return
     say(f"Would install {_described(choice)}")

@@ -23,7 +23,8 @@ from flashdepot.cli.common import (
 )
 from flashdepot.cli.obtaining import need_of, obtain_library
 from flashdepot.depot import Depot
-from flashdepot.model.architecture import KERNEL_FLOOR, spell
+from flashdepot.families import oldest_gpu
+from flashdepot.model.architecture import spell
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.resolve.library import Result, Wish
 
@@ -152,9 +153,9 @@ def describe(result: Result) -> str:
 
 
 def _list_architectures(*, as_json: bool) -> None:
-    from flashdepot.toolchain.cuda_facts import known_architectures, universal_architectures  # noqa: PLC0415
+    from flashdepot.facts.gpus import known_architectures, universal_architectures  # noqa: PLC0415
 
-    known = [k for k in known_architectures() if k.architecture >= KERNEL_FLOOR]
+    known = [k for k in known_architectures() if k.architecture >= oldest_gpu()]
     if as_json:
         print_json(
             [

@@ -7,20 +7,18 @@ from pathlib import Path
 
 import click
 
-from flashdepot.cli.check_commands import describe, describe_environment
+from flashdepot.cli.check_commands import describe, describe_place
 from flashdepot.cli.common import examples, json_option, options, print_json, python_option, quiet_option, say
 from flashdepot.doctor.check import Outcome, Report, check_file
-from flashdepot.doctor.check.environment import Environment
 from flashdepot.doctor.check.evidence import worst_first
+from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.torch_side import InstalledTorch
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, MissingToolError, UsageError
-from flashdepot.host.python_environment import resolve
 from flashdepot.link.published_wheel_package import (
     HEADER,
     PACKAGE,
-    TorchEnvironment,
+    BuildsWith,
     WheelPackage,
-    python_library,
     write_package,
 )
 from flashdepot.link.published_wheel_requirement import judge_requirement
@@ -53,35 +51,35 @@ def wheel(file: Path, python: str | None, out: Path | None, *, force: bool, quie
     FlashAttentionWheel for the torch of a Python environment. Refused, with the evidence, when torch, its C++ ABI,
     Python or the machine does not fit the wheel.
     """
-    environment = describe_environment(resolve(python) if python is not None else None, None, None, None)
-    report = _report(file, environment)
+    place = describe_place(python, None, None, None)
+    report = _report(file, place)
     _require_fit(report, force=force, quiet=quiet)
     made = write_package(
         file,
         str(report.facts["name"]),
         str(report.facts["version"]),
-        _torch_environment(environment),
+        _builds_with(place),
         out or Path(f"{report.facts['name']}-cpp"),
     )
     if as_json:
         print_json(_document(made, report))
         return
     if not quiet:
-        for line in _notes(made, environment):
+        for line in _notes(made, place):
             say(line)
     click.echo(str(made.root))
 
 
-def _report(file: Path, environment: Environment) -> Report:
+def _report(file: Path, place: Place) -> Report:
     """What ``flashdepot check`` says of the wheel, and whether torch is one that the wheel asks for."""
-    report = check_file(file, environment)
+    report = check_file(file, place)
     if report.verdict is Outcome.DAMAGED:
         return report
     if report.kind != "wheel":
         raise UsageError(f"{file} is no wheel.", hint="Name a file that ends in .whl, as PyPI has it.")
-    if not isinstance(environment.torch, InstalledTorch):
+    if not isinstance(place.torch, InstalledTorch):
         return report
-    asked = judge_requirement(file, environment.torch.version)
+    asked = judge_requirement(file, place.torch.torch.version)
     return replace(report, evidence=worst_first([*report.evidence, *asked]))
 
 
@@ -99,31 +97,23 @@ def _require_fit(report: Report, *, force: bool, quiet: bool) -> None:
     raise error(f"{describe(report, verbose=False)}", hint=hint)
 
 
-def _torch_environment(environment: Environment) -> TorchEnvironment:
-    python, torch = environment.python, environment.torch
-    folder = python.torch_folder if python is not None else None
-    if python is None or folder is None or not isinstance(torch, InstalledTorch):
+def _builds_with(place: Place) -> BuildsWith:
+    python, torch = place.python, place.torch
+    if python is None or python.torch is None or not isinstance(torch, InstalledTorch):
         raise MissingToolError(
             "No torch was found to build with.", hint="Name an environment that has it: --python .venv/bin/python"
         )
-    near = (folder / "lib",)
-    return TorchEnvironment(
-        python=python.label,
-        torch=torch.label,
-        torch_folder=folder,
-        new_abi=torch.new_abi is not False,
-        find=lambda name: environment.find_library(name, near),
-        python_library=python_library(python.program),
-    )
+    near = (Path(python.torch.folder, "lib"),)
+    return BuildsWith(python, python.torch, torch.new_abi is not False, lambda name: place.find_library(name, near))
 
 
-def _notes(made: WheelPackage, environment: Environment) -> list[str]:
+def _notes(made: WheelPackage, place: Place) -> list[str]:
     names = ", ".join(entry.function.name for entry in made.extension.entry_points)
     lines = [f"{HEADER} declares {names}."]
     lines += [f"Left out: {reason}" for reason in made.extension.left_out]
     lines += [f"Not found, so not linked: {name}" for name in made.missing]
-    python = environment.python
-    if python is not None and python_library(python.program) is None:
+    python = place.python
+    if python is not None and python.library is None:
         lines.append(
             f"{python.label} has no shared library, so there is no target for a program of its own: "
             f"{PACKAGE}::extension is for modules that Python loads."

@@ -15,7 +15,7 @@ from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.prove.environment import interpreter, run_script
 
 _python_option = click.option(
-    "--python", metavar="PY", help="Interpreter of the environment.  [default: the active one]"
+    "--python", metavar="PY", help="Interpreter of the environment.  [default: the active one, or the nearest .venv]"
 )
 _VERIFY_LIMIT = 300
 _BENCH_LIMIT = 3600

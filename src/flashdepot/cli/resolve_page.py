@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flashdepot.cli.common import duration, size
+from flashdepot.families import oldest_gpu
 from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Origin, Rejection, Verdict
-from flashdepot.model.runtime_facts import NO_TORCH, RuntimeFacts
+from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.torch import NO_TORCH
 from flashdepot.resolve.order import why_before
 from flashdepot.resolve.rules import RULES
 
@@ -55,7 +57,7 @@ def describe_facts(facts: RuntimeFacts) -> str:
     ]
     if torch == NO_TORCH:
         parts[2] = "no torch"
-    old = [gpu.dotted for gpu in facts.gpus if gpu not in facts.served]
+    old = [gpu.dotted for gpu in facts.gpus if gpu not in facts.served(oldest_gpu())]
     note = f" Left out, too old for the kernels: {', '.join(old)}." if old else ""
     return f"For {'; '.join(parts)}.{note}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -24,8 +25,8 @@ from flashdepot.cli.common import (
 )
 from flashdepot.cli.obtaining import need_of, obtain_library
 from flashdepot.depot import Depot
+from flashdepot.families import obtain_sources
 from flashdepot.resolve.library import Result, Wish
-from flashdepot.upstream import obtain
 from flashdepot.wheel import Wheel, build_wheel
 
 
@@ -73,7 +74,7 @@ def wheel(
     opened = open_depot(depot)
     need = need_of(Wish(**wish), host_file, opened, quiet=quiet)
     result = obtain_library(need, opened, jobs, memory, quiet=quiet, verbose=verbose)
-    made = wheel_of(result, need.upstream, opened, out.absolute())
+    made = wheel_of(result, need.sources, opened, out.absolute())
     seconds = time.monotonic() - started
     if as_json:
         print_json({**document(made, result), "seconds": round(seconds, 3)})
@@ -83,10 +84,10 @@ def wheel(
     click.echo(str(made.path))
 
 
-def wheel_of(result: Result, upstream: str, depot: Depot, folder: Path) -> Wheel:
-    """The wheel of a library that was obtained, written into a folder; ``upstream`` names the library's source."""
-    tree = obtain(upstream, depot.layout.upstreams)
-    return build_wheel(result.manifest, result.path, tree, folder)
+def wheel_of(result: Result, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
+    """The wheel of a library that was obtained, written into a folder; ``sources`` names that of each family."""
+    trees = obtain_sources(sources, depot.layout.upstreams)
+    return build_wheel(result.manifest, result.path, trees, folder)
 
 
 def document(made: Wheel, result: Result) -> dict[str, object]:

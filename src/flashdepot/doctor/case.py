@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from flashdepot.doctor.finding import Intention
 from flashdepot.errors import IncompatibleError
-from flashdepot.host.driver import newest_cuda
-from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
+from flashdepot.facts.drivers import newest_cuda
+from flashdepot.families import oldest_gpu
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.model.python_environment import Environment
 from flashdepot.model.selection import Unit
 from flashdepot.model.target import Version
 from flashdepot.resolve.library import Wish
@@ -33,7 +34,9 @@ class Case:
     def of(cls, record: HostRecord, intention: Intention, wish: Wish, units: frozenset[Unit] | None = None) -> Case:
         """Work out the architectures; :raises UsageError: for a word that is none."""
         try:
-            return cls(record, intention, wish, choose_architectures(wish.arch or "native", record), units)
+            return cls(
+                record, intention, wish, choose_architectures(wish.arch or "native", record, oldest_gpu()), units
+            )
         except IncompatibleError as error:
             return cls(record, intention, wish, error, units)
 
@@ -45,7 +48,7 @@ class Case:
     @property
     def usable_gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that the kernels run on."""
-        return tuple(g for g in self.record.gpus if g.architecture >= KERNEL_FLOOR)
+        return tuple(g for g in self.record.gpus if g.architecture >= oldest_gpu())
 
     @property
     def driver_cuda(self) -> Version | None:
@@ -56,7 +59,7 @@ class Case:
         return newest_cuda(record.driver, record.platform.system)
 
     @property
-    def python(self) -> PythonEnvironment | None:
+    def python(self) -> Environment | None:
         """The Python environment of the record."""
         return self.record.python
 

@@ -40,6 +40,7 @@ _CHECKS: Mapping[Intention, Sequence[Check]] = {
         python.interpreter,
         python.environment,
         python.torch,
+        python.imports,
         python.torch_on_gpu,
         python.abi,
         python.published,

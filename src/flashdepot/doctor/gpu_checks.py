@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, Intention, blocker, note, warning
 from flashdepot.errors import IncompatibleError
+from flashdepot.facts.drivers import driver_floor
 from flashdepot.model.architecture import Architecture, spell
 from flashdepot.model.host import HostRecord
-from flashdepot.toolchain.cuda_facts import driver_floor
 
 _GIVE_GPU = {
     "docker": "Start the container with its GPUs: docker run --gpus all ...",

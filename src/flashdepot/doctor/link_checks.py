@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, blocker, note, warning
-from flashdepot.toolchain.cuda_facts import BUILD_TOOLS
+from flashdepot.facts.compilers import BUILD_TOOLS
 
 
 def linker(case: Case) -> Iterator[Finding]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, Intention, Severity, blocker, note, warning
-from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.facts.gpus import codes_of
+from flashdepot.model.python_environment import Environment
 from flashdepot.model.target import Version
-from flashdepot.toolchain.cuda_facts import codes_of
+from flashdepot.model.wheel_needs import IMPORTED, OLDEST_PYTHON, OLDEST_TORCH
 
-_OLDEST_PYTHON = Version("3.9")
 _NEWEST_PUBLISHED = Version("3.13")
-"""Oldest and newest Python that flash-attention 2.8.3's own wheels are built for (its publish.yml)."""
+"""The newest Python that flash-attention 2.8.3's own wheels are built for (its publish.yml)."""
 
 _BUILD_TOOLS = ("packaging", "wheel", "setuptools", "ninja", "psutil")
 
@@ -25,20 +25,20 @@ def interpreter(case: Case) -> Iterator[Finding]:
     """An interpreter that PyTorch and FlashAttention have no packages for."""
     python = case.python
     if python is None:
-        why = "It is not known what an installation would meet."
+        seen = case.record.no_python or "Nothing is known of a Python environment."
         mend = "flashdepot doctor install --python /path/to/python"
-        yield blocker("python-missing", "Nothing is known of a Python environment.", why, mend)
+        yield blocker("python-missing", seen, "It is not known what an installation would meet.", mend)
         return
     named = f"{python.executable} is {python.implementation} {python.version}"
     if python.implementation != "CPython":
-        seen, why = f"{named}.", "PyTorch has packages for CPython alone."
-        yield blocker("wheel-tag-mismatch", seen, why, "Use CPython: uv venv --python cpython-3.12")
+        seen, why = f"{named}.", "PyTorch has packages for CPython only."
+        yield _misfit("wheel-tag-mismatch", seen, why, "Use CPython: uv venv --python cpython-3.12")
     elif python.platform in _SMALL:
-        seen, why = f"{named} for {python.platform}.", "PyTorch with CUDA has packages for 64 bits alone."
-        yield blocker("wheel-tag-mismatch", seen, why, "Install a 64-bit Python.")
-    elif python.version < _OLDEST_PYTHON:
-        seen, why = f"{named}.", f"flash-attn needs Python {_OLDEST_PYTHON} or newer."
-        yield blocker("wheel-tag-mismatch", seen, why, "Use a newer one: uv venv --python 3.12")
+        seen, why = f"{named} for {python.platform}.", "PyTorch with CUDA has packages for 64 bits only."
+        yield _misfit("wheel-tag-mismatch", seen, why, "Install a 64-bit Python.")
+    elif python.version < OLDEST_PYTHON:
+        seen, why = f"{named}.", f"flash-attn needs Python {OLDEST_PYTHON} or newer."
+        yield _misfit("wheel-tag-mismatch", seen, why, "Use a newer one: uv venv --python 3.12")
 
 
 def published(case: Case) -> Iterator[Finding]:
@@ -67,8 +67,11 @@ def environment(case: Case) -> Iterator[Finding]:
         seen = f"The Python in {python.prefix} is managed by the operating system (PEP 668)."
         why = "pip and uv refuse to install into it, because they could break programs of the system."
         yield blocker("externally-managed", seen, why, _NEW_ENVIRONMENT)
+    elif python.is_system:
+        seen = f"{python.executable} is the system's Python, not that of an environment."
+        yield blocker("externally-managed", seen, "What other programs need could break.", _NEW_ENVIRONMENT)
     elif not python.writable:
-        seen = f"{python.site} cannot be written by this user."
+        seen = f"{python.purelib} cannot be written by this user."
         yield blocker("externally-managed", seen, "Packages are installed there.", _NEW_ENVIRONMENT)
     if not python.installers:
         seen = f"Neither uv nor pip is there for {python.executable}."
@@ -114,10 +117,19 @@ def torch(case: Case) -> Iterator[Finding]:
         seen = f"PyTorch {found.version} in {python.prefix} is built without CUDA."
         why = "It has no tensors on a GPU, and flash_attn takes no others."
         yield blocker("torch-without-cuda", seen, why, _replace_torch(python, "cu128"))
-    elif found.release.major < 2:  # noqa: PLR2004
-        seen = f"PyTorch is {found.version}."
-        why = "flash-attn 2 is for PyTorch 2; its files name libraries that 1.x has not."
-        yield blocker("torch-lib-missing", seen, why, get_torch)
+    elif found.release < OLDEST_TORCH:
+        seen, why = f"{python.prefix} has torch {found.version}.", f"flash-attn needs {OLDEST_TORCH} or newer."
+        yield _misfit("torch-lib-missing", seen, why, get_torch)
+
+
+def imports(case: Case) -> Iterator[Finding]:
+    """What flash_attn imports beside PyTorch."""
+    python = case.python
+    if python is None or python.torch is None:
+        return
+    if lacking := [name for name in IMPORTED if name != "torch" and name not in python.packages]:
+        seen = f"{python.prefix} has no {' and no '.join(lacking)}."
+        yield blocker("build-dep-missing", seen, "flash_attn imports it.", _install(python, *lacking))
 
 
 def torch_on_gpu(case: Case) -> Iterator[Finding]:
@@ -189,11 +201,16 @@ def builds(case: Case) -> Iterator[Finding]:
         yield note("extension-version-mixup", seen, why, f"If nothing needs it: rm {first}")
 
 
+def _misfit(class_id: str, seen: str, why: str, mend: str) -> Finding:
+    """A blocker that another environment or PyTorch removes, and nothing that could be added to this one."""
+    return blocker(class_id, seen, why, mend, incompatible=True)
+
+
 def _severity(*, must: bool) -> Severity:
     return Severity.BLOCKER if must else Severity.WARNING
 
 
-def _install(python: PythonEnvironment, *arguments: str) -> str:
+def _install(python: Environment, *arguments: str) -> str:
     if python.managed:
         return f"In an environment of your own: .venv/bin/python -m pip install {' '.join(arguments)}"
     if "pip" in python.packages:
@@ -202,6 +219,6 @@ def _install(python: PythonEnvironment, *arguments: str) -> str:
     return f"uv pip install --python {python.executable} {' '.join(arguments)}"
 
 
-def _replace_torch(python: PythonEnvironment, build: str) -> str:
+def _replace_torch(python: Environment, build: str) -> str:
     reinstall = _install(python, "--reinstall", "torch")
     return f"{reinstall}, from PyTorch's own index for {build} (pytorch.org, 'Get started', names it)"

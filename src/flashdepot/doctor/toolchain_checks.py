@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, note, warning
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
+from flashdepot.facts.gpus import codes_of
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.library_names import LINUX, WINDOWS
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import OLDEST_CUDA, foresee_toolchain
-from flashdepot.toolchain.cuda_facts import codes_of
 from flashdepot.toolchain.wheels import provided_version, provides
 
 _STATIC_RUNTIMES = frozenset({LINUX.cuda_runtime, WINDOWS.cuda_runtime})

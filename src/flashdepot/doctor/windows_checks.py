@@ -8,7 +8,7 @@ from flashdepot.build.windows_paths import path_problems
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, blocker, note, warning
 from flashdepot.errors import MissingToolError
-from flashdepot.toolchain.cuda_facts import needs_conforming_preprocessor
+from flashdepot.facts.compilers import needs_conforming_preprocessor
 from flashdepot.toolchain.msvc_environment import require_usable
 
 _NO_BUILD = "Nothing can be compiled before that is mended."

@@ -1,1 +1,47 @@
-"""Lines of kernels, each with one source and one way to compile."""
+"""Families of kernels: what is compiled, from which source, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from flashdepot.errors import UsageError
+from flashdepot.families.fa2 import Fa2
+from flashdepot.families.family import Family, Kit
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.selection import DEFAULT_FAMILY
+from flashdepot.upstream import SourceTree
+
+FAMILIES: tuple[Family, ...] = (Fa2(),)
+"""Every family there is. One joins by its folder and its entry here."""
+
+
+def family_of(name: str) -> Family:
+    """The family of that name; :raises UsageError: when there is none."""
+    for family in FAMILIES:
+        if family.name == name:
+            return family
+    raise UsageError(f"'{name}' is not a family of kernels: there are {', '.join(f.name for f in FAMILIES)}.")
+
+
+def default_family() -> Family:
+    """The family that ``--upstream`` names a source of."""
+    return family_of(DEFAULT_FAMILY)
+
+
+def obtain_sources(sources: Mapping[str, str], cache: Path) -> dict[str, SourceTree]:
+    """The trees of some families, complete and on disk.
+
+    :param sources: what names the source of each family, by the family's name.
+    :param cache: the depot's ``upstreams`` folder.
+    :raises FlashdepotError: as :meth:`Sources.obtain` does.
+    """
+    return {name: family_of(name).sources.obtain(spec, cache) for name, spec in sources.items()}
+
+
+def oldest_gpu() -> Architecture:
+    """The oldest GPU that kernels of any family run on."""
+    return min(family.oldest_gpu for family in FAMILIES)
+
+
+__all__ = ["FAMILIES", "Family", "Kit", "default_family", "family_of", "obtain_sources", "oldest_gpu"]

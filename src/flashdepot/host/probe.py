@@ -40,24 +40,25 @@ def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
 
     No CUDA context is made, and torch is read from its files.
 
-    :param python: an interpreter or the folder of an environment; the active one when ``None``.
+    :param python: an interpreter or the folder of an environment; ``None`` for the one that is meant by
+        :func:`flashdepot.host.python_environment.choose_python`.
     :param depot: the folder of the depot, to know its disk.
-    :raises UsageError: when ``python`` names no interpreter.
-    :raises MissingToolError: when it names one that does not answer.
+    :raises UsageError: when ``python`` names no interpreter that answers.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (a depot hit needs none of these)
 
+    from flashdepot.facts.drivers import newest_cuda  # noqa: PLC0415
     from flashdepot.host import memory, surroundings  # noqa: PLC0415
     from flashdepot.host.compilers import find_compilers  # noqa: PLC0415
     from flashdepot.host.disks import probe_disks  # noqa: PLC0415
-    from flashdepot.host.driver import newest_cuda, nvidia_devices  # noqa: PLC0415
+    from flashdepot.host.driver import nvidia_devices  # noqa: PLC0415
     from flashdepot.host.libraries import system_cxx_versions  # noqa: PLC0415
-    from flashdepot.host.python_environment import probe_python  # noqa: PLC0415
+    from flashdepot.host.python_environment import look_for_python  # noqa: PLC0415
     from flashdepot.host.toolkits import find_toolkits  # noqa: PLC0415
 
     with ThreadPoolExecutor() as pool:
         toolkits, compilers = pool.submit(find_toolkits), pool.submit(find_compilers)
-        environment = pool.submit(probe_python, python)
+        environment = pool.submit(look_for_python, python)
         facts = runtime_facts()
         libstdcxx, cxxabi = system_cxx_versions()
         return replace(
@@ -77,7 +78,8 @@ def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
             disks=probe_disks(depot),
             variables=surroundings.variables(),
             programs=surroundings.programs(),
-            python=environment.result(),
+            python=environment.result()[0],
+            no_python=environment.result()[1],
         )
 
 

@@ -1,60 +1,108 @@
-"""A Python environment, asked through its interpreter. Nothing of it is imported, neither here nor there."""
+"""A Python environment: which one is meant, and what its interpreter answers. Nothing of it is imported."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flashdepot.errors import FlashdepotError, MissingToolError, UsageError
-from flashdepot.model.python_environment import PythonEnvironment
-from flashdepot.system.process import run
+from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.model.python_environment import Environment
+from flashdepot.system.ownership import planted
+from flashdepot.system.python import ask_python
 
 _SCRIPT = Path(__file__).with_name("python_facts.py")
 _INSIDE = ("Scripts/python.exe", "python.exe") if os.name == "nt" else ("bin/python", "bin/python3")
+_TIMEOUT = 60
+_TOOL_MARKS = {"uv-receipt.toml": "uv tool", "pipx_metadata.json": "pipx"}
 
 
-def probe_python(python: str | None) -> PythonEnvironment | None:
-    """The environment of an interpreter, a virtual environment's folder, or, for ``None``, the active one.
+@dataclass(frozen=True)
+class ChosenPython:
+    """The interpreter that is meant, and why; ``program`` is ``None`` where there is none to ask, and why."""
 
-    :returns: its facts; ``None`` when it was not named and does not answer.
-    :raises UsageError: when what was named is no interpreter.
-    :raises MissingToolError: when it is one and does not answer.
+    program: Path | None
+    why: str
+
+
+def choose_python(
+    option: str | None = None, variables: Mapping[str, str] = os.environ, folder: Path | None = None
+) -> ChosenPython:
+    """The interpreter that somebody means, in this order.
+
+    1. What is named: an interpreter, a program on ``PATH``, or the folder of an environment.
+    2. The active virtual environment (``VIRTUAL_ENV``), or conda environment (``CONDA_PREFIX``; ``base``, which many
+       have active always, comes after 3).
+    3. The nearest ``.venv`` in the working folder or above it, as uv has it. One that another user may have put there
+       (:func:`flashdepot.system.ownership.planted`) is not started, and ends the search.
+    4. The environment that flashdepot itself is installed in, unless uv or pipx keeps that for flashdepot only.
+
+    :param option: the value of ``--python``.
+    :param folder: the working folder.
+    :raises UsageError: when what is named is no interpreter.
     """
-    if python is None:
-        try:
-            return ask(active_python(os.environ))
-        except FlashdepotError:
-            return None
-    return ask(resolve(python))
+    if option is not None:
+        return ChosenPython(_named(option), f"--python {option}")
+    conda, base = variables.get("CONDA_PREFIX"), variables.get("CONDA_DEFAULT_ENV") in {"base", "root"}
+    active = {"VIRTUAL_ENV": variables.get("VIRTUAL_ENV"), "CONDA_PREFIX": None if base else conda}
+    for variable, place in active.items():
+        if place and (found := _inside(Path(place))):
+            return ChosenPython(found, variable)
+    if (nearest := _nearest(Path.cwd() if folder is None else folder)) is not None:
+        return nearest
+    if base and conda and (found := _inside(Path(conda))):
+        return ChosenPython(found, "CONDA_PREFIX")
+    for mark, keeper in _TOOL_MARKS.items():
+        if Path(sys.prefix, mark).is_file():
+            why = f"no environment is active, no .venv is here or above, and {keeper} keeps flashdepot's own for itself"
+            return ChosenPython(None, why)
+    return ChosenPython(Path(sys.executable), "flashdepot is installed there")
 
 
-def active_python(environment: Mapping[str, str]) -> str:
-    """The interpreter of the active virtual or conda environment, else the one that runs this program."""
-    return activated_python(environment) or sys.executable
+def look_for_python(option: str | None = None) -> tuple[Environment | None, str]:
+    """The environment that is meant, by :func:`choose_python`; or ``None``, and why, where none was named.
 
-
-def activated_python(environment: Mapping[str, str]) -> str | None:
-    """The interpreter of the virtual or conda environment that is active in this shell; ``None`` when none is."""
-    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        if (folder := environment.get(variable)) and (found := _inside(Path(folder))):
-            return str(found)
-    return None
-
-
-def resolve(python: str) -> str:
-    """The interpreter that somebody means by a name, a path or an environment's folder.
-
-    :raises UsageError: when there is none.
+    :raises UsageError: when one was named and is none.
     """
+    chosen = choose_python(option)
+    if chosen.program is None:
+        return None, f"It is not known which Python environment is meant: {chosen.why}."
+    try:
+        return replace(probe_python(chosen.program), found_by=chosen.why), ""
+    except FlashdepotError as error:
+        if option is not None:
+            raise
+        return None, f"{error.message} It was chosen because of this: {chosen.why}."
+
+
+def probe_python(program: Path) -> Environment:
+    """Run :mod:`flashdepot.host.python_facts` in an interpreter and read its answer.
+
+    :raises UsageError: when it does not answer.
+    :raises MissingToolError: when it cannot be started.
+    """
+    answer = ask_python(program, _SCRIPT, timeout=_TIMEOUT)
+    try:
+        found = Environment.from_json(answer.document)
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
+        raise UsageError(
+            f"'{program}' does not answer as a Python does: {answer.last_words}.",
+            hint="Name an interpreter of Python 3.7 or newer: --python /path/to/python",
+        ) from error
+    installers = ("uv", *found.installers) if shutil.which("uv") else found.installers
+    here = Path.cwd() / "flash_attn"
+    shadow = str(here) if (here / "__init__.py").is_file() else None
+    return replace(found, installers=installers, shadow=shadow)
+
+
+def _named(python: str) -> Path:
     path = Path(python).expanduser()
     if path.is_dir():
         if found := _inside(path):
-            return str(found)
+            return found
         raise UsageError(f"{path} holds no Python environment: {path / _INSIDE[0]} is not there.")
     program = shutil.which(str(path))
     if program is None:
@@ -62,28 +110,20 @@ def resolve(python: str) -> str:
             f"'{python}' is not a Python interpreter: no such program.",
             hint="Name an interpreter or the folder of an environment: --python .venv",
         )
-    return program
+    return Path(program)
 
 
-def ask(program: str) -> PythonEnvironment:
-    """Run :mod:`flashdepot.host.python_facts` in an interpreter and read its answer.
-
-    :raises MissingToolError: when it fails or answers something else.
-    """
-    done = run([program, "-B", str(_SCRIPT)], timeout=30)
-    try:
-        found = PythonEnvironment.from_json(json.loads(done.stdout))
-    except (KeyError, TypeError, ValueError, UsageError) as error:
-        said = done.stderr.strip().splitlines()
-        raise MissingToolError(
-            f"'{program}' does not answer as a Python does: {said[-1] if said else 'it said nothing'}",
-            hint="Name an interpreter of Python 3: --python /path/to/python",
-        ) from error
-    installers = list(found.installers)
-    if "uv" not in installers and shutil.which("uv"):
-        installers.insert(0, "uv")
-    here = Path.cwd() / "flash_attn"
-    return replace(found, installers=tuple(installers), shadow=str(here) if (here / "__init__.py").is_file() else None)
+def _nearest(folder: Path) -> ChosenPython | None:
+    for place in (folder, *folder.parents):
+        venv = place / ".venv"
+        if (found := _inside(venv)) is None:
+            continue
+        for path in (venv, found.parent, found, venv / "pyvenv.cfg"):
+            if path.is_file() | path.is_dir() and (reason := planted(path)):
+                why = f"{path} is not trusted, because {reason}; to use it all the same, name it: --python {venv}"
+                return ChosenPython(None, why)
+        return ChosenPython(found, f"{venv} is the nearest")
+    return None
 
 
 def _inside(folder: Path) -> Path | None:

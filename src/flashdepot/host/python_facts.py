@@ -1,6 +1,6 @@
 """Run by the interpreter that is asked about: prints facts of its environment as JSON, and imports nothing of it.
 
-A program of its own, for any Python from 3.7 on, standard library alone. torch is read from its files.
+A program of its own, for any Python from 3.7 on, with the standard library only. torch is read from its files.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import platform
 import re
 import sys
 import sysconfig
-
-# Beside this file are modules of flashdepot; nothing that follows may find them.
-sys.path[:] = [p for p in sys.path if os.path.abspath(p) != os.path.dirname(os.path.abspath(__file__))]
 
 PACKAGES = (
     "torch",
@@ -44,35 +41,42 @@ def read(path: str, size: int = -1) -> bytes:
         return b""
 
 
+def names(folder: str) -> list[str]:
+    """What is in a folder, nothing when it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def packages() -> dict[str, str]:
     """Versions by normalized name, from the names of the metadata folders."""
     found: dict[str, str] = {}
     for folder in sys.path:
-        try:
-            names = os.listdir(folder or ".")
-        except OSError:
-            continue
-        for name in names:
+        for name in names(folder):
             match = re.match(r"(.+?)-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
             if match:
                 found.setdefault(re.sub(r"[-_.]+", "-", match.group(1)).lower(), match.group(2))
     return {name: found[name] for name in PACKAGES if name in found}
 
 
-def torch() -> dict[str, str | bool | None] | None:
-    """What torch's version.py, CMake package and libc10 say; None without torch."""
+def torch() -> dict[str, object] | None:
+    """What torch's version.py and libraries say; None without torch."""
     for folder in sys.path:
         place = os.path.join(os.path.abspath(folder), "torch")
         text = read(os.path.join(place, "version.py")).decode("utf-8", "replace")
         values = dict(re.findall(r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE))
         version = values.get("__version__")
         if version:
+            libraries = os.path.join(place, "lib")
             return {
                 "version": version,
                 "cuda": values.get("cuda"),
                 "hip": values.get("hip"),
                 "cxx11_abi": cxx11_abi(place),
                 "folder": place,
+                "architectures": architectures(libraries),
+                "libraries": [name for name in names(libraries) if re.search(r"\.(?:so[\d.]*|dll|dylib)$", name)],
             }
     return None
 
@@ -91,6 +95,20 @@ def cxx11_abi(place: str) -> bool | None:
     return match.group(1) == "1" if match else None
 
 
+def architectures(libraries: str) -> list[str]:
+    """What torch.cuda.get_arch_list() would say: torch/csrc/cuda/Module.cpp has the list as one string."""
+    spelled = re.compile(rb"(?:sm|compute)_\d+[af]?(?: (?:sm|compute)_\d+[af]?)*(?=\0)")
+    for name in ("libtorch_python.so", "torch_python.dll"):
+        library = read(os.path.join(libraries, name), 256 << 20)
+        start = library.find(b"sm_")
+        while start >= 0:
+            match = spelled.match(library, start)
+            if match:
+                return [word.partition("_")[2] for word in match.group().decode().split() if word.startswith("sm_")]
+            start = library.find(b"sm_", start + 1)
+    return []
+
+
 def extensions() -> list[dict[str, str]]:
     """The compiled modules of FlashAttention that Python would find."""
     found: list[dict[str, str]] = []
@@ -106,8 +124,24 @@ def extensions() -> list[dict[str, str]]:
     return found
 
 
+def glibc() -> str | None:
+    """The version of the GNU C library that the interpreter runs with; None for another."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (AttributeError, ValueError, OSError):
+        return None
+    return version if name == "glibc" else None
+
+
+def shared_library() -> str | None:
+    """The file of an interpreter that is a shared library; None for one that is linked into its program."""
+    variables = sysconfig.get_config_vars("LIBDIR", "INSTSONAME", "Py_ENABLE_SHARED")
+    path = os.path.join(*map(str, variables[:2]))
+    return path if variables[2] and os.path.isfile(path) else None
+
+
 def facts() -> dict[str, object]:
-    """Everything, as the fields of flashdepot.model.python_environment."""
+    """Everything, as the record of flashdepot.model.python_environment.Environment."""
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     short = {"cpython": "cp", "pypy": "pp"}.get(sys.implementation.name, sys.implementation.name)
     site = sysconfig.get_path("purelib")
@@ -120,18 +154,26 @@ def facts() -> dict[str, object]:
         "platform": sysconfig.get_platform(),
         "free_threaded": free_threaded,
         "prefix": sys.prefix,
+        "base_prefix": sys.base_prefix,
         "site": site,
+        "platlib": sysconfig.get_path("platlib"),
+        "scripts": sysconfig.get_path("scripts"),
+        "data": sysconfig.get_path("data"),
+        "search": sys.path,
         "virtual": sys.prefix != sys.base_prefix,
         "managed": sys.prefix == sys.base_prefix
         and os.path.isfile(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
         "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
         "writable": os.access(site, os.W_OK),
+        "libc": glibc(),
+        "library": shared_library(),
         "torch": torch(),
         "packages": installed,
         "extensions": extensions(),
-        "installers": [name for name in ("uv", "pip") if name in installed],
+        "installers": ["pip"] if "pip" in installed else [],
         "shadow": None,
     }
 
 
-json.dump(facts(), sys.stdout)
+# The line begins with a word of the caller's: what the environment prints when it starts is no answer.
+sys.stdout.write(sys.argv[1] + json.dumps(facts()) + "\n")

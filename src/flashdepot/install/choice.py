@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.families import oldest_gpu
 from flashdepot.install.managed import OURS_MADE
 from flashdepot.install.sources import WheelAddress, read_named
 from flashdepot.install.wheel_file import WheelFile
@@ -19,7 +20,7 @@ from flashdepot.model.lock import Lock
 from flashdepot.model.wheel_request import BANDWIDTH, BUILD, DEFAULT_SOURCES, OURS, WheelRequest
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import facts_of
-from flashdepot.resolve.library import Need, Rejected, Result, Wish, from_depot, understand
+from flashdepot.resolve.library import Need, Rejected, Result, Wish, from_depot, published_sources, understand
 from flashdepot.resolve.lock_file import read_lock
 from flashdepot.resolve.own_wheels import Workshop, own_candidates
 from flashdepot.resolve.times import build_seconds
@@ -63,9 +64,9 @@ class ToBuild:
 
 @dataclass(frozen=True)
 class OwnWheel:
-    """Our wheel over a library, which is stored or must be built, from a source that ``upstream`` names."""
+    """Our wheel over a library, which is stored or must be built, from sources that ``sources`` names by family."""
 
-    upstream: str
+    sources: Mapping[str, str]
     library: Result | ToBuild
 
 
@@ -137,7 +138,7 @@ def _request(asked: Asked, record: HostRecord, on_note: Callable[[str], None]) -
     """What is asked of the resolver. Without a GPU it is asked for the one that a library would be built for."""
     facts = facts_of(record)
     if asked.wish.arch is not None or not facts.gpus:
-        architectures = choose_architectures(asked.wish.arch or "native", record)
+        architectures = choose_architectures(asked.wish.arch or "native", record, oldest_gpu())
         facts = replace(facts, gpus=architectures.wanted)
         if architectures.note:
             on_note(architectures.note)
@@ -184,10 +185,10 @@ def _own(asked: Asked, record: HostRecord, depot: Depot, why_build: str) -> Choi
     need = understand(asked.wish, record, depot)
     stored, rejected = from_depot(need, depot)
     if stored is not None:
-        return Choice(OwnWheel(need.upstream, stored), "the depot has a library that serves")
+        return Choice(OwnWheel(need.sources, stored), "the depot has a library that serves")
     request = need.request
     seconds = build_seconds(request.selection, len(request.gpus), "shared", record.cores, record.memory, BANDWIDTH)
-    return Choice(OwnWheel(need.upstream, ToBuild(need, rejected, seconds)), why_build)
+    return Choice(OwnWheel(need.sources, ToBuild(need, rejected, seconds)), why_build)
 
 
 def _locked(lock: Lock, path: Path, depot: Depot) -> Choice:
@@ -204,7 +205,7 @@ def _locked(lock: Lock, path: Path, depot: Depot) -> Choice:
             hint="Name the depot that has it, --depot DIR, or choose anew: flashdepot lock --upgrade",
         )
     stored = Result("hit", manifest, depot.materialise(manifest), 0, 0, 0)
-    return Choice(OwnWheel(manifest.upstream.version, stored), why)
+    return Choice(OwnWheel(published_sources(manifest), stored), why)
 
 
 def _require_one_way(asked: Asked) -> None:

@@ -13,16 +13,13 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from flashdepot.doctor.check import Evidence, Outcome, Report, check_file
-from flashdepot.doctor.check.environment import Environment as Place
-from flashdepot.doctor.check.environment import ask_python
+from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.torch_side import read_installed_torch
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
-from flashdepot.install.environment import Environment
 from flashdepot.install.present import DISTRIBUTION, others, targets
-from flashdepot.install.requirements import platform_of
 from flashdepot.install.wheel_file import WheelFile
 from flashdepot.model.host import HostRecord
-from flashdepot.model.target import Version
+from flashdepot.model.python_environment import Environment
 
 _LINES_SHOWN = 6
 
@@ -38,7 +35,7 @@ def inspect(wheel: WheelFile, environment: Environment, record: HostRecord, on_n
     :raises UsageError: for one of another project.
     """
     report = check_file(wheel.path, _place(environment, record))
-    if (error := verdict(report, environment.python)) is not None:
+    if (error := verdict(report, environment.executable)) is not None:
         raise error
     for line in report.evidence:
         if line.outcome is Outcome.UNKNOWN:
@@ -65,17 +62,12 @@ def verdict(report: Report, python: Path) -> FlashdepotError | None:
 
 
 def _place(environment: Environment, record: HostRecord) -> Place:
-    python = ask_python(str(environment.python))
-    here = replace(
-        record,
-        platform=platform_of(environment),
-        libc=Version.parse(environment.libc) if environment.libc else None,
-    )
+    torch = environment.torch
     return Place(
-        host=here,
+        host=replace(record, platform=environment.runs_on, libc=environment.libc),
         gpus=tuple(sorted({gpu.architecture for gpu in record.gpus})),
-        python=python,
-        torch=read_installed_torch(python.torch_folder) if python.torch_folder is not None else None,
+        python=environment,
+        torch=read_installed_torch(torch) if torch is not None else None,
         is_here=True,
     )
 

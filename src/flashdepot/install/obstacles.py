@@ -1,4 +1,4 @@
-"""What doctor finds to stand in the way of an installation."""
+"""What stands in the way of an installation: an environment that is not known, and all that doctor finds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flashdepot.doctor import Finding, Severity
-from flashdepot.errors import IncompatibleError, MissingToolError
+from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.model.host import HostRecord
+from flashdepot.model.python_environment import Environment
+
+
+def environment_of(record: HostRecord) -> Environment:
+    """The environment of a record, to install into.
+
+    :raises UsageError: when there is none, with the reason.
+    """
+    if record.python is None:
+        raise UsageError(
+            record.no_python or "The record has no Python environment.",
+            hint="Activate one, or name its interpreter: flashdepot install --python .venv/bin/python",
+        )
+    return record.python
 
 
 def require_no_obstacle(findings: Sequence[Finding], python: Path, on_warning: Callable[[str], None]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import canonicalize_name
 
 from flashdepot.errors import UsageError
-from flashdepot.install.environment import Environment
+from flashdepot.model.python_environment import Environment
 
 DISTRIBUTION = "flash-attn"
 _CACHE = "__pycache__"
@@ -54,7 +54,7 @@ def targets(members: Iterable[str], environment: Environment) -> Iterator[Path]:
 
     Whether ``purelib`` or ``platlib``, the wheel's WHEEL file decides: both are named.
     """
-    headers = environment.data / "include" / "site" / "python{}.{}".format(*environment.version)
+    headers = environment.data / "include" / "site" / "python{}.{}".format(*environment.interpreter.version)
     schemes = {
         "purelib": environment.purelib,
         "platlib": environment.platlib,
@@ -83,7 +83,7 @@ def _programs(archive: zipfile.ZipFile, environment: Environment) -> Iterator[Pa
 
 
 def _require_replaceable(distribution: Distribution, environment: Environment) -> None:
-    version, python = distribution.version, environment.python
+    version, python = distribution.version, environment.executable
     if (distribution.read_text("INSTALLER") or "").strip() == "conda":
         raise UsageError(
             f"flash-attn {version} in {environment.prefix} was installed by conda, whose records would go wrong.",

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flashdepot.errors import FlashdepotError, IntegrityError
-from flashdepot.install.environment import Environment
+from flashdepot.model.python_environment import Environment
 from flashdepot.prove.environment import run_script
-from flashdepot.system.process import run
+from flashdepot.system.python import ask_python
 
 _TIMEOUT = 300
 """Importing torch from a cold network disk takes minutes."""
 
 _IMPORT = """
-import json
+import json, sys
 import torch
 import flash_attn, flash_attn_2_cuda
 from importlib.metadata import version
-print(json.dumps({
+print(sys.argv[1] + json.dumps({
     "version": version("flash_attn"),
     "torch": torch.__version__,
     "sees_gpu": torch.cuda.is_available(),
@@ -60,26 +58,25 @@ class Numbers:
 
 
 def prove_import(environment: Environment, version: str) -> Imported:
-    """Import flash_attn in a new process, in an empty folder, without a GPU being needed.
+    """Import flash_attn in a new process, without a GPU being needed.
 
     :param version: the one that was installed.
     :raises IntegrityError: when it does not import, or something else than what was installed does.
     """
-    with tempfile.TemporaryDirectory() as empty:
-        done = run([str(environment.python), "-I", "-B", "-c", _IMPORT], cwd=Path(empty), timeout=_TIMEOUT)
-    if done.status != 0:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.status}"])[-1]
+    answer = ask_python(environment.executable, _IMPORT, timeout=_TIMEOUT)
+    if answer.document is None:
         raise IntegrityError(
-            f"flash_attn {version} was installed into {environment.prefix} and does not import there: {said}.",
-            hint=f"The environment is as it was. See whether torch works: {environment.python} -c 'import torch'",
+            f"flash_attn {version} was installed into {environment.prefix} and does not import there: "
+            f"{answer.last_words}.",
+            hint=f"The environment is as it was. See whether torch works: {environment.executable} -c 'import torch'",
         )
-    seen = json.loads(done.stdout.strip().splitlines()[-1])
+    seen = answer.document
     module = Path(seen["module"])
     sites = (environment.platlib, environment.purelib)
     inside = all(any(site in Path(seen[name]).parents for site in sites) for name in ("module", "package"))
     if seen["version"] != version or not inside:
         raise IntegrityError(
-            f"flash_attn {version} was installed into {environment.platlib}, and {environment.python} imports "
+            f"flash_attn {version} was installed into {environment.platlib}, and {environment.executable} imports "
             f"{seen['version']} from {seen['package']}.",
             hint="Another copy stands before it on sys.path: remove that one.",
         )
@@ -97,7 +94,7 @@ def prove_numbers(environment: Environment, imported: Imported, *, has_gpu: bool
     if not imported.sees_gpu:
         return Numbers(not_run=f"torch {imported.torch} sees no GPU")
     try:
-        document = run_script(str(environment.python), "numeric.py", timeout=_TIMEOUT)
+        document = run_script(environment.executable, "numeric.py", timeout=_TIMEOUT)
     except FlashdepotError as error:
         if "out of memory" in error.message:
             return Numbers(not_run="the GPU has no memory to spare now")

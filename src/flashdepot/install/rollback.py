@@ -124,14 +124,16 @@ class Rollback:
         shutil.rmtree(self._folder / "copies", ignore_errors=True)
 
 
-def recover(prefix: Path, on_note: Callable[[str], None]) -> None:
-    """Put an environment back whose last installation was killed; at once when none was.
+def recover(prefix: Path, on_note: Callable[[str], None]) -> bool:
+    """Put an environment back whose last installation was killed, and return whether one was.
 
     :raises UsageError: when another process is changing this environment.
     """
-    if (prefix / _FOLDER / _JOURNAL).exists():
+    was_killed = (prefix / _FOLDER / _JOURNAL).exists()
+    if was_killed:
         with Rollback(prefix, on_note):
             pass
+    return was_killed
 
 
 def _topmost_absent(path: Path) -> Path:

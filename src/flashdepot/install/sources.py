@@ -13,7 +13,6 @@ from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.install.wheel_file import WheelFile
-from flashdepot.model.wheel_request import OFFICIAL
 from flashdepot.system.download import Remote
 from flashdepot.system.files import sha256_file
 from flashdepot.system.net import Progress, fetch_url
@@ -43,6 +42,11 @@ class WheelAddress:
     def shown(self) -> str:
         """The address without credentials."""
         return urldefragauth(self.url)
+
+    @property
+    def host(self) -> str:
+        """The server that it is fetched from."""
+        return urlsplit(self.url).hostname or self.shown
 
     def place(self, downloads: Path) -> Path:
         """Where its file is kept, by its digest or, without one, by its address."""
@@ -85,14 +89,15 @@ def _named_file(path: Path, digest: str) -> WheelFile:
 
 
 def require_digest(address: WheelAddress, *, accept_unverified: bool) -> None:
-    """Stop before an address whose bytes nobody has vouched for; upstream's own releases vouch for themselves.
+    """Stop before an address whose bytes nobody but its own server vouches for, whatever its source is called.
 
     :raises IntegrityError: for one without a digest, unless the user accepts that.
     """
-    if not address.sha256 and not accept_unverified and address.source != OFFICIAL:
+    if not address.sha256 and not accept_unverified:
         raise IntegrityError(
             f"Nobody has told the SHA-256 of {address.filename}: what {address.shown} serves could not be verified.",
-            hint="Name it if you know it, --sha256 DIGEST, or take what comes and pin it: --accept-unverified",
+            hint="GitHub tells those of recent files: flashdepot catalog update. If you know it: --wheel URL --sha256 "
+            "DIGEST. To take what comes, and pin it: --accept-unverified",
         )
 
 

@@ -11,34 +11,26 @@ from tempfile import TemporaryDirectory
 
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.link.published_wheel_extension import EntryPoint, Extension, read_extension
+from flashdepot.model.python_environment import Environment
+from flashdepot.model.torch import Torch
 from flashdepot.system.archive import unpack
 from flashdepot.system.files import disk_errors, write_atomic
-from flashdepot.system.process import run
 
 HEADER = "flash_attention_wheel.h"
 PACKAGE = "FlashAttentionWheel"
 _MARK = "flashdepot-wheel.json"
 _TEMPLATES = Path(__file__).parent / "published_wheel_templates"
 _SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.", "libstdc++.", "ld-linux")
-_ASK_LIBRARY = (
-    "import sysconfig as s; v = s.get_config_var\n"
-    "print(v('LIBDIR') + '/' + v('INSTSONAME') if v('Py_ENABLE_SHARED') else '')"
-)
 
 
 @dataclass(frozen=True)
-class TorchEnvironment:
-    """What a program is built with: torch's folder, whether its C++ ABI is the C++11 one, and how both are called.
+class BuildsWith:
+    """What programs are built with: a Python and its torch, the C++ ABI, and where libraries are found by name."""
 
-    ``find`` gives the file of a library's name; ``python_library`` is Python's shared library, if it has one.
-    """
-
-    python: str
-    torch: str
-    torch_folder: Path
+    python: Environment
+    torch: Torch
     new_abi: bool
     find: Callable[[str], Path | None]
-    python_library: Path | None
 
 
 @dataclass(frozen=True)
@@ -50,14 +42,7 @@ class WheelPackage:
     missing: tuple[str, ...]
 
 
-def python_library(program: str) -> Path | None:
-    """The shared library of an interpreter; ``None`` for one that is linked into its program."""
-    done = run([program, "-c", _ASK_LIBRARY], timeout=60)
-    path = Path(done.stdout.strip() or "/nowhere")
-    return path if done.status == 0 and path.is_file() else None
-
-
-def write_package(wheel: Path, name: str, version: str, environment: TorchEnvironment, folder: Path) -> WheelPackage:
+def write_package(wheel: Path, name: str, version: str, using: BuildsWith, folder: Path) -> WheelPackage:
     """Write the package into ``folder``, which is new, empty or such a package.
 
     :raises IncompatibleError: when the wheel has no extension that C++ can call.
@@ -75,10 +60,10 @@ def write_package(wheel: Path, name: str, version: str, environment: TorchEnviro
         for licence in unpacked.rglob("*"):
             if licence.is_file() and licence.suffix != ".so":
                 write_atomic(root / "licenses" / licence.name, licence.read_bytes())
-        libraries, missing = _libraries(extension, environment)
-        text = header(f"{name} {version}", extension.entry_points, new_abi=environment.new_abi)
+        libraries, missing = _libraries(extension, using)
+        text = header(f"{name} {version}", extension.entry_points, new_abi=using.new_abi)
         write_atomic(root / "include" / HEADER, text.encode())
-        config = _config(name, version, extension, environment, libraries)
+        config = _config(name, version, extension, using, libraries)
         write_atomic(root / "lib" / "cmake" / PACKAGE / f"{PACKAGE}Config.cmake", config.encode())
     return WheelPackage(root, extension, missing)
 
@@ -149,12 +134,12 @@ def _only_extension(unpacked: Path, wheel: Path) -> tuple[Path, Extension]:
     )
 
 
-def _libraries(extension: Extension, environment: TorchEnvironment) -> tuple[list[Path], tuple[str, ...]]:
+def _libraries(extension: Extension, using: BuildsWith) -> tuple[list[Path], tuple[str, ...]]:
     found, missing = [], []
     for name in extension.needed:
         if name.startswith(_SYSTEM):
             continue
-        path = environment.find(name)
+        path = using.find(name)
         if path is None:
             missing.append(name)
         else:
@@ -162,20 +147,19 @@ def _libraries(extension: Extension, environment: TorchEnvironment) -> tuple[lis
     return found, tuple(missing)
 
 
-def _config(name: str, version: str, extension: Extension, environment: TorchEnvironment, libraries: list[Path]) -> str:
-    include = environment.torch_folder / "include"
+def _config(name: str, version: str, extension: Extension, using: BuildsWith, libraries: list[Path]) -> str:
+    include = Path(using.torch.folder, "include")
     includes = (include, include / "torch" / "csrc" / "api" / "include")
     folders = dict.fromkeys(path.parent for path in libraries)
     program = ""
-    if environment.python_library is not None:
-        python = environment.python_library
-        program = _filled("program.cmake.in", {"PYTHON_LIBRARY": python, "PYTHON_FOLDER": python.parent})
+    if (library := using.python.library) is not None:
+        program = _filled("program.cmake.in", {"PYTHON_LIBRARY": library, "PYTHON_FOLDER": library.parent})
     values = {
         "NAME": name,
         "VERSION": version,
-        "TORCH": environment.torch,
-        "PYTHON": environment.python,
-        "CXX11_ABI": int(environment.new_abi),
+        "TORCH": using.torch.label,
+        "PYTHON": using.python.label,
+        "CXX11_ABI": int(using.new_abi),
         "TORCH_INCLUDE": ";".join(str(folder) for folder in includes if folder.is_dir()),
         "RPATHS": ";".join(f"-Wl,-rpath,{folder}" for folder in folders),
         "EXTENSION": extension.name,

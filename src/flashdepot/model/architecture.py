@@ -59,10 +59,6 @@ class Architecture:
         return f"{self.major}{self.minor}{self.suffix}"
 
 
-KERNEL_FLOOR = Architecture(8, 0)
-"""The oldest GPU FlashAttention-2's kernels run on (Ampere): they use ``cp.async`` and its tensor-core shapes."""
-
-
 def parse_list(text: str) -> tuple[Architecture, ...]:
     """Read ``80,90,120`` into a sorted tuple without repeats.
 

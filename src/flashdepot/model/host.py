@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.model.python_environment import Environment
 from flashdepot.model.target import Platform, Version
 
 HOST_SCHEMA = 1
@@ -112,7 +112,8 @@ class HostRecord:
     of NVIDIA on the PCI bus, whether a driver serves them or not), ``container`` (``docker``, ``podman``,
     ``kubernetes``, ``lxc``, another's name, or empty for none), ``wsl``, ``long_paths`` (Windows takes paths of more
     than 260 characters), ``variables`` (those of the environment that steer compilers and GPUs) and ``programs``
-    (path of each that is there). ``python`` is the environment that was asked about.
+    (path of each that is there). ``python`` is the environment that was asked about,
+    and ``no_python`` says why there is none.
     """
 
     platform: Platform
@@ -136,7 +137,8 @@ class HostRecord:
     disks: tuple[Disk, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] | None = None
-    python: PythonEnvironment | None = None
+    python: Environment | None = None
+    no_python: str = ""
 
     def disk(self, use: str) -> Disk | None:
         """The disk of a use, if it was looked at."""
@@ -168,6 +170,7 @@ class HostRecord:
             "programs": dict(self.programs) if self.programs is not None else None,
             "variables": dict(self.variables),
             "python": self.python.to_json() if self.python else None,
+            **({"no_python": self.no_python} if self.no_python else {}),
         }
 
     @classmethod
@@ -209,7 +212,8 @@ class HostRecord:
                 ),
                 variables=dict(data.get("variables", {})),
                 programs=dict(programs) if programs is not None else None,
-                python=PythonEnvironment.from_json(python) if python is not None else None,
+                python=Environment.from_json(python) if python is not None else None,
+                no_python=str(data.get("no_python", "")),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"host record field missing or of the wrong type: {error}") from error

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Candidate, Origin
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.runtime_facts import Accelerator, RuntimeFacts, TorchFacts
+from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.table import Table
 from flashdepot.model.target import Platform, Version
+from flashdepot.model.torch import Accelerator, Torch
 from flashdepot.model.wheel_name import WheelName, filename_of_url
 from flashdepot.model.wheel_request import BUILD, OURS, origin_of
 from flashdepot.model.wheel_tag import Interpreter
@@ -156,7 +157,7 @@ def _read_url(table: Table, filename: str) -> str:
 def _read_facts(table: Table) -> RuntimeFacts:
     torch = None
     if "torch" in table:
-        torch = TorchFacts(
+        torch = Torch(
             version=table.match("torch", _WORD, "a torch version"),
             accelerator=table.convert("accelerator", Accelerator) if "accelerator" in table else None,
             cuda=table.convert("cuda", Version.parse) if "cuda" in table else None,

@@ -11,9 +11,9 @@ from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import ToolchainId
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Platform, Version
-from flashdepot.model.upstream import UpstreamId
+from flashdepot.model.upstream import UpstreamId, leading
 
-MANIFEST_SCHEMA = 1
+MANIFEST_SCHEMA = 2
 MANIFEST_NAME = "manifest.json"
 
 
@@ -48,7 +48,7 @@ class ManifestFile:
 class Manifest:
     """The record that travels with an artifact.
 
-    ``libc_floor`` is the oldest GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver.
+    ``upstreams`` and ``flags`` are those of each family in it, by its name. ``libc_floor`` is the oldest GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver.
     ``c_layer`` is the digest of flashdepot's own sources in it. ``libstdcxx_floor`` is empty because the shared library holds its own. ``actions`` maps each compiled file to its
     action key.
     """
@@ -56,7 +56,7 @@ class Manifest:
     recipe_key: str
     kind: str
     name: str
-    upstream: UpstreamId
+    upstreams: Mapping[str, UpstreamId]
     selection: Selection
     platform: Platform
     sass: tuple[Architecture, ...]
@@ -66,11 +66,16 @@ class Manifest:
     libc_floor: Version | None
     libstdcxx_floor: Version | None
     front_end: str
-    flags: tuple[str, ...]
+    flags: Mapping[str, tuple[str, ...]]
     files: tuple[ManifestFile, ...]
     actions: Mapping[str, str]
     created: str
     flashdepot: str
+
+    @property
+    def upstream(self) -> UpstreamId:
+        """The source that gives the artifact its version."""
+        return leading(self.upstreams)
 
     @property
     def size(self) -> int:
@@ -84,7 +89,7 @@ class Manifest:
             "kind": self.kind,
             "name": self.name,
             "recipe_key": self.recipe_key,
-            "upstream": self.upstream.to_json(),
+            "upstreams": {name: upstream.to_json() for name, upstream in self.upstreams.items()},
             "selection": self.selection.to_json(),
             "platform": str(self.platform),
             "sass": [str(a) for a in self.sass],
@@ -95,7 +100,7 @@ class Manifest:
             "libstdcxx_floor": str(self.libstdcxx_floor) if self.libstdcxx_floor else None,
             "toolchain": self.toolchain.to_json(),
             "front_end": self.front_end,
-            "flags": list(self.flags),
+            "flags": {name: list(flags) for name, flags in self.flags.items()},
             "files": [f.to_json() for f in self.files],
             "actions": dict(self.actions),
             "created": self.created,
@@ -115,7 +120,7 @@ class Manifest:
                 recipe_key=data["recipe_key"],
                 kind=data["kind"],
                 name=data["name"],
-                upstream=UpstreamId.from_json(data["upstream"]),
+                upstreams={name: UpstreamId.from_json(u) for name, u in data["upstreams"].items()},
                 selection=Selection.from_json(data["selection"]),
                 platform=Platform.parse(data["platform"]),
                 sass=tuple(Architecture.parse(a) for a in data["sass"]),
@@ -125,13 +130,13 @@ class Manifest:
                 libc_floor=_version(data["libc_floor"]),
                 libstdcxx_floor=_version(data["libstdcxx_floor"]),
                 front_end=data["front_end"],
-                flags=tuple(data["flags"]),
+                flags={name: tuple(flags) for name, flags in data["flags"].items()},
                 files=tuple(ManifestFile.from_json(f) for f in data["files"]),
                 actions=dict(data["actions"]),
                 created=data["created"],
                 flashdepot=data["flashdepot"],
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"manifest field missing or of the wrong type: {error}") from error
 
 

@@ -6,6 +6,7 @@ from packaging.version import InvalidVersion, Version
 
 from flashdepot.errors import UsageError
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.wheel_tag import platform_tag
 
 DISTRIBUTION = "flash_attn"
@@ -13,7 +14,7 @@ DISTRIBUTION = "flash_attn"
 
 
 def wheel_version(manifest: Manifest) -> str:
-    """Upstream's version with a local part that names the CUDA major version and the architectures.
+    """Upstream's version with a local part: the CUDA major version, families besides fa2, and the architectures.
 
     ``2.8.3.post2+cu13.sm90``: two wheels of one upstream that run on different machines differ in version (PEP 440).
 
@@ -29,6 +30,7 @@ def wheel_version(manifest: Manifest) -> str:
     local = [version.local] if version.local else []
     local += [
         f"cu{manifest.toolchain.cuda.major}",
+        *(family for family in manifest.selection.families if family != DEFAULT_FAMILY),
         *(architecture.sm.replace("_", "") for architecture in manifest.sass),
     ]
     return str(Version(f"{version.public}+{'.'.join(local)}"))

@@ -1,49 +1,17 @@
-"""Facts about one Python environment, read from its interpreter and its files."""
+"""One Python environment: its interpreter, its folders, and what is installed there."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from flashdepot.model.target import Version
+from flashdepot.model.target import Platform, Version
+from flashdepot.model.torch import Torch
+from flashdepot.model.wheel_tag import Interpreter
 
-
-@dataclass(frozen=True)
-class Torch:
-    """The PyTorch of an environment: its version as it is spelled, and what it was built with.
-
-    ``cuda`` is ``None`` for a build without CUDA, ``hip`` for one without ROCm. ``cxx11_abi`` says which C++ ABI of
-    libstdc++ it uses, ``None`` where there is but one (Windows) or the files do not tell.
-    """
-
-    version: str
-    cuda: Version | None
-    hip: str | None
-    cxx11_abi: bool | None
-    folder: str
-
-    @property
-    def release(self) -> Version:
-        """The numbers of the version, without a pre-release or a local part: ``2.8.0`` of ``2.8.0a0+cu128``."""
-        match = re.match(r"\d+(?:\.\d+)*", self.version)
-        return Version.parse(match[0]) if match else Version("0")
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return {**asdict(self), "cuda": str(self.cuda) if self.cuda else None}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Torch:
-        """Read what :meth:`to_json` wrote."""
-        return cls(
-            version=str(data["version"]),
-            cuda=Version.parse(data["cuda"]) if data["cuda"] else None,
-            hip=data["hip"],
-            cxx11_abi=data["cxx11_abi"],
-            folder=str(data["folder"]),
-        )
+_WINDOWS_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 @dataclass(frozen=True)
@@ -55,24 +23,29 @@ class Extension:
 
 
 @dataclass(frozen=True)
-class PythonEnvironment:
+class Environment:
     """One interpreter and what is installed for it.
 
     ``tag`` is the interpreter's tag as wheels spell it (``cp312``, ``cp313t``), ``platform`` is sysconfig's
     (``linux-x86_64``, ``win-amd64``). ``virtual``: a virtual environment. ``managed``: marked by its distribution as
-    not to be changed (PEP 668). ``conda``: a conda environment. ``writable``: its package folder ``site`` is.
+    not to be changed (PEP 668). ``conda``: a conda environment. ``writable``: its package folder ``purelib`` is.
     ``packages`` has the versions of those installed that matter here. ``shadow`` is a ``flash_attn`` folder in the
     working folder, which Python would import before any installed one.
+
+    ``purelib``, ``platlib``, ``scripts`` and ``data`` are where the parts of a wheel are installed (PEP 427), and
+    ``search`` is where modules are imported from, neither the user's site nor ``PYTHONPATH`` included. ``library`` is
+    the shared library of an interpreter that has one. ``found_by`` says why it is this environment.
+    What follows ``extensions`` is empty in records of an earlier form.
     """
 
-    executable: str
+    executable: Path
     version: Version
     implementation: str
     tag: str
     platform: str
     free_threaded: bool
-    prefix: str
-    site: str
+    prefix: Path
+    purelib: Path
     virtual: bool
     managed: bool
     conda: bool
@@ -82,30 +55,79 @@ class PythonEnvironment:
     extensions: tuple[Extension, ...] = ()
     installers: tuple[str, ...] = ()
     shadow: str | None = None
+    base_prefix: Path = Path()
+    platlib: Path = Path()
+    scripts: Path = Path()
+    data: Path = Path()
+    search: tuple[Path, ...] = ()
+    libc: Version | None = None
+    library: Path | None = None
+    found_by: str = ""
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it is an interpreter's own, which other programs may need, and no virtual or conda environment."""
+        return not self.virtual and not self.conda
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """The interpreter as far as tags of wheels go."""
+        major, minor, *_ = (*self.version.numbers, 0)
+        return Interpreter(self.implementation.lower(), (major, minor), self.free_threaded)
+
+    @property
+    def label(self) -> str:
+        """``Python 3.11``."""
+        name = "Python" if self.implementation == "CPython" else self.implementation
+        threads = ", free-threaded" if self.free_threaded else ""
+        return "{} {}.{}{}".format(name, *self.interpreter.version, threads)
+
+    @property
+    def runs_on(self) -> Platform:
+        """The system and CPU that the interpreter is for: a 32-bit one differs from its machine."""
+        system, _, machine = self.platform.partition("-")
+        if system == "win":
+            return Platform("windows", _WINDOWS_MACHINES.get(machine, machine))
+        return Platform(system, machine)
 
     def to_json(self) -> dict[str, Any]:
-        """All fields, in their order."""
+        """All fields; of those that earlier forms lack, the known ones."""
+        later: dict[str, Any] = {name: str(getattr(self, name)) for name in _LATER if getattr(self, name) != Path()}
+        later |= {"search": [str(path) for path in self.search]} if self.search else {}
+        later |= {name: str(value) for name in ("libc", "library", "found_by") if (value := getattr(self, name))}
         return {
-            **{name: value for name, value in vars(self).items() if name != "torch"},
+            "executable": str(self.executable),
             "version": str(self.version),
+            "implementation": self.implementation,
+            "tag": self.tag,
+            "platform": self.platform,
+            "free_threaded": self.free_threaded,
+            "prefix": str(self.prefix),
+            "site": str(self.purelib),
+            "virtual": self.virtual,
+            "managed": self.managed,
+            "conda": self.conda,
+            "writable": self.writable,
             "torch": self.torch.to_json() if self.torch else None,
             "packages": dict(self.packages),
             "extensions": [asdict(e) for e in self.extensions],
             "installers": list(self.installers),
+            "shadow": self.shadow,
+            **later,
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PythonEnvironment:
+    def from_json(cls, data: Mapping[str, Any]) -> Environment:
         """Read what :meth:`to_json` wrote; :raises KeyError, TypeError, ValueError: for what is missing or wrong."""
         return cls(
-            executable=str(data["executable"]),
+            executable=Path(data["executable"]),
             version=Version.parse(data["version"]),
             implementation=str(data["implementation"]),
             tag=str(data["tag"]),
             platform=str(data["platform"]),
             free_threaded=bool(data["free_threaded"]),
-            prefix=str(data["prefix"]),
-            site=str(data["site"]),
+            prefix=Path(data["prefix"]),
+            purelib=Path(data["site"]),
             virtual=bool(data["virtual"]),
             managed=bool(data["managed"]),
             conda=bool(data["conda"]),
@@ -115,4 +137,13 @@ class PythonEnvironment:
             extensions=tuple(Extension(str(e["module"]), str(e["path"])) for e in data["extensions"]),
             installers=tuple(str(name) for name in data["installers"]),
             shadow=data["shadow"],
+            **{name: Path(data[name]) for name in _LATER if name in data},
+            search=tuple(Path(path) for path in data.get("search", ())),
+            libc=Version.parse(data["libc"]) if data.get("libc") else None,
+            library=Path(data["library"]) if data.get("library") else None,
+            found_by=str(data.get("found_by", "")),
         )
+
+
+_LATER = ("base_prefix", "platlib", "scripts", "data")
+"""Folders that records of an earlier form lack."""

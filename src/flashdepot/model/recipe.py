@@ -9,9 +9,9 @@ from typing import Any
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Target, Version
-from flashdepot.model.upstream import UpstreamId
+from flashdepot.model.upstream import UpstreamId, leading
 
-RECIPE_SCHEMA = 1
+RECIPE_SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,25 @@ class ToolchainId:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Upstream, selection, target, toolchain and flags of one library.
+    """Upstream and flags of each family, selection, target and toolchain of one library.
 
     ``front_end`` is ``shared`` (one front-end pass serves all architectures) or ``native`` (one each).
     ``native_digest`` stands for the C layer that flashdepot itself adds. ``flags`` are the compilers' arguments, with
     paths replaced by names.
     """
 
-    upstream: UpstreamId
+    upstreams: Mapping[str, UpstreamId]
     selection: Selection
     target: Target
     toolchain: ToolchainId
     front_end: str
     native_digest: str
-    flags: tuple[str, ...]
+    flags: Mapping[str, tuple[str, ...]]
+
+    @property
+    def upstream(self) -> UpstreamId:
+        """The source that gives a library its version."""
+        return leading(self.upstreams)
 
     @property
     def key(self) -> str:
@@ -77,7 +82,7 @@ class Recipe:
         return digest_of(
             {
                 "schema": RECIPE_SCHEMA,
-                "upstream": {"version": self.upstream.version, "digest": self.upstream.digest},
+                "upstreams": {name: {"version": u.version, "digest": u.digest} for name, u in self.upstreams.items()},
                 "selection": self.selection.to_json(),
                 "target": {
                     "platform": str(self.target.platform),
@@ -87,6 +92,6 @@ class Recipe:
                 "toolchain": self.toolchain.to_json(),
                 "front_end": self.front_end,
                 "native": self.native_digest,
-                "flags": list(self.flags),
+                "flags": {name: list(flags) for name, flags in self.flags.items()},
             }
         )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flashdepot.model.architecture import Architecture, spell
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.selection import Selection
+from flashdepot.model.selection import DEFAULT_FAMILY, Selection
 from flashdepot.model.target import Platform, Version
-from flashdepot.model.upstream import UpstreamId
+from flashdepot.model.upstream import UpstreamId, leading
 
 _UNITS_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Request:
-    """Upstream, selection, and the facts of the host that the library must run on. It says nothing of how.
+    """The upstream of each family, selection, and the facts of the host that the library must run on. It says nothing of how.
 
     ``gpus`` are the architectures that must be served: those present, or those named. ``driver`` and ``libc`` are
     ``None`` where the host has none or they are unknown; then they restrict nothing. ``cuda_major`` is set when a
@@ -23,7 +24,7 @@ class Request:
     layer of the flashdepot that asks: one of another release may lack what callers of this one expect.
     """
 
-    upstream: UpstreamId
+    upstreams: Mapping[str, UpstreamId]
     selection: Selection
     platform: Platform
     gpus: tuple[Architecture, ...]
@@ -33,6 +34,11 @@ class Request:
     front_end: str | None = None
     c_layer: str | None = None
 
+    @property
+    def upstream(self) -> UpstreamId:
+        """The source that gives the library its version."""
+        return leading(self.upstreams)
+
 
 def unmet(request: Request, manifest: Manifest) -> tuple[str, ...]:
     """Why a stored library does not satisfy a request; empty when it does.
@@ -40,10 +46,16 @@ def unmet(request: Request, manifest: Manifest) -> tuple[str, ...]:
     Which compiler made the library does not matter to who runs it, so no rule asks for it.
     """
     reasons: list[str] = []
-    if (manifest.upstream.version, manifest.upstream.digest) != (request.upstream.version, request.upstream.digest):
-        same_version = manifest.upstream.version == request.upstream.version
-        other = "another source of the same version" if same_version else f"flash-attn {manifest.upstream.version}"
-        reasons.append(f"made from {other}")
+    for family, wanted in request.upstreams.items():
+        project = "flash-attn" if family == DEFAULT_FAMILY else family
+        made = manifest.upstreams.get(family)
+        if made is None:
+            reasons.append(f"lacks the family {family}")
+        elif (made.version, made.digest) != (wanted.version, wanted.digest):
+            other = (
+                "another source of the same version" if made.version == wanted.version else f"{project} {made.version}"
+            )
+            reasons.append(f"made from {other}")
     if manifest.platform != request.platform:
         reasons.append(f"made for {manifest.platform}, needed on {request.platform}")
     if missing := sorted(request.selection.units - manifest.selection.units):

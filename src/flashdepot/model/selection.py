@@ -10,9 +10,12 @@ from typing import Any, TypeVar
 
 from flashdepot.errors import UsageError
 
+DEFAULT_FAMILY = "fa2"
+"""The family that a unit is of where nobody says otherwise. Texts need not name it."""
+
 
 class Pass(str, Enum):
-    """A kernel family of upstream; its value is our name for it."""
+    """A direction of attention, or a way to split one; its value is our name for it."""
 
     FWD = "fwd"
     SPLITKV = "splitkv"
@@ -33,7 +36,7 @@ class Dtype(str, Enum):
 
 
 class Feature(str, Enum):
-    """An optional capability that upstream's ``FLASHATTENTION_DISABLE_*`` macros compile out."""
+    """An optional capability of kernels, which a selection may leave out."""
 
     DROPOUT = "dropout"
     ALIBI = "alibi"
@@ -45,39 +48,43 @@ class Feature(str, Enum):
         return self.value
 
 
-_FILE_PASS = {"fwd": Pass.FWD, "fwd_split": Pass.SPLITKV, "bwd": Pass.BWD}
-_PASS_FILE = {p: name for name, p in _FILE_PASS.items()}
-_UNIT_NAME = re.compile(r"flash_(fwd_split|fwd|bwd)_hdim(\d+)_(bf16|fp16)(_causal)?_sm80")
-
-
 @dataclass(frozen=True, order=True)
 class Unit:
-    """One upstream translation unit: all kernels of one pass, head dim, dtype and causality."""
+    """What a family compiles at once, and the part of attention that its kernels do.
 
+    ``name`` is the family's own for it, the same in no other unit. ``causal`` kernels have the mask built in.
+    """
+
+    family: str
     pass_: Pass
     head_dim: int
     dtype: Dtype
     causal: bool
+    name: str
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, so that who reads them need not know the family."""
+        return {
+            "family": self.family,
+            "name": self.name,
+            "pass": self.pass_.value,
+            "head_dim": self.head_dim,
+            "dtype": self.dtype.value,
+            "causal": self.causal,
+        }
 
     @classmethod
-    def parse(cls, name: str) -> Unit | None:
-        """Read an upstream file name without its ending, such as ``flash_fwd_hdim64_bf16_causal_sm80``.
-
-        :returns: the unit, or ``None`` for a name that is not a unit's.
-        """
-        match = _UNIT_NAME.fullmatch(name)
-        if match is None:
-            return None
-        return cls(_FILE_PASS[match[1]], int(match[2]), Dtype(match[3]), bool(match[4]))
-
-    @property
-    def name(self) -> str:
-        """The name of upstream's file for it, without ``.cu``."""
-        causal = "_causal" if self.causal else ""
-        return f"flash_{_PASS_FILE[self.pass_]}_hdim{self.head_dim}_{self.dtype}{causal}_sm80"
+    def from_json(cls, data: Mapping[str, Any]) -> Unit:
+        """Read what :meth:`to_json` wrote; :raises ValueError: for a value that cannot be."""
+        known = {"family": str, "name": str, "head_dim": int, "causal": bool}
+        if wrong := [name for name, kind in known.items() if type(data[name]) is not kind]:
+            raise ValueError(f"a unit's '{wrong[0]}' is {data[wrong[0]]!r}")
+        dtype = Dtype(data["dtype"])
+        return cls(data["family"], Pass(data["pass"]), data["head_dim"], dtype, data["causal"], data["name"])
 
     def __str__(self) -> str:
-        return self.name.removeprefix("flash_").removesuffix("_sm80")
+        family = "" if self.family == DEFAULT_FAMILY else f"{self.family} "
+        return f"{family}{self.pass_}_hdim{self.head_dim}_{self.dtype}{'_causal' if self.causal else ''}"
 
 
 @dataclass(frozen=True)
@@ -91,10 +98,15 @@ class Selection:
         """Whether a library of this selection can do everything that one of ``wanted`` can."""
         return self.units >= wanted.units and self.features >= wanted.features
 
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The names of the families that its units are of, sorted."""
+        return tuple(sorted({u.family for u in self.units}))
+
     def to_json(self) -> dict[str, Any]:
-        """Units and features as sorted names."""
+        """Units and features, sorted."""
         return {
-            "units": sorted(u.name for u in self.units),
+            "units": [u.to_json() for u in sorted(self.units)],
             "features": sorted(f.value for f in self.features),
         }
 
@@ -102,15 +114,10 @@ class Selection:
     def from_json(cls, data: Mapping[str, Any]) -> Selection:
         """Read what :meth:`to_json` wrote.
 
-        :raises ValueError: for a name that is not a unit's or a feature's.
+        :raises ValueError: for a value that cannot be.
         """
-        units = set()
-        for name in data["units"]:
-            unit = Unit.parse(name)
-            if unit is None:
-                raise ValueError(f"'{name}' is not the name of a translation unit")
-            units.add(unit)
-        return cls(frozenset(units), frozenset(Feature(name) for name in data["features"]))
+        units = frozenset(Unit.from_json(unit) for unit in data["units"])
+        return cls(units, frozenset(Feature(name) for name in data["features"]))
 
     def __str__(self) -> str:
         def values(items: Iterable[object]) -> str:
@@ -120,7 +127,9 @@ class Selection:
         passes = [p for p in Pass if any(u.pass_ is p for u in self.units)]
         dtypes = [d for d in Dtype if any(u.dtype is d for u in self.units)]
         features = [f for f in Feature if f in self.features]
-        return f"{values(passes)}; head dims {values(dims)}; {values(dtypes)}; features {values(features)}"
+        others = [f for f in self.families if f != DEFAULT_FAMILY]
+        named = f"{'+'.join(self.families)}: " if others else ""
+        return f"{named}{values(passes)}; head dims {values(dims)}; {values(dtypes)}; features {values(features)}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class UpstreamId:
-    """A flash-attention source tree.
+    """A source tree of one family.
 
     ``digest`` stands for every byte that a build can read: the SHA-256 of the published sdist, or of the source files
     of a folder or commit. ``origin`` says where it came from and is not part of any key: ``sdist``, ``folder`` or
@@ -39,3 +39,8 @@ class UpstreamId:
         if commit := self.commits.get("."):
             return f"{self.version} ({self.origin}@{commit[:12]})"
         return self.version if self.origin == "sdist" else f"{self.version} ({self.origin})"
+
+
+def leading(upstreams: Mapping[str, UpstreamId]) -> UpstreamId:
+    """Of the sources of a library's families, the one whose version the library and its wheel have."""
+    return upstreams[min(upstreams)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 from flashdepot.errors import FlashdepotError, MissingToolError
-from flashdepot.host.python_environment import activated_python
-from flashdepot.system.process import Finished, run
+from flashdepot.host.python_environment import choose_python
+from flashdepot.system.process import Finished
+from flashdepot.system.python import run_python
 
 _MISSING = {
     "torch": "Install PyTorch there, or name the environment that has it: --python PY",
@@ -19,30 +17,25 @@ _MISSING = {
 }
 
 
-def interpreter(option: str | None) -> str:
-    """The Python to use: the one that was named, else the active virtual environment's, else the one on PATH.
+def interpreter(option: str | None) -> Path:
+    """The Python to use, by :func:`flashdepot.host.python_environment.choose_python`.
 
-    :raises MissingToolError: when there is no such program.
+    :raises UsageError: when what is named is no interpreter.
+    :raises MissingToolError: when it is not known which one is meant.
     """
-    chosen = option or activated_python(os.environ) or "python3"
-    program = shutil.which(chosen)
-    if program is None:
-        raise MissingToolError(f"There is no Python interpreter '{chosen}'.", hint="Name one: --python PY")
-    return program
+    chosen = choose_python(option)
+    if chosen.program is None:
+        raise MissingToolError(f"It is not known which Python is meant: {chosen.why}.", hint="Name one: --python .venv")
+    return chosen.program
 
 
-def run_script(python: str, script: str, *arguments: str, timeout: float) -> Any:
-    """Run one of this package's scripts there, and return the JSON document that it prints.
+def run_script(python: str | Path, script: str, *arguments: str, timeout: float) -> Any:
+    """Run one of this package's scripts there, isolated, and return the JSON document that it prints.
 
     :raises MissingToolError: when that environment lacks torch, flash_attn or a GPU.
     :raises FlashdepotError: when the script fails otherwise, with the end of what it wrote.
     """
-    path = Path(__file__).with_name(script)
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PYTHONPATH" or python == sys.executable
-    }
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # looking at an environment leaves it as it is
-    done = run([python, str(path), *arguments], timeout=timeout, env=environment)
+    done = run_python(python, [str(Path(__file__).with_name(script)), *arguments], timeout=timeout)
     if done.status != 0:
         raise _explain(done, python)
     try:
@@ -51,7 +44,7 @@ def run_script(python: str, script: str, *arguments: str, timeout: float) -> Any
         raise FlashdepotError(f"{script} printed no result: {done.output[-500:]}") from error
 
 
-def _explain(done: Finished, python: str) -> FlashdepotError:
+def _explain(done: Finished, python: str | Path) -> FlashdepotError:
     for module, hint in _MISSING.items():
         if f"No module named '{module}'" in done.stderr:
             return MissingToolError(f"{python} has no {module}.", hint=hint)

@@ -10,12 +10,12 @@ from flashdepot.build.library import Options, build_library, prepare
 from flashdepot.build.progress import BuildProgress
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
+from flashdepot.families import obtain_sources
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request, unmet
 from flashdepot.resolve.library import Need, Result
 from flashdepot.toolchain.choose import choose_toolchain
-from flashdepot.upstream import obtain
 
 
 def build(
@@ -46,9 +46,9 @@ def build(
     progress.note(
         f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host compiler {toolchain.cxx.kind} {toolchain.cxx.version}."
     )
-    tree = obtain(need.upstream, depot.layout.upstreams)
-    _mark_used(depot, toolchain.nvcc.root, tree.root)
-    plan = prepare(tree, request.selection, request.gpus, host.platform, toolchain, depot, options)
+    trees = obtain_sources(need.sources, depot.layout.upstreams)
+    _mark_used(depot, toolchain.nvcc.root, *(tree.root for tree in trees.values()))
+    plan = prepare(trees, request.selection, request.gpus, host.platform, toolchain, depot, options)
     units = len(request.selection.units)
     if (stored := depot.load_intact(plan.recipe.key)) is not None:
         return Result("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from flashdepot.errors import UsageError
-from flashdepot.host.torch_builds import default_cxx11_abi
+from flashdepot.facts.gpus import parse_architecture
+from flashdepot.facts.torch_builds import default_cxx11_abi
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
-from flashdepot.model.python_environment import PythonEnvironment, Torch
-from flashdepot.model.runtime_facts import NO_TORCH, Accelerator, RuntimeFacts, TorchFacts
+from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.target import Platform, Version
+from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
 from flashdepot.model.wheel_tag import Interpreter, glibc_floor, platform_of
-
-_TORCH = re.compile(r"\d+\.\d+[\w.]*(?:\+[\w.]+)?")
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,8 @@ def facts_of(host: HostRecord) -> RuntimeFacts:
         platform=host.platform,
         libc_name=host.libc_name if host.libc_name is not None else "glibc" if host.libc else None,
         libc=host.libc,
-        python=_interpreter(host.python) if host.python else None,
-        torch=_torch(host.python.torch, host.platform) if host.python else None,
+        python=host.python.interpreter if host.python else None,
+        torch=_with_abi(host.python.torch or NO_TORCH, host.platform) if host.python else None,
         gpus=tuple(sorted({gpu.architecture for gpu in host.gpus})),
         driver=host.driver,
     )
@@ -80,7 +78,7 @@ def _with_platform(facts: RuntimeFacts, text: str) -> RuntimeFacts:
     return replace(facts, libc_name="glibc", libc=floor) if floor else facts
 
 
-def _named_torch(facts: RuntimeFacts, named: NamedFacts) -> TorchFacts | None:
+def _named_torch(facts: RuntimeFacts, named: NamedFacts) -> Torch | None:
     torch = facts.torch
     cuda = Version.parse(named.cuda) if named.cuda not in {None, "none"} else None
     if named.torch is not None:
@@ -99,48 +97,24 @@ def _named_torch(facts: RuntimeFacts, named: NamedFacts) -> TorchFacts | None:
     return torch if named.cxx11_abi is None else replace(torch, cxx11_abi=named.cxx11_abi)
 
 
-def _parse_torch(text: str, cuda: Version | None, platform: Platform | None) -> TorchFacts:
-    """A version of PyTorch; ``none`` says that there is none. What its local version does not tell stays unknown."""
-    if text.strip().lower() == "none":
-        return NO_TORCH
-    if _TORCH.fullmatch(text.strip()) is None:
-        raise UsageError(f"'{text}' is not a version of PyTorch: expected one such as 2.8.0+cu128, or none.")
-    version = text.strip()
-    local = version.partition("+")[2]
-    accelerator: Accelerator | None = Accelerator.CUDA if cuda else None
-    if match := re.fullmatch(r"cu(\d+)(\d)", local):
-        accelerator, cuda = Accelerator.CUDA, cuda or Version(f"{match[1]}.{match[2]}")
-    elif local.startswith("rocm"):
-        accelerator = Accelerator.ROCM
-    elif local == "cpu":
-        accelerator = Accelerator.CPU
-    torch = TorchFacts(version, accelerator, cuda)
-    return replace(torch, cxx11_abi=_default_abi(torch, platform))
+def _parse_torch(text: str, cuda: Version | None, platform: Platform | None) -> Torch:
+    """A version of PyTorch as it is named, with the CUDA that is named beside it, or else that of its local version."""
+    torch = Torch.parse(text)
+    if cuda and torch != NO_TORCH:
+        torch = replace(torch, accelerator=Accelerator.CUDA, cuda=cuda)
+    return _with_abi(torch, platform)
 
 
-def _default_abi(torch: TorchFacts, platform: Platform | None) -> bool | None:
-    """That of PyTorch's own builds; of another builder's nothing is known."""
-    if platform is None or platform.system != "linux" or not torch.is_release:
-        return None
+def _with_abi(torch: Torch, platform: Platform | None) -> Torch:
+    """With the C++ ABI of PyTorch's own builds, where nothing else tells; of another builder's nothing is known."""
+    if torch.cxx11_abi is not None or platform is None or platform.system != "linux" or not torch.is_release:
+        return torch
     build = f"cu{torch.cuda.text.replace('.', '')}" if torch.cuda else torch.version.partition("+")[2]
-    return default_cxx11_abi(torch.minor, build, platform.machine)
-
-
-def _torch(torch: Torch | None, platform: Platform) -> TorchFacts:
-    if torch is None:
-        return NO_TORCH
-    accelerator = Accelerator.ROCM if torch.hip else Accelerator.CUDA if torch.cuda else Accelerator.CPU
-    found = TorchFacts(torch.version, accelerator, torch.cuda, torch.cxx11_abi)
-    return found if found.cxx11_abi is not None else replace(found, cxx11_abi=_default_abi(found, platform))
-
-
-def _interpreter(python: PythonEnvironment) -> Interpreter:
-    major, minor, *_ = (*python.version.numbers, 0)
-    return Interpreter(python.implementation.lower(), (major, minor), python.free_threaded)
+    return replace(torch, cxx11_abi=default_cxx11_abi(torch.minor, build, platform.machine))
 
 
 def _gpu(text: str) -> Architecture:
-    gpu = Architecture.parse(text)
+    gpu = parse_architecture(text)
     if gpu.suffix:
         raise UsageError(
             f"'{text}' is not a GPU: a suffix is machine code's. Name its compute capability, such as 9.0."

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from flashdepot.host.driver import newest_cuda, oldest_driver
-from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
+from flashdepot.facts.drivers import newest_cuda, oldest_driver
+from flashdepot.families import oldest_gpu
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Reason
 from flashdepot.model.target import Version
 from flashdepot.model.wheel_request import FLASH_ATTN, WheelRequest
@@ -22,7 +23,7 @@ _TEGRA = frozenset(
 def judge_gpu(request: WheelRequest, distribution: str, version: str) -> Reason | None:
     """A GPU that has the instructions which the kernels use."""
     gpus = request.facts.gpus
-    floor = _FIRST_GENERATION if distribution == FLASH_ATTN and version.startswith("1.") else KERNEL_FLOOR
+    floor = _FIRST_GENERATION if distribution == FLASH_ATTN and version.startswith("1.") else oldest_gpu()
     if not gpus or any(gpu >= floor for gpu in gpus):
         return None
     has = ", ".join(gpu.dotted for gpu in gpus)
@@ -39,14 +40,14 @@ def judge_sass(request: WheelRequest, sass: tuple[str, ...], ptx: str, cuda: str
     if not facts.gpus:
         text = "It is not known which GPUs it must serve."
         return Reason.uncertain("sass", wants, "", text, "--gpu 9.0")
-    unserved = [gpu for gpu in facts.served if not any(code.runs_on(gpu) for code in codes)]
+    unserved = [gpu for gpu in facts.served(oldest_gpu()) if not any(code.runs_on(gpu) for code in codes)]
     if not sass and not ptx:
         text = "It is not known for which GPUs it has machine code."
-        has = ",".join(str(gpu) for gpu in facts.served)
+        has = ",".join(str(gpu) for gpu in facts.served(oldest_gpu()))
         return Reason.uncertain("sass", "not told", has, text, "flashdepot check FILE, after fetching it")
     if unserved:
         return _without_code(request, unserved, wants, ptx, cuda)
-    for gpu in facts.served:
+    for gpu in facts.served(oldest_gpu()):
         if gpu in _TEGRA and not any(code.runs_on(gpu) and _is_tegra(code) for code in codes):
             text = f"Its machine code is for {wants}, and a Jetson ({gpu.dotted}) is not promised to run that."
             return Reason.uncertain("sass", wants, str(gpu), text, f"flashdepot get --arch {gpu}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flashdepot.build.native import c_layer_digest
 from flashdepot.depot import Depot
+from flashdepot.families import FAMILIES, default_family, oldest_gpu
+from flashdepot.families.c_layer import c_layer_digest
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
@@ -23,7 +25,6 @@ from flashdepot.model.selection import (
 )
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_architectures
-from flashdepot.upstream import default_version, identify
 
 DEFAULT_PROFILE = "full"
 """All that upstream's own wheel has, so that nothing an application may call is missing."""
@@ -53,10 +54,13 @@ class Wish:
 
 @dataclass(frozen=True)
 class Need:
-    """A request, the words of it that a build needs besides, and a sentence where a choice was made."""
+    """A request, the words of it that a build needs besides, and a sentence where a choice was made.
+
+    ``sources`` are what names the source of each family.
+    """
 
     request: Request
-    upstream: str
+    sources: Mapping[str, str]
     cuda: str
     note: str
 
@@ -81,15 +85,18 @@ def understand(wish: Wish, host: HostRecord, depot: Depot) -> Need:
     :raises NetworkError: when an upstream must be looked at and the network is not there.
     """
     profile = _profile(wish)
-    architectures = choose_architectures(wish.arch or "native", host)
-    upstream = wish.upstream or default_version()
-    identified = identify(upstream, depot.layout.upstreams)
-    selection = select(profile, identified.units)
-    selection = Selection(selection.units, selection.features & identified.features)
+    architectures = choose_architectures(wish.arch or "native", host, oldest_gpu())
+    leading = default_family()
+    named = {leading.name: wish.upstream} if wish.upstream else {}
+    sources = {family.name: named.get(family.name) or family.sources.default_version() for family in FAMILIES}
+    known = {f.name: f.sources.identify(sources[f.name], depot.layout.upstreams) for f in FAMILIES}
+    selection = select(profile, frozenset().union(*(source.units for source in known.values())))
+    features = frozenset().union(*(source.features for source in known.values()))
+    selection = Selection(selection.units, selection.features & features)
     cuda = wish.cuda or "auto"
     asked = Version.parse(cuda).major if cuda[:1].isdecimal() and "/" not in cuda else None
     request = Request(
-        upstream=identified.id,
+        upstreams={family: known[family].id for family in selection.families},
         selection=selection,
         platform=host.platform,
         gpus=architectures.wanted,
@@ -98,7 +105,12 @@ def understand(wish: Wish, host: HostRecord, depot: Depot) -> Need:
         cuda_major=asked,
         c_layer=c_layer_digest(),
     )
-    return Need(request, upstream, cuda, architectures.note)
+    return Need(request, {family: sources[family] for family in selection.families}, cuda, architectures.note)
+
+
+def published_sources(manifest: Manifest) -> dict[str, str]:
+    """The names of the sources that a library was made from, as long as they are published ones."""
+    return {family: upstream.version for family, upstream in manifest.upstreams.items()}
 
 
 def _profile(wish: Wish) -> Profile:

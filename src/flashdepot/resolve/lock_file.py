@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
-from flashdepot.model.candidate import Judged, Origin
+from flashdepot.model.candidate import Judged
 from flashdepot.model.lock import LOCK_NAME, Lock
 from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.resolve.rules import Reasons, judge
@@ -48,7 +48,7 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
     """The lock of what was chosen.
 
     :raises IncompatibleError: when it must be compiled first, so that there is nothing yet to pin.
-    :raises IntegrityError: when it is not of an official source, nobody has told its digest, and that was not accepted.
+    :raises IntegrityError: when nobody has told its digest, and that was not accepted.
     """
     candidate = judged.candidate
     if candidate.origin.compiles:
@@ -57,7 +57,7 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
             hint="Compile it first, then lock it: flashdepot get. Or take a published wheel: --source official",
         )
     lock = Lock.of(candidate, request.facts)
-    if lock.locked.needs_digest and candidate.origin is Origin.COMMUNITY and not accept_unverified:
+    if lock.locked.needs_digest and not accept_unverified:
         raise IntegrityError(
             f"Nobody has told the SHA-256 of {candidate.name}, of {candidate.wheel.source}: its bytes cannot be pinned.",
             hint="--accept-unverified locks its address; the first 'flashdepot install' of the lock records the digest.",

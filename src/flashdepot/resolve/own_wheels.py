@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
+from flashdepot.facts.gpus import codes_of
+from flashdepot.families import default_family, oldest_gpu
 from flashdepot.host.memory import usable_cores, usable_memory
-from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Candidate, Judged, Origin, Reason
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest
@@ -25,9 +27,7 @@ from flashdepot.resolve.times import build_seconds, install_seconds, pack_second
 from flashdepot.resolve.wish_rules import matches
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import foresee_toolchain
-from flashdepot.toolchain.cuda_facts import codes_of
 from flashdepot.toolchain.wheels import provided_version
-from flashdepot.upstream import default_version, known_versions
 
 _PROVEN = Platform("linux", "x86_64")
 """Where flashdepot's own builds have been seen to work."""
@@ -62,7 +62,7 @@ def own_candidates(request: WheelRequest, wish: Wish, workshop: Workshop, depot:
     if version is None:
         return
     facts = request.facts
-    usable = [str(gpu) for gpu in facts.gpus if gpu >= KERNEL_FLOOR]
+    usable = [str(gpu) for gpu in facts.gpus if gpu >= oldest_gpu()]
     target = replace(
         workshop.host,
         platform=facts.platform or workshop.host.platform,
@@ -81,8 +81,10 @@ def own_candidates(request: WheelRequest, wish: Wish, workshop: Workshop, depot:
 def _version(request: WheelRequest, wish: Wish) -> str | None:
     """The upstream to make a library of: the version asked for if there is a source of it, else the project's."""
     if request.version:
-        return next((v for v in reversed(known_versions()) if matches(request.version, v)), None)
-    return wish.upstream or default_version()
+        return next(
+            (v for v in reversed(default_family().sources.known_versions()) if matches(request.version, v)), None
+        )
+    return wish.upstream or default_family().sources.default_version()
 
 
 def _stored(request: WheelRequest, manifest: Manifest) -> Judged:

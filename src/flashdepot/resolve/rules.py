@@ -95,7 +95,7 @@ RULES: Sequence[Rule] = (
     Rule(
         "cxx11-abi",
         "It was built with the C++ ABI of libstdc++ that PyTorch was built with.",
-        "libstdc++ manual, Dual ABI; PyTorch release notes 2.6 and 2.7; host/torch_builds.toml",
+        "libstdc++ manual, Dual ABI; PyTorch release notes 2.6 and 2.7; facts/torch_builds.toml",
         ("source", "torch", "cuda", "cxx11_abi", "platform"),
         judge_cxx11_abi,
     ),
@@ -130,7 +130,7 @@ RULES: Sequence[Rule] = (
     Rule(
         "driver",
         "The driver serves the CUDA major version that it was built with.",
-        "CUDA release notes, minimum required driver versions; host/driver_cuda.toml",
+        "CUDA release notes, minimum required driver versions; facts/drivers.toml",
         ("cuda",),
         judge_driver,
     ),

@@ -11,12 +11,10 @@ from packaging.version import Version as Release
 
 from flashdepot.model.candidate import Reason
 from flashdepot.model.target import Version
+from flashdepot.model.wheel_needs import OLDEST_PYTHON
 from flashdepot.model.wheel_request import MADE_HERE, WheelRequest
 from flashdepot.model.wheel_tag import glibc_floor, platform_of, python_fits
 from flashdepot.system.toml import read_toml
-
-_OURS_SINCE = (3, 9)
-"""``Requires-Python`` of upstream's setup.py, and of the wheels that flashdepot makes."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,9 @@ def judge_python(request: WheelRequest, source: str, python_tags: str, abi_tags:
             return None
         return Reason.uncertain("python", wants, "", "The Python is not known.", "--python-tag cp312")
     fits = any(python_fits(tag, abi, python) for tag in python_tags.split(".") for abi in abi_tags.split("."))
-    if fits and (source not in MADE_HERE or python.version >= _OURS_SINCE):
+    if fits and (source not in MADE_HERE or python.version >= OLDEST_PYTHON.numbers):
         return None
-    wants = f"py{_OURS_SINCE[0]}{_OURS_SINCE[1]} or newer" if fits else wants
+    wants = f"Python {OLDEST_PYTHON} or newer" if fits else wants
     text = f"It is made for {wants}, and this Python is {python}."
     return Reason.misfit("python", wants, str(python), text, f"Use an environment of such a Python: {_venv(wants)}")
 

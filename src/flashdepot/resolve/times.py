@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flashdepot.build.estimates import expected
 from flashdepot.build.schedule import Capacity, Job, remaining_seconds
+from flashdepot.families import family_of
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.selection import Selection
 
@@ -62,6 +62,6 @@ def _jobs(selection: Selection, architectures: int, front_end: str) -> list[Job]
     estimates: Iterable[tuple[str, float, int]] = (
         (unit.name, cost.seconds, cost.peak)
         for unit in selection.units
-        for cost in [expected(unit, selection.features, architectures, front_end)]
+        for cost in [family_of(unit.family).estimate(unit, selection.features, architectures, front_end)]
     )
     return [Job(*estimate) for estimate in estimates]

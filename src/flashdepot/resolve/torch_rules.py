@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from flashdepot.host.driver import newest_cuda, oldest_driver
-from flashdepot.host.torch_builds import default_cxx11_abi
+from flashdepot.facts.drivers import newest_cuda, oldest_driver
+from flashdepot.facts.torch_builds import default_cxx11_abi
 from flashdepot.model.candidate import Reason
-from flashdepot.model.runtime_facts import NO_TORCH, Accelerator, RuntimeFacts, TorchFacts
+from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
+from flashdepot.model.wheel_needs import OLDEST_TORCH
 from flashdepot.model.wheel_request import MADE_HERE, OFFICIAL, WheelRequest
 from flashdepot.resolve.tag_rules import is_preview
 
@@ -28,7 +30,7 @@ def judge_accelerator(request: WheelRequest) -> Reason | None:
     return Reason.misfit("torch-with-cuda", "CUDA", torch.accelerator, text, mend)
 
 
-def _judge_torch_driver(facts: RuntimeFacts, torch: TorchFacts) -> Reason | None:
+def _judge_torch_driver(facts: RuntimeFacts, torch: Torch) -> Reason | None:
     """A driver that PyTorch itself can work with."""
     if torch.cuda is None or facts.driver is None or facts.platform is None:
         return None
@@ -48,10 +50,10 @@ def judge_torch(request: WheelRequest, source: str, wheel_torch: str) -> Reason 
         return None
     assert torch is not None  # noqa: S101  (for mypy)
     if source in MADE_HERE:
-        if not torch.version.startswith(("0.", "1.")):
+        if torch.release >= OLDEST_TORCH:
             return None
-        text = f"flash-attn 2 is for PyTorch 2, and this is {torch.version}."
-        return Reason.misfit("torch", "2", torch.version, text, "Install PyTorch 2.")
+        text = f"It needs PyTorch {OLDEST_TORCH} or newer, and this is {torch.version}."
+        return Reason.misfit("torch", str(OLDEST_TORCH), torch.version, text, "Install a newer PyTorch.")
     if not wheel_torch:
         text = "Its name does not say for which PyTorch it was built."
         return Reason.uncertain("torch", "not told", torch.minor, text, "flashdepot check FILE, after fetching it")

@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.model.architecture import KERNEL_FLOOR, Architecture, parse_list, spell
+from flashdepot.facts.gpus import (
+    fallback_architecture,
+    known_architectures,
+    parse_architectures,
+    universal_architectures,
+)
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
-from flashdepot.toolchain.cuda_facts import fallback_architecture, known_architectures, universal_architectures
 
 
 @dataclass(frozen=True)
@@ -20,36 +25,37 @@ class ArchitectureChoice:
     note: str = ""
 
 
-def choose_architectures(option: str, host: HostRecord) -> ArchitectureChoice:
+def choose_architectures(option: str, host: HostRecord, oldest: Architecture) -> ArchitectureChoice:
     """Read ``native``, ``universal`` or a list such as ``80,90`` for a host.
 
+    :param oldest: the oldest GPU that the kernels run on.
     :raises UsageError: for a word that is no architecture.
     :raises IncompatibleError: for a GPU, present or named, that the kernels cannot run on.
     """
     if option == "universal":
         return ArchitectureChoice(universal_architectures())
     if option != "native":
-        wanted = parse_list(option)
+        wanted = parse_architectures(option)
         for architecture in wanted:
-            _require_floor(architecture, architecture.sm)
+            _require_floor(architecture, architecture.sm, oldest)
         return ArchitectureChoice(wanted)
     if not host.gpus:
         fallback = fallback_architecture()
         note = f"No NVIDIA GPU was found, so '--arch native' takes {fallback}. Name another with --arch."
         return ArchitectureChoice((fallback,), note)
-    usable = [g for g in host.gpus if g.architecture >= KERNEL_FLOOR]
+    usable = [g for g in host.gpus if g.architecture >= oldest]
     if not usable:
-        _require_floor(host.gpus[0].architecture, f"{host.gpus[0].name} ({host.gpus[0].architecture.dotted})")
+        _require_floor(host.gpus[0].architecture, f"{host.gpus[0].name} ({host.gpus[0].architecture.dotted})", oldest)
     ignored = [g.name for g in host.gpus if g not in usable]
-    note = f"Left out, older than compute capability {KERNEL_FLOOR.dotted}: {', '.join(ignored)}." if ignored else ""
+    note = f"Left out, older than compute capability {oldest.dotted}: {', '.join(ignored)}." if ignored else ""
     return ArchitectureChoice(tuple(sorted({g.architecture for g in usable})), note)
 
 
-def _require_floor(architecture: Architecture, named: str) -> None:
-    if architecture < KERNEL_FLOOR:
+def _require_floor(architecture: Architecture, named: str, oldest: Architecture) -> None:
+    if architecture < oldest:
         raise IncompatibleError(
             f"{named} cannot run FlashAttention-2: its kernels use instructions of compute capability "
-            f"{KERNEL_FLOOR.dotted} (Ampere) and newer.",
+            f"{oldest.dotted} (Ampere) and newer.",
             hint="Use a GPU from the A100 or RTX 30 on; on older ones, PyTorch's own attention works.",
         )
 
@@ -70,7 +76,7 @@ def choose_sass(
         if architecture in codes:
             chosen.add(architecture)
             continue
-        older = [c for c in codes if c.runs_on(architecture) and not c.suffix and c >= KERNEL_FLOOR]
+        older = [c for c in codes if c.runs_on(architecture) and not c.suffix]
         known = {k.architecture: k for k in known_architectures()}.get(architecture)
         if older and known and nvcc < known.first_cuda:
             chosen.add(min(older))
@@ -80,8 +86,8 @@ def choose_sass(
 
 
 def _unknown(architecture: Architecture, nvcc: Version, codes: Sequence[Architecture]) -> str:
-    usable = spell(tuple(c for c in codes if c >= KERNEL_FLOOR and not c.suffix))
-    return f"nvcc {nvcc} cannot make {architecture.sm}: it knows {usable}."
+    newest = max((c for c in codes if not c.suffix), default=None)
+    return f"nvcc {nvcc} cannot make {architecture.sm}" + (f": its newest is {newest.sm}." if newest else ".")
 
 
 def _remedy(architecture: Architecture) -> str:

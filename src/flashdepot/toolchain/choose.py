@@ -8,18 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.facts.compilers import BUILD_TOOLS, host_compiler_limits, installable_msvc, msvc_limits
+from flashdepot.facts.drivers import driver_floor
+from flashdepot.facts.gpus import codes_of
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.cuda_facts import (
-    BUILD_TOOLS,
-    codes_of,
-    driver_floor,
-    host_compiler_limits,
-    installable_msvc,
-    msvc_limits,
-)
 from flashdepot.toolchain.msvc import environment_for
 from flashdepot.toolchain.nvcc import Nvcc, inspect
 from flashdepot.toolchain.wheels import provide, provided_version, provides

@@ -1,8 +1,7 @@
-"""Source trees of flash-attention: published sdists, folders and git commits."""
+"""Source trees: published sdists, folders and git commits. What is in them, the families know."""
 
-from flashdepot.upstream.licences import licences
-from flashdepot.upstream.sdists import default_version, known_versions
-from flashdepot.upstream.source import identify, obtain
+from flashdepot.upstream.layout import Layout
+from flashdepot.upstream.source import Sources
 from flashdepot.upstream.tree import Identified, SourceTree
 
-__all__ = ["Identified", "SourceTree", "default_version", "identify", "known_versions", "licences", "obtain"]
+__all__ = ["Identified", "Layout", "SourceTree", "Sources"]

@@ -17,7 +17,8 @@ from flashdepot.system.locks import HeldLock, lock_file
 from flashdepot.system.net import require_network
 from flashdepot.upstream.folder import source_digest
 from flashdepot.upstream.git_program import GitFailed, git
-from flashdepot.upstream.tree import CUTLASS_DIR, KEPT, SourceTree, read_version, require_complete
+from flashdepot.upstream.layout import Layout
+from flashdepot.upstream.tree import SourceTree
 
 _URL = re.compile(r"(https|ssh|file)://([^/\x00-\x20\x7f]*)(/[^\x00-\x20\x7f]+)")
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -82,15 +83,15 @@ class GitSource:
         return f"{scheme}://{shown}{host}{slash}{path}"
 
 
-def obtain_commit(source: GitSource, cache: Path) -> SourceTree:
-    """Return the tree of a commit, with CUTLASS, fetching what the cache lacks.
+def obtain_commit(layout: Layout, source: GitSource, cache: Path) -> SourceTree:
+    """Return the tree of a commit, with its submodules, fetching what the cache lacks.
 
     A branch or tag is looked up anew each time; a full commit hash is not, so one that is in the cache works offline.
     The tree is kept under its commit: going back to an earlier one costs nothing.
 
     :raises NetworkError: when something must be fetched and cannot be.
-    :raises UsageError: for a name that the repository does not have, or a commit that is not flash-attention's.
-    :raises MissingToolError: when there is no git program, or the commit has no CUTLASS.
+    :raises UsageError: for a name that the repository does not have, or a commit that is not the family's.
+    :raises MissingToolError: when there is no git program, or the commit lacks a submodule.
     """
     mirror = cache / "git" / f"{hashlib.sha256(source.url.encode()).hexdigest()[:16]}.git"
     with disk_errors(cache):
@@ -98,11 +99,11 @@ def obtain_commit(source: GitSource, cache: Path) -> SourceTree:
             commit = source.ref
         else:
             commit = _resolve(source, mirror)
-        folder = make_whole(_place(cache, commit), lambda folder: _export(source, mirror, commit, folder))
+        folder = make_whole(_place(cache, commit), lambda folder: _export(layout, source, mirror, commit, folder))
     record = read_json(folder / _RECORD)
     origin = f"git+{source.public_url}"
     identity = UpstreamId(record["version"], record["digest"], origin, {".": commit, **record["submodules"]})
-    return SourceTree.read(identity, folder / _TREE)
+    return SourceTree.read(layout, identity, folder / _TREE)
 
 
 def _place(cache: Path, commit: str) -> Path:
@@ -192,39 +193,41 @@ def _with_last_known(error: NetworkError, source: GitSource, mirror: Path) -> Ne
     )
 
 
-def _export(source: GitSource, mirror: Path, commit: str, folder: Path) -> None:
+def _export(layout: Layout, source: GitSource, mirror: Path, commit: str, folder: Path) -> None:
     """Fill ``folder`` with the tree of a commit and a record of what it is made of."""
     checkout, tree = folder / "checkout", folder / _TREE
     git("clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", str(mirror), str(checkout), local=True)
     # git resolves a submodule's relative URL against where its parent came from.
     git("-C", str(checkout), "config", "remote.origin.url", source.url)
     git("-C", str(checkout), "checkout", "--quiet", "--detach", commit, "--")
-    submodules = _check_out_cutlass(source, checkout, folder.parent)
-    for name in KEPT:
+    submodules = _check_out_submodules(layout, source, checkout, folder.parent)
+    for name in layout.kept:
         if (checkout / name).exists():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (checkout / name).rename(tree / name)
     shutil.rmtree(checkout)
-    require_complete(tree)
+    layout.require_complete(tree)
     write_json(
         folder / _RECORD,
-        {"version": read_version(tree), "digest": source_digest(tree), "submodules": submodules},
+        {"version": layout.version(tree), "digest": source_digest(layout, tree), "submodules": submodules},
     )
 
 
-def _check_out_cutlass(source: GitSource, checkout: Path, cache: Path) -> dict[str, str]:
-    """Fill in the CUTLASS submodule, where the commit has it as one, and return its commit by its place."""
-    entry = git("-C", str(checkout), "ls-tree", "HEAD", "--", CUTLASS_DIR).split()
-    if len(entry) < 3 or entry[1] != "commit":  # noqa: PLR2004  (mode, type, hash, place)
+def _check_out_submodules(layout: Layout, source: GitSource, checkout: Path, cache: Path) -> dict[str, str]:
+    """Fill in the submodules that a build needs, where the commit has them, and return their commits by place."""
+    entries = {place: git("-C", str(checkout), "ls-tree", "HEAD", "--", place).split() for place in layout.submodules}
+    # mode, type, hash, place
+    submodules = {place: entry[2] for place, entry in entries.items() if entry[1:2] == ["commit"]}
+    if not submodules:
         return {}
-    submodules = {CUTLASS_DIR: entry[2]}
     if known := _tree_with(submodules, cache):
-        shutil.copytree(known / CUTLASS_DIR, checkout / CUTLASS_DIR, dirs_exist_ok=True)
+        for place in submodules:
+            shutil.copytree(known / place, checkout / place, dirs_exist_ok=True)
         return submodules
     try:
         git(
             *("-C", str(checkout), "submodule", "--quiet", "update", "--init", "--checkout", "--depth", "1"),
-            *("--", CUTLASS_DIR),
+            *("--", *submodules),
             local=source.is_local,
         )
     except GitFailed as error:
@@ -233,7 +236,7 @@ def _check_out_cutlass(source: GitSource, checkout: Path, cache: Path) -> dict[s
 
 
 def _tree_with(submodules: dict[str, str], cache: Path) -> Path | None:
-    """Find a tree in the cache with the same commit of CUTLASS: most commits of flash-attention leave it alone."""
+    """Find a tree in the cache with the same submodules: most commits leave them alone."""
     for folder in cache.glob("commit-*"):
         if is_whole(folder) and read_json(folder / _RECORD)["submodules"] == submodules:
             return folder / _TREE

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.errors import IntegrityError
+from flashdepot.model.selection import Feature, Unit
+from flashdepot.model.upstream import UpstreamId
 from flashdepot.system.archive import unpack
 from flashdepot.system.folders import make_whole
 from flashdepot.system.net import Progress, fetch
-from flashdepot.upstream.sdists import Sdist
-from flashdepot.upstream.tree import SourceTree, is_kept
+from flashdepot.upstream.layout import Layout, is_kept
+from flashdepot.upstream.tree import Identified, SourceTree
 
 
-def obtain_sdist(sdist: Sdist, cache: Path, on_progress: Progress | None = None) -> SourceTree:
+@dataclass(frozen=True)
+class Sdist:
+    """One published sdist: its file, and the units and features that are in it. ``size`` is in bytes."""
+
+    project: str
+    version: str
+    filename: str
+    sha256: str
+    size: int
+    units: frozenset[Unit]
+    features: frozenset[Feature]
+
+    @property
+    def identified(self) -> Identified:
+        """What a build needs to know of it before it is fetched."""
+        return Identified(UpstreamId(self.version, self.sha256), self.units, self.features)
+
+
+def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Progress | None = None) -> SourceTree:
     """Fetch and unpack an sdist, each if it is not there whole.
 
     The file stays beside the tree, so that a tree that was damaged is made again without the network.
@@ -23,14 +44,14 @@ def obtain_sdist(sdist: Sdist, cache: Path, on_progress: Progress | None = None)
 
     def fill(folder: Path) -> None:
         archive = fetch(sdist.project, sdist.filename, sdist.sha256, cache / sdist.filename, on_progress=on_progress)
-        unpack(archive, folder, keep=lambda name: is_kept(name.partition("/")[2]))
-        _read(sdist, folder)
+        unpack(archive, folder, keep=lambda name: is_kept(layout, name.partition("/")[2]))
+        _read(layout, sdist, folder)
 
-    return _read(sdist, make_whole(cache / f"{sdist.version}-{sdist.sha256[:12]}", fill))
+    return _read(layout, sdist, make_whole(cache / f"{sdist.version}-{sdist.sha256[:12]}", fill))
 
 
-def _read(sdist: Sdist, folder: Path) -> SourceTree:
-    tree = SourceTree.read(sdist.identified.id, folder / sdist.filename.removesuffix(".tar.gz"))
+def _read(layout: Layout, sdist: Sdist, folder: Path) -> SourceTree:
+    tree = SourceTree.read(layout, sdist.identified.id, folder / sdist.filename.removesuffix(".tar.gz"))
     if (tree.units, tree.features) != (sdist.units, sdist.features):
         raise IntegrityError(
             f"{sdist.filename} has {len(tree.units)} translation units and {len(tree.features)} features, "

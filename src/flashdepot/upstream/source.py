@@ -3,52 +3,82 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from flashdepot.errors import UsageError
 from flashdepot.system.net import Progress
 from flashdepot.upstream.folder import read_folder
-from flashdepot.upstream.published import obtain_sdist
-from flashdepot.upstream.sdists import find_sdist, known_versions
+from flashdepot.upstream.layout import Layout
+from flashdepot.upstream.published import Sdist, obtain_sdist
 from flashdepot.upstream.tree import Identified, SourceTree
 
 
-def identify(spec: str, cache: Path) -> Identified:
-    """Say what a source is and can compile, as cheaply as that can be known.
+@dataclass(frozen=True)
+class Sources:
+    """Where the source trees of one family come from. ``published`` gives its sdists by version, newest last."""
 
-    A published version takes neither network nor disk, a folder is read, a commit is fetched if it is not in the
-    cache yet.
+    layout: Layout
+    published: Callable[[], Mapping[str, Sdist]]
 
-    :param spec: ``2.8.3``, a folder, or ``git+URL@REF``.
-    :raises FlashdepotError: as :func:`obtain` does.
-    """
-    if _is_published(spec):
-        return find_sdist(spec).identified
-    return obtain(spec, cache).identified
+    def known_versions(self) -> tuple[str, ...]:
+        """Return the versions that can be named, newest last."""
+        return tuple(self.published())
 
+    def default_version(self) -> str:
+        """Return the version that is used when none is named: the newest."""
+        return self.known_versions()[-1]
 
-def obtain(spec: str, cache: Path, *, on_progress: Progress | None = None) -> SourceTree:
-    """Return the tree of a source, complete and on disk.
+    def find_sdist(self, version: str) -> Sdist:
+        """Look a published version up, by its exact name.
 
-    :param spec: ``2.8.3``, a folder, or ``git+URL@REF``.
-    :param cache: the depot's ``upstreams`` folder.
-    :raises UsageError: for a version that is not known, or a folder or commit that is not flash-attention's.
-    :raises MissingToolError: for a tree without CUTLASS, no git program, or a disk that cannot be written.
-    :raises IntegrityError: for a published file with other bytes.
-    :raises NetworkError: for something to be fetched that cannot be.
-    """
-    if spec.startswith("git+"):
-        # 60 ms of imports that a depot hit on a published version does not pay.
-        from flashdepot.upstream.git import GitSource, obtain_commit  # noqa: PLC0415
+        :raises UsageError: for one that is not known; it lists those that are.
+        """
+        sdist = self.published().get(version)
+        if sdist is None:
+            raise UsageError(
+                f"'{version}' is neither a known version of {self.layout.project} nor a folder: there are "
+                f"{', '.join(self.published())}.",
+                hint="Name one of them, a folder, or a commit: --upstream git+https://HOST/PATH@COMMIT",
+            )
+        return sdist
 
-        return obtain_commit(GitSource.parse(spec), cache)
-    if _is_published(spec):
-        return obtain_sdist(find_sdist(spec), cache, on_progress)
-    return read_folder(Path(os.path.abspath(Path(spec).expanduser())))  # noqa: PTH100  (links stay as the user wrote them)
+    def identify(self, spec: str, cache: Path) -> Identified:
+        """Say what a source is and can compile, as cheaply as that can be known.
 
+        A published version takes neither network nor disk, a folder is read, a commit is fetched if it is not in the
+        cache yet.
 
-def _is_published(spec: str) -> bool:
-    """Whether it names a version: one that is known, or a word that is no folder either."""
-    if spec in known_versions():
-        return True
-    is_path = spec.startswith(("git+", "~", ".")) or os.sep in spec or "/" in spec
-    return not is_path and not Path(spec).is_dir()
+        :param spec: ``2.8.3``, a folder, or ``git+URL@REF``.
+        :raises FlashdepotError: as :meth:`obtain` does.
+        """
+        if self._is_published(spec):
+            return self.find_sdist(spec).identified
+        return self.obtain(spec, cache).identified
+
+    def obtain(self, spec: str, cache: Path, *, on_progress: Progress | None = None) -> SourceTree:
+        """Return the tree of a source, complete and on disk.
+
+        :param spec: ``2.8.3``, a folder, or ``git+URL@REF``.
+        :param cache: the depot's ``upstreams`` folder.
+        :raises UsageError: for a version that is not known, or a folder or commit that is not the family's.
+        :raises MissingToolError: for a tree without its submodules, no git program, or a disk that cannot be written.
+        :raises IntegrityError: for a published file with other bytes.
+        :raises NetworkError: for something to be fetched that cannot be.
+        """
+        if spec.startswith("git+"):
+            # 60 ms of imports that a depot hit on a published version does not pay.
+            from flashdepot.upstream.git import GitSource, obtain_commit  # noqa: PLC0415
+
+            return obtain_commit(self.layout, GitSource.parse(spec), cache)
+        if self._is_published(spec):
+            return obtain_sdist(self.layout, self.find_sdist(spec), cache, on_progress)
+        return read_folder(self.layout, Path(os.path.abspath(Path(spec).expanduser())))  # noqa: PTH100  (links stay as the user wrote them)
+
+    def _is_published(self, spec: str) -> bool:
+        """Whether it names a version: one that is known, or a word that is no folder either."""
+        if spec in self.published():
+            return True
+        is_path = spec.startswith(("git+", "~", ".")) or os.sep in spec or "/" in spec
+        return not is_path and not Path(spec).is_dir()

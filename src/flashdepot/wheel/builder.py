@@ -1,7 +1,8 @@
-"""A library and a source tree to a wheel."""
+"""A library and its source trees to a wheel."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class Wheel:
     size: int
 
 
-def build_wheel(manifest: Manifest, library: Path, tree: SourceTree, folder: Path) -> Wheel:
+def build_wheel(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree], folder: Path) -> Wheel:
     """Write the wheel of a library into a folder; one of the same name there is replaced.
 
     The bytes are the same for the same library, source and flashdepot, wherever and whenever it is written, as long as
@@ -33,19 +34,21 @@ def build_wheel(manifest: Manifest, library: Path, tree: SourceTree, folder: Pat
 
     Typical usage::
 
-        wheel = build_wheel(manifest, depot.materialise(manifest), tree, Path("dist"))
+        wheel = build_wheel(manifest, depot.materialise(manifest), trees, Path("dist"))
 
     :param library: the folder of the library that ``manifest`` is of.
-    :param tree: the source that the library was made from.
+    :param trees: the source of each family in the library.
     :raises UsageError: when the source is another one, has no Python package, or no version.
     :raises MissingToolError: when the disk is full or may not be written.
     """
-    if (tree.id.version, tree.id.digest) != (manifest.upstream.version, manifest.upstream.digest):
-        raise UsageError(
-            f"{tree.root} is flash-attn {tree.id}, and the library was made from {manifest.upstream}: "
-            "a wheel must have both from one source.",
-            hint="The source was changed meanwhile: run the same command again.",
-        )
+    for family, upstream in manifest.upstreams.items():
+        tree = trees[family]
+        if (tree.id.version, tree.id.digest) != (upstream.version, upstream.digest):
+            raise UsageError(
+                f"{tree.root} is {family} {tree.id}, and the library was made from {upstream}: "
+                "a wheel must have both from one source.",
+                hint="The source was changed meanwhile: run the same command again.",
+            )
     path = folder / wheel_name(manifest)
-    write_archive(path, entries(manifest, library, tree), f"{dist_info(manifest)}/RECORD")
+    write_archive(path, entries(manifest, library, trees), f"{dist_info(manifest)}/RECORD")
     return Wheel(path, wheel_version(manifest), wheel_tag(manifest), sha256_file(path), path.stat().st_size)

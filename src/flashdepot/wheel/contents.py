@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.errors import UsageError
+from flashdepot.families import family_of
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.own_wheel_name import dist_info
 from flashdepot.upstream import SourceTree
@@ -29,18 +30,23 @@ class Entry:
     executable: bool = False
 
 
-def entries(manifest: Manifest, library: Path, tree: SourceTree) -> list[Entry]:
+def entries(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree]) -> list[Entry]:
     """All files of a wheel but RECORD, in the order in which they are written: metadata last, as PEP 427 advises.
 
     :raises UsageError: when the source tree has no Python package.
     """
-    package = sorted(_package(tree.root), key=lambda path: path.as_posix())
+    tree = trees[min(trees)]
+    package = {
+        path.relative_to(tree.root).as_posix(): path
+        for family, tree in trees.items()
+        for path in family_of(family).python_files(tree.root)
+    }
     if not package:
         raise UsageError(
             f"{tree.root} has no Python package {PACKAGE}, and a wheel is made of it.",
             hint="Restore the folder, or use a published version: --upstream 2.8.3",
         )
-    found = [_file(path.relative_to(tree.root).as_posix(), path) for path in package]
+    found = [_file(name, path) for name, path in sorted(package.items())]
     found += [_file(f"{MODULE}/{path.name}", path) for path in sorted(RUNTIME.glob("*.py"))]
     found += [
         _file(f"{MODULE}/lib/{file.path.removeprefix(_SHARED)}", library / file.path, executable=True)
@@ -48,14 +54,6 @@ def entries(manifest: Manifest, library: Path, tree: SourceTree) -> list[Entry]:
         if file.path.startswith(_SHARED) and not file.link
     ]
     return [*found, *_metadata(manifest, library, tree)]
-
-
-def _package(root: Path) -> Iterator[Path]:
-    """Yield the modules that upstream's setup.py packages: of folders with an ``__init__.py``, all the way down."""
-    for path in (root / PACKAGE).rglob("*.py"):
-        folders = [parent for parent in path.parents if root in parent.parents]
-        if all((folder / "__init__.py").is_file() for folder in folders):
-            yield path
 
 
 def _metadata(manifest: Manifest, library: Path, tree: SourceTree) -> Iterator[Entry]:

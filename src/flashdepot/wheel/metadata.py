@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.own_wheel_name import DISTRIBUTION, wheel_tag, wheel_version
+from flashdepot.model.wheel_needs import IMPORTED, OLDEST_PYTHON
 
 _FIELDS = (
     ("Summary", "Flash Attention: Fast and Memory-Efficient Exact Attention"),
@@ -16,9 +17,8 @@ _FIELDS = (
     ("License-Expression", "BSD-3-Clause"),
     ("Classifier", "Programming Language :: Python :: 3"),
     ("Classifier", "Operating System :: Unix"),
-    ("Requires-Python", ">=3.9"),
-    ("Requires-Dist", "torch"),
-    ("Requires-Dist", "einops"),
+    ("Requires-Python", f">={OLDEST_PYTHON}"),
+    *(("Requires-Dist", name) for name in IMPORTED),
 )
 """What upstream's setup.py says, the same in every version that flashdepot knows."""
 
@@ -50,7 +50,7 @@ def origin_text(manifest: Manifest) -> str:
     """flashdepot.json: which recipe the library is of, what is in it and what it needs. Nothing of when it was made."""
     keys = (
         "recipe_key",
-        "upstream",
+        "upstreams",
         "selection",
         "platform",
         "sass",

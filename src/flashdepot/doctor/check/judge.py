@@ -1,4 +1,4 @@
-"""Comparisons of a compiled file with an environment. Each is pure and gives its lines of evidence."""
+"""Comparisons of a compiled file with a place. Each is pure and gives its lines of evidence."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import PurePosixPath
 
 from flashdepot.binary.elf import version_floor
 from flashdepot.binary.fatbin import CodeKind, GpuCode
-from flashdepot.doctor.check.environment import Environment
 from flashdepot.doctor.check.evidence import Evidence, Outcome
+from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.subject import Binary
-from flashdepot.doctor.check.torch_side import TorchSide, abi_of, built_for
-from flashdepot.host.driver import cuda_of_ptx
+from flashdepot.doctor.check.torch_side import TorchSymbols, abi_of, built_for
+from flashdepot.facts.drivers import cuda_of_ptx
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
 
@@ -29,22 +29,22 @@ _WINDOWS = re.compile(r"(?:kernel32|user32|advapi32|msvcp\d+|vcruntime\d+(?:_\d)
     re.IGNORECASE)  # fmt: skip
 
 
-def judge_binary(binary: Binary, siblings: Iterable[Binary], environment: Environment) -> list[Evidence]:
+def judge_binary(binary: Binary, siblings: Iterable[Binary], place: Place) -> list[Evidence]:
     """Everything about one compiled file but its GPU code, which is judged for all of a wheel's files together."""
     others = tuple(siblings)
-    lines = judge_platform(binary, environment)
+    lines = judge_platform(binary, place)
     if any(line.outcome is Outcome.MISFIT for line in lines):
         return lines
     offered = frozenset[str]().union(*(other.offered for other in others))
-    lines += judge_torch(binary, binary.torch_symbols - offered, environment.torch)
-    lines += judge_floors(binary, environment)
+    lines += judge_torch(binary, binary.torch_symbols - offered, place.torch)
+    lines += judge_floors(binary, place)
     bundled = {PurePosixPath(other.name).name for other in others}
-    return lines + judge_libraries(binary, bundled, environment)
+    return lines + judge_libraries(binary, bundled, place)
 
 
-def judge_platform(binary: Binary, environment: Environment) -> list[Evidence]:
+def judge_platform(binary: Binary, place: Place) -> list[Evidence]:
     """CPU and operating system."""
-    host = environment.host.platform
+    host = place.host.platform
     system = "windows" if binary.is_windows else host.system if binary.kind.value == "static library" else "linux"
     seen = f"{binary.kind.value} for {' and '.join(sorted(binary.machines)) or 'no CPU'}"
     fits = system == host.system and binary.machines == {host.machine}
@@ -54,9 +54,9 @@ def judge_platform(binary: Binary, environment: Environment) -> list[Evidence]:
     return [Evidence(Outcome.FITS if fits else Outcome.MISFIT, "platform", seen, str(host), binary.name, fix)]
 
 
-def judge_architectures(binaries: Iterable[Binary], environment: Environment) -> list[Evidence]:
+def judge_architectures(binaries: Iterable[Binary], place: Place) -> list[Evidence]:
     """Whether each GPU finds code. A wheel fits when one of its files has code for it: packages choose by GPU."""
-    gpus, driver = environment.gpus, environment.driver_cuda
+    gpus, driver = place.gpus, place.driver_cuda
     carriers = [binary for binary in binaries if binary.containers]
     if not gpus:
         has = "no GPU is here or was named: --gpu 9.0"
@@ -104,7 +104,7 @@ def _cuda_floor(code: GpuCode) -> Version | None:
     return floor
 
 
-def judge_torch(binary: Binary, symbols: frozenset[str], torch: TorchSide | None) -> list[Evidence]:
+def judge_torch(binary: Binary, symbols: frozenset[str], torch: TorchSymbols | None) -> list[Evidence]:
     """Whether torch has the symbols, and the C++ ABI, that the file takes from it."""
     wanted = [name for name in binary.needed if _TORCH.fullmatch(name)]
     if not symbols and not wanted:
@@ -135,11 +135,11 @@ def judge_torch(binary: Binary, symbols: frozenset[str], torch: TorchSide | None
     return lines
 
 
-def judge_floors(binary: Binary, environment: Environment) -> list[Evidence]:
+def judge_floors(binary: Binary, place: Place) -> list[Evidence]:
     """The C library and libstdc++."""
     lines = []
     libc = version_floor(binary.version_needs, "GLIBC")
-    host = environment.host
+    host = place.host
     if libc is not None and host.libc_name == "musl":
         fix = "Take a build for musl, or use a system with the GNU C library."
         has = "the musl C library"
@@ -154,7 +154,7 @@ def judge_floors(binary: Binary, environment: Environment) -> list[Evidence]:
         has = "the musl C library" if fits else f"GNU libc {host.libc}" if known else "the C library is not known"
         fix = "" if fits else "Take the build for the GNU C library: manylinux, not musllinux."
         lines.append(Evidence(outcome, "libc", f"made for musl: needs {musl}", has, binary.name, fix))
-    for prefix, offered in (("GLIBCXX", environment.libstdcxx), ("CXXABI", environment.cxxabi)):
+    for prefix, offered in (("GLIBCXX", place.libstdcxx), ("CXXABI", place.cxxabi)):
         floor = version_floor(binary.version_needs, prefix)
         if floor is not None:
             what = f"libstdc++ with {prefix}"
@@ -162,19 +162,19 @@ def judge_floors(binary: Binary, environment: Environment) -> list[Evidence]:
     return lines
 
 
-def judge_libraries(binary: Binary, bundled: set[str], environment: Environment) -> list[Evidence]:
+def judge_libraries(binary: Binary, bundled: set[str], place: Place) -> list[Evidence]:
     """Whether each needed library is there: bundled, torch's, CUDA's, the system's."""
     lines = []
     for name in binary.needed:
         if name in bundled or _LIBC.fullmatch(name) or _MUSL.fullmatch(name) or _WINDOWS.fullmatch(name):
             continue
-        outcome, has, fix = _judge_library(name, binary, environment)
+        outcome, has, fix = _judge_library(name, binary, place)
         lines.append(Evidence(outcome, "libraries", name, has, binary.name, fix))
     return lines
 
 
-def _judge_library(name: str, binary: Binary, environment: Environment) -> tuple[Outcome, str, str]:
-    torch = environment.torch
+def _judge_library(name: str, binary: Binary, place: Place) -> tuple[Outcome, str, str]:
+    torch = place.torch
     if _TORCH.fullmatch(name):
         if torch is None:
             return Outcome.NOTE, "comes with torch", ""
@@ -182,21 +182,21 @@ def _judge_library(name: str, binary: Binary, environment: Environment) -> tuple
             return Outcome.FITS, f"{torch.label} has it", ""
         return Outcome.MISFIT, f"{torch.label} does not have it", f"Take the build for {torch.label}."
     cudart = _CUDART.fullmatch(name)
-    if cudart and torch is not None and torch.cuda is not None and _takes_torch(binary):
-        needs = int(cudart[1] or cudart[2])
-        if needs in {torch.cuda, 10 * torch.cuda}:
-            return Outcome.FITS, f"{torch.label} brings CUDA {torch.cuda}", ""
-        brings = f"CUDA {torch.cuda}" if torch.cuda else "no CUDA"
-        if environment.find_library(name) is None:
+    if cudart and torch is not None and torch.torch.accelerator is not None and _takes_torch(binary):
+        needs, cuda = int(cudart[1] or cudart[2]), torch.torch.cuda
+        brings = f"CUDA {cuda.major}" if cuda else "no CUDA"
+        if cuda and needs in {cuda.major, 10 * cuda.major}:
+            return Outcome.FITS, f"{torch.label} brings {brings}", ""
+        if place.find_library(name) is None:
             return Outcome.MISFIT, f"{torch.label} brings {brings}", f"Take the build for {brings}."
     if _DRIVER.fullmatch(name):
-        driver = environment.host.driver
+        driver = place.host.driver
         return (Outcome.FITS, f"driver {driver}", "") if driver else (Outcome.NOTE, "comes with the NVIDIA driver", "")
-    if (found := environment.find_library(name)) is not None:
+    if (found := place.find_library(name)) is not None:
         return Outcome.FITS, os.fspath(found), ""
-    if _COMPILER.fullmatch(name) and not environment.is_here:
+    if _COMPILER.fullmatch(name) and not place.is_here:
         return Outcome.NOTE, "comes with the system's compiler libraries", ""
-    if not environment.is_here or environment.python is None:
+    if not place.is_here or place.python is None:
         where = "comes with CUDA" if cudart else "not looked for: no Python was named"
         return Outcome.NOTE, where, ""
     relative = [path for path in binary.run_paths if path.startswith("$ORIGIN")]
@@ -210,7 +210,7 @@ def _takes_torch(binary: Binary) -> bool:
     return bool(binary.torch_symbols) or any(_TORCH.fullmatch(name) for name in binary.needed)
 
 
-def _judge_abi(needed: bool, torch: TorchSide, where: str) -> Evidence:
+def _judge_abi(needed: bool, torch: TorchSymbols, where: str) -> Evidence:
     names = {True: "C++11 ABI (cxx11abiTRUE)", False: "old C++ ABI (cxx11abiFALSE)"}
     if torch.new_abi is None:
         has = f"{torch.label}: its builds differ"

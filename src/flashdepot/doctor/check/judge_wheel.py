@@ -7,15 +7,16 @@ import re
 from packaging.tags import Tag
 
 from flashdepot.binary.wheel import WheelFacts
-from flashdepot.doctor.check.environment import Environment, PythonFacts
 from flashdepot.doctor.check.evidence import Evidence, Outcome
+from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.subject import Binary
-from flashdepot.model.wheel_tag import Interpreter, platform_fits, python_fits
+from flashdepot.model.python_environment import Environment
+from flashdepot.model.wheel_tag import platform_fits, python_fits
 
 _EXTENSION = re.compile(r".+\.(?:cpython-|cp)(\d)(\d+)(t?)d?-[\w-]+\.(?:so|pyd)")
 
 
-def judge_wheel(wheel: WheelFacts, environment: Environment) -> list[Evidence]:
+def judge_wheel(wheel: WheelFacts, place: Place) -> list[Evidence]:
     """Archive, metadata and tags."""
     lines = [Evidence(Outcome.DAMAGED, "archive", problem, fix="Fetch it again.") for problem in wheel.problems]
     if not wheel.problems:
@@ -28,22 +29,22 @@ def judge_wheel(wheel: WheelFacts, environment: Environment) -> list[Evidence]:
     if wheel.metadata_tags and wheel.metadata_tags != wheel.tags:
         said = _spell(wheel.metadata_tags)
         lines.append(Evidence(Outcome.NOTE, "tags", f"its WHEEL file says {said}", "installers go by the file name"))
-    return [*lines, _judge_tags(wheel.tags, environment)]
+    return [*lines, _judge_tags(wheel.tags, place)]
 
 
-def judge_extension_name(binary: Binary, python: PythonFacts | None) -> list[Evidence]:
+def judge_extension_name(binary: Binary, python: Environment | None) -> list[Evidence]:
     """The Python version in the file name of an extension module, ``_C.cpython-311-x86_64-linux-gnu.so``."""
     match = _EXTENSION.fullmatch(binary.name.rsplit("/", 1)[-1])
     if match is None or python is None:
         return []
-    fits = (int(match[1]), int(match[2])) == python.version and bool(match[3]) == python.free_threaded
+    fits = (int(match[1]), int(match[2])) == python.interpreter.version and bool(match[3]) == python.free_threaded
     seen = f"made for Python {match[1]}.{match[2]}{', free-threaded' if match[3] else ''}"
     fix = "" if fits else f"Take the build for {python.label}."
     return [Evidence(Outcome.FITS if fits else Outcome.MISFIT, "python", seen, python.label, binary.name, fix)]
 
 
-def _judge_tags(tags: frozenset[Tag], environment: Environment) -> Evidence:
-    host, python = environment.host, environment.python
+def _judge_tags(tags: frozenset[Tag], place: Place) -> Evidence:
+    host, python = place.host, place.python
     musl = host.libc is None and host.libc_name == "musl"
     platforms = frozenset(t for t in tags if platform_fits(t.platform, host.platform, host.libc, musl=musl))
     seen = _spell(tags)
@@ -54,8 +55,7 @@ def _judge_tags(tags: frozenset[Tag], environment: Environment) -> Evidence:
         return Evidence(Outcome.MISFIT, "tags", seen, where, fix=fix)
     if python is None:
         return Evidence(Outcome.NOTE, "tags", seen, f"{where}; no Python was named: --python PY")
-    interpreter = Interpreter(python.implementation, python.version, python.free_threaded)
-    fits = any(python_fits(tag.interpreter, tag.abi, interpreter) for tag in platforms)
+    fits = any(python_fits(tag.interpreter, tag.abi, python.interpreter) for tag in platforms)
     fix = "" if fits else f"Take the wheel for {python.label}."
     return Evidence(Outcome.FITS if fits else Outcome.MISFIT, "tags", seen, f"{python.label} on {where}", fix=fix)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flashdepot.doctor.check.environment import Environment
 from flashdepot.doctor.check.evidence import Evidence, Outcome, Report, worst_first
 from flashdepot.doctor.check.judge import judge_architectures, judge_binary
 from flashdepot.doctor.check.judge_claims import judge_claims
 from flashdepot.doctor.check.judge_wheel import judge_extension_name, judge_wheel
+from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.subject import Subject, read_subject
 from flashdepot.errors import IntegrityError, UsageError
 
 
-def check_file(path: Path, environment: Environment) -> Report:
-    """Read a file and compare it with an environment. A damaged file is a verdict, not an error.
+def check_file(path: Path, place: Place) -> Report:
+    """Read a file and compare it with a place. A damaged file is a verdict, not an error.
 
     :raises UsageError: when there is no such file, or it cannot be read.
     """
@@ -25,21 +25,21 @@ def check_file(path: Path, environment: Environment) -> Report:
         return Report(str(path), "damaged", (line,), {})
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
-    return judge(subject, environment)
+    return judge(subject, place)
 
 
-def judge(subject: Subject, environment: Environment) -> Report:
+def judge(subject: Subject, place: Place) -> Report:
     """The report on a file that was read."""
     lines: list[Evidence] = []
     if subject.wheel is not None:
-        lines += judge_wheel(subject.wheel, environment)
+        lines += judge_wheel(subject.wheel, place)
         lines += judge_claims(subject.path.name, subject.binaries)
         if not subject.binaries:
             lines.append(Evidence(Outcome.NOTE, "contents", "it holds no compiled file"))
     for binary in subject.binaries:
-        lines += judge_binary(binary, subject.binaries, environment)
-        lines += judge_extension_name(binary, environment.python)
-    lines += judge_architectures(subject.binaries, environment)
+        lines += judge_binary(binary, subject.binaries, place)
+        lines += judge_extension_name(binary, place.python)
+    lines += judge_architectures(subject.binaries, place)
     facts = {
         "name": subject.wheel.name if subject.wheel else None,
         "version": subject.wheel.version if subject.wheel else None,

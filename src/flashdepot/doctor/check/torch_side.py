@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,23 +15,26 @@ from flashdepot.binary.pe import PeFile
 from flashdepot.binary.window import open_window
 from flashdepot.doctor.check.subject import TORCH_SYMBOL
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.host.torch_builds import default_cxx11_abi
+from flashdepot.facts import torch_symbols
+from flashdepot.facts.torch_builds import default_cxx11_abi
 from flashdepot.model.target import Version
-from flashdepot.system.toml import read_toml
+from flashdepot.model.torch import Accelerator, Torch
 
-_TABLE = Path(__file__).with_name("torch_symbols.toml")
-_SYMBOLS = Path(__file__).with_name("torch_symbols.csv")
 _NEW_ABI = re.compile(r"__cxx1112basic_string|B5cxx11")
 _OLD_ABI = re.compile(r"^_Z\w*?(?:RKSs|ESs|Ss$)")
 _TORCH_FILE = re.compile(r"(?:lib)?(?:c10|torch|shm)(?:_\w+)?\.(?:so|dll)")
 
 
-class TorchSide(Protocol):
-    """A torch, as far as it is known.
+class TorchSymbols(Protocol):
+    """What an extension finds in a torch, as far as it is known.
 
-    ``cuda`` is its CUDA version's major number, ``new_abi`` whether its ``std::string`` is the C++11 one; ``None`` is
-    unknown. ``proof`` is true when its files were read, so that a symbol that fits the table is enough of an answer.
+    ``new_abi`` says whether its ``std::string`` is the C++11 one; ``None`` is unknown. ``proof`` is true when its files
+    were read, so that a symbol that fits the table is enough of an answer.
     """
+
+    @property
+    def torch(self) -> Torch:
+        """The torch that it is."""
 
     @property
     def label(self) -> str:
@@ -40,10 +43,6 @@ class TorchSide(Protocol):
     @property
     def proof(self) -> bool:
         """Whether every symbol can be told."""
-
-    @property
-    def cuda(self) -> int | None:
-        """Major version of its CUDA; 0 for a build without."""
 
     @property
     def new_abi(self) -> bool | None:
@@ -58,19 +57,17 @@ class TorchSide(Protocol):
 
 @dataclass(frozen=True)
 class InstalledTorch:
-    """torch as its folder shows it."""
+    """torch as the symbols of its libraries show it."""
 
-    version: str
-    cuda: int | None
+    torch: Torch
     new_abi: bool | None
     exported: frozenset[str]
-    libraries: frozenset[str]
     proof: bool = True
 
     @property
     def label(self) -> str:
         """``torch 2.8.0+cu128``."""
-        return f"torch {self.version}"
+        return self.torch.label
 
     def exports(self, symbol: str) -> bool | None:
         """Whether one of its libraries exports a symbol."""
@@ -78,29 +75,25 @@ class InstalledTorch:
 
     def has_library(self, name: str) -> bool:
         """Whether ``torch/lib`` holds a file of that name."""
-        return name in self.libraries
+        return name in self.torch.libraries
 
 
-def read_installed_torch(folder: Path) -> InstalledTorch:
-    """Read ``site-packages/torch`` without importing it: ``version.py`` as text, ``lib/`` by our readers.
+def read_installed_torch(torch: Torch) -> InstalledTorch:
+    """Read the libraries of an installed torch with our own readers.
 
     :raises IntegrityError: when one of its libraries is damaged.
     """
-    text = (folder / "version.py").read_text(errors="replace") if (folder / "version.py").is_file() else ""
-    version = re.search(r"__version__ *(?::[^=]*)?= *['\"]([^'\"]+)", text)
-    cuda = re.search(r"^cuda *(?::[^=\n]*)?= *(?:['\"](\d+)|(None))", text, re.MULTILINE)
-    exported: set[str] = set()
-    libraries = {path.name for path in (folder / "lib").glob("*") if path.is_file()}
-    for name in sorted(libraries):
-        if _TORCH_FILE.fullmatch(name):
-            exported |= _exported(folder / "lib" / name)
-    return InstalledTorch(
-        version=version[1] if version else "of an unknown version",
-        cuda=None if cuda is None else int(cuda[1] or 0),
-        new_abi=abi_of(exported),
-        exported=frozenset(exported),
-        libraries=frozenset(libraries),
-    )
+    exported = exported_symbols(Path(torch.folder, "lib"), torch.libraries)
+    by_symbols = abi_of(exported)
+    return InstalledTorch(torch, torch.cxx11_abi if by_symbols is None else by_symbols, exported)
+
+
+def exported_symbols(folder: Path, libraries: Iterable[str]) -> frozenset[str]:
+    """All that torch's own ones of some libraries export.
+
+    :raises IntegrityError: when one of them is damaged.
+    """
+    return frozenset[str]().union(*(_exported(folder / name) for name in libraries if _TORCH_FILE.fullmatch(name)))
 
 
 def _exported(path: Path) -> frozenset[str]:
@@ -124,10 +117,9 @@ def abi_of(symbols: frozenset[str] | set[str]) -> bool | None:
 
 @dataclass(frozen=True)
 class TabledTorch:
-    """A torch that is known by its version alone: ``2.8``, ``2.6+cu126``."""
+    """A torch that is known only by its version: ``2.8``, ``2.6+cu126``."""
 
-    version: Version
-    local: str
+    torch: Torch
     machine: str
 
     proof: bool = False
@@ -138,38 +130,29 @@ class TabledTorch:
 
         :raises UsageError: for what is no version, or one that the table does not have.
         """
-        release, _, local = text.strip().partition("+")
-        version = Version.parse(release)
-        table = _table()
+        torch, table = Torch.parse(text), _table()
         oldest, newest = Version.parse(table["oldest"]), Version.parse(table["newest"])
-        minor = Version.parse(".".join(release.split(".")[:2]))
-        if not oldest <= minor <= newest or "." not in release:
+        if not oldest <= Version(".".join(torch.release.text.split(".")[:2])) <= newest:
             raise UsageError(
                 f"The table of torch's symbols has {oldest} to {newest}, not {text}.",
                 hint="Name the Python that has that torch instead: --python PY",
             )
-        return cls(minor if minor == version else version, local, machine)
+        return cls(torch, machine)
 
     @property
     def label(self) -> str:
         """``torch 2.8``."""
-        return f"torch {self.version}" + (f"+{self.local}" if self.local else "")
+        return self.torch.label
 
     @property
     def minor(self) -> Version:
         """The part of the version that the table goes by."""
-        return Version(".".join(self.version.text.split(".")[:2]))
-
-    @property
-    def cuda(self) -> int | None:
-        """The major number of its local version ``cu128``; 0 of ``cpu``."""
-        match = re.fullmatch(r"cu(\d+)\d", self.local)
-        return int(match[1]) if match else 0 if self.local == "cpu" else None
+        return Version(self.torch.minor)
 
     @property
     def new_abi(self) -> bool | None:
         """By the table of torch's builds."""
-        return default_cxx11_abi(str(self.minor), self.local, self.machine)
+        return default_cxx11_abi(self.torch.minor, self.torch.version.partition("+")[2], self.machine)
 
     def exports(self, symbol: str) -> bool | None:
         """By the table; ``None`` for a symbol that is not in it."""
@@ -177,7 +160,9 @@ class TabledTorch:
         return None if span is None else span[0] <= self.minor <= span[1]
 
     def has_library(self, name: str) -> bool:
-        """Whether torch 2 has a library of that name."""
+        """Whether torch 2 has a library of that name, and this build of it."""
+        if "_cuda" in name and self.torch.accelerator in {Accelerator.CPU, Accelerator.ROCM}:
+            return False
         return (
             re.fullmatch(r"lib(?:c10|torch)(?!_cuda_c(?:pp|u)\.)(?:_\w+)?\.so|(?:c10|torch)(?:_\w+)?\.dll", name)
             is not None
@@ -212,10 +197,9 @@ def built_for(symbols: frozenset[str]) -> str:
 
 @cache
 def _table() -> dict[str, Any]:
-    return read_toml(_TABLE)
+    return dict(torch_symbols.about())
 
 
 @cache
 def _symbols() -> dict[str, tuple[str, str]]:
-    with _SYMBOLS.open(newline="") as file:
-        return {row["symbol"]: (row["since"], row["until"]) for row in csv.DictReader(file)}
+    return {row["symbol"]: (row["since"], row["until"]) for row in torch_symbols.rows()}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from flashdepot.doctor.explain.pattern import Pattern
+from flashdepot.facts.torch_symbols import patterns
 from flashdepot.model.target import Version
-from flashdepot.system.toml import read_toml
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,10 @@ def built_for(symbol: str) -> TorchRange | None:
 
 @cache
 def _table() -> tuple[tuple[Pattern, TorchRange], ...]:
-    rows = read_toml(Path(__file__).with_name("torch_symbols.toml"))["symbol"]
-    return tuple((Pattern.parse(row["pattern"]), _range(row)) for row in rows)
+    return tuple((Pattern.parse(row["pattern"]), _range(row)) for row in patterns())
 
 
-def _range(row: dict[str, object]) -> TorchRange:
+def _range(row: Mapping[str, object]) -> TorchRange:
     first, last, abi = row.get("first"), row.get("last"), row.get("cxx11_abi")
     return TorchRange(
         Version.parse(str(first)) if first else None,

@@ -6,9 +6,10 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from flashdepot.build.native import c_layer_digest
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
+from flashdepot.families import default_family
+from flashdepot.families.c_layer import c_layer_digest
 from flashdepot.link.library import LinkableLibrary, read_library, read_manifest
 from flashdepot.link.vendor.expect import expected, rebuild_command
 from flashdepot.link.vendor.files import examine_files, examine_manifest, unlisted
@@ -20,7 +21,6 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 from flashdepot.model.request import unmet
 from flashdepot.resolve.library import Wish
-from flashdepot.upstream import default_version
 
 
 def check(directory: Path, wish: Wish, host: HostRecord, host_file: str | None, depot: Depot) -> VendorReport:
@@ -84,7 +84,7 @@ def _check_target(
         folder=target.folder,
         faults=faults,
         extra=unlisted(folder, manifest),
-        changes=changes(manifest, host, request, default_version(), c_layer_digest()),
+        changes=changes(manifest, host, request, default_family().sources.default_version(), c_layer_digest()),
         reasons=reasons,
         other_platform=manifest.platform != host.platform,
     )

@@ -24,7 +24,7 @@ def expected(manifest: Manifest, wish: Wish, host: HostRecord, depot: Depot) -> 
     :raises NetworkError: when an upstream must be looked at and the network is not there.
     """
     request = Request(
-        upstream=manifest.upstream,
+        upstreams=manifest.upstreams,
         selection=manifest.selection,
         platform=host.platform,
         gpus=tuple(sorted({gpu.architecture for gpu in host.gpus})),
@@ -37,7 +37,7 @@ def expected(manifest: Manifest, wish: Wish, host: HostRecord, depot: Depot) -> 
     of_the_same = manifest.upstream.version if manifest.upstream.origin == "sdist" else None
     need = understand(replace(wish, upstream=wish.upstream or of_the_same), host, depot).request
     if "upstream" in asked:
-        request = replace(request, upstream=need.upstream)
+        request = replace(request, upstreams=need.upstreams)
     if asked.intersection(_WORDS_OF_A_SELECTION):
         request = replace(request, selection=need.selection)
     if "arch" in asked and wish.arch != "native":

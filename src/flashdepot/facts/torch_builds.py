@@ -12,7 +12,7 @@ from flashdepot.system.toml import read_toml
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(Path(__file__).with_name("torch_builds.toml"))
+    return read_toml(Path(__file__).with_suffix(".toml"))
 
 
 def default_cxx11_abi(minor: str, local: str, machine: str) -> bool | None:

@@ -1,29 +1,12 @@
-"""Compiler arguments, from a selection, a target and what the nvcc at hand can do."""
+"""What compilers are told for any source, from a target and what the nvcc at hand can do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flashdepot.model.architecture import KERNEL_FLOOR, Architecture
-from flashdepot.model.selection import Feature
+from flashdepot.facts.compilers import needs_conforming_preprocessor
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
-from flashdepot.toolchain.cuda_facts import needs_conforming_preprocessor
-
-NAMESPACE = "flashdepot_fa2"
-"""The C++ namespace of the kernels: ours, so that another FlashAttention in the same process never meets them."""
-
-_UPSTREAM_FLAGS = (
-    # Upstream's own (setup.py, nvcc_flags); its numerics are tested with these and no others.
-    "-O3",
-    "-std=c++17",
-    "-U__CUDA_NO_HALF_OPERATORS__",
-    "-U__CUDA_NO_HALF_CONVERSIONS__",
-    "-U__CUDA_NO_HALF2_OPERATORS__",
-    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
-    "--expt-relaxed-constexpr",
-    "--expt-extended-lambda",
-    "--use_fast_math",
-)
 
 _SYMBOL_FLAGS = ("--static-global-template-stub", "--device-entity-has-hidden-visibility")
 """Keep kernel stubs local to their object. nvcc has them from 12.8 and turns them on itself from 13.0."""
@@ -52,22 +35,14 @@ def msvc_host_flags(cuda: Version, options: frozenset[str]) -> tuple[str, ...]:
     return (f"-Xcompiler={','.join(chosen)}", "-D_USE_MATH_DEFINES", *environment)
 
 
-def feature_defines(available: frozenset[Feature], selected: frozenset[Feature]) -> tuple[str, ...]:
-    """Upstream's macros that leave out what is not selected, among those that the tree knows."""
-    return tuple(f"-DFLASHATTENTION_DISABLE_{f.value.upper()}" for f in Feature if f in available - selected)
-
-
-def gencode(sass: Sequence[Architecture], front_end: str) -> tuple[str, ...]:
+def gencode(sass: Sequence[Architecture], virtual: Architecture | None) -> tuple[str, ...]:
     """The architectures to assemble for.
 
-    ``shared`` compiles once, for the oldest architecture the kernels know, and runs only the assembler for each of
-    ``sass``; ``native`` compiles each by itself. Upstream's code asks no more of ``__CUDA_ARCH__`` than that it is at
-    least 800, so both give the same algorithm.
+    :param virtual: the one that the front end compiles for, once for all of ``sass``; ``None``: for each by itself.
     """
     arguments = []
     for architecture in sass:
-        virtual = KERNEL_FLOOR if front_end == "shared" else architecture
-        arguments += ["-gencode", f"arch=compute_{virtual},code={architecture.sm}"]
+        arguments += ["-gencode", f"arch=compute_{virtual or architecture},code={architecture.sm}"]
     return tuple(arguments)
 
 
@@ -81,24 +56,18 @@ def compression(options: frozenset[str], mode: str) -> tuple[str, ...]:
 def nvcc_flags(
     sass: Sequence[Architecture],
     *,
-    front_end: str,
+    virtual: Architecture | None,
     compress: str,
     options: frozenset[str],
     host: Sequence[str] = GNU_HOST_FLAGS,
 ) -> tuple[str, ...]:
-    """What every CUDA source is compiled with, besides its own defines and include folders.
+    """What nvcc is told for a CUDA source of any family.
 
+    :param virtual: as for :func:`gencode`.
     :param host: what the host compiler is to be given.
     """
     symbols = tuple(f"{flag}=true" for flag in _SYMBOL_FLAGS if flag in options)
-    return (
-        *_UPSTREAM_FLAGS,
-        f"-DFLASH_NAMESPACE={NAMESPACE}",
-        *host,
-        *symbols,
-        *compression(options, compress),
-        *gencode(sass, front_end),
-    )
+    return (*host, *symbols, *compression(options, compress), *gencode(sass, virtual))
 
 
 CXX_FLAGS = (
@@ -111,7 +80,6 @@ CXX_FLAGS = (
     "-fno-rtti",
     "-Wall",
     "-Wextra",
-    f"-DFLASH_NAMESPACE={NAMESPACE}",
 )
 """What the C layer is compiled with, besides its include folders."""
 
@@ -121,6 +89,5 @@ MSVC_C_LAYER_FLAGS = (
     # Names leave the DLL by its definition file. An export in the objects would make every program that links the
     # static library export them as well.
     "-DFA_STATIC",
-    f"-DFLASH_NAMESPACE={NAMESPACE}",
 )
 """What nvcc hands the C layer to ``cl`` with, besides :func:`msvc_host_flags` and the include folders."""

@@ -11,14 +11,16 @@ from flashdepot.system.files import sha256_file
 NATIVE = Path(__file__).parents[1] / "native"
 """Their folder."""
 
-FAMILIES = ("fa2",)
-"""The families whose kernels a library holds, the best first; each has a folder of its own in the C layer."""
 
-
-def c_layer_sources(native: Path, suffix: str) -> list[Path]:
-    """The sources of the C layer with that suffix: what all families share, then the folder of each family."""
-    folders = [native / "src", *(native / "src" / family for family in FAMILIES)]
+def c_layer_sources(family: str, suffix: str) -> list[Path]:
+    """The sources of the C layer with that suffix: what all families share, then the folder of one."""
+    folders = [NATIVE / "src", NATIVE / "src" / family]
     return [path for folder in folders for path in sorted(folder.glob(f"*{suffix}"))]
+
+
+def own_name(source: Path) -> str:
+    """``native-device``, ``native-fa2-units``: what a source of the C layer is called in logs and archives."""
+    return "-".join(("native", *source.relative_to(NATIVE / "src").with_suffix("").parts))
 
 
 @cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flashdepot.build.flags import CXX_FLAGS, GNU_HOST_FLAGS, MSVC_C_LAYER_FLAGS, msvc_host_flags
 from flashdepot.model.target import Version
+from flashdepot.toolchain.nvcc_flags import CXX_FLAGS, GNU_HOST_FLAGS, MSVC_C_LAYER_FLAGS, msvc_host_flags
 
 _GNU_VARIABLES = (
     "NVCC_PREPEND_FLAGS",

@@ -1,4 +1,4 @@
-"""The licence texts that travel with every binary made from a source tree."""
+"""The licence texts that travel with every binary made from flash-attention's source."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 from flashdepot.errors import UsageError
-from flashdepot.upstream.tree import CUTLASS_DIR, SourceTree
+from flashdepot.families.fa2.layout import CUTLASS_DIR, CUTLASS_INCLUDE
 
 _FIRST_COMMENT = re.compile(r"\s*/\*(.*?)\*/", re.DOTALL)
 
 
-def licences(tree: SourceTree) -> dict[str, str]:
+def licences(root: Path) -> dict[str, str]:
     """Return the texts of flash-attention and of CUTLASS by project name.
 
     Both are BSD-3-Clause, whose second condition asks that the text accompanies a binary. A published sdist leaves
@@ -19,14 +19,14 @@ def licences(tree: SourceTree) -> dict[str, str]:
 
     :raises UsageError: when the tree has no such text.
     """
-    return {"flash-attention": _text(tree.root / "LICENSE"), "cutlass": _cutlass(tree)}
+    return {"flash-attention": _text(root / "LICENSE"), "cutlass": _cutlass(root)}
 
 
-def _cutlass(tree: SourceTree) -> str:
-    file = tree.root / CUTLASS_DIR / "LICENSE.txt"
+def _cutlass(root: Path) -> str:
+    file = root / CUTLASS_DIR / "LICENSE.txt"
     if file.is_file():
         return _text(file)
-    header = tree.cutlass_include / "cutlass" / "cutlass.h"
+    header = root / CUTLASS_INCLUDE / "cutlass" / "cutlass.h"
     comment = _FIRST_COMMENT.match(_text(header))
     lines = [re.sub(r"^[ \t]*\*+[ \t]?|\*+$", "", line).rstrip() for line in comment[1].splitlines()] if comment else []
     text = "\n".join(lines).strip() + "\n"

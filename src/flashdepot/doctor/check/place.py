@@ -1,0 +1,69 @@
+"""Where the file is to be used: a machine, a Python, a torch; each only as far as it is known."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from flashdepot.doctor.check.torch_side import TorchSymbols
+from flashdepot.facts.drivers import newest_cuda
+from flashdepot.host.libraries import CXX_LIBRARY, cxx_versions, system_folders
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.host import HostRecord
+from flashdepot.model.python_environment import Environment
+from flashdepot.model.target import Version
+
+
+@dataclass(frozen=True)
+class Place:
+    """``gpus`` are compute capabilities, of the machine or named. ``is_here`` says whether the host is this machine.
+
+    ``python`` and ``torch`` are those that were named, or found here.
+    """
+
+    host: HostRecord
+    gpus: tuple[Architecture, ...]
+    python: Environment | None
+    torch: TorchSymbols | None
+    is_here: bool
+
+    @property
+    def libstdcxx(self) -> Version | None:
+        """The newest ``GLIBCXX_*`` of the libstdc++ that is loaded, here conda's before the system's."""
+        return self._cxx[0]
+
+    @property
+    def cxxabi(self) -> Version | None:
+        """Its newest ``CXXABI_*``."""
+        return self._cxx[1]
+
+    @property
+    def driver_cuda(self) -> Version | None:
+        """The newest CUDA that the driver serves; ``None`` where no driver is known."""
+        host = self.host
+        return host.driver_cuda or (newest_cuda(host.driver, host.platform.system) if host.driver else None)
+
+    @cached_property
+    def _cxx(self) -> tuple[Version | None, Version | None]:
+        if not self.is_here:
+            return self.host.libstdcxx, self.host.cxxabi
+        path = self.find_library(CXX_LIBRARY)
+        return cxx_versions(path) if path is not None else (None, None)
+
+    def find_library(self, name: str, near: Iterable[Path] = ()) -> Path | None:
+        """The file that the loader, or torch when it is imported, would take for a soname; ``None`` without one."""
+        return next((folder / name for folder in (*near, *self._folders) if (folder / name).is_file()), None)
+
+    @cached_property
+    def _folders(self) -> tuple[Path, ...]:
+        if not self.is_here:
+            return ()
+        folders = [Path(p) for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
+        if self.python is not None:
+            folders += [prefix / "lib" for prefix in (self.python.prefix, self.python.base_prefix)]
+            for path in self.python.search:
+                folders += [path / "torch" / "lib", *sorted(path.glob("nvidia/*/lib")), path / "cusparselt" / "lib"]
+        return (*folders, *system_folders())

@@ -1,0 +1,120 @@
+"""GPU architectures, the CUDA releases that target them, and the GPUs that have them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from flashdepot.errors import UsageError
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.target import Version
+from flashdepot.system.toml import read_toml
+
+
+@dataclass(frozen=True)
+class KnownArchitecture:
+    """A compute capability, its GPUs in words and by name, and the CUDA releases (first, last) whose nvcc targets it."""
+
+    architecture: Architecture
+    gpus: str
+    names: tuple[str, ...]
+    first_cuda: Version
+    last_cuda: Version | None
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return read_toml(Path(__file__).with_suffix(".toml"))
+
+
+def known_architectures() -> tuple[KnownArchitecture, ...]:
+    """Every architecture of the table, oldest first."""
+    return tuple(
+        KnownArchitecture(
+            Architecture.parse(row["capability"]),
+            row["gpus"],
+            tuple(row["names"]),
+            Version.parse(row["first_cuda"]),
+            Version.parse(row["last_cuda"]) if "last_cuda" in row else None,
+        )
+        for row in _data()["architecture"]
+    )
+
+
+def codes_of(release: Version) -> tuple[Architecture, ...]:
+    """The architectures of the table that a CUDA release's nvcc targets: what to expect where nvcc was not asked."""
+    return tuple(
+        known.architecture
+        for known in known_architectures()
+        if known.first_cuda <= release and (known.last_cuda is None or release.major <= known.last_cuda.major)
+    )
+
+
+def universal_architectures() -> tuple[Architecture, ...]:
+    """What ``--arch universal`` stands for."""
+    return tuple(Architecture.parse(text) for text in _data()["universal"])
+
+
+def fallback_architecture() -> Architecture:
+    """What ``--arch native`` stands for on a machine without a GPU."""
+    return Architecture.parse(_data()["fallback"])
+
+
+def parse_architectures(text: str) -> tuple[Architecture, ...]:
+    """Read a list of compute capabilities and names of GPUs into a sorted tuple without repeats.
+
+    ``80,90``, ``9.0;sm_120``, ``A100, RTX 4090``: in every place where a person names architectures.
+
+    :raises UsageError: for an empty list, or a part that is neither.
+    """
+    parts = [part.strip() for part in re.split(r"[,;]", text) if part.strip()]
+    if len(parts) == 1 and re.fullmatch(r"[\d.\s]+", parts[0]):
+        parts = parts[0].split()
+    if not parts:
+        raise UsageError("The list of architectures is empty.", hint="Name some: --arch 80,90")
+    return tuple(sorted({parse_architecture(part) for part in parts}))
+
+
+def parse_architecture(text: str) -> Architecture:
+    """Read ``90``, ``9.0``, ``sm_90a`` or the name of a GPU such as ``RTX 4090``.
+
+    :raises UsageError: for anything else.
+    """
+    if found := _named(text):
+        return found
+    try:
+        return Architecture.parse(text)
+    except UsageError:
+        raise UsageError(
+            f"'{text}' is not a GPU architecture: expected a compute capability such as 80, 9.0 or sm_120, or the name "
+            "of a GPU such as RTX 4090.",
+            hint="flashdepot get --arch list shows the architectures that can be built.",
+        ) from None
+
+
+def _named(text: str) -> Architecture | None:
+    """The architecture of the GPU with the longest name that the text begins with."""
+    words = _plain(text)
+    found = [(len(name), gpu) for name, gpu in _names() if words == name or words.startswith(f"{name} ")]
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def _plain(name: str) -> str:
+    """A GPU's name without what people leave out: ``rtx 3080 ti`` of NVIDIA GeForce RTX 3080 Ti and of 3080ti."""
+    parted = re.sub(r"(?<=[a-z])(?=\d{4})|(?<=\d{4})(?=ti|super)", " ", name.lower())
+    words = re.sub(r"[^a-z0-9]+", " ", parted).split()
+    kept = [word for word in words if word not in {"nvidia", "geforce", "tesla"}]
+    consumer = bool(kept) and re.fullmatch(r"[2-9]0[5-9]0", kept[0]) is not None
+    return " ".join(["rtx", *kept] if consumer else kept)
+
+
+@cache
+def _names() -> tuple[tuple[str, Architecture], ...]:
+    return tuple(
+        (_plain(name), Architecture.parse(row["capability"]))
+        for row in _data()["architecture"]
+        for name in row["names"]
+    )

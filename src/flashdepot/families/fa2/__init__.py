@@ -1,0 +1,74 @@
+"""FlashAttention-2: upstream's CUDA kernels, unmodified, compiled by nvcc."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from flashdepot.families.config_header import c_string
+from flashdepot.families.fa2 import actions, costs
+from flashdepot.families.fa2.layout import Fa2Layout
+from flashdepot.families.fa2.licences import licences
+from flashdepot.families.fa2.quirks import dq_index_64_since, indexes_dq_with_64_bits
+from flashdepot.families.fa2.sdists import published
+from flashdepot.families.fa2.units import NAME
+from flashdepot.families.family import Kit
+from flashdepot.model.action import Action, Estimate
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.recipe import Recipe
+from flashdepot.model.selection import Feature, Pass, Selection, Unit
+from flashdepot.upstream import Identified, Sources
+
+_PACKAGE = "flash_attn"
+
+
+class Fa2:
+    """The family ``fa2``."""
+
+    name = NAME
+    title = "FlashAttention-2"
+    oldest_gpu = Architecture(8, 0)
+    """Ampere: the kernels use ``cp.async`` and its tensor-core shapes."""
+    sources = Sources(Fa2Layout(), published)
+
+    def flags(self, kit: Kit, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
+        """Upstream's own flags, the namespace, and what nvcc is told for every source."""
+        return actions.flags(kit, sass, front_end=front_end, compress=compress, oldest=self.oldest_gpu)
+
+    def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
+        """One compiler run a translation unit, one a source of the C layer."""
+        return actions.actions(recipe, source, kit)
+
+    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterator[str]:
+        """Yield the version and its quirks, the head dims of the tree, the features, and the units of each pass."""
+        version = source.id.version
+        yield f'#define FA2_CONFIG_UPSTREAM "{c_string(version)}"'
+        yield f"#define FA2_CONFIG_DQ_INDEX_BITS {64 if indexes_dq_with_64_bits(version) else 32}"
+        yield f'#define FA2_CONFIG_DQ_INDEX_64_SINCE "{dq_index_64_since()}"'
+        yield f"#define FA2_CONFIG_SASS {', '.join(map(str, sass))}"
+        head_dims = sorted({u.head_dim for u in source.units})
+        yield f"#define FA2_CONFIG_HEAD_DIMS {', '.join(map(str, head_dims))}"
+        yield from (f"#define FA2_CONFIG_HAS_{f.value.upper()} {int(f in selection.features)}" for f in Feature)
+        for pass_ in Pass:
+            units = sorted(u for u in selection.units if u.family == self.name and u.pass_ is pass_)
+            entries = [f"X({u.dtype}, {u.head_dim}, {str(u.causal).lower()})" for u in units]
+            yield " \\\n    ".join([f"#define FA2_CONFIG_{pass_.value.upper()}_UNITS(X)", *entries])
+
+    def licences(self, root: Path) -> Mapping[str, str]:
+        """The texts of flash-attention and of CUTLASS."""
+        return licences(root)
+
+    def python_files(self, root: Path) -> Iterator[Path]:
+        """Yield the modules that upstream's setup.py packages: of folders with ``__init__.py``, all the way down."""
+        for path in (root / _PACKAGE).rglob("*.py"):
+            folders = [parent for parent in path.parents if root in parent.parents]
+            if all((folder / "__init__.py").is_file() for folder in folders):
+                yield path
+
+    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
+        """What a unit is expected to cost, by what was measured."""
+        return costs.estimate(unit, features, architectures, front_end)
+
+    def full(self) -> Iterable[Unit]:
+        """Every unit that was measured."""
+        return costs.measured()

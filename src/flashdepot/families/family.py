@@ -1,0 +1,80 @@
+"""What a family of kernels is to the rest of flashdepot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from flashdepot.model.action import Action, Estimate
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.recipe import Recipe
+from flashdepot.model.selection import Feature, Selection, Unit
+from flashdepot.model.target import Version
+from flashdepot.targets.dialect import Dialect
+from flashdepot.upstream import Identified, Sources
+
+
+@dataclass(frozen=True)
+class Kit:
+    """The compilers at hand as facts, without a path.
+
+    ``nvcc_options`` are the long options of the nvcc at hand. ``source_name`` says whether it takes the arguments that
+    replace a source's absolute path in its internal names.
+    """
+
+    cuda: Version
+    nvcc_options: frozenset[str]
+    dialect: Dialect
+    source_name: bool = True
+
+
+class Family(Protocol):
+    """A line of kernels with one source and one way to compile.
+
+    A family is one folder here and an entry in :data:`flashdepot.families.FAMILIES`.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name in options, keys, manifests and wheels: ``fa2``."""
+
+    @property
+    def title(self) -> str:
+        """Its name in sentences: ``FlashAttention-2``."""
+
+    @property
+    def oldest_gpu(self) -> Architecture:
+        """The oldest GPU that its kernels run on."""
+
+    @property
+    def sources(self) -> Sources:
+        """Where its source trees come from."""
+
+    def flags(self, kit: Kit, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
+        """What every unit is compiled with, besides what differs from unit to unit."""
+
+    def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
+        """Every compiler run that the family's part of a recipe takes: its units, and sources of our own.
+
+        Names of actions differ, also from those of other families.
+        """
+
+    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
+        """The lines of the generated header that tell the C layer what of the family a library holds."""
+
+    def licences(self, root: Path) -> Mapping[str, str]:
+        """The texts by project that travel with a binary made of a tree.
+
+        :raises UsageError: when the tree lacks one.
+        """
+
+    def python_files(self, root: Path) -> Iterable[Path]:
+        """The files of a tree that a wheel holds, in the places that they have below ``root``."""
+
+    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
+        """What a unit with some features is expected to cost, for a number of architectures."""
+
+    def full(self) -> Iterable[Unit]:
+        """The units of a full build of the newest version."""

@@ -1,0 +1,68 @@
+"""One compiler run, described without a path of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flashdepot.model.canonical import digest_of
+from flashdepot.model.recipe import Tool
+from flashdepot.model.selection import Unit
+
+ACTION_SCHEMA = 1
+
+GNU_OUTPUTS = ("-MD", "-MF", "{depfile}", "-c", "{source}", "-o", "{output}")
+"""The words of GCC, Clang and nvcc for where they read and write."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One compiler run: ``arguments`` name folders and programs, as in ``{cuda}/bin/nvcc``.
+
+    It runs in the folder ``place``, with ``source`` relative to it, so that no absolute path gets into what it makes: a
+    file with the ending ``suffix``. ``variables`` are those of the environment that change what the compiler writes.
+    ``unit`` is ``None`` for a source of our own.
+    """
+
+    name: str
+    place: str
+    source: str
+    arguments: tuple[str, ...]
+    tools: tuple[Tool, ...]
+    variables: tuple[str, ...] = ()
+    unit: Unit | None = None
+    suffix: str = ".o"
+    outputs: tuple[str, ...] = GNU_OUTPUTS
+
+    def intent_key(self, environment: Mapping[str, str]) -> str:
+        """The digest of all that is known before the inputs are: arguments, programs, and environment."""
+        return digest_of(
+            {
+                "schema": ACTION_SCHEMA,
+                "source": f"{{{self.place}}}/{self.source}",
+                "arguments": list(self.arguments),
+                "tools": [t.to_json() for t in self.tools],
+                "environment": {v: environment[v] for v in self.variables if environment.get(v)},
+            }
+        )
+
+    def command(self, names: Mapping[str, str]) -> list[str]:
+        """The arguments to run, with every name replaced.
+
+        :param names: what stands for each name: folders, programs, ``output`` and ``depfile``.
+        """
+        known = {**names, "source": self.source}
+        arguments = []
+        for argument in (*self.arguments, *self.outputs):
+            for name, value in known.items():
+                argument = argument.replace(f"{{{name}}}", value)  # noqa: PLW2901
+            arguments.append(argument)
+        return arguments
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """CPU-seconds, and the peak resident memory in bytes of the largest process of one action."""
+
+    seconds: float
+    peak: int

@@ -1,0 +1,52 @@
+"""What upstream's mechanics must know of a family's source trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from flashdepot.model.selection import Feature, Unit
+
+
+class Layout(Protocol):
+    """Where the parts of a family's source tree are, and what it can compile."""
+
+    @property
+    def project(self) -> str:
+        """The name under which the source is published: ``flash-attn``."""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The files and folders that flashdepot takes of a tree; the rest is not unpacked."""
+
+    @property
+    def submodules(self) -> tuple[str, ...]:
+        """The git submodules that a build needs, by their place."""
+
+    def require_complete(self, root: Path) -> None:
+        """Check that a folder is such a tree, with its submodules.
+
+        :raises UsageError: when it is another project's.
+        :raises MissingToolError: when a submodule is not in it.
+        """
+
+    def units(self, root: Path) -> frozenset[Unit]:
+        """Read what a tree can compile."""
+
+    def features(self, root: Path) -> frozenset[Feature]:
+        """Read the features that a tree can leave out."""
+
+    def version(self, root: Path) -> str:
+        """Read the version that a tree gives itself; :data:`UNKNOWN_VERSION` where it gives none."""
+
+    def sources(self, root: Path) -> Iterator[Path]:
+        """Yield every file and folder that a compiler can reach in a tree."""
+
+
+UNKNOWN_VERSION = "unknown"
+
+
+def is_kept(layout: Layout, name: str) -> bool:
+    """Whether a file of a tree, by its name with ``/``, is one that flashdepot needs."""
+    return any(name == kept or name.startswith(f"{kept}/") for kept in layout.kept)
