@@ -184,9 +184,7 @@ def _fetched(choice: Choice, depot: Depot, *, accept_unverified: bool, quiet: bo
     def have(address: WheelAddress) -> WheelFile:
         require_digest(address, accept_unverified=accept_unverified)
         with show_download(address.filename, quiet=quiet) as progress:
-            wheel = have_wheel(address, depot.layout.downloads, progress, tell)
-        depot.mark_used(wheel.path.parent)
-        return wheel
+            return have_wheel(address, depot.layout.downloads, progress, tell)
 
     addresses = [c.wheel for c in candidates if isinstance(c.wheel, WheelAddress)]
     number, wheel = have_one(addresses, have, tell)

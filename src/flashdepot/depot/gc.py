@@ -6,7 +6,10 @@ only if its fingerprint is the one that was planned for, looked at after it was 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ from flashdepot.depot.workspaces import in_use, remove_stale, started, workspace
 from flashdepot.errors import IntegrityError
 from flashdepot.system.files import disk_errors
 from flashdepot.system.locks import try_lock_file
+from flashdepot.system.use import unused
 
 OLDER_THAN = timedelta(days=30)
 """How long what no manifest needs is kept after its last use."""
@@ -30,6 +34,9 @@ GRACE = 3600.0
 """Seconds for which nothing is removed, because a process may be about to refer to it."""
 
 _LEFTOVER_LIFETIME = 86400.0
+_FETCHED = ("toolchain", "upstream", "download")
+"""The kinds of what was fetched, each in a folder of that name in the plural. A process that uses one holds it."""
+
 _DIGEST = re.compile(rb'"([0-9a-f]{64})"')
 
 
@@ -97,13 +104,9 @@ class _Planner:
         yield from self._older(_inside(self._layout.quarantine), time.time(), "quarantine", "it is damaged")
         yield from self._temporary()
         yield from self._older(_inside(self._layout.logs), self._recent, "log", "it is old")
-        fetched = (
-            (self._layout.toolchains, "toolchain"),
-            (self._layout.upstreams, "upstream"),
-            (self._layout.downloads, "download"),
-        )
-        for folder, kind in fetched:
-            there = (path for path in _inside(folder) if not is_leftover(path))
+        for kind in _FETCHED:
+            there = (path for path in _inside(self._layout.root / f"{kind}s") if not is_leftover(path))
+            there = (path for path in there if _is_unused(path))
             yield from self._older(there, self._recent, kind, "it was not used lately")
         locks = (path for path in _inside(self._layout.root / "locks") if path.suffix == ".lock")
         yield from self._older(locks, self._leftover, "lock", "nobody holds it")
@@ -173,10 +176,25 @@ def _carry_out(depot: Depot, removal: Removal) -> bool:
     if removal.kind == "library" and _has_manifest(depot, path):
         return False
     aside = hidden_sibling(path)
-    if not move_if_unchanged(path, removal.seen, aside):
-        return False
+    with unused(path) if removal.kind in _FETCHED else contextlib.nullcontext(True) as free:
+        if not (free and _move(path, removal.seen, aside)):
+            return False
     remove(aside)
     return True
+
+
+def _move(path: Path, seen: Fingerprint, aside: Path) -> bool:
+    try:
+        return move_if_unchanged(path, seen, aside)
+    except PermissionError:
+        if os.name == "nt" and path.is_dir():  # somebody has a file of it open
+            return False
+        raise
+
+
+def _is_unused(path: Path) -> bool:
+    with unused(path) as free:
+        return free
 
 
 def _digests_in(path: Path) -> set[str]:
@@ -204,7 +222,10 @@ def _inside(folder: Path) -> list[Path]:
 
 def _freed(path: Path) -> int:
     """Bytes that removing a path frees. A file in a library that is a link to a blob frees nothing by itself."""
-    if not path.is_dir() or path.is_symlink():
-        return path.lstat().st_size
-    files = [inner.lstat() for inner in path.rglob("*") if inner.is_symlink() or not inner.is_dir()]
-    return sum(status.st_size for status in files if status.st_nlink == 1)
+    freed = 0
+    for inner in path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]:
+        with contextlib.suppress(FileNotFoundError):  # its owner was faster
+            status = inner.lstat()
+            if not stat.S_ISDIR(status.st_mode) and (inner == path or status.st_nlink == 1):
+                freed += status.st_size
+    return freed

@@ -128,7 +128,3 @@ class Depot:
         with disk_errors(self.root):
             self.layout.logs.mkdir(exist_ok=True)
         return self.layout.logs / f"{name}-{intent_key[:12]}.log"
-
-    def mark_used(self, path: Path) -> None:
-        """Record that a folder of ``toolchains/`` or ``upstreams/`` was used, so that gc leaves it alone."""
-        mark_used(path)

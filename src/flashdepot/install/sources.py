@@ -18,6 +18,7 @@ from flashdepot.system.files import sha256_file
 from flashdepot.system.net import Progress, fetch_url
 from flashdepot.system.network_errors import NotThereError
 from flashdepot.system.patience import Note
+from flashdepot.system.use import keep
 
 NAMED = "named"
 """The source of a wheel that the user named, by path or address."""
@@ -125,9 +126,16 @@ def have_wheel(address: WheelAddress, downloads: Path, on_progress: Progress, on
     :raises NetworkError: when it cannot be had.
     """
     remote = Remote(address.url, address.sha256, address.size)
-    done = fetch_url(remote, address.place(downloads), elsewhere=_ELSEWHERE, on_progress=on_progress, on_note=on_note)
+    place = address.place(downloads)
+    _use(place.parent)
+    done = fetch_url(remote, place, elsewhere=_ELSEWHERE, on_progress=on_progress, on_note=on_note)
     kept = replace(address, sha256=done.sha256).place(downloads)
     if kept != done.path:
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        _use(kept.parent)
         done.path.replace(kept)
     return WheelFile(address.source, kept, done.sha256, done.size, address.shown)
+
+
+def _use(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    keep(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from flashdepot.build.engine import Limits
 from flashdepot.build.library import Options, build_library, prepare
@@ -47,7 +46,6 @@ def build(
         f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host compiler {toolchain.cxx.kind} {toolchain.cxx.version}."
     )
     trees = obtain_sources(need.sources, depot.layout.upstreams)
-    _mark_used(depot, toolchain.nvcc.root, *(tree.root for tree in trees.values()))
     plan = prepare(trees, request.selection, request.gpus, host.platform, toolchain, depot, options)
     units = len(request.selection.units)
     if (stored := depot.load_intact(plan.recipe.key)) is not None:
@@ -57,14 +55,6 @@ def build(
     path = depot.materialise(manifest)
     _require_fit(request, manifest)
     return Result("built", manifest, path, compiled, units - compiled, time.monotonic() - started)
-
-
-def _mark_used(depot: Depot, *paths: Path) -> None:
-    """Tell gc that the provided toolkit and the unpacked source are still of use."""
-    for folder in (depot.layout.toolchains, depot.layout.upstreams):
-        for path in paths:
-            if folder in path.parents:
-                depot.mark_used(folder / path.relative_to(folder).parts[0])
 
 
 def _require_fit(request: Request, manifest: Manifest) -> None:

@@ -11,19 +11,27 @@ from pathlib import Path
 
 from flashdepot.errors import IntegrityError
 from flashdepot.system.files import disk_errors, read_json, write_json
+from flashdepot.system.use import keep
 
 _LISTING = ".flashdepot-files.json"
 
 
 def make_whole(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """Return ``folder``, made by ``fill`` if it is not there whole.
+    """Return ``folder``, made by ``fill`` if it is not there whole. gc leaves it alone as long as this process runs.
 
     ``fill`` gets the path of a folder beside it that does not exist yet. When it ends well, a listing of what it wrote
     is added and the folder takes its name in one step, so that a kill, or a second process doing the same, never
     leaves half of it. A folder that has lost files since is made again.
     """
+    while True:
+        _make_whole(folder, fill)
+        if keep(folder):  # otherwise gc removed it just now
+            return folder
+
+
+def _make_whole(folder: Path, fill: Callable[[Path], None]) -> None:
     if is_whole(folder):
-        return folder
+        return
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     with disk_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +41,6 @@ def make_whole(folder: Path, fill: Callable[[Path], None]) -> Path:
             _take_name(temporary, folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    return folder
 
 
 def is_whole(folder: Path) -> bool:

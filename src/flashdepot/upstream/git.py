@@ -15,6 +15,7 @@ from flashdepot.system.files import disk_errors, read_json, write_json
 from flashdepot.system.folders import is_whole, make_whole
 from flashdepot.system.locks import HeldLock, lock_file
 from flashdepot.system.net import require_network
+from flashdepot.system.use import keep
 from flashdepot.upstream.folder import source_digest
 from flashdepot.upstream.git_program import GitFailed, git
 from flashdepot.upstream.layout import Layout
@@ -153,6 +154,7 @@ def _look_up(mirror: Path, ref: str) -> str | None:
 
 def _update(source: GitSource, mirror: Path) -> None:
     mirror.parent.mkdir(parents=True, exist_ok=True)
+    keep(mirror.parent)
     with lock_file(mirror.with_suffix(".lock")) as held:
         if not mirror.is_dir():
             unfinished = mirror.with_suffix(".tmp")

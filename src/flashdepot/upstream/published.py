@@ -11,6 +11,7 @@ from flashdepot.model.upstream import UpstreamId
 from flashdepot.system.archive import unpack
 from flashdepot.system.folders import make_whole
 from flashdepot.system.net import Progress, fetch
+from flashdepot.system.use import keep
 from flashdepot.upstream.layout import Layout, is_kept
 from flashdepot.upstream.tree import Identified, SourceTree
 
@@ -43,7 +44,10 @@ def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Progres
     """
 
     def fill(folder: Path) -> None:
-        archive = fetch(sdist.project, sdist.filename, sdist.sha256, cache / sdist.filename, on_progress=on_progress)
+        place = cache / sdist.filename
+        archive = fetch(sdist.project, sdist.filename, sdist.sha256, place, on_progress=on_progress)
+        while not keep(archive):  # gc removed it just now
+            archive = fetch(sdist.project, sdist.filename, sdist.sha256, place, on_progress=on_progress)
         unpack(archive, folder, keep=lambda name: is_kept(layout, name.partition("/")[2]))
         _read(layout, sdist, folder)
 
