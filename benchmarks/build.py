@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flashdepot.build.engine import Limits
 from flashdepot.build.library import BuildPlan, Options, build_library, prepare
+from flashdepot.build.limits import Limits
 from flashdepot.build.progress import Silent, Snapshot
 from flashdepot.cli.options import parse_memory
 from flashdepot.depot import Depot

@@ -16,8 +16,10 @@ import psutil
 import pytest
 
 from build.recipes import TOOLS, make_recipe
-from flashdepot.build.engine import Engine, Limits, Outcome
+from flashdepot.build.engine import Engine, Outcome
 from flashdepot.build.estimates import History
+from flashdepot.build.limits import Limits
+from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.progress import Silent
 from flashdepot.depot import Depot
@@ -62,24 +64,34 @@ class Bench:
         (self.folder / "src" / name).write_text(text)
         time.sleep(0.005)  # a file written in the same clock tick as a compiler's start counts as changed
 
-    def build(self, names: Sequence[str], limits: Limits | None = None, sizes: dict[str, int] | None = None) -> Outcome:
+    def build(
+        self,
+        names: Sequence[str],
+        limits: Limits | None = None,
+        sizes: dict[str, int] | None = None,
+        needs: dict[str, dict[str, str]] | None = None,
+        uncounted: tuple[str, ...] = (),
+    ) -> Outcome:
         os.environ["FAKE_JOURNAL"] = str(self.folder / "journal")
         history = History(self.folder / "estimates.json")
         recipe = make_recipe()
-        actions = [Action(name, "src", f"{name}.src", ("{python}", str(FAKE)), self.tools) for name in names]
+        command = ("{python}", str(FAKE))
+        actions = [
+            Action(n, "src", f"{n}.src", command, self.tools, needs=(needs or {}).get(n, {}), uncounted=uncounted)
+            for n in names
+        ]
         for action in actions:
             history.add(action, recipe, 1.0, (sizes or {}).get(action.name, 1))
         history.save()
-        engine = Engine(
-            depot=self.depot,
-            recipe=recipe,
-            places=PlaceNames((("src", self.folder / "src"),)),
-            programs={"python": sys.executable},
-            limits=limits or Limits(jobs=4, memory=64 * GB),
-            history=History(self.folder / "estimates.json"),
-            progress=self.notes,
-        )
-        return engine.run(actions)
+        places = PlaceNames((("src", self.folder / "src"),))
+        limits = limits or Limits(jobs=4, memory=64 * GB)
+        with self.depot.workspace() as work:
+            executor = LocalExecutor(places, {"python": sys.executable}, dict(os.environ), limits, work)
+            history = History(self.folder / "estimates.json")
+            made = work / "made"
+            made.mkdir()
+            engine = Engine(self.depot, recipe, executor, {}, history, self.notes, made, keep_going=limits.keep_going)
+            return engine.run(actions)
 
 
 @pytest.fixture
@@ -391,3 +403,35 @@ def running() -> list[tuple[int, str]]:
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append((process.pid, " ".join(process.cmdline())))
     return found
+
+
+def test_an_action_waits_for_what_it_needs_and_is_found_by_the_bytes_of_that(bench: Bench) -> None:
+    bench.source("common.h", "1")
+    bench.source("device.src", "include common.h\nsleep 0.1")
+    bench.source("host.src")
+    first = bench.build(["device", "host"], needs={"host": {"fatbin": "device"}})
+    assert first.compiled == {"device", "host"}
+    assert bench.journal == ["start device", "end device", "start host", "end host"]
+    os.utime(bench.folder / "src" / "common.h")
+    assert bench.build(["device", "host"], needs={"host": {"fatbin": "device"}}).compiled == frozenset()
+    bench.source("device.src", "include common.h\nsleep 0.1\n# another result")
+    assert bench.build(["device", "host"], needs={"host": {"fatbin": "device"}}).compiled == {"device", "host"}
+
+
+def test_an_action_whose_need_failed_is_not_started_and_the_others_are(bench: Bench) -> None:
+    bench.source("device.src", "fail error: bad")
+    bench.source("host.src")
+    bench.source("other.src", "sleep 0.2")
+    limits = Limits(jobs=1, memory=64 * GB, keep_going=True)
+    with pytest.raises(CompileError, match="device: the compiler ended"):
+        bench.build(["device", "host", "other"], limits, needs={"host": {"fatbin": "device"}})
+    assert "start host" not in bench.journal
+    assert "end other" in bench.journal
+
+
+def test_inputs_that_do_not_count_are_in_no_key(bench: Bench) -> None:
+    bench.source("a.src", "include h.h")
+    bench.source("h.h", "1")
+    assert not bench.build("a", uncounted=("src",)).actions["a"].inputs
+    bench.source("h.h", "2")
+    assert bench.build("a", uncounted=("src",)).compiled == frozenset()

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flashdepot import __version__
-from flashdepot.build.engine import Engine, Limits, Outcome
+from flashdepot.build.engine import Engine, Outcome
 from flashdepot.build.estimates import History
+from flashdepot.build.limits import Limits
 from flashdepot.build.linked import Linked
 from flashdepot.build.linking import Linking, linking_of
+from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.progress import BuildProgress
 from flashdepot.build.windows_paths import require_usable_paths
@@ -146,6 +148,7 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
     with depot.workspace() as work:
         generated = work / "generated"
         generated.mkdir()
+        (work / "made").mkdir()
         lines = [
             line
             for family, tree in plan.trees.items()
@@ -157,17 +160,11 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
         places = plan.places(generated)
         history = History(depot.root / "estimates.json")
         planned = plan.actions()
+        environment = toolchain.whole_environment()
         split = "--split-compile" in toolchain.nvcc.options
+        executor = LocalExecutor(places, plan.programs, environment, limits, work, split_compile=split)
         engine = Engine(
-            depot,
-            recipe,
-            places,
-            plan.programs,
-            limits,
-            history,
-            progress,
-            split_compile=split,
-            environment=toolchain.whole_environment(),
+            depot, recipe, executor, environment, history, progress, work / "made", keep_going=limits.keep_going
         )
         outcome = engine.run(planned)
         objects = _objects(planned, outcome, depot, work / "objects")

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from flashdepot.build.engine import Limits
 from flashdepot.build.library import Options
+from flashdepot.build.limits import Limits
 from flashdepot.build.progress import BuildProgress, Silent, Snapshot
 from flashdepot.cli.common import duration, say, size, warn
 from flashdepot.cli.options import parse_memory

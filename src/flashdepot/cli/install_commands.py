@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from flashdepot.build.engine import Limits
+from flashdepot.build.limits import Limits
 from flashdepot.cli import options as o
 from flashdepot.cli.building import build_for, limits, tell_rejected
 from flashdepot.cli.common import (

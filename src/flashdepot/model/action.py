@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.recipe import Tool
@@ -21,7 +21,8 @@ class Action:
 
     It runs in the folder ``place``, with ``source`` relative to it, so that no absolute path gets into what it makes: a
     file with the ending ``suffix``. ``variables`` are those of the environment that change what the compiler writes.
-    ``unit`` is ``None`` for a source of our own.
+    ``unit`` is ``None`` for a source of our own. ``needs`` are actions whose outputs it reads, by the names of those
+    in ``arguments``. What it reads in the places ``uncounted`` does not change what it makes, and so is in no key.
     """
 
     name: str
@@ -33,11 +34,18 @@ class Action:
     unit: Unit | None = None
     suffix: str = ".o"
     outputs: tuple[str, ...] = GNU_OUTPUTS
+    needs: Mapping[str, str] = field(default_factory=dict)
+    uncounted: tuple[str, ...] = ()
 
-    def intent_key(self, environment: Mapping[str, str]) -> str:
-        """The digest of all that is known before the inputs are: arguments, programs, and environment."""
+    def intent_key(self, environment: Mapping[str, str], made: Mapping[str, str] | None = None) -> str:
+        """The digest of all that is known before the inputs are: arguments, programs, and environment.
+
+        :param made: the digests of what the actions that it needs have made, by the names of those.
+        """
+        needed = {"made": dict(made)} if made else {}
         return digest_of(
             {
+                **needed,
                 "schema": ACTION_SCHEMA,
                 "source": f"{{{self.place}}}/{self.source}",
                 "arguments": list(self.arguments),
@@ -45,6 +53,10 @@ class Action:
                 "environment": {v: environment[v] for v in self.variables if environment.get(v)},
             }
         )
+
+    def ignores(self, name: str) -> bool:
+        """Whether a file that it read, by its name, does not count."""
+        return any(name.startswith(f"{{{place}}}/") for place in self.uncounted)
 
     def command(self, names: Mapping[str, str]) -> list[str]:
         """The arguments to run, with every name replaced.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from flashdepot.build.engine import Limits
 from flashdepot.build.library import Options, build_library, prepare
+from flashdepot.build.limits import Limits
 from flashdepot.build.progress import BuildProgress
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
