@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from types import FrameType
@@ -10,6 +9,7 @@ from types import FrameType
 import click
 
 from flashdepot import __version__
+from flashdepot.cli.common import print_json, say
 from flashdepot.cli.lazy import LazyCommands, Table
 from flashdepot.errors import FlashdepotError
 
@@ -61,7 +61,7 @@ def run() -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        sys.stderr.write("Stopped. What was finished is kept: the same command goes on from there.\n")
+        say("Stopped. What was finished is kept: the same command goes on from there.")
         return INTERRUPTED
     return status if isinstance(status, int) else 0  # a command that ends by click's exit() has a status
 
@@ -73,8 +73,8 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 def _report(error: FlashdepotError) -> int:
     if "--json" in sys.argv:
         document = {"status": "error", "exit_code": error.exit_code, "message": error.message, "hint": error.hint}
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    sys.stderr.write(f"error: {error.message}\n")
+        print_json(document)
+    say(f"error: {error.message}")
     if error.hint:
-        sys.stderr.write(f"  {error.hint}\n")
+        say(f"  {error.hint}")
     return error.exit_code

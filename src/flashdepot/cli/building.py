@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from flashdepot.build.library import Options
 from flashdepot.build.limits import Limits
 from flashdepot.build.progress import BuildProgress, Silent, Snapshot
-from flashdepot.cli.common import duration, say, size, warn
+from flashdepot.cli.common import duration, printable, say, size, warn
 from flashdepot.cli.options import parse_memory
 from flashdepot.depot import Depot
 from flashdepot.doctor import forewarn
@@ -135,7 +135,7 @@ class _Live:
             self._live.stop()
 
     def note(self, text: str) -> None:
-        self._console.print(text, highlight=False)
+        self._console.print(printable(text), highlight=False, markup=False)
 
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
         if self._verbose:
@@ -145,6 +145,7 @@ class _Live:
     def update(self, state: Snapshot) -> None:
         from rich.progress_bar import ProgressBar  # noqa: PLC0415
         from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
 
         if not self._shown:
             self._live.start()
@@ -161,7 +162,7 @@ class _Live:
         rows = Table.grid()
         rows.add_row(head)
         for name in state.running:
-            rows.add_row(f"  compiling {name}")
+            rows.add_row(Text(f"  compiling {printable(name)}"))
         for name in state.elsewhere:
-            rows.add_row(f"  waiting for another process: {name}")
+            rows.add_row(Text(f"  waiting for another process: {printable(name)}"))
         self._live.update(rows)

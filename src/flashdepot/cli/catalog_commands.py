@@ -9,12 +9,14 @@ import click
 
 from flashdepot.catalog import CATALOG_FOLDER, Catalog, load_catalog
 from flashdepot.cli.common import (
+    answer,
     depot_option,
     examples,
     json_option,
     open_depot,
     options,
     print_json,
+    printable,
     quiet_option,
     say,
     size,
@@ -168,7 +170,7 @@ def stats(depot: str | None, *, as_json: bool, **wanted: str) -> None:
         [(c.name, c.kind, c.listed[:10], c.licence or "not said", c.page) for c in loaded.collections],
     )
     for tally in counted:
-        click.echo("")
+        answer("")
         _print_table((tally.of, "wheels"), [(value, str(count)) for value, count in tally.counts])
     say(f"{len(found)} wheels.")
 
@@ -299,5 +301,5 @@ def _print_table(columns: tuple[str, ...], table: list[tuple[str, ...]]) -> None
     for column in columns:
         shown.add_column(column, overflow="fold")
     for row in table:
-        shown.add_row(*map(Text, row))
+        shown.add_row(*(Text(printable(cell)) for cell in row))
     console.print(shown, soft_wrap=not console.is_terminal)

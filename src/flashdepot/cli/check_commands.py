@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from flashdepot.cli.common import (
+    answer,
     examples,
     host_option,
     json_option,
@@ -69,7 +70,7 @@ def check(
     if as_json:
         print_json({"status": _worst(reports).value, "files": [report.to_json() for report in reports]})
     else:
-        click.echo("\n\n".join(describe(report, verbose=verbose) for report in reports))
+        answer("\n\n".join(describe(report, verbose=verbose) for report in reports))
     sys.stdout.flush()
     context.exit(_worst(reports).exit_code)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -81,19 +82,41 @@ def load_host(path: Path) -> HostRecord:
         raise UsageError(f"{path} is not a host record: {error}", hint=hint) from error
 
 
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What steers a terminal or turns its text around instead of being shown, and what is no character at all."""
+
+
+def printable(text: str) -> str:
+    r"""A text that only shows itself on a terminal: ``\x1b`` stands for an escape, and lines end as they did.
+
+    Everything that flashdepot prints goes through here, because it may come from a log, a file's name or a server.
+    """
+    return _STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def answer(text: str) -> None:
+    """The answer of a command, on standard output."""
+    sys.stdout.write(printable(text) + "\n")
+
+
 def print_json(document: Any) -> None:
     """The one document of ``--json``."""
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    answer(json.dumps(document, indent=2))
 
 
 def say(text: str) -> None:
     """A line for the person at the terminal."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")
 
 
 def warn(text: str) -> None:
     """A problem that did not stop the work."""
-    sys.stderr.write(f"warning: {text}\n")
+    say(f"warning: {text}")
+
+
+def ask(question: str) -> bool:
+    """Whether the person at the terminal says yes."""
+    return click.confirm(printable(question), err=True)  # noqa: TID251  (here it is made printable)
 
 
 def size(count: float) -> str:

@@ -6,7 +6,18 @@ import datetime
 
 import click
 
-from flashdepot.cli.common import depot_option, examples, json_option, open_depot, print_json, quiet_option, say, size
+from flashdepot.cli.common import (
+    answer,
+    ask,
+    depot_option,
+    examples,
+    json_option,
+    open_depot,
+    print_json,
+    quiet_option,
+    say,
+    size,
+)
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.architecture import spell
@@ -22,7 +33,7 @@ def depot() -> None:
 @depot_option
 def path(depot: str | None) -> None:
     """Print the depot's folder."""
-    click.echo(str(open_depot(depot).root))
+    answer(str(open_depot(depot).root))
 
 
 @depot.command()
@@ -39,7 +50,7 @@ def ls(depot: str | None, *, as_json: bool) -> None:
     if not stored:
         say("The depot has no library yet. 'flashdepot get --profile quick' makes a small one.")
     for artifact in stored:
-        click.echo(summary(artifact.manifest))
+        answer(summary(artifact.manifest))
 
 
 @depot.command(epilog=examples("flashdepot depot show 3fa9", "flashdepot depot show 3fa9 --json"))
@@ -65,7 +76,7 @@ def show(key: str, depot: str | None, *, as_json: bool) -> None:
         ("created", f"{manifest.created} by flashdepot {manifest.flashdepot}"),
         *((size(f.size), f.path) if not f.link else ("link", f"{f.path} -> {f.link}") for f in manifest.files),
     ]
-    click.echo("\n".join(f"{name:<14} {value}" for name, value in rows))
+    answer("\n".join(f"{name:<14} {value}" for name, value in rows))
 
 
 @depot.command()
@@ -121,7 +132,7 @@ def gc(older_than: int, remove: tuple[str, ...], depot: str | None, *, yes: bool
         for removal in planned.removals:
             say(f"{size(removal.bytes):>10}  {removal.kind}: {removal.reason}")
         say(f"{size(planned.bytes)} in {len(planned.removals)} places.")
-    confirmed = not dry_run and bool(planned.removals) and (yes or as_json or click.confirm("Free it?", err=True))
+    confirmed = not dry_run and bool(planned.removals) and (yes or as_json or ask("Free it?"))
     done = run(opened, planned) if confirmed else None
     if as_json:
         shown = done or planned

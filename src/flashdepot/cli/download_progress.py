@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from flashdepot.cli.common import say, size
+from flashdepot.cli.common import printable, say, size
 from flashdepot.system.net import Progress
 
 
@@ -41,7 +41,7 @@ def _bar(name: str) -> Iterator[Progress]:
     )
     from rich.progress import Progress as Bars  # noqa: PLC0415
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(name, total=None, visible=False)
+        task = bars.add_task(printable(name), total=None, visible=False)
         yield lambda done, total: bars.update(task, completed=done, total=total, visible=True)

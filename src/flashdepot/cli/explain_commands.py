@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from flashdepot.cli.common import (
+    answer,
     depot_option,
     examples,
     host_option,
@@ -64,7 +65,7 @@ def explain(log: str | None, host_file: Path | None, depot: str | None, *, as_js
     if as_json:
         print_json(report.to_json())
     else:
-        click.echo(describe(report))
+        answer(describe(report))
     if not report.findings:
         sys.exit(UNKNOWN)
 

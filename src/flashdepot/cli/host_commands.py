@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flashdepot.cli.common import (
+    answer,
     depot_option,
     examples,
     host_option,
@@ -56,7 +57,7 @@ def host(save: Path | None, python: str | None, depot: str | None, *, as_json: b
     if as_json:
         print_json(record.to_json())
     elif save is None:
-        click.echo(describe(record))
+        answer(describe(record))
 
 
 @click.command(
@@ -102,7 +103,7 @@ def doctor(
     if as_json:
         print_json({"intention": intention, "exit_code": code, "findings": [f.to_json() for f in findings]})
     elif not quiet or code:
-        click.echo(_page(intention, findings, code))
+        answer(_page(intention, findings, code))
     click.get_current_context().exit(code)
 
 

@@ -12,6 +12,7 @@ from flashdepot.build.limits import Limits
 from flashdepot.cli import options as o
 from flashdepot.cli.building import build_for, limits, tell_rejected
 from flashdepot.cli.common import (
+    ask,
     depot_option,
     duration,
     examples,
@@ -161,7 +162,7 @@ def _require_consent(library: ToBuild, why: str, *, as_json: bool) -> None:
     """
     takes = f"compiling one takes about {duration(library.seconds)} on this machine"
     may_ask = sys.stdin.isatty() and sys.stderr.isatty() and not as_json
-    if not may_ask or not click.confirm(f"{why.capitalize()}; {takes}. Compile it now?", err=True):
+    if not may_ask or not ask(f"{why.capitalize()}; {takes}. Compile it now?"):
         raise IncompatibleError(
             f"There is nothing to install without a compiler: {why}, and {takes}.",
             hint="Compile it: flashdepot install --source build, with the options that were given here.",
@@ -173,7 +174,7 @@ def _accepts(address: WheelAddress, *, as_json: bool) -> bool:
     if address.sha256 or as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     question = f"Nobody has told the SHA-256 of {address.filename}: only {address.host} vouches for what it serves."
-    return click.confirm(f"{question} Take it, and pin what comes?", err=True)
+    return ask(f"{question} Take it, and pin what comes?")
 
 
 def _fetched(choice: Choice, depot: Depot, *, accept_unverified: bool, quiet: bool) -> tuple[Choice, WheelFile]:

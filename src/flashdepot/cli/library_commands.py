@@ -8,6 +8,7 @@ import click
 
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
+    answer,
     depot_option,
     duration,
     examples,
@@ -133,7 +134,7 @@ def _deliver(result: Result, depot: Depot, out: Path | None, *, as_json: bool, q
         return
     if not quiet:
         say(describe(result))
-    click.echo(str(path))
+    answer(str(path))
 
 
 def describe(result: Result) -> str:
@@ -171,5 +172,5 @@ def _list_architectures(*, as_json: bool) -> None:
         return
     for k in known:
         cuda = f"CUDA {k.first_cuda}" + (f" to {k.last_cuda}" if k.last_cuda else " and newer")
-        click.echo(f"{k.architecture!s:<5} {k.gpus:<45} {cuda}")
-    click.echo(f"\nuniversal = {spell(universal_architectures())}; native = those of this machine's GPUs")
+        answer(f"{k.architecture!s:<5} {k.gpus:<45} {cuda}")
+    answer(f"\nuniversal = {spell(universal_architectures())}; native = those of this machine's GPUs")

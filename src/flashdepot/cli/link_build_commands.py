@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import examples, json_option, options, print_json, say
+from flashdepot.cli.common import answer, examples, json_option, options, print_json, say
 from flashdepot.cli.linking import kind_options, library_options, linkable, shell_here
 from flashdepot.link.flags import flags as flags_of
 from flashdepot.link.library import LinkKind
@@ -44,7 +44,7 @@ def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> Non
             }
         )
         return
-    click.echo(str(library.root) if prefix else cmake_lines(library, chosen, shell_here()))
+    answer(str(library.root) if prefix else cmake_lines(library, chosen, shell_here()))
 
 
 @click.command(
@@ -69,7 +69,7 @@ def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -
         module = pkg_config_module(chosen)
         print_json({**library.to_json(), "kind": chosen.value, "dir": str(library.pkg_config), "package": module})
         return
-    click.echo(str(library.pkg_config) if folder else pkg_config_lines(library, chosen, shell_here()))
+    answer(str(library.pkg_config) if folder else pkg_config_lines(library, chosen, shell_here()))
 
 
 @click.command(
@@ -99,4 +99,4 @@ def flags(*, part: str | None, kind: str | None, as_json: bool, **which: Any) ->
     if not which["quiet"] and part != "compile":
         for line in place_of_dll(library, chosen):
             say(line)
-    click.echo(shell_here().join(parts[part]))
+    answer(shell_here().join(parts[part]))

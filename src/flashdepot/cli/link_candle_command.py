@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import examples, json_option, options, print_json, say
+from flashdepot.cli.common import answer, examples, json_option, options, print_json, say
 from flashdepot.cli.linking import library_options, linkable
 from flashdepot.errors import MissingToolError
 from flashdepot.link import candle_advice as advice
@@ -69,7 +69,7 @@ def candle(version: str, folder: Path, crate: Path | None, *, as_json: bool, **w
     if not which["quiet"]:
         for note in given.notes:
             say(note)
-    click.echo(given.text)
+    answer(given.text)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import examples, json_option, options, print_json, say
+from flashdepot.cli.common import answer, examples, json_option, options, print_json, say
 from flashdepot.cli.linking import library_options, linkable
 from flashdepot.link.cargo_crate import CRATE, write_crate
 
@@ -34,4 +34,4 @@ def cargo(folder: Path, *, as_json: bool, **which: Any) -> None:
         return
     if not which["quiet"]:
         say(f'In Cargo.toml: {CRATE} = {{ path = "{folder.as_posix()}" }}')
-    click.echo(str(written))
+    answer(str(written))

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from flashdepot.cli.check_commands import describe, describe_place
-from flashdepot.cli.common import examples, json_option, options, print_json, python_option, quiet_option, say
+from flashdepot.cli.common import answer, examples, json_option, options, print_json, python_option, quiet_option, say
 from flashdepot.doctor.check import Outcome, Report, check_file
 from flashdepot.doctor.check.evidence import worst_first
 from flashdepot.doctor.check.place import Place
@@ -67,7 +67,7 @@ def wheel(file: Path, python: str | None, out: Path | None, *, force: bool, quie
     if not quiet:
         for line in _notes(made, place):
             say(line)
-    click.echo(str(made.root))
+    answer(str(made.root))
 
 
 def _report(file: Path, place: Place) -> Report:

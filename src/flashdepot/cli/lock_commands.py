@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import depot_option, examples, json_option, options, print_json, quiet_option, say
+from flashdepot.cli.common import answer, depot_option, examples, json_option, options, print_json, quiet_option, say
 from flashdepot.cli.resolve_commands import exit_code
 from flashdepot.cli.resolve_page import describe
 from flashdepot.cli.resolving import Asked, Question, choice_options, facts_options, understand_question
@@ -78,7 +78,7 @@ def lock(
         say(f"{text}\nAnother is chosen.")
     decision = question.decision
     if decision.chosen is None:
-        click.echo(describe(decision))
+        answer(describe(decision))
         click.get_current_context().exit(exit_code(decision))
     new = lock_decision(decision.chosen, question.request, accept_unverified=accept_unverified)
     write_lock(out, new)
@@ -110,4 +110,4 @@ def _tell(status: str, lock: Lock, path: Path, text: str, *, as_json: bool, quie
     if as_json:
         print_json({"status": status, "path": str(path), **lock.to_toml()})
     elif not quiet:
-        click.echo(text)
+        answer(text)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import examples, json_option, options, print_json, quiet_option, say
+from flashdepot.cli.common import answer, examples, json_option, options, print_json, quiet_option, say
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.prove.environment import interpreter, run_script
 
@@ -115,7 +115,7 @@ def bench(
     if as_json:
         print_json(document)
     elif not quiet:
-        click.echo(tuning(document) if tune_batch else table(document))
+        answer(tuning(document) if tune_batch else table(document))
         if plot is not None and not tune_batch:
             say(f"Drawn to {os.fspath(plot)}.")
 

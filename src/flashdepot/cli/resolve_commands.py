@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from flashdepot.catalog.machine_code import implied_sass
-from flashdepot.cli.common import depot_option, examples, json_option, options, print_json, quiet_option, say
+from flashdepot.cli.common import answer, depot_option, examples, json_option, options, print_json, quiet_option, say
 from flashdepot.cli.resolve_page import describe, describe_explained
 from flashdepot.cli.resolving import Asked, Question, choice_options, facts_options, understand_question
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
@@ -56,9 +56,9 @@ def resolve(
     if as_json:
         print_json({"status": _STATUS[code], "exit_code": code, **decision.to_json()})
     elif quiet and decision.chosen:
-        click.echo(decision.chosen.candidate.name)
+        answer(decision.chosen.candidate.name)
     else:
-        click.echo(describe(decision))
+        answer(describe(decision))
     click.get_current_context().exit(code)
 
 
@@ -86,7 +86,7 @@ def _explain(question: Question, named: str, *, as_json: bool) -> int:
     if as_json:
         print_json({"named": named, "found": [judged.to_json() for judged in found]})
     else:
-        click.echo(describe_explained(named, found, question.decision))
+        answer(describe_explained(named, found, question.decision))
     codes = {
         Verdict.FITS: 0,
         Verdict.UNCERTAIN: MissingToolError.exit_code,

@@ -8,6 +8,7 @@ import click
 
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
+    answer,
     depot_option,
     examples,
     host_option,
@@ -101,7 +102,7 @@ def vendor(
         if as_json:
             print_json(report.to_json())
         else:
-            click.echo("\n".join(describe(report, quiet=quiet)))
+            answer("\n".join(describe(report, quiet=quiet)))
         click.get_current_context().exit(report.status.exit_code)
     if library is not None:
         if wish != Wish():
@@ -149,7 +150,7 @@ def _tell(manifest: Manifest, written: Vendored, *, as_json: bool, quiet: bool) 
         return
     if not quiet:
         say(f"{'Written' if written.changed else 'Nothing to do: it is all there'}; {manifest.selection}")
-    click.echo(str(written.folder))
+    answer(str(written.folder))
 
 
 def describe(report: VendorReport, *, quiet: bool) -> list[str]:

@@ -10,6 +10,7 @@ import click
 
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
+    answer,
     depot_option,
     duration,
     examples,
@@ -81,7 +82,7 @@ def wheel(
         return
     if not quiet:
         say(f"flash-attn {made.version}: {result.manifest.selection}; {size(made.size)}, in {duration(seconds)}")
-    click.echo(str(made.path))
+    answer(str(made.path))
 
 
 def wheel_of(result: Result, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
