@@ -29,15 +29,17 @@ from pathlib import Path
 from typing import Any
 
 from flashdepot.build.library import BuildPlan, Options, build_library, prepare
-from flashdepot.build.limits import Limits
-from flashdepot.build.progress import Silent, Snapshot
-from flashdepot.cli.options import parse_memory
 from flashdepot.depot import Depot
+from flashdepot.events import Silent, Snapshot
 from flashdepot.families import obtain_sources
 from flashdepot.families.fa2.units import parse_unit
 from flashdepot.host import probe
+from flashdepot.model.library_request import AnyCuda, LibraryRequest
+from flashdepot.model.limits import Limits
+from flashdepot.model.quantities import parse_size
 from flashdepot.model.selection import Selection
-from flashdepot.resolve.library import Need, Wish, understand
+from flashdepot.resolve.library import Need, understand
+from flashdepot.resolve.words import library_request
 from flashdepot.system.child import Child, Cost
 from flashdepot.toolchain.choose import choose_toolchain
 
@@ -53,7 +55,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--arch", default="90")
     parser.add_argument("--profile", default="full")
-    parser.add_argument("--memory", type=parse_memory)
+    parser.add_argument("--memory", type=parse_size)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--cores", default="0,1")
     parser.add_argument("--ccache")
@@ -94,16 +96,16 @@ def machine() -> dict[str, Any]:
     }
 
 
-def plan_for(depot: Depot, wish: Wish, options: Options) -> tuple[BuildPlan, Need]:
+def plan_for(depot: Depot, request: LibraryRequest, options: Options) -> tuple[BuildPlan, Need]:
     """Everything up to the first compiler run, as 'flashdepot build' does it."""
     host = probe()
-    need = understand(wish, host, depot)
+    need = understand(request, host, depot)
     toolchain = choose_toolchain(
-        "auto", host, need.request.gpus, driver=None, folder=depot.layout.toolchains, on_file=print
+        AnyCuda.AUTO, host, need.request.gpus, driver=None, folder=depot.layout.toolchains, on_file=print
     )
     trees = obtain_sources(need.sources, depot.layout.upstreams)
-    request = need.request
-    plan = prepare(trees, request.selection, request.gpus, host.platform, toolchain, depot, options)
+    wanted = need.request
+    plan = prepare(trees, wanted.selection, wanted.gpus, host.platform, toolchain, depot, options)
     return plan, need
 
 
@@ -147,7 +149,7 @@ def cpu_times() -> float:
 def full(arguments: argparse.Namespace) -> dict[str, Any]:
     """Build a whole profile; the share of core time is measured until the first moment with nothing waiting."""
     depot = Depot(arguments.depot)
-    plan, _ = plan_for(depot, Wish(profile=arguments.profile, arch=arguments.arch), Options())
+    plan, _ = plan_for(depot, library_request(profile=arguments.profile, arch=arguments.arch), Options())
     jobs = arguments.jobs or len(os.sched_getaffinity(0))
     watch = Watch()
     manifest, outcome = build_library(plan, depot, Limits(jobs, arguments.memory), watch)
@@ -175,7 +177,7 @@ def full(arguments: argparse.Namespace) -> dict[str, Any]:
 def warm(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything is known: look all units up again, beside ccache asked for the same objects, in turn."""
     depot = Depot(arguments.depot)
-    wish = Wish(profile=arguments.profile, arch=arguments.arch)
+    wish = library_request(profile=arguments.profile, arch=arguments.arch)
     plan, _ = plan_for(depot, wish, Options())
     _, outcome = build_library(plan, depot, Limits(2), Silent())
     flashdepot_command = [sys.executable, "-m", "flashdepot", "build", "--profile", arguments.profile]
@@ -272,7 +274,7 @@ def front_end(arguments: argparse.Namespace) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp())
     root = folder
     for label, options in (("ours", Options("shared", "size")), ("upstream", Options("native", "none"))):
-        plan, _ = plan_for(depot, Wish(profile="full", arch=arguments.arch), options)
+        plan, _ = plan_for(depot, library_request(profile="full", arch=arguments.arch), options)
         root = plan.tree.root
         selection = Selection(frozenset(u for u in units if u), plan.recipe.selection.features)
         chosen = replace(plan, recipe=replace(plan.recipe, selection=selection))

@@ -18,14 +18,14 @@ import pytest
 from build.recipes import TOOLS, make_recipe
 from flashdepot.build.engine import Engine, Outcome
 from flashdepot.build.estimates import History
-from flashdepot.build.limits import Limits
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
-from flashdepot.build.progress import Silent
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.errors import CompileError
+from flashdepot.events import Silent
 from flashdepot.model.action import Action
+from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Tool
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"

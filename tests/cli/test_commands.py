@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.cli.common import duration, size
-from flashdepot.cli.options import parse_memory
 from flashdepot.errors import UsageError
+from flashdepot.model.quantities import duration, parse_size, size
 from support.fake_cuda import make_host
 
 
@@ -57,7 +56,7 @@ def test_every_help_page_has_examples(command: list[str]) -> None:
         (["get", "--upstream", "/nowhere/at/all"], 2, "/nowhere/at/all"),
         (["get", "--host", "/nowhere.json"], 2, "flashdepot host --save"),
         (["build", "--front-end", "both"], 2, "'both' is not one of"),
-        (["build", "--memory", "much"], 2, "'much' is not an amount of memory"),
+        (["build", "--memory", "much"], 2, "'much' is not an amount of bytes"),
         (["build", "--cuda", "newest", "--arch", "80"], 2, "'newest' is not a choice of CUDA"),
         (["build", "--cuda", "/nowhere", "--arch", "80"], 3, "/nowhere holds no CUDA toolkit"),
         (["doctor", "fly"], 2, "'fly' is not one of"),
@@ -151,13 +150,13 @@ def test_an_empty_depot_says_how_to_fill_it(tmp_path: Path) -> None:
     ("text", "count"), [("8GB", 8 * 10**9), ("7.5 GiB", int(7.5 * 2**30)), ("500mb", 5 * 10**8), ("1024", 1024)]
 )
 def test_amounts_of_memory_read_as_people_write_them(text: str, count: int) -> None:
-    assert parse_memory(text) == count
+    assert parse_size(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "8 XB", "8GBB"])
 def test_other_words_are_no_amount_of_memory(text: str) -> None:
     with pytest.raises(UsageError, match="expected one such as 8GB"):
-        parse_memory(text)
+        parse_size(text)
 
 
 def test_sizes_and_times_are_said_as_people_say_them() -> None:

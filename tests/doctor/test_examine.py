@@ -13,10 +13,11 @@ from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.families.fa2.units import parse_unit
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostCompiler, HostRecord, MemoryFacts
+from flashdepot.model.library_request import AnyCuda
 from flashdepot.model.python_environment import Environment, Extension
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.torch import Torch
-from flashdepot.resolve.library import Wish
+from flashdepot.resolve.words import library_request
 from flashdepot.toolchain import choose
 from flashdepot.toolchain.choose import choose_toolchain
 from support.fake_cuda import make_host, make_toolkit
@@ -107,7 +108,7 @@ records = st.builds(
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(record=records, intention=st.sampled_from(Intention), arch=st.sampled_from([None, "90", "80,120", "universal"]))
 def test_doctor_has_an_answer_for_every_record(record: HostRecord, intention: Intention, arch: str | None) -> None:
-    findings = examine(record, intention, Wish(arch=arch))
+    findings = examine(record, intention, library_request(arch=arch))
     assert verdict(findings) in {0, 3, 4}
     assert (verdict(findings) == 0) == all(f.severity is not Severity.BLOCKER for f in findings)
 
@@ -119,7 +120,7 @@ def test_every_record_survives_its_json(record: HostRecord) -> None:
 
 
 def build_findings(host: HostRecord, arch: str = "80") -> list[Finding]:
-    return [f for f in examine(host, Intention.BUILD, Wish(arch=arch)) if f.severity is Severity.BLOCKER]
+    return [f for f in examine(host, Intention.BUILD, library_request(arch=arch)) if f.severity is Severity.BLOCKER]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,9 @@ def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
 
 def what_choosing_raises(host: HostRecord, arch: str, folder: Path) -> list[FlashdepotError]:
     try:
-        choose_toolchain("auto", host, parse_list(arch), driver=host.driver, folder=folder, on_file=lambda _: None)
+        choose_toolchain(
+            AnyCuda.AUTO, host, parse_list(arch), driver=host.driver, folder=folder, on_file=lambda _: None
+        )
     except FlashdepotError as error:
         return [error]
     return []
@@ -165,10 +168,10 @@ def what_choosing_raises(host: HostRecord, arch: str, folder: Path) -> list[Flas
 
 def test_an_architecture_that_no_gpu_here_runs_blocks_running_and_not_building() -> None:
     host = make_host(gpus=(H100,), driver="580.65")
-    assert [f.class_id for f in examine(host, Intention.RUN, Wish(arch="80")) if f.severity is Severity.BLOCKER] == [
-        "no-kernel-image"
-    ]
-    assert verdict(examine(host, Intention.BUILD, Wish(arch="80"))) == 0
+    assert [
+        f.class_id for f in examine(host, Intention.RUN, library_request(arch="80")) if f.severity is Severity.BLOCKER
+    ] == ["no-kernel-image"]
+    assert verdict(examine(host, Intention.BUILD, library_request(arch="80"))) == 0
 
 
 @pytest.mark.parametrize(
@@ -189,7 +192,7 @@ def test_a_compiler_that_a_newer_nvcc_accepts_is_no_reason_to_install_another(tm
 
 def test_a_word_that_is_no_architecture_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="'hopper' is not a GPU architecture"):
-        examine(make_host(), Intention.BUILD, Wish(arch="hopper"))
+        examine(make_host(), Intention.BUILD, library_request(arch="hopper"))
 
 
 @pytest.mark.parametrize(

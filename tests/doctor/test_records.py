@@ -14,7 +14,7 @@ import pytest
 
 from flashdepot.doctor import Intention, examine, verdict
 from flashdepot.model.host import HostRecord
-from flashdepot.resolve.library import Wish
+from flashdepot.model.library_request import LibraryRequest
 
 RECORDS = Path(__file__).with_name("records")
 NAMES = sorted(p.name.removesuffix(".json") for p in RECORDS.glob("*.json") if not p.name.endswith(".findings.json"))
@@ -36,7 +36,7 @@ def test_there_are_records_of_many_kinds() -> None:
 @pytest.mark.parametrize("intention", list(Intention))
 @pytest.mark.parametrize("name", NAMES)
 def test_doctor_says_of_each_machine_what_is_wrong_and_no_more(name: str, intention: Intention) -> None:
-    findings = examine(load(name), intention, Wish())
+    findings = examine(load(name), intention, LibraryRequest())
     said = [f"{f.severity} {f.class_id}" for f in findings]
     wanted = expected(name)[intention.value]
     assert (verdict(findings), said) == (wanted["exit"], wanted["findings"]), expected(name)["about"]
@@ -45,7 +45,7 @@ def test_doctor_says_of_each_machine_what_is_wrong_and_no_more(name: str, intent
 @pytest.mark.parametrize("name", NAMES)
 def test_each_finding_says_what_was_seen_why_it_matters_and_what_mends_it(name: str) -> None:
     for intention in Intention:
-        findings = examine(load(name), intention, Wish())
+        findings = examine(load(name), intention, LibraryRequest())
         for finding in findings:
             assert finding.seen.endswith((".", "?")), finding
             assert finding.why.endswith("."), finding

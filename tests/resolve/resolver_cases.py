@@ -11,12 +11,12 @@ from flashdepot.catalog import load_catalog
 from flashdepot.depot import Depot
 from flashdepot.model.candidate import Decision, Judged
 from flashdepot.model.host import CudaToolkit, HostRecord
+from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.target import Version
 from flashdepot.model.wheel_request import COMMUNITY, DEFAULT_SOURCES, WheelRequest
 from flashdepot.resolve.decide import decide, explain
 from flashdepot.resolve.facts import NamedFacts, override
-from flashdepot.resolve.library import Wish
 from flashdepot.resolve.own_wheels import Workshop, own_candidates
 from flashdepot.system.toml import read_toml
 from support.fake_cuda import make_host
@@ -63,7 +63,7 @@ class Case:
 
     @cached_property
     def own(self) -> tuple[Judged, ...]:
-        return tuple(own_candidates(self.request, Wish(), Workshop(self.host, 16, 64 * 10**9), EMPTY))
+        return tuple(own_candidates(self.request, LibraryRequest(), Workshop(self.host, 16, 64 * 10**9), EMPTY))
 
     @cached_property
     def decision(self) -> Decision:

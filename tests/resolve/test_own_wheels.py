@@ -13,14 +13,15 @@ from depot.depot_factories import flip_bit, store_library
 from flashdepot.depot import Depot
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.candidate import Judged, Origin, Verdict
+from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import Version
 from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import NamedFacts, override
-from flashdepot.resolve.library import Wish
 from flashdepot.resolve.lock_file import judge_lock, lock_decision, read_lock, write_lock
 from flashdepot.resolve.own_wheels import Workshop, own_candidates
+from flashdepot.resolve.words import library_request
 from support.fa2_source import default_version, find_sdist
 
 H100 = next(case for case in CASES if case.name == "torch 2.8 on an H100")
@@ -28,7 +29,7 @@ GB = 10**9
 
 
 def own(depot: Depot, case: Case = H100, *, cores: int = 16, memory: int = 64 * GB, **wish: str) -> tuple[Judged, ...]:
-    return tuple(own_candidates(case.request, Wish(**wish), Workshop(case.host, cores, memory), depot))
+    return tuple(own_candidates(case.request, library_request(**wish), Workshop(case.host, cores, memory), depot))
 
 
 def store(depot: Depot, folder: Path, profile: str = "full", **changes: Any) -> None:
@@ -99,7 +100,7 @@ def test_more_cores_compile_sooner_and_little_memory_later(depot: Depot) -> None
 
 def test_whether_it_would_run_beside_an_older_c_library_is_known_when_it_is_linked(depot: Depot) -> None:
     older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc="2.17")))
-    (judged,) = own_candidates(older, Wish(), Workshop(H100.host, 16, 64 * GB), depot)
+    (judged,) = own_candidates(older, LibraryRequest(), Workshop(H100.host, 16, 64 * GB), depot)
     assert judged.verdict is Verdict.UNCERTAIN
     (reason,) = judged.reasons
     assert (reason.rule, reason.wants, reason.has) == ("build-place", f"glibc {H100.host.libc}", "2.17")
@@ -112,14 +113,14 @@ def test_a_smaller_profile_compiles_sooner(depot: Depot) -> None:
 
 def test_pips_build_takes_longer_than_ours_of_the_same_units(depot: Depot) -> None:
     both = replace(H100.request, sources=frozenset({"ours", "build"}))
-    ours, pips = own_candidates(both, Wish(), Workshop(H100.host, 16, 64 * GB), depot)
+    ours, pips = own_candidates(both, LibraryRequest(), Workshop(H100.host, 16, 64 * GB), depot)
     assert (ours.candidate.origin, pips.candidate.origin) == (Origin.OURS, Origin.BUILD)
     assert pips.candidate.seconds > ours.candidate.seconds
 
 
 def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot: Depot) -> None:
     older = replace(H100.request, version=">=2.7,<2.8")
-    (judged,) = own_candidates(older, Wish(), Workshop(H100.host, 16, 64 * GB), depot)
+    (judged,) = own_candidates(older, LibraryRequest(), Workshop(H100.host, 16, 64 * GB), depot)
     assert judged.candidate.wheel.version == "2.7.4.post1"
     assert judged.verdict is Verdict.FITS
 
@@ -128,7 +129,7 @@ def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot: Depot) 
     "request_", [WheelRequest(H100.facts, version="2.5"), WheelRequest(H100.facts, "flash-attn-3")]
 )
 def test_what_flashdepot_cannot_make_is_not_offered(request_: WheelRequest, depot: Depot) -> None:
-    assert list(own_candidates(request_, Wish(), Workshop(H100.host, 16, 64 * GB), depot)) == []
+    assert list(own_candidates(request_, LibraryRequest(), Workshop(H100.host, 16, 64 * GB), depot)) == []
 
 
 def test_nothing_is_written_by_asking(depot: Depot) -> None:

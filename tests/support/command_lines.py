@@ -15,7 +15,9 @@ from flashdepot.cli.app import app
 from flashdepot.cli.common import load_host
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
-from flashdepot.resolve.library import Wish, understand
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.resolve.library import understand
+from flashdepot.resolve.words import library_request
 
 _RECORDED_HOST = Path(__file__).parents[1] / "doctor/records/ubuntu-24.04-h100.json"
 _SUBSTITUTION = re.compile(r"\$\(([^()]*)\)")
@@ -108,9 +110,9 @@ def _without_files(parameter: click.Parameter) -> click.Parameter:
 
 def _require_understood(values: dict[str, Any]) -> None:
     """A selection's words mean something, on a machine with a GPU; :raises FlashdepotError: if they do not."""
-    words = {name: value for name in Wish.__dataclass_fields__ if isinstance(value := values.get(name), str)}
+    words = {name: value for name in LibraryRequest.__dataclass_fields__ if isinstance(value := values.get(name), str)}
     if words.get("arch") == "list":
         return
     if not re.fullmatch(r"\d[\w.]*", words.get("upstream", "")):
         words.pop("upstream", None)  # a folder or a commit would be fetched
-    understand(Wish(**words), load_host(_RECORDED_HOST), Depot(Path("/nonexistent")))
+    understand(library_request(**words), load_host(_RECORDED_HOST), Depot(Path("/nonexistent")))

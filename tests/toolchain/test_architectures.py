@@ -8,6 +8,7 @@ from flashdepot.facts.gpus import known_architectures
 from flashdepot.families import oldest_gpu
 from flashdepot.model.architecture import Architecture, parse_list, spell
 from flashdepot.model.host import Gpu
+from flashdepot.model.library_request import Gpus
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_architectures, choose_sass
 from support.fake_cuda import CODES, make_host
@@ -19,17 +20,17 @@ def gpu(capability: str) -> Gpu:
 
 def test_native_is_every_kind_of_gpu_that_is_present() -> None:
     host = make_host(gpus=(gpu("9.0"), gpu("8.6"), gpu("9.0")))
-    assert spell(choose_architectures("native", host, oldest_gpu()).wanted) == "86,90"
+    assert spell(choose_architectures(Gpus.NATIVE, host, oldest_gpu()).wanted) == "86,90"
 
 
 def test_native_without_a_gpu_takes_80_and_says_so() -> None:
-    choice = choose_architectures("native", make_host(), oldest_gpu())
+    choice = choose_architectures(Gpus.NATIVE, make_host(), oldest_gpu())
     assert spell(choice.wanted) == "80"
     assert "No NVIDIA GPU was found" in choice.note
 
 
 def test_native_leaves_out_a_gpu_that_is_too_old_beside_one_that_is_not() -> None:
-    choice = choose_architectures("native", make_host(gpus=(gpu("7.5"), gpu("8.9"))), oldest_gpu())
+    choice = choose_architectures(Gpus.NATIVE, make_host(gpus=(gpu("7.5"), gpu("8.9"))), oldest_gpu())
     assert spell(choice.wanted) == "89"
     assert "GPU 7.5" in choice.note
 
@@ -37,16 +38,16 @@ def test_native_leaves_out_a_gpu_that_is_too_old_beside_one_that_is_not() -> Non
 @pytest.mark.parametrize("option", ["75", "sm_70", "80,61"])
 def test_an_architecture_older_than_ampere_is_refused_before_anything_is_compiled(option: str) -> None:
     with pytest.raises(IncompatibleError, match=r"cannot run FlashAttention-2.*8\.0 \(Ampere\)"):
-        choose_architectures(option, make_host(), oldest_gpu())
+        choose_architectures(parse_list(option), make_host(), oldest_gpu())
 
 
 def test_a_machine_with_old_gpus_only_is_refused() -> None:
     with pytest.raises(IncompatibleError, match=r"GPU 7\.5 \(7\.5\) cannot run"):
-        choose_architectures("native", make_host(gpus=(gpu("7.5"),)), oldest_gpu())
+        choose_architectures(Gpus.NATIVE, make_host(gpus=(gpu("7.5"),)), oldest_gpu())
 
 
 def test_universal_is_one_architecture_a_generation() -> None:
-    assert spell(choose_architectures("universal", make_host(), oldest_gpu()).wanted) == "80,90,100,120"
+    assert spell(choose_architectures(Gpus.UNIVERSAL, make_host(), oldest_gpu()).wanted) == "80,90,100,120"
 
 
 def sass(wanted: str, release: str) -> str:

@@ -8,6 +8,7 @@ from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
+from flashdepot.resolve.words import library_request
 from flashdepot.toolchain import choose, wheels
 from flashdepot.toolchain.choose import Toolchain, choose_toolchain
 from support.fake_cuda import make_host, make_toolkit
@@ -23,8 +24,10 @@ def provided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pick(option: str, host: HostRecord, arch: str = "80", driver: str | None = None) -> Toolchain:
+    asked = library_request(cuda=option).cuda
+    assert asked is not None
     return choose_toolchain(
-        option,
+        asked,
         host,
         parse_list(arch),
         driver=Version(driver) if driver else None,

@@ -14,6 +14,7 @@ from flashdepot.families import config_header, family_of
 from flashdepot.families.c_layer import NATIVE
 from flashdepot.families.fa2.actions import NAMESPACE
 from flashdepot.host import probe
+from flashdepot.model.library_request import AnyCuda
 from flashdepot.model.selection import ALL_FEATURES
 from flashdepot.model.target import Version
 from flashdepot.toolchain.choose import choose_toolchain
@@ -41,7 +42,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, upstream
     def ignore(_name: str) -> None: ...
 
     toolchain: Any = choose_toolchain(
-        "auto", host, wanted, driver=None, folder=real_depot / "toolchains", on_file=ignore
+        AnyCuda.AUTO, host, wanted, driver=None, folder=real_depot / "toolchains", on_file=ignore
     )
     own = [generated, NATIVE / "include", NATIVE / "src", NATIVE / "shim"]
     theirs = [upstream_tree / "csrc/flash_attn/src", upstream_tree / "csrc/cutlass/include", toolchain.nvcc.include]

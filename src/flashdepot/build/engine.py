@@ -10,10 +10,10 @@ from pathlib import Path
 from flashdepot.build.diagnosis import compile_error, killed_for_memory
 from flashdepot.build.estimates import History
 from flashdepot.build.executor import Ended, Executor, Task
-from flashdepot.build.progress import BuildProgress, Snapshot
 from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, Capacity, Job, next_job, remaining_seconds, split_threads
 from flashdepot.depot import ActionRecord, Depot, action_key
 from flashdepot.errors import CompileError, FlashdepotError
+from flashdepot.events import BuildProgress, Snapshot
 from flashdepot.model.action import Action
 from flashdepot.model.recipe import Recipe
 

@@ -12,19 +12,19 @@ from pathlib import Path
 from flashdepot import __version__
 from flashdepot.build.engine import Engine, Outcome
 from flashdepot.build.estimates import History
-from flashdepot.build.limits import Limits
 from flashdepot.build.linked import Linked
 from flashdepot.build.linking import Linking, linking_of
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
-from flashdepot.build.progress import BuildProgress
 from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
+from flashdepot.events import BuildProgress
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import Kit, config_header, family_of
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
+from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import DEFAULT_FAMILY, Selection

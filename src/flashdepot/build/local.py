@@ -13,10 +13,10 @@ from pathlib import Path
 from flashdepot.build.depfile import read_depfile
 from flashdepot.build.executor import Ended, Task
 from flashdepot.build.inputs import InputDigests, Moment
-from flashdepot.build.limits import Limits
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.schedule import Capacity
-from flashdepot.host.memory import usable_memory
+from flashdepot.host.memory import usable_cores, usable_memory
+from flashdepot.model.limits import Limits
 from flashdepot.system.child import Child, Cost, descendants_memory
 from flashdepot.toolchain.long_commands import startable
 
@@ -71,7 +71,7 @@ class LocalExecutor:
         memory = self.limits.memory
         if memory is None:
             memory = self._available - reserve(self._available)
-        return Capacity(self.limits.jobs, memory)
+        return Capacity(self.limits.jobs or usable_cores(), memory)
 
     def start(self, task: Task) -> None:
         """Start the compiler of a task."""

@@ -19,11 +19,11 @@ from flashdepot.cli.common import (
     printable,
     quiet_option,
     say,
-    size,
     warn,
 )
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError
 from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.quantities import size
 
 if TYPE_CHECKING:
     from flashdepot.catalog.refresh import Outcome
@@ -62,7 +62,7 @@ def catalog() -> None:
     help="Add a package index as a source, and remember it (repeatable).",
 )
 @options(depot_option, json_option, quiet_option)
-def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: str | None, *, as_json: bool, quiet: bool) -> None:
+def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Ask the sources what they publish today: GitHub, the Hugging Face Hub, and package indexes that were added.
 
     GITHUB_TOKEN is sent to GitHub if it is set. A source that does not answer keeps the listing that it had; the exit
@@ -123,7 +123,7 @@ def _failure(failed: list[Outcome], asked: int) -> FlashdepotError:
 )
 @click.option("--limit", type=click.IntRange(min=0), default=50, help="Rows of the table; 0 for all.  [default: 50]")
 @options(filter_options, depot_option, json_option)
-def ls(limit: int, depot: str | None, *, as_json: bool, **wanted: str) -> None:
+def ls(limit: int, depot: Path | None, *, as_json: bool, **wanted: str) -> None:
     """List wheels, the newest flash-attn first."""
     from flashdepot.catalog.matrix import rows  # noqa: PLC0415
 
@@ -146,7 +146,7 @@ def ls(limit: int, depot: str | None, *, as_json: bool, **wanted: str) -> None:
 
 @catalog.command()
 @options(filter_options, depot_option, json_option)
-def stats(depot: str | None, *, as_json: bool, **wanted: str) -> None:
+def stats(depot: Path | None, *, as_json: bool, **wanted: str) -> None:
     """Count wheels by source, version, torch, CUDA and platform, and say how much is known of them."""
     from flashdepot.catalog.query import tallies  # noqa: PLC0415
 
@@ -188,7 +188,7 @@ def stats(depot: str | None, *, as_json: bool, **wanted: str) -> None:
     help="Write the whole table as one HTML page with filters.",
 )
 @options(filter_options, depot_option, json_option)
-def matrix(html: Path | None, depot: str | None, *, as_json: bool, **wanted: str) -> None:
+def matrix(html: Path | None, depot: Path | None, *, as_json: bool, **wanted: str) -> None:
     """Show which flash-attn there is for which torch, CUDA, Python and platform."""
     from flashdepot.catalog.matrix import in_ranges, summaries  # noqa: PLC0415
 
@@ -234,7 +234,7 @@ def _load(folder: Path) -> Catalog:
     return loaded
 
 
-def _load_depot(depot: str | None) -> Catalog:
+def _load_depot(depot: Path | None) -> Catalog:
     return _load(open_depot(depot).root / CATALOG_FOLDER)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from flashdepot import api
 from flashdepot.cli.common import (
     answer,
     examples,
@@ -16,14 +17,10 @@ from flashdepot.cli.common import (
     options,
     print_json,
     verbose_option,
-    warn,
 )
-from flashdepot.doctor.check import Outcome, Report, check_file
-from flashdepot.doctor.check.place import Place
-from flashdepot.doctor.check.torch_side import TabledTorch, read_installed_torch
+from flashdepot.cli.terminal import Terminal
+from flashdepot.doctor.check import Outcome, Report
 from flashdepot.facts.gpus import parse_architectures
-from flashdepot.host import runtime_facts
-from flashdepot.host.python_environment import look_for_python
 
 
 @click.command(
@@ -65,37 +62,14 @@ def check(
 
     Exit status: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; of several files the worst.
     """
-    place = describe_place(python, torch, gpu, host_file)
-    reports = [check_file(path, place) for path in files]
+    gpus = parse_architectures(gpu) if gpu is not None else None
+    reports = api.check(files, python=python, torch=torch, gpus=gpus, host=load_host(host_file), events=Terminal())
     if as_json:
         print_json({"status": _worst(reports).value, "files": [report.to_json() for report in reports]})
     else:
         answer("\n\n".join(describe(report, verbose=verbose) for report in reports))
     sys.stdout.flush()
     context.exit(_worst(reports).exit_code)
-
-
-def describe_place(python: str | None, torch: str | None, gpu: str | None, host_file: Path | None) -> Place:
-    """What the options name, and what is here where they name nothing.
-
-    :raises UsageError: for a value that cannot be understood.
-    """
-    host = load_host(host_file) if host_file is not None else runtime_facts()
-    found, reason = look_for_python(python) if python is not None or host_file is None else (None, "")
-    if reason:
-        warn(reason)
-    installed = found.torch if found is not None else None
-    return Place(
-        host=host,
-        gpus=parse_architectures(gpu) if gpu is not None else tuple(sorted({g.architecture for g in host.gpus})),
-        python=found,
-        torch=TabledTorch.parse(torch, host.platform.machine)
-        if torch is not None
-        else read_installed_torch(installed)
-        if installed is not None
-        else None,
-        is_here=host_file is None,
-    )
 
 
 def describe(report: Report, *, verbose: bool) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from flashdepot.depot import Depot
+from flashdepot.depot import open_depot as depot_in
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.host import HostRecord
 from flashdepot.system.files import read_json
@@ -22,6 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 depot_option = click.option(
     "--depot",
     metavar="DIR",
+    type=click.Path(path_type=Path),
     envvar="FLASHDEPOT_HOME",
     show_envvar=True,
     help="Folder of the depot.  [default: the user's cache folder]",
@@ -59,20 +60,18 @@ def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return decorate
 
 
-def open_depot(option: str | None) -> Depot:
-    """The depot that was named, or the user's."""
-    if option is None:
-        from platformdirs import user_cache_dir  # noqa: PLC0415
-
-        option = user_cache_dir("flashdepot", appauthor=False)
-    return Depot(Path(os.path.abspath(os.path.expanduser(option))), on_problem=warn)  # noqa: PTH100, PTH111  (links stay)
+def open_depot(folder: Path | None) -> Depot:
+    """The depot that was named, or the user's; what is damaged in it is a warning."""
+    return depot_in(folder, warn)
 
 
-def load_host(path: Path) -> HostRecord:
-    """Read a host record.
+def load_host(path: Path | None) -> HostRecord | None:
+    """Read the host record of ``--host``; ``None`` where none was named.
 
     :raises UsageError: when there is no such file, or it is no host record.
     """
+    if path is None:
+        return None
     hint = "Write one with: flashdepot host --save FILE"
     try:
         return HostRecord.from_json(read_json(path))
@@ -117,22 +116,3 @@ def warn(text: str) -> None:
 def ask(question: str) -> bool:
     """Whether the person at the terminal says yes."""
     return click.confirm(printable(question), err=True)  # noqa: TID251  (here it is made printable)
-
-
-def size(count: float) -> str:
-    """A number of bytes as people say it: ``3.7 MB``."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":  # noqa: PLR2004
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: ``48 s``, ``12 min``, ``2 h 05 min``."""
-    if seconds < 10:  # noqa: PLR2004
-        return f"{seconds:.1f} s"
-    if seconds < 120:  # noqa: PLR2004
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"  # noqa: PLR2004

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 
 import click
 
@@ -16,12 +17,12 @@ from flashdepot.cli.common import (
     print_json,
     quiet_option,
     say,
-    size,
 )
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.architecture import spell
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.quantities import size
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -31,7 +32,7 @@ def depot() -> None:
 
 @depot.command()
 @depot_option
-def path(depot: str | None) -> None:
+def path(depot: Path | None) -> None:
     """Print the depot's folder."""
     answer(str(open_depot(depot).root))
 
@@ -39,7 +40,7 @@ def path(depot: str | None) -> None:
 @depot.command()
 @depot_option
 @json_option
-def ls(depot: str | None, *, as_json: bool) -> None:
+def ls(depot: Path | None, *, as_json: bool) -> None:
     """List the stored libraries, the last used first."""
     stored = open_depot(depot).list_artifacts()
     if as_json:
@@ -57,7 +58,7 @@ def ls(depot: str | None, *, as_json: bool) -> None:
 @click.argument("key")
 @depot_option
 @json_option
-def show(key: str, depot: str | None, *, as_json: bool) -> None:
+def show(key: str, depot: Path | None, *, as_json: bool) -> None:
     """Show the manifest of a stored library: what it can do, what it needs, what made it."""
     manifest = _by_prefix(open_depot(depot), key)
     if as_json:
@@ -83,7 +84,7 @@ def show(key: str, depot: str | None, *, as_json: bool) -> None:
 @depot_option
 @json_option
 @quiet_option
-def verify(depot: str | None, *, as_json: bool, quiet: bool) -> None:
+def verify(depot: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Read every stored byte again and compare it with its digest; set aside what is damaged.
 
     What was set aside is made again by the next command that needs it. Exit code 6 when something was damaged.
@@ -116,7 +117,9 @@ def verify(depot: str | None, *, as_json: bool, quiet: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would be freed.")
 @depot_option
 @json_option
-def gc(older_than: int, remove: tuple[str, ...], depot: str | None, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+def gc(
+    older_than: int, remove: tuple[str, ...], depot: Path | None, *, yes: bool, dry_run: bool, as_json: bool
+) -> None:
     """Free what no library and no recently used unit needs. Safe beside a running build."""
     from flashdepot.depot.gc import plan, run  # noqa: PLC0415
 

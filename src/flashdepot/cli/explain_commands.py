@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from flashdepot import api
 from flashdepot.cli.common import (
     answer,
     depot_option,
@@ -24,7 +25,6 @@ from flashdepot.cli.common import (
 from flashdepot.doctor.explain import Finding, Report
 from flashdepot.doctor.explain import explain as explain_log
 from flashdepot.errors import UsageError
-from flashdepot.host import probe
 
 UNKNOWN = 4
 """The exit code for a log that no rule knows."""
@@ -40,14 +40,14 @@ UNKNOWN = 4
 )
 @click.argument("log", required=False, metavar="[LOG|-]")
 @options(host_option, depot_option, json_option, quiet_option)
-def explain(log: str | None, host_file: Path | None, depot: str | None, *, as_json: bool, quiet: bool) -> None:
+def explain(log: str | None, host_file: Path | None, depot: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Say what a log shows: the cause of a failure, why it happens, and the commands that mend it.
 
     Takes the output of pip, uv, cargo, CMake, nvcc, linkers and Python, from containers and CI services as well.
     Several causes come in the order in which one leads to the other. Exit code 4 says that no rule knows the log;
     then its earliest error lines are shown.
     """
-    host = load_host(host_file) if host_file else probe()
+    host = load_host(host_file)
     with ExitStack() as stack:
         if log == "-":
             stream = sys.stdin.buffer
@@ -61,7 +61,7 @@ def explain(log: str | None, host_file: Path | None, depot: str | None, *, as_js
                 raise UsageError(
                     f"The log {path} cannot be read: {error.strerror}.", hint="Name a file, or - for standard input."
                 ) from error
-        report = explain_log(stream, host)
+        report = api.explain(stream, host)
     if as_json:
         print_json(report.to_json())
     else:

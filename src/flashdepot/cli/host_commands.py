@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flashdepot import api
 from flashdepot.cli.common import (
     answer,
     depot_option,
@@ -25,6 +26,7 @@ from flashdepot.cli.common import (
 from flashdepot.cli.host_page import describe
 from flashdepot.errors import UsageError
 from flashdepot.host import probe
+from flashdepot.resolve.words import library_request
 from flashdepot.system.files import disk_errors, write_atomic
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ _INTENTIONS = ("install", "build", "link", "run")
 @depot_option
 @json_option
 @quiet_option
-def host(save: Path | None, python: str | None, depot: str | None, *, as_json: bool, quiet: bool) -> None:
+def host(save: Path | None, python: str | None, depot: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Show what was found on this machine: GPUs, driver, CUDA toolkits, compilers, memory, disks, Python and PyTorch.
 
     Looking changes nothing, and no GPU is needed. PyTorch is read from its files and not imported.
@@ -82,7 +84,7 @@ def doctor(
     arch: str | None,
     python: str | None,
     host_file: Path | None,
-    depot: str | None,
+    depot: Path | None,
     *,
     as_json: bool,
     quiet: bool,
@@ -92,13 +94,12 @@ def doctor(
     Each finding says what was seen, why it matters and what mends it. Exit code 0: it can work. 3: something is
     missing on the machine. 4: its hardware, driver or system cannot do it.
     """
-    from flashdepot.doctor import Intention, examine, verdict  # noqa: PLC0415  ('host' needs none of it)
-    from flashdepot.resolve.library import Wish  # noqa: PLC0415
+    from flashdepot.doctor import Intention, verdict  # noqa: PLC0415  ('host' needs none of it)
 
     if host_file is not None and python is not None:
         raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
-    record = load_host(host_file) if host_file is not None else probe(python, open_depot(depot).root)
-    findings = examine(record, Intention(intention), Wish(arch=arch))
+    record = load_host(host_file) or probe(python, open_depot(depot).root)
+    findings = api.doctor(Intention(intention), library_request(arch=arch), host=record)
     code = verdict(findings)
     if as_json:
         print_json({"intention": intention, "exit_code": code, "findings": [f.to_json() for f in findings]})

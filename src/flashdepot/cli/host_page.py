@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flashdepot.cli.common import size
 from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.python_environment import Environment
+from flashdepot.model.quantities import size
 from flashdepot.toolchain.choose import OLDEST_CUDA
 
 Row = tuple[str, str]

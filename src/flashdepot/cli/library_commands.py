@@ -6,28 +6,28 @@ from pathlib import Path
 
 import click
 
+from flashdepot import api
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
     answer,
     depot_option,
-    duration,
     examples,
     host_option,
     json_option,
+    load_host,
     open_depot,
     options,
     print_json,
     quiet_option,
     say,
-    size,
     verbose_option,
 )
-from flashdepot.cli.obtaining import need_of, obtain_library
-from flashdepot.depot import Depot
+from flashdepot.cli.terminal import Terminal
 from flashdepot.families import oldest_gpu
 from flashdepot.model.architecture import spell
 from flashdepot.model.manifest import MANIFEST_NAME
-from flashdepot.resolve.library import Result, Wish
+from flashdepot.model.quantities import duration, size
+from flashdepot.resolve.library import LibraryResult
 
 _shared_options = options(
     o.selection_options,
@@ -55,24 +55,30 @@ def get(
     jobs: int | None,
     memory: str | None,
     host_file: Path | None,
-    depot: str | None,
+    depot: Path | None,
     *,
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **wish: str | None,
+    **words: str | None,
 ) -> None:
     """Get a library: from the depot in an instant, or built from the published source, once.
 
     Prints the library's folder. Options that are not given come from the nearest flashdepot.toml, upwards from here.
     """
-    if wish["arch"] == "list":
+    if words["arch"] == "list":
         _list_architectures(as_json=as_json)
         return
-    opened = open_depot(depot)
-    need = need_of(Wish(**wish), host_file, opened, quiet=quiet)
-    result = obtain_library(need, opened, jobs, memory, quiet=quiet, verbose=verbose)
-    _deliver(result, opened, out, as_json=as_json, quiet=quiet)
+    events = Terminal(quiet=quiet, verbose=verbose)
+    result = api.get(
+        o.with_project(words),
+        host=load_host(host_file),
+        depot=open_depot(depot),
+        out=out,
+        limits=o.limits(jobs, memory),
+        events=events,
+    )
+    _tell(result, as_json=as_json, quiet=quiet)
 
 
 @click.command(
@@ -88,7 +94,7 @@ def build(
     jobs: int | None,
     memory: str | None,
     host_file: Path | None,
-    depot: str | None,
+    depot: Path | None,
     front_end: str,
     compress_mode: str,
     *,
@@ -96,33 +102,38 @@ def build(
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **wish: str | None,
+    **words: str | None,
 ) -> None:
     """Build a library with this machine's toolchain, whatever else the depot has.
 
     Units that were compiled before are reused; a build that was stopped goes on where it was.
     """
-    from flashdepot.cli.building import build_for, limits  # noqa: PLC0415
+    from flashdepot.build.library import Options  # noqa: PLC0415  (a hit of 'get' needs none of it)
 
-    if wish["arch"] == "list":
+    if words["arch"] == "list":
         _list_architectures(as_json=as_json)
         return
-    opened = open_depot(depot)
-    need = need_of(Wish(**wish), host_file, opened, quiet=quiet)
-    bounds = limits(jobs, memory, keep_going=keep_going)
-    result = build_for(need, opened, bounds, quiet=quiet, verbose=verbose, front_end=front_end, compress=compress_mode)
-    _deliver(result, opened, out, as_json=as_json, quiet=quiet)
+    events = Terminal(quiet=quiet, verbose=verbose)
+    result = api.build(
+        o.with_project(words),
+        host=load_host(host_file),
+        depot=open_depot(depot),
+        out=out,
+        limits=o.limits(jobs, memory, keep_going=keep_going),
+        options=Options(front_end, compress_mode),
+        events=events,
+    )
+    _tell(result, as_json=as_json, quiet=quiet)
 
 
-def _deliver(result: Result, depot: Depot, out: Path | None, *, as_json: bool, quiet: bool) -> None:
-    path = depot.export(result.manifest, out) if out is not None else result.path
+def _tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json(
             {
                 "status": result.status,
                 "recipe_key": result.manifest.recipe_key,
-                "path": str(path),
-                "manifest": str(path / MANIFEST_NAME),
+                "path": str(result.path),
+                "manifest": str(result.path / MANIFEST_NAME),
                 "units": {
                     "total": result.compiled + result.reused,
                     "compiled": result.compiled,
@@ -134,10 +145,10 @@ def _deliver(result: Result, depot: Depot, out: Path | None, *, as_json: bool, q
         return
     if not quiet:
         say(describe(result))
-    answer(str(path))
+    answer(str(result.path))
 
 
-def describe(result: Result) -> str:
+def describe(result: LibraryResult) -> str:
     """What was got, what it needs, and how it came, a line each."""
     manifest = result.manifest
     came = {"hit": "from the depot", "built": f"built: {result.compiled} units compiled, {result.reused} reused"}

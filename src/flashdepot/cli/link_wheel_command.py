@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from flashdepot.cli.check_commands import describe, describe_place
+from flashdepot.api.answers import place_of
+from flashdepot.cli.check_commands import describe
 from flashdepot.cli.common import answer, examples, json_option, options, print_json, python_option, quiet_option, say
 from flashdepot.doctor.check import Outcome, Report, check_file
 from flashdepot.doctor.check.evidence import worst_first
@@ -51,7 +52,7 @@ def wheel(file: Path, python: str | None, out: Path | None, *, force: bool, quie
     FlashAttentionWheel for the torch of a Python environment. Refused, with the evidence, when torch, its C++ ABI,
     Python or the machine does not fit the wheel.
     """
-    place = describe_place(python, None, None, None)
+    place = place_of(python)
     report = _report(file, place)
     _require_fit(report, force=force, quiet=quiet)
     made = write_package(

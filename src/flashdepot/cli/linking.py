@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
+from flashdepot.api import libraries as api
 from flashdepot.cli import options as o
-from flashdepot.cli.common import depot_option, host_option, load_host, open_depot, options, quiet_option, say
-from flashdepot.cli.obtaining import need_of, obtain_library
-from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.host import runtime_facts
-from flashdepot.link.library import LinkableLibrary, LinkKind, read_library
+from flashdepot.cli.common import depot_option, host_option, load_host, open_depot, options, quiet_option
+from flashdepot.cli.terminal import Terminal
+from flashdepot.errors import IncompatibleError
+from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.link.shell import Shell
-from flashdepot.link.vendor.index import INDEX_NAME
-from flashdepot.resolve.library import Rejected, Wish, from_depot
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.resolve.words import library_request
 
 library_options = options(
     click.option(
@@ -51,7 +51,7 @@ def linkable(
     library: Path | None,
     may_build: bool,
     host_file: Path | None,
-    depot: str | None,
+    depot: Path | None,
     quiet: bool,
     **words: str | None,
 ) -> LinkableLibrary:
@@ -60,47 +60,28 @@ def linkable(
     :raises UsageError: for a folder that holds no library, or options that contradict each other.
     :raises IncompatibleError: when the depot has none that serves; the hint is the command that makes one.
     """
-    wish = Wish(**words)
+    events = Terminal(quiet=quiet)
+    host = load_host(host_file)
     if library is not None:
-        if wish != Wish():
-            raise UsageError(
-                "--library names a folder, and the options of a selection choose from the depot: both were given.",
-                hint="Leave one of them out.",
-            )
-        if (library / INDEX_NAME).is_file():
-            from flashdepot.link.vendor.check import choose_vendored  # noqa: PLC0415  (a hit in the depot needs none of it)
-
-            host = load_host(host_file) if host_file else runtime_facts()
-            return choose_vendored(library, host, open_depot(depot))
-        return read_library(library)
+        return api.link(library_request(**words), library=library, host=host, events=events)
     opened = open_depot(depot)
-    need = need_of(wish, host_file, opened, quiet=quiet)
-    if may_build:
-        result = obtain_library(need, opened, None, None, quiet=quiet, verbose=False)
-        return LinkableLibrary(result.path, result.manifest)
-    found, rejected = from_depot(need, opened)
-    if found is None:
-        raise IncompatibleError(
-            f"The depot {opened.root} has no library for this. {_nearest(rejected)}".rstrip(),
-            hint=f"Make it first: {get_command(wish, host_file, depot)}   (or add --get to this command)",
-        )
-    if not quiet:
-        say(f"Linking {found.path}")
-    return LinkableLibrary(found.path, found.manifest)
+    try:
+        return api.link(o.with_project(words), may_build=may_build, host=host, depot=opened, events=events)
+    except IncompatibleError as error:
+        make = get_command(library_request(**words), host_file, depot)
+        hint = error.hint or f"Make it first: {make}   (or add --get to this command)"
+        raise IncompatibleError(error.message, hint=hint) from None
 
 
-def get_command(wish: Wish, host_file: Path | None, depot: str | None) -> str:
+def get_command(request: LibraryRequest, host_file: Path | None, depot: Path | None) -> str:
     """The ``get`` command line of the same words."""
     words = ["flashdepot", "get"]
-    given = {**{name.replace("_", "-"): value for name, value in vars(wish).items()}, "host": host_file, "depot": depot}
+    given = {
+        **{name.replace("_", "-"): word for name, word in request.words().items()},
+        "host": host_file,
+        "depot": depot,
+    }
     for name, value in given.items():
         if value is not None:
             words += [f"--{name}", str(value)]
     return shlex.join(words)
-
-
-def _nearest(rejected: Rejected) -> str:
-    if not rejected:
-        return "It is empty."
-    manifest, reasons = rejected[0]
-    return f"The nearest one, {manifest.recipe_key[:12]}, {'; '.join(reasons)}."

@@ -7,15 +7,16 @@ from typing import Any
 
 import click
 
+from flashdepot.api import wheels as api
+from flashdepot.api.wheels import LockState
 from flashdepot.cli.common import answer, depot_option, examples, json_option, options, print_json, quiet_option, say
-from flashdepot.cli.resolve_commands import exit_code
+from flashdepot.cli.resolve_commands import EXIT_CODES, exit_code
 from flashdepot.cli.resolve_page import describe
-from flashdepot.cli.resolving import Asked, Question, choice_options, facts_options, understand_question
-from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.cli.resolving import Asked, choice_options, facts_options, question
+from flashdepot.cli.terminal import Terminal
+from flashdepot.errors import UsageError
 from flashdepot.model.candidate import Verdict
 from flashdepot.model.lock import LOCK_NAME, Lock
-from flashdepot.resolve.lock_file import judge_lock, lock_decision, read_lock, write_lock
-from flashdepot.resolve.rules import verdict_of
 
 
 @click.command(
@@ -67,43 +68,37 @@ def lock(
     """
     if check and upgrade:
         raise UsageError("--check writes nothing, --upgrade writes anew: give one of them.")
-    before = read_lock(out) if check or (out.exists() and not upgrade) else None
-    question = understand_question(Asked(**asked))
-    if before is not None:
-        code, text = _judge(before, question, out)
+    events = Terminal(quiet=quiet)
+    resolution = question(Asked(**asked), events)
+    if check or (out.exists() and not upgrade):
+        state = api.check_lock(resolution.request, out)
+        text, code = _described(state, out), EXIT_CODES[state.verdict]
         if check or code == 0:
             text += "\n  -> or choose anew: flashdepot lock --upgrade" if code else ""
-            _tell("fits" if code == 0 else "does not fit", before, out, text, as_json=as_json, quiet=quiet and not code)
+            status = "does not fit" if code else "fits"
+            _tell(status, state.lock, out, text, as_json=as_json, quiet=quiet and not code)
             click.get_current_context().exit(code)
         say(f"{text}\nAnother is chosen.")
-    decision = question.decision
-    if decision.chosen is None:
-        answer(describe(decision))
-        click.get_current_context().exit(exit_code(decision))
-    new = lock_decision(decision.chosen, question.request, accept_unverified=accept_unverified)
-    write_lock(out, new)
-    note = f"\n{_NO_DIGEST}" if new.locked.needs_digest else ""
-    _tell("locked", new, out, f"{out}: locked {new.locked.filename}{note}", as_json=as_json, quiet=quiet)
+    locked = api.lock(resolution, out, accept_unverified=accept_unverified)
+    if locked is None:
+        answer(describe(resolution.decision))
+        click.get_current_context().exit(exit_code(resolution.decision))
+    note = f"\n{_NO_DIGEST}" if locked.locked.needs_digest else ""
+    _tell("locked", locked, out, f"{out}: locked {locked.locked.filename}{note}", as_json=as_json, quiet=quiet)
 
 
 _NO_DIGEST = "  nobody has told its SHA-256 yet: the first 'flashdepot install' of this lock records it"
 
 
-def _judge(lock: Lock, question: Question, path: Path) -> tuple[int, str]:
-    """The exit code of a lock where it is asked about, and why."""
-    reasons = judge_lock(lock, question.request)
-    verdict = verdict_of(reasons)
-    lines = [f"{path}: {lock.locked.filename} {'fits' if verdict is Verdict.FITS else verdict}"]
-    for reason in reasons:
+def _described(state: LockState, path: Path) -> str:
+    """Whether a lock fits, and what speaks against it."""
+    fits = "fits" if state.verdict is Verdict.FITS else state.verdict
+    lines = [f"{path}: {state.lock.locked.filename} {fits}"]
+    for reason in state.reasons:
         lines += [f"  {reason.text}", f"  -> {reason.mend}"]
-    if lock.locked.needs_digest:
+    if state.lock.locked.needs_digest:
         lines.append(_NO_DIGEST)
-    codes = {
-        Verdict.FITS: 0,
-        Verdict.UNCERTAIN: MissingToolError.exit_code,
-        Verdict.MISFIT: IncompatibleError.exit_code,
-    }
-    return codes[verdict], "\n".join(lines)
+    return "\n".join(lines)
 
 
 def _tell(status: str, lock: Lock, path: Path, text: str, *, as_json: bool, quiet: bool) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from flashdepot.cli.common import options
-from flashdepot.errors import UsageError
-from flashdepot.resolve.library import Wish
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.limits import Limits
+from flashdepot.model.quantities import parse_size
 from flashdepot.resolve.project import find_project, read_project
+from flashdepot.resolve.words import library_request
 
 selection_options = options(
     click.option(
@@ -34,7 +36,7 @@ selection_options = options(
     ),
     click.option("--cuda", metavar="auto|13.0|DIR", help="Which nvcc builds.  [default: auto]"),
 )
-"""What a :class:`Wish` is made of."""
+"""What a :class:`LibraryRequest` is made of."""
 
 out_option = click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Copy the library here; it can be moved."
@@ -59,21 +61,17 @@ compress_option = click.option(
     help="How nvcc compresses machine code.  [default: size]",
 )
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
+def with_project(words: Mapping[str, str | None]) -> LibraryRequest:
+    """What the options ask, with gaps filled from the nearest ``flashdepot.toml``, if there is one.
 
-def parse_memory(text: str) -> int:
-    """Bytes of ``8GB``, ``7.5 GiB`` or ``500MB``; :raises UsageError: for anything else."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
-    if match is None or match[2] not in _UNITS or float(match[1]) == 0:
-        raise UsageError(f"'{text}' is not an amount of memory: expected one such as 8GB or 500MB.")
-    return int(float(match[1]) * _UNITS[match[2]])
-
-
-def with_project(wish: Wish) -> Wish:
-    """A wish with its gaps filled from the nearest ``flashdepot.toml``, if there is one."""
+    :raises UsageError: for a word that is not known.
+    """
+    asked = library_request(**words)
     path = find_project(Path.cwd())
-    if path is None:
-        return wish
-    found = read_project(path)
-    return wish.or_else(Wish(**{key.replace("-", "_"): value for key, value in found.items()}))
+    return asked if path is None else asked.or_else(read_project(path))
+
+
+def limits(jobs: int | None, memory: str | None, *, keep_going: bool = False) -> Limits:
+    """The limits of a build from options; :raises UsageError: for an amount of memory that is none."""
+    return Limits(jobs, parse_size(memory) if memory else None, keep_going)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flashdepot.cli.common import duration, size
 from flashdepot.families import oldest_gpu
 from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Origin, Rejection, Verdict
+from flashdepot.model.quantities import duration, size
 from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.torch import NO_TORCH
 from flashdepot.resolve.order import why_before

@@ -9,18 +9,17 @@ from typing import TypeVar
 
 import click
 
+from flashdepot import api
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
-from flashdepot.cli.common import host_option, load_host, open_depot, options, python_option, warn
-from flashdepot.cli.options import parse_memory, with_project
+from flashdepot.cli.common import host_option, load_host, open_depot, options, python_option
+from flashdepot.cli.options import with_project
 from flashdepot.errors import UsageError
+from flashdepot.events import Events
 from flashdepot.host import probe
-from flashdepot.model.candidate import Decision, Judged
-from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.quantities import parse_size
 from flashdepot.model.wheel_request import BANDWIDTH, BUILD, COMMUNITY, DEFAULT_SOURCES, OFFICIAL, OURS, WheelRequest
-from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import NamedFacts, facts_of, override
-from flashdepot.resolve.library import Wish
-from flashdepot.resolve.own_wheels import Workshop, own_candidates
+from flashdepot.resolve.resolution import Resolution
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -67,20 +66,6 @@ choice_options = options(
 
 
 @dataclass(frozen=True)
-class Question:
-    """What was asked, and what there is to answer it with: published wheels and candidates of our own."""
-
-    request: WheelRequest
-    published: tuple[PublishedWheel, ...]
-    own: tuple[Judged, ...]
-
-    @property
-    def decision(self) -> Decision:
-        """The answer."""
-        return decide(self.request, self.published, self.own)
-
-
-@dataclass(frozen=True)
 class Asked:
     """The values of :data:`facts_options`, :data:`choice_options` and ``--depot``, as spelled on the command line."""
 
@@ -100,7 +85,7 @@ class Asked:
     allow: tuple[str, ...]
     profile: str | None
     bandwidth: str | None
-    depot: str | None
+    depot: Path | None
 
     @property
     def facts(self) -> NamedFacts:
@@ -111,29 +96,26 @@ class Asked:
         )
 
 
-def understand_question(asked: Asked) -> Question:
-    """Look at the machine, the depot and the catalog as the options say.
+def question(asked: Asked, events: Events) -> Resolution:
+    """What the options ask the resolver, with what there is to answer it.
 
     :raises UsageError: for a value that cannot be understood.
     """
     if asked.host_file is not None and asked.python is not None:
         raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
     opened = open_depot(asked.depot)
-    catalog = load_catalog(opened.root / CATALOG_FOLDER)
-    for note in catalog.notes:
-        warn(note)
-    host = load_host(asked.host_file) if asked.host_file is not None else probe(asked.python, opened.root)
+    host = load_host(asked.host_file) or probe(asked.python, opened.root)
+    collections = {c.name for c in load_catalog(opened.root / CATALOG_FOLDER).collections}
     request = WheelRequest(
         facts=override(facts_of(host), asked.facts),
         distribution=asked.distribution.lower().replace("_", "-"),
         version=asked.version or "",
-        sources=_sources(asked.sources, asked.allow, {c.name for c in catalog.collections}),
+        sources=_sources(asked.sources, asked.allow, collections),
         allow_uncertain="uncertain" in asked.allow,
-        bandwidth=parse_memory(asked.bandwidth) if asked.bandwidth else BANDWIDTH,
+        bandwidth=parse_size(asked.bandwidth) if asked.bandwidth else BANDWIDTH,
     )
-    wish = with_project(Wish(profile=asked.profile))
-    own = own_candidates(request, wish, Workshop.of(host), opened)
-    return Question(request, catalog.wheels, tuple(own))
+    library = with_project({"profile": asked.profile})
+    return api.resolve(request, library, host=host, depot=opened, events=events)
 
 
 def _sources(named: tuple[str, ...], allowed: tuple[str, ...], collections: set[str]) -> frozenset[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from flashdepot.api import libraries as api
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
     answer,
@@ -22,17 +23,14 @@ from flashdepot.cli.common import (
     verbose_option,
     warn,
 )
-from flashdepot.cli.obtaining import need_of, obtain_library
-from flashdepot.depot import Depot
+from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import UsageError
-from flashdepot.link.library import read_library
 from flashdepot.link.vendor.git import has_lfs_filter, ignored, work_tree
 from flashdepot.link.vendor.index import INDEX_NAME
 from flashdepot.link.vendor.report import Status, TargetReport, VendorReport
 from flashdepot.link.vendor.write import Vendored
-from flashdepot.link.vendor.write import vendor as write
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
-from flashdepot.resolve.library import Wish
+from flashdepot.resolve.words import library_request
 
 DEFAULT_FOLDER = "prebuilt"
 _FAULTS_SHOWN = 8
@@ -72,7 +70,7 @@ def vendor(
     jobs: int | None,
     memory: str | None,
     host_file: Path | None,
-    depot: str | None,
+    depot: Path | None,
     *,
     check: bool,
     as_json: bool,
@@ -91,37 +89,34 @@ def vendor(
     when the library was made, and whether that asks for a new one. Exit status: 0 whole and serves this host, 4 does
     not serve it, 6 damaged.
     """
+    events = Terminal(quiet=quiet, verbose=verbose)
     opened = open_depot(depot)
-    wish = Wish(**words)
+    host = load_host(host_file)
     if check:
         if library is not None:
             raise UsageError(
                 "--check looks at what is there, and --library puts something there.", hint="Leave one out."
             )
-        report = _check(folder, wish, host_file, opened)
+        named = str(host_file) if host_file is not None else None
+        request = o.with_project(words)
+        report = api.check_vendored(folder, request, host=host, host_file=named, depot=opened, events=events)
         if as_json:
             print_json(report.to_json())
         else:
             answer("\n".join(describe(report, quiet=quiet)))
         click.get_current_context().exit(report.status.exit_code)
     if library is not None:
-        if wish != Wish():
-            raise UsageError("--library names a folder, and the other options choose a library.", hint="Leave one out.")
-        found = read_library(library)
-        manifest, written = found.manifest, write(found.manifest, found.source, folder)
+        written, put = api.vendor(folder, library_request(**words), library=library, depot=opened)
     else:
-        need = need_of(wish, host_file, opened, quiet=quiet)
-        result = obtain_library(need, opened, jobs, memory, quiet=quiet, verbose=verbose)
-        manifest, written = result.manifest, write(result.manifest, opened.libraries.source(result.manifest), folder)
-    _tell(manifest, written, as_json=as_json, quiet=quiet)
-
-
-def _check(folder: Path, wish: Wish, host_file: Path | None, depot: Depot) -> VendorReport:
-    from flashdepot.host import probe  # noqa: PLC0415  (asks every compiler; writing needs none)
-    from flashdepot.link.vendor.check import check  # noqa: PLC0415
-
-    host = load_host(host_file) if host_file is not None else probe(depot=depot.root)
-    return check(folder, o.with_project(wish), host, str(host_file) if host_file is not None else None, depot)
+        written, put = api.vendor(
+            folder,
+            o.with_project(words),
+            host=host,
+            depot=opened,
+            limits=o.limits(jobs, memory),
+            events=events,
+        )
+    _tell(put.manifest, written, as_json=as_json, quiet=quiet)
 
 
 def _tell(manifest: Manifest, written: Vendored, *, as_json: bool, quiet: bool) -> None:

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
+from flashdepot import api
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
     answer,
     depot_option,
-    duration,
     examples,
     host_option,
     json_option,
+    load_host,
     open_depot,
     options,
     print_json,
     quiet_option,
     say,
-    size,
     verbose_option,
 )
-from flashdepot.cli.obtaining import need_of, obtain_library
-from flashdepot.depot import Depot
-from flashdepot.families import obtain_sources
-from flashdepot.resolve.library import Result, Wish
-from flashdepot.wheel import Wheel, build_wheel
+from flashdepot.cli.terminal import Terminal
+from flashdepot.model.quantities import duration, size
+from flashdepot.resolve.library import LibraryResult
+from flashdepot.wheel import Wheel
 
 
 @click.command(
@@ -59,12 +57,12 @@ def wheel(
     jobs: int | None,
     memory: str | None,
     host_file: Path | None,
-    depot: str | None,
+    depot: Path | None,
     *,
     as_json: bool,
     quiet: bool,
     verbose: bool,
-    **wish: str | None,
+    **words: str | None,
 ) -> None:
     """Make a Python wheel: one file for every torch and every Python 3.
 
@@ -72,33 +70,32 @@ def wheel(
     Prints the wheel's path.
     """
     started = time.monotonic()
-    opened = open_depot(depot)
-    need = need_of(Wish(**wish), host_file, opened, quiet=quiet)
-    result = obtain_library(need, opened, jobs, memory, quiet=quiet, verbose=verbose)
-    made = wheel_of(result, need.sources, opened, out.absolute())
+    events = Terminal(quiet=quiet, verbose=verbose)
+    made, library = api.wheel(
+        o.with_project(words),
+        out=out,
+        host=load_host(host_file),
+        depot=open_depot(depot),
+        limits=o.limits(jobs, memory),
+        events=events,
+    )
     seconds = time.monotonic() - started
     if as_json:
-        print_json({**document(made, result), "seconds": round(seconds, 3)})
+        print_json({**_document(made, library), "seconds": round(seconds, 3)})
         return
     if not quiet:
-        say(f"flash-attn {made.version}: {result.manifest.selection}; {size(made.size)}, in {duration(seconds)}")
+        say(f"flash-attn {made.version}: {library.manifest.selection}; {size(made.size)}, in {duration(seconds)}")
     answer(str(made.path))
 
 
-def wheel_of(result: Result, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
-    """The wheel of a library that was obtained, written into a folder; ``sources`` names that of each family."""
-    trees = obtain_sources(sources, depot.layout.upstreams)
-    return build_wheel(result.manifest, result.path, trees, folder)
-
-
-def document(made: Wheel, result: Result) -> dict[str, object]:
-    """What ``--json`` says of a wheel; ``status`` is the library's."""
+def _document(made: Wheel, library: LibraryResult) -> dict[str, object]:
+    """What ``--json`` says of a wheel; ``status`` is that of the library in it."""
     return {
-        "status": result.status,
+        "status": library.status,
         "path": str(made.path),
         "sha256": made.sha256,
         "size": made.size,
         "version": made.version,
         "tag": made.tag,
-        "recipe_key": result.manifest.recipe_key,
+        "recipe_key": library.manifest.recipe_key,
     }

@@ -7,6 +7,16 @@ from flashdepot.depot.actions import ActionRecord, Output, action_key
 from flashdepot.depot.artifacts import StoredArtifact
 from flashdepot.depot.locks import HeldLock
 from flashdepot.depot.match import Choice, choose
-from flashdepot.depot.store import Depot
+from flashdepot.depot.store import Depot, open_depot
 
-__all__ = ["ActionRecord", "Choice", "Depot", "HeldLock", "Output", "StoredArtifact", "action_key", "choose"]
+__all__ = [
+    "ActionRecord",
+    "Choice",
+    "Depot",
+    "HeldLock",
+    "Output",
+    "StoredArtifact",
+    "action_key",
+    "choose",
+    "open_depot",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -128,3 +129,13 @@ class Depot:
         with disk_errors(self.root):
             self.layout.logs.mkdir(exist_ok=True)
         return self.layout.logs / f"{name}-{intent_key[:12]}.log"
+
+
+def open_depot(folder: Path | None = None, on_problem: Callable[[str], None] = _unheard) -> Depot:
+    """The depot in a folder, or the user's: ``FLASHDEPOT_HOME``, else a folder of the user's cache."""
+    named = str(folder) if folder is not None else os.environ.get("FLASHDEPOT_HOME")
+    if named is None:
+        from platformdirs import user_cache_dir  # noqa: PLC0415
+
+        named = user_cache_dir("flashdepot", appauthor=False)
+    return Depot(Path(os.path.abspath(os.path.expanduser(named))), on_problem)  # noqa: PTH100, PTH111  (links stay)

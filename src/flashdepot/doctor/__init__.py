@@ -2,7 +2,7 @@
 
 Typical usage::
 
-    findings = examine(record, Intention.BUILD, Wish(arch="90"))
+    findings = examine(record, Intention.BUILD, library_request(arch="90"))
     sys.exit(verdict(findings))
 """
 

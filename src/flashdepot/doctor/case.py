@@ -1,4 +1,4 @@
-"""What is examined: a host record, an intention, and what is wished for."""
+"""What is examined: a host record, an intention, and what is asked for."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from flashdepot.facts.drivers import newest_cuda
 from flashdepot.families import oldest_gpu
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu, HostRecord
+from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.python_environment import Environment
 from flashdepot.model.selection import Unit
 from flashdepot.model.target import Version
-from flashdepot.resolve.library import Wish
 from flashdepot.toolchain.architectures import ArchitectureChoice, choose_architectures
 
 
@@ -26,19 +26,20 @@ class Case:
 
     record: HostRecord
     intention: Intention
-    wish: Wish
+    request: LibraryRequest
     choice: ArchitectureChoice | IncompatibleError
     units: frozenset[Unit] | None = None
 
     @classmethod
-    def of(cls, record: HostRecord, intention: Intention, wish: Wish, units: frozenset[Unit] | None = None) -> Case:
-        """Work out the architectures; :raises UsageError: for a word that is none."""
+    def of(
+        cls, record: HostRecord, intention: Intention, request: LibraryRequest, units: frozenset[Unit] | None = None
+    ) -> Case:
+        """Work out the architectures."""
         try:
-            return cls(
-                record, intention, wish, choose_architectures(wish.arch or "native", record, oldest_gpu()), units
-            )
+            choice = choose_architectures(request.arch or Gpus.NATIVE, record, oldest_gpu())
+            return cls(record, intention, request, choice, units)
         except IncompatibleError as error:
-            return cls(record, intention, wish, error, units)
+            return cls(record, intention, request, error, units)
 
     @property
     def wanted(self) -> tuple[Architecture, ...]:

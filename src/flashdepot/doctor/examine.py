@@ -14,8 +14,8 @@ from flashdepot.doctor import windows_checks as windows
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, Intention, worst_first
 from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.selection import Unit
-from flashdepot.resolve.library import Wish
 
 Check = Callable[[Case], Iterator[Finding]]
 
@@ -79,17 +79,16 @@ _CHECKS: Mapping[Intention, Sequence[Check]] = {
 """In the order of causes: what comes first explains what follows."""
 
 
-def examine(record: HostRecord, intention: Intention, wish: Wish) -> list[Finding]:
+def examine(record: HostRecord, intention: Intention, request: LibraryRequest) -> list[Finding]:
     """The findings of a host record for an intention, worst first. Nothing but the record is looked at.
 
-    :param wish: its ``arch``, ``cuda``, ``profile`` and ``upstream`` matter here.
-    :raises UsageError: for a word of the wish that is not known.
+    :param request: its ``arch``, ``cuda``, ``profile`` and ``upstream`` matter here.
     """
-    case = Case.of(record, intention, wish)
+    case = Case.of(record, intention, request)
     return worst_first(finding for check in _CHECKS[intention] for finding in check(case))
 
 
 def forewarn(record: HostRecord, units: frozenset[Unit]) -> list[Finding]:
     """What to say before units are compiled: memory and disks. What else could stop a build, the build itself says."""
-    case = Case.of(record, Intention.BUILD, Wish(), units)
+    case = Case.of(record, Intention.BUILD, LibraryRequest(), units)
     return worst_first(finding for check in _SPACE for finding in check(case))

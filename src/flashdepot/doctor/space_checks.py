@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from flashdepot.build.estimates import GB, costs
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, blocker, note, warning
+from flashdepot.model.selection import PROFILES
 
 _DISK_NEEDED = GB
 """A compiler writes up to 1 GB of temporary files; objects and library of one architecture take less."""
@@ -55,7 +56,7 @@ def _more_memory(case: Case) -> str:
 
 def time_needed(case: Case) -> Iterator[Finding]:
     """A full build that takes hours."""
-    if case.record.cores <= 0 or case.wish.profile not in {None, "full"}:
+    if case.record.cores <= 0 or case.request.selected != PROFILES["full"]:
         return
     seconds = sum(c.seconds for c in costs()) / case.record.cores
     if seconds > _SLOW:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, note, warning
@@ -10,6 +11,7 @@ from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolErr
 from flashdepot.facts.gpus import codes_of
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.library_names import LINUX, WINDOWS
+from flashdepot.model.library_request import AnyCuda
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import OLDEST_CUDA, foresee_toolchain
@@ -20,8 +22,8 @@ _STATIC_RUNTIMES = frozenset({LINUX.cuda_runtime, WINDOWS.cuda_runtime})
 
 def choice(case: Case) -> Iterator[Finding]:
     """What choosing the toolchain would raise, in the same words; else what it would pass over."""
-    cuda = case.wish.cuda or "auto"
-    if not case.wanted or "/" in cuda or "\\" in cuda:
+    cuda = case.request.cuda or AnyCuda.AUTO
+    if not case.wanted or isinstance(cuda, Path):
         return
     record = case.record
     try:
@@ -49,7 +51,7 @@ def _class_of(error: FlashdepotError, case: Case) -> str:
         return "driver-too-old"
     if not record.compilers and provides(record.platform):
         return "msvc-env-missing" if windows else "host-compiler-missing"
-    if not provides(record.platform) or case.wish.cuda not in {None, "auto"}:
+    if not provides(record.platform) or case.request.cuda not in {None, AnyCuda.AUTO}:
         return "nvcc-not-found"
     if not _newest_serves(case):
         return "unsupported-gpu-arch"
@@ -131,7 +133,7 @@ def torch_cuda(case: Case) -> Iterator[Finding]:
 
 def git(case: Case) -> Iterator[Finding]:
     """No git, where a commit was asked for."""
-    if case.has_program("git") is False and (case.wish.upstream or "").startswith("git+"):
+    if case.has_program("git") is False and (case.request.upstream or "").startswith("git+"):
         seen = "There is no git on this machine."
         why = "flash-attention's source and its submodule CUTLASS are fetched with it."
         yield warning("cutlass-missing", seen, why, "Install git, or take a published version: --upstream 2.8.3.post2")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flashdepot.catalog import CATALOG_FOLDER, load_catalog
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.families import oldest_gpu
@@ -16,13 +15,13 @@ from flashdepot.install.sources import WheelAddress, read_named
 from flashdepot.install.wheel_file import WheelFile
 from flashdepot.model.candidate import Decision, Judged, Origin
 from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.lock import Lock
 from flashdepot.model.wheel_request import BANDWIDTH, BUILD, DEFAULT_SOURCES, OURS, WheelRequest
-from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import facts_of
-from flashdepot.resolve.library import Need, Rejected, Result, Wish, from_depot, published_sources, understand
+from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, published_sources, understand
 from flashdepot.resolve.lock_file import read_lock
-from flashdepot.resolve.own_wheels import Workshop, own_candidates
+from flashdepot.resolve.resolution import candidates_for
 from flashdepot.resolve.times import build_seconds
 from flashdepot.toolchain.architectures import choose_architectures
 
@@ -30,12 +29,16 @@ _OTHERS_TRIED = 3
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What was asked for on the command line. ``sources`` is empty where none was named; ``locked`` is a lock file."""
+class InstallRequest:
+    """Which wheel is wanted: ``wheel`` names one by path or address, ``locked`` a lock file, else one is chosen.
 
-    wish: Wish
+    ``library`` is what a wheel of ours must have. ``sources`` is empty where none was named. ``sha256`` is the digest
+    that the named wheel must have.
+    """
+
+    library: LibraryRequest = LibraryRequest()  # noqa: RUF009  (frozen)
     sources: frozenset[str] = frozenset()
-    named: str | None = None
+    wheel: str | None = None
     sha256: str | None = None
     locked: Path | None = None
 
@@ -46,8 +49,8 @@ class Asked:
 
     @property
     def only_ours(self) -> bool:
-        """Whether nobody else's wheel would do: they were not asked for, or the source is not a published one."""
-        upstream = self.wish.upstream
+        """Whether nobody else's wheel would do: they were not request for, or the source is not a published one."""
+        upstream = self.library.upstream
         return (bool(self.sources) and self.sources <= {OURS, BUILD}) or (
             upstream is not None and not upstream[:1].isdecimal()
         )
@@ -67,7 +70,7 @@ class OwnWheel:
     """Our wheel over a library, which is stored or must be built, from sources that ``sources`` names by family."""
 
     sources: Mapping[str, str]
-    library: Result | ToBuild
+    library: LibraryResult | ToBuild
 
 
 @dataclass(frozen=True)
@@ -105,13 +108,13 @@ class Choice:
         wheel = self.wheel
         known: dict[str, Any] = {"source": self.source, "why": self.why}
         if isinstance(wheel, OwnWheel):
-            key = wheel.library.manifest.recipe_key if isinstance(wheel.library, Result) else None
+            key = wheel.library.manifest.recipe_key if isinstance(wheel.library, LibraryResult) else None
             return {**known, "must_build": self.must_build, "recipe_key": key}
         place = {"path": str(wheel.path)} if isinstance(wheel, WheelFile) else {"url": wheel.shown}
         return {**known, **place, "sha256": wheel.sha256 or None, "size": wheel.size or None}
 
 
-def choose(asked: Asked, record: HostRecord, depot: Depot, on_note: Callable[[str], None]) -> Choice:
+def choose(request: InstallRequest, record: HostRecord, depot: Depot, on_note: Callable[[str], None]) -> Choice:
     """Decide which wheel to install.
 
     :param on_note: called with a sentence about what is wrong with the catalog.
@@ -119,40 +122,37 @@ def choose(asked: Asked, record: HostRecord, depot: Depot, on_note: Callable[[st
     :raises IncompatibleError: when nothing fits.
     :raises MissingToolError: when the depot lacks the library that a lock pins.
     """
-    _require_one_way(asked)
-    if asked.named is not None:
-        return Choice(read_named(asked.named, asked.sha256), "it was named")
-    if asked.locked is not None:
-        return _locked(read_lock(asked.locked), asked.locked, depot)
-    if asked.only_ours:
-        return _own(asked, record, depot, "no stored library serves")
-    catalog = load_catalog(depot.root / CATALOG_FOLDER)
-    for note in catalog.notes:
-        on_note(note)
-    request = _request(asked, record, on_note)
-    own = own_candidates(request, asked.wish, Workshop.of(record), depot)
-    return _decided(decide(request, catalog.wheels, tuple(own)), asked, record, depot)
+    _require_one_way(request)
+    if request.wheel is not None:
+        return Choice(read_named(request.wheel, request.sha256), "it was named")
+    if request.locked is not None:
+        return _locked(read_lock(request.locked), request.locked, depot)
+    if request.only_ours:
+        return _own(request, record, depot, "no stored library serves")
+    wheels = _wheel_request(request, record, on_note)
+    decision = candidates_for(wheels, request.library, record, depot, on_note).decision
+    return _decided(decision, request, record, depot)
 
 
-def _request(asked: Asked, record: HostRecord, on_note: Callable[[str], None]) -> WheelRequest:
+def _wheel_request(request: InstallRequest, record: HostRecord, on_note: Callable[[str], None]) -> WheelRequest:
     """What is asked of the resolver. Without a GPU it is asked for the one that a library would be built for."""
     facts = facts_of(record)
-    if asked.wish.arch is not None or not facts.gpus:
-        architectures = choose_architectures(asked.wish.arch or "native", record, oldest_gpu())
+    if request.library.arch is not None or not facts.gpus:
+        architectures = choose_architectures(request.library.arch or Gpus.NATIVE, record, oldest_gpu())
         facts = replace(facts, gpus=architectures.wanted)
         if architectures.note:
             on_note(architectures.note)
-    sources = frozenset(OURS if source == BUILD else source for source in asked.sources) or DEFAULT_SOURCES
+    sources = frozenset(OURS if source == BUILD else source for source in request.sources) or DEFAULT_SOURCES
     # What cannot be told from a name, the check of the bytes tells before anything is installed.
-    return WheelRequest(facts, version=asked.wish.upstream or "", sources=sources, allow_uncertain=True)
+    return WheelRequest(facts, version=request.library.upstream or "", sources=sources, allow_uncertain=True)
 
 
-def _decided(decision: Decision, asked: Asked, record: HostRecord, depot: Depot) -> Choice:
+def _decided(decision: Decision, request: InstallRequest, record: HostRecord, depot: Depot) -> Choice:
     chosen = decision.chosen
     if chosen is None:
         raise _nothing(decision)
     if chosen.candidate.origin in {Origin.DEPOT, Origin.OURS}:
-        return _own(asked, record, depot, _why_build(decision))
+        return _own(request, record, depot, _why_build(decision))
     published = [j for j in decision.ranked if j.candidate.origin in {Origin.OFFICIAL, Origin.COMMUNITY}]
     first, *others = (_published(judged, decision) for judged in published[: 1 + _OTHERS_TRIED])
     return first if chosen.verified else replace(first, others=tuple(others))
@@ -181,13 +181,13 @@ def _nothing(decision: Decision) -> IncompatibleError:
     return IncompatibleError(f"None of {decision.considered} wheels fits here{near}", hint=hint)
 
 
-def _own(asked: Asked, record: HostRecord, depot: Depot, why_build: str) -> Choice:
-    need = understand(asked.wish, record, depot)
+def _own(request: InstallRequest, record: HostRecord, depot: Depot, why_build: str) -> Choice:
+    need = understand(request.library, record, depot)
     stored, rejected = from_depot(need, depot)
     if stored is not None:
         return Choice(OwnWheel(need.sources, stored), "the depot has a library that serves")
-    request = need.request
-    seconds = build_seconds(request.selection, len(request.gpus), "shared", record.cores, record.memory, BANDWIDTH)
+    wanted = need.request
+    seconds = build_seconds(wanted.selection, len(wanted.gpus), "shared", record.cores, record.memory, BANDWIDTH)
     return Choice(OwnWheel(need.sources, ToBuild(need, rejected, seconds)), why_build)
 
 
@@ -204,14 +204,14 @@ def _locked(lock: Lock, path: Path, depot: Depot) -> Choice:
             f"{path} pins our wheel over the library {locked.recipe_key[:12]}, and the depot {depot.root} has not got it.",
             hint="Name the depot that has it, --depot DIR, or choose anew: flashdepot lock --upgrade",
         )
-    stored = Result("hit", manifest, depot.materialise(manifest), 0, 0, 0)
+    stored = LibraryResult("hit", manifest, depot.materialise(manifest), 0, 0, 0)
     return Choice(OwnWheel(published_sources(manifest), stored), why)
 
 
-def _require_one_way(asked: Asked) -> None:
-    ways = {"--wheel": asked.named, "--locked": asked.locked, "--source": asked.sources or None}
+def _require_one_way(request: InstallRequest) -> None:
+    ways = {"--wheel": request.wheel, "--locked": request.locked, "--source": request.sources or None}
     given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} say two things: give one of them.")
-    if asked.sha256 is not None and asked.named is None:
+    if request.sha256 is not None and request.wheel is None:
         raise UsageError("--sha256 is the digest of a wheel that is named.", hint="Name it: --wheel FILE|URL")

@@ -5,21 +5,21 @@ from __future__ import annotations
 import time
 
 from flashdepot.build.library import Options, build_library, prepare
-from flashdepot.build.limits import Limits
-from flashdepot.build.progress import BuildProgress
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
+from flashdepot.events import BuildProgress
 from flashdepot.families import obtain_sources
 from flashdepot.model.host import HostRecord
+from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request, unmet
-from flashdepot.resolve.library import Need, Result
+from flashdepot.resolve.library import LibraryResult, Need
 from flashdepot.toolchain.choose import choose_toolchain
 
 
 def build(
     need: Need, depot: Depot, host: HostRecord, limits: Limits, options: Options, progress: BuildProgress
-) -> Result:
+) -> LibraryResult:
     """The library of exactly the recipe that this machine gives the request.
 
     :raises MissingToolError: when the machine lacks a tool, an architecture or space.
@@ -49,12 +49,12 @@ def build(
     plan = prepare(trees, request.selection, request.gpus, host.platform, toolchain, depot, options)
     units = len(request.selection.units)
     if (stored := depot.load_intact(plan.recipe.key)) is not None:
-        return Result("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)
+        return LibraryResult("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)
     manifest, outcome = build_library(plan, depot, limits, progress)
     compiled = sum(1 for unit in request.selection.units if unit.name in outcome.compiled)
     path = depot.materialise(manifest)
     _require_fit(request, manifest)
-    return Result("built", manifest, path, compiled, units - compiled, time.monotonic() - started)
+    return LibraryResult("built", manifest, path, compiled, units - compiled, time.monotonic() - started)
 
 
 def _require_fit(request: Request, manifest: Manifest) -> None:

@@ -13,6 +13,7 @@ from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Candidate, Judged, Origin, Reason
 from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.own_wheel_name import wheel_name, wheel_tag
 from flashdepot.model.published_wheel import PublishedWheel
@@ -21,7 +22,7 @@ from flashdepot.model.selection import Selection
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.wheel_request import BUILD, FLASH_ATTN, OURS, WheelRequest
 from flashdepot.model.wheel_tag import platform_tag
-from flashdepot.resolve.library import Need, Wish, understand
+from flashdepot.resolve.library import Need, understand
 from flashdepot.resolve.rules import judge, verdict_of
 from flashdepot.resolve.times import build_seconds, install_seconds, pack_seconds
 from flashdepot.resolve.wish_rules import matches
@@ -50,19 +51,20 @@ class Workshop:
         return cls(host, host.cores or usable_cores(), host.memory or usable_memory())
 
 
-def own_candidates(request: WheelRequest, wish: Wish, workshop: Workshop, depot: Depot) -> Iterator[Judged]:
+def own_candidates(
+    request: WheelRequest, library: LibraryRequest, workshop: Workshop, depot: Depot
+) -> Iterator[Judged]:
     """What the depot has that serves, else what a build would give; and upstream's source build where it was asked for.
 
-    :param wish: what the library must have; its upstream and architectures follow from the request.
-    :raises UsageError: for a word of the wish that is not known.
+    :param library: what the library must have; its upstream and architectures follow from the request.
     """
     if request.distribution != FLASH_ATTN:
         return
-    version = _version(request, wish)
+    version = _version(request, library)
     if version is None:
         return
     facts = request.facts
-    usable = [str(gpu) for gpu in facts.gpus if gpu >= oldest_gpu()]
+    usable = tuple(gpu for gpu in facts.gpus if gpu >= oldest_gpu())
     target = replace(
         workshop.host,
         platform=facts.platform or workshop.host.platform,
@@ -70,7 +72,7 @@ def own_candidates(request: WheelRequest, wish: Wish, workshop: Workshop, depot:
         driver=facts.driver,
         gpus=(),
     )
-    need = understand(replace(wish, upstream=version, arch=",".join(usable) or None), target, depot)
+    need = understand(replace(library, upstream=version, arch=usable or None), target, depot)
     if request.allows(OURS):
         manifest = depot.find(need.request).taken
         yield _stored(request, manifest) if manifest else _to_build(request, need, workshop)
@@ -78,13 +80,13 @@ def own_candidates(request: WheelRequest, wish: Wish, workshop: Workshop, depot:
         yield _by_pip(request, need, workshop)
 
 
-def _version(request: WheelRequest, wish: Wish) -> str | None:
+def _version(request: WheelRequest, library: LibraryRequest) -> str | None:
     """The upstream to make a library of: the version asked for if there is a source of it, else the project's."""
     if request.version:
         return next(
             (v for v in reversed(default_family().sources.known_versions()) if matches(request.version, v)), None
         )
-    return wish.upstream or default_family().sources.default_version()
+    return library.upstream or default_family().sources.default_version()
 
 
 def _stored(request: WheelRequest, manifest: Manifest) -> Judged:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from flashdepot.errors import UsageError
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.resolve.words import library_request
 from flashdepot.system.toml import read_toml
 
 NAME = "flashdepot.toml"
@@ -17,8 +18,8 @@ def find_project(folder: Path) -> Path | None:
     return next((p / NAME for p in (folder, *folder.parents) if (p / NAME).is_file()), None)
 
 
-def read_project(path: Path) -> Mapping[str, str]:
-    """The options that a project file sets, spelled as on the command line. A list is joined by commas.
+def read_project(path: Path) -> LibraryRequest:
+    """What a project file asks, in the words of the command line; a list may stand for words joined by commas.
 
     :raises UsageError: for a key or a value that is not known; it names the file.
     """
@@ -29,8 +30,11 @@ def read_project(path: Path) -> Mapping[str, str]:
         values = value if isinstance(value, list) else [value]
         if not all(isinstance(v, (str, int, float)) and not isinstance(v, bool) for v in values):
             raise UsageError(f"{path}: '{key}' must be a text, a number, or a list of these.")
-        options[key] = ",".join(str(v) for v in values)
+        options[key.replace("-", "_")] = ",".join(str(v) for v in values)
     upstream = options.get("upstream", "")
     if upstream.startswith((".", "/")):
         options["upstream"] = str((path.parent / upstream).resolve())
-    return options
+    try:
+        return library_request(**options)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", hint=error.hint) from None

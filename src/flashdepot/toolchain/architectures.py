@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.facts.gpus import (
-    fallback_architecture,
-    known_architectures,
-    parse_architectures,
-    universal_architectures,
-)
+from flashdepot.facts.gpus import fallback_architecture, known_architectures, universal_architectures
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import GpuChoice, Gpus
 from flashdepot.model.target import Version
 
 
@@ -25,20 +21,18 @@ class ArchitectureChoice:
     note: str = ""
 
 
-def choose_architectures(option: str, host: HostRecord, oldest: Architecture) -> ArchitectureChoice:
-    """Read ``native``, ``universal`` or a list such as ``80,90`` for a host.
+def choose_architectures(option: GpuChoice, host: HostRecord, oldest: Architecture) -> ArchitectureChoice:
+    """The architectures that are meant, for a host.
 
     :param oldest: the oldest GPU that the kernels run on.
-    :raises UsageError: for a word that is no architecture.
     :raises IncompatibleError: for a GPU, present or named, that the kernels cannot run on.
     """
-    if option == "universal":
+    if option is Gpus.UNIVERSAL:
         return ArchitectureChoice(universal_architectures())
-    if option != "native":
-        wanted = parse_architectures(option)
-        for architecture in wanted:
+    if isinstance(option, tuple):
+        for architecture in option:
             _require_floor(architecture, architecture.sm, oldest)
-        return ArchitectureChoice(wanted)
+        return ArchitectureChoice(option)
     if not host.gpus:
         fallback = fallback_architecture()
         note = f"No NVIDIA GPU was found, so '--arch native' takes {fallback}. Name another with --arch."

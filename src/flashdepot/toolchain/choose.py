@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.facts.compilers import BUILD_TOOLS, host_compiler_limits, installable_msvc, msvc_limits
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.facts.gpus import codes_of
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
+from flashdepot.model.library_request import CudaChoice
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.msvc import environment_for
@@ -50,7 +51,7 @@ class Toolchain:
 
 
 def choose_toolchain(
-    option: str,
+    option: CudaChoice,
     host: HostRecord,
     wanted: Sequence[Architecture],
     *,
@@ -68,12 +69,12 @@ def choose_toolchain(
     :raises MissingToolError: when no nvcc or no host compiler can do it; it says why each that was found cannot.
     :raises IncompatibleError: when the host's driver cannot run what the only usable nvcc builds.
     """
-    if "/" in option or "\\" in option or Path(option).is_dir():
-        named = inspect(Path(option).expanduser().resolve())
+    if isinstance(option, Path):
+        named = inspect(option.expanduser().resolve())
         if problem := _unfit(named, host, wanted, driver=None):
             raise MissingToolError(f"The CUDA toolkit in {named.root} cannot be used: it {problem}.")
         return Toolchain.of(named, host, f"asked for: --cuda {option}")
-    version = None if option == "auto" else _parse_cuda(option)
+    version = option if isinstance(option, Version) else None
     looked = (_inspected(t) for t in _of_release(host.toolkits, version))
     nvcc, found_by, rejected = _first_fit(looked, host, wanted, driver)
     if nvcc is not None:
@@ -86,13 +87,13 @@ def choose_toolchain(
 
 
 def foresee_toolchain(
-    option: str, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None
+    option: CudaChoice, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None
 ) -> CudaToolkit | None:
     """The toolkit of a host record that :func:`choose_toolchain` would take; ``None`` for the one from PyPI.
 
     It looks at the record alone, and raises what :func:`choose_toolchain` raises for ``auto`` or a version.
     """
-    version = None if option == "auto" else _parse_cuda(option)
+    version = option if isinstance(option, Version) else None
     looked = ((t, _recorded(t)) for t in _of_release(host.toolkits, version))
     nvcc, _, rejected = _first_fit(looked, host, wanted, driver)
     if nvcc is not None:
@@ -272,15 +273,6 @@ def _install_hint(host: HostRecord, newest: int | None) -> str:
         if any(name in host.os_name for name in names):
             return plain if newest is None else numbered.format(n=newest)
     return "g++ from your distribution" if newest is None else f"GCC {newest} from your distribution"
-
-
-def _parse_cuda(option: str) -> Version:
-    try:
-        return Version.parse(option)
-    except UsageError:
-        raise UsageError(
-            f"'{option}' is not a choice of CUDA: expected 'auto', a version such as 13.0, or a toolkit's folder."
-        ) from None
 
 
 def _same_release(found: Version, asked: Version) -> bool:

@@ -18,19 +18,21 @@ from flashdepot.link.vendor.index import INDEX_NAME, VendoredTarget, VendorIndex
 from flashdepot.link.vendor.judge import changes
 from flashdepot.link.vendor.report import Fault, FaultKind, Status, TargetReport, VendorReport
 from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 from flashdepot.model.request import unmet
-from flashdepot.resolve.library import Wish
 
 
-def check(directory: Path, wish: Wish, host: HostRecord, host_file: str | None, depot: Depot) -> VendorReport:
+def check(
+    directory: Path, wanted: LibraryRequest, host: HostRecord, host_file: str | None, depot: Depot
+) -> VendorReport:
     """Look at every target of a folder; all of their bytes are read, and nothing is changed.
 
     :raises UsageError: when the folder was not written by ``vendor``, or for a word that is not known.
     :raises IntegrityError: when its index is damaged.
     """
     index = require_index(directory)
-    targets = tuple(_check_target(directory, target, wish, host, host_file, depot) for target in index.targets)
+    targets = tuple(_check_target(directory, target, wanted, host, host_file, depot) for target in index.targets)
     return VendorReport(str(directory), targets)
 
 
@@ -54,7 +56,7 @@ def choose_vendored(directory: Path, host: HostRecord, depot: Depot) -> Linkable
     refused: list[str] = []
     for target in require_index(directory).targets:
         library = read_library(directory / target.folder)
-        reasons = unmet(expected(library.manifest, Wish(), host, depot), library.manifest)
+        reasons = unmet(expected(library.manifest, LibraryRequest(), host, depot), library.manifest)
         if reasons:
             refused.append(f"{target.folder} {'; '.join(reasons)}")
         else:
@@ -68,7 +70,12 @@ def choose_vendored(directory: Path, host: HostRecord, depot: Depot) -> Linkable
 
 
 def _check_target(
-    directory: Path, target: VendoredTarget, wish: Wish, host: HostRecord, host_file: str | None, depot: Depot
+    directory: Path,
+    target: VendoredTarget,
+    wanted: LibraryRequest,
+    host: HostRecord,
+    host_file: str | None,
+    depot: Depot,
 ) -> TargetReport:
     folder = directory / target.folder
     fault = examine_manifest(folder, target.manifest_digest)
@@ -78,7 +85,7 @@ def _check_target(
         unreadable = fault or Fault(MANIFEST_NAME, FaultKind.CHANGED, error.message)
         return TargetReport(target.folder, (unreadable,), mend=_mend(directory, target.folder, (unreadable,)))
     faults = ((fault,) if fault else ()) + examine_files(folder, manifest)
-    request = expected(manifest, wish, host, depot)
+    request = expected(manifest, wanted, host, depot)
     reasons = unmet(request, manifest)
     report = TargetReport(
         folder=target.folder,
@@ -88,16 +95,16 @@ def _check_target(
         reasons=reasons,
         other_platform=manifest.platform != host.platform,
     )
-    return _with_mend(report, directory, manifest, wish, host_file)
+    return _with_mend(report, directory, manifest, wanted, host_file)
 
 
 def _with_mend(
-    report: TargetReport, directory: Path, manifest: Manifest, wish: Wish, host_file: str | None
+    report: TargetReport, directory: Path, manifest: Manifest, wanted: LibraryRequest, host_file: str | None
 ) -> TargetReport:
     if report.status is Status.DAMAGED:
         mend = _mend(directory, report.folder, report.faults)
     elif report.status is Status.DOES_NOT_FIT:
-        mend = rebuild_command(str(directory), manifest, wish, host_file)
+        mend = rebuild_command(str(directory), manifest, wanted, host_file)
     else:
         mend = ""
     return replace(report, mend=mend)

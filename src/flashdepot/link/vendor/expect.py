@@ -7,20 +7,19 @@ from dataclasses import replace
 
 from flashdepot.depot import Depot
 from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
-from flashdepot.resolve.library import Wish, understand
-
-_WORDS_OF_A_SELECTION = ("profile", "passes", "head_dims", "dtypes", "features")
+from flashdepot.resolve.library import understand
 
 
-def expected(manifest: Manifest, wish: Wish, host: HostRecord, depot: Depot) -> Request:
+def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Request:
     """The request that a vendored library must satisfy on a host.
 
     Where the project says nothing, what is there is what was meant: its source, its selection. The GPUs are those that
     are named, else those of the host; with neither, as in CI, any will do.
 
-    :raises UsageError: for a word that is not known.
+    :raises UsageError: for an upstream or a selection that is not known.
     :raises NetworkError: when an upstream must be looked at and the network is not there.
     """
     request = Request(
@@ -31,25 +30,24 @@ def expected(manifest: Manifest, wish: Wish, host: HostRecord, depot: Depot) -> 
         driver=host.driver,
         libc=host.libc,
     )
-    asked = {name for name, value in vars(wish).items() if value is not None}
-    if not asked:
+    if wanted == LibraryRequest():
         return request
     of_the_same = manifest.upstream.version if manifest.upstream.origin == "sdist" else None
-    need = understand(replace(wish, upstream=wish.upstream or of_the_same), host, depot).request
-    if "upstream" in asked:
+    need = understand(replace(wanted, upstream=wanted.upstream or of_the_same), host, depot).request
+    if wanted.upstream is not None:
         request = replace(request, upstreams=need.upstreams)
-    if asked.intersection(_WORDS_OF_A_SELECTION):
+    if wanted.names_selection:
         request = replace(request, selection=need.selection)
-    if "arch" in asked and wish.arch != "native":
+    if wanted.arch not in {None, Gpus.NATIVE}:
         request = replace(request, gpus=need.gpus)
     return replace(request, cuda_major=need.cuda_major)
 
 
-def rebuild_command(directory: str, manifest: Manifest, wish: Wish, host_file: str | None) -> str:
+def rebuild_command(directory: str, manifest: Manifest, wanted: LibraryRequest, host_file: str | None) -> str:
     """The command that puts a library for this host there: what the project says, else a selection like this one's."""
     words = ["flashdepot", "vendor", directory]
-    given = {name.replace("_", "-"): value for name, value in vars(wish).items() if value is not None}
-    if not {name.replace("_", "-") for name in _WORDS_OF_A_SELECTION}.intersection(given):
+    given = {name.replace("_", "-"): word for name, word in wanted.words().items()}
+    if not wanted.names_selection:
         given |= _selection_words(manifest)
     if manifest.upstream.origin == "sdist":
         given.setdefault("upstream", manifest.upstream.version)

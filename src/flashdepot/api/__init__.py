@@ -1,0 +1,84 @@
+"""What flashdepot does, as functions for scripts, notebooks, and its own command line.
+
+Each takes typed requests, says what happens to one :class:`~flashdepot.events.Events`, and returns a typed result or
+raises one of :mod:`flashdepot.errors`.
+
+Typical usage::
+
+    from flashdepot import api
+
+    library = api.get(api.library_request(profile="quick", arch="90"))
+    print(library.path / "include" / "flash_attention.h")
+
+The functions are here and not in :mod:`flashdepot` itself, where ``build``, ``wheel``, ``link`` and others are packages.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flashdepot.api.answers import check, doctor, explain, host
+    from flashdepot.api.environments import InstallRequest, install
+    from flashdepot.api.libraries import build, get, link, open_depot, vendor, wheel
+    from flashdepot.api.wheels import lock, resolve
+    from flashdepot.depot import Depot
+    from flashdepot.events import Events
+    from flashdepot.model.library_request import LibraryRequest
+    from flashdepot.model.limits import Limits
+    from flashdepot.model.wheel_request import WheelRequest
+    from flashdepot.resolve.words import library_request
+
+_PLACES = {
+    "Depot": "flashdepot.depot",
+    "Events": "flashdepot.events",
+    "InstallRequest": "flashdepot.api.environments",
+    "LibraryRequest": "flashdepot.model.library_request",
+    "Limits": "flashdepot.model.limits",
+    "WheelRequest": "flashdepot.model.wheel_request",
+    "build": "flashdepot.api.libraries",
+    "check": "flashdepot.api.answers",
+    "doctor": "flashdepot.api.answers",
+    "explain": "flashdepot.api.answers",
+    "get": "flashdepot.api.libraries",
+    "host": "flashdepot.api.answers",
+    "install": "flashdepot.api.environments",
+    "library_request": "flashdepot.resolve.words",
+    "link": "flashdepot.api.libraries",
+    "lock": "flashdepot.api.wheels",
+    "open_depot": "flashdepot.api.libraries",
+    "resolve": "flashdepot.api.wheels",
+    "vendor": "flashdepot.api.libraries",
+    "wheel": "flashdepot.api.libraries",
+}
+"""Where each name is: imported when it is first asked for, so that a call pays for its own imports and no others."""
+
+__all__ = [
+    "Depot",
+    "Events",
+    "InstallRequest",
+    "LibraryRequest",
+    "Limits",
+    "WheelRequest",
+    "build",
+    "check",
+    "doctor",
+    "explain",
+    "get",
+    "host",
+    "install",
+    "library_request",
+    "link",
+    "lock",
+    "open_depot",
+    "resolve",
+    "vendor",
+    "wheel",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'flashdepot.api' has no attribute '{name}'")
+    return getattr(import_module(_PLACES[name]), name)

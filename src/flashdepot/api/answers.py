@@ -1,0 +1,97 @@
+"""Answers: what is on a machine, what stands in the way, whether a file fits, what a log shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from flashdepot.doctor import Finding, Intention, examine
+from flashdepot.doctor.check import Report, check_file
+from flashdepot.doctor.check.place import Place
+from flashdepot.doctor.check.torch_side import TabledTorch, read_installed_torch
+from flashdepot.doctor.explain import Report as LogReport
+from flashdepot.doctor.explain import explain as explain_log
+from flashdepot.events import Events
+from flashdepot.host import probe, runtime_facts
+from flashdepot.host.python_environment import look_for_python
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import LibraryRequest
+
+_ANY = LibraryRequest()
+_SILENT = Events()
+
+
+def host(python: str | None = None, depot: Path | None = None) -> HostRecord:
+    """What is on this machine: GPUs, driver, toolkits, compilers, memory, disks, and a Python environment.
+
+    Looking changes nothing. PyTorch is read from its files and not imported.
+
+    :param python: interpreter or folder of the environment; the active one when it is not given.
+    :param depot: the depot's folder, whose disk is measured.
+    """
+    return probe(python, depot)
+
+
+def doctor(
+    intention: Intention = Intention.BUILD, request: LibraryRequest = _ANY, *, host: HostRecord | None = None
+) -> list[Finding]:
+    """What stands in the way of an intention on a host, worst first; nothing but the record is looked at."""
+    return examine(host or probe(), intention, request)
+
+
+def check(
+    files: Sequence[Path],
+    *,
+    python: str | None = None,
+    torch: str | None = None,
+    gpus: Sequence[Architecture] | None = None,
+    host: HostRecord | None = None,
+    events: Events = _SILENT,
+) -> list[Report]:
+    """Whether wheels and libraries fit an environment, by their bytes; nothing is loaded, and no GPU is needed.
+
+    Parameters and errors are those of :func:`place_of`, which describes the environment.
+    """
+    place = place_of(python, torch, gpus, host, events)
+    return [check_file(path, place) for path in files]
+
+
+def place_of(
+    python: str | None = None,
+    torch: str | None = None,
+    gpus: Sequence[Architecture] | None = None,
+    host: HostRecord | None = None,
+    events: Events = _SILENT,
+) -> Place:
+    """What is named, and what is here where nothing is.
+
+    :param python: an interpreter or the folder of an environment, whose torch is read; the one that is meant here when
+        it is not given.
+    :param torch: a version of PyTorch in the place of the one that is installed: ``2.8``, ``2.6+cu126``.
+    :param gpus: compute capabilities in the place of the host's.
+    :param host: the record of another machine; this one when it is not given.
+    :raises UsageError: for a program that is no Python, or a version that is none.
+    """
+    machine = host or runtime_facts()
+    found, reason = look_for_python(python) if python is not None or host is None else (None, "")
+    if reason:
+        events.warn(reason)
+    installed = found.torch if found is not None else None
+    return Place(
+        host=machine,
+        gpus=tuple(gpus) if gpus is not None else tuple(sorted({g.architecture for g in machine.gpus})),
+        python=found,
+        torch=TabledTorch.parse(torch, machine.platform.machine)
+        if torch is not None
+        else read_installed_torch(installed)
+        if installed is not None
+        else None,
+        is_here=host is None,
+    )
+
+
+def explain(log: BinaryIO, host: HostRecord | None = None) -> LogReport:
+    """The causes that a log shows, in the order in which one leads to the other, and the commands that fix them."""
+    return explain_log(log, host or probe())

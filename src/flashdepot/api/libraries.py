@@ -1,0 +1,267 @@
+"""Libraries: get one, build one, make a wheel of one, put one into a project's tree, find the one to link."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flashdepot.depot import Depot
+from flashdepot.depot import open_depot as depot_in
+from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.events import Events
+from flashdepot.host import runtime_facts
+from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.limits import Limits
+from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, understand
+
+if TYPE_CHECKING:
+    from flashdepot.build.library import Options
+    from flashdepot.link.library import LinkableLibrary
+    from flashdepot.link.vendor.report import VendorReport
+    from flashdepot.link.vendor.write import Vendored
+    from flashdepot.wheel import Wheel
+
+_REJECTED_SHOWN = 3
+_ANY = LibraryRequest()
+_SILENT = Events()
+
+
+def open_depot(folder: Path | None = None, events: Events = _SILENT) -> Depot:
+    """The depot in a folder, or the user's: ``FLASHDEPOT_HOME``, else the user's cache folder.
+
+    Opening one touches nothing. ``events`` is warned of everything that is found damaged.
+    """
+    return depot_in(folder, events.warn)
+
+
+def get(
+    request: LibraryRequest = _ANY,
+    *,
+    host: HostRecord | None = None,
+    depot: Depot | None = None,
+    out: Path | None = None,
+    limits: Limits | None = None,
+    events: Events = _SILENT,
+) -> LibraryResult:
+    """A library that serves a host: a stored one, else one that is built now from the published source.
+
+    :param host: the machine that it must run on; this one when it is not given.
+    :param depot: where to look and what to fill; the user's when it is not given.
+    :param out: copy the library into this folder, which can be moved.
+    :raises UsageError: for an upstream or a selection that is not known.
+    :raises IncompatibleError: for a GPU that the kernels cannot run on, or a host that cannot use what is built here.
+    :raises MissingToolError: when the machine lacks a tool or space.
+    :raises CompileError: when a compiler refuses; its hint says what its log shows.
+    :raises NetworkError: when source or toolchain must be fetched and cannot be.
+    """
+    started = time.monotonic()
+    depot = depot or open_depot(events=events)
+    need = _understood(request, host, depot, events)
+    return _delivered(_obtained(need, depot, limits, events), depot, out, started)
+
+
+def build(
+    request: LibraryRequest = _ANY,
+    *,
+    host: HostRecord | None = None,
+    depot: Depot | None = None,
+    out: Path | None = None,
+    limits: Limits | None = None,
+    options: Options | None = None,
+    events: Events = _SILENT,
+) -> LibraryResult:
+    """The library of exactly the recipe that this machine's toolchain gives a request, whatever else the depot has.
+
+    Units that were compiled before are reused; a build that was stopped goes on where it was. Parameters and errors
+    are those of :func:`get`.
+    """
+    started = time.monotonic()
+    depot = depot or open_depot(events=events)
+    need = _understood(request, host, depot, events)
+    found = build_library(need, depot, limits or Limits(), events, options)
+    return _delivered(found, depot, out, started)
+
+
+def wheel(
+    request: LibraryRequest = _ANY,
+    *,
+    out: Path,
+    host: HostRecord | None = None,
+    depot: Depot | None = None,
+    limits: Limits | None = None,
+    events: Events = _SILENT,
+) -> tuple[Wheel, LibraryResult]:
+    """A Python wheel in the folder ``out``, for every torch and every Python, and the library in it.
+
+    Parameters and errors are otherwise those of :func:`get`, which gets the library.
+    """
+    depot = depot or open_depot(events=events)
+    need = _understood(request, host, depot, events)
+    library = _obtained(need, depot, limits, events)
+    return wheel_of(library, need.sources, depot, out), library
+
+
+def vendor(
+    folder: Path,
+    request: LibraryRequest = _ANY,
+    *,
+    library: Path | None = None,
+    host: HostRecord | None = None,
+    depot: Depot | None = None,
+    limits: Limits | None = None,
+    events: Events = _SILENT,
+) -> tuple[Vendored, LinkableLibrary]:
+    """Put a library into a project's own tree, into a folder of its target, and list it there.
+
+    :param library: the folder of the library to put there; without it, what :func:`get` gets for the request.
+    :raises UsageError: when something of the user's is in the way, or both a library and a request are given.
+    :raises IntegrityError: when the index there is damaged, or the library's bytes are not what its manifest says.
+    """
+    from flashdepot.link.library import LinkableLibrary, read_library  # noqa: PLC0415
+    from flashdepot.link.vendor.write import vendor as write  # noqa: PLC0415
+
+    _require_one(library, request)
+    if library is not None:
+        found = read_library(library)
+        return write(found.manifest, found.source, folder), found
+    depot = depot or open_depot(events=events)
+    got = get(request, host=host, depot=depot, limits=limits, events=events)
+    written = write(got.manifest, depot.libraries.source(got.manifest), folder)
+    return written, LinkableLibrary(got.path, got.manifest)
+
+
+def check_vendored(
+    folder: Path,
+    request: LibraryRequest = _ANY,
+    *,
+    host: HostRecord | None = None,
+    host_file: str | None = None,
+    depot: Depot | None = None,
+    events: Events = _SILENT,
+) -> VendorReport:
+    """Whether the libraries in a project's tree are whole, and serve a host and what the project asks.
+
+    :param host_file: the path of the host's record, for the commands that are advised.
+    :raises UsageError: when the folder was not written by :func:`vendor`.
+    :raises IntegrityError: when its index is damaged.
+    """
+    from flashdepot.host import probe  # noqa: PLC0415  (asks every compiler; writing needs none)
+    from flashdepot.link.vendor.check import check  # noqa: PLC0415
+
+    depot = depot or open_depot(events=events)
+    return check(folder, request, host or probe(depot=depot.root), host_file, depot)
+
+
+def link(
+    request: LibraryRequest = _ANY,
+    *,
+    library: Path | None = None,
+    may_build: bool = False,
+    host: HostRecord | None = None,
+    depot: Depot | None = None,
+    events: Events = _SILENT,
+) -> LinkableLibrary:
+    """The library that a program is to be linked with: a folder's, else the stored one that :func:`get` would take.
+
+    :param library: a folder that :func:`get` or :func:`vendor` wrote.
+    :param may_build: build it when the depot has none that serves.
+    :raises UsageError: for a folder that holds no library, or when both a folder and a request are given.
+    :raises IncompatibleError: when nothing serves and nothing may be built.
+    """
+    from flashdepot.link.library import LinkableLibrary, read_library  # noqa: PLC0415
+    from flashdepot.link.vendor.index import INDEX_NAME  # noqa: PLC0415
+
+    _require_one(library, request)
+    if library is not None and not (library / INDEX_NAME).is_file():
+        return read_library(library)
+    depot = depot or open_depot(events=events)
+    if library is not None:
+        from flashdepot.link.vendor.check import choose_vendored  # noqa: PLC0415
+
+        return choose_vendored(library, host or runtime_facts(), depot)
+    if may_build:
+        got = get(request, host=host, depot=depot, events=events)
+        return LinkableLibrary(got.path, got.manifest)
+    found, rejected = from_depot(_understood(request, host, depot, events), depot)
+    if found is None:
+        raise IncompatibleError(f"The depot {depot.root} has no library for this. {_nearest(rejected)}")
+    events.note(f"Linking {found.path}")
+    return LinkableLibrary(found.path, found.manifest)
+
+
+def build_library(
+    need: Need, depot: Depot, limits: Limits, events: Events, options: Options | None = None
+) -> LibraryResult:
+    """Compile what a request needs on this machine and link it; the steps of :func:`get` behind the look-up."""
+    from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
+    from flashdepot.doctor import forewarn  # noqa: PLC0415
+    from flashdepot.doctor.explain.failure import explained  # noqa: PLC0415
+    from flashdepot.errors import CompileError  # noqa: PLC0415
+    from flashdepot.host import probe  # noqa: PLC0415
+    from flashdepot.resolve.build import build as build_here  # noqa: PLC0415
+
+    machine = probe(depot=depot.root)
+    for finding in forewarn(machine, need.request.selection.units):
+        events.warn(f"{finding.seen} {finding.why} {finding.mend}")
+    with events.building() as progress:
+        try:
+            return build_here(need, depot, machine, limits, options or Options(), progress)
+        except CompileError as error:
+            raise explained(error, machine) from None
+
+
+def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
+    """The wheel of a library that was got, written into a folder; ``sources`` names that of each family."""
+    from flashdepot.families import obtain_sources  # noqa: PLC0415
+    from flashdepot.wheel import build_wheel  # noqa: PLC0415
+
+    trees = obtain_sources(sources, depot.layout.upstreams)
+    return build_wheel(library.manifest, library.path, trees, folder.absolute())
+
+
+def tell_rejected(rejected: Rejected, events: Events) -> None:
+    """Say why what is stored was not taken."""
+    for manifest, reasons in rejected[:_REJECTED_SHOWN]:
+        events.note(f"The stored library {manifest.recipe_key[:12]} was not taken: {'; '.join(reasons)}.")
+    if (more := len(rejected) - _REJECTED_SHOWN) > 0:
+        events.note(f"Neither were {more} others; 'flashdepot depot ls' shows them.")
+
+
+def _understood(request: LibraryRequest, host: HostRecord | None, depot: Depot, events: Events) -> Need:
+    need = understand(request, host or runtime_facts(), depot)
+    if need.note:
+        events.note(need.note)
+    return need
+
+
+def _obtained(need: Need, depot: Depot, limits: Limits | None, events: Events) -> LibraryResult:
+    """The stored library that serves, else one that is built now."""
+    found, rejected = from_depot(need, depot)
+    if found is None:
+        tell_rejected(rejected, events)
+        found = build_library(need, depot, limits or Limits(), events)
+    return found
+
+
+def _delivered(found: LibraryResult, depot: Depot, out: Path | None, started: float) -> LibraryResult:
+    path = depot.export(found.manifest, out) if out is not None else found.path
+    return replace(found, path=path, seconds=time.monotonic() - started)
+
+
+def _require_one(library: Path | None, request: LibraryRequest) -> None:
+    if library is not None and request != _ANY:
+        raise UsageError(
+            "--library names a folder, and the options of a selection choose from the depot: both were given.",
+            hint="Leave one of them out.",
+        )
+
+
+def _nearest(rejected: Rejected) -> str:
+    if not rejected:
+        return "It is empty."
+    manifest, reasons = rejected[0]
+    return f"The nearest one, {manifest.recipe_key[:12]}, {'; '.join(reasons)}."

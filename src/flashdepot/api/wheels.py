@@ -1,0 +1,78 @@
+"""Wheels: choose among all that exist, and pin the choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.api.libraries import open_depot
+from flashdepot.depot import Depot
+from flashdepot.events import Events
+from flashdepot.host import probe
+from flashdepot.model.candidate import Verdict
+from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.lock import LOCK_NAME, Lock
+from flashdepot.model.wheel_request import WheelRequest
+from flashdepot.resolve.facts import facts_of
+from flashdepot.resolve.lock_file import judge_lock, lock_decision, read_lock, write_lock
+from flashdepot.resolve.resolution import Resolution, candidates_for
+from flashdepot.resolve.rules import Reasons, verdict_of
+
+_SILENT = Events()
+
+
+def resolve(
+    request: WheelRequest | None = None,
+    library: LibraryRequest | None = None,
+    *,
+    host: HostRecord | None = None,
+    depot: Depot | None = None,
+    events: Events = _SILENT,
+) -> Resolution:
+    """What there is for an environment: published wheels, stored libraries, and what could be built.
+
+    :param request: the facts of the environment and what may be taken; without it, those of ``host``.
+    :param library: what a library of ours must have.
+    :param host: the machine that would compile; this one when it is not given.
+    :raises UsageError: for an upstream or a selection that is not known.
+    """
+    depot = depot or open_depot(events=events)
+    host = host or probe(depot=depot.root)
+    request = request or WheelRequest(facts_of(host))
+    return candidates_for(request, library or LibraryRequest(), host, depot, events.warn)
+
+
+@dataclass(frozen=True)
+class LockState:
+    """A lock, and what speaks against using it where it was asked about."""
+
+    lock: Lock
+    reasons: Reasons
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the reasons."""
+        return verdict_of(self.reasons)
+
+
+def check_lock(request: WheelRequest, path: Path = Path(LOCK_NAME)) -> LockState:
+    """Whether a lock still fits; :raises UsageError: when it is not there or cannot be used."""
+    found = read_lock(path)
+    return LockState(found, judge_lock(found, request))
+
+
+def lock(resolution: Resolution, path: Path = Path(LOCK_NAME), *, accept_unverified: bool = False) -> Lock | None:
+    """Pin what was decided, by address and SHA-256; ``None`` when nothing was.
+
+    :param accept_unverified: pin the address of a wheel of others whose digest nobody has told.
+    :raises IncompatibleError: when it must be compiled first, so that there is nothing yet to pin.
+    :raises IntegrityError: when nobody has told its digest, and that was not accepted.
+    :raises MissingToolError: when the disk is full or may not be written.
+    """
+    chosen = resolution.decision.chosen
+    if chosen is None:
+        return None
+    made = lock_decision(chosen, resolution.request, accept_unverified=accept_unverified)
+    write_lock(path, made)
+    return made

@@ -1,0 +1,158 @@
+"""What a person at a terminal, or the reader of a log, sees of a call of the API. Everything goes to standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from flashdepot.cli.common import ask, printable, say, warn
+from flashdepot.events import BuildProgress, Download, Events, Silent, Snapshot
+from flashdepot.model.quantities import duration, size
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Terminal(Events):
+    """Notes, warnings and progress as lines; on a terminal bars and live displays instead.
+
+    :param quiet: warnings only.
+    :param verbose: a line for each compiled unit on a terminal as well.
+    :param may_ask: whether somebody is there to answer.
+    """
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False, may_ask: bool = False) -> None:
+        self._quiet = quiet
+        self._verbose = verbose
+        self._may_ask = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def note(self, text: str) -> None:
+        """A line, unless quiet."""
+        if not self._quiet:
+            say(text)
+
+    def warn(self, text: str) -> None:
+        """A line, quiet or not."""
+        warn(text)
+
+    def download(self, name: str) -> AbstractContextManager[Download]:
+        """A bar on a terminal, one line elsewhere; from the first byte on: what is there already is not mentioned."""
+        if self._quiet:
+            return super().download(name)
+        return _bar(name) if sys.stderr.isatty() else contextlib.nullcontext(_line(name))
+
+    def building(self) -> AbstractContextManager[BuildProgress]:
+        """A live display on a terminal, a line a unit elsewhere."""
+        if self._quiet:
+            return contextlib.nullcontext(Silent())
+        return _Live(verbose=self._verbose) if sys.stderr.isatty() else contextlib.nullcontext(_Lines())
+
+    def confirm(self, question: str) -> bool:
+        """Ask, where somebody is there to answer."""
+        return self._may_ask and ask(question)
+
+
+def _line(name: str) -> Download:
+    told: list[str] = []
+
+    def tell(_done: int, total: int | None) -> None:
+        if not told:
+            told.append(name)
+            say(f"Fetching {name}{f', {size(total)}' if total else ''}.")
+
+    return tell
+
+
+@contextlib.contextmanager
+def _bar(name: str) -> Iterator[Download]:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        DownloadColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(printable(name), total=None, visible=False)
+        yield lambda done, total: bars.update(task, completed=done, total=total, visible=True)
+
+
+class _Lines:
+    """What is to be done, then one line for each finished unit: for logs, and for people who read them later."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def finished(self, name: str, seconds: float, state: Snapshot) -> None:
+        left = f", about {duration(state.eta)} left" if state.done < state.total else ""
+        say(f"[{state.done}/{state.total}] {name} in {duration(seconds)}{left}")
+
+    def update(self, state: Snapshot) -> None:
+        if not self._begun:
+            self._begun = True
+            say(f"{state.total - state.done} of {state.total} compilations to do, about {duration(state.eta)}.")
+
+
+class _Live:
+    """A bar, what runs, memory in use and time left, drawn again four times a second."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        from rich.console import Console  # noqa: PLC0415
+        from rich.live import Live  # noqa: PLC0415
+
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, transient=True, refresh_per_second=4)
+        self._verbose = verbose
+        self._begun = time.monotonic()
+        self._shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._live.stop()
+
+    def note(self, text: str) -> None:
+        self._console.print(printable(text), highlight=False, markup=False)
+
+    def finished(self, name: str, seconds: float, state: Snapshot) -> None:
+        if self._verbose:
+            self.note(f"{name} in {duration(seconds)}")
+        self.update(state)
+
+    def update(self, state: Snapshot) -> None:
+        from rich.progress_bar import ProgressBar  # noqa: PLC0415
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        if not self._shown:
+            self._live.start()
+            self._shown = True
+        head = Table.grid(padding=(0, 2))
+        passed = duration(time.monotonic() - self._begun)
+        memory = f"{size(state.memory)} in use" if state.memory else ""
+        head.add_row(
+            f"{state.done}/{state.total} units",
+            ProgressBar(total=state.total, completed=state.done, width=30),
+            f"{passed}, about {duration(state.eta)} left",
+            memory,
+        )
+        rows = Table.grid()
+        rows.add_row(head)
+        for name in state.running:
+            rows.add_row(Text(f"  compiling {printable(name)}"))
+        for name in state.elsewhere:
+            rows.add_row(Text(f"  waiting for another process: {printable(name)}"))
+        self._live.update(rows)
