@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import CompileError, IntegrityError, MissingToolError
-from flashdepot.link.candle_archive import write_archives
+from flashdepot.link.candle_folder import prepare_folder
 from flashdepot.link.library import read_library
 
 pytestmark = pytest.mark.nvcc
@@ -29,7 +29,7 @@ def library(quick_library: Path, tmp_path: Path) -> Path:
 def test_a_library_without_its_cuda_runtime_is_not_half_used(library: Path, tmp_path: Path) -> None:
     (library / "lib/static/libcudart_static.a").unlink()
     with pytest.raises(IntegrityError, match=r"libcudart_static\.a is missing"):
-        write_archives(read_library(library), 37, tmp_path / "out")
+        prepare_folder(read_library(library), 37, tmp_path / "out", None)
     assert not (tmp_path / "out").exists()
 
 
@@ -42,7 +42,7 @@ def test_a_missing_tool_is_named_with_its_package(
     monkeypatch.setenv("PATH", str(only))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(MissingToolError, match="'ld' was not found") as caught:
-        write_archives(read_library(library), 37, tmp_path / "out")
+        prepare_folder(read_library(library), 37, tmp_path / "out", None)
     assert "binutils" in caught.value.hint
 
 
@@ -50,7 +50,7 @@ def test_a_compiler_that_refuses_is_quoted(library: Path, tmp_path: Path, monkey
     (library / "include/flash_attention.h").chmod(0o644)
     (library / "include/flash_attention.h").write_text("#error this header is broken\n")
     with pytest.raises(CompileError, match="this header is broken"):
-        write_archives(read_library(library), 37, tmp_path / "out")
+        prepare_folder(read_library(library), 37, tmp_path / "out", None)
 
 
 FAKE_TOOL = """#!{python}
@@ -80,7 +80,7 @@ def test_a_windows_library_goes_through_cl_and_lib_and_has_both_names(
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tools))
 
-    archives = write_archives(read_library(library), 45, tmp_path / "out")
+    archives = prepare_folder(read_library(library), 45, tmp_path / "out", None).archives
 
     assert [path.name for path in archives] == ["libflashattention.a", "flashattention.lib"]
     assert {path.read_bytes() for path in archives} == {b"made by lib"}

@@ -10,6 +10,7 @@ from depot_factories import LIBRARY_FILES, flip_bit, make_older, store_library
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError, UsageError
 from flashdepot.model.manifest import Manifest, ManifestFile
+from flashdepot.system.directory import Directory
 from flashdepot.system.files import read_json, sha256_file
 
 HEADER = "include/flash_attention.h"
@@ -141,16 +142,16 @@ def test_an_export_that_was_interrupted_half_way_is_no_library_and_can_be_repeat
 ):
     out = depot.export(manifest, tmp_path / "out")
     new = store_library(depot, tmp_path / "sources", name="new")
-    replace, calls = Path.replace, 0
+    move, calls = Directory.move, 0
 
-    def interrupted(self: Path, target: Path) -> Path:
+    def interrupted(self: Directory, name: str, to: Directory, new_name: str) -> None:
         nonlocal calls
-        if ".flashdepot-export-" in str(self) and self.name != "manifest.json" and (calls := calls + 1) > 2:
+        if name != "manifest.json" and (calls := calls + 1) > 2:
             raise KeyboardInterrupt
-        return replace(self, target)
+        move(self, name, to, new_name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", interrupted)
+        patch.setattr(Directory, "move", interrupted)
         with pytest.raises(KeyboardInterrupt):
             depot.export(new, out)
     assert not (out / "manifest.json").exists()
@@ -169,7 +170,8 @@ def test_a_hostile_manifest_in_the_folder_cannot_remove_files_outside_it(
     victim.write_text("precious")
     text = (out / "manifest.json").read_text().replace(HEADER, "../victim")
     (out / "manifest.json").write_text(text)
-    depot.export(manifest, out)
+    with pytest.raises(UsageError, match="no library that flashdepot wrote"):
+        depot.export(manifest, out)
     assert victim.read_text() == "precious"
 
 

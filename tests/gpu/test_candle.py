@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.candle_archive import ARCHIVE, SOURCES, write_archives
+from flashdepot.link.candle_archive import ARCHIVE, SOURCES
+from flashdepot.link.candle_folder import prepare_folder
 from flashdepot.link.library import read_library
 
 HERE = Path(__file__).parent / "candle"
@@ -26,7 +27,7 @@ NEEDED = ["-lstdc++", "-lm", "-ldl", "-lrt", "-lpthread"]
 def prepared(request: pytest.FixtureRequest, library_folder: Path, tmp_path_factory) -> tuple[int, Path]:
     """An argument list, and a folder with the archive for it."""
     folder: Path = tmp_path_factory.mktemp(f"candle{request.param}")
-    write_archives(read_library(library_folder), request.param, folder)
+    prepare_folder(read_library(library_folder), request.param, folder, None)
     return request.param, folder
 
 

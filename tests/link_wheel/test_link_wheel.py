@@ -115,7 +115,7 @@ def test_a_folder_of_somebody_elses_is_left_alone_and_an_own_one_is_written_agai
     for _ in range(2):
         assert link_wheel(wheel, "--python", environment.python, "--out", tmp_path / "own").returncode == 0
     assert sorted(path.name for path in (tmp_path / "own").iterdir()) == [
-        "flashdepot-wheel.json",
+        ".flashdepot-wheel.json",
         "include",
         "lib",
         "licenses",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from flashdepot.depot.artifacts import manifest_text
 from flashdepot.errors import CompileError, IntegrityError, MissingToolError
 from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.model.manifest import MANIFEST_NAME
-from flashdepot.system.files import atomic_file
+from flashdepot.system.files import sha256_file
+from flashdepot.system.output_file import OutputFile
 from flashdepot.system.process import run
 from flashdepot.toolchain.probe_compile import first_error
 
@@ -20,6 +24,7 @@ SOURCES = Path(__file__).parent / "candle_source"
 
 ARCHIVE = "libflashattention.a"
 HEADER = "flash_attention_candle.h"
+_LICENCES = "share/licenses/"
 
 EXPORTED = ("run_mha", "fa_candle_*")
 """What the archive offers: candle's function, and ours that say how it went. Not the C API beneath, so that a program
@@ -31,13 +36,20 @@ def sources_of(arguments: int) -> tuple[str, ...]:
     return ("mha_arguments.c", "mha_run.c", f"run_mha_{arguments}.c")
 
 
-def write_archives(library: LinkableLibrary, arguments: int, folder: Path) -> tuple[Path, ...]:
-    """Write ``run_mha`` of so many arguments, the library's kernels and, on Linux, a CUDA runtime into one archive.
+@contextlib.contextmanager
+def made_archives(
+    library: LinkableLibrary, arguments: int, under: str = "", modified_ns: int | None = None
+) -> Iterator[tuple[OutputFile, ...]]:
+    """Put ``run_mha`` of so many arguments, the library's kernels and, on Linux, a CUDA runtime into one archive.
 
     On Linux it holds one object in which every other symbol is local. Kernels and CUDA runtime are then its own,
     whatever else a program links: candle's FlashAttention-3 archive, another CUDA release's ``libcudart``, torch.
 
-    :returns: the archive under each name that a build on the library's platform may look for.
+    Gives the archive under each name that a build on the library's platform may look for; its bytes are there until the
+    block ends.
+
+    :param under: the folder to write them into, with a ``/`` at its end.
+    :param modified_ns: the time that they shall have.
     :raises MissingToolError: when the C compiler, the linker or the archiver is not there.
     :raises CompileError: when one of them refuses.
     :raises IntegrityError: when the library's folder lacks a file.
@@ -47,11 +59,8 @@ def write_archives(library: LinkableLibrary, arguments: int, folder: Path) -> tu
     make = _make_windows if system == "windows" else _make_linux
     with TemporaryDirectory(prefix="flashdepot-candle-") as name:
         made = make(library, static, arguments, Path(name))
-        archives = tuple(folder / name for name in archive_names(system))
-        for archive in archives:
-            with atomic_file(archive) as temporary:
-                shutil.copyfile(made, temporary)
-    return archives
+        digest = sha256_file(made)
+        yield tuple(OutputFile(f"{under}{n}", digest, lambda: made, "", modified_ns) for n in archive_names(system))
 
 
 def archive_names(system: str) -> tuple[str, ...]:
@@ -59,15 +68,17 @@ def archive_names(system: str) -> tuple[str, ...]:
     return (ARCHIVE, "flashattention.lib") if system == "windows" else (ARCHIVE,)
 
 
-def copy_companions(library: LinkableLibrary, folder: Path) -> None:
+def companions(library: LinkableLibrary, under: str) -> tuple[OutputFile, ...]:
     """What goes where a library's code goes: manifest and licence texts, and the header of the functions added here."""
-    places = [f.path for f in library.manifest.files if f.path.startswith("share/licenses/")]
-    for place in (MANIFEST_NAME, *places):
-        target = folder / place.removeprefix("share/")
-        with atomic_file(target) as temporary:
-            shutil.copyfile(library.root / place, temporary)
-    with atomic_file(folder / "include" / HEADER) as temporary:
-        shutil.copyfile(SOURCES / HEADER, temporary)
+    licences = [file for file in library.manifest.files if file.path.startswith(_LICENCES) and not file.link]
+    return (
+        OutputFile.of(f"{under}{MANIFEST_NAME}", manifest_text(library.manifest)),
+        OutputFile.of(f"{under}include/{HEADER}", (SOURCES / HEADER).read_bytes()),
+        *(
+            OutputFile(f"{under}{file.path.removeprefix('share/')}", file.digest, partial(library.source, file))
+            for file in licences
+        ),
+    )
 
 
 def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Path) -> Path:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.link.candle_archive import SOURCES, copy_companions, write_archives
+from flashdepot.link.candle_archive import SOURCES, companions, made_archives
 from flashdepot.link.candle_sources import CRATE
 from flashdepot.link.library import LinkableLibrary
-from flashdepot.system.files import atomic_file, disk_errors, write_atomic
+from flashdepot.system.output_file import OutputFile, record, record_text
+from flashdepot.system.output_folder import OutputFolder
 from flashdepot.system.toml import parse_toml
+from flashdepot.system.user_files import read_regular
 
 _SIGNATURE = "# Written by 'flashdepot link candle'; sources of candle, build script of flashdepot.\n"
+_RECORD = ".flashdepot-candle-crate.json"
+_LIB = "lib/"
 _LEFT_OUT = frozenset({"Cargo.toml", "Cargo.toml.orig", "build.rs", "kernels", "cutlass", "target", "lib"})
 
 
@@ -26,21 +29,20 @@ def write_candle_crate(library: LinkableLibrary, arguments: int, crate: Path, fo
     """Write the crate into ``folder``, which is new, empty or such a crate, and return it, absolute.
 
     :param crate: the sources of candle-flash-attn of the version that is replaced.
-    :raises UsageError: when the folder holds something else.
+    :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
     """
-    root = folder.absolute()
-    _require_ours(root)
-    cargo_toml = link_only_manifest((crate / "Cargo.toml").read_text("utf-8"))
+    written = OutputFolder(folder, "crate", record(_RECORD), "--build-dir DIR")
+    cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
     build_script = (SOURCES / "build.rs").read_text("utf-8").replace("@PLATFORM@", str(library.manifest.platform))
-    with disk_errors(root):
-        write_atomic(root / "Cargo.toml", cargo_toml.encode())  # first: it marks the folder as ours
-        for source in _sources(crate):
-            with atomic_file(root / source.relative_to(crate)) as temporary:
-                shutil.copyfile(source, temporary)
-        write_archives(library, arguments, root / "lib")
-        copy_companions(library, root / "lib")
-        write_atomic(root / "build.rs", build_script.encode())
-    return root
+    with made_archives(library, arguments, _LIB) as archives:
+        files = (
+            OutputFile.of("Cargo.toml", cargo_toml.encode()),
+            OutputFile.of("build.rs", build_script.encode()),
+            *(OutputFile.of(path.relative_to(crate).as_posix(), read_regular(path)) for path in _sources(crate)),
+            *archives,
+            *companions(library, _LIB),
+        )
+        return written.write(files, record_text(files))
 
 
 def link_only_manifest(cargo_toml: str) -> str:
@@ -75,14 +77,3 @@ def _sources(crate: Path) -> Iterator[Path]:
         hidden = {name for name in (*folders, *files) if name.startswith(".") or (top and name in _LEFT_OUT)}
         folders[:] = sorted(set(folders) - hidden)
         yield from (path for name in sorted(set(files) - hidden) if not (path := Path(place, name)).is_symlink())
-
-
-def _require_ours(root: Path) -> None:
-    hint = "Name a new or an empty folder with --build-dir."
-    if root.exists() and not root.is_dir():
-        raise UsageError(f"{root} is a file, and a crate is a folder of files.", hint=hint)
-    if not root.exists() or not any(root.iterdir()):
-        return
-    manifest = root / "Cargo.toml"
-    if not manifest.is_file() or not manifest.read_text("utf-8", "replace").startswith(_SIGNATURE):
-        raise UsageError(f"{root} is not empty and is no crate that flashdepot wrote.", hint=hint)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.errors import MissingToolError, UsageError
-from flashdepot.link.candle_archive import copy_companions, write_archives
+from flashdepot.link.candle_archive import companions, made_archives
 from flashdepot.link.candle_sources import archive_time, newer_sources, source_times
 from flashdepot.link.library import LinkableLibrary
-from flashdepot.system.files import disk_errors
+from flashdepot.system.output_file import record, record_text
+from flashdepot.system.output_folder import OutputFolder
 
 COMPANIONS = "libflashattention"
 """Folder of the manifest, the licences and the header that travel with the archive."""
+
+_RECORD = ".flashdepot-candle.json"
 
 
 @dataclass(frozen=True)
@@ -31,16 +34,21 @@ def prepare_folder(library: LinkableLibrary, arguments: int, folder: Path, crate
 
     :param crate: the sources of candle-flash-attn, than which the archive must be newer; ``None`` when Cargo has not
         fetched them yet.
-    :raises UsageError: when the folder has a shared library, which linkers would take instead.
+    :raises UsageError: when the folder has a shared library, which linkers would take instead, or another's file in the
+        place of one of ours.
     :raises MissingToolError: when the file system does not keep the archive's time.
     """
     root = folder.absolute()
     _require_no_rival(root)
-    with disk_errors(root):
-        archives = write_archives(library, arguments, root)
-        copy_companions(library, root / COMPANIONS)
-        _make_newer(archives, crate)
-    return PreparedFolder(root, archives, crate)
+    sources = source_times(crate) if crate is not None else {}
+    wanted = archive_time(time.time_ns(), sources.values())
+    written = OutputFolder(folder, "folder for candle", record(_RECORD), "--build-dir DIR", beside_others=True)
+    with made_archives(library, arguments, modified_ns=wanted) as archives:
+        files = (*archives, *companions(library, f"{COMPANIONS}/"))
+        written.write(files, record_text(files))
+    made = tuple(root / file.place for file in archives)
+    _require_newer(made, sources)
+    return PreparedFolder(root, made, crate)
 
 
 def _require_no_rival(root: Path) -> None:
@@ -53,11 +61,8 @@ def _require_no_rival(root: Path) -> None:
             )
 
 
-def _make_newer(archives: tuple[Path, ...], crate: Path | None) -> None:
-    sources = source_times(crate) if crate is not None else {}
-    wanted = archive_time(time.time_ns(), sources.values())
+def _require_newer(archives: tuple[Path, ...], sources: Mapping[Path, int]) -> None:
     for archive in archives:
-        os.utime(archive, ns=(wanted, wanted))
         if left := newer_sources(archive.stat().st_mtime_ns, sources):
             raise MissingToolError(
                 f"The file system of {archive.parent} did not keep the archive's time, so that it looks older than "

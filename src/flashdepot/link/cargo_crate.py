@@ -6,12 +6,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from flashdepot.depot.export import export
-from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.depot.artifacts import manifest_text
+from flashdepot.depot.export import library_files
+from flashdepot.errors import IntegrityError
 from flashdepot.link.c_header import parse_header
 from flashdepot.link.library import LinkableLibrary
 from flashdepot.link.rust_bindings import rust_bindings
-from flashdepot.system.files import disk_errors, write_atomic
+from flashdepot.model.manifest import MANIFEST_NAME
+from flashdepot.system.output_file import OutputFile, record, record_text
+from flashdepot.system.output_folder import OutputFolder
 
 CRATE = "flashattention-sys"
 
@@ -24,28 +27,29 @@ _PLACES = {
     "contents.rs": "tests/contents.rs",
 }
 _ELSEWHERE = "flashdepot link cargo DIR"
-_SIGNATURE = "# Written by 'flashdepot link cargo'."
+_LIBRARY = "library/"
+_RECORD = ".flashdepot-cargo.json"
 
 
 def write_crate(library: LinkableLibrary, folder: Path) -> Path:
     """Write the crate with the library inside it, and return its folder, absolute.
 
-    The folder is new, empty, or a crate that was written here before; other files in it stay. Everything in it can be
-    moved and put under version control.
+    The folder is new, empty, or a crate that was written here before; other files in it stay, and so does one of ours
+    that was changed since: then the crate is not written. Everything in it can be moved and put under version control.
 
     :raises UsageError: when the folder holds something else.
     :raises IntegrityError: when the library's files are not what its manifest says, or its header cannot be read.
     :raises MissingToolError: when the disk is full or may not be written.
     """
-    folder = folder.absolute()
-    _require_ours(folder)
+    crate = OutputFolder(folder, "crate", record(_RECORD), _ELSEWHERE)
     texts = crate_texts(library.manifest.upstream.version, _header_text(library))
-    with disk_errors(folder):
-        write_atomic(folder / "Cargo.toml", texts["Cargo.toml"].encode())  # first: it marks the folder as ours
-        export(library.manifest, library.source, folder / "library", elsewhere=_ELSEWHERE)
-        for place, text in texts.items():
-            write_atomic(folder / place, text.encode())
-    return folder
+    manifest = OutputFile.of(f"{_LIBRARY}{MANIFEST_NAME}", manifest_text(library.manifest))
+    files = (
+        *(OutputFile.of(place, text.encode()) for place, text in texts.items()),
+        *library_files(library.manifest, library.source, _LIBRARY),
+        manifest,
+    )
+    return crate.write(files, record_text(files))
 
 
 def crate_texts(upstream_version: str, header: str) -> Mapping[str, str]:
@@ -79,14 +83,3 @@ def _header_text(library: LinkableLibrary) -> str:
             f"{path} cannot be read, and the bindings are made of it: {error}.",
             hint="Get the library again: flashdepot get",
         ) from error
-
-
-def _require_ours(folder: Path) -> None:
-    hint = f"Name a new or an empty folder: {_ELSEWHERE}"
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file, and a crate is a folder of files.", hint=hint)
-    if not folder.exists() or not any(folder.iterdir()):
-        return
-    manifest = folder / "Cargo.toml"
-    if not manifest.is_file() or not manifest.read_text("utf-8", "replace").startswith(_SIGNATURE):
-        raise UsageError(f"{folder} is not empty and is no crate that flashdepot wrote.", hint=hint)

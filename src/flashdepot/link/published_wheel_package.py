@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.errors import IncompatibleError
 from flashdepot.link.published_wheel_extension import EntryPoint, Extension, read_extension
 from flashdepot.model.python_environment import Environment
 from flashdepot.model.torch import Torch
 from flashdepot.system.archive import unpack
-from flashdepot.system.files import disk_errors, write_atomic
+from flashdepot.system.files import sha256_file
+from flashdepot.system.output_file import OutputFile, record, record_text
+from flashdepot.system.output_folder import OutputFolder
+from flashdepot.system.user_files import read_regular
 
 HEADER = "flash_attention_wheel.h"
 PACKAGE = "FlashAttentionWheel"
-_MARK = "flashdepot-wheel.json"
+_RECORD = ".flashdepot-wheel.json"
 _TEMPLATES = Path(__file__).parent / "published_wheel_templates"
 _SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.", "libstdc++.", "ld-linux")
 
@@ -49,43 +50,26 @@ def write_package(wheel: Path, name: str, version: str, using: BuildsWith, folde
     :raises UsageError: when the folder holds something else.
     :raises IntegrityError: when the wheel is damaged.
     """
-    root = folder.absolute()
-    _require_ours(root)
-    with disk_errors(root), _folder(root), TemporaryDirectory(prefix=".wheel-", dir=root) as temporary:
+    written = OutputFolder(folder, "package", record(_RECORD), "--out DIR")
+    with TemporaryDirectory(prefix="flashdepot-wheel-") as temporary:
         unpacked = Path(temporary) / "wheel"
         unpack(wheel, unpacked, keep=_is_wanted)
         path, extension = _only_extension(unpacked, wheel)
-        write_atomic(root / _MARK, json.dumps({"wheel": wheel.name}).encode())
-        _take(path, root / "lib" / extension.name)
-        for licence in unpacked.rglob("*"):
-            if licence.is_file() and licence.suffix != ".so":
-                write_atomic(root / "licenses" / licence.name, licence.read_bytes())
         libraries, missing = _libraries(extension, using)
         text = header(f"{name} {version}", extension.entry_points, new_abi=using.new_abi)
-        write_atomic(root / "include" / HEADER, text.encode())
         config = _config(name, version, extension, using, libraries)
-        write_atomic(root / "lib" / "cmake" / PACKAGE / f"{PACKAGE}Config.cmake", config.encode())
-    return WheelPackage(root, extension, missing)
+        licences = {found.name: found for found in sorted(unpacked.rglob("*")) if _is_licence(found)}
+        files = (
+            OutputFile(f"lib/{extension.name}", sha256_file(path), lambda: path),
+            *(OutputFile.of(f"licenses/{title}", read_regular(found)) for title, found in licences.items()),
+            OutputFile.of(f"include/{HEADER}", text.encode()),
+            OutputFile.of(f"lib/cmake/{PACKAGE}/{PACKAGE}Config.cmake", config.encode()),
+        )
+        return WheelPackage(written.write(files, record_text(files)), extension, missing)
 
 
-@contextlib.contextmanager
-def _folder(root: Path) -> Iterator[None]:
-    """Make a folder, and take it away again when nothing came to be in it."""
-    root.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        if not any(root.iterdir()):
-            root.rmdir()
-
-
-def _take(extension: Path, place: Path) -> None:
-    """Put an extension where an earlier run may have put that of another wheel."""
-    place.parent.mkdir(exist_ok=True)
-    for earlier in place.parent.glob("*.so"):
-        if earlier.name != place.name:
-            earlier.unlink()
-    extension.replace(place)
+def _is_licence(path: Path) -> bool:
+    return path.is_file() and path.suffix != ".so"
 
 
 def header(title: str, entry_points: tuple[EntryPoint, ...], *, new_abi: bool) -> str:
@@ -174,13 +158,3 @@ def _filled(template: str, values: Mapping[str, object]) -> str:
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
     return text
-
-
-def _require_ours(root: Path) -> None:
-    if not root.exists() or (root.is_dir() and ((root / _MARK).is_file() or not any(root.iterdir()))):
-        return
-    if root.is_dir():
-        raise UsageError(
-            f"{root} is not empty and is no package that flashdepot wrote.", hint="Name a new or an empty folder."
-        )
-    raise UsageError(f"{root} is a file, and the package is a folder.", hint="Name a new folder with --out.")

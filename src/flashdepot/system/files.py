@@ -48,10 +48,22 @@ def explain_disk_error(error: OSError, folder: Path) -> FlashdepotError | None:
             f"The disk that holds {folder} is full.",
             hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
         )
+    place = error.filename or folder
     if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+        what = "written" if error.errno == errno.EROFS else "read or written"
         return MissingToolError(
-            f"{error.filename or folder} cannot be written: {error.strerror}.",
-            hint="Use a depot that you may write: --depot DIR, or set FLASHDEPOT_HOME.",
+            f"{place} cannot be {what}: {error.strerror}.",
+            hint="Use a depot that you may read and write: --depot DIR, or set FLASHDEPOT_HOME.",
+        )
+    if error.errno in {errno.EIO, getattr(errno, "ESTALE", errno.EIO), getattr(errno, "EUCLEAN", errno.EIO)}:
+        return MissingToolError(
+            f"{place} cannot be read or written: {error.strerror}. The disk, or the way to it, fails.",
+            hint="See what the system's log says of it ('dmesg'), or use a depot on another disk: --depot DIR",
+        )
+    if error.errno in {errno.ELOOP, errno.ENAMETOOLONG}:
+        return MissingToolError(
+            f"{place} cannot be opened: {error.strerror}.",
+            hint="Remove the symbolic link that leads there, or name another path.",
         )
     return None
 

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from flashdepot.system.files import atomic_file, disk_errors
+from flashdepot.system.user_files import new_file
 from flashdepot.wheel.contents import Entry
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -32,10 +32,11 @@ def write_archive(path: Path, entries: Iterable[Entry], record: str) -> None:
     """Write a wheel, whole or not at all.
 
     :param record: the name of its RECORD, which is written last.
+    :raises UsageError: when something else has that name.
     :raises MissingToolError: when the disk is full or may not be written.
     """
     rows: list[tuple[str, str, str]] = []
-    with disk_errors(path.parent), atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+    with new_file(path.parent, path.name, "--out DIR") as file, zipfile.ZipFile(file, "w") as archive:
         for entry in entries:
             data = entry.read()
             archive.writestr(_info(entry.name, executable=entry.executable), data, compresslevel=_LEVEL)

@@ -27,7 +27,7 @@ class Wheel:
 
 
 def build_wheel(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree], folder: Path) -> Wheel:
-    """Write the wheel of a library into a folder; one of the same name there is replaced.
+    """Write the wheel of a library into a folder. One of the same name there has the same bytes, or is refused.
 
     The bytes are the same for the same library, source and flashdepot, wherever and whenever it is written, as long as
     Python's zlib compresses alike.
@@ -38,7 +38,8 @@ def build_wheel(manifest: Manifest, library: Path, trees: Mapping[str, SourceTre
 
     :param library: the folder of the library that ``manifest`` is of.
     :param trees: the source of each family in the library.
-    :raises UsageError: when the source is another one, has no Python package, or no version.
+    :raises UsageError: when the source is another one, has no Python package, or no version, or when something else has
+        the wheel's name.
     :raises MissingToolError: when the disk is full or may not be written.
     """
     for family, upstream in manifest.upstreams.items():

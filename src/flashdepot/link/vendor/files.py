@@ -35,6 +35,12 @@ def unlisted(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     return tuple(sorted(path for path in held if path not in listed))
 
 
+def is_disguised(data: bytes, digests: frozenset[str]) -> bool:
+    """Whether bytes are what version control makes of a file with one of some digests: a pointer, or CRLF."""
+    pointer = read_lfs_pointer(data) if data.startswith(LFS_MAGIC) else None
+    return (pointer is not None and pointer.oid in digests) or _sha256(data.replace(b"\r\n", b"\n")) in digests
+
+
 def _examine_link(path: Path, file: ManifestFile) -> Fault | None:
     """A symbolic link, or the text that git writes in its place where the file system has none."""
     if path.is_symlink():

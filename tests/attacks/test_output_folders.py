@@ -1,0 +1,321 @@
+"""Folders of the user's that were prepared so that writing into them harms files elsewhere, or takes a secret along."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from candle.candle_project import write_stand_in
+from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
+from flashdepot.system import directory
+from flashdepot.system.directory import Directory
+from flashdepot.system.output_file import OutputFile, record, record_text, require_safe
+from flashdepot.system.output_folder import OutputFolder
+
+TARGET = "linux-x86_64-cu13-sm80-90"
+SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\nnobody may see this\n"
+
+
+@dataclass(frozen=True)
+class Ran:
+    status: int
+    out: str
+    err: str
+
+
+def run(*words: str | Path, cwd: Path | None = None) -> Ran:
+    command = [sys.executable, "-m", "flashdepot", *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    assert "Traceback" not in done.stderr, done.stderr
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def contents(folder: Path) -> dict[str, bytes | str]:
+    """Everything below a folder: the bytes of files, and where links lead."""
+    return {
+        path.relative_to(folder).as_posix(): str(path.readlink()) if path.is_symlink() else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+Writer = Callable[[Path], Ran]
+
+
+@pytest.fixture(scope="module")
+def crate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_stand_in(tmp_path_factory.mktemp("candle") / "crate", "0.11.0")
+
+
+@pytest.fixture(params=["get", "vendor", "cargo", "candle", "candle-crate"])
+def writer(request: pytest.FixtureRequest, quick_library: Path, real_depot: Path, crate: Path) -> Writer:
+    """A command that writes many files into a folder."""
+    library = ("--library", quick_library)
+    words: dict[str, Callable[[Path], tuple[str | Path, ...]]] = {
+        "get": lambda out: ("get", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", out),
+        "vendor": lambda out: ("vendor", out, *library),
+        "cargo": lambda out: ("link", "cargo", out, *library),
+        "candle": lambda out: ("link", "candle", "--candle-version", "0.9.2", "--build-dir", out, *library),
+        "candle-crate": lambda out: (
+            *("link", "candle", "--candle-version", "0.11.0", "--crate", crate, "--build-dir", out),
+            *library,
+        ),
+    }
+    return lambda out: run(*words[request.param](out))
+
+
+@pytest.mark.nvcc
+def test_a_link_in_the_place_of_any_folder_or_file_is_neither_followed_nor_replaced(
+    writer: Writer, tmp_path: Path
+) -> None:
+    out, away, victim = tmp_path / "out", tmp_path / "away", tmp_path / "home"
+    assert writer(out).status == 0
+    shutil.copytree(out, victim, symlinks=True)
+    places = [path.relative_to(out) for path in sorted(out.rglob("*")) if not path.is_symlink()]
+    tops = {place for place in places if len(place.parts) == 1} | {min(p for p in places if len(p.parts) > 1)}
+    assert len(tops) > 2
+    for place in sorted(tops):
+        changed = victim / place
+        for path in [changed, *changed.rglob("*")]:
+            if path.is_file() and not path.is_symlink():
+                path.chmod(0o644)
+                path.write_bytes(b"precious\n")
+        before = contents(victim)
+        (out / place).rename(away)
+        (out / place).symlink_to(changed)
+
+        done = writer(out)
+
+        assert contents(victim) == before, place
+        assert (done.status, done.err.count(str(out / place))) == (2, 1) or "holds" in done.err, (place, done)
+        assert (out / place).is_symlink()
+        (out / place).unlink()
+        away.rename(out / place)
+    assert writer(out).status == 0, "without the links the work goes on"
+
+
+@pytest.mark.nvcc
+def test_a_file_that_was_changed_since_it_was_written_is_kept(writer: Writer, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert writer(out).status == 0
+    files = [path for path in sorted(out.rglob("*")) if path.is_file() and not path.is_symlink()]
+    mine = next(path for path in files if path.name.startswith(("LICENSE", "flash_attention")))
+    mine.write_bytes(b"my own text\n")
+    before = contents(out)
+    done = writer(out)
+    assert done.status == 2
+    assert str(mine) in done.err
+    assert "Move it away" in done.err
+    assert contents(out) == before
+    mine.unlink()
+    assert writer(out).status == 0
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("command", ["get", "vendor"])
+def test_a_manifest_that_was_found_removes_nothing_behind_a_link(
+    quick_library: Path, real_depot: Path, tmp_path: Path, command: str
+) -> None:
+    home, out = tmp_path / "ssh", tmp_path / "o"
+    home.mkdir()
+    (home / "authorized_keys").write_bytes(SECRET)
+    folder = out / TARGET if command == "vendor" else out
+    folder.mkdir(parents=True)
+    (folder / "x").symlink_to(home)
+    (folder / "lib").symlink_to(home)
+    manifest = json.loads((quick_library / "manifest.json").read_text())
+    known = {"digest": hashlib.sha256(SECRET).hexdigest(), "size": len(SECRET)}
+    manifest["files"] += [{"path": f"{name}/authorized_keys", **known} for name in ("x", "lib")]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    get = ("get", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", out)
+    assert run(*(get if command == "get" else ("vendor", out, "--library", quick_library))).status == 2
+    assert (home / "authorized_keys").read_bytes() == SECRET
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("place", ["notes.txt", "lib/notes.txt"])
+def test_a_manifest_that_was_found_removes_no_file_that_it_does_not_know_by_its_bytes(
+    quick_library: Path, real_depot: Path, tmp_path: Path, place: str
+) -> None:
+    get = ("get", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / "out")
+    assert run(*get).status == 0
+    mine = tmp_path / "out" / place
+    mine.write_bytes(b"years of work")
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    manifest["files"].append({"path": place, "digest": "0" * 64, "size": 13})
+    (tmp_path / "out/manifest.json").write_text(json.dumps(manifest))
+    run(*get)
+    assert mine.read_bytes() == b"years of work"
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", [".gitattributes", "vendor.json"])
+def test_a_secret_behind_a_link_is_not_copied_into_the_repository(
+    quick_library: Path, tmp_path: Path, name: str
+) -> None:
+    key, prebuilt = tmp_path / "id_ed25519", tmp_path / "project/prebuilt"
+    key.write_bytes(SECRET)
+    prebuilt.mkdir(parents=True)
+    (prebuilt / name).symlink_to(key)
+    done = run("vendor", "--library", quick_library, cwd=prebuilt.parent)
+    assert done.status == 2
+    assert f"{prebuilt / name} is a symbolic link" in done.err
+    assert key.read_bytes() == SECRET
+    assert contents(prebuilt) == {name: str(key)}
+
+
+@pytest.mark.nvcc
+def test_a_named_pipe_does_not_keep_a_command_waiting(quick_library: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".gitattributes")
+    done = run("vendor", tmp_path, "--library", quick_library)
+    assert (done.status, "is not a regular file" in done.err) == (2, True)
+
+
+@pytest.mark.nvcc
+def test_sources_and_libraries_that_are_links_are_not_copied(quick_library: Path, crate: Path, tmp_path: Path) -> None:
+    key = tmp_path / "id_ed25519"
+    key.write_bytes(SECRET)
+    sources: Path = shutil.copytree(crate, tmp_path / "crate")
+    (sources / "src/key.rs").symlink_to(key)
+    candle = ("link", "candle", "--candle-version", "0.11.0", "--crate", sources, "--library", quick_library)
+    assert run(*candle, "--build-dir", tmp_path / "candle").status == 0
+    assert not [path for path, data in contents(tmp_path / "candle").items() if data == SECRET]
+
+    library: Path = shutil.copytree(quick_library, tmp_path / "library", symlinks=True)
+    licence = next(library.glob("share/licenses/*/LICENSE"))
+    licence.parent.chmod(0o755)
+    licence.unlink()
+    licence.symlink_to(key)
+    manifest = json.loads((library / "manifest.json").read_text())
+    for file in manifest["files"]:
+        if file["path"] == licence.relative_to(library).as_posix():
+            file["digest"] = hashlib.sha256(SECRET).hexdigest()
+    (library / "manifest.json").chmod(0o644)
+    (library / "manifest.json").write_text(json.dumps(manifest))
+    for words in (("vendor", tmp_path / "prebuilt"), ("link", "cargo", tmp_path / "sys")):
+        assert run(*words, "--library", library).status != 0
+        assert not (tmp_path / "sys").exists()
+    assert not [path for path, data in contents(tmp_path / "prebuilt").items() if data == SECRET]
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("kind", ["link", "other wheel"])
+def test_a_wheel_replaces_nothing_that_has_its_name(real_depot: Path, tmp_path: Path, kind: str) -> None:
+    wheel = ("wheel", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / "dist")
+    made = Path(run(*wheel).out.strip())
+    first = made.read_bytes()
+    assert run(*wheel).status == 0, "the same bytes once more are no conflict"
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    made.unlink()
+    if kind == "link":
+        made.symlink_to(victim)
+    else:
+        made.write_bytes(first[:-1] + b"!")
+    before = contents(tmp_path)
+    done = run(*wheel)
+    assert done.status == 2
+    assert str(made) in done.err
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("out", ["/dev/null/x", "/dev/null", "loop/x", "loop"])
+def test_a_path_that_no_folder_can_have_is_told(real_depot: Path, tmp_path: Path, out: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    words = ("--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", tmp_path / out)
+    for command in ("get", "wheel"):
+        done = run(command, *words)
+        assert done.status in {2, 3}
+        assert str(tmp_path / out).partition("/x")[0] in done.err
+
+
+@pytest.fixture(params=["descriptors", "names"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How folders are held: by descriptors, or looked at by name, as Windows needs it."""
+    if request.param == "names":
+        monkeypatch.setattr(directory, "HAS_DESCRIPTORS", False)
+        monkeypatch.setattr(directory, "_NO_FOLLOW", 0)
+    return str(request.param)
+
+
+def write(folder: Path, *files: OutputFile) -> None:
+    OutputFolder(folder, "thing", record(".flashdepot-thing.json"), "--out DIR").write(files, record_text(files))
+
+
+@pytest.mark.parametrize("place", ["a", "a/b", "a/b/c.txt"])
+def test_either_way_no_link_is_followed(way: str, tmp_path: Path, place: str) -> None:
+    out, victim = tmp_path / "out", tmp_path / "victim"
+    write(out, OutputFile.of("a/b/c.txt", b"old"))
+    shutil.copytree(out, victim)
+    (victim / "a/b/c.txt").write_bytes(b"precious")
+    (out / place).rename(tmp_path / "away")
+    (out / place).symlink_to(victim / place)
+    with pytest.raises(UsageError, match="a symbolic link"):
+        write(out, OutputFile.of("a/b/c.txt", b"new"))
+    with pytest.raises((OSError, FlashdepotError)), Directory.open(out) as top, top.within(["a", "b"]) as inner:
+        inner.open_file("c.txt").close()
+    assert (victim / "a/b/c.txt").read_bytes() == b"precious"
+    assert [path.name for path in out.iterdir() if path.name.startswith(".flashdepot-export")] == []
+
+
+def test_either_way_a_killed_run_is_finished_by_the_next(way: str, tmp_path: Path, monkeypatch) -> None:
+    out = tmp_path / "out"
+    names = ("a", "b/b", "c/c/c")
+    move = Directory.move
+    for stop in range(1, 6):
+        old = [OutputFile.of(name, f"old {stop}".encode()) for name in (*names, "gone/gone")]
+        write(out, *old)
+        calls = 0
+
+        def interrupted(self: Directory, name: str, to: Directory, new_name: str, last: int = stop) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == last:
+                raise KeyboardInterrupt
+            move(self, name, to, new_name)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Directory, "move", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                write(out, *(OutputFile.of(name, f"new {stop}".encode()) for name in names))
+        write(out, *(OutputFile.of(name, b"newest") for name in names))
+        assert {(out / name).read_bytes() for name in names} == {b"newest"}
+        assert not (out / "gone").exists()
+
+
+def test_a_folder_that_is_swapped_for_a_link_while_it_is_written_leads_nowhere_else(tmp_path: Path) -> None:
+    if not directory.HAS_DESCRIPTORS:
+        pytest.skip("this system cannot hold a folder open")
+    (tmp_path / "out/inner").mkdir(parents=True)
+    (tmp_path / "victim").mkdir()
+    with Directory.open(tmp_path / "out") as out, out.folder("inner") as inner:
+        (tmp_path / "out/inner").rename(tmp_path / "aside")
+        (tmp_path / "out/inner").symlink_to(tmp_path / "victim")
+        inner.create("file").close()
+        with pytest.raises(NotADirectoryError):
+            out.folder("inner")
+    assert contents(tmp_path / "victim") == {}
+    assert contents(tmp_path / "aside") == {"file": b""}
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["../x", "/x", "a/../../x", "", ".", "a//b", "C:/x", "a\\..\\x", "con", "lib/NUL.txt", ".git/hooks/pre-commit",
+     ".GIT/config", "git~1/config", "a/x.", "a/\x1b[2J"],
+)  # fmt: skip
+def test_a_name_that_leads_elsewhere_is_refused_on_every_system(tmp_path: Path, place: str) -> None:
+    with pytest.raises(IntegrityError):
+        require_safe(place)
+    with pytest.raises(IntegrityError):
+        write(tmp_path / "out", OutputFile(place, "0" * 64, b"x"))
+    assert not (tmp_path / "out").exists()
