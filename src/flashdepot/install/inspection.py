@@ -16,7 +16,7 @@ from flashdepot.doctor.check import Evidence, Outcome, Report, check_file
 from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.torch_side import read_installed_torch
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
-from flashdepot.install.present import DISTRIBUTION, others, targets
+from flashdepot.install.present import DISTRIBUTION, others, own_files, programs, targets
 from flashdepot.install.wheel_file import WheelFile
 from flashdepot.model.host import HostRecord
 from flashdepot.model.python_environment import Environment
@@ -75,7 +75,10 @@ def _place(environment: Environment, record: HostRecord) -> Place:
 def _require_own_files(wheel: Path, environment: Environment) -> None:
     """Refuse a wheel that brings files of another distribution, which no rollback should have to save."""
     with zipfile.ZipFile(wheel) as archive:
-        wanted = {path for path in targets(archive.namelist(), environment) if path.is_file()}
+        brought_programs = [environment.scripts / name for name in programs(archive)]
+        brought_files = {*targets(archive.namelist(), environment), *brought_programs}
+    wanted = {path for path in brought_files if path.is_file() or path.is_symlink()}
+    _require_own_programs(wheel, wanted, environment)
     if not wanted:
         return
     for distribution in others(environment):
@@ -86,6 +89,17 @@ def _require_own_files(wheel: Path, environment: Environment) -> None:
                 f"{wheel.name} is refused: it brings {brought[name]}, which is a file of "
                 f"{distribution.metadata['Name']}.",
                 hint="A wheel of flash-attn has no business there: take another one.",
+            )
+
+
+def _require_own_programs(wheel: Path, wanted: set[Path], environment: Environment) -> None:
+    """Refuse to replace a program that is no earlier flash-attn's: many, such as Python's own, no RECORD names."""
+    known = {Path(os.path.normpath(path)) for path in own_files(environment)}
+    for path in sorted(wanted):
+        if path.parent == environment.scripts and path not in known:
+            raise IntegrityError(
+                f"{wheel.name} is refused: it brings {path}, which is there already and is no program of flash-attn.",
+                hint="Take another wheel, or remove that program first.",
             )
 
 

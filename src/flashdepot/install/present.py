@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distributions
@@ -11,12 +12,17 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from flashdepot.errors import UsageError
+from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.python_environment import Environment
 
 DISTRIBUTION = "flash-attn"
 _CACHE = "__pycache__"
 _ENTRY_POINTS = "entry_points.txt"
+_PROGRAM_GROUPS = {"console_scripts", "gui_scripts"}
+_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_INSTALLERS = ("pip", "easy_install", "python")
+"""pip writes further programs for these names: ``pip3``, ``pip3.12``."""
+
 _UV_LOCK = ".lock"
 
 
@@ -39,9 +45,16 @@ def places(environment: Environment, wheel: Path) -> list[Path]:
             path = Path(os.path.normpath(str(distribution.locate_file(file))))
             found.add(_whole(path, environment))
     with zipfile.ZipFile(wheel) as archive:
-        for path in chain(targets(archive.namelist(), environment), _programs(archive, environment)):
+        scripts = (environment.scripts / f"{name}{suffix}" for name in programs(archive) for suffix in ("", ".exe"))
+        for path in chain(targets(archive.namelist(), environment), scripts):
             found.add(_whole(path, environment))
     return sorted(found)
+
+
+def own_files(environment: Environment) -> Iterator[Path]:
+    """The files of the flash-attn that is there, by its own records."""
+    for distribution in _installed(environment):
+        yield from (Path(str(distribution.locate_file(file))) for file in distribution.files or ())
 
 
 def others(environment: Environment) -> Iterator[Distribution]:
@@ -71,15 +84,33 @@ def targets(members: Iterable[str], environment: Environment) -> Iterator[Path]:
             yield environment.purelib / member
 
 
-def _programs(archive: zipfile.ZipFile, environment: Environment) -> Iterator[Path]:
-    """The programs that an installer writes for a wheel's entry points."""
-    for name in archive.namelist():
-        if name.endswith(f".dist-info/{_ENTRY_POINTS}"):
-            for line in archive.read(name).decode("utf-8", "replace").splitlines():
-                program = line.partition("=")[0].strip()
-                if program and not program.startswith(("[", "#", ";")):
-                    yield environment.scripts / program
-                    yield environment.scripts / f"{program}.exe"
+def programs(archive: zipfile.ZipFile) -> list[str]:
+    """The programs that an installer writes for a wheel's entry points, by name.
+
+    :raises IntegrityError: when one has no plain name, or that of a program which is not flash-attn's to bring.
+    """
+    names: list[str] = []
+    for member in archive.namelist():
+        if member.endswith(f".dist-info/{_ENTRY_POINTS}"):
+            names += _entry_points(archive.read(member).decode("utf-8", "replace"), archive.filename or "The wheel")
+    return names
+
+
+def _entry_points(text: str, wheel: str) -> Iterator[str]:
+    """The names in the groups of programs, read as installers do: each line by itself, blanks around it ignored."""
+    group = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            group = line.strip("[] ").casefold()
+        elif line and not line.startswith(("#", ";")) and group in _PROGRAM_GROUPS:
+            program = line.partition("=")[0].strip()
+            if not _PROGRAM.fullmatch(program) or program.casefold().startswith(_INSTALLERS):
+                raise IntegrityError(
+                    f"{Path(wheel).name} is refused: it brings a program {program!r}, which leads out of the folder of "
+                    "programs or takes the name of an installer or of Python.",
+                    hint="Nothing was changed. Take another wheel.",
+                )
+            yield program
 
 
 def _require_replaceable(distribution: Distribution, environment: Environment) -> None:

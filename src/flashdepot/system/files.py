@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError
 from flashdepot.model.canonical import canonical_json
@@ -84,6 +84,32 @@ def atomic_file(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless they are there, which nobody but their owner may write into."""
+    if not path.is_dir():
+        if not path.parent.exists():
+            make_folder(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o755)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder on to the disk, where the system can."""
+    if os.name == "posix":
+        with contextlib.suppress(OSError):  # some network file systems refuse
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def open_fresh(path: Path) -> BinaryIO:
+    """Open a new file to write, in the place of what has that name: a link there is removed and not followed."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
 
 
 def protect(path: Path) -> None:
