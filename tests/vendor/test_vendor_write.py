@@ -76,7 +76,7 @@ def test_what_is_not_ours_stays(quick_library: Path, project: Path, tmp_path: Pa
     (prebuilt / "README").write_text("mine")
     folder = vendored(quick_library, project)
     (folder / "include/mine.h").write_text("mine")
-    other = for_target(quick_library, tmp_path / "other", lambda m: m.update(flags=["-O2"]))
+    other = for_target(quick_library, tmp_path / "other", lambda m: m["flags"].update(fa2=["-O2"]))
     vendored(other, project)
     assert (prebuilt / "other/thing.bin").read_bytes() == b"mine"
     assert (prebuilt / "README").read_text() == "mine"
