@@ -18,9 +18,22 @@ def c_layer_sources(family: str, suffix: str) -> list[Path]:
     return [path for folder in folders for path in sorted(folder.glob(f"*{suffix}"))]
 
 
+HOST_VIEW = NATIVE / "host" / "host_view.h"
+"""What clang includes before a CUDA source to compile its host side without nvcc (``-include``)."""
+
+
+def driver_sources() -> list[Path]:
+    """The sources of the run time over the driver, which takes the place of NVIDIA's runtime in a library.
+
+    They include the generated header and NVIDIA's ``cuda.h`` and ``cuda_runtime_api.h``, and need the C library only.
+    """
+    return sorted((NATIVE / "driver").glob("*.cpp"))
+
+
 def own_name(source: Path) -> str:
-    """``native-device``, ``native-fa2-units``: what a source of the C layer is called in logs and archives."""
-    return "-".join(("native", *source.relative_to(NATIVE / "src").with_suffix("").parts))
+    """``native-device``, ``native-fa2-units``, ``native-driver-images``: a source of ours in logs and archives."""
+    root = NATIVE / "src" if source.is_relative_to(NATIVE / "src") else NATIVE
+    return "-".join(("native", *source.relative_to(root).with_suffix("").parts))
 
 
 @cache
