@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,6 +57,7 @@ class BuildPlan:
     toolchain: Toolchain
     licences: Mapping[str, str]
     kit: Kit
+    provided: Mapping[str, Path]
     options: Options = field(default_factory=Options)
 
     @property
@@ -81,6 +82,7 @@ class BuildPlan:
                     ("upstream" if family == DEFAULT_FAMILY else family, tree.root)
                     for family, tree in self.trees.items()
                 ),
+                *self.provided.items(),
                 ("native", NATIVE),
                 ("generated", generated),
                 *(("cuda_include", folder) for folder in nvcc.includes),
@@ -102,9 +104,11 @@ def prepare(
     toolchain: Toolchain,
     depot: Depot,
     options: Options,
+    on_file: Callable[[str], None],
 ) -> BuildPlan:
     """Find the recipe of a library, and try all that could stop it before the long work begins.
 
+    :param on_file: called with the name of each file of a toolchain before it is fetched.
     :raises MissingToolError: when the toolchain does not compile a small program, or cannot make an architecture, or
         on Windows when a folder's path is one that the compilers cannot use.
     :raises UsageError: when the tree lacks a licence text, without which no binary of it may be passed on.
@@ -114,6 +118,11 @@ def prepare(
             {"depot": str(depot.root), "temp": tempfile.gettempdir(), "package": str(NATIVE.parent)},
         )
     nvcc = toolchain.nvcc
+    provided = {
+        name: path
+        for family in trees
+        for name, path in family_of(family).provide(platform, depot.layout.toolchains, on_file).items()
+    }
     texts = {
         name: text for family, tree in trees.items() for name, text in family_of(family).licences(tree.root).items()
     }
@@ -136,7 +145,7 @@ def prepare(
         native_digest=linking_of(toolchain.cxx.kind).digest,
         flags=flags,
     )
-    return BuildPlan(recipe, trees, toolchain, texts, kit, options)
+    return BuildPlan(recipe, trees, toolchain, texts, kit, provided, options)
 
 
 def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgress) -> tuple[Manifest, Outcome]:
@@ -161,8 +170,7 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
         history = History(depot.root / "estimates.json")
         planned = plan.actions()
         environment = toolchain.whole_environment()
-        split = "--split-compile" in toolchain.nvcc.options
-        executor = LocalExecutor(places, plan.programs, environment, limits, work, split_compile=split)
+        executor = LocalExecutor(places, plan.programs, environment, limits, work)
         engine = Engine(
             depot, recipe, executor, environment, history, progress, work / "made", keep_going=limits.keep_going
         )

@@ -36,8 +36,7 @@ class _Running:
 class LocalExecutor:
     """Runs compilers here, each in a folder of its own below ``work``.
 
-    ``programs`` are what actions name besides folders. ``split_compile`` says whether the nvcc at hand takes more than
-    one thread.
+    ``programs`` are what actions name besides folders.
     """
 
     places: PlaceNames
@@ -45,7 +44,6 @@ class LocalExecutor:
     environment: Mapping[str, str]
     limits: Limits
     work: Path
-    split_compile: bool = False
     _running: dict[str, _Running] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -83,8 +81,8 @@ class LocalExecutor:
         made = {name: str(path) for name, path in task.made.items()}
         outputs = {"output": str(output), "depfile": str(output.with_suffix(".d"))}
         command = action.command({**self.places.folders, **self.programs, **made, **outputs})
-        if self.split_compile and action.unit and task.threads > 1:
-            command.append(f"--split-compile={task.threads}")
+        if action.threads and action.unit and task.threads > 1:
+            command.append(f"{action.threads}={task.threads}")
         # One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
         language = {"LC_ALL": "C", "VSLANG": "1033"}
         environment = {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +11,7 @@ from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Feature, Selection, Unit
-from flashdepot.model.target import Version
+from flashdepot.model.target import Platform, Version
 from flashdepot.targets.dialect import Dialect
 from flashdepot.upstream import Identified, Sources
 
@@ -51,6 +51,14 @@ class Family(Protocol):
     @property
     def sources(self) -> Sources:
         """Where its source trees come from."""
+
+    def provide(self, platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Mapping[str, Path]:
+        """What its actions name besides the CUDA toolchain: folders and programs, by name.
+
+        :param folder: the depot's ``toolchains`` folder; what is not there is fetched into it.
+        :param on_file: called with the name of each file before it is fetched.
+        :raises FlashdepotError: when this machine cannot run it, or it cannot be fetched.
+        """
 
     def flags(self, kit: Kit, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
         """What every unit is compiled with, besides what differs from unit to unit."""

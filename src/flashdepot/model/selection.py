@@ -53,6 +53,8 @@ class Unit:
     """What a family compiles at once, and the part of attention that its kernels do.
 
     ``name`` is the family's own for it, the same in no other unit. ``causal`` kernels have the mask built in.
+    ``features`` are those that it is there for: a selection without one of them leaves it out. Empty where a unit has
+    its features in it, as those of fa2 do.
     """
 
     family: str
@@ -61,9 +63,11 @@ class Unit:
     dtype: Dtype
     causal: bool
     name: str
+    features: frozenset[Feature] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """All fields, so that who reads them need not know the family."""
+        features = {"features": sorted(f.value for f in self.features)} if self.features else {}
         return {
             "family": self.family,
             "name": self.name,
@@ -71,6 +75,7 @@ class Unit:
             "head_dim": self.head_dim,
             "dtype": self.dtype.value,
             "causal": self.causal,
+            **features,
         }
 
     @classmethod
@@ -80,7 +85,8 @@ class Unit:
         if wrong := [name for name, kind in known.items() if type(data[name]) is not kind]:
             raise ValueError(f"a unit's '{wrong[0]}' is {data[wrong[0]]!r}")
         dtype = Dtype(data["dtype"])
-        return cls(data["family"], Pass(data["pass"]), data["head_dim"], dtype, data["causal"], data["name"])
+        features = frozenset(Feature(name) for name in data.get("features", ()))
+        return cls(data["family"], Pass(data["pass"]), data["head_dim"], dtype, data["causal"], data["name"], features)
 
     def __str__(self) -> str:
         family = "" if self.family == DEFAULT_FAMILY else f"{self.family} "
@@ -242,6 +248,7 @@ def select(profile: Profile, available: frozenset[Unit]) -> Selection:
         if (profile.passes is None or u.pass_ in profile.passes)
         and (profile.head_dims is None or u.head_dim in profile.head_dims)
         and (profile.dtypes is None or u.dtype in profile.dtypes)
+        and u.features <= profile.features
     )
     if not units:
         raise UsageError("The selection is empty: upstream has no translation unit that fits all of it.")

@@ -34,19 +34,23 @@ def build(
             f"Nothing stored serves {request.platform}, and this machine, {host.platform}, cannot build for it.",
             hint=f"Run the same command on a {request.platform} machine, and share its depot.",
         )
+
+    def on_file(name: str) -> None:
+        progress.note(f"Fetching {name}.")
+
     toolchain = choose_toolchain(
         need.cuda,
         host,
         request.gpus,
         driver=request.driver,
         folder=depot.layout.toolchains,
-        on_file=lambda name: progress.note(f"Fetching {name}."),
+        on_file=on_file,
     )
     progress.note(
         f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host compiler {toolchain.cxx.kind} {toolchain.cxx.version}."
     )
     trees = obtain_sources(need.sources, depot.layout.upstreams)
-    plan = prepare(trees, request.selection, request.gpus, host.platform, toolchain, depot, options)
+    plan = prepare(trees, request.selection, request.gpus, host.platform, toolchain, depot, options, on_file)
     units = len(request.selection.units)
     if (stored := depot.load_intact(plan.recipe.key)) is not None:
         return LibraryResult("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)

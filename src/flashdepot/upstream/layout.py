@@ -18,7 +18,7 @@ class Layout(Protocol):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The files and folders that flashdepot takes of a tree; the rest is not unpacked."""
+        """The files and folders that flashdepot takes of a tree; the rest is not unpacked. ``.`` is all of it."""
 
     @property
     def submodules(self) -> tuple[str, ...]:
@@ -49,4 +49,4 @@ UNKNOWN_VERSION = "unknown"
 
 def is_kept(layout: Layout, name: str) -> bool:
     """Whether a file of a tree, by its name with ``/``, is one that flashdepot needs."""
-    return any(name == kept or name.startswith(f"{kept}/") for kept in layout.kept)
+    return any(kept in (".", name) or name.startswith(f"{kept}/") for kept in layout.kept)

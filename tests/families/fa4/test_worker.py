@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
+from flashdepot.families.fa4 import Fa4
 from flashdepot.families.fa4.variants import Variant
 from flashdepot.model.target import Platform
-from flashdepot.system.archive import unpack
-from flashdepot.system.net import fetch
 from flashdepot.toolchain import cute_dsl
 
 WORKER = Path(__file__).parents[3] / "src/flashdepot/families/fa4/worker"
@@ -41,9 +40,9 @@ def stand_in(tmp_path: Path) -> list[str]:
     worker = tmp_path / "worker"
     shutil.copytree(WORKER, worker)
     (worker / "compile_one.py").write_text(STAND_IN)
-    (tmp_path / "upstream/flash_attn/cute").mkdir(parents=True)
-    (tmp_path / "upstream/flash_attn/cute/__init__.py").write_text("raise ImportError('its front door')")
-    (tmp_path / "upstream/flash_attn/cute/kernels.py").write_text("import torch\nclass Kernel:\n    x: torch.Tensor\n")
+    (tmp_path / "upstream").mkdir()
+    (tmp_path / "upstream/__init__.py").write_text("raise ImportError('its front door')")
+    (tmp_path / "upstream/kernels.py").write_text("import torch\nclass Kernel:\n    x: torch.Tensor\n")
     return command(worker, tmp_path / "cute_dsl", tmp_path / "upstream")
 
 
@@ -94,7 +93,7 @@ def test_what_was_imported_of_upstream_and_of_ours_is_in_the_depfile(stand_in: l
     subprocess.run([*stand_in, json.dumps(one["job"]), one["object"], one["depfile"]], check=True, capture_output=True)
     rule = Path(one["depfile"]).read_text()
     assert rule.startswith(f"{one['object']}:")
-    assert str(tmp_path / "upstream/flash_attn/cute/kernels.py") in rule
+    assert str(tmp_path / "upstream/kernels.py") in rule
     assert str(tmp_path / "worker/compile_one.py") in rule
     assert "json" not in rule.replace(str(tmp_path), "")
 
@@ -105,14 +104,8 @@ def test_a_real_kernel_has_the_same_bytes_in_a_warm_worker_and_for_another_user_
 ) -> None:
     platform = Platform("linux", os.uname().machine)
     dsl = cute_dsl.provide(platform, cute_dsl.running_python(), real_depot / "toolchains", lambda _: None)
-    wheel = fetch(
-        "flash-attn-4",
-        "flash_attn_4-4.0.0b36-py3-none-any.whl",
-        "b6f0e2a264334cb1b59289ddd309c7c76d3a8d184268316b43403e51ba8795d2",
-        tmp_path / "flash_attn_4.whl",
-    )
-    unpack(wheel, tmp_path / "upstream")
-    unpack(wheel, tmp_path / "ein Ordner/upstream")
+    upstream = Fa4().sources.obtain("4.0.0b36", real_depot / "upstreams").root
+    shutil.copytree(upstream, tmp_path / "ein Ordner/upstream")
     job = {
         **Variant("dkv", 64, "bf16", "dense").job(),
         "arch": "sm_90a",
@@ -126,7 +119,7 @@ def test_a_real_kernel_has_the_same_bytes_in_a_warm_worker_and_for_another_user_
         for d in (128, 64)
     ]
     subprocess.run(
-        command(WORKER, dsl, tmp_path / "upstream"),
+        command(WORKER, dsl, upstream),
         input="".join(json.dumps(o) + "\n" for o in orders), text=True, check=True, capture_output=True,
     )  # fmt: skip
     alone = tmp_path / "ein Ordner/alone.o"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from flashdepot.families.config_header import c_string
@@ -17,6 +17,7 @@ from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Feature, Pass, Selection, Unit
+from flashdepot.model.target import Platform
 from flashdepot.upstream import Identified, Sources
 
 _PACKAGE = "flash_attn"
@@ -30,6 +31,15 @@ class Fa2:
     oldest_gpu = Architecture(8, 0)
     """Ampere: the kernels use ``cp.async`` and its tensor-core shapes."""
     sources = Sources(Fa2Layout(), published)
+
+    def provide(
+        self,
+        platform: Platform,  # noqa: ARG002
+        folder: Path,  # noqa: ARG002
+        on_file: Callable[[str], None],  # noqa: ARG002
+    ) -> Mapping[str, Path]:
+        """Nothing: nvcc and the host compiler do it all."""
+        return {}
 
     def flags(self, kit: Kit, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
         """Upstream's own flags, the namespace, and what nvcc is told for every source."""

@@ -21,6 +21,9 @@ NAMESPACE = "flashdepot_fa2"
 
 _NAMESPACE_MACRO = f"-DFLASH_NAMESPACE={NAMESPACE}"
 
+_SPLIT = "--split-compile"
+"""nvcc's option for the last phase of one unit on several cores."""
+
 _UPSTREAM_FLAGS = (
     # Upstream's own (setup.py, nvcc_flags); its numerics are tested with these and no others.
     "-O3",
@@ -73,7 +76,17 @@ def actions(recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
             arguments.append(f"--frandom-seed={name}")
         if kit.source_name:
             arguments += [word.format(name=f"{place}/{file}") for word in SOURCE_NAME]
-        return Action(name, place, file, tuple(arguments), tools, dialect.variables, unit, dialect.object_suffix)
+        return Action(
+            name,
+            place,
+            file,
+            tuple(arguments),
+            tools,
+            dialect.variables,
+            unit,
+            dialect.object_suffix,
+            threads=_SPLIT if _SPLIT in kit.nvcc_options else None,
+        )
 
     macros = feature_macros(source.features, recipe.selection.features)
     kernels = [

@@ -3,7 +3,7 @@
 One:  python -I -S WORKER CUTE_DSL UPSTREAM JOB OBJECT DEPFILE
 Many: python -I -S WORKER CUTE_DSL UPSTREAM, with {"job": .., "object": .., "depfile": ..} as JSON lines on stdin.
 
-CUTE_DSL holds the unpacked wheels of CuTe DSL and what it imports, UPSTREAM those of FlashAttention-4; with the
+CUTE_DSL holds the unpacked wheels of CuTe DSL and what it imports, UPSTREAM is FlashAttention-4's sdist; with the
 standard library they are all of Python's path. A job is a JSON object: its kernel and what upstream fixes with it, the
 architecture, the host's triple and CPU, and the prefix of its symbols. Many jobs share 0.9 CPU-seconds of imports, and
 must be for one architecture. Each is answered by a line on stdout: "made", or "failed" with the error; what the

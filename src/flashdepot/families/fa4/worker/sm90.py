@@ -16,6 +16,7 @@ from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostproc
 from flash_attn.cute.flash_bwd_preprocess import FlashAttentionBackwardPreprocess
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90
+from flash_attn.cute.paged_kv import PagedKVManager
 from flash_attn.cute.utils import AuxData
 
 DTYPES = {"bf16": cutlass.BFloat16, "fp16": cutlass.Float16}
@@ -52,6 +53,22 @@ class _Forward(FlashAttentionForwardSm90):
         for row in cutlass.range(cute.size(lse), unroll_full=True):
             lse[row] = Float32.inf if lse[row] == -Float32.inf else lse[row]
         super(_Forward, self).epilogue(acc_O, lse, *rest)
+
+
+@cute.jit
+def _copy_row_of_head(self, tXsX, tXcX, row_of_head, m, should_load):
+    """A row of a page, up to the tensor's own head dim; upstream's reads up to the kernel's."""
+    head_dim = self.mK_paged.shape[1]
+    inside = cute.make_fragment_like(should_load)
+    for k in cutlass.range_constexpr(cute.size(tXsX, mode=[2])):
+        column = tXcX[0, 0, k][1]
+        inside.fill(should_load[0] and column < head_dim)
+        target = tXsX[None, m, k]
+        source = row_of_head[None, column // self.async_copy_elems]
+        cute.copy(self.gmem_tiled_copy_KV, cute.make_tensor(source.iterator, target.layout), target, pred=inside)
+
+
+PagedKVManager._copy_row_async = _copy_row_of_head
 
 
 class _Backward(FlashAttentionBackwardSm90):

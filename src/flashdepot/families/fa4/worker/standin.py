@@ -23,7 +23,7 @@ class _TypesOnly(types.ModuleType):
 
 
 def install(cute_dsl: Path, upstream: Path) -> None:
-    """Puts the stand-ins into sys.modules; the folders hold quack, and flash_attn."""
+    """Puts the stand-ins into sys.modules; the folders hold quack, and the modules of flash_attn.cute."""
     for name in _TORCH:
         module = _TypesOnly(name)
         sys.modules[name] = module
@@ -31,7 +31,7 @@ def install(cute_dsl: Path, upstream: Path) -> None:
         if parent:
             setattr(sys.modules[parent], child, module)
     sys.modules["torch.cuda"].is_available = lambda: False  # type: ignore[attr-defined]
-    for name, folder in (("quack", cute_dsl), ("flash_attn", upstream), ("flash_attn.cute", upstream)):
+    for name, folder in (("quack", cute_dsl / "quack"), ("flash_attn", None), ("flash_attn.cute", upstream)):
         package = types.ModuleType(name)
-        package.__path__ = [str(folder.joinpath(*name.split(".")))]
+        package.__path__ = [] if folder is None else [str(folder)]
         sys.modules[name] = package

@@ -1,0 +1,78 @@
+"""How FlashAttention-4 is compiled: one run of the compile worker a kernel and architecture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from flashdepot.families.fa4.layout import KERNELS
+from flashdepot.families.fa4.units import NAME, variants_of
+from flashdepot.families.fa4.variants import Variant
+from flashdepot.model.action import Action
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.recipe import Recipe, Tool
+from flashdepot.model.selection import Feature, Selection
+from flashdepot.toolchain import cute_dsl
+
+WORKER = Path(__file__).with_name("worker")
+"""The folder of the compile worker."""
+
+SASS = {Architecture(9, 0): "90a"}
+"""The architectures that there are kernels for, each with the name that CuTe compiles for."""
+
+_HOSTS = {
+    "linux-x86_64": ("x86_64-unknown-linux-gnu", "x86-64-v2"),
+    "linux-aarch64": ("aarch64-unknown-linux-gnu", "generic"),
+}
+"""Triple and oldest CPU of the launch code."""
+
+_OUTPUTS = ("{output}", "{depfile}")
+
+
+def flags() -> tuple[str, ...]:
+    """What every kernel is compiled with."""
+    return (f"cute-dsl {cute_dsl.provided_version()} {cute_dsl.identity()}",)
+
+
+def compiled_for(sass: Iterable[Architecture]) -> list[str]:
+    """CuTe's names of those architectures that there are kernels for."""
+    return [SASS[architecture] for architecture in sass if architecture in SASS]
+
+
+def actions(recipe: Recipe) -> tuple[Action, ...]:
+    """One run of the worker for each kernel and architecture."""
+    return tuple(_actions(recipe))
+
+
+def _actions(recipe: Recipe) -> Iterator[Action]:
+    tools = (Tool("cute-dsl", str(cute_dsl.provided_version()), cute_dsl.identity()),)
+    triple, cpu = _HOSTS[str(recipe.target.platform)]
+    selected = {unit.name: unit for unit in recipe.selection.units if unit.family == NAME}
+    for arch in compiled_for(recipe.target.sass):
+        for variant in variants_of(selected.values()):
+            name = f"{NAME}_sm{arch}_{variant.name}"
+            job = {**variant.job(), "arch": f"sm_{arch}", "triple": triple, "cpu": cpu, "prefix": name}
+            worker = ("{python}", "-I", "-S", "-X", "pycache_prefix={cute_dsl}.pycache", "{fa4_worker}")
+            arguments = (*worker, "{cute_dsl}", "{fa4}", json.dumps(job, sort_keys=True))
+            unit = selected.get(variant.name)
+            yield Action(name, NAME, KERNELS, arguments, tools, unit=unit, outputs=_OUTPUTS)
+
+
+def config_lines(selection: Selection, version: str) -> Iterator[str]:
+    """Yield the macros that the C layer makes its table of units from (native/src/fa4/units.cpp)."""
+    yield f'#define FA4_CONFIG_UPSTREAM "{version}"'
+    yield f"#define FA4_CONFIG_SASS {', '.join(arch[:-1] for arch in SASS.values())}"
+    yield from (
+        f"#define FA4_CONFIG_HAS_{feature.value.upper()} {int(feature in selection.features)}" for feature in Feature
+    )
+    variants = variants_of(selection.units)
+    rows = [_row(arch, variant) for arch in SASS.values() for variant in variants]
+    yield " \\\n    ".join(["#define FA4_CONFIG_UNITS(X)", *rows])
+
+
+def _row(arch: str, variant: Variant) -> str:
+    tile_m, tile_n = variant.tiles
+    flags = f"{int(variant.softcap)}, {int(variant.several_heads)}"
+    what = f"{variant.kernel}, {variant.dtype}, {variant.head_dim}, {variant.layout}, {variant.mask}, {flags}"
+    return f"X({arch[:-1]}, {arch[-1]}, {what}, {tile_m}, {tile_n}, {variant.name})"

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from build.recipes import make_recipe
+from flashdepot.build.engine import Engine, Limits
+from flashdepot.build.estimates import History
+from flashdepot.build.names import PlaceNames
+from flashdepot.build.progress import Silent
+from flashdepot.depot import Depot
+from flashdepot.families.fa4 import Fa4, actions
+from flashdepot.families.fa4.units import unit_of, units
+from flashdepot.families.fa4.variants import Variant
+from flashdepot.model.architecture import parse_list
+from flashdepot.model.recipe import Recipe
+from flashdepot.model.selection import ALL_FEATURES, PROFILES, Feature, Pass, Selection, Unit, select
+from flashdepot.model.target import Platform, Target
+
+BACKWARD = unit_of(Variant("bwd", 128, "bf16", "packed", "full", several_heads=True))
+
+
+def recipe_of(*chosen: Unit, platform: str = "linux-x86_64", sass: str = "80,90") -> Recipe:
+    target = Target(Platform.parse(platform), 13, parse_list(sass))
+    return make_recipe(
+        selection=Selection(frozenset(chosen), ALL_FEATURES), target=target, flags={"fa4": actions.flags()}
+    )
+
+
+def test_a_profile_without_a_feature_leaves_its_kernels_out() -> None:
+    quick = select(PROFILES["quick"], units()).units
+    assert {u.pass_ for u in quick} == {Pass.FWD}
+    assert not any(u.features for u in quick)
+    windows = {u for u in select(PROFILES["full"], units()).units if Feature.LOCAL in u.features}
+    assert windows
+    assert all("_local" in u.name for u in windows)
+    assert select(PROFILES["full"], units()).units == units()
+
+
+def test_a_unit_is_read_from_json_as_it_was_written() -> None:
+    for unit in units():
+        assert Unit.from_json(json.loads(json.dumps(unit.to_json()))) == unit
+
+
+def test_a_backward_unit_brings_the_kernels_that_prepare_and_finish_for_it() -> None:
+    made = {a.name: a for a in actions.actions(recipe_of(BACKWARD))}
+    assert set(made) == {
+        "fa4_sm90a_bwd_d128_bf16_packed_full_gqa",
+        "fa4_sm90a_pre_d128_bf16_packed_m80",
+        "fa4_sm90a_dq_d128_bf16_packed_m80",
+        "fa4_sm90a_dkv_d128_bf16_packed",
+    }
+    assert [a.unit for a in made.values() if a.unit] == [BACKWARD]
+
+
+def test_nothing_is_compiled_for_an_architecture_that_has_no_kernels() -> None:
+    assert actions.actions(recipe_of(BACKWARD, sass="80,89")) == ()
+
+
+def test_the_host_that_launches_a_kernel_is_in_its_key_and_the_place_of_tools_is_not() -> None:
+    (here, *_), (there, *_) = (
+        actions.actions(recipe_of(BACKWARD, platform=p)) for p in ("linux-x86_64", "linux-aarch64")
+    )
+    assert here.name == there.name
+    assert here.intent_key({}) != there.intent_key({})
+    command = here.command(
+        {"python": "/p", "cute_dsl": "/c", "fa4_worker": "/w", "fa4": "/u", "output": "o", "depfile": "d"}
+    )
+    assert command[0] == "/p"
+    assert command[-2:] == ["o", "d"]
+    assert json.loads(command[-3])["triple"] == "x86_64-unknown-linux-gnu"
+
+
+def test_the_table_of_the_c_layer_has_a_row_for_each_object() -> None:
+    recipe = recipe_of(BACKWARD, unit_of(Variant("fwd", 64, "fp16", "paged", "local", softcap=True)))
+    lines = list(actions.config_lines(recipe.selection, "4.0.0b36"))
+    table = next(line for line in lines if line.startswith("#define FA4_CONFIG_UNITS(X)"))
+    rows = [row.strip() for row in table.split("\\\n")[1:]]
+    assert {f"fa4_sm90a_{row.rstrip(')').rsplit(' ', 1)[1]}" for row in rows} == {
+        a.name for a in actions.actions(recipe)
+    }
+    assert "X(90, a, fwd, fp16, 64, paged, local, 1, 0, 192, 128, fwd_d64_fp16_paged_local_softcap)" in rows
+
+
+@pytest.mark.network
+def test_a_kernel_is_compiled_once_and_then_comes_from_the_depot(real_depot: Path, tmp_path: Path) -> None:
+    family, platform = Fa4(), Platform("linux", os.uname().machine)
+    provided = family.provide(platform, real_depot / "toolchains", lambda _: None)
+    tree = family.sources.obtain("4.0.0b36", real_depot / "upstreams")
+    recipe = recipe_of(unit_of(Variant("bwd", 64, "bf16", "dense", "full")), platform=str(platform))
+    wanted = [a for a in actions.actions(recipe) if "_dq_" in a.name]
+    depot = Depot(tmp_path / "depot")
+
+    def run() -> frozenset[str]:
+        places = PlaceNames((("fa4", tree.root), *provided.items()))
+        engine = Engine(depot, recipe, places, {}, Limits(1), History(tmp_path / "h.json"), Silent())
+        outcome = engine.run(wanted)
+        (record,) = outcome.actions.values()
+        assert record.peak_rss > 100 << 20
+        assert any(name.startswith("{fa4}/flash_bwd_postprocess") for name in record.inputs)
+        assert any(name.startswith("{fa4_worker}/sm90") for name in record.inputs)
+        return outcome.compiled
+
+    assert run() == {"fa4_sm90a_dq_d64_bf16_dense_m128"}
+    assert run() == frozenset()
