@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flashdepot.families import Kit, family_of
+from flashdepot.families import Kit, family_of, oldest_gpu
+from flashdepot.families.c_layer import FLAGS, c_layer_actions, c_layer_flags
 from flashdepot.families.fa2.units import make_unit as fa2_unit
 from flashdepot.families.fa2.units import parse_unit
 from flashdepot.model.action import Action
@@ -26,6 +27,12 @@ def make_unit(**changes: Any) -> Unit:
     return fa2_unit(**{"pass_": Pass.FWD, "head_dim": 64, "dtype": Dtype.BF16, "causal": False} | changes)
 
 
+def make_flags(kit: Kit, sass: str = "80,90") -> dict[str, tuple[str, ...]]:
+    listed = parse_list(sass)
+    own = c_layer_flags(kit, listed, oldest=oldest_gpu(), front_end="shared", compress="size")
+    return {"fa2": family_of("fa2").flags(kit, listed, front_end="shared", compress="size"), FLAGS: own}
+
+
 def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
     recipe = Recipe(
         upstreams={"fa2": UpstreamId("2.8.3.post2", "d" * 64)},
@@ -34,7 +41,7 @@ def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
         toolchain=ToolchainId(Version("13.0.88"), TOOLS),
         front_end="shared",
         native_digest="e" * 64,
-        flags={"fa2": family_of("fa2").flags(KIT, parse_list(sass), front_end="shared", compress="size")},
+        flags=make_flags(KIT, sass),
     )
     return replace(recipe, **changes)
 
@@ -47,4 +54,5 @@ def make_action(name: str = "flash_fwd_hdim64_bf16_sm80", **changes: Any) -> Act
 
 def fa2_actions(recipe: Recipe, kit: Kit = KIT) -> tuple[Action, ...]:
     source = Identified(recipe.upstream, recipe.selection.units, ALL_FEATURES)
-    return family_of("fa2").actions(recipe, source, kit)
+    own = c_layer_actions(recipe, kit, {"fa2": family_of("fa2").c_layer_words})
+    return (*family_of("fa2").actions(recipe, source, kit), *own)

@@ -8,13 +8,13 @@ from pathlib import Path, PureWindowsPath
 
 import pytest
 
-from build.recipes import KIT, OPTIONS, TOOLS, fa2_actions, make_recipe
+from build.recipes import KIT, OPTIONS, TOOLS, fa2_actions, make_flags, make_recipe
 from flashdepot.build.diagnosis import killed_for_memory
 from flashdepot.build.linking import linking_of
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.windows_paths import BELOW, path_problems, require_usable_paths
 from flashdepot.errors import MissingToolError
-from flashdepot.families import Kit, family_of
+from flashdepot.families import Kit
 from flashdepot.host.toolkits import find_toolkits
 from flashdepot.model.action import Action
 from flashdepot.model.recipe import Tool, ToolchainId
@@ -31,8 +31,7 @@ def planned(cuda: str = "13.0.88", *, windows: bool = True) -> dict[str, Action]
         return {action.name: action for action in fa2_actions(make_recipe(), replace(KIT, source_name=False))}
     kit = Kit(Version(cuda), WINDOWS_OPTIONS, MSVC, source_name=False)
     recipe = make_recipe(toolchain=ToolchainId(Version(cuda), (*TOOLS[:2], CL)))
-    flags = family_of("fa2").flags(kit, recipe.target.sass, front_end="shared", compress="size")
-    return {action.name: action for action in fa2_actions(replace(recipe, flags={"fa2": flags}), kit)}
+    return {action.name: action for action in fa2_actions(replace(recipe, flags=make_flags(kit)), kit)}
 
 
 def msvc_words(cuda: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import Kit, config_header, family_of
-from flashdepot.families.c_layer import NATIVE, c_layer_digest
+from flashdepot.families.c_layer import FLAGS, NATIVE, c_layer_actions, c_layer_digest, c_layer_flags
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.limits import Limits
@@ -71,7 +71,7 @@ class BuildPlan:
             action
             for family, tree in self.trees.items()
             for action in family_of(family).actions(self.recipe, tree.identified, self.kit)
-        )
+        ) + tuple(c_layer_actions(self.recipe, self.kit, {f: family_of(f).c_layer_words for f in self.trees}))
 
     def places(self, generated: Path) -> PlaceNames:
         """The folders of this machine that compilations name; ``generated`` is the one of the written header."""
@@ -136,6 +136,8 @@ def prepare(
         family: family_of(family).flags(kit, sass, front_end=options.front_end, compress=options.compress)
         for family in trees
     }
+    oldest = min(family_of(family).oldest_gpu for family in trees)
+    flags[FLAGS] = c_layer_flags(kit, sass, oldest=oldest, front_end=options.front_end, compress=options.compress)
     recipe = Recipe(
         upstreams={family: tree.id for family, tree in trees.items()},
         selection=selection,

@@ -64,10 +64,14 @@ class Family(Protocol):
         """What every unit is compiled with, besides what differs from unit to unit."""
 
     def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
-        """Every compiler run that the family's part of a recipe takes: its units, and sources of our own.
+        """Every compiler run that the family's kernels take.
 
         Names of actions differ, also from those of other families.
         """
+
+    @property
+    def c_layer_words(self) -> tuple[str, ...]:
+        """What its folder of the C layer is compiled with besides: include folders and macros."""
 
     def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
         """The lines of the generated header that tell the C layer what of the family a library holds."""

@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 
 from build.recipes import make_recipe
-from flashdepot.build.engine import Engine, Limits
+from flashdepot.build.engine import Engine
 from flashdepot.build.estimates import History
+from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
-from flashdepot.build.progress import Silent
 from flashdepot.depot import Depot
+from flashdepot.events import Silent
 from flashdepot.families.fa4 import Fa4, actions
 from flashdepot.families.fa4.units import unit_of, units
 from flashdepot.families.fa4.variants import Variant
 from flashdepot.model.architecture import parse_list
+from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, Feature, Pass, Selection, Unit, select
 from flashdepot.model.target import Platform, Target
@@ -76,7 +78,7 @@ def test_the_host_that_launches_a_kernel_is_in_its_key_and_the_place_of_tools_is
 
 def test_the_table_of_the_c_layer_has_a_row_for_each_object() -> None:
     recipe = recipe_of(BACKWARD, unit_of(Variant("fwd", 64, "fp16", "paged", "local", softcap=True)))
-    lines = list(actions.config_lines(recipe.selection, "4.0.0b36"))
+    lines = list(actions.config_lines(recipe.selection, recipe.target.sass, "4.0.0b36"))
     table = next(line for line in lines if line.startswith("#define FA4_CONFIG_UNITS(X)"))
     rows = [row.strip() for row in table.split("\\\n")[1:]]
     assert {f"fa4_sm90a_{row.rstrip(')').rsplit(' ', 1)[1]}" for row in rows} == {
@@ -96,8 +98,12 @@ def test_a_kernel_is_compiled_once_and_then_comes_from_the_depot(real_depot: Pat
 
     def run() -> frozenset[str]:
         places = PlaceNames((("fa4", tree.root), *provided.items()))
-        engine = Engine(depot, recipe, places, {}, Limits(1), History(tmp_path / "h.json"), Silent())
-        outcome = engine.run(wanted)
+        with depot.workspace() as work:
+            executor = LocalExecutor(places, {}, dict(os.environ), Limits(1), work)
+            made = work / "made"
+            made.mkdir()
+            engine = Engine(depot, recipe, executor, {}, History(tmp_path / "h.json"), Silent(), made)
+            outcome = engine.run(wanted)
         (record,) = outcome.actions.values()
         assert record.peak_rss > 100 << 20
         assert any(name.startswith("{fa4}/flash_bwd_postprocess") for name in record.inputs)

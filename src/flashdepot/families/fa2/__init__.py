@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flashdepot.families.config_header import c_string
 from flashdepot.families.fa2 import actions, costs
+from flashdepot.families.fa2.actions import C_LAYER_WORDS
 from flashdepot.families.fa2.layout import Fa2Layout
 from flashdepot.families.fa2.licences import licences
 from flashdepot.families.fa2.quirks import dq_index_64_since, indexes_dq_with_64_bits
@@ -46,8 +47,10 @@ class Fa2:
         return actions.flags(kit, sass, front_end=front_end, compress=compress, oldest=self.oldest_gpu)
 
     def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
-        """One compiler run a translation unit, one a source of the C layer."""
+        """One compiler run a translation unit."""
         return actions.actions(recipe, source, kit)
+
+    c_layer_words = C_LAYER_WORDS
 
     def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterator[str]:
         """Yield the version and its quirks, the head dims of the tree, the features, and the units of each pass."""

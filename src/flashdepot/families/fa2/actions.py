@@ -1,19 +1,18 @@
-"""How FlashAttention-2 is compiled: upstream's flags and macros, our namespace, one compiler run a source."""
+"""How FlashAttention-2 is compiled: upstream's flags and macros, our namespace, one compiler run a unit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flashdepot.families.c_layer import NATIVE, c_layer_sources, own_name
 from flashdepot.families.fa2.layout import CUTLASS_INCLUDE, SOURCE_DIR
 from flashdepot.families.fa2.units import NAME
 from flashdepot.families.family import Kit
+from flashdepot.families.nvcc import nvcc_action
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe
-from flashdepot.model.selection import Feature, Unit
+from flashdepot.model.selection import Feature
 from flashdepot.toolchain.nvcc_flags import nvcc_flags
-from flashdepot.toolchain.probe_compile import SOURCE_NAME
 from flashdepot.upstream import Identified
 
 NAMESPACE = "flashdepot_fa2"
@@ -21,8 +20,8 @@ NAMESPACE = "flashdepot_fa2"
 
 _NAMESPACE_MACRO = f"-DFLASH_NAMESPACE={NAMESPACE}"
 
-_SPLIT = "--split-compile"
-"""nvcc's option for the last phase of one unit on several cores."""
+C_LAYER_WORDS = (_NAMESPACE_MACRO, f"-I{{upstream}}/{SOURCE_DIR}", f"-I{{upstream}}/{CUTLASS_INCLUDE}")
+"""What the family's folder of the C layer is compiled with besides: it includes upstream's headers."""
 
 _UPSTREAM_FLAGS = (
     # Upstream's own (setup.py, nvcc_flags); its numerics are tested with these and no others.
@@ -65,59 +64,11 @@ def flags(
 
 
 def actions(recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
-    """Every compiler run: one a translation unit, one a source of the C layer."""
-    tools, dialect = recipe.toolchain.tools, kit.dialect
-
-    def cuda(name: str, file: str, place: str, unit: Unit | None, extra: tuple[str, ...]) -> Action:
-        arguments = [dialect.nvcc, "-ccbin", "{cxx}", *recipe.flags[NAME], *extra, "-I{native}/shim"]
-        if "--objdir-as-tempdir" in kit.nvcc_options:
-            arguments.append("--objdir-as-tempdir")
-        if "--frandom-seed" in kit.nvcc_options:
-            arguments.append(f"--frandom-seed={name}")
-        if kit.source_name:
-            arguments += [word.format(name=f"{place}/{file}") for word in SOURCE_NAME]
-        return Action(
-            name,
-            place,
-            file,
-            tuple(arguments),
-            tools,
-            dialect.variables,
-            unit,
-            dialect.object_suffix,
-            threads=_SPLIT if _SPLIT in kit.nvcc_options else None,
-        )
-
+    """One compiler run a translation unit."""
     macros = feature_macros(source.features, recipe.selection.features)
-    kernels = [
-        cuda(u.name, f"{SOURCE_DIR}/{u.name}.cu", "upstream", u, (*macros, f"-I{CUTLASS_INCLUDE}", f"-I{SOURCE_DIR}"))
+    words = (*recipe.flags[NAME], *macros, f"-I{CUTLASS_INCLUDE}", f"-I{SOURCE_DIR}")
+    return tuple(
+        nvcc_action(kit, u.name, "upstream", f"{SOURCE_DIR}/{u.name}.cu", words, recipe.toolchain.tools, u)
         for u in sorted(recipe.selection.units)
         if u.family == NAME
-    ]
-    own_kernels = [
-        cuda(own_name(p), p.relative_to(NATIVE).as_posix(), "native", None, ("-I{native}/include", "-I{native}/src"))
-        for p in c_layer_sources(NAME, ".cu")
-    ]
-    cxx_tools = tools if dialect.c_layer_by_nvcc else tools[tools.index(recipe.toolchain.host_compiler) :]
-    host_flags = dialect.host_flags(kit.cuda, kit.nvcc_options)
-    ours = ("-I{generated}", "-I{native}/include", "-I{native}/src", "-I{native}/shim")
-    theirs = (f"-I{{upstream}}/{SOURCE_DIR}", f"-I{{upstream}}/{CUTLASS_INCLUDE}", "-isystem", "{cuda_include}")
-    own = [
-        Action(
-            own_name(p),
-            "native",
-            p.relative_to(NATIVE).as_posix(),
-            (
-                *dialect.c_layer,
-                _NAMESPACE_MACRO,
-                *(host_flags if dialect.c_layer_by_nvcc else (f"-frandom-seed={own_name(p)}",)),
-                *ours,
-                *theirs,
-            ),
-            cxx_tools,
-            dialect.variables,
-            suffix=dialect.object_suffix,
-        )
-        for p in c_layer_sources(NAME, ".cpp")
-    ]
-    return (*kernels, *own_kernels, *own)
+    )

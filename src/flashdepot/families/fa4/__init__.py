@@ -65,9 +65,11 @@ class Fa4:
         """One run of the compile worker a kernel and architecture."""
         return actions.actions(recipe)
 
-    def config_lines(self, selection: Selection, source: Identified) -> Iterable[str]:
-        """The version, the features, and the units."""
-        return actions.config_lines(selection, source.id.version)
+    c_layer_words: tuple[str, ...] = ()
+
+    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
+        """The version, the architectures, the features, and the units."""
+        return actions.config_lines(selection, sass, source.id.version)
 
     def licences(self, root: Path) -> Mapping[str, str]:
         """The text of flash-attn-4; CuTe DSL leaves nothing of itself in what it compiles."""

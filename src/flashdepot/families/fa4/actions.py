@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from flashdepot.families.config_header import c_string
 from flashdepot.families.fa4.layout import KERNELS
 from flashdepot.families.fa4.units import NAME, variants_of
 from flashdepot.families.fa4.variants import Variant
@@ -59,15 +60,16 @@ def _actions(recipe: Recipe) -> Iterator[Action]:
             yield Action(name, NAME, KERNELS, arguments, tools, unit=unit, outputs=_OUTPUTS)
 
 
-def config_lines(selection: Selection, version: str) -> Iterator[str]:
+def config_lines(selection: Selection, sass: Iterable[Architecture], version: str) -> Iterator[str]:
     """Yield the macros that the C layer makes its table of units from (native/src/fa4/units.cpp)."""
-    yield f'#define FA4_CONFIG_UPSTREAM "{version}"'
-    yield f"#define FA4_CONFIG_SASS {', '.join(arch[:-1] for arch in SASS.values())}"
+    arches = compiled_for(sass)
+    yield f'#define FA4_CONFIG_UPSTREAM "{c_string(version)}"'
+    yield f"#define FA4_CONFIG_SASS {', '.join(arch[:-1] for arch in arches)}"
     yield from (
         f"#define FA4_CONFIG_HAS_{feature.value.upper()} {int(feature in selection.features)}" for feature in Feature
     )
     variants = variants_of(selection.units)
-    rows = [_row(arch, variant) for arch in SASS.values() for variant in variants]
+    rows = [_row(arch, variant) for arch in arches for variant in variants]
     yield " \\\n    ".join(["#define FA4_CONFIG_UNITS(X)", *rows])
 
 
