@@ -31,6 +31,7 @@ APPEND = {
     "k_new": Tensor(0x60000, 512, 256, 64),
     "v_new": Tensor(0x60000, 512, 256, 64),
 }
+DROPOUT = {"dropout": 0.1, "rng_state": 0x60000}
 ROTARY = {**APPEND, "rotary_cos": 0x60000, "rotary_sin": 0x60000, "rotary_dim": 32, "rotary_seqlen": 128}
 
 
@@ -92,7 +93,7 @@ def test_every_status_has_its_name(library: Library) -> None:
 @pytest.mark.parametrize(
     ("fields", "fragments"),
     [
-        ({"size": 0}, ["size is 0", "sizeof(fa_fwd_args)", "472"]),
+        ({"size": 0}, ["size is 0", "sizeof(fa_fwd_args)", "480"]),
         ({"size": 5000}, ["size is 5000"]),
         ({"flags": 1 << 20}, ["flags is 0x100000", "0x100000 means nothing in fa_fwd_args"]),
         ({"flags": Flag.DETERMINISTIC}, ["0x10 means nothing"]),
@@ -211,16 +212,16 @@ def test_a_wrong_argument_is_named_with_its_value_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("fields", "fragments"),
     [
-        ({"dropout": 0.1, "softcap": 2.0}, ["dropout is 0.1 and softcap is 2"]),
-        ({"dropout": 0.1, "num_splits": 2}, ["num_splits is 2 and dropout is 0.1"]),
-        ({"dropout": 0.1, "cache_seqlens": 0x60000}, ["dropout is 0.1 and cache_seqlens is set"]),
-        ({"dropout": 0.1, "cache_batch_idx": 0x60000}, ["dropout is 0.1 and cache_batch_idx is set"]),
-        ({"dropout": 0.1, "block_table": 0x60000, "page_size": 256, **PACKED}, ["dropout is 0.1 and block_table is set"]),
+        ({**DROPOUT, "softcap": 2.0}, ["dropout is 0.1 and softcap is 2"]),
+        ({**DROPOUT, "num_splits": 2}, ["num_splits is 2 and dropout is 0.1"]),
+        ({**DROPOUT, "cache_seqlens": 0x60000}, ["dropout is 0.1 and cache_seqlens is set"]),
+        ({**DROPOUT, "cache_batch_idx": 0x60000}, ["dropout is 0.1 and cache_batch_idx is set"]),
+        ({**DROPOUT, "block_table": 0x60000, "page_size": 256, **PACKED}, ["dropout is 0.1 and block_table is set"]),
         ({"leftpad_k": 0x60000, "block_table": 0x60000, "page_size": 256, **PACKED}, ["leftpad_k and block_table are set"]),
         ({"cache_batch_idx": 0x60000, "block_table": 0x60000, "page_size": 256}, ["cache_batch_idx and block_table are set"]),
         ({"num_splits": 2, **PACKED}, ["num_splits is 2 and cu_seqlens_q is set", "leave num_splits 0"]),
         (
-            {"dropout": 0.1, "p_debug": 0x60000, "seqlen_q": 32_768, "seqlen_k": 32_768},
+            {**DROPOUT, "p_debug": 0x60000, "seqlen_q": 32_768, "seqlen_k": 32_768},
             ["batch * heads_q = 8 times 1073741824 probabilities", "less than 2^31"],
         ),
     ],
@@ -240,7 +241,7 @@ def test_what_no_kernel_of_upstream_does_is_refused(
         ({"size": 0}, ["size is 0", "sizeof(fa_bwd_args)", "416"]),
         ({"size": 5000}, ["size is 5000"]),
         ({"flags": Flag.ROTARY_INTERLEAVED}, ["0x8 means nothing in fa_bwd_args"]),
-        ({"reserved0": 1}, ["reserved0 is 1"]),
+        ({"family": 1}, ["family is 1", "FA_FAMILY_FA2 (2)"]),
         ({"dtype": 3}, ["dtype is 3"]),
         ({"device": -1}, ["device is -1"]),
         ({"batch": -1}, ["batch is -1"]),
@@ -380,7 +381,7 @@ def test_null_arguments_are_refused(library: Library) -> None:
     for function in ("fa_fwd", "fa_bwd", "fa_build_info"):
         assert getattr(library.c, function)(None) == Status.INVALID
         assert "is NULL" in library.last_error()
-    assert library.c.fa_supports(-1, None) == Status.INVALID
+    assert library.c.fa_supports(-1, None, None) == Status.INVALID
 
 
 @pytest.mark.parametrize("fields", [{"batch": 0}, {"seqlen_q": 0}])
@@ -408,8 +409,8 @@ def test_a_newer_caller_that_sets_nothing_new_is_served(library: Library) -> Non
 def test_a_newer_caller_that_sets_a_newer_field_is_refused(library: Library) -> None:
     answer = library.fwd(longer_args(later=1))
     assert answer.status is Status.INVALID
-    assert "size is 480" in answer.text
-    assert "472 bytes of fa_fwd_args that this library (ABI 1) knows" in answer.text
+    assert "size is 488" in answer.text
+    assert "480 bytes of fa_fwd_args that this library (ABI 1) knows" in answer.text
 
 
 def test_an_older_caller_reads_as_zeros_beyond_its_end(library: Library) -> None:
