@@ -1,0 +1,90 @@
+"""A run time inside a static library keeps out of the way of a program's own CUDA runtime."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from flashdepot.binary.private_names import with_private_runtime
+from flashdepot.errors import IntegrityError
+
+SOURCE = """
+int cudaLaunchKernel(int x) { return x + 40; }
+int cudaGet(int);
+int cudaGetDevice(int x) { return cudaLaunchKernel(x) + cudaGet(1); }
+int __cudaLaunchKernel(int x) { return cudaLaunchKernel(x); }
+static int cuda_hidden(int x) { return x; }
+int cudaGet(int x) { return cuda_hidden(x); }
+int my_cudaGetDevice(int x) { return cudaGetDevice(x); }
+int entry(void) { return __cudaLaunchKernel(1) + my_cudaGetDevice(1) - 41; }
+"""
+PROGRAM = """
+int entry(void);
+int cudaLaunchKernel(int x) { return 1000 * x; }
+int cudaGetDevice(int x) { return 1000 * x; }
+int __cudaLaunchKernel(int x) { return 1000 * x; }
+int cudaGet(int x) { return 1000 * x; }
+int main(void) { return entry() == 42 && cudaGetDevice(2) == 2000 ? 0 : 1; }
+"""
+COMPILERS = {
+    "linux": (shutil.which("gcc"), ()),
+    "clang": (shutil.which("clang"), ()),
+    "windows": (shutil.which("x86_64-w64-mingw32-gcc"), (shutil.which("wine") or "wine",)),
+}
+
+
+def compile_source(compiler: str, text: str, output: Path) -> Path:
+    source = output.with_suffix(".c")
+    source.write_text(text)
+    subprocess.run([compiler, "-O0", "-c", str(source), "-o", str(output)], check=True)
+    return output
+
+
+def names(path: Path) -> set[str]:
+    listed = subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1] for line in listed.splitlines() if line.split()[-2] in "TtU"}
+
+
+@pytest.mark.parametrize("system", COMPILERS)
+def test_a_program_that_defines_the_same_functions_links_and_each_calls_its_own(system: str, tmp_path: Path) -> None:
+    compiler, runner = COMPILERS[system]
+    if compiler is None:
+        pytest.skip(f"needs a compiler for {system}")
+    compiled = compile_source(compiler, SOURCE, tmp_path / "library.o")
+    private = tmp_path / "private.o"
+    private.write_bytes(with_private_runtime(compiled.read_bytes(), "library.o"))
+    renamed = {"cudaLaunchKernel", "cudaGet", "cudaGetDevice", "__cudaLaunchKernel"}
+    assert names(private) == names(compiled) - renamed | {f"flashdepot_{name}" for name in renamed}
+
+    program = compile_source(compiler, PROGRAM, tmp_path / "program.o")
+    both = tmp_path / "both.exe"
+    twice = subprocess.run([compiler, str(program), str(compiled), "-o", str(both)], capture_output=True, check=False)
+    assert b"cudaLaunchKernel" in twice.stderr
+    subprocess.run([compiler, str(program), str(private), "-o", str(both)], check=True)
+    if system != "windows" or shutil.which("wine"):
+        assert subprocess.run([*runner, str(both)], capture_output=True, check=False).returncode == 0
+
+
+def test_what_is_private_already_stays(tmp_path: Path) -> None:
+    compiled = compile_source("gcc", SOURCE, tmp_path / "library.o")
+    once = with_private_runtime(compiled.read_bytes(), "library.o")
+    assert with_private_runtime(once, "library.o") == once
+
+
+@pytest.mark.parametrize("cut", range(0, 2000, 97))
+def test_an_object_that_is_cut_off_is_refused_or_read_and_never_more(cut: int, tmp_path: Path) -> None:
+    data = compile_source("gcc", SOURCE, tmp_path / "library.o").read_bytes()
+    try:
+        changed = with_private_runtime(data[:cut], "library.o")
+    except IntegrityError as error:
+        assert "library.o" in str(error)
+    else:
+        assert len(changed) >= cut
+
+
+def test_another_file_is_refused() -> None:
+    with pytest.raises(IntegrityError, match="no object file"):
+        with_private_runtime(b"#!/bin/sh\n" + bytes(100), "script")
