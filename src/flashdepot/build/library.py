@@ -12,6 +12,7 @@ from pathlib import Path
 from flashdepot import __version__
 from flashdepot.build.engine import Engine, Outcome
 from flashdepot.build.estimates import History
+from flashdepot.build.foreign import confined_environment, confines, told
 from flashdepot.build.linked import Linked
 from flashdepot.build.linking import Linking, linking_of
 from flashdepot.build.local import LocalExecutor
@@ -29,6 +30,8 @@ from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import DEFAULT_FAMILY, Selection
 from flashdepot.model.target import Platform, Target, Version
+from flashdepot.model.upstream import PUBLISHED
+from flashdepot.system.confinement import means
 from flashdepot.system.files import sha256_file
 from flashdepot.targets.dialect import dialect_of
 from flashdepot.toolchain.architectures import choose_sass
@@ -64,6 +67,11 @@ class BuildPlan:
     def linking(self) -> Linking:
         """How its objects become libraries."""
         return linking_of(self.toolchain.cxx.kind)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a source is not one of the published ones, whose digests are known."""
+        return any(tree.id.origin != PUBLISHED for tree in self.trees.values())
 
     def actions(self) -> tuple[Action, ...]:
         """Every compiler run of the recipe."""
@@ -172,7 +180,11 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
         history = History(depot.root / "estimates.json")
         planned = plan.actions()
         environment = toolchain.whole_environment()
-        executor = LocalExecutor(places, plan.programs, environment, limits, work)
+        confinement = means() if plan.is_foreign and confines() else None
+        if confinement is not None:
+            progress.note(told(confinement))
+            environment = confined_environment(environment, {name for a in planned for name in a.variables})
+        executor = LocalExecutor(places, plan.programs, environment, limits, work, confinement)
         engine = Engine(
             depot, recipe, executor, environment, history, progress, work / "made", keep_going=limits.keep_going
         )

@@ -7,17 +7,19 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flashdepot.build.depfile import read_depfile
 from flashdepot.build.executor import Ended, Task
+from flashdepot.build.foreign import named_folders, tool_folders
 from flashdepot.build.inputs import InputDigests, Moment
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.schedule import Capacity
 from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.model.limits import Limits
 from flashdepot.system.child import Child, Cost, descendants_memory
+from flashdepot.system.confinement import Means, View, confined
 from flashdepot.toolchain.long_commands import startable
 
 _MEMORY_TICK = 1.0
@@ -36,7 +38,8 @@ class _Running:
 class LocalExecutor:
     """Runs compilers here, each in a folder of its own below ``work``.
 
-    ``programs`` are what actions name besides folders.
+    ``programs`` are what actions name besides folders. ``confinement`` is how compilers are kept from the files of the
+    user's, ``None`` when they are not.
     """
 
     places: PlaceNames
@@ -44,6 +47,7 @@ class LocalExecutor:
     environment: Mapping[str, str]
     limits: Limits
     work: Path
+    confinement: Means | None = None
     _running: dict[str, _Running] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,10 +90,14 @@ class LocalExecutor:
         # One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
         language = {"LC_ALL": "C", "VSLANG": "1033"}
         environment = {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
+        command = startable(command, folder)
+        if self.confinement is not None:
+            environment |= {"HOME": str(folder)}
+            command = self._confined(task, command, folder, self.confinement)
         started = Moment.now()
         # The compiler holds its lock itself: nobody else starts the same one while it runs.
         child = Child(
-            startable(command, folder),
+            command,
             cwd=self._cwd(task),
             env=environment,
             log=task.log,
@@ -137,11 +145,19 @@ class LocalExecutor:
     def _take(self, running: _Running, cost: Cost) -> Ended:
         task = running.task
         del self._running[task.action.name]
+        if self.confinement is not None and not self.confinement.counts:
+            cost = replace(cost, cpu_seconds=cost.wall_seconds, peak=0)
         inputs = None
         if cost.status == 0:
             rule = running.output.with_suffix(".d").read_text(errors="replace")
             inputs = self._inputs.closure(read_depfile(rule, self._cwd(task)), running.started)
         return Ended(task, cost, running.output, inputs)
+
+    def _confined(self, task: Task, command: Sequence[str], folder: Path, by: Means) -> list[str]:
+        sources = [place for _, place in self.places.places]
+        tools = tool_folders([command[0], *self.programs.values()])
+        readable = (*sources, *tools, *named_folders(self.environment), *task.made.values())
+        return confined(command, self._cwd(task), View(readable, (folder,)), by)
 
     def _cwd(self, task: Task) -> Path:
         return self.places.path(f"{{{task.action.place}}}/.")

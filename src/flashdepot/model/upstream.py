@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+PUBLISHED = "sdist"
+"""The origin of a source whose digest is on record."""
+
 
 @dataclass(frozen=True)
 class UpstreamId:
@@ -18,7 +21,7 @@ class UpstreamId:
 
     version: str
     digest: str
-    origin: str = "sdist"
+    origin: str = PUBLISHED
     commits: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -38,7 +41,7 @@ class UpstreamId:
     def __str__(self) -> str:
         if commit := self.commits.get("."):
             return f"{self.version} ({self.origin}@{commit[:12]})"
-        return self.version if self.origin == "sdist" else f"{self.version} ({self.origin})"
+        return self.version if self.origin == PUBLISHED else f"{self.version} ({self.origin})"
 
 
 def leading(upstreams: Mapping[str, UpstreamId]) -> UpstreamId:

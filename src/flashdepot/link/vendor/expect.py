@@ -10,6 +10,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
+from flashdepot.model.upstream import PUBLISHED
 from flashdepot.resolve.library import understand
 
 
@@ -32,7 +33,7 @@ def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot
     )
     if wanted == LibraryRequest():
         return request
-    of_the_same = manifest.upstream.version if manifest.upstream.origin == "sdist" else None
+    of_the_same = manifest.upstream.version if manifest.upstream.origin == PUBLISHED else None
     need = understand(replace(wanted, upstream=wanted.upstream or of_the_same), host, depot).request
     if wanted.upstream is not None:
         request = replace(request, upstreams=need.upstreams)
@@ -49,7 +50,7 @@ def rebuild_command(directory: str, manifest: Manifest, wanted: LibraryRequest, 
     given = {name.replace("_", "-"): word for name, word in wanted.words().items()}
     if not wanted.names_selection:
         given |= _selection_words(manifest)
-    if manifest.upstream.origin == "sdist":
+    if manifest.upstream.origin == PUBLISHED:
         given.setdefault("upstream", manifest.upstream.version)
     if host_file is not None:
         given["host"] = host_file

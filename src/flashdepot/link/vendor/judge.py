@@ -10,6 +10,7 @@ from flashdepot.model.architecture import Architecture, spell
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
+from flashdepot.model.upstream import PUBLISHED
 
 _COMPILERS = {"g++", "clang++", "cl"}
 
@@ -90,7 +91,7 @@ def _upstream(manifest: Manifest, request: Request, newest: str, c_layer: str) -
     made = manifest.upstream.version
     if (request.upstream.version, request.upstream.digest) != (made, manifest.upstream.digest):
         yield Change("flash-attn", made, str(request.upstream), True, "another source was asked for")
-    elif made != newest and manifest.upstream.origin == "sdist":
+    elif made != newest and manifest.upstream.origin == PUBLISHED:
         yield Change("flash-attn", made, newest, False, "no version was asked for; this is the newest that is known")
     if manifest.c_layer != c_layer:
         why = "its header is its own; another flashdepot wrote the C layer around the kernels differently"
