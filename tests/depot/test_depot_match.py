@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashdepot.depot import choose
+from flashdepot.fit.requests import unmet
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.request import unmet
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.upstream import UpstreamId
 
@@ -47,8 +47,8 @@ def test_what_can_do_more_than_was_asked_for_is_taken(wanted: dict[str, Any], st
         ({"gpus": parse_list("90")}, {"sass": "80"}, "none that runs on sm_90"),
         ({"gpus": parse_list("90,120")}, {"sass": "90"}, "none that runs on sm_120"),
         ({"driver": Version("550.54")}, {}, "needs NVIDIA driver 580.65.06"),
-        ({"libc": Version("2.17")}, {}, "needs GNU libc 2.28"),
-        ({"cuda_major": 12}, {}, "made with CUDA 13, 12 was asked for"),
+        ({"libc": Version("2.17")}, {}, "needs the GNU C library 2.28"),
+        ({"cuda_major": 12}, {}, "made with CUDA 13, and 12 was asked for"),
         ({"platform": Platform("linux", "aarch64")}, {}, "made for linux-x86_64"),
         ({"upstreams": {"fa2": UpstreamId("2.7.4", "e" * 64)}}, {}, "made from flash-attn 2.8.3.post2"),
         ({"front_end": "native"}, {}, "shared front end"),

@@ -12,10 +12,11 @@ from resolver_cases import CASES, CATALOG, Case
 from depot.depot_factories import flip_bit, store_library
 from flashdepot.depot import Depot
 from flashdepot.model.architecture import parse_list
-from flashdepot.model.candidate import Judged, Origin, Verdict
+from flashdepot.model.candidate import Judged, Origin
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import Version
+from flashdepot.model.verdict import Verdict
 from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import NamedFacts, override

@@ -7,9 +7,9 @@ import random
 import pytest
 from resolver_cases import CASES, CATALOG, Case, choice_of, reasons_against
 
-from flashdepot.model.candidate import Verdict
+from flashdepot.model.verdict import Verdict, verdict_of
 from flashdepot.resolve.decide import decide
-from flashdepot.resolve.rules import judge, verdict_of
+from flashdepot.resolve.rules import judge
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 
 from flashdepot.facts.drivers import newest_cuda
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.candidate import Decision, Verdict
+from flashdepot.model.candidate import Decision
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
+from flashdepot.model.verdict import Verdict, verdict_of
 from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.model.wheel_tag import Interpreter
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.order import rank
-from flashdepot.resolve.rules import judge, judge_all, verdict_of
+from flashdepot.resolve.rules import judge, judge_all
 
 some = settings(max_examples=60, deadline=None)
 

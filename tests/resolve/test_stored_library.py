@@ -74,8 +74,11 @@ def test_the_gpus_that_are_present_decide_when_none_is_named(depot: Path) -> Non
     [
         (replace(BARE, gpus=(RTX_5090,)), "has machine code for 80,90, none that runs on sm_120"),
         (replace(BARE, gpus=(H100, RTX_5090)), "has machine code for 80,90, none that runs on sm_120"),
-        (replace(BARE, gpus=(H100,), driver=Version("535.183")), "needs NVIDIA driver 580, the host has 535.183"),
-        (replace(BARE, gpus=(H100,), libc=Version("2.28")), "needs GNU libc 2.35, the host has 2.28"),
+        (
+            replace(BARE, gpus=(H100,), driver=Version("535.183")),
+            "needs NVIDIA driver 580 or newer, and this is 535.183",
+        ),
+        (replace(BARE, gpus=(H100,), libc=Version("2.28")), "needs the GNU C library 2.35, and this system has 2.28"),
     ],
     ids=["newer GPU", "one of two GPUs", "older driver", "older libc"],
 )
@@ -94,7 +97,7 @@ def test_a_library_that_would_not_run_is_not_taken_and_the_reason_is_printed(
         (("--head-dims", "64,128"), "lacks fwd_hdim128_bf16, fwd_hdim128_bf16_causal"),
         (("--features", "alibi"), "lacks the features alibi"),
         (("--upstream", "2.8.3"), "made from flash-attn 2.8.3.post2"),
-        (("--cuda", "12.8"), "made with CUDA 13, 12 was asked for"),
+        (("--cuda", "12.8"), "made with CUDA 13, and 12 was asked for"),
     ],
 )
 def test_a_library_that_lacks_something_is_not_taken(depot: Path, option: tuple[str, str], reason: str) -> None:

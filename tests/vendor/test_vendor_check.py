@@ -35,7 +35,7 @@ GOOD = make_host(driver="580.95.05", gpus=(H100,))
         (make_host(driver="580.95.05", gpus=(RTX_5090,)), 4, "none that runs on sm_120"),
         (make_host(driver="580.95.05", gpus=(H100, RTX_5090)), 4, "none that runs on sm_120"),
         (replace(make_host(driver="550.54.15", gpus=(H100,)), driver_cuda=Version("12.4")), 4, "needs NVIDIA driver"),
-        (replace(GOOD, libc=Version("2.17")), 4, "needs GNU libc"),
+        (replace(GOOD, libc=Version("2.17")), 4, "needs the GNU C library"),
     ],
     ids=["H100", "no GPU", "Blackwell", "one of two", "old driver", "old libc"],
 )
@@ -98,7 +98,7 @@ def test_another_flashdepot_is_no_reason_by_itself(
         ('dtypes = ["bf16", "fp16"]', "lacks fwd_hdim64_fp16"),
         ('features = "softcap"', "lacks the features softcap"),
         ("arch = [120]", "none that runs on sm_120"),
-        ('cuda = "12.8"', "made with CUDA 13, 12 was asked for"),
+        ('cuda = "12.8"', "made with CUDA 13, and 12 was asked for"),
         ('upstream = "2.7.4.post1"', "made from flash-attn 2.8.3.post2"),
     ],
 )

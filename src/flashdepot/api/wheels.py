@@ -9,15 +9,14 @@ from flashdepot.api.libraries import open_depot
 from flashdepot.depot import Depot
 from flashdepot.events import Events
 from flashdepot.host import probe
-from flashdepot.model.candidate import Verdict
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.lock import LOCK_NAME, Lock
+from flashdepot.model.verdict import Reasons, Verdict, verdict_of
 from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.lock_file import judge_lock, lock_decision, read_lock, write_lock
 from flashdepot.resolve.resolution import Resolution, candidates_for
-from flashdepot.resolve.rules import Reasons, verdict_of
 
 _SILENT = Events()
 

@@ -15,8 +15,8 @@ from flashdepot.cli.resolve_page import describe
 from flashdepot.cli.resolving import Asked, choice_options, facts_options, question
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import UsageError
-from flashdepot.model.candidate import Verdict
 from flashdepot.model.lock import LOCK_NAME, Lock
+from flashdepot.model.verdict import Verdict
 
 
 @click.command(

@@ -11,7 +11,8 @@ from flashdepot.cli.resolve_page import describe, describe_explained
 from flashdepot.cli.resolving import Asked, choice_options, facts_options, question
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.model.candidate import Decision, Verdict
+from flashdepot.model.candidate import Decision
+from flashdepot.model.verdict import Verdict
 from flashdepot.resolve.resolution import NOT_LISTED, Resolution
 
 

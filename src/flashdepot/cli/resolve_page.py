@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flashdepot.families import oldest_gpu
-from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Origin, Rejection, Verdict
+from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Origin, Rejection
 from flashdepot.model.quantities import duration, size
 from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.torch import NO_TORCH
+from flashdepot.model.verdict import Verdict
 from flashdepot.resolve.order import why_before
 from flashdepot.resolve.rules import RULES
 

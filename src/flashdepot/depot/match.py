@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from flashdepot.fit.requests import unmet
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.request import Request, unmet
+from flashdepot.model.request import Request
 
 
 @dataclass(frozen=True)

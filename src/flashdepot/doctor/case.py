@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from flashdepot.doctor.finding import Intention
 from flashdepot.errors import IncompatibleError
-from flashdepot.facts.drivers import newest_cuda
 from flashdepot.families import oldest_gpu
+from flashdepot.fit import served_cuda
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.python_environment import Environment
+from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.selection import Unit
 from flashdepot.model.target import Version
+from flashdepot.resolve.facts import facts_of
 from flashdepot.toolchain.architectures import ArchitectureChoice, choose_architectures
 
 
@@ -54,10 +56,12 @@ class Case:
     @property
     def driver_cuda(self) -> Version | None:
         """The newest CUDA that the driver serves, as recorded or by the table."""
-        record = self.record
-        if record.driver_cuda is not None or record.driver is None:
-            return record.driver_cuda
-        return newest_cuda(record.driver, record.platform.system)
+        return served_cuda(self.facts)
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What the rules of fit ask of the record."""
+        return facts_of(self.record)
 
     @property
     def python(self) -> Environment | None:

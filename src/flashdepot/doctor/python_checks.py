@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, Intention, Severity, blocker, note, warning
-from flashdepot.facts.gpus import codes_of
+from flashdepot.fit import ask
+from flashdepot.fit.needs import PythonNeed, TorchNeed
+from flashdepot.fit.torch_rules import judge_torch_driver, judge_torch_gpus, torch_lacks
 from flashdepot.model.python_environment import Environment
 from flashdepot.model.target import Version
 from flashdepot.model.wheel_needs import IMPORTED, OLDEST_PYTHON, OLDEST_TORCH
@@ -36,7 +38,7 @@ def interpreter(case: Case) -> Iterator[Finding]:
     elif python.platform in _SMALL:
         seen, why = f"{named} for {python.platform}.", "PyTorch with CUDA has packages for 64 bits only."
         yield _misfit("wheel-tag-mismatch", seen, why, "Install a 64-bit Python.")
-    elif python.version < OLDEST_PYTHON:
+    elif ask("python", case.facts, PythonNeed((("py3", "none"),), "py3", OLDEST_PYTHON)) is not None:
         seen, why = f"{named}.", f"flash-attn needs Python {OLDEST_PYTHON} or newer."
         yield _misfit("wheel-tag-mismatch", seen, why, "Use a newer one: uv venv --python 3.12")
 
@@ -117,7 +119,7 @@ def torch(case: Case) -> Iterator[Finding]:
         seen = f"PyTorch {found.version} in {python.prefix} is built without CUDA."
         why = "It has no tensors on a GPU, and flash_attn takes no others."
         yield blocker("torch-without-cuda", seen, why, _replace_torch(python, "cu128"))
-    elif found.release < OLDEST_TORCH:
+    elif ask("torch", case.facts, TorchNeed(oldest=OLDEST_TORCH)) is not None:
         seen, why = f"{python.prefix} has torch {found.version}.", f"flash-attn needs {OLDEST_TORCH} or newer."
         yield _misfit("torch-lib-missing", seen, why, get_torch)
 
@@ -139,7 +141,7 @@ def torch_on_gpu(case: Case) -> Iterator[Finding]:
         return
     must = case.intention is Intention.INSTALL
     served = case.driver_cuda
-    if case.record.driver is not None and (served is None or found.cuda.major > served.major):
+    if judge_torch_driver(case.facts, found) is not None:
         seen = f"PyTorch {found.version} is built with CUDA {found.cuda}, and the NVIDIA driver is {case.record.driver}"
         seen += f", which serves CUDA up to {served}." if served else "."
         why = "PyTorch finds no GPU with that driver."
@@ -147,16 +149,14 @@ def torch_on_gpu(case: Case) -> Iterator[Finding]:
             f": {_replace_torch(case.python, 'cu126')}" if served and served.major >= 12 else "."  # noqa: PLR2004
         )
         yield Finding(_severity(must=must), "driver-too-old", seen, why, mend, incompatible=must)
-    codes = codes_of(found.cuda)
-    unserved = [g for g in case.usable_gpus if not any(c.runs_on(g.architecture) for c in codes)]
-    if unserved and codes:
-        gpu = unserved[0]
-        seen = f"PyTorch {found.version} is built with CUDA {found.cuda}, which cannot make code for {gpu.name}"
+    unserved = torch_lacks(case.facts, found)
+    if unserved:
+        gpu = next(g for g in case.record.gpus if g.architecture == unserved[0])
+        seen = f"PyTorch {found.version}, built with CUDA {found.cuda}, has no code for {gpu.name}"
         seen += f" ({gpu.architecture.dotted})."
         why = "PyTorch's own kernels fail there: 'no kernel image is available for execution on the device'."
-        all_of_them = len(unserved) == len(case.usable_gpus)
-        severity = _severity(must=must and all_of_them)
-        yield Finding(severity, "no-kernel-image", seen, why, _replace_torch(case.python, "cu128"))
+        must = must and judge_torch_gpus(case.facts, found) is not None
+        yield Finding(_severity(must=must), "no-kernel-image", seen, why, _replace_torch(case.python, "cu128"))
 
 
 def abi(case: Case) -> Iterator[Finding]:

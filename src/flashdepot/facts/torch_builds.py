@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
 from flashdepot.system.toml import read_toml
 
@@ -27,3 +28,10 @@ def default_cxx11_abi(minor: str, local: str, machine: str) -> bool | None:
     if version >= Version(rule["new_since"]) or machine == "aarch64":
         return True
     return local in rule["new_cuda"].get(minor, ()) if local else None
+
+
+@cache
+def newest_gpu(cuda: Version) -> Architecture | None:
+    """The newest GPU that PyTorch's own builds with a CUDA have kernels for; ``None`` for a CUDA before the table."""
+    rows = [row for row in _data()["newest_gpu"] if Version.parse(row["from_cuda"]) <= cuda]
+    return Architecture.parse(rows[-1]["gpu"]) if rows else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.verdict import Reason, Verdict
 
 
 class Origin(str, Enum):
@@ -31,58 +32,6 @@ class Origin(str, Enum):
     def compiles(self) -> bool:
         """Whether taking it starts a compiler."""
         return self in {Origin.OURS, Origin.BUILD}
-
-
-class Verdict(str, Enum):
-    """Whether a candidate works where it is wanted. ``UNCERTAIN``: what is known cannot tell."""
-
-    FITS = "fits"
-    UNCERTAIN = "uncertain"
-    MISFIT = "does not fit"
-
-    def __str__(self) -> str:
-        return self.value
-
-    @property
-    def rank(self) -> int:
-        """0 for the best."""
-        return list(Verdict).index(self)
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why a candidate does not fit, or why that cannot be told.
-
-    ``rule`` is the rule's id, ``wants`` what the candidate is for and ``has`` what is there, in the rule's own terms
-    (``2.7`` and ``2.8``); ``has`` is empty where nobody has told. ``text`` is the sentence, ``mend`` what would make
-    it fit, or the option that tells what is not known.
-    """
-
-    rule: str
-    verdict: Verdict
-    wants: str
-    has: str
-    text: str
-    mend: str
-
-    @classmethod
-    def misfit(cls, rule: str, wants: str, has: str, text: str, mend: str) -> Reason:
-        """A rule that is broken."""
-        return cls(rule, Verdict.MISFIT, wants, has, text, mend)
-
-    @classmethod
-    def uncertain(cls, rule: str, wants: str, has: str, text: str, mend: str) -> Reason:
-        """A rule that cannot be judged by what is known."""
-        return cls(rule, Verdict.UNCERTAIN, wants, has, text, mend)
-
-    @property
-    def lacks_fact(self) -> bool:
-        """Whether a fact is missing that somebody could tell."""
-        return not self.has and self.verdict is Verdict.UNCERTAIN
-
-    def to_json(self) -> dict[str, str]:
-        """All fields."""
-        return {**vars(self), "verdict": str(self.verdict)}
 
 
 @dataclass(frozen=True)

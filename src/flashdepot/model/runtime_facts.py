@@ -17,6 +17,8 @@ class RuntimeFacts:
 
     ``libc_name`` is ``glibc``, ``musl``, or empty for another or none. ``gpus`` are compute capabilities, sorted and
     without repeats; an empty tuple never says more than ``None``: what is installed where no GPU is, runs elsewhere.
+    ``driver_cuda`` is the newest CUDA that the driver was seen to serve: more than its version says where there is
+    ``cuda-compat``. ``glibcxx`` and ``cxxabi`` are the newest symbol versions of the libstdc++ that is loaded.
     """
 
     platform: Platform | None = None
@@ -26,6 +28,9 @@ class RuntimeFacts:
     torch: Torch | None = None
     gpus: tuple[Architecture, ...] = ()
     driver: Version | None = None
+    driver_cuda: Version | None = None
+    glibcxx: Version | None = None
+    cxxabi: Version | None = None
 
     def served(self, oldest: Architecture) -> tuple[Architecture, ...]:
         """The GPUs that must be served: all that the kernels can run on, or all when there is none of those.

@@ -9,10 +9,11 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
 from flashdepot.events import BuildProgress
 from flashdepot.families import obtain_sources
+from flashdepot.fit.requests import unmet
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.request import Request, unmet
+from flashdepot.model.request import Request
 from flashdepot.resolve.library import LibraryResult, Need
 from flashdepot.toolchain.choose import choose_toolchain
 

@@ -6,20 +6,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from flashdepot.model.candidate import (
-    Candidate,
-    Decision,
-    Judged,
-    NearMiss,
-    Reason,
-    Rejection,
-    Verdict,
-)
+from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Rejection
 from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.verdict import Reason, Reasons, Verdict, verdict_of
 from flashdepot.model.wheel_name import filename_of_url
 from flashdepot.model.wheel_request import WheelRequest, origin_of
 from flashdepot.resolve.order import rank, version_key
-from flashdepot.resolve.rules import RULES, Reasons, judge, judge_all, verdict_of
+from flashdepot.resolve.rules import RULES, judge, judge_all
 from flashdepot.resolve.times import fetch_seconds, size_of
 
 _NEVER_NEAR = frozenset({"distribution"})

@@ -39,6 +39,9 @@ def facts_of(host: HostRecord) -> RuntimeFacts:
         torch=_with_abi(host.python.torch or NO_TORCH, host.platform) if host.python else None,
         gpus=tuple(sorted({gpu.architecture for gpu in host.gpus})),
         driver=host.driver,
+        driver_cuda=host.driver_cuda,
+        glibcxx=host.libstdcxx,
+        cxxabi=host.cxxabi,
     )
 
 
@@ -58,7 +61,7 @@ def override(facts: RuntimeFacts, named: NamedFacts) -> RuntimeFacts:
     if named.gpus:
         facts = replace(facts, gpus=tuple(sorted({_gpu(text) for text in named.gpus})))
     if named.driver is not None:
-        facts = replace(facts, driver=Version.parse(named.driver))
+        facts = replace(facts, driver=Version.parse(named.driver), driver_cuda=None)
     return replace(facts, torch=_named_torch(facts, named))
 
 

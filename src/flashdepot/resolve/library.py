@@ -73,6 +73,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
         gpus=architectures.wanted,
         driver=host.driver,
         libc=host.libc,
+        libc_name=host.libc_name,
         cuda_major=cuda.major if isinstance(cuda, Version) else None,
         c_layer=c_layer_digest(),
     )

@@ -7,8 +7,9 @@ from pathlib import Path
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.model.candidate import Judged
 from flashdepot.model.lock import LOCK_NAME, Lock
+from flashdepot.model.verdict import Reasons
 from flashdepot.model.wheel_request import WheelRequest
-from flashdepot.resolve.rules import Reasons, judge
+from flashdepot.resolve.rules import judge
 from flashdepot.system.files import disk_errors, write_atomic
 from flashdepot.system.toml import read_toml
 

@@ -7,9 +7,10 @@ from functools import cache
 
 from packaging.version import InvalidVersion, Version
 
-from flashdepot.model.candidate import Judged, Origin, Verdict
+from flashdepot.model.candidate import Judged, Origin
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.verdict import Verdict
 
 _TRUST = {Origin.DEPOT: 0, Origin.OURS: 0, Origin.OFFICIAL: 0, Origin.COMMUNITY: 1, Origin.BUILD: 2}
 

@@ -11,7 +11,7 @@ from flashdepot.facts.gpus import codes_of
 from flashdepot.families import default_family, oldest_gpu
 from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.candidate import Candidate, Judged, Origin, Reason
+from flashdepot.model.candidate import Candidate, Judged, Origin
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.manifest import Manifest
@@ -20,10 +20,11 @@ from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Platform, Version
+from flashdepot.model.verdict import Reason, verdict_of
 from flashdepot.model.wheel_request import BUILD, FLASH_ATTN, OURS, WheelRequest
 from flashdepot.model.wheel_tag import platform_tag
 from flashdepot.resolve.library import Need, understand
-from flashdepot.resolve.rules import judge, verdict_of
+from flashdepot.resolve.rules import judge
 from flashdepot.resolve.times import build_seconds, install_seconds, pack_seconds
 from flashdepot.resolve.wish_rules import matches
 from flashdepot.toolchain.architectures import choose_sass

@@ -1,4 +1,4 @@
-"""The rules by which a wheel fits, as one table: what each says, where that comes from, and the function that judges.
+"""What the resolver asks of a published wheel: what was wished for, and every rule of fit.
 
 A rule reads a few fields of a wheel and nothing else of it. Thousands of wheels have few distinct values in those, so
 each rule runs once for each distinct value.
@@ -6,22 +6,21 @@ each rule runs once for each distinct value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from flashdepot.model.candidate import Reason, Verdict
+from flashdepot.fit import rules as fit
+from flashdepot.fit.names import READERS
 from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.verdict import Reason, Reasons, Verdict
 from flashdepot.model.wheel_request import WheelRequest
-from flashdepot.resolve.gpu_rules import judge_driver, judge_gpu, judge_sass
-from flashdepot.resolve.tag_rules import judge_libc, judge_platform, judge_python
-from flashdepot.resolve.torch_rules import judge_accelerator, judge_cuda, judge_cxx11_abi, judge_preview, judge_torch
 from flashdepot.resolve.wish_rules import judge_distribution, judge_source, judge_version
 
 
 @dataclass(frozen=True)
-class Rule:
+class WheelRule:
     """One rule: ``sentence`` says what must hold, ``source`` where the fact comes from.
 
     ``judge`` takes the request and the wheel's ``fields``, and returns ``None`` for a wheel that keeps the rule.
@@ -33,6 +32,16 @@ class Rule:
     fields: tuple[str, ...]
     judge: Callable[..., Reason | None]
 
+    @classmethod
+    def of(cls, rule: fit.Rule) -> WheelRule:
+        """A rule of fit, asked about what a wheel's name tells."""
+        reader = READERS[rule.part]
+
+        def judge(request: WheelRequest, *values: Any) -> Reason | None:
+            return rule(request.facts, reader.read(*values))
+
+        return cls(rule.id, rule.sentence, rule.source, reader.fields, judge)
+
     def reads(self) -> Callable[[PublishedWheel], Any]:
         """What takes the fields out of a wheel: one value, or a tuple of several."""
         return itemgetter(*map(PublishedWheel._fields.index, self.fields))
@@ -42,99 +51,23 @@ class Rule:
         return self.judge(request, *(getattr(wheel, field) for field in self.fields))
 
 
-RULES: Sequence[Rule] = (
-    Rule(
+RULES: Sequence[WheelRule] = (
+    WheelRule(
         "distribution",
         "It is the distribution that was asked for.",
         "import names in upstream's setup.py and hopper/setup.py",
         ("distribution",),
         judge_distribution,
     ),
-    Rule(
+    WheelRule(
         "version",
         "It has the version that was asked for; without one, a version 2 of flash-attn.",
         "PEP 440; upstream's README on version 1 and 2",
         ("distribution", "version"),
         judge_version,
     ),
-    Rule(
-        "platform",
-        "It is made for this operating system and CPU.",
-        "PEP 425; packaging guide, platform compatibility tags",
-        ("platform",),
-        judge_platform,
-    ),
-    Rule(
-        "torch-with-cuda",
-        "There is a PyTorch that computes with CUDA, and the driver serves its CUDA.",
-        "upstream's flash_attn_interface.py; CUDA release notes, minimum required driver versions",
-        ("distribution",),
-        lambda request, _: judge_accelerator(request),
-    ),
-    Rule(
-        "torch",
-        "It was built for the same minor version of PyTorch, and for a release.",
-        "PyTorch keeps no stable C++ ABI across minor versions; upstream's setup.py, get_wheel_url",
-        ("source", "torch"),
-        judge_torch,
-    ),
-    Rule(
-        "torch-preview",
-        "It was not built against a development version of that PyTorch.",
-        "upstream's publish.yml at each release tag",
-        ("source", "version", "torch"),
-        judge_preview,
-    ),
-    Rule(
-        "cuda",
-        "It was built for the CUDA major version that PyTorch brings; minor versions are compatible.",
-        "CUDA Compatibility, minor version compatibility; upstream's setup.py, get_wheel_url",
-        ("source", "cuda"),
-        judge_cuda,
-    ),
-    Rule(
-        "cxx11-abi",
-        "It was built with the C++ ABI of libstdc++ that PyTorch was built with.",
-        "libstdc++ manual, Dual ABI; PyTorch release notes 2.6 and 2.7; facts/torch_builds.toml",
-        ("source", "torch", "cuda", "cxx11_abi", "platform"),
-        judge_cxx11_abi,
-    ),
-    Rule(
-        "python",
-        "Its Python and ABI tags are this interpreter's.",
-        "PEP 425, PEP 384 (abi3), PEP 703 (free-threaded)",
-        ("source", "python", "abi"),
-        judge_python,
-    ),
-    Rule(
-        "libc",
-        "The system has the C library that it needs.",
-        "PEP 600 (manylinux), PEP 656 (musllinux); resolve/wheel_builders.toml for tags that promise nothing",
-        ("source", "version", "platform"),
-        judge_libc,
-    ),
-    Rule(
-        "gpu",
-        "A GPU has the compute capability that the kernels are written for.",
-        "upstream's README, requirements",
-        ("distribution", "version"),
-        judge_gpu,
-    ),
-    Rule(
-        "sass",
-        "It has machine code for every GPU that must be served.",
-        "CUDA C++ Programming Guide, binary compatibility; PTX: application compatibility",
-        ("sass", "ptx", "cuda"),
-        judge_sass,
-    ),
-    Rule(
-        "driver",
-        "The driver serves the CUDA major version that it was built with.",
-        "CUDA release notes, minimum required driver versions; facts/drivers.toml",
-        ("cuda",),
-        judge_driver,
-    ),
-    Rule(
+    *map(WheelRule.of, fit.RULES),
+    WheelRule(
         "source",
         "It is of a source that may be taken.",
         "official sources are taken by default, others by those who name them",
@@ -144,17 +77,10 @@ RULES: Sequence[Rule] = (
 )
 """In the order in which a person would ask; a wheel that breaks several is counted under the first."""
 
-Reasons = tuple[Reason, ...]
-
 
 def judge(request: WheelRequest, wheel: PublishedWheel) -> Reasons:
     """Every reason against one wheel, in the order of :data:`RULES`; empty when it fits."""
     return tuple(reason for rule in RULES if (reason := rule(request, wheel)) is not None)
-
-
-def verdict_of(reasons: Iterable[Reason]) -> Verdict:
-    """The worst verdict of some reasons; ``FITS`` without any."""
-    return max((reason.verdict for reason in reasons), key=lambda verdict: verdict.rank, default=Verdict.FITS)
 
 
 def judge_all(request: WheelRequest, wheels: Sequence[PublishedWheel]) -> list[Reasons]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from flashdepot.errors import UsageError
-from flashdepot.model.candidate import Reason
+from flashdepot.model.verdict import Reason
 from flashdepot.model.wheel_request import COMMUNITY, FLASH_ATTN, MADE_HERE, OFFICIAL, WheelRequest
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from flashdepot.model.verdict import Reason, Verdict
+
 
 class Outcome(Enum):
     """How one comparison ended; a report ends as its worst line did.
@@ -54,6 +56,17 @@ class Evidence:
             "environment": self.has,
             "fix": self.fix,
         }
+
+
+OUTCOMES = {Verdict.FITS: Outcome.FITS, Verdict.UNCERTAIN: Outcome.UNKNOWN, Verdict.MISFIT: Outcome.MISFIT}
+"""What a verdict of fit is as a line of evidence."""
+
+
+def evidence_of(reason: Reason | None, topic: str, seen: str, has: str, where: str = "") -> Evidence:
+    """The line for what a rule of fit said; ``None`` says that it is kept."""
+    if reason is None:
+        return Evidence(Outcome.FITS, topic, seen, has, where)
+    return Evidence(OUTCOMES[reason.verdict], topic, seen, has, where, reason.mend)
 
 
 @dataclass(frozen=True)

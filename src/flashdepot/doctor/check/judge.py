@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from flashdepot.binary.elf import version_floor
 from flashdepot.binary.fatbin import CodeKind, GpuCode
-from flashdepot.doctor.check.evidence import Evidence, Outcome
+from flashdepot.doctor.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.subject import Binary
 from flashdepot.doctor.check.torch_side import TorchSymbols, abi_of, built_for
 from flashdepot.facts.drivers import cuda_of_ptx
+from flashdepot.fit import ask
+from flashdepot.fit.needs import AbiNeed, CxxNeed, DriverNeed, LibcNeed, PlatformNeed
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.target import Version
+from flashdepot.model.target import Platform, Version
 
 _SHOWN = 4
+_TWO_DIGITS = 99
+"""cudart64_110.dll is of CUDA 11, cudart64_12.dll of 12."""
 _ZSTANDARD_SINCE = Version("12.4")  # rapids-cmake, fatbin compression: from driver 550.54.14 on
 _LIBC = re.compile(r"(?:libc|libm|libdl|libpthread|librt|libutil|libresolv)\.so\.\d|ld-linux[\w-]*\.so\.\d")
 _MUSL = re.compile(r"libc\.musl-\w+\.so\.1|ld-musl-\w+\.so\.1")
@@ -36,10 +41,22 @@ def judge_binary(binary: Binary, siblings: Iterable[Binary], place: Place) -> li
     if any(line.outcome is Outcome.MISFIT for line in lines):
         return lines
     offered = frozenset[str]().union(*(other.offered for other in others))
-    lines += judge_torch(binary, binary.torch_symbols - offered, place.torch)
+    lines += judge_torch(binary, binary.torch_symbols - offered, place)
     lines += judge_floors(binary, place)
+    lines += judge_cuda_runtime(binary, place)
     bundled = {PurePosixPath(other.name).name for other in others}
     return lines + judge_libraries(binary, bundled, place)
+
+
+def judge_cuda_runtime(binary: Binary, place: Place) -> list[Evidence]:
+    """Whether the driver serves the CUDA whose runtime library the file takes."""
+    runtime = next((match for name in binary.needed if (match := _CUDART.fullmatch(name))), None)
+    if runtime is None or place.host.driver is None:
+        return []
+    number = int(runtime[1] or runtime[2])
+    major = str(number // 10 if number > _TWO_DIGITS else number)
+    reason = ask("driver", place.facts, DriverNeed(major))
+    return [evidence_of(reason, "driver", f"needs CUDA {major}", f"driver {place.host.driver}", binary.name)]
 
 
 def judge_platform(binary: Binary, place: Place) -> list[Evidence]:
@@ -47,35 +64,66 @@ def judge_platform(binary: Binary, place: Place) -> list[Evidence]:
     host = place.host.platform
     system = "windows" if binary.is_windows else host.system if binary.kind.value == "static library" else "linux"
     seen = f"{binary.kind.value} for {' and '.join(sorted(binary.machines)) or 'no CPU'}"
-    fits = system == host.system and binary.machines == {host.machine}
     if not binary.machines:
         return [Evidence(Outcome.UNKNOWN, "platform", "it holds no object file", str(host), binary.name)]
-    fix = "" if fits else f"Take the file made for {host}."
-    return [Evidence(Outcome.FITS if fits else Outcome.MISFIT, "platform", seen, str(host), binary.name, fix)]
+    made_for = [Platform(system, machine) for machine in sorted(binary.machines)]
+    # An archive with objects for two CPUs is for neither.
+    need = PlatformNeed(tuple(made_for) if len(made_for) == 1 else (), " and ".join(map(str, made_for)))
+    return [evidence_of(ask("platform", place.facts, need), "platform", seen, str(host), binary.name)]
 
 
 def judge_architectures(binaries: Iterable[Binary], place: Place) -> list[Evidence]:
-    """Whether each GPU finds code. A wheel fits when one of its files has code for it: packages choose by GPU."""
+    """Whether each GPU finds code in every fatbin of one file at least: packages choose among their files by GPU."""
     gpus, driver = place.gpus, place.driver_cuda
-    carriers = [binary for binary in binaries if binary.containers]
+    files = tuple(binaries)
+    carriers = [binary for binary in files if binary.containers]
+    unlinked = [_unlinked(binary) for binary in files if binary.relocatable and not binary.containers]
     if not gpus:
-        has = "no GPU is here or was named: --gpu 9.0"
-        return [Evidence(Outcome.NOTE, "architectures", _codes(binary), has, binary.name) for binary in carriers]
-    lines = []
+        has, fix = "no GPU is here or was named", "Name the GPU that it is for: --gpu 9.0"
+        return [*unlinked, *(Evidence(Outcome.UNKNOWN, "architectures", _codes(b), has, b.name, fix) for b in carriers)]
+    lines = unlinked
     for gpu in gpus:
-        counts = [(b, sum(n for codes, n in b.containers if any(c.runs_on(gpu) for c in codes))) for b in carriers]
-        served = any(count for _, count in counts)
-        for binary, count in counts:
-            total = sum(n for _, n in binary.containers)
+        served = {binary.name: _served(binary, gpu) for binary in carriers}
+        best = max((count / total for count, total in served.values()), default=0.0)
+        for binary in carriers:
+            count, total = served[binary.name]
             native = any(c.runs_on(gpu) and c.kind is CodeKind.SASS for codes, _ in binary.containers for c in codes)
             has = f"GPU {gpu.dotted}: {count} of {total} fatbins have code for it"
             has += ", as PTX alone, which the driver compiles at the first run" if count and not native else ""
-            outcome = Outcome.FITS if count else Outcome.NOTE if served else Outcome.MISFIT
-            fix = "" if served else f"Take a build for {gpu.sm}, or make one: flashdepot get --arch {gpu}"
+            outcome = _outcome(count / total, best)
+            fix = f"Take a build for {gpu.sm}, or make one: flashdepot get --arch {gpu}" if outcome in _WRONG else ""
             lines.append(Evidence(outcome, "architectures", _codes(binary), has, binary.name, fix))
             if count and driver is not None:
                 lines += _judge_driver(binary, gpu, driver)
     return lines
+
+
+def _unlinked(binary: Binary) -> Evidence:
+    """What is said of a file whose device code nobody has linked yet."""
+    seen = "only relocatable device code, which runs once it is linked"
+    return Evidence(Outcome.UNKNOWN, "architectures", seen, "", binary.name, "Link it: nvcc -dlink, then check that.")
+
+
+_WRONG = {Outcome.MISFIT, Outcome.UNKNOWN}
+_MOST = 0.5
+"""The share of fatbins with code below which what has code are helpers, and the kernels themselves have none."""
+
+
+def _served(binary: Binary, gpu: Architecture) -> tuple[int, int]:
+    """How many of a file's fatbins have code for a GPU, of how many."""
+    count = sum(n for codes, n in binary.containers if any(c.runs_on(gpu) for c in codes))
+    return count, sum(n for _, n in binary.containers)
+
+
+def _outcome(share: float, best: float) -> Outcome:
+    """What the share of fatbins with code says of a file, given the best share among the files beside it."""
+    if share == 1.0:
+        return Outcome.FITS
+    if best == 1.0:
+        return Outcome.NOTE
+    if best < _MOST:
+        return Outcome.MISFIT
+    return Outcome.UNKNOWN if share == best else Outcome.NOTE
 
 
 def _judge_driver(binary: Binary, gpu: Architecture, driver: Version) -> list[Evidence]:
@@ -104,8 +152,9 @@ def _cuda_floor(code: GpuCode) -> Version | None:
     return floor
 
 
-def judge_torch(binary: Binary, symbols: frozenset[str], torch: TorchSymbols | None) -> list[Evidence]:
+def judge_torch(binary: Binary, symbols: frozenset[str], place: Place) -> list[Evidence]:
     """Whether torch has the symbols, and the C++ ABI, that the file takes from it."""
+    torch = place.torch
     wanted = [name for name in binary.needed if _TORCH.fullmatch(name)]
     if not symbols and not wanted:
         return []
@@ -115,6 +164,11 @@ def judge_torch(binary: Binary, symbols: frozenset[str], torch: TorchSymbols | N
         fix = "Name a Python that has torch, --python PY, or a version, --torch 2.8."
         return [Evidence(Outcome.UNKNOWN, "torch", seen, "no torch is known here", binary.name, fix)]
     lines = []
+    if binary.containers or any(_CUDART.fullmatch(name) or "cuda" in name for name in binary.needed):
+        has = f"{torch.label}, driver {place.host.driver}" if place.host.driver else torch.label
+        lines.append(
+            evidence_of(ask("torch-with-cuda", place.facts, need=True), "torch", "called with CUDA", has, binary.name)
+        )
     fix = f"Take the build for {torch.label}" + (f", or use torch {span}." if span else ".")
     missing = sorted(symbol for symbol in symbols if torch.exports(symbol) is False)
     if missing:
@@ -127,38 +181,37 @@ def judge_torch(binary: Binary, symbols: frozenset[str], torch: TorchSymbols | N
         has = f"{torch.label} has those {known} that are in the table; --python PY proves the rest"
         if not known:
             has = f"none of them is in the table of torch's versions; a Python with {torch.label} can tell: --python PY"
-        outcome = Outcome.FITS if span or known == len(symbols) else Outcome.UNKNOWN
+        outcome = Outcome.FITS if known and (span or known == len(symbols)) else Outcome.UNKNOWN
         lines.append(Evidence(outcome, "torch symbols", seen, has, binary.name))
     abi = None if binary.is_windows else abi_of(symbols)
     if abi is not None:
-        lines.append(_judge_abi(abi, torch, binary.name))
+        lines.append(_judge_abi(abi, torch, place, binary.name))
     return lines
 
 
 def judge_floors(binary: Binary, place: Place) -> list[Evidence]:
     """The C library and libstdc++."""
     lines = []
+    host, where = place.host, binary.name
+    has = "the musl C library" if host.libc_name == "musl" else f"GNU libc {host.libc}" if host.libc else ""
+    has = has or "the C library is not known"
     libc = version_floor(binary.version_needs, "GLIBC")
-    host = place.host
-    if libc is not None and host.libc_name == "musl":
-        fix = "Take a build for musl, or use a system with the GNU C library."
-        has = "the musl C library"
-        lines.append(Evidence(Outcome.MISFIT, "libc", f"needs GLIBC_{libc}", has, binary.name, fix))
-    elif libc is not None:
-        lines.append(_floor("libc", f"GLIBC_{libc}", "GNU libc", libc, host.libc, binary.name))
+    if libc is not None:
+        reason = ask("libc", place.facts, LibcNeed("glibc", libc, libc))
+        lines.append(evidence_of(reason, "libc", f"needs GLIBC_{libc}", has, where))
     musl = next((name for name in binary.needed if _MUSL.fullmatch(name)), None)
     if musl is not None:
-        fits = host.libc is None and host.libc_name == "musl"
-        known = fits or host.libc is not None
-        outcome = Outcome.FITS if fits else Outcome.MISFIT if known else Outcome.UNKNOWN
-        has = "the musl C library" if fits else f"GNU libc {host.libc}" if known else "the C library is not known"
-        fix = "" if fits else "Take the build for the GNU C library: manylinux, not musllinux."
-        lines.append(Evidence(outcome, "libc", f"made for musl: needs {musl}", has, binary.name, fix))
-    for prefix, offered in (("GLIBCXX", place.libstdcxx), ("CXXABI", place.cxxabi)):
+        reason = ask("libc", place.facts, LibcNeed("musl"))
+        lines.append(evidence_of(reason, "libc", f"made for musl: needs {musl}", has, where))
+    for prefix, name in (("GLIBCXX", "glibcxx"), ("CXXABI", "cxxabi")):
         floor = version_floor(binary.version_needs, prefix)
-        if floor is not None:
-            what = f"libstdc++ with {prefix}"
-            lines.append(_floor("libstdc++", f"{prefix}_{floor}", what, floor, offered, binary.name))
+        if floor is None:
+            continue
+        facts = place.facts_with_libstdcxx
+        offered = getattr(facts, name)
+        reason = ask("libstdcxx", facts, CxxNeed(**{name: floor}))
+        shown = f"libstdc++ with {prefix} {offered}" if offered else "libstdc++: not known"
+        lines.append(evidence_of(reason, "libstdc++", f"needs {prefix}_{floor}", shown, where))
     return lines
 
 
@@ -210,24 +263,14 @@ def _takes_torch(binary: Binary) -> bool:
     return bool(binary.torch_symbols) or any(_TORCH.fullmatch(name) for name in binary.needed)
 
 
-def _judge_abi(needed: bool, torch: TorchSymbols, where: str) -> Evidence:
+def _judge_abi(needed: bool, torch: TorchSymbols, place: Place, where: str) -> Evidence:
     names = {True: "C++11 ABI (cxx11abiTRUE)", False: "old C++ ABI (cxx11abiFALSE)"}
+    reason = ask("cxx11-abi", place.facts, AbiNeed(needed))
+    has = f"{torch.label}: {names[torch.new_abi] if torch.new_abi is not None else 'its builds differ'}"
+    line = evidence_of(reason, "C++ ABI", names[needed], has, where)
     if torch.new_abi is None:
-        has = f"{torch.label}: its builds differ"
-        fix = "Name its CUDA build, --torch 2.6+cu126, or the Python that has it, --python PY."
-        return Evidence(Outcome.UNKNOWN, "C++ ABI", names[needed], has, where, fix)
-    fits = needed == torch.new_abi
-    fix = "" if fits else f"Take the build with the {names[torch.new_abi]}."
-    has = f"{torch.label}: {names[torch.new_abi]}"
-    return Evidence(Outcome.FITS if fits else Outcome.MISFIT, "C++ ABI", names[needed], has, where, fix)
-
-
-def _floor(topic: str, seen: str, what: str, floor: Version, has: Version | None, where: str) -> Evidence:
-    if has is None:
-        return Evidence(Outcome.UNKNOWN, topic, f"needs {seen}", f"{what}: not known", where)
-    fits = floor <= has
-    fix = "" if fits else f"Take a build made on an older system, or use a system with {what} {floor}."
-    return Evidence(Outcome.FITS if fits else Outcome.MISFIT, topic, f"needs {seen}", f"{what} {has}", where, fix)
+        return replace(line, fix="Name its CUDA build, --torch 2.6+cu126, or the Python that has it, --python PY.")
+    return line
 
 
 def _codes(binary: Binary) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from packaging.tags import Tag
 
 from flashdepot.binary.wheel import WheelFacts
-from flashdepot.doctor.check.evidence import Evidence, Outcome
+from flashdepot.doctor.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.subject import Binary
+from flashdepot.fit import ask
+from flashdepot.fit.names import READERS, libc_of_tag
+from flashdepot.fit.needs import PythonNeed
 from flashdepot.model.python_environment import Environment
-from flashdepot.model.wheel_tag import platform_fits, python_fits
+from flashdepot.model.verdict import Reasons, verdict_of
 
 _EXTENSION = re.compile(r".+\.(?:cpython-|cp)(\d)(\d+)(t?)d?-[\w-]+\.(?:so|pyd)")
 
@@ -44,20 +48,37 @@ def judge_extension_name(binary: Binary, python: Environment | None) -> list[Evi
 
 
 def _judge_tags(tags: frozenset[Tag], place: Place) -> Evidence:
-    host, python = place.host, place.python
-    musl = host.libc is None and host.libc_name == "musl"
-    platforms = frozenset(t for t in tags if platform_fits(t.platform, host.platform, host.libc, musl=musl))
+    facts, python = place.facts, place.python
     seen = _spell(tags)
-    libc = f" with GNU libc {host.libc}" if host.libc else " with the musl C library" if musl else ""
-    where = f"{host.platform}{libc}"
-    if not platforms:
-        fix = f"Take the wheel for {host.platform}."
-        return Evidence(Outcome.MISFIT, "tags", seen, where, fix=fix)
-    if python is None:
-        return Evidence(Outcome.NOTE, "tags", seen, f"{where}; no Python was named: --python PY")
-    fits = any(python_fits(tag.interpreter, tag.abi, python.interpreter) for tag in platforms)
-    fix = "" if fits else f"Take the wheel for {python.label}."
-    return Evidence(Outcome.FITS if fits else Outcome.MISFIT, "tags", seen, f"{python.label} on {where}", fix=fix)
+    libc = (
+        f" with GNU libc {facts.libc}"
+        if facts.libc
+        else " with the musl C library"
+        if facts.libc_name == "musl"
+        else ""
+    )
+    where = f"{facts.platform}{libc}"
+    # Python and ABI tags of those alone whose platform tag is taken: in a set, each goes with each.
+    judged = [(tag, _judge_system(tag.platform, place)) for tag in sorted(tags, key=str)]
+    best = min((verdict_of(reasons).rank for _, reasons in judged), default=0)
+    taken = [(tag, reasons) for tag, reasons in judged if verdict_of(reasons).rank == best]
+    for _, reasons in taken[:1]:
+        if reasons:
+            return evidence_of(reasons[0], "tags", seen, where)
+    need = PythonNeed(tuple((tag.interpreter, tag.abi) for tag, _ in taken), seen)
+    reason = ask("python", facts, need)
+    has = f"{python.label} on {where}" if python else where if reason is None else f"{where}; no Python was named"
+    line = evidence_of(reason, "tags", seen, has)
+    if reason is None:
+        return line
+    return replace(line, fix=f"Take the wheel for {python.label}." if python else "Name the Python: --python PY")
+
+
+def _judge_system(tag: str, place: Place) -> Reasons:
+    """What is against one platform tag."""
+    parts = ("platform", "libc")
+    needs = {"platform": READERS["platform"].read(tag), "libc": libc_of_tag(tag)}
+    return tuple(reason for part in parts if (reason := ask(part, place.facts, needs[part])) is not None)
 
 
 def _spell(tags: frozenset[Tag]) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from flashdepot.doctor.check.torch_side import TorchSymbols
-from flashdepot.facts.drivers import newest_cuda
+from flashdepot.fit import served_cuda
 from flashdepot.host.libraries import CXX_LIBRARY, cxx_versions, system_folders
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
 from flashdepot.model.python_environment import Environment
+from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.target import Version
+from flashdepot.model.torch import NO_TORCH
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,31 @@ class Place:
     torch: TorchSymbols | None
     is_here: bool
 
+    @cached_property
+    def facts(self) -> RuntimeFacts:
+        """What the rules of fit ask of a place, but for libstdc++, which must be looked for."""
+        host = self.host
+        torch = None
+        if self.torch is not None:
+            torch = replace(self.torch.torch, cxx11_abi=self.torch.new_abi)
+        elif self.python is not None:
+            torch = NO_TORCH
+        return RuntimeFacts(
+            platform=host.platform,
+            libc_name=host.libc_name if host.libc_name is not None else "glibc" if host.libc else None,
+            libc=host.libc,
+            python=self.python.interpreter if self.python else None,
+            torch=torch,
+            gpus=self.gpus,
+            driver=host.driver,
+            driver_cuda=host.driver_cuda,
+        )
+
+    @cached_property
+    def facts_with_libstdcxx(self) -> RuntimeFacts:
+        """The same, with the libstdc++ that is loaded."""
+        return replace(self.facts, glibcxx=self.libstdcxx, cxxabi=self.cxxabi)
+
     @property
     def libstdcxx(self) -> Version | None:
         """The newest ``GLIBCXX_*`` of the libstdc++ that is loaded, here conda's before the system's."""
@@ -43,8 +70,7 @@ class Place:
     @property
     def driver_cuda(self) -> Version | None:
         """The newest CUDA that the driver serves; ``None`` where no driver is known."""
-        host = self.host
-        return host.driver_cuda or (newest_cuda(host.driver, host.platform.system) if host.driver else None)
+        return served_cuda(self.facts)
 
     @cached_property
     def _cxx(self) -> tuple[Version | None, Version | None]:

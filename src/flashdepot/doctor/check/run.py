@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flashdepot.doctor.check.alternatives import with_alternatives
 from flashdepot.doctor.check.evidence import Evidence, Outcome, Report, worst_first
 from flashdepot.doctor.check.judge import judge_architectures, judge_binary
 from flashdepot.doctor.check.judge_claims import judge_claims
@@ -36,9 +37,12 @@ def judge(subject: Subject, place: Place) -> Report:
         lines += judge_claims(subject.path.name, subject.binaries)
         if not subject.binaries:
             lines.append(Evidence(Outcome.NOTE, "contents", "it holds no compiled file"))
-    for binary in subject.binaries:
-        lines += judge_binary(binary, subject.binaries, place)
-        lines += judge_extension_name(binary, place.python)
+    by_file = {
+        binary.name: [*judge_binary(binary, subject.binaries, place), *judge_extension_name(binary, place.python)]
+        for binary in subject.binaries
+    }
+    for found in with_alternatives(by_file).values():
+        lines += found
     lines += judge_architectures(subject.binaries, place)
     facts = {
         "name": subject.wheel.name if subject.wheel else None,

@@ -23,7 +23,9 @@ TORCH_SYMBOL = re.compile(r"_Z(?:T[VIST]|GV)?N?[VKRO]*(?:3c10|2at|5torch|6caffe2
 """Names that only torch's libraries define: mangled (Itanium C++ ABI) in its namespaces, or in its C interface."""
 
 _TORCH_DLL = re.compile(r"(?:c10|torch)(?:_\w+)?\.dll", re.IGNORECASE)
-_FATBIN_SECTION = re.compile(r"\.nv_fatb|__nv_relfatbin")
+_FATBIN_SECTION = re.compile(r"\.nv_fatb")
+_RELOCATABLE_SECTION = re.compile(r"__nv_relfatbin")
+"""Device code that runs once it has been linked, by nvlink or ``nvcc -dlink`` (nvcc manual, separate compilation)."""
 _ELF_KINDS = {FileKind.ELF_SHARED, FileKind.ELF_EXECUTABLE, FileKind.ELF_OBJECT}
 
 
@@ -32,7 +34,8 @@ class Binary:
     """One compiled file.
 
     ``torch_symbols`` are those that it takes from torch, ``offered`` those of that sort that it defines itself.
-    ``containers`` counts its fatbins by the code that is in them.
+    ``containers`` counts its fatbins by the code that is in them. ``relocatable`` says that it has device code that
+    must be linked before it runs.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Binary:
     torch_symbols: frozenset[str] = frozenset()
     offered: frozenset[str] = frozenset()
     containers: tuple[tuple[frozenset[GpuCode], int], ...] = ()
+    relocatable: bool = False
 
     def architectures(self, kind: CodeKind) -> tuple[Architecture, ...]:
         """Every architecture that it has such code for."""
@@ -64,6 +68,7 @@ class Binary:
             "ptx": [f"compute_{a}" for a in self.architectures(CodeKind.PTX)],
             "compression": sorted({c.compression for codes, _ in self.containers for c in codes}),
             "fatbins": sum(count for _, count in self.containers),
+            "relocatable": self.relocatable,
             "needed": list(self.needed),
             "run_paths": list(self.run_paths),
             "symbol_versions": sorted(self.version_needs),
@@ -136,6 +141,7 @@ def _elf(window: Window, kind: FileKind) -> Binary:
         torch_symbols=frozenset(taken),
         offered=frozenset(offered),
         containers=_gpu_code(window, ((section.name, section.window) for section in elf.sections)),
+        relocatable=any(_RELOCATABLE_SECTION.match(section.name) for section in elf.sections),
     )
 
 
@@ -158,6 +164,7 @@ def _archive(window: Window) -> Binary:
     taken: set[str] = set()
     offered: set[str] = set()
     containers: Counter[frozenset[GpuCode]] = Counter()
+    relocatable = False
     for member in read_members(window):
         body = Window(member.window.data, f"{window.name}({member.name})", member.window.start, member.window.size)
         if is_import(body):
@@ -170,6 +177,7 @@ def _archive(window: Window) -> Binary:
             taken |= part.torch_symbols
             offered |= part.offered
             containers.update(dict(part.containers))
+            relocatable |= part.relocatable
         elif kind is FileKind.COFF_OBJECT:
             machines |= _coff_machine(body)
         elif kind is not FileKind.UNKNOWN:
@@ -181,6 +189,7 @@ def _archive(window: Window) -> Binary:
         torch_symbols=frozenset(taken - offered),
         offered=frozenset(offered),
         containers=tuple(containers.items()),
+        relocatable=relocatable,
     )
 
 

@@ -14,7 +14,7 @@ from flashdepot.binary.kind import FileKind, identify
 from flashdepot.binary.pe import PeFile
 from flashdepot.binary.window import open_window
 from flashdepot.doctor.check.subject import TORCH_SYMBOL
-from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.errors import IntegrityError
 from flashdepot.facts import torch_symbols
 from flashdepot.facts.torch_builds import default_cxx11_abi
 from flashdepot.model.target import Version
@@ -128,15 +128,9 @@ class TabledTorch:
     def parse(cls, text: str, machine: str) -> TabledTorch:
         """Read the value of ``--torch``.
 
-        :raises UsageError: for what is no version, or one that the table does not have.
+        :raises UsageError: for what is no version.
         """
-        torch, table = Torch.parse(text), _table()
-        oldest, newest = Version.parse(table["oldest"]), Version.parse(table["newest"])
-        if not oldest <= Version(".".join(torch.release.text.split(".")[:2])) <= newest:
-            raise UsageError(
-                f"The table of torch's symbols has {oldest} to {newest}, not {text}.",
-                hint="Name the Python that has that torch instead: --python PY",
-            )
+        torch = Torch.parse(text)
         return cls(torch, machine)
 
     @property
@@ -155,9 +149,11 @@ class TabledTorch:
         return default_cxx11_abi(self.torch.minor, self.torch.version.partition("+")[2], self.machine)
 
     def exports(self, symbol: str) -> bool | None:
-        """By the table; ``None`` for a symbol that is not in it."""
-        span = span_of(symbol)
-        return None if span is None else span[0] <= self.minor <= span[1]
+        """By the table; ``None`` for a symbol that is not in it, and for a torch older or newer than all of it."""
+        span, table = span_of(symbol), _table()
+        if span is None or not Version.parse(table["oldest"]) <= self.minor <= Version.parse(table["newest"]):
+            return None
+        return span[0] <= self.minor <= span[1]
 
     def has_library(self, name: str) -> bool:
         """Whether torch 2 has a library of that name, and this build of it."""

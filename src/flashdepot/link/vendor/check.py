@@ -10,6 +10,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
 from flashdepot.families import default_family
 from flashdepot.families.c_layer import c_layer_digest
+from flashdepot.fit.requests import unmet
 from flashdepot.link.library import LinkableLibrary, read_library, read_manifest
 from flashdepot.link.vendor.expect import expected, rebuild_command
 from flashdepot.link.vendor.files import examine_files, examine_manifest, unlisted
@@ -20,7 +21,6 @@ from flashdepot.link.vendor.report import Fault, FaultKind, Status, TargetReport
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
-from flashdepot.model.request import unmet
 
 
 def check(

@@ -30,6 +30,7 @@ def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot
         gpus=tuple(sorted({gpu.architecture for gpu in host.gpus})),
         driver=host.driver,
         libc=host.libc,
+        libc_name=host.libc_name,
     )
     if wanted == LibraryRequest():
         return request

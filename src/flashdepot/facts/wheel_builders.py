@@ -1,0 +1,49 @@
+"""On which systems published wheels were built, where their tags do not tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from flashdepot.model.target import Version
+from flashdepot.system.toml import read_toml
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The system that made a wheel: it certainly runs with the GNU C library ``certain``, and never without ``needs``."""
+
+    system: str
+    certain: Version
+    needs: Version
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return read_toml(Path(__file__).with_suffix(".toml"))
+
+
+@cache
+def builder_of(source: str, version: str) -> Builder:
+    """Who built a wheel of a collection whose platform tag says nothing of its C library, as far as it is known."""
+    from packaging.version import Version as Release  # noqa: PLC0415
+
+    row = next(
+        row
+        for row in _data()["builder"]
+        if row["source"] in {source, ""} and (not row["before"] or Release(version) < Release(row["before"]))
+    )
+    return Builder(row["system"], Version(row["certain"]), Version(row["needs"]))
+
+
+@cache
+def is_preview(torch_minor: str, version: str) -> bool:
+    """Whether an official wheel was built against a development version of the torch that it names."""
+    from packaging.version import Version as Release  # noqa: PLC0415
+
+    return any(
+        row["torch"] == torch_minor and Release(row["first"]) <= Release(version) <= Release(row["last"])
+        for row in _data()["preview"]
+    )

@@ -1,0 +1,45 @@
+"""Whether a library of ours serves a request: what was asked for, and every rule of fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flashdepot.fit.manifests import needs_of_manifest
+from flashdepot.fit.rules import judge
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.request import Request
+from flashdepot.model.selection import DEFAULT_FAMILY
+from flashdepot.model.verdict import Verdict
+
+_UNITS_NAMED = 3
+
+
+def unmet(request: Request, manifest: Manifest) -> tuple[str, ...]:
+    """Why a library does not serve a request; empty when it does, as far as the facts of the host are known.
+
+    Which compiler made the library does not matter to who runs it, so no rule asks for it.
+    """
+    misfits = (r.clause for r in judge(needs_of_manifest(manifest), request.facts) if r.verdict is Verdict.MISFIT)
+    return (*_lacking(request, manifest), *misfits)
+
+
+def _lacking(request: Request, manifest: Manifest) -> Iterator[str]:
+    for family, wanted in request.upstreams.items():
+        project = "flash-attn" if family == DEFAULT_FAMILY else family
+        made = manifest.upstreams.get(family)
+        if made is None:
+            yield f"lacks the family {family}"
+        elif (made.version, made.digest) != (wanted.version, wanted.digest):
+            same = made.version == wanted.version
+            yield f"was made from {'another source of the same version' if same else f'{project} {made.version}'}"
+    if missing := sorted(request.selection.units - manifest.selection.units):
+        more = f" and {len(missing) - _UNITS_NAMED} more" if len(missing) > _UNITS_NAMED else ""
+        yield f"lacks {', '.join(map(str, missing[:_UNITS_NAMED]))}{more}"
+    if lost := sorted(f.value for f in request.selection.features - manifest.selection.features):
+        yield f"lacks the features {', '.join(lost)}"
+    if request.cuda_major is not None and manifest.toolchain.cuda.major != request.cuda_major:
+        yield f"was made with CUDA {manifest.toolchain.cuda.major}, and {request.cuda_major} was asked for"
+    if request.front_end is not None and manifest.front_end != request.front_end:
+        yield f"was made with the {manifest.front_end} front end, and {request.front_end} was asked for"
+    if request.c_layer is not None and manifest.c_layer != request.c_layer:
+        yield f"has the C layer of another flashdepot ({manifest.flashdepot})"

@@ -1,0 +1,101 @@
+"""resolve, check, doctor, install and the depot answer the same question in the same way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from worlds import World, worlds
+
+from depot.depot_factories import make_manifest, make_request
+from flashdepot.doctor import Intention, Severity, examine
+from flashdepot.doctor.check.evidence import Outcome
+from flashdepot.doctor.check.judge import judge_architectures, judge_binary
+from flashdepot.doctor.check.judge_wheel import judge_extension_name
+from flashdepot.errors import IncompatibleError, MissingToolError
+from flashdepot.fit import judge, needs_of_manifest
+from flashdepot.fit.names import needs_of_name
+from flashdepot.fit.requests import unmet
+from flashdepot.install.obstacles import require_no_obstacle
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.target import Version
+from flashdepot.model.verdict import Verdict
+from flashdepot.model.wheel_request import COMMUNITY, WheelRequest
+from flashdepot.resolve import rules
+from flashdepot.resolve.facts import facts_of
+
+TOPICS = {
+    "platform": "platform",
+    "torch": "torch-with-cuda",
+    "C++ ABI": "cxx11-abi",
+    "python": "python",
+    "libc": "libc",
+    "architectures": "sass",
+    "driver": "driver",
+}
+"""What check calls the rules whose facts a file's bytes tell as well as its name."""
+
+ENVIRONMENT = {"torch-with-cuda"}
+"""What speaks against the environment, whatever is installed."""
+
+many = settings(max_examples=400, deadline=None)
+
+
+def by_name(world: World) -> dict[str, Verdict]:
+    facts = facts_of(world.host)
+    return {reason.rule: reason.verdict for reason in judge(needs_of_name(world.thing.as_name()), facts)}
+
+
+def by_bytes(world: World) -> set[str]:
+    binary, place = world.thing.as_bytes(), world.place
+    lines = [
+        *judge_binary(binary, [binary], place),
+        *judge_extension_name(binary, place.python),
+        *judge_architectures([binary], place),
+    ]
+    return {TOPICS[line.topic] for line in lines if line.outcome is Outcome.MISFIT and line.topic in TOPICS}
+
+
+@many
+@given(worlds)
+def test_a_name_and_the_bytes_behind_it_are_judged_alike(world: World) -> None:
+    named = {rule for rule, verdict in by_name(world).items() if verdict is Verdict.MISFIT}
+    assert by_bytes(world) == named & set(TOPICS.values())
+
+
+@many
+@given(worlds)
+def test_the_resolver_says_what_the_judge_says(world: World) -> None:
+    request = WheelRequest(facts_of(world.host), sources=frozenset({COMMUNITY}))
+    assert {r.rule: r.verdict for r in rules.judge(request, world.thing.as_name())} == by_name(world)
+
+
+@many
+@given(worlds)
+def test_doctor_and_install_refuse_an_environment_that_nothing_fits_and_no_other(world: World) -> None:
+    found = by_name(world)
+    hopeless = any(found.get(rule) is Verdict.MISFIT for rule in ENVIRONMENT) or too_old(world)
+    findings = examine(world.host, Intention.INSTALL, LibraryRequest())
+    assert any(f.severity is Severity.BLOCKER for f in findings) == hopeless
+    if hopeless:
+        with pytest.raises((IncompatibleError, MissingToolError)):
+            require_no_obstacle(findings, world.host.python.executable, lambda _: None)
+    else:
+        require_no_obstacle(findings, world.host.python.executable, lambda _: None)
+
+
+def too_old(world: World) -> bool:
+    torch = world.host.python.torch
+    return torch is not None and torch.release < Version("2.2")
+
+
+@many
+@given(worlds)
+def test_the_depot_takes_a_library_where_no_rule_speaks_against_it(world: World) -> None:
+    facts = facts_of(world.host)
+    sass = ",".join(world.thing.sass)
+    manifest = make_manifest(
+        sass=sass, libc_floor=Version(world.thing.glibc), driver_floor=Version("580.65.06"), cuda="13.0"
+    )
+    request = make_request(gpus=facts.gpus, driver=facts.driver, libc=facts.libc, cuda_major=None)
+    misfits = [r for r in judge(needs_of_manifest(manifest), facts) if r.verdict is Verdict.MISFIT]
+    assert len(unmet(request, manifest)) == len(misfits)
