@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fa4_units import fa4_lines, stand_ins
 from fa_abi import BackwardArgs, ForwardArgs, Library
+
+from flashdepot.families.fa4.variants import Variant
 
 NATIVE = Path(__file__).parents[2] / "src" / "flashdepot" / "native"
 STUB = Path(__file__).parent / "stub"
@@ -34,6 +37,7 @@ class Selection:
     upstream: str = "2.8.3.post2"
     dq_index_bits: int = 64
     families: tuple[str, ...] = ("fa2",)
+    fa4: tuple[Variant, ...] = ()  # without any, a library of fa4 has the one of stub/fa4.cpp
 
     def header(self) -> str:
         def units(of: tuple[tuple[str, int, bool], ...]) -> str:
@@ -53,6 +57,7 @@ class Selection:
             f"#define FA2_CONFIG_FWD_UNITS(X) {units(self.fwd)}",
             f"#define FA2_CONFIG_SPLITKV_UNITS(X) {units(self.splitkv)}",
             f"#define FA2_CONFIG_BWD_UNITS(X) {units(self.bwd)}",
+            *(fa4_lines(self.fa4) if self.fa4 else ()),
         ]
         return "\n".join(lines) + "\n"
 
@@ -130,7 +135,13 @@ def build(selection: Selection, folder: Path, upstream: Path, cuda_include: Path
     ]
     stubs = ["cudart.cpp", "kernels.cpp", *(["upstream.cpp"] if selection == FULL else [])]
     stubs += [f"{family}.cpp" for family in selection.families if family != "fa2"]
-    jobs = [(source, ours) for source in sorted((NATIVE / "src").rglob("*.cpp"))]
+    folders = [NATIVE / "src", NATIVE / "src" / "fa2", *([NATIVE / "src" / "fa4"] if selection.fa4 else [])]
+    jobs = [(source, ours) for part in folders for source in sorted(part.glob("*.cpp"))]
+    jobs = [job for job in jobs if job[0].name != "runtime.cpp"]  # what the stand-ins for objects do not call
+    if selection.fa4:
+        stubs.remove("fa4.cpp")
+        (folder / "fa4_units.cpp").write_text(stand_ins(selection.fa4))
+        jobs.append((folder / "fa4_units.cpp", theirs))
     jobs += [(STUB / name, theirs) for name in stubs]
 
     def compile_one(job: tuple[Path, list[str]]) -> Path:

@@ -13,9 +13,11 @@ from build.recipes import make_recipe
 from flashdepot.families import config_header, family_of
 from flashdepot.families.c_layer import NATIVE
 from flashdepot.families.fa2.actions import NAMESPACE
+from flashdepot.families.fa4.actions import config_lines
+from flashdepot.families.fa4.units import units
 from flashdepot.host import probe
 from flashdepot.model.library_request import AnyCuda
-from flashdepot.model.selection import ALL_FEATURES
+from flashdepot.model.selection import ALL_FEATURES, Selection
 from flashdepot.model.target import Version
 from flashdepot.toolchain.choose import choose_toolchain
 from flashdepot.toolchain.nvcc_flags import MSVC_C_LAYER_FLAGS
@@ -34,7 +36,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, upstream
     generated = tmp_path_factory.mktemp("generated")
     recipe = make_recipe()
     source = Identified(recipe.upstream, recipe.selection.units, ALL_FEATURES)
-    lines = family_of("fa2").config_lines(recipe.selection, recipe.target.sass, source)
+    lines = [*family_of("fa2").config_lines(recipe.selection, recipe.target.sass, source)]
+    lines += config_lines(Selection(units(), ALL_FEATURES), recipe.target.sass, "4.0.0b36")
     (generated / config_header.NAME).write_text(config_header.config_header(recipe, Version("580"), lines))
     host = probe()
     wanted = recipe.target.sass
@@ -44,7 +47,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, upstream
     toolchain: Any = choose_toolchain(
         AnyCuda.AUTO, host, wanted, driver=None, folder=real_depot / "toolchains", on_file=ignore
     )
-    own = [generated, NATIVE / "include", NATIVE / "src", NATIVE / "shim"]
+    own = [generated, NATIVE, NATIVE / "include", NATIVE / "src", NATIVE / "shim"]
     theirs = [upstream_tree / "csrc/flash_attn/src", upstream_tree / "csrc/cutlass/include", toolchain.nvcc.include]
     return [*(f"-I{folder}" for folder in own), *(word for folder in theirs for word in ("-isystem", str(folder)))]
 

@@ -252,6 +252,10 @@ int stub_upstream_multiprocessors(int *failure) {
   return count;
 }
 
+void stub_record_text(const char *fields) {
+  launches += (launches.empty() ? "{" : ",{") + std::string(fields) + "}";
+}
+
 // What was launched since stub_clear, the objects of a JSON list.
 const char *stub_launches() { return launches.c_str(); }
 

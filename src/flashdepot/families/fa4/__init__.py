@@ -65,7 +65,8 @@ class Fa4:
         """One run of the compile worker a kernel and architecture."""
         return actions.actions(recipe)
 
-    c_layer_words: tuple[str, ...] = ()
+    c_layer_words: tuple[str, ...] = ("-I{native}",)
+    """Its objects call functions that stand on the run time over the driver."""
 
     def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
         """The version, the architectures, the features, and the units."""

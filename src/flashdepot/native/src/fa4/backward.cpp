@@ -1,0 +1,281 @@
+// The backward pass by FlashAttention-4's kernels: one before the main one, two or three after it.
+#include "buffers.h"
+#include "error.h"
+#include "fa4/lengths.h"
+#include "fa4/passes.h"
+#include "fa4/problem.h"
+#include "fa4/speed.h"
+#include "fa4/tensors.h"
+
+namespace flashdepot::fa4 {
+namespace {
+
+struct Units {
+  const Unit *pre;
+  const Unit *bwd;
+  const Unit *dq;
+  const Unit *dkv;  // nullptr where each query head has a key head of its own
+
+  bool complete(bool several_heads) const {
+    return pre != nullptr && bwd != nullptr && dq != nullptr && (dkv != nullptr || !several_heads);
+  }
+};
+
+bool several_heads(const Problem &problem) { return problem.heads_q != problem.heads_k; }
+
+Units units_for(const Problem &problem, const DeviceFacts *gpu) {
+  const bool several = several_heads(problem);
+  Key key{Kernel::bwd,
+          problem.dtype,
+          unit_head_dim(problem.head_dim),
+          problem.packed() ? Layout::packed : Layout::dense,
+          mask_of(problem),
+          problem.softcap > 0.0f,
+          several,
+          0};
+  Units units{};
+  units.bwd = find_unit(gpu, key);
+  if (units.bwd == nullptr) {
+    return units;
+  }
+  key.tile_m = tiles_of(*units.bwd).m;
+  const auto find = [&](Kernel kernel) {
+    key.kernel = kernel;
+    return find_unit(gpu, key);
+  };
+  units.pre = find(Kernel::pre);
+  units.dq = find(Kernel::dq);
+  units.dkv = several ? find(Kernel::dkv) : nullptr;
+  return units;
+}
+
+std::int64_t up_to(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Rows of a head of all sequences, each with room up to the next multiple of a tile
+// (interface.py 2670 of flash-attn-4 4.0.0b36), or of a head of one sequence.
+std::int64_t padded(bool packed, std::int64_t rows, std::int32_t batch, std::int32_t tile) {
+  return packed ? (rows + (std::int64_t{batch} + 1) * tile - 1) / tile * tile : up_to(rows, tile);
+}
+
+// The workspace, all of it floats: where each part starts, in bytes. Sums of dk and dv are there
+// while several query heads add to them.
+struct Buffers {
+  std::int64_t rows_q, rows_k;  // of a head
+  std::int64_t columns_q, columns_k;  // of a head, in the sums
+  std::uint64_t lse, softmax_d, dq, dk, dv, bytes;
+};
+
+Buffers buffers_of(const Problem &problem, const Units &units) {
+  constexpr std::int64_t kFloats = 64;  // that each part starts at a multiple of
+  const Tiles tiles = tiles_of(*units.bwd);
+  const std::int32_t dim = unit_head_dim(problem.head_dim);
+  const bool packed = problem.packed();
+  const std::int64_t batch = packed ? 1 : problem.batch;
+  Buffers buffers{};
+  buffers.rows_q =
+      padded(packed, packed ? problem.total_q : problem.seqlen_q, problem.batch, tiles.m);
+  buffers.rows_k =
+      padded(packed, packed ? problem.total_k : problem.seqlen_k, problem.batch, tiles.n);
+  buffers.columns_q = buffers.rows_q * dim;
+  buffers.columns_k = buffers.rows_k * dim;
+  const auto place = [&](std::int64_t floats) {
+    const std::uint64_t start = buffers.bytes;
+    buffers.bytes += static_cast<std::uint64_t>(up_to(floats, kFloats)) * sizeof(float);
+    return start;
+  };
+  const std::int64_t heads_k = several_heads(problem) ? problem.heads_k : 0;
+  buffers.lse = place(batch * problem.heads_q * buffers.rows_q);
+  buffers.softmax_d = place(batch * problem.heads_q * buffers.rows_q);
+  buffers.dq = place(batch * problem.heads_q * buffers.columns_q);
+  buffers.dk = place(batch * heads_k * buffers.columns_k);
+  buffers.dv = place(batch * heads_k * buffers.columns_k);
+  return buffers;
+}
+
+// One call: the launches differ in what they are given of this.
+class Call {
+ public:
+  Call(const BackwardCall &call, const Units &units, const Buffers &buffers)
+      : args_(call.args),
+        problem_(call.problem),
+        units_(units),
+        buffers_(buffers),
+        packed_(call.problem.packed()),
+        stream_(call.args.stream),
+        cu_seqlens_q_(list(call.args.cu_seqlens_q, call.problem.batch + 1)),
+        cu_seqlens_k_(list(call.args.cu_seqlens_k, call.problem.batch + 1)) {}
+
+  fa_status run() {
+    const auto stream = static_cast<cudaStream_t>(stream_);
+    if (units_.dkv != nullptr) {
+      FLASHDEPOT_TRY(check_cuda(
+          cudaMemsetAsync(at(buffers_.dk), 0, buffers_.bytes - buffers_.dk, stream),
+          "cudaMemsetAsync"));
+    }
+    FLASHDEPOT_TRY(prepare());
+    FLASHDEPOT_TRY(differentiate());
+    FLASHDEPOT_TRY(finish(*units_.dq, sum_of_queries(buffers_.dq), queries(args_.dq),
+                          cu_seqlens_q_, problem_.scale));
+    if (units_.dkv != nullptr) {
+      FLASHDEPOT_TRY(finish(*units_.dkv, sum_of_keys(buffers_.dk), keys(args_.dk), cu_seqlens_k_,
+                            problem_.scale));
+      FLASHDEPOT_TRY(
+          finish(*units_.dkv, sum_of_keys(buffers_.dv), keys(args_.dv), cu_seqlens_k_, 1.0f));
+    }
+    return launch_statistics(
+        {static_cast<const float *>(at(buffers_.softmax_d)), buffers_.rows_q, args_.softmax_d,
+         args_.cu_seqlens_q, problem_.batch, problem_.heads_q, problem_.seqlen_q,
+         tiles_of(*units_.bwd).m, problem_.total_q},
+        stream);
+  }
+
+ private:
+  void *at(std::uint64_t offset) const { return static_cast<char *>(args_.workspace) + offset; }
+
+  Rows queries(const fa_tensor &tensor) const {
+    return {packed_, tensor, problem_.batch, packed_ ? problem_.total_q : problem_.seqlen_q,
+            problem_.heads_q, problem_.head_dim};
+  }
+  Rows keys(const fa_tensor &tensor) const {
+    return {packed_, tensor, problem_.batch, packed_ ? problem_.total_k : problem_.seqlen_k,
+            problem_.heads_k, problem_.head_dim};
+  }
+  Floats statistics(std::uint64_t offset) const {
+    return {packed_, at(offset), problem_.batch, problem_.heads_q, buffers_.rows_q};
+  }
+  Floats sum_of_queries(std::uint64_t offset) const {
+    return {packed_, at(offset), problem_.batch, problem_.heads_q, buffers_.columns_q};
+  }
+  Floats sum_of_keys(std::uint64_t offset) const {
+    return {packed_, at(offset), problem_.batch, problem_.heads_k, buffers_.columns_k};
+  }
+
+  fa_status prepare() {
+    Rows o = queries(args_.o);
+    Rows d_o = queries(args_.d_o);
+    Floats softmax_d = statistics(buffers_.softmax_d);
+    Floats lse(packed_, args_.lse, problem_.batch, problem_.heads_q,
+               packed_ ? problem_.total_q : problem_.seqlen_q);
+    Floats lse_log2 = statistics(buffers_.lse);
+    Floats dq = sum_of_queries(buffers_.dq);
+    Arguments arguments;
+    o.add_to(arguments);
+    d_o.add_to(arguments);
+    softmax_d.add_to(arguments);
+    lse.add_to(arguments);
+    lse_log2.add_to(arguments);
+    dq.add_to(arguments);
+    arguments.add_if(packed_, cu_seqlens_q_);
+    arguments.add(stream_);
+    return launch(*units_.pre, arguments);
+  }
+
+  fa_status differentiate() {
+    Rows q = queries(args_.q);
+    Rows k = keys(args_.k);
+    Rows v = keys(args_.v);
+    Rows d_o = queries(args_.d_o);
+    Floats lse_log2 = statistics(buffers_.lse);
+    Floats softmax_d = statistics(buffers_.softmax_d);
+    Floats dq = sum_of_queries(buffers_.dq);
+    Rows dk = keys(args_.dk);
+    Rows dv = keys(args_.dv);
+    Floats dk_sum = sum_of_keys(buffers_.dk);
+    Floats dv_sum = sum_of_keys(buffers_.dv);
+    float scale = problem_.scale;
+    float softcap = problem_.softcap;
+    const bool local = mask_of(problem_) == Mask::local;
+    Windows windows = local_ends(problem_);
+    Arguments arguments;
+    q.add_to(arguments);
+    k.add_to(arguments);
+    v.add_to(arguments);
+    d_o.add_to(arguments);
+    lse_log2.add_to(arguments);
+    softmax_d.add_to(arguments);
+    dq.add_to(arguments);
+    if (units_.dkv != nullptr) {
+      dk_sum.add_to(arguments);
+      dv_sum.add_to(arguments);
+    } else {
+      dk.add_to(arguments);
+      dv.add_to(arguments);
+    }
+    arguments.add_if(packed_, cu_seqlens_q_).add_if(packed_, cu_seqlens_k_);
+    arguments.add(scale);
+    arguments.add_if(softcap > 0.0f, softcap);
+    arguments.add_if(local, windows.left).add_if(local, windows.right);
+    arguments.add(stream_);
+    return launch(*units_.bwd, arguments);
+  }
+
+  fa_status finish(const Unit &unit, Floats sum, Rows gradient, Tensor<1> &cu_seqlens,
+                   float scale) {
+    Arguments arguments;
+    sum.add_to(arguments);
+    gradient.add_to(arguments);
+    arguments.add_if(packed_, cu_seqlens);
+    arguments.add(scale);
+    arguments.add(stream_);
+    return launch(unit, arguments);
+  }
+
+  const fa_bwd_args &args_;
+  const Problem &problem_;
+  const Units &units_;
+  const Buffers &buffers_;
+  bool packed_;
+  void *stream_;
+  Tensor<1> cu_seqlens_q_, cu_seqlens_k_;
+};
+
+}  // namespace
+
+Fit fits(const BackwardCall &call, const DeviceFacts *gpu, Text *why) {
+  const Problem &problem = call.problem;
+  const char *obstacle = common_obstacle(problem);
+  if (obstacle == nullptr && problem.deterministic) {
+    obstacle = "FA_DETERMINISTIC";
+  }
+  if (obstacle != nullptr) {
+    return decline(why, Fit::unsupported, "it has no %s", obstacle);
+  }
+  const Units units = units_for(problem, gpu);
+  if (!units.complete(several_heads(problem))) {
+    return decline_unit(why, gpu, problem, "backward");
+  }
+  const Buffers buffers = buffers_of(problem, units);
+  if (buffers.columns_q > INT32_MAX || buffers.columns_k > INT32_MAX) {
+    return decline(why, Fit::unsupported,
+                   "rows of a head (%lld, padded) x %d is 2^31 or more, which its kernels do not count",
+                   static_cast<long long>(buffers.rows_q > buffers.rows_k ? buffers.rows_q
+                                                                          : buffers.rows_k),
+                   unit_head_dim(problem.head_dim));
+  }
+  for (const Unit *unit : {units.pre, units.bwd, units.dq, units.dkv}) {
+    if (gpu != nullptr && unit != nullptr && !load(*unit, *gpu)) {
+      return decline_load(why, *unit);
+    }
+  }
+  const char *reason = gpu == nullptr ? nullptr : drawback(call, *gpu);
+  return reason == nullptr ? Fit::serves : decline(why, Fit::slower, "%s", reason);
+}
+
+fa_status workspace(const BackwardCall &call, Workspace &needs) {
+  DeviceFacts gpu;  // tiles differ from one architecture to the next
+  FLASHDEPOT_TRY(read_device(call.args.device, gpu));
+  needs = {buffers_of(call.problem, units_for(call.problem, &gpu)).bytes, 1};
+  return FA_OK;
+}
+
+fa_status launch(const BackwardCall &call, const DeviceFacts &gpu) {
+  const Units units = units_for(call.problem, &gpu);
+  const Buffers buffers = buffers_of(call.problem, units);
+  FLASHDEPOT_TRY(
+      check_workspace(call.args.workspace_bytes, buffers.bytes, "fa_bwd_workspace"));
+  return Call(call, units, buffers).run();
+}
+
+}  // namespace flashdepot::fa4

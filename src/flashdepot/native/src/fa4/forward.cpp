@@ -1,0 +1,159 @@
+// The forward pass by FlashAttention-4's kernels.
+#include "buffers.h"
+#include "error.h"
+#include "fa4/lengths.h"
+#include "fa4/passes.h"
+#include "fa4/problem.h"
+#include "fa4/speed.h"
+#include "fa4/tensors.h"
+
+namespace flashdepot::fa4 {
+namespace {
+
+const char *obstacle_in(const ForwardCall &call) {
+  const auto &[args, problem] = call;
+  if (const char *obstacle = common_obstacle(problem)) return obstacle;
+  if (args.seqlen_new != 0) return "k_new";
+  if (args.cache_batch_idx != nullptr) return "cache_batch_idx";
+  if (args.leftpad_k != nullptr) return "leftpad_k";
+  if (args.num_splits > 1) return "num_splits above 1";
+  if (problem.packed() && args.seqused_k != nullptr && !problem.paged()) {
+    return "seqused_k without block_table";
+  }
+  if (problem.kind == Kind::cache && problem.paged() && args.cache_seqlens == nullptr) {
+    return "block_table without cache_seqlens";
+  }
+  return nullptr;
+}
+
+Layout layout_of(const ForwardCall &call) {
+  const auto &[args, problem] = call;
+  if (problem.paged()) {
+    return problem.packed() ? Layout::packed_paged : Layout::paged;
+  }
+  if (problem.packed()) {
+    return Layout::packed;
+  }
+  return args.cache_seqlens != nullptr ? Layout::used : Layout::dense;
+}
+
+// Where each sequence has one query that sees every key, the query heads of a key head become rows
+// of one tile: only strides change. 1: they do not.
+std::int32_t group_of(const Problem &problem) {
+  const bool decodes =
+      problem.seqlen_q == 1 && !problem.packed() && problem.windows.unbounded();
+  return decodes ? problem.heads_q / problem.heads_k : 1;
+}
+
+fa_tensor grouped(const fa_tensor &tensor, std::int32_t group) {
+  return group == 1 ? tensor
+                    : fa_tensor{tensor.data, tensor.batch_stride, tensor.head_stride,
+                                tensor.head_stride * group};
+}
+
+// Keys of each sequence of a paged packed batch, which the caller gave as cumulative lengths.
+bool counts_lengths(const ForwardCall &call) {
+  return call.problem.packed() && call.problem.paged() && call.args.seqused_k == nullptr;
+}
+
+const Unit *unit_for(const ForwardCall &call, const DeviceFacts *gpu) {
+  const Problem &problem = call.problem;
+  return find_unit(gpu, {Kernel::fwd, problem.dtype, unit_head_dim(problem.head_dim),
+                         layout_of(call), mask_of(problem), problem.softcap > 0.0f, false, 0});
+}
+
+fa_status run(const Unit &unit, const ForwardCall &call) {
+  const auto &[args, problem] = call;
+  const Layout layout = layout_of(call);
+  const bool packed_q = problem.packed();
+  const bool packed_k = layout == Layout::packed;
+  auto stream = args.stream;
+
+  const std::int32_t batch = problem.batch;
+  const std::int32_t dim = problem.head_dim;
+  const std::int32_t group = group_of(problem);
+  const std::int32_t heads = problem.heads_q / group;
+  const std::int32_t rows = problem.seqlen_q * group;
+  const fa_tensor q = grouped(args.q, group);
+  const fa_tensor o = grouped(args.o, group);
+  // A table may name any page of a pool whose size the caller does not tell; the kernels find pages
+  // by number and do not count them.
+  const std::int32_t pages_each = problem.paged() ? problem.seqlen_k / problem.page_size : 0;
+  const std::int64_t key_batch = problem.paged() ? std::int64_t{batch} * pages_each + 1 : batch;
+  const std::int64_t key_rows = problem.paged() ? problem.page_size : problem.seqlen_k;
+
+  Rows q_rows(packed_q, q, batch, packed_q ? problem.total_q : rows, heads, dim);
+  Rows o_rows(packed_q, o, batch, packed_q ? problem.total_q : rows, heads, dim);
+  Rows k_rows(packed_k, args.k, key_batch, packed_k ? problem.total_k : key_rows, problem.heads_k,
+              dim);
+  Rows v_rows(packed_k, args.v, key_batch, packed_k ? problem.total_k : key_rows, problem.heads_k,
+              dim);
+  Floats lse(packed_q, args.lse, batch, heads, packed_q ? problem.total_q : rows);
+
+  const std::int32_t *keys_used = packed_q ? args.seqused_k : args.cache_seqlens;
+  if (counts_lengths(call)) {
+    auto *counted = static_cast<std::int32_t *>(args.workspace);
+    FLASHDEPOT_TRY(launch_lengths({args.cu_seqlens_k, counted, batch},
+                                  static_cast<cudaStream_t>(stream)));
+    keys_used = counted;
+  }
+  Tensor<1> cu_seqlens_q = list(args.cu_seqlens_q, batch + 1);
+  Tensor<1> cu_seqlens_k = list(args.cu_seqlens_k, batch + 1);
+  Tensor<1> seqused_k = list(keys_used, batch);
+  Tensor<2> page_table{const_cast<std::int32_t *>(args.block_table),
+                       {batch, pages_each},
+                       {args.block_table_stride}};
+  float scale = problem.scale;
+  float softcap = problem.softcap;
+  const bool local = mask_of(problem) == Mask::local;
+  Windows windows = local_ends(problem);
+
+  Arguments arguments;
+  q_rows.add_to(arguments);
+  k_rows.add_to(arguments);
+  v_rows.add_to(arguments);
+  o_rows.add_to(arguments);
+  lse.add_to(arguments);
+  arguments.add_if(packed_q, cu_seqlens_q);
+  arguments.add_if(packed_k, cu_seqlens_k);
+  arguments.add_if(layout != Layout::dense && !packed_k, seqused_k);
+  arguments.add_if(problem.paged(), page_table);
+  arguments.add(scale);
+  arguments.add_if(softcap > 0.0f, softcap);
+  arguments.add_if(local, windows.left).add_if(local, windows.right);
+  arguments.add(stream);
+  return launch(unit, arguments);
+}
+
+}  // namespace
+
+Fit fits(const ForwardCall &call, const DeviceFacts *gpu, Text *why) {
+  if (const char *obstacle = obstacle_in(call)) {
+    return decline(why, Fit::unsupported, "it has no %s", obstacle);
+  }
+  const Unit *unit = unit_for(call, gpu);
+  if (unit == nullptr) {
+    return decline_unit(why, gpu, call.problem, "forward");
+  }
+  if (gpu != nullptr && !load(*unit, *gpu)) {
+    return decline_load(why, *unit);
+  }
+  const char *reason = gpu == nullptr ? nullptr : drawback(call, *gpu);
+  return reason == nullptr ? Fit::serves : decline(why, Fit::slower, "%s", reason);
+}
+
+fa_status workspace(const ForwardCall &call, Workspace &needs) {
+  needs = {counts_lengths(call) ? static_cast<std::uint64_t>(call.problem.batch) * sizeof(std::int32_t)
+                                : 0,
+           1};
+  return FA_OK;
+}
+
+fa_status launch(const ForwardCall &call, const DeviceFacts &gpu) {
+  Workspace needs;
+  FLASHDEPOT_TRY(workspace(call, needs));
+  FLASHDEPOT_TRY(check_workspace(call.args.workspace_bytes, needs.bytes, "fa_fwd_workspace"));
+  return run(*unit_for(call, &gpu), call);
+}
+
+}  // namespace flashdepot::fa4

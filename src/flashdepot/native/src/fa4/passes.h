@@ -1,0 +1,18 @@
+// The passes of FlashAttention-4 as a family of kernels.
+#pragma once
+
+#include "family.h"
+
+namespace flashdepot::fa4 {
+
+extern const Family family;
+
+Fit fits(const ForwardCall &call, const DeviceFacts *gpu, Text *why);
+fa_status workspace(const ForwardCall &call, Workspace &needs);
+fa_status launch(const ForwardCall &call, const DeviceFacts &gpu);
+
+Fit fits(const BackwardCall &call, const DeviceFacts *gpu, Text *why);
+fa_status workspace(const BackwardCall &call, Workspace &needs);
+fa_status launch(const BackwardCall &call, const DeviceFacts &gpu);
+
+}  // namespace flashdepot::fa4

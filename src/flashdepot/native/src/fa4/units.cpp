@@ -1,0 +1,188 @@
+#include "fa4/units.h"
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+
+#include "error.h"
+#include "fa4/passes.h"
+#include "fa_config.h"
+
+// Functions of the objects that CuTe DSL exported, see worker/compile_one.py of families/fa4. Each
+// takes an array of pointers to its arguments.
+#define FA4_SYMBOL(arch, variant, name, function) _mlir_fa4_sm##arch##variant##_##name##function
+#define DECLARE(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, m, n, name) \
+  void FA4_SYMBOL(arch, variant, name, _cuda_init)(void **);                                        \
+  void FA4_SYMBOL(arch, variant, name, _cuda_load_to_device)(void **);                              \
+  void FA4_SYMBOL(arch, variant, name, __mlir_ciface_run)(void **, std::int32_t);
+
+extern "C" {
+FA4_CONFIG_UNITS(DECLARE)
+}
+
+namespace flashdepot::fa4 {
+
+struct Unit {
+  std::int32_t arch;  // of its SASS, 10 * major + minor
+  char variant;       // 'a' or 'f' of sm_90a, sm_100f
+  Key key;
+  Tiles tiles;
+  const char *name;
+  void (*initialize)(void **);
+  void (*load_to_device)(void **);
+  void (*run)(void **, std::int32_t);
+};
+
+namespace {
+
+constexpr std::int32_t kDtype_bf16 = FA_BF16;
+constexpr std::int32_t kDtype_fp16 = FA_FP16;
+
+#define ROW(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, m, n, name) \
+  {arch,                                                                                        \
+   #variant[0],                                                                                 \
+   {Kernel::kernel, kDtype_##dtype, head_dim, Layout::layout, Mask::mask, softcap != 0,         \
+    several != 0, m},                                                                           \
+   {m, n},                                                                                      \
+   #name,                                                                                       \
+   FA4_SYMBOL(arch, variant, name, _cuda_init),                                                 \
+   FA4_SYMBOL(arch, variant, name, _cuda_load_to_device),                                       \
+   FA4_SYMBOL(arch, variant, name, __mlir_ciface_run)},
+
+const Unit kUnits[] = {FA4_CONFIG_UNITS(ROW)};
+constexpr std::int32_t kSass[] = {FA4_CONFIG_SASS};
+constexpr std::int32_t kHeadDims[] = {64, 96, 128, 192, 256};
+
+// As fa_build_info has them: the passes alone, each for the masks and layouts that it is there for.
+#define UNIT_fwd(dtype, head_dim, causal) {FA_FWD, kDtype_##dtype, head_dim, causal},
+#define UNIT_bwd(dtype, head_dim, causal) {FA_BWD, kDtype_##dtype, head_dim, causal},
+#define UNIT_pre(dtype, head_dim, causal)
+#define UNIT_dq(dtype, head_dim, causal)
+#define UNIT_dkv(dtype, head_dim, causal)
+#define CAUSAL_full 0
+#define CAUSAL_causal 1
+#define CAUSAL_local 0
+#define LISTED(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, m, n, name) \
+  UNIT_##kernel(dtype, head_dim, CAUSAL_##mask)
+
+constexpr fa_unit kListed[] = {FA4_CONFIG_UNITS(LISTED)};
+constexpr std::uint32_t kFeatures =
+    (FA4_CONFIG_HAS_SOFTCAP ? FA_FEATURE_SOFTCAP : 0) |
+    (FA4_CONFIG_HAS_LOCAL ? FA_FEATURE_LOCAL : 0) | FA_FEATURE_UNEVEN_K;
+
+// Code for sm_90a runs on 9.0 alone, code for sm_100f on 10.0 and newer minor versions of 10
+// (PTX ISA, "target specific features").
+bool runs_on(const Unit &unit, const DeviceFacts &gpu) {
+  return unit.arch / 10 == gpu.major &&
+         (unit.variant == 'f' ? unit.arch % 10 <= gpu.minor : unit.arch % 10 == gpu.minor);
+}
+
+bool is(const Key &unit, const Key &wanted) {
+  const bool of_a_mask = unit.kernel == Kernel::fwd || unit.kernel == Kernel::bwd;
+  const bool of_a_tile = unit.kernel == Kernel::pre || unit.kernel == Kernel::dq;
+  return unit.kernel == wanted.kernel && unit.dtype == wanted.dtype &&
+         unit.head_dim == wanted.head_dim && unit.layout == wanted.layout &&
+         (!of_a_mask || (unit.mask == wanted.mask && unit.softcap == wanted.softcap &&
+                         unit.several_heads == wanted.several_heads)) &&
+         (!of_a_tile || unit.tile_m == wanted.tile_m);
+}
+
+constexpr std::int32_t kDevices = 64;
+
+// Of one unit. A library of the driver belongs to no context, so one serves all devices; what is
+// set for each device is the shared memory that the kernel may have.
+struct State {
+  void *library;
+  std::atomic<std::uint64_t> loaded;   // a bit for each device
+  std::atomic<std::uint64_t> refused;  // likewise
+};
+
+State states[std::size(kUnits)];
+std::atomic<bool> loading;
+
+// Arguments as CuTe's own headers for C pass them.
+bool load_now(const Unit &unit, State &state, std::int32_t device) {
+  cudaError_t result = cudaSuccess;
+  void *library = &state.library;
+  if (state.library == nullptr) {
+    void *arguments[] = {&library, &result};
+    unit.initialize(arguments);
+  }
+  if (result == cudaSuccess) {
+    void *arguments[] = {&library, &device, &result};
+    unit.load_to_device(arguments);
+  }
+  if (result != cudaSuccess) {
+    cudaGetLastError();  // a driver that is too old for one unit is no error of the call
+  }
+  return result == cudaSuccess;
+}
+
+}  // namespace
+
+const Unit *find_unit(const DeviceFacts *gpu, const Key &key) {
+  const auto *found = std::find_if(std::begin(kUnits), std::end(kUnits), [&](const Unit &unit) {
+    return (gpu == nullptr || runs_on(unit, *gpu)) && is(unit.key, key);
+  });
+  return found == std::end(kUnits) ? nullptr : found;
+}
+
+bool has_units_for(const DeviceFacts &gpu) {
+  return std::any_of(std::begin(kUnits), std::end(kUnits),
+                     [&](const Unit &unit) { return runs_on(unit, gpu); });
+}
+
+std::int32_t unit_head_dim(std::int32_t head_dim) {
+  return *std::lower_bound(std::begin(kHeadDims), std::end(kHeadDims), head_dim);
+}
+
+Tiles tiles_of(const Unit &unit) { return unit.tiles; }
+
+const char *name_of(const Unit &unit) { return unit.name; }
+
+bool load(const Unit &unit, const DeviceFacts &gpu) {
+  if (gpu.ordinal >= kDevices) {
+    return false;
+  }
+  State &state = states[&unit - kUnits];
+  const std::uint64_t bit = std::uint64_t{1} << gpu.ordinal;
+  const auto known = [&](std::atomic<std::uint64_t> &devices) {
+    return (devices.load(std::memory_order_acquire) & bit) != 0;
+  };
+  if (known(state.loaded) || known(state.refused)) {
+    return known(state.loaded);
+  }
+  while (loading.exchange(true, std::memory_order_acquire)) {
+  }
+  const bool done = known(state.loaded) || (!known(state.refused) && load_now(unit, state, gpu.ordinal));
+  (done ? state.loaded : state.refused).fetch_or(bit, std::memory_order_release);
+  loading.store(false, std::memory_order_release);
+  return done;
+}
+
+fa_status launch(const Unit &unit, Arguments &arguments) {
+  std::int32_t result = cudaSuccess;
+  arguments.add(result);
+  unit.run(arguments.data(), arguments.count());
+  return check_cuda(static_cast<cudaError_t>(result), unit.name);
+}
+
+extern const Family family = {
+    {
+        FA_FAMILY_FA4,
+        kFeatures,
+        "fa4",
+        FA4_CONFIG_UPSTREAM,
+        kSass,
+        kHeadDims,
+        kListed,
+        static_cast<std::int32_t>(std::size(kSass)),
+        static_cast<std::int32_t>(std::size(kHeadDims)),
+        static_cast<std::int32_t>(std::size(kListed)),
+        static_cast<std::int32_t>(sizeof(fa_unit)),
+    },
+    {fits, workspace, launch},
+    {fits, workspace, launch},
+};
+
+}  // namespace flashdepot::fa4

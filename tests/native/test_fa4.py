@@ -1,0 +1,151 @@
+"""What FlashAttention-4's kernels are launched with, by stand-ins for their objects."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fa4_units import parameters
+from fa_abi import Family, Flag, Status, Tensor, backward_args, forward_args
+from stub_library import FEATURES, HEAD_DIMS, Selection, Stub, units_of
+
+from flashdepot.families.fa4.variants import LAYOUTS, MASKS, Variant, backward_variants
+
+A100, H100, B200 = 0, 2, 3
+
+FORWARD = tuple(Variant("fwd", 128, "bf16", layout, mask) for layout in LAYOUTS for mask in MASKS)
+BACKWARD = tuple(v for v in backward_variants() if (v.kernel, v.head_dim, v.dtype) == ("bwd", 128, "bf16"))
+BOTH = Selection(
+    fwd=units_of(HEAD_DIMS), splitkv=units_of(HEAD_DIMS), bwd=units_of(HEAD_DIMS), features=FEATURES,
+    families=("fa4", "fa2"), fa4=(*FORWARD, *BACKWARD),
+)  # fmt: skip
+
+
+@pytest.fixture
+def stub(build_stub: Callable[[Selection], Stub]) -> Stub:
+    stub = build_stub(BOTH)
+    stub.reset()
+    return stub
+
+
+def forward(stub: Stub, **fields: Any) -> dict[str, Any]:
+    args = forward_args(**{"device": H100, "head_dim": 128, "seqlen_q": 300, "seqlen_k": 500, **fields})
+    answer = stub.fwd(args)
+    assert answer.status is Status.OK, answer.text
+    return stub.launches()[-1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({}, "dense_full"),
+        ({"flags": Flag.CAUSAL}, "dense_causal"),
+        ({"flags": Flag.WINDOW_LEFT, "window_left": 7}, "dense_local"),
+        ({"flags": Flag.CAUSAL | Flag.WINDOW_LEFT, "window_left": 7}, "dense_local"),
+        ({"flags": Flag.WINDOW_LEFT, "window_left": 10_000}, "dense_full"),
+        ({"cache_seqlens": 0x1000}, "used_full"),
+        ({"head_dim": 104}, "dense_full"),
+    ],
+)
+def test_a_problem_gets_the_kernel_for_its_mask_and_layout(stub: Stub, fields: dict[str, Any], name: str) -> None:
+    launch = forward(stub, **fields)
+    assert launch["kind"] == f"fwd_d128_bf16_{name}"
+    variant = next(v for v in FORWARD if v.name == launch["kind"])
+    assert launch["count"] == len(parameters(variant))
+
+
+def test_tensors_are_passed_with_their_own_strides_and_the_callers_head_dim(stub: Stub) -> None:
+    args = forward_args(device=H100, head_dim=104, batch=2, heads_q=6, heads_k=2, seqlen_q=300, seqlen_k=500)
+    assert stub.fwd(args).status is Status.OK
+    (launch,) = stub.launches()
+    q, k = args.q, args.k
+    assert launch["q"] == [q.data, [2, 300, 6, 104], [q.batch_stride, q.row_stride, q.head_stride]]
+    assert launch["k"] == [k.data, [2, 500, 2, 104], [k.batch_stride, k.row_stride, k.head_stride]]
+    assert launch["lse"] == [args.lse, [2, 6, 300], [6 * 300, 300]]
+
+
+def test_a_stride_that_means_nothing_does_not_reach_a_descriptor(stub: Stub) -> None:
+    launch = forward(stub, batch=1, q=Tensor(0x100000, 3, 128, -5), heads_q=1, heads_k=1)
+    assert launch["q"][2] == [8, 128, 8]
+
+
+def test_one_query_of_each_sequence_makes_the_heads_of_a_key_head_rows(stub: Stub) -> None:
+    launch = forward(stub, batch=64, seqlen_q=1, heads_q=16, heads_k=4)
+    assert launch["q"][1] == [64, 4, 4, 128]
+    assert launch["lse"][1:] == [[64, 4, 4], [16, 4]]
+
+
+def test_an_open_end_of_a_window_reaches_every_key(stub: Stub) -> None:
+    launch = forward(stub, flags=Flag.WINDOW_LEFT, window_left=7)
+    assert launch["window_left"] == 7
+    assert launch["window_right"] >= 500
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"dropout": 0.5, "rng_state": 0x60000}, "dropout"),
+        ({"alibi_slopes": 0x60000}, "alibi_slopes"),
+        ({"device": A100}, "no kernel for compute capability 8.0"),
+        ({"softcap": 5.0}, "is not in this library"),
+    ],
+)
+def test_what_it_cannot_do_goes_to_fa2_and_is_refused_when_forced(
+    stub: Stub, fields: dict[str, Any], text: str
+) -> None:
+    assert forward(stub, **fields)["kind"] == "fwd"
+    args = forward_args(**{"device": H100, "head_dim": 128, "family": Family.FA4, **fields})
+    answer = stub.fwd(args)
+    assert answer.status in (Status.UNSUPPORTED, Status.NO_KERNEL_FOR_ARCH)
+    assert text in answer.text
+    assert stub.launches() == []
+
+
+def test_few_tiles_with_many_keys_go_to_the_family_that_divides_them(stub: Stub) -> None:
+    few = {"batch": 1, "heads_q": 8, "heads_k": 8, "seqlen_q": 1, "seqlen_k": 8192}
+    assert forward(stub, **few)["kind"] != "fwd_d128_bf16_dense_full"
+    assert forward(stub, **few, family=Family.FA4)["kind"] == "fwd_d128_bf16_dense_full"
+    assert forward(stub, **{**few, "batch": 64})["kind"] == "fwd_d128_bf16_dense_full"
+
+
+@pytest.mark.parametrize("heads_k", [4, 2])
+@pytest.mark.parametrize("flags", [0, Flag.CAUSAL])
+def test_the_backward_pass_is_prepared_and_finished_by_kernels_with_its_tiles(
+    stub: Stub, flags: int, heads_k: int
+) -> None:
+    args = backward_args(
+        device=H100, head_dim=128, batch=2, seqlen_q=300, seqlen_k=500, heads_q=4, heads_k=heads_k, flags=flags
+    )
+    needed = ctypes.c_uint64()
+    assert stub.c.fa_bwd_workspace(ctypes.byref(args), ctypes.byref(needed)) == 0
+    args.workspace, args.workspace_bytes = 0x7000_0000, needed.value
+    assert stub.bwd(args).status is Status.OK
+    launches = stub.launches()
+    tile = 64 if flags else 80
+    rows = (300 + tile - 1) // tile * tile
+    several = heads_k != 4
+    expected = [f"pre_d128_bf16_dense_m{tile}"]
+    expected += [f"bwd_d128_bf16_dense_{'causal' if flags else 'full'}{'_gqa' if several else ''}"]
+    expected += [f"dq_d128_bf16_dense_m{tile}", *(["dkv_d128_bf16_dense"] * 2 if several else []), "statistics"]
+    assert [entry["kind"] for entry in launches if entry["kind"] != "fill"] == expected
+    by_kind = {entry["kind"]: entry for entry in launches}
+    main = by_kind[expected[1]]
+    assert main["dq_sum"][1] == [2, 4, rows * 128]
+    assert main["lse_log2"][1] == [2, 4, rows]
+    assert main["dk"][1] == ([2, 2, 512 * 128] if several else [2, 500, 4, 128])
+    assert by_kind[expected[0]]["dq_sum"] == main["dq_sum"] == by_kind[expected[2]]["sum"]
+    assert by_kind["statistics"]["columns"] == rows
+    last = max(main[name][0] for name in ("lse_log2", "softmax_d", "dq_sum"))
+    assert last < 0x7000_0000 + needed.value
+
+
+def test_an_object_that_the_driver_refuses_leaves_the_call_to_fa2(stub: Stub) -> None:
+    stub.c.stub_refuse_unit(b"fwd_d128_bf16_used_causal")
+    causal = {"cache_seqlens": 0x1000, "flags": Flag.CAUSAL, "workspace": 0x7000_0000, "workspace_bytes": 1 << 26}
+    assert forward(stub, **causal)["kind"] in ("fwd", "splitkv")
+    stub.c.stub_refuse_unit(b"")
+    assert forward(stub, **causal)["kind"] in ("fwd", "splitkv"), "the driver is asked once"
+    args = forward_args(**{"device": H100, "head_dim": 128, "family": Family.FA4, **causal})
+    assert "the driver does not take the code of fwd_d128_bf16_used_causal" in stub.fwd(args).text
