@@ -39,7 +39,13 @@ def parameters(variant: Variant) -> list[tuple[str, str]]:
         tensors = [("q", q), ("k", q), ("v", q), ("d_o", q), ("lse_log2", row), ("softmax_d", row), ("dq_sum", row)]
         cu += [("cu_seqlens_k", "1")] if packed_q else []
         return [*tensors, ("dk", gradient), ("dv", gradient), *cu, ("scale", "f"), *softcap, *window, *stream]
-    return [("sum", row), ("gradient", q), *([("cu_seqlens", "1")] if packed_q else []), ("scale", "f"), *stream]
+    return [
+        ("gradient_sum", row),
+        ("gradient", q),
+        *([("cu_seqlens", "1")] if packed_q else []),
+        ("scale", "f"),
+        *stream,
+    ]
 
 
 def stand_ins(variants: Sequence[Variant]) -> str:

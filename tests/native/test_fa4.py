@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from fa4_units import parameters
 from fa_abi import Family, Flag, Status, Tensor, backward_args, forward_args
 from stub_library import FEATURES, HEAD_DIMS, Selection, Stub, units_of
 
-from flashdepot.families.fa4.variants import LAYOUTS, MASKS, Variant, backward_variants
+from flashdepot.families.fa4.variants import LAYOUTS, MASKS, Variant, backward_variants, forward_variants
 
 A100, H100, B200 = 0, 2, 3
 
@@ -21,6 +23,24 @@ BOTH = Selection(
     fwd=units_of(HEAD_DIMS), splitkv=units_of(HEAD_DIMS), bwd=units_of(HEAD_DIMS), features=FEATURES,
     families=("fa4", "fa2"), fa4=(*FORWARD, *BACKWARD),
 )  # fmt: skip
+
+
+WORKER = Path(__file__).parents[2] / "src/flashdepot/families/fa4/worker/sm90.py"
+ENTRIES = {"fwd": "fwd", "bwd": "bwd", "pre": "pre", "dq": "post", "dkv": "post"}
+
+
+@pytest.mark.parametrize("kernel", ENTRIES)
+def test_the_stand_ins_take_what_the_compiled_functions_take_in_the_same_order(kernel: str) -> None:
+    functions = {
+        node.name: node for node in ast.walk(ast.parse(WORKER.read_text())) if isinstance(node, ast.FunctionDef)
+    }
+    arguments = {a.arg: ast.unparse(a.annotation or ast.Constant("")) for a in functions[ENTRIES[kernel]].args.args}
+    variants = [v for v in (*forward_variants(), *backward_variants()) if v.kernel == kernel]
+    assert variants
+    for variant in variants:
+        taken = [name for name, _ in parameters(variant)]
+        assert taken == [name for name in arguments if name in taken]
+        assert all(kind.startswith("Optional") for name, kind in arguments.items() if name not in taken)
 
 
 @pytest.fixture
@@ -135,7 +155,7 @@ def test_the_backward_pass_is_prepared_and_finished_by_kernels_with_its_tiles(
     assert main["dq_sum"][1] == [2, 4, rows * 128]
     assert main["lse_log2"][1] == [2, 4, rows]
     assert main["dk"][1] == ([2, 2, 512 * 128] if several else [2, 500, 4, 128])
-    assert by_kind[expected[0]]["dq_sum"] == main["dq_sum"] == by_kind[expected[2]]["sum"]
+    assert by_kind[expected[0]]["dq_sum"] == main["dq_sum"] == by_kind[expected[2]]["gradient_sum"]
     assert by_kind["statistics"]["columns"] == rows
     last = max(main[name][0] for name in ("lse_log2", "softmax_d", "dq_sum"))
     assert last < 0x7000_0000 + needed.value

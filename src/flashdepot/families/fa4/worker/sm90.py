@@ -1,8 +1,7 @@
 """Hopper's kernels, each as a function that CuTe compiles, and the stand-in tensors it is compiled with.
 
-Every extent and stride is a run-time argument, and so are the softmax scale, softcap, both sides of a window and (by
-`_AnyRatio`) the number of query heads that share a key head: what upstream compiles a kernel for each value of, one
-kernel serves here.
+Every extent and stride is a run-time argument, and so are the softmax scale, softcap, both sides of a window and the
+number of query heads that share a key head: what upstream compiles a kernel for each value of, one kernel serves here.
 """
 
 from collections.abc import Callable
