@@ -28,8 +28,10 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.own_wheel_name import wheel_tag, wheel_version
 from flashdepot.model.target import Platform, Version
 from flashdepot.upstream import SourceTree
+from flashdepot.upstream.folder import read_folder
 from flashdepot.wheel import Wheel, build_wheel
 from flashdepot.wheel.contents import RUNTIME
+from support.fa2_source import LAYOUT
 from support.stored_wheel import PACKAGE, make_source, store_wheel_library
 
 INFO = "flash_attn-9.9.9+cu13.sm80.sm90.dist-info"
@@ -170,6 +172,17 @@ def test_the_local_version_names_cuda_and_architectures(
 def test_a_source_without_a_version_makes_no_wheel(manifest: Manifest) -> None:
     with pytest.raises(UsageError, match="calls its version 'unknown'"):
         wheel_version(replace(manifest, upstreams={"fa2": replace(manifest.upstream, version="unknown")}))
+
+
+def test_kernels_of_one_state_of_the_source_and_python_of_another_make_no_wheel(
+    depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path
+) -> None:
+    """A commit that changes Python alone: the wheel would say that all of it is the earlier one."""
+    (tree.root / "flash_attn" / "flash_attn_interface.py").write_text("flash_attn_func = None\n")
+    changed = read_folder(LAYOUT, tree.root)
+    with pytest.raises(UsageError, match="must have both from one source"):
+        build_wheel(manifest, depot.materialise(manifest), {"fa2": changed}, tmp_path)
+    assert not list(tmp_path.glob("*.whl"))
 
 
 def test_library_and_package_of_different_sources_make_no_wheel(

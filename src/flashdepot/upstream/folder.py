@@ -29,9 +29,9 @@ def read_folder(layout: Layout, root: Path) -> SourceTree:
 
 
 def source_digest(layout: Layout, root: Path) -> str:
-    """SHA-256, in hexadecimal, of the names and bytes of every file that a compiler can reach in a tree.
+    """SHA-256, in hexadecimal, of the names and bytes of every file that gets into a library or a wheel.
 
-    Times and permissions do not count, nor does the place of the tree.
+    The Python package is part of it: a library knows the one that belongs to its kernels. Times and permissions do not count, nor does the place of the tree.
     """
     digest = hashlib.sha256()
     for name, path in sorted((path.relative_to(root).as_posix(), path) for path in _files(layout, root)):

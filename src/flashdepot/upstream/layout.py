@@ -41,7 +41,7 @@ class Layout(Protocol):
         """Read the version that a tree gives itself; :data:`UNKNOWN_VERSION` where it gives none."""
 
     def sources(self, root: Path) -> Iterator[Path]:
-        """Yield every file and folder that a compiler can reach in a tree."""
+        """Yield every file and folder of a tree that a compiler can reach, or that gets into a wheel."""
 
 
 UNKNOWN_VERSION = "unknown"

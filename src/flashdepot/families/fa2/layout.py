@@ -83,7 +83,8 @@ class Fa2Layout:
         return match[1] if match else UNKNOWN_VERSION
 
     def sources(self, root: Path) -> Iterator[Path]:
-        """Yield the folder of the units, the ``.cpp`` files beside it, and CUTLASS's ``include``."""
+        """Yield the folder of the units, the ``.cpp`` files beside it, CUTLASS's ``include``, and what wheels take."""
         yield root / SOURCE_DIR
         yield root / CUTLASS_INCLUDE
         yield from (root / SOURCE_DIR).parent.glob("*.cpp")
+        yield from (root / name for name in ("flash_attn", "LICENSE", "README.md", "AUTHORS"))
