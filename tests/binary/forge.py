@@ -99,8 +99,9 @@ def wheel(
     recorded: dict[str, bytes] | None = None,
     requires: tuple[str, ...] = (),
     wheel_version: str = "1.0",
+    row: dict[str, str] | None = None,
 ) -> Path:
-    """A wheel of those files; ``recorded`` replaces, in RECORD alone, what some of them hold."""
+    """A wheel of those files; only in RECORD, ``recorded`` replaces what some of them hold, ``row`` their whole row."""
     info = f"{name}-{metadata_version or version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {metadata_version or version}\n"
     metadata += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
@@ -108,7 +109,8 @@ def wheel(
         f"{info}/METADATA": metadata.encode(),
         f"{info}/WHEEL": f"Wheel-Version: {wheel_version}\nTag: {tag}\n".encode(),
     }
-    lines = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in (files | (recorded or {})).items()]
+    rows = {path: f"{path},sha256={_digest(data)},{len(data)}" for path, data in (files | (recorded or {})).items()}
+    lines = (rows | (row or {})).values()
     path = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive_file:
         for member, data in files.items():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import zipfile
 from pathlib import Path
 
@@ -35,6 +37,37 @@ def test_a_whole_wheel_has_no_problems_and_hands_over_its_compiled_files(tmp_pat
 def test_what_contradicts_itself_in_a_wheel_is_named(tmp_path: Path, change: dict[str, object], problem: str) -> None:
     (found,) = read(forge.wheel(tmp_path, FILES, **change)).problems  # type: ignore[arg-type]
     assert problem in found
+
+
+def sha(name: str, data: bytes) -> str:
+    return f"{name}=" + base64.urlsafe_b64encode(hashlib.new(name, data).digest()).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("{},,", "RECORD has no digest for 'flash_attn/_C.so'"),
+        ("{}", "RECORD has no digest for 'flash_attn/_C.so'"),
+        ("{},md5=AAAA,13", "RECORD has only its md5 for 'flash_attn/_C.so'"),
+        ("{}," + sha("md5", FILES["flash_attn/_C.so"]) + ",13", "must have its SHA-256 or better"),
+        ("{}," + sha("sha512", b"other") + ",13", "their SHA-512 differ"),
+        ("{}," + sha("sha256", FILES["flash_attn/_C.so"]) + ",14", "has 13 bytes, and RECORD says 14"),
+        (
+            "{0}," + sha("sha256", FILES["flash_attn/_C.so"]) + ",13\n{0}," + sha("sha256", b"other") + ",",
+            "says two things",
+        ),
+    ],
+)
+def test_a_file_without_a_digest_that_can_be_relied_on_is_named(tmp_path: Path, row: str, problem: str) -> None:
+    path = forge.wheel(tmp_path, FILES, row={"flash_attn/_C.so": row.format("flash_attn/_C.so")})
+    (found,) = read(path).problems
+    assert problem in found
+
+
+@pytest.mark.parametrize("name", ["sha256", "sha384", "sha512"])
+def test_a_digest_of_any_strong_kind_will_do(tmp_path: Path, name: str) -> None:
+    row = f"flash_attn/_C.so,{sha(name, FILES['flash_attn/_C.so'])},"
+    assert read(forge.wheel(tmp_path, FILES, row={"flash_attn/_C.so": row})).problems == ()
 
 
 def test_a_member_that_record_does_not_list_is_named(tmp_path: Path) -> None:

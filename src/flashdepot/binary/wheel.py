@@ -11,7 +11,7 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
@@ -44,6 +44,8 @@ _CHUNK = 1 << 20
 _SUFFIXES = {".so", ".pyd", ".dll", ".a", ".lib", ".o", ".obj"}
 _TEXTS = {"METADATA", "WHEEL", "RECORD"}
 _UNRECORDED = {"RECORD", "RECORD.jws", "RECORD.p7s"}
+_DIGESTS = ("sha256", "sha384", "sha512")
+"""The algorithms that RECORD may use: "sha256 or better" (PEP 427), of those that hashlib always has."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ class _Reading:
         self._path = path
         self._archive = archive
         self._on_binary = on_binary
-        self._digests: dict[str, str] = {}
+        self._rows: dict[str, tuple[str, str]] = {}
+        self._read_members: set[str] = set()
         self._texts: dict[str, str] = {}
         self._problems: list[str] = []
 
@@ -95,25 +98,47 @@ class _Reading:
         members = [info for info in self._archive.infolist() if not info.is_dir()]
         if len(members) > _ENTRIES_LIMIT or sum(info.file_size for info in members) > _SIZE_LIMIT:
             raise IntegrityError(f"{self._path.name} is refused: it unpacks to too much.", hint=FETCH_AGAIN)
+        self._read_record(members)
         with tempfile.TemporaryDirectory(prefix="flashdepot-check-") as folder:
             for info in members:
                 if info.compress_type not in _METHODS:
                     raise zipfile.BadZipFile(f"'{info.filename}' is compressed in a way that installers do not know")
                 if _leads_out(info.filename):
                     self._problems.append(f"'{info.filename}' leads out of the folder that a wheel is unpacked into")
-                if info.filename in self._digests:
+                if info.filename in self._read_members:
                     self._problems.append(f"'{info.filename}' is in it twice")
-                self._digests[info.filename] = self._read(info, Path(folder) / "member")
-        self._check_record()
+                self._read_members.add(info.filename)
+                self._read(info, Path(folder) / "member")
+        missing = self._rows.keys() - self._read_members
+        self._problems += [f"RECORD lists '{name}', which is not in it" for name in sorted(missing)]
         return self._facts()
 
-    def _read(self, info: zipfile.ZipInfo, copy: Path) -> str:
-        """Pass one member through and return its SHA-256, as RECORD spells it."""
+    def _read_record(self, members: Iterable[zipfile.ZipInfo]) -> None:
+        """The digest and the size that RECORD has for each file."""
+        info = next((m for m in members if _metadata_name(m) == "RECORD"), None)
+        if info is None:
+            raise IntegrityError(f"{self._path.name} is a zip archive and no wheel: it has no RECORD.")
+        self._refuse_large_text(info)
+        for row in csv.reader(io.StringIO(self._archive.read(info).decode("utf-8", "replace"))):
+            name, digest, size = (*row, "", "", "")[:3]
+            if not name or PurePosixPath(name).name in _UNRECORDED:
+                continue
+            if self._rows.setdefault(name, (digest, size)) != (digest, size):
+                self._problems.append(f"RECORD lists '{name}' twice, and says two things")
+
+    def _refuse_large_text(self, info: zipfile.ZipInfo) -> None:
+        if info.file_size > _TEXT_LIMIT:
+            name = PurePosixPath(info.filename).name
+            raise IntegrityError(f"{self._path.name} is refused: its {name} has {info.file_size} bytes.")
+
+    def _read(self, info: zipfile.ZipInfo, copy: Path) -> None:
+        """Pass one member through, and compare it with its row of RECORD."""
         name = PurePosixPath(info.filename)
-        digest = hashlib.sha256()
-        wanted = name.parent.name.endswith(".dist-info") and name.name in _TEXTS and len(name.parts) == 2  # noqa: PLR2004
-        if wanted and info.file_size > _TEXT_LIMIT:
-            raise IntegrityError(f"{self._path.name} is refused: its {name.name} has {info.file_size} bytes.")
+        algorithm, _, expected = self._rows.get(info.filename, ("", ""))[0].partition("=")
+        digest = hashlib.new(algorithm if algorithm in _DIGESTS else _DIGESTS[0])
+        wanted = _metadata_name(info) in _TEXTS
+        if wanted:
+            self._refuse_large_text(info)
         is_binary = name.suffix.lower() in _SUFFIXES or ".so." in name.name
         text = io.BytesIO()
         with self._archive.open(info) as source, copy.open("wb") as target:
@@ -127,26 +152,23 @@ class _Reading:
             self._texts[name.name] = text.getvalue().decode("utf-8", "replace")
         elif is_binary:
             self._on_binary(info.filename, copy)
-        return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+        if name.name not in _UNRECORDED:
+            found = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+            self._compare(info, algorithm, expected.rstrip("="), found)
 
-    def _check_record(self) -> None:
-        if "RECORD" not in self._texts:
-            raise IntegrityError(f"{self._path.name} is a zip archive and no wheel: it has no RECORD.")
-        recorded = set()
-        for row in csv.reader(io.StringIO(self._texts["RECORD"])):
-            if len(row) != 3 or PurePosixPath(row[0]).name in _UNRECORDED:  # noqa: PLR2004  (path, digest, size)
-                continue
-            recorded.add(row[0])
-            algorithm, _, digest = row[1].partition("=")
-            if row[0] not in self._digests:
-                self._problems.append(f"RECORD lists '{row[0]}', which is not in it")
-            elif algorithm == "sha256" and digest.rstrip("=") != self._digests[row[0]]:
-                self._problems.append(f"'{row[0]}' is not the file that RECORD lists: their SHA-256 differ")
-        self._problems += [
-            f"'{name}' is in it and not in RECORD"
-            for name in self._digests
-            if name not in recorded and PurePosixPath(name).name not in _UNRECORDED
-        ]
+    def _compare(self, info: zipfile.ZipInfo, algorithm: str, expected: str, found: str) -> None:
+        name = info.filename
+        if name not in self._rows:
+            self._problems.append(f"'{name}' is in it and not in RECORD")
+        elif algorithm not in _DIGESTS:
+            has = f"only its {algorithm}" if algorithm else "no digest"
+            self._problems.append(f"RECORD has {has} for '{name}', and must have its SHA-256 or better")
+        elif found != expected:
+            self._problems.append(
+                f"'{name}' is not the file that RECORD lists: their {algorithm.upper().replace('SHA', 'SHA-')} differ"
+            )
+        elif (size := self._rows[name][1]) and size != str(info.file_size):
+            self._problems.append(f"'{name}' has {info.file_size} bytes, and RECORD says {size}")
 
     def _facts(self) -> WheelFacts:
         metadata = HeaderParser().parsestr(self._texts.get("METADATA", ""))
@@ -167,9 +189,15 @@ class _Reading:
             version=version,
             tags=tags,
             metadata_tags=frozenset(tag for line in lines if _is_tag(str(line)) for tag in parse_tag(str(line))),
-            files=frozenset(self._digests),
+            files=frozenset(self._read_members),
             problems=tuple(self._problems),
         )
+
+
+def _metadata_name(info: zipfile.ZipInfo) -> str:
+    """The name of a member in the wheel's ``.dist-info`` folder; empty for another."""
+    path = PurePosixPath(info.filename)
+    return path.name if path.parent.name.endswith(".dist-info") and len(path.parts) == 2 else ""  # noqa: PLR2004
 
 
 def _leads_out(name: str) -> bool:
