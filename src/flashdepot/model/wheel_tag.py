@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from flashdepot.errors import UsageError
 from flashdepot.model.target import Platform, Version
@@ -39,21 +40,25 @@ class Interpreter:
 
 
 def python_fits(python_tag: str, abi_tag: str, python: Interpreter) -> bool:
-    """Whether an interpreter takes a wheel of one Python tag and one ABI tag."""
-    match = re.fullmatch(r"(py|cp|pp)(\d)(\d*)", python_tag)
-    if match is None:
-        return False
-    kind, version = match[1], (int(match[2]), int(match[3] or 0))
-    if kind == "py":
-        return abi_tag == "none" and version[0] == python.version[0] and version <= python.version
-    if _KINDS[kind] != python.implementation:
-        return False
-    if abi_tag == "abi3":
-        return version[0] == python.version[0] and version <= python.version and not python.free_threaded
-    if kind == "pp":
-        return version == python.version
-    threads = "t" if python.free_threaded else ""
-    return version == python.version and abi_tag in {f"cp{version[0]}{version[1]}{threads}", "none"}
+    """Whether an interpreter takes a wheel of one Python tag and one ABI tag.
+
+    Of a PyPy nobody has told its own ABI (``pypy310_pp73``): any counts as it.
+    """
+    taken = _taken(python)
+    return (python_tag, abi_tag) in taken or (python_tag, "") in taken
+
+
+@cache
+def _taken(python: Interpreter) -> frozenset[tuple[str, str]]:
+    """All pairs of Python tag and ABI tag that an interpreter takes; an ABI that is empty stands for any."""
+    from packaging.tags import compatible_tags, cpython_tags  # noqa: PLC0415  (17 ms, and few commands need it)
+
+    any_platform, own = ["any"], str(python)
+    tags = set(compatible_tags(python.version, own, any_platform))
+    if python.implementation == "cpython":
+        tags |= set(cpython_tags(python.version, [own], any_platform))
+    pairs = {(tag.interpreter, tag.abi) for tag in tags}
+    return frozenset(pairs if python.implementation == "cpython" else pairs | {(own, "")})
 
 
 def platform_of(tag: str) -> Platform | None:
