@@ -110,7 +110,10 @@ def test_a_value_that_cannot_be_understood_is_a_usage_error(
 
 def test_lock_writes_keeps_checks_and_renews(flashdepot_at: Any, tmp_path: Path) -> None:
     path = tmp_path / "flashdepot.lock"
-    assert flashdepot_at("lock", *H100, "--version", "2.8.3").returncode == 0
+    refused = flashdepot_at("lock", *H100, "--version", "2.8.3")
+    assert (refused.returncode, path.exists()) == (6, False)
+    assert "Nobody has told the SHA-256" in refused.stderr
+    assert flashdepot_at("lock", *H100, "--version", "2.8.3", "--accept-unverified").returncode == 0
     first = path.read_bytes()
     assert b'torch = "2.8.0+cu128"' in first
     kept = flashdepot_at("lock", *H100)
@@ -119,7 +122,7 @@ def test_lock_writes_keeps_checks_and_renews(flashdepot_at: Any, tmp_path: Path)
     moved = flashdepot_at("lock", *H100, "--check", "--torch", "2.7.1+cu128")
     assert (moved.returncode, path.read_bytes()) == (4, first)
     assert "It is built for torch 2.8, and this is 2.7.1+cu128" in moved.stdout
-    assert flashdepot_at("lock", *H100, "--upgrade").returncode == 0
+    assert flashdepot_at("lock", *H100, "--upgrade", "--accept-unverified").returncode == 0
     assert OFFICIAL.encode() in path.read_bytes()
 
 

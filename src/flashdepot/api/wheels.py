@@ -64,7 +64,7 @@ def check_lock(request: WheelRequest, path: Path = Path(LOCK_NAME)) -> LockState
 def lock(resolution: Resolution, path: Path = Path(LOCK_NAME), *, accept_unverified: bool = False) -> Lock | None:
     """Pin what was decided, by address and SHA-256; ``None`` when nothing was.
 
-    :param accept_unverified: pin the address of a wheel of others whose digest nobody has told.
+    :param accept_unverified: pin the address of a wheel whose digest nobody has told.
     :raises IncompatibleError: when it must be compiled first, so that there is nothing yet to pin.
     :raises IntegrityError: when nobody has told its digest, and that was not accepted.
     :raises MissingToolError: when the disk is full or may not be written.

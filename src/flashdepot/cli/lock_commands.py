@@ -43,7 +43,7 @@ from flashdepot.model.verdict import Verdict
     click.option(
         "--accept-unverified",
         is_flag=True,
-        help="Lock a wheel of others whose SHA-256 nobody has told; its first download records it.",
+        help="Lock a wheel whose SHA-256 nobody has told; its first installation records it.",
     ),
     depot_option,
     json_option,
