@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,16 @@ def test_the_smallest_wins_and_of_equal_ones_the_newest():
     old = named("old", size=10, created="2024-01-01T00:00:00+00:00")
     new = named("new", size=10, created="2026-01-01T00:00:00+00:00")
     assert choose(make_request(), [large, old, new]).taken == new
+
+
+def test_what_a_named_compiler_made_serves_only_who_names_the_same():
+    manifest = make_manifest()
+    named = replace(manifest, toolchain=replace(manifest.toolchain, named=True))
+    same = make_request(compiler=manifest.toolchain.device_compiler)
+    assert unmet(same, named) == unmet(same, manifest) == unmet(make_request(), manifest) == ()
+    assert "named by its folder" in unmet(make_request(), named)[0]
+    assert "another nvcc than the one that is named" in unmet(make_request(compiler="e" * 64), named)[0]
+    assert "another nvcc" in unmet(make_request(compiler="e" * 64), manifest)[0]
 
 
 def test_the_nearest_miss_comes_first():

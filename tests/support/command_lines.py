@@ -110,9 +110,12 @@ def _without_files(parameter: click.Parameter) -> click.Parameter:
 
 def _require_understood(values: dict[str, Any]) -> None:
     """A selection's words mean something, on a machine with a GPU; :raises FlashdepotError: if they do not."""
-    words = {name: value for name in LibraryRequest.__dataclass_fields__ if isinstance(value := values.get(name), str)}
+    asked = {name: values.get(name) for name in LibraryRequest.__dataclass_fields__}
+    words = {name: value for name, value in asked.items() if isinstance(value, str) and value}
     if words.get("arch") == "list":
         return
     if not re.fullmatch(r"\d[\w.]*", words.get("upstream", "")):
         words.pop("upstream", None)  # a folder or a commit would be fetched
+    if "/" in words.get("cuda", ""):
+        words.pop("cuda")  # a toolkit's folder would be read
     understand(library_request(**words), load_host(_RECORDED_HOST), Depot(Path("/nonexistent")))

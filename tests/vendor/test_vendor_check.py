@@ -260,3 +260,12 @@ def test_a_folder_without_an_index_is_told_how_to_get_one(project: Path) -> None
 def test_people_read_the_same_verdict(target: Path, project: Path) -> None:
     done = vendor("--check", cwd=project)
     assert done.stdout.splitlines()[:2] == ["prebuilt: fits", f"  {FOLDER}: fits"]
+
+
+def test_a_library_that_a_named_compiler_made_serves_who_vendored_it(
+    quick_library: Path, project: Path, tmp_path: Path
+) -> None:
+    vendored(for_target(quick_library, tmp_path / "own", lambda m: m["toolchain"].update(named=True)), project)
+    (project / "flashdepot.toml").write_text('profile = "quick"\ncuda = "13.0"\n')
+    status, report = check(project, "--host", save(GOOD, tmp_path / "host.json"))
+    assert (status, report["targets"][0]["reasons"]) == (0, [])

@@ -34,6 +34,10 @@ COMMANDS: Table = {
     ),
     "explain": ("explain_commands", "Say what a log shows: the cause of a failure, and what mends it."),
     "catalog": ("catalog_commands", "See which wheels others have published, and for what."),
+    "trust": (
+        "trust_commands",
+        "Allow a project's flashdepot.toml to run a compiler or to take source from elsewhere.",
+    ),
     "depot": ("depot_commands", "See, check and clean the store of compiled units and libraries."),
 }
 

@@ -11,7 +11,7 @@ from flashdepot.cli.common import options
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
 from flashdepot.model.quantities import parse_size
-from flashdepot.resolve.project import find_project, read_project
+from flashdepot.resolve.project import find_project, read_project, require_consent
 from flashdepot.resolve.words import library_request
 
 selection_options = options(
@@ -65,11 +65,23 @@ compress_option = click.option(
 def with_project(words: Mapping[str, str | None]) -> LibraryRequest:
     """What the options ask, with gaps filled from the nearest ``flashdepot.toml``, if there is one.
 
-    :raises UsageError: for a word that is not known.
+    :raises UsageError: for a word that is not known, or a file that asks for more than the user has allowed; on a terminal
+        the user is asked first.
     """
     asked = library_request(**words)
     path = find_project(Path.cwd())
-    return asked if path is None else asked.or_else(read_project(path))
+    if path is None:
+        return asked
+    project = read_project(path)
+    if objections := project.objections(asked):
+        from flashdepot.cli.trust_commands import ask  # noqa: PLC0415  (most project files need no consent)
+        from flashdepot.system.consent import users_consents  # noqa: PLC0415
+
+        consents = users_consents()
+        if not consents.given(project.path, project.digest):
+            ask(project, consents, objections)
+        require_consent(project, consents, objections)
+    return asked.or_else(project.asked)
 
 
 def limits(jobs: int | None, memory: str | None, *, keep_going: bool = False) -> Limits:

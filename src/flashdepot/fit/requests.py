@@ -17,7 +17,8 @@ _UNITS_NAMED = 3
 def unmet(request: Request, manifest: Manifest) -> tuple[str, ...]:
     """Why a library does not serve a request; empty when it does, as far as the facts of the host are known.
 
-    Which compiler made the library does not matter to who runs it, so no rule asks for it.
+    Which compiler made the library does not matter to who runs it, as long as nobody named one: what a compiler made that
+    somebody named serves only who names the same, since nobody else has a reason to trust it.
     """
     misfits = (r.clause for r in judge(needs_of_manifest(manifest), request.facts) if r.verdict is Verdict.MISFIT)
     return (*_lacking(request, manifest), *misfits)
@@ -39,6 +40,10 @@ def _lacking(request: Request, manifest: Manifest) -> Iterator[str]:
         yield f"lacks the features {', '.join(lost)}"
     if request.cuda_major is not None and manifest.toolchain.cuda.major != request.cuda_major:
         yield f"was made with CUDA {manifest.toolchain.cuda.major}, and {request.cuda_major} was asked for"
+    if request.compiler is not None and manifest.toolchain.device_compiler != request.compiler:
+        yield "was made with another nvcc than the one that is named"
+    if request.compiler is None and manifest.toolchain.named:
+        yield "was made with an nvcc that was named by its folder: it serves only who names that with --cuda"
     if request.front_end is not None and manifest.front_end != request.front_end:
         yield f"was made with the {manifest.front_end} front end, and {request.front_end} was asked for"
     if request.c_layer is not None and manifest.c_layer != request.c_layer:

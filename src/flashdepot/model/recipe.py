@@ -34,24 +34,39 @@ class Tool:
 
 @dataclass(frozen=True)
 class ToolchainId:
-    """What compiles: the CUDA version and every program that runs, with digests. No path: those differ by machine."""
+    """What compiles: the CUDA version and every program that runs, with digests. No path: those differ by machine.
+
+    ``named`` says that somebody named the toolkit's folder, rather than that it was found on the machine or provided.
+    """
 
     cuda: Version
     tools: tuple[Tool, ...]
+    named: bool = False
 
     @property
     def host_compiler(self) -> Tool:
         """The C++ compiler that nvcc calls."""
         return next(t for t in self.tools if t.name in {"g++", "clang++", "cl"})
 
+    @property
+    def device_compiler(self) -> str:
+        """The digest that stands for nvcc and all that it runs, without the host compiler."""
+        return device_compiler({t.name: t.digest for t in self.tools[: self.tools.index(self.host_compiler)]})
+
     def to_json(self) -> dict[str, Any]:
-        """CUDA version and tools."""
-        return {"cuda": str(self.cuda), "tools": [t.to_json() for t in self.tools]}
+        """CUDA version and tools, and that they were named where they were."""
+        named = {"named": True} if self.named else {}
+        return {"cuda": str(self.cuda), "tools": [t.to_json() for t in self.tools], **named}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolchainId:
         """Read what :meth:`to_json` wrote."""
-        return cls(Version(data["cuda"]), tuple(Tool.from_json(t) for t in data["tools"]))
+        return cls(Version(data["cuda"]), tuple(Tool.from_json(t) for t in data["tools"]), data.get("named", False))
+
+
+def device_compiler(digests: Mapping[str, str]) -> str:
+    """The digest that stands for programs with these names and digests."""
+    return digest_of(dict(digests))
 
 
 @dataclass(frozen=True)

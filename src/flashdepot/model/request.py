@@ -20,7 +20,8 @@ class Request:
     ``None`` where the host has none or they are unknown; then they restrict nothing. ``libc_name`` is as in
     :class:`RuntimeFacts`. ``cuda_major`` is set when a
     certain one was asked for. ``front_end`` is set when a certain one was asked for. ``c_layer`` is the digest of the C
-    layer of the flashdepot that asks: one of another release may lack what callers of this one expect.
+    layer of the flashdepot that asks: one of another release may lack what callers of this one expect. ``compiler`` is the
+    digest of nvcc where the folder of one was named.
     """
 
     upstreams: Mapping[str, UpstreamId]
@@ -33,6 +34,7 @@ class Request:
     cuda_major: int | None = None
     front_end: str | None = None
     c_layer: str | None = None
+    compiler: str | None = None
 
     @property
     def upstream(self) -> UpstreamId:

@@ -17,6 +17,7 @@ from flashdepot.model.request import Request
 from flashdepot.model.selection import Selection, select
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_architectures
+from flashdepot.toolchain.nvcc import named_compiler
 
 Rejected = tuple[tuple[Manifest, tuple[str, ...]], ...]
 """Stored libraries with the reasons why each does not serve."""
@@ -76,6 +77,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
         libc_name=host.libc_name,
         cuda_major=cuda.major if isinstance(cuda, Version) else None,
         c_layer=c_layer_digest(),
+        compiler=named_compiler(cuda) if isinstance(cuda, Path) else None,
     )
     return Need(request, {family: sources[family] for family in selection.families}, cuda, architectures.note)
 

@@ -14,6 +14,10 @@ else:  # pragma: no cover  (Python 3.10)
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 
+_MOST_DOTS = 1000
+"""tomllib takes memory that grows with the square of the parts of a dotted key: 100,000 are 40 GB."""
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
 
@@ -28,8 +32,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
     """Read the text of a TOML file; :raises UsageError: when it is not TOML, with its name and the place of the mistake."""
+    if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+        raise UsageError(f"{name} is refused: a line has more than {_MOST_DOTS} dots.")
     try:
         data: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{name} is not valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise UsageError(f"{name} is refused: its values are nested too deeply.") from error
     return data

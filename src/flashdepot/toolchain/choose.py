@@ -17,7 +17,7 @@ from flashdepot.model.library_request import CudaChoice
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.msvc import environment_for
-from flashdepot.toolchain.nvcc import Nvcc, inspect
+from flashdepot.toolchain.nvcc import Nvcc, inspect, named_root
 from flashdepot.toolchain.wheels import provide, provided_version, provides
 
 OLDEST_CUDA = Version("12.0")
@@ -28,22 +28,24 @@ OLDEST_CUDA = Version("12.0")
 class Toolchain:
     """An nvcc, the host compiler that it calls, and a sentence on why this one.
 
-    ``environment`` is what these programs need to find in their environment besides this process's own.
+    ``environment`` is what these programs need to find in their environment besides this process's own. ``named`` says
+    that somebody named the toolkit's folder.
     """
 
     nvcc: Nvcc
     cxx: HostCompiler
     reason: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    named: bool = False
 
     @classmethod
-    def of(cls, nvcc: Nvcc, host: HostRecord, reason: str) -> Toolchain:
+    def of(cls, nvcc: Nvcc, host: HostRecord, reason: str, *, named: bool = False) -> Toolchain:
         """An nvcc with the host's first compiler that it accepts, whose environment is loaded.
 
         :raises MissingToolError: when it accepts none, or the environment cannot be loaded.
         """
         cxx = compiler_for(nvcc, host)
-        return cls(nvcc, cxx, reason, environment_for(cxx))
+        return cls(nvcc, cxx, reason, environment_for(cxx), named)
 
     def whole_environment(self) -> dict[str, str]:
         """The environment to run these programs in."""
@@ -70,10 +72,10 @@ def choose_toolchain(
     :raises IncompatibleError: when the host's driver cannot run what the only usable nvcc builds.
     """
     if isinstance(option, Path):
-        named = inspect(option.expanduser().resolve())
+        named = inspect(named_root(option))
         if problem := _unfit(named, host, wanted, driver=None):
             raise MissingToolError(f"The CUDA toolkit in {named.root} cannot be used: it {problem}.")
-        return Toolchain.of(named, host, f"asked for: --cuda {option}")
+        return Toolchain.of(named, host, f"asked for: --cuda {option}", named=True)
     version = option if isinstance(option, Version) else None
     looked = (_inspected(t) for t in _of_release(host.toolkits, version))
     nvcc, found_by, rejected = _first_fit(looked, host, wanted, driver)

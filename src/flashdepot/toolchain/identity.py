@@ -23,7 +23,7 @@ def identify_toolchain(toolchain: Toolchain) -> ToolchainId:
     with ThreadPoolExecutor() as pool:
         digests = list(pool.map(sha256_file, [path for _, _, path in named]))
     tools = tuple(Tool(name, version, digest) for (name, version, _), digest in zip(named, digests, strict=True))
-    return ToolchainId(nvcc.version, tools)
+    return ToolchainId(nvcc.version, tools, toolchain.named)
 
 
 def compiler_programs(cxx: HostCompiler) -> list[Path]:

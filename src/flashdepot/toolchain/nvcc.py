@@ -11,7 +11,9 @@ from flashdepot.errors import MissingToolError
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostCompiler
 from flashdepot.model.library_names import LINUX, WINDOWS
+from flashdepot.model.recipe import device_compiler
 from flashdepot.model.target import Version
+from flashdepot.system.files import sha256_file
 from flashdepot.system.process import run
 
 _EXE = ".exe" if os.name == "nt" else ""
@@ -64,9 +66,7 @@ class Nvcc:
     @property
     def tools(self) -> tuple[Path, ...]:
         """Every program and settings file of the toolkit that takes part in a compile."""
-        bin_folder = self.root / "bin"
-        names = [bin_folder / n for n in (f"nvcc{_EXE}", f"cudafe++{_EXE}", f"ptxas{_EXE}", f"fatbinary{_EXE}")]
-        return (*names, bin_folder / "nvcc.profile", self.root / "nvvm" / "bin" / f"cicc{_EXE}")
+        return tools_of(self.root)
 
     def _folders(self, *names: str) -> list[Path]:
         targets = sorted((self.root / "targets").glob("*")) if (self.root / "targets").is_dir() else []
@@ -101,21 +101,51 @@ def _msc_ver(version: Version) -> int:
     return major * 100 + minor
 
 
+def tools_of(root: Path) -> tuple[Path, ...]:
+    """See :attr:`Nvcc.tools`."""
+    bin_folder = root / "bin"
+    names = [bin_folder / n for n in (f"nvcc{_EXE}", f"cudafe++{_EXE}", f"ptxas{_EXE}", f"fatbinary{_EXE}")]
+    return (*names, bin_folder / "nvcc.profile", root / "nvvm" / "bin" / f"cicc{_EXE}")
+
+
+def named_root(folder: Path) -> Path:
+    """The root of a toolkit that ``--cuda`` names."""
+    return folder.expanduser().resolve()
+
+
+def named_compiler(folder: Path) -> str:
+    """The digest of the nvcc in a folder that ``--cuda`` names, as :attr:`ToolchainId.device_compiler` has it.
+
+    Nothing of it is run.
+
+    :raises MissingToolError: when there is none.
+    """
+    root = named_root(folder)
+    program(root)
+    return device_compiler({p.name.removesuffix(".exe"): sha256_file(p) for p in tools_of(root) if p.is_file()})
+
+
+def program(root: Path) -> Path:
+    """The compiler driver of a toolkit; :raises MissingToolError: when there is none."""
+    path = root / "bin" / f"nvcc{_EXE}"
+    if not path.is_file():
+        raise MissingToolError(
+            f"{root} holds no CUDA toolkit: {path} is not there.", hint="Name the folder that has bin/nvcc in it."
+        )
+    return path
+
+
 def inspect(root: Path) -> Nvcc:
     """Ask the nvcc of a toolkit's root folder what it is and what it can do.
 
     :raises MissingToolError: when there is none or it does not answer.
     """
-    program = root / "bin" / f"nvcc{_EXE}"
-    if not program.is_file():
-        raise MissingToolError(
-            f"{root} holds no CUDA toolkit: {program} is not there.", hint="Name the folder that has bin/nvcc in it."
-        )
-    version = re.search(r"\bV(\d+\.\d+\.\d+)", run([str(program), "--version"]).stdout)
-    codes = run([str(program), "--list-gpu-code"])
+    nvcc = program(root)
+    version = re.search(r"\bV(\d+\.\d+\.\d+)", run([str(nvcc), "--version"]).stdout)
+    codes = run([str(nvcc), "--list-gpu-code"])
     if version is None or codes.status != 0:
-        raise MissingToolError(f"{program} does not answer as nvcc does: {codes.output.strip()[:200]}")
-    help_text = run([str(program), "--help"]).stdout
+        raise MissingToolError(f"{nvcc} does not answer as nvcc does: {codes.output.strip()[:200]}")
+    help_text = run([str(nvcc), "--help"]).stdout
     config = _host_config(root)
     return Nvcc(
         root=root,

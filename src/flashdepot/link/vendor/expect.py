@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 from flashdepot.depot import Depot
 from flashdepot.model.host import HostRecord
@@ -17,7 +18,7 @@ from flashdepot.resolve.library import understand
 def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Request:
     """The request that a vendored library must satisfy on a host.
 
-    Where the project says nothing, what is there is what was meant: its source, its selection. The GPUs are those that
+    Where the project says nothing, what is there is what was meant: its source, its selection, its compiler. The GPUs are those that
     are named, else those of the host; with neither, as in CI, any will do.
 
     :raises UsageError: for an upstream or a selection that is not known.
@@ -31,11 +32,13 @@ def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot
         driver=host.driver,
         libc=host.libc,
         libc_name=host.libc_name,
+        compiler=manifest.toolchain.device_compiler if manifest.toolchain.named else None,
     )
     if wanted == LibraryRequest():
         return request
     of_the_same = manifest.upstream.version if manifest.upstream.origin == PUBLISHED else None
-    need = understand(replace(wanted, upstream=wanted.upstream or of_the_same), host, depot).request
+    cuda = None if isinstance(wanted.cuda, Path) else wanted.cuda  # where it is checked, no compiler need be
+    need = understand(replace(wanted, upstream=wanted.upstream or of_the_same, cuda=cuda), host, depot).request
     if wanted.upstream is not None:
         request = replace(request, upstreams=need.upstreams)
     if wanted.names_selection:

@@ -1,0 +1,231 @@
+"""A ``flashdepot.toml`` that somebody else left on the way up."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="the compilers of these attacks are shell scripts")
+
+SOMEBODY = 65_000
+"""A user that no system has."""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder deep in a project, and a compiler in it that leaves a mark when it is run."""
+    inside = tmp_path / "project" / "src" / "deep"
+    inside.mkdir(parents=True)
+    plant(tmp_path / "project" / "evil")
+    return inside
+
+
+def plant(toolkit: Path) -> None:
+    nvcc = toolkit / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text(f"#!/bin/sh\necho ran >> '{toolkit.parent}/ran'\n")
+    nvcc.chmod(0o755)
+
+
+def write(project: Path, text: str) -> Path:
+    file = project.parents[1] / "flashdepot.toml"
+    file.write_text(text)
+    return file
+
+
+def has_run(project: Path) -> bool:
+    return (project.parents[1] / "ran").exists()
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    own = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "config"), "FLASHDEPOT_OFFLINE": "1"}
+    return {**os.environ, **own, "FLASHDEPOT_HOME": str(tmp_path / "depot"), "PATH": "/usr/bin:/bin"}
+
+
+@pytest.fixture
+def flashdepot(tmp_path: Path, project: Path) -> Run:
+    def run(*arguments: str, cwd: Path = project) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flashdepot", *arguments]
+        return subprocess.run(
+            command,
+            check=False,
+            cwd=cwd,
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("spelled", ["./evil", "evil/", "src/../evil"])
+def test_a_compiler_that_a_project_names_runs_only_after_consent(project: Path, flashdepot: Run, spelled: str) -> None:
+    file = write(project, f'cuda = "{spelled}"\narch = [80]\n')
+    for command in ("get", "build", "wheel"):
+        done = flashdepot(command)
+        assert done.returncode == 2
+        assert f"flashdepot trust {file}" in done.stderr
+    assert not has_run(project)
+    assert flashdepot("trust").returncode == 0
+    flashdepot("get")
+    assert has_run(project)
+
+
+def test_consent_is_for_the_file_as_it_was(project: Path, flashdepot: Run) -> None:
+    file = write(project, 'cuda = "./other"\narch = [80]\n')
+    assert flashdepot("trust").returncode == 0
+    write(project, 'cuda = "./evil"\narch = [80]\n')
+    assert "is not used: It runs the compiler in" in flashdepot("get").stderr
+    assert not has_run(project)
+    assert json.loads(flashdepot("trust", "--list", "--json").stdout) == {
+        "trusted": [{"path": str(file), "state": "changed"}]
+    }
+
+
+def test_consent_can_be_taken_back(project: Path, flashdepot: Run) -> None:
+    file = write(project, 'cuda = "./evil"\narch = [80]\n')
+    assert flashdepot("trust", str(file)).returncode == 0
+    assert flashdepot("trust", "--remove").returncode == 0
+    assert flashdepot("get").returncode == 2
+    assert not has_run(project)
+    assert flashdepot("trust", "--list").stdout == ""
+    assert "was not trusted" in flashdepot("trust", "--remove").stderr
+
+
+def test_consent_is_for_one_place(project: Path, flashdepot: Run, tmp_path: Path) -> None:
+    text = 'cuda = "./evil"\narch = [80]\n'
+    write(project, text)
+    assert flashdepot("trust").returncode == 0
+    other = tmp_path / "other"
+    plant(other / "evil")
+    (other / "flashdepot.toml").write_text(text)
+    assert flashdepot("get", cwd=other).returncode == 2
+    assert not (other / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('upstream = "git+https://example.org/evil.git@main"', "It takes the source from git+https://example.org"),
+        ('upstream = "./kernels"', "It takes the source from /"),
+        ('upstream = "kernels"', "It takes the source from kernels"),
+    ],
+)
+def test_source_from_elsewhere_needs_consent(project: Path, flashdepot: Run, text: str, said: str) -> None:
+    write(project, f"{text}\narch = [80]\n")
+    done = flashdepot("get")
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["arch = [61]", 'arch = [61]\ncuda = "13.0"\nupstream = "2.8.3.post2"\nprofile = "quick"']
+)
+def test_versions_and_selections_need_none(project: Path, flashdepot: Run, text: str) -> None:
+    write(project, text)
+    assert "sm_61 cannot run" in flashdepot("get").stderr
+
+
+def test_what_the_command_line_sets_is_not_asked_about(project: Path, flashdepot: Run) -> None:
+    write(project, 'cuda = "./evil"\narch = [61]\n')
+    assert "sm_61 cannot run" in flashdepot("get", "--cuda", "13.0").stderr
+
+
+@pytest.mark.parametrize("word", ["auto", "13.0"])
+def test_a_folder_here_that_is_called_as_a_choice_of_cuda_is_not_run(project: Path, flashdepot: Run, word: str) -> None:
+    plant(project / word)
+    flashdepot("get", "--arch", "80", "--cuda", word)
+    assert not (project / "ran").exists()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_file_of_another_user_is_refused_and_can_be_trusted(project: Path, flashdepot: Run) -> None:
+    file = write(project, "arch = [61]\n")
+    os.chown(file, SOMEBODY, SOMEBODY)
+    done = flashdepot("get")
+    assert done.returncode == 2
+    assert f"It belongs to user {SOMEBODY}" in done.stderr
+    assert flashdepot("trust").returncode == 0
+    assert "sm_61 cannot run" in flashdepot("get").stderr
+
+
+def test_a_file_that_everybody_may_exchange_is_refused(project: Path, flashdepot: Run) -> None:
+    file = write(project, "arch = [61]\n")
+    file.parent.chmod(0o777)
+    assert "verybody may write to its folder" in flashdepot("get").stderr
+
+
+def test_a_link_is_judged_by_the_file_that_it_leads_to(project: Path, flashdepot: Run, tmp_path: Path) -> None:
+    open_folder = tmp_path / "open"
+    open_folder.mkdir()
+    (open_folder / "x.toml").write_text("arch = [61]\n")
+    open_folder.chmod(0o777)
+    (project.parents[1] / "flashdepot.toml").symlink_to(open_folder / "x.toml")
+    assert "verybody may write to its folder" in flashdepot("get").stderr
+
+
+def test_a_list_of_consents_that_everybody_may_write_to_is_not_believed(
+    project: Path, flashdepot: Run, tmp_path: Path
+) -> None:
+    write(project, 'cuda = "./evil"\narch = [80]\n')
+    assert flashdepot("trust").returncode == 0
+    (tmp_path / "config" / "flashdepot" / "trusted.json").chmod(0o666)
+    assert "is not believed" in flashdepot("get").stderr
+    assert not has_run(project)
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "a" + ".a" * 100_000 + " = 1", "#" * (1 << 21)])
+def test_a_file_that_is_nested_or_large_is_refused_in_a_sentence(project: Path, flashdepot: Run, text: str) -> None:
+    write(project, text)
+    done = flashdepot("get")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "flashdepot.toml" in done.stderr
+
+
+@pytest.mark.parametrize(("answer", "runs"), [("y", True), ("n", False), ("", False)])
+def test_on_a_terminal_the_user_is_asked(project: Path, tmp_path: Path, answer: str, runs: bool) -> None:
+    write(project, 'cuda = "./evil"\narch = [80]\n')
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "flashdepot", "get"]
+    child = subprocess.Popen(
+        command, cwd=project, env=environment(tmp_path), stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL
+    )
+    os.close(theirs)
+    try:
+        shown = read_until(ours, "[y/N]")
+        os.write(ours, f"{answer}\n".encode())
+        shown += read_until(ours, None)
+    finally:
+        child.wait(60)
+        os.close(ours)
+    assert "It runs the compiler in" in shown
+    assert has_run(project) == runs
+
+
+def read_until(terminal: int, text: str | None, patience: float = 60) -> str:
+    shown = b""
+    end = time.monotonic() + patience
+    while time.monotonic() < end and (text is None or text.encode() not in shown):
+        if not select.select([terminal], [], [], 1)[0]:
+            continue
+        try:
+            chunk = os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        shown += chunk
+    return shown.decode(errors="replace")
