@@ -203,16 +203,6 @@ def test_an_answer_without_end_is_cut_off(github, update, monkeypatch):
     assert "more than 1 MiB" in done.err
 
 
-def test_a_token_goes_to_github_alone(github, update, monkeypatch, one_source):
-    monkeypatch.setenv("GITHUB_TOKEN", "secret")
-    update()
-    assert github.requests[-1][1]["authorization"] == "Bearer secret"
-    one_source("huggingface-tree", "/api/models/o/r/tree/main", files="https://huggingface.co/o/r/resolve/main/")
-    github.serve("/api/models/o/r/tree/main", [])
-    update()
-    assert "authorization" not in github.requests[-1][1]
-
-
 def test_files_of_the_hugging_face_hub_are_listed_with_their_digests(server, one_source, update, listed):
     one_source("huggingface-tree", "/tree?recursive=true", files="https://huggingface.co/o/r/resolve/main/")
     lfs = {"oid": DIGEST, "size": 240_000_000, "pointerSize": 134}

@@ -22,6 +22,7 @@ _COLUMNS = (
     "flash-attn", "torch", "CUDA", "C++11 ABI", "Python", "Platform", "Machine code", "Source", "Existence",
 )  # fmt: skip
 _PYTHON = _COLUMNS.index("Python")
+_LINKED = ("https://", "http://", "file://")
 _NOT_SAID = "not said"
 _NOT_KNOWN = "not known"
 
@@ -39,7 +40,7 @@ def page(catalog: Catalog) -> str:
     table = rows(catalog.wheels)
     counts = Counter(wheel.source for wheel in catalog.wheels)
     collections = (
-        f'<tr><th scope="row"><a href="{escape(c.page)}">{escape(c.name)}</a></th><td>{escape(c.kind)}</td>'
+        f'<tr><th scope="row">{_link_to(c.page, escape(c.name))}</th><td>{escape(c.kind)}</td>'
         f"<td>{counts[c.name]:,}</td><td>{escape(c.listed[:10])}</td><td>{escape(c.licence or _NOT_SAID)}</td></tr>"
         for c in catalog.collections
     )
@@ -59,7 +60,7 @@ def _row(row: Row) -> str:
     if row.seen:
         cells[_PYTHON] = ", ".join(_link(wheel, label) for wheel, label in zip(row.wheels, _labels(row), strict=True))
     else:
-        cells[-1] = f'<a href="{escape(_release_page(row.wheels[0]))}">{cells[-1]}</a>'
+        cells[-1] = _link_to(_release_page(row.wheels[0]), cells[-1])
     first, *others = cells
     return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}" for cell in others)
 
@@ -79,8 +80,17 @@ def _values(row: Row) -> tuple[str, ...]:
 
 
 def _link(wheel: PublishedWheel, label: str) -> str:
-    earlier = "" if label == python_of(wheel) else ' class="earlier"'
-    return f'<a{earlier} href="{escape(wheel.url)}">{escape(label)}</a>'
+    return _link_to(wheel.url, escape(label), "" if label == python_of(wheel) else ' class="earlier"')
+
+
+def _link_to(address: str, text: str, more: str = "") -> str:
+    """A link, or the text alone where the address is none that a browser should follow: ``javascript:``, say.
+
+    :param text: as HTML.
+    """
+    if not address.lower().startswith(_LINKED):
+        return text
+    return f'<a{more} href="{escape(address)}">{text}</a>'
 
 
 def _labels(row: Row) -> list[str]:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flashdepot.errors import IntegrityError
+from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.canonical import canonical_json
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.wheel_name import BuiltFor, WheelName, canonical_name, filename_of_url
 
 SCHEMA = 1
+_LONGEST = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Collection:
     page: str
     licence: str
     listed: str
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(value, str) for value in vars(self).values()):
+            raise ValueError("a collection has a field that is not a text")
 
 
 @dataclass(frozen=True)
@@ -55,13 +60,22 @@ def decode(data: bytes, *, name: str, wanted: Callable[[Collection], bool] = lam
     :raises IntegrityError: when the bytes are damaged, or of another version of this format.
     """
     try:
-        document = json.loads(zlib.decompress(data))
+        document = json.loads(_decompress(data))
         if document["schema"] != SCHEMA:
             raise IntegrityError(f"{name} has the format {document['schema']}, expected {SCHEMA}.")
         packed = [(Collection(**listing["collection"]), listing) for listing in document["listings"]]
         return [_unpack(collection, listing) for collection, listing in packed if wanted(collection)]
-    except (zlib.error, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError, UsageError) as error:
         raise IntegrityError(f"{name} is damaged: {error}.") from error
+
+
+def _decompress(data: bytes) -> bytes:
+    """The document, as long as it is no larger than one can be."""
+    whole = zlib.decompressobj()
+    text = whole.decompress(data, _LONGEST)
+    if not whole.eof:
+        raise ValueError(f"it is cut off, or holds more than {_LONGEST >> 20} MiB")
+    return text
 
 
 def split_url(url: str) -> tuple[str, WheelName, str, str] | None:
@@ -122,6 +136,12 @@ class _Numbers:
 
 def _unpack(collection: Collection, packed: dict[str, Any]) -> Listing:
     source = collection.name
+    if not all(type(size) is int and size >= 0 for size in packed["sizes"]):
+        raise ValueError("a size is not a number of bytes")
+    if not all(
+        type(text) is str for text in (*packed["sha256"], *(text for place in packed["places"] for text in place))
+    ):
+        raise ValueError("a digest or a place is not a text")
     names = []
     for distribution, version, local, sass, ptx, seen in packed["names"]:
         built = BuiltFor.parse(local)

@@ -21,12 +21,11 @@ from flashdepot.catalog.published_files import Page, PublishedFile
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.system.files import disk_errors, read_json, write_json
 from flashdepot.system.index_settings import IndexSettings
-from flashdepot.system.index_transport import open_session
+from flashdepot.system.index_transport import open_session, read_body
 from flashdepot.system.patience import patiently, status
 
 _LONGEST_ANSWER = 64 << 20
 _MOST_PAGES = 500
-_CHUNK = 1 << 16
 
 Reader = Callable[[Any], Page]
 """Reads a page's document; raises ValueError when it is not what it should be."""
@@ -42,17 +41,17 @@ class Listed:
 
 
 class Pages:
-    """The pages of one source. ``folder`` keeps what they held, ``token`` is sent to the source's own server alone.
+    """The pages of one source. ``folder`` keeps what they held, ``token`` is sent to its own server alone.
 
     Close it, or use it as a context manager.
     """
 
-    def __init__(self, start: str, folder: Path, settings: IndexSettings, *, token: str = "") -> None:
+    def __init__(self, start: str, folder: Path, settings: IndexSettings, *, token: Token | None = None) -> None:
         self._start, self._folder, self._timeout = start, folder, settings.timeout
         self._session = open_session(start, settings)
         self._session.headers["Accept"] = "application/json"
         if token:
-            self._session.auth = _Token(token)
+            self._session.auth = token
 
     def __enter__(self) -> Pages:  # noqa: PYI034  (Self is in typing from Python 3.11 on)
         return self
@@ -186,27 +185,28 @@ class _Kept:
             )
 
 
-class _Token(AuthBase):
-    """Sends a token; requests takes it away when it is redirected to another server."""
+@dataclass(frozen=True)
+class Token(AuthBase):
+    """A token and the one server that may see it, ``https://api.github.com``; to any other nothing is sent.
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    requests asks it for the first request of a chain only, and takes what it set away when a redirect leads elsewhere.
+    """
+
+    server: str
+    text: str
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
+        """Add the token to a request to its server."""
+        if str(request.url).startswith(f"{self.server}/"):
+            request.headers["Authorization"] = f"Bearer {self.text}"
         return request
 
 
 def _body(url: str, response: requests.Response) -> bytes:
-    body = bytearray()
-    for chunk in response.iter_content(_CHUNK):
-        body += chunk
-        if len(body) > _LONGEST_ANSWER:
-            raise NetworkError(
-                f"{url} answers with more than {_LONGEST_ANSWER >> 20} MiB, which no page of a listing has.",
-                hint="What was known before is kept.",
-            )
-    return bytes(body)
+    try:
+        return read_body(response, _LONGEST_ANSWER)
+    except ValueError as error:
+        raise NetworkError(f"{url} is no page of a listing: {error}.", hint="What was known before is kept.") from error
 
 
 def _refusal(url: str, response: requests.Response) -> NetworkError:

@@ -12,7 +12,7 @@ from typing import Any
 
 from flashdepot.catalog.load import Catalog, refreshed_path
 from flashdepot.catalog.packing import Collection, Listing, encode
-from flashdepot.catalog.pages import Pages
+from flashdepot.catalog.pages import Pages, Token
 from flashdepot.catalog.published_files import (
     Page,
     PublishedFile,
@@ -27,6 +27,9 @@ from flashdepot.system.files import disk_errors, write_atomic
 from flashdepot.system.index import PackageIndex
 from flashdepot.system.index_settings import IndexSettings, read_index_settings
 from flashdepot.system.net import require_network
+
+_GITHUB = "https://api.github.com"
+"""Whose token ``GITHUB_TOKEN`` is."""
 
 _PROJECTS = ("flash-attn", "flash-attn-3")
 """What is asked of a package index, which has no list of projects worth reading for this."""
@@ -102,7 +105,8 @@ def _ask(source: Source, folder: Path, settings: IndexSettings) -> tuple[Page, b
         return _ask_index(source, settings), False
     github = source.format is Format.GITHUB
     read = read_github_releases if github else partial(read_huggingface_tree, files=source.files)
-    token = os.environ.get("GITHUB_TOKEN", "") if github else ""
+    secret = os.environ.get("GITHUB_TOKEN", "") if github else ""
+    token = Token(_GITHUB, secret) if secret else None
     with Pages(source.listing, folder / "pages", settings, token=token) as pages:
         listed = pages.read(read)
     return listed.page, listed.unchanged == listed.pages

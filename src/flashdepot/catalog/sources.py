@@ -59,6 +59,8 @@ class Source:
             raise ValueError(f"the kind '{source.kind}' is none of {', '.join(_KINDS)}")
         if not source.listing.startswith(("https://", "http://", "file://")):
             raise ValueError(f"the listing '{source.listing}' is not a URL")
+        if not source.page.startswith(("https://", "http://", "file://")):
+            raise ValueError(f"the page '{source.page}' is not a URL")
         return source
 
     @classmethod

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import warnings
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 
@@ -14,11 +16,14 @@ from requests.utils import urldefragauth
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.system.download import Downloaded, Remote, download
 from flashdepot.system.index_settings import IndexSettings
-from flashdepot.system.index_transport import open_session
+from flashdepot.system.index_transport import open_session, read_body
 from flashdepot.system.net import Progress
 from flashdepot.system.network_errors import network_errors
 from flashdepot.system.patience import Note, patiently
 
+_LONGEST_PAGE = 16 << 20
+_MOST_TAGS = 200_000
+"""Three tags a file; a tag takes a kilobyte of memory when the page is read."""
 _ELSEWHERE = "name another index: PIP_INDEX_URL=URL"
 
 # Newer index pages only add fields; what is read here is in all of them.
@@ -49,16 +54,29 @@ class PackageIndex:
         self._client.s.close()
 
     def packages(self, project: str) -> list[pypi_simple.DistributionPackage]:
-        """All files of a project; none when the index does not know it.
+        """All files of a project; none when the index does not know it. At most 16 MiB of its page are read.
 
         :raises NetworkError: when the index cannot be reached or does not answer as one.
         """
         with self._explained(project):
-            try:
-                page = patiently(lambda: self._client.get_project_page(project, timeout=self._timeout), lambda _: None)
-            except pypi_simple.NoSuchProjectError:
-                return []
-            return page.packages
+            page = patiently(lambda: self._page(project), lambda _: None)
+            return page.packages if page else []
+
+    def _page(self, project: str) -> pypi_simple.ProjectPage | None:
+        """The page of a project, read no further than a page can be; ``None`` when there is none."""
+        address = self._client.get_project_url(project)
+        headers = {"Accept": self._client.accept}
+        with self._client.s.get(address, headers=headers, timeout=self._timeout, stream=True) as answer:
+            if answer.status_code == HTTPStatus.NOT_FOUND:
+                return None
+            answer.raise_for_status()
+            body = read_body(answer, _LONGEST_PAGE)
+            kind = answer.headers.get("Content-Type", "text/html")
+            if "json" in kind:
+                return pypi_simple.ProjectPage.from_json_data(json.loads(body), str(answer.url))
+            if body.count(b"<") > _MOST_TAGS:
+                raise ValueError(f"the page has more than {_MOST_TAGS} tags")
+            return pypi_simple.ProjectPage.from_html(project, body, str(answer.url), answer.encoding)
 
     def find(self, project: str, filename: str) -> pypi_simple.DistributionPackage | None:
         """Return the file of that exact name, or ``None``; raises as :meth:`packages` does."""
@@ -85,7 +103,7 @@ class PackageIndex:
                 hint="A mirror that rebuilds files cannot serve this one; name another index: PIP_INDEX_URL=URL",
             )
         return download(
-            Remote(package.url, sha256),
+            Remote(package.url, sha256, package.size or 0),
             destination,
             self._client.s,
             timeout=self._timeout,
@@ -100,7 +118,7 @@ class PackageIndex:
         try:
             with network_errors(wanted, self.url, _ELSEWHERE):
                 yield
-        except (ValueError, pypi_simple.UnsupportedRepoVersionError) as error:
+        except (ValueError, TypeError, LookupError, RecursionError, pypi_simple.UnsupportedRepoVersionError) as error:
             raise NetworkError(
                 f"{wanted} cannot be fetched: {self.url} does not answer as a package index does ({error}).",
                 hint="Check the address: PIP_INDEX_URL, or 'pip config list'",

@@ -17,6 +17,8 @@ from requests.utils import get_auth_from_url, get_netrc_auth, urldefragauth
 
 from flashdepot.system.index_settings import IndexSettings
 
+_CHUNK = 1 << 16
+
 
 def open_session(address: str, settings: IndexSettings, *others: str) -> requests.Session:
     """Open a session for an address, some others, and the servers that they refer to.
@@ -32,6 +34,20 @@ def open_session(address: str, settings: IndexSettings, *others: str) -> request
     if own := {_server(url): pair for url in (address, *others) if (pair := get_auth_from_url(url))[0]}:
         session.auth = _Credentials(own)
     return session
+
+
+def read_body(response: requests.Response, longest: int) -> bytes:
+    """The body of a streamed answer, decoded, as long as it stays within ``longest`` bytes.
+
+    :raises ValueError: when there are more, whatever the answer says of its length: a few of gzip become gigabytes.
+    :raises requests.RequestException: when the connection fails.
+    """
+    body = bytearray()
+    for chunk in response.iter_content(_CHUNK):
+        body += chunk
+        if len(body) > longest:
+            raise ValueError(f"the answer has more than {longest >> 20} MiB")
+    return bytes(body)
 
 
 def _refuse_downgrade(response: requests.Response, *_: Any, **__: Any) -> None:
