@@ -116,7 +116,7 @@ def test_a_bomb_is_refused_also_in_what_is_passed_over(tmp_path, monkeypatch, ki
         path = make_tar(tmp_path / "a.tar.gz", [member(name, zeros)])
     else:
         path = make_zip(tmp_path / "a.zip", [(name, zeros, 0)])
-    with pytest.raises(IntegrityError, match="unpacks to more than"):
+    with pytest.raises(IntegrityError, match="unpack to"):
         unpack(path, tmp_path / "out", keep=lambda n: n == "kept")
     assert not (tmp_path / "out").exists()
 

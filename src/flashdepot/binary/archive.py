@@ -14,6 +14,7 @@ _SHORT_IMPORT = b"\0\0\xff\xff"
 _U16 = struct.Struct("<H")
 _INDEXES = {"/", "/SYM64/", "__.SYMDEF", "__.SYMDEF SORTED", "/<ECSYMBOLS>/", "/<XFGHASHMAP>/"}
 _LONG_NAMES = "//"
+_NAME_LIMIT = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def read_members(window: Window) -> Iterator[Member]:
         elif name not in _INDEXES:
             if name.startswith("#1/") and name[3:].isdigit():  # BSD: the name is the body's beginning
                 size = int(name[3:])
-                name = body.take(0, size, "member name").rstrip(b"\0").decode("utf-8", "replace")
+                name = body.take(0, min(size, _NAME_LIMIT), "member name").rstrip(b"\0").decode("utf-8", "replace")
                 body = body.part(size, body.size - size, "member")
             elif name.startswith("/") and name[1:].isdigit():
                 name = _long_name(long_names, int(name[1:]))
@@ -64,5 +65,5 @@ def import_machine(member: Window) -> int:
 
 
 def _long_name(table: bytes, offset: int) -> str:
-    ends = [end for end in (table.find(b"\n", offset), table.find(b"\0", offset)) if end >= 0]
-    return table[offset : min(ends, default=len(table))][: 1 << 12].decode("utf-8", "replace")
+    longest = table[offset : offset + _NAME_LIMIT]
+    return longest.partition(b"\n")[0].partition(b"\0")[0].decode("utf-8", "replace")

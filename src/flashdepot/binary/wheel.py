@@ -22,6 +22,7 @@ from packaging.version import InvalidVersion, Version
 
 from flashdepot.binary.window import FETCH_AGAIN
 from flashdepot.errors import IntegrityError
+from flashdepot.system.archive import refuse_bomb
 
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -37,7 +38,6 @@ _DAMAGE = (
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _DOTS_LIMIT = 12
 _ENTRIES_LIMIT = 100_000
-_SIZE_LIMIT = 4 << 30
 _DIRECTORY_LIMIT = 64 << 20
 _TEXT_LIMIT = 16 << 20
 _CHUNK = 1 << 20
@@ -96,8 +96,9 @@ class _Reading:
 
     def run(self) -> WheelFacts:
         members = [info for info in self._archive.infolist() if not info.is_dir()]
-        if len(members) > _ENTRIES_LIMIT or sum(info.file_size for info in members) > _SIZE_LIMIT:
-            raise IntegrityError(f"{self._path.name} is refused: it unpacks to too much.", hint=FETCH_AGAIN)
+        if len(members) > _ENTRIES_LIMIT:
+            raise IntegrityError(f"{self._path.name} is refused: it has too many members.", hint=FETCH_AGAIN)
+        refuse_bomb(self._path, sum(info.file_size for info in members), self._path.stat().st_size)
         self._read_record(members)
         with tempfile.TemporaryDirectory(prefix="flashdepot-check-") as folder:
             for info in members:

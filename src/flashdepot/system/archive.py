@@ -20,6 +20,12 @@ from flashdepot.errors import IntegrityError
 _ENTRY_LIMIT = 100_000
 _SIZE_LIMIT = 4 << 30
 _PADDING_LIMIT = 16 << 20
+_CHUNK = 1 << 20
+_HEADER_LIMIT = 1 << 20
+_FREE_SIZE = 64 << 20
+_RATIO_LIMIT = 100
+"""Machine code, sources and PTX are compressed to between a half and a twentieth; what deflate can do is a thousandth."""
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -45,8 +51,10 @@ def unpack(archive: Path, folder: Path, *, keep: Callable[[str], bool] = lambda 
     """Unpack a ``.tar.gz`` or a ``.whl``/``.zip`` into ``folder``, which must not exist yet.
 
     Only regular files are written, and only those whose name (with ``/``) ``keep`` accepts. Everything is checked
-    before it is written: an entry that leaves the folder, a link, a device, a name that is there twice, too many entries
-    or more than 4 GiB ends the unpacking, and what was unpacked is removed.
+    before it is written: an entry that leaves the folder, a link, a device, a name that is there twice, too many entries,
+    more than 4 GiB, or more than a hundred times the archive's own size ends the unpacking, and what was unpacked is
+    removed. A zip says at its end how much it holds, and is refused before anything is written; of a tar no more is
+    decompressed than it may hold. Memory does not grow with what an archive holds.
 
     :raises IntegrityError: for a damaged or hostile archive; it names the entry.
     """
@@ -62,7 +70,6 @@ def unpack(archive: Path, folder: Path, *, keep: Callable[[str], bool] = lambda 
 
 
 def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool]) -> None:
-    total = 0
     for count, entry in enumerate(_entries(archive)):
         if count >= _ENTRY_LIMIT:
             raise IntegrityError(f"{archive.name} is refused: more than {_ENTRY_LIMIT} entries.")
@@ -72,9 +79,6 @@ def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool]) -> None:
                 f"{archive.name} is refused: its entry '{entry.name}' {problem}.",
                 hint="Nothing of it was kept. Fetch the archive again from a source you trust.",
             )
-        total += entry.size  # of what is passed over as well: a tar must be decompressed to get past it
-        if total > _SIZE_LIMIT:
-            raise IntegrityError(f"{archive.name} is refused: it unpacks to more than {_SIZE_LIMIT >> 30} GiB.")
         if keep(entry.name) and (source := entry.open()) is not None:
             try:
                 _write(entry, source, folder.joinpath(*PurePosixPath(entry.name).parts))
@@ -94,7 +98,7 @@ def _write(entry: _Entry, source: IO[bytes], path: Path) -> None:
 
 def _copy_exactly(source: IO[bytes], file: IO[bytes], size: int) -> None:
     left = size
-    while chunk := source.read(min(1 << 20, left + 1)):
+    while chunk := source.read(min(_CHUNK, left + 1)):
         left -= len(chunk)
         if left < 0:
             raise ValueError("an entry is longer than its header says")
@@ -119,29 +123,74 @@ def _entries(archive: Path) -> Iterator[_Entry]:
 
 def _zip_entries(archive: Path) -> Iterator[_Entry]:
     with zipfile.ZipFile(archive) as file:
-        for info in file.infolist():
-            if info.is_dir():
-                continue
+        members = [info for info in file.infolist() if not info.is_dir()]
+        refuse_bomb(archive, sum(info.file_size for info in members), archive.stat().st_size)
+        for info in members:
             unix = info.external_attr >> 16
             kind = stat.S_IFMT(unix)
             problem = "" if kind in {0, stat.S_IFREG} else "is a link or a special file"
+            if info.compress_type not in _METHODS:
+                problem = "is compressed in a way that installers do not know"
             yield _Entry(info.filename, info.file_size, bool(unix & 0o111), problem, partial(file.open, info))
+
+
+def refuse_bomb(archive: Path, unpacked: int, packed: int) -> None:
+    """Refuse an archive that holds more than an honest one of its size can.
+
+    :param unpacked: bytes that it holds, or that have come out of it so far.
+    :param packed: its own bytes, or those that were read so far.
+    :raises IntegrityError: when that is a bomb.
+    """
+    if unpacked > _SIZE_LIMIT or unpacked > max(_FREE_SIZE, _RATIO_LIMIT * packed):
+        raise IntegrityError(
+            f"{archive.name} is refused: {packed} bytes of it unpack to {unpacked} or more, which no honest archive does.",
+            hint="Nothing of it was kept. Fetch the archive again from a source you trust.",
+        )
 
 
 def _tar_entries(archive: Path) -> Iterator[_Entry]:
     # tarfile's own gzip stream ("r|gz") takes a truncated file for a complete one; GzipFile checks length and CRC.
-    with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as file:
-        for info in file:
-            if info.isdir():
-                continue
-            problem = "" if info.isreg() else "is a link or a special file"
-            yield _Entry(info.name, info.size, bool(info.mode & 0o111), problem, partial(file.extractfile, info))
+    with archive.open("rb") as packed, gzip.open(packed) as unpacked:
+        stream = _Measured(archive, packed, unpacked)
+        with tarfile.open(fileobj=stream, mode="r:") as file:  # type: ignore[call-overload]
+            for info in file:
+                file.members = []  # it keeps all of them, for questions that nobody asks here
+                if info.isdir():
+                    continue
+                problem = "" if info.isreg() and not info.issparse() else "is a link or a special file"
+                yield _Entry(info.name, info.size, bool(info.mode & 0o111), problem, partial(file.extractfile, info))
         _read_to_end(stream)
 
 
-def _read_to_end(stream: gzip.GzipFile) -> None:
+class _Measured:
+    """What is decompressed of a tar, for ``tarfile``: in its order, in small pieces, and no more than it may hold."""
+
+    def __init__(self, archive: Path, packed: IO[bytes], unpacked: gzip.GzipFile) -> None:
+        self._archive, self._packed, self._unpacked = archive, packed, unpacked
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; ``tarfile`` asks for a whole header at once, whatever size that claims to have."""
+        if size > _HEADER_LIMIT:
+            raise ValueError(f"a header has {size} bytes")
+        data = self._unpacked.read(size)
+        refuse_bomb(self._archive, self._unpacked.tell(), self._packed.tell())
+        return data
+
+    def seek(self, position: int) -> int:
+        """Pass over what is not wanted, decompressing it."""
+        while (left := position - self._unpacked.tell()) > 0:
+            if not self.read(min(left, _CHUNK)):
+                break
+        return self._unpacked.seek(position) if left < 0 else self._unpacked.tell()
+
+    def tell(self) -> int:
+        """Where the next byte lies."""
+        return self._unpacked.tell()
+
+
+def _read_to_end(stream: _Measured) -> None:
     left = _PADDING_LIMIT
-    while chunk := stream.read(1 << 20):
+    while chunk := stream.read(_CHUNK):
         left -= len(chunk)
         if left < 0:
             raise ValueError("much data follows its last entry")
