@@ -19,8 +19,9 @@ from flashdepot.binary.wheel import read_wheel
 from flashdepot.binary.window import Window
 from flashdepot.errors import IntegrityError
 from flashdepot.system.archive import unpack
+from support.child_usage import PEAK
 
-GIB = 1 << 30
+BOMB = 1 << 29
 ZEROS = bytes(1 << 20)
 
 
@@ -38,11 +39,11 @@ def header(name: str, kind: bytes, size: int) -> bytes:
 
 
 def long_name(path: Path) -> None:
-    path.write_bytes(compressed_zeros(GIB, header("././@LongLink", tarfile.GNUTYPE_LONGNAME, GIB)))
+    path.write_bytes(compressed_zeros(BOMB, header("././@LongLink", tarfile.GNUTYPE_LONGNAME, BOMB)))
 
 
 def long_pax_header(path: Path) -> None:
-    path.write_bytes(compressed_zeros(GIB, header("x", tarfile.XHDTYPE, GIB)))
+    path.write_bytes(compressed_zeros(BOMB, header("x", tarfile.XHDTYPE, BOMB)))
 
 
 def long_names_of_long_names(path: Path) -> None:
@@ -51,7 +52,7 @@ def long_names_of_long_names(path: Path) -> None:
 
 
 def tar_bomb(path: Path) -> None:
-    path.write_bytes(compressed_zeros(GIB, header("zeros", tarfile.REGTYPE, GIB)))
+    path.write_bytes(compressed_zeros(BOMB, header("zeros", tarfile.REGTYPE, BOMB)))
 
 
 def zip_bomb(path: Path) -> None:
@@ -78,7 +79,7 @@ def lzma_zip(path: Path) -> None:
         file.writestr("a", b"x")
 
 
-MEASURE = """
+MEASURE = f"""
 import resource, sys
 from pathlib import Path
 from flashdepot.errors import FlashdepotError
@@ -87,7 +88,7 @@ try:
     unpack(Path(sys.argv[1]), Path(sys.argv[2]))
 except FlashdepotError as error:
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    print(error.exit_code, usage.ru_maxrss, usage.ru_oublock, error.message)
+    print(error.exit_code, {PEAK}, usage.ru_oublock, error.message)
 """
 
 

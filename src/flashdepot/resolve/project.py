@@ -87,7 +87,7 @@ def _read(text: str, path: Path) -> LibraryRequest:
         words[key.replace("-", "_")] = ",".join(str(v) for v in values)
     for key in ("upstream", "cuda"):
         word = words.get(key, "")
-        if "/" in word and not word.startswith("git+"):
+        if word.startswith(".") or ("/" in word and not word.startswith("git+")):
             words[key] = str((path.parent / Path(word).expanduser()).resolve())
     try:
         return library_request(**words)
