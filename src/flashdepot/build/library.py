@@ -13,15 +13,14 @@ from flashdepot import __version__
 from flashdepot.build.engine import Engine, Outcome
 from flashdepot.build.estimates import History
 from flashdepot.build.foreign import confined_environment, confines, told
-from flashdepot.build.linked import Linked
-from flashdepot.build.linking import Linking, linking_of
+from flashdepot.build.linking import Linking, cross_linking, linking_of
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
 from flashdepot.facts.drivers import driver_floor
-from flashdepot.families import Kit, config_header, family_of
+from flashdepot.families import Cross, Kit, config_header, family_of
 from flashdepot.families.c_layer import FLAGS, NATIVE, c_layer_actions, c_layer_digest, c_layer_flags
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
@@ -33,7 +32,9 @@ from flashdepot.model.target import Platform, Target, Version
 from flashdepot.model.upstream import PUBLISHED
 from flashdepot.system.confinement import means
 from flashdepot.system.files import sha256_file
+from flashdepot.targets import target_of
 from flashdepot.targets.dialect import dialect_of
+from flashdepot.targets.linked import Linked
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.identity import identify_toolchain
@@ -66,6 +67,8 @@ class BuildPlan:
     @property
     def linking(self) -> Linking:
         """How its objects become libraries."""
+        if self.kit.cross and self.toolchain.zig:
+            return cross_linking(self.kit.cross.row, self.toolchain.zig)
         return linking_of(self.toolchain.cxx.kind)
 
     @property
@@ -95,13 +98,16 @@ class BuildPlan:
                 ("generated", generated),
                 *(("cuda_include", folder) for folder in nvcc.includes),
                 ("cuda", nvcc.root),
+                *((("zig", self.toolchain.zig.lib),) if self.toolchain.zig else ()),
             )
         )
 
     @property
     def programs(self) -> dict[str, str]:
         """What else compilations name: the host compiler, and the toolkit's include folder as an argument."""
-        return {"cxx": self.toolchain.cxx.path, "cuda_include": str(self.toolchain.nvcc.include)}
+        zig = self.toolchain.zig
+        more = {"zig_program": str(zig.program), "preprocessor": str(zig.preprocessor)} if zig else {}
+        return {"cxx": self.toolchain.cxx.path, "cuda_include": str(self.toolchain.nvcc.include), **more}
 
 
 def prepare(
@@ -121,7 +127,7 @@ def prepare(
         on Windows when a folder's path is one that the compilers cannot use.
     :raises UsageError: when the tree lacks a licence text, without which no binary of it may be passed on.
     """
-    if platform.system == "windows":
+    if toolchain.zig is None and platform.system == "windows":
         require_usable_paths(
             {"depot": str(depot.root), "temp": tempfile.gettempdir(), "package": str(NATIVE.parent)},
         )
@@ -137,9 +143,12 @@ def prepare(
     identity = identify_toolchain(toolchain)
     dialect = dialect_of(toolchain.cxx.kind)
     host_flags = dialect.host_flags(nvcc.version, nvcc.options)
-    result = probe_toolchain(toolchain, identity, depot.layout.toolchains, host_flags)
+    here = tuple(flag.replace("{native}", str(NATIVE)) for flag in host_flags)
+    result = probe_toolchain(toolchain, identity, depot.layout.toolchains, here)
     sass = choose_sass(wanted, nvcc.version, nvcc.codes)
-    kit = Kit(nvcc.version, nvcc.options, dialect, result.source_name)
+    row = target_of(platform) if toolchain.zig else None
+    cross = Cross(row, identity.tools[:-1], identity.tools[-1]) if row else None
+    kit = Kit(nvcc.version, nvcc.options, dialect, result.source_name, cross)
     flags = {
         family: family_of(family).flags(kit, sass, front_end=options.front_end, compress=options.compress)
         for family in trees
@@ -152,7 +161,9 @@ def prepare(
         target=Target(platform, nvcc.version.major, sass),
         toolchain=identity,
         front_end=options.front_end,
-        native_digest=linking_of(toolchain.cxx.kind).digest,
+        native_digest=(
+            cross_linking(row, toolchain.zig) if row and toolchain.zig else linking_of(toolchain.cxx.kind)
+        ).digest,
         flags=flags,
     )
     return BuildPlan(recipe, trees, toolchain, texts, kit, provided, options)
@@ -203,8 +214,11 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
 def _objects(planned: Sequence[Action], outcome: Outcome, depot: Depot, folder: Path) -> list[Path]:
     """The object files under names that say what they are: archives and debuggers show them."""
     folder.mkdir()
+    needed = {need for action in planned for need in action.needs.values()}
     paths = []
     for action in planned:
+        if action.name in needed:
+            continue
         path = folder / f"{action.name}{action.suffix}"
         depot.blobs.link_or_copy(outcome.actions[action.name].object.digest, path)
         paths.append(path)
@@ -219,13 +233,12 @@ def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, P
         "VERSION": version[0] if version else "0",
         "UPSTREAM_VERSION": upstream,
         "PLATFORM": str(plan.recipe.target.platform),
+        "RUNTIME": _runtime_words(plan),
     }
-    static_runtime = plan.toolchain.nvcc.static_runtime
-    files = {
-        "include/flash_attention.h": NATIVE / "include" / "flash_attention.h",
-        **linked.files,
-        f"lib/static/{static_runtime.name}": static_runtime,
-    }
+    files = {"include/flash_attention.h": NATIVE / "include" / "flash_attention.h", **linked.files}
+    if plan.toolchain.zig is None:
+        static_runtime = plan.toolchain.nvcc.static_runtime
+        files[f"lib/static/{static_runtime.name}"] = static_runtime
     for place, template in plan.linking.templates.items():
         text = template.read_text(encoding="utf-8")
         for name, value in values.items():
@@ -234,6 +247,14 @@ def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, P
         path.write_text(text, encoding="utf-8")
         files[place] = path
     return files
+
+
+def _runtime_words(plan: BuildPlan) -> str:
+    """What pkg-config says of NVIDIA's runtime, for a library that it is linked into."""
+    if plan.toolchain.zig is not None:
+        return ""
+    windows = plan.recipe.target.platform.system == "windows"
+    return " -lcudart_static" if windows else " -l:libcudart_static.a -lstdc++ -lrt"
 
 
 def _licence_files(texts: Mapping[str, str], folder: Path) -> dict[str, Path]:

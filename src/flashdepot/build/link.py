@@ -6,33 +6,15 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from flashdepot.binary.elf import SharedLibrary, read_shared_library, undefined_symbols
-from flashdepot.build.linked import Linked, require
-from flashdepot.errors import FlashdepotError, MissingToolError
+from flashdepot.binary.elf import read_shared_library
+from flashdepot.errors import MissingToolError
 from flashdepot.model.library_names import LINUX
 from flashdepot.system.process import run
+from flashdepot.targets.checks import prove_objects, prove_shared
+from flashdepot.targets.linked import Linked, require
 from flashdepot.toolchain.choose import Toolchain
 
 SONAME = LINUX.shared
-
-_SYSTEM_LIBRARIES = frozenset(
-    f"lib{name}.so.{number}" for name, number in (("c", 6), ("m", 6), ("dl", 2), ("rt", 1), ("pthread", 0))
-)
-
-_ENDS_THE_PROGRAM = frozenset(
-    {
-        "exit",
-        "_exit",
-        "_Exit",
-        "quick_exit",
-        "abort",
-        "__assert_fail",
-        "_ZSt9terminatev",
-        "__cxa_throw",
-        "__cxa_rethrow",
-    }
-)
-"""What code of the library must not call: whoever links it decides when the program ends."""
 
 LINK_FLAGS = (
     "-shared",
@@ -55,7 +37,7 @@ def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Pa
     :raises FlashdepotError: when an object may end the program, or the shared library exports or needs something that
         it must not.
     """
-    _prove_objects(objects)
+    prove_objects(objects)
     static, shared = folder / LINUX.static[0], folder / SONAME
     archiver = shutil.which("ar")
     if archiver is None:
@@ -67,32 +49,9 @@ def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Pa
     arguments += [str(toolchain.nvcc.static_runtime), "-ldl", "-lrt", "-lpthread"]
     require(run(arguments, timeout=1200), shared)
     facts = read_shared_library(shared)
-    _prove(facts)
+    prove_shared(facts)
     return Linked(
         {f"lib/static/{LINUX.static[0]}": static, f"lib/shared/{SONAME}": shared},
         {f"lib/shared/{LINUX.shared_linked}": SONAME},
         facts.libc_floor,
     )
-
-
-def _prove_objects(objects: Sequence[Path]) -> None:
-    """No path of a call may end the program, upstream's code included: so no object refers to what would."""
-    for path in objects:
-        found = sorted(undefined_symbols(path) & _ENDS_THE_PROGRAM)
-        if found:
-            raise FlashdepotError(
-                f"{path.name} calls {', '.join(found)}, which ends the program that uses the library.",
-                hint="Report it with the version of flash-attn; its kernels from another version may do: --upstream",
-            )
-
-
-def _prove(facts: SharedLibrary) -> None:
-    """The promise that other programs rely on: our symbols alone, and nothing but the C library beneath."""
-    foreign = sorted(name for name in facts.exported if not name.startswith("fa_"))
-    if foreign or not facts.exported:
-        raise FlashdepotError(
-            f"{SONAME} exports symbols that are not its own: {', '.join(foreign[:5]) or 'none at all'}."
-        )
-    needed = sorted(n for n in facts.needed if n not in _SYSTEM_LIBRARIES and not n.startswith("ld-linux"))
-    if needed:
-        raise FlashdepotError(f"{SONAME} needs libraries that it must not: {', '.join(needed)}.")

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.build import link, link_msvc
-from flashdepot.build.linked import Linked
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.model.canonical import digest_of
 from flashdepot.system.files import sha256_file
+from flashdepot.targets import Row
+from flashdepot.targets.clang import cxx_words
+from flashdepot.targets.linked import Linked
 from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.msvc_linking import DLL_FLAGS
 from flashdepot.toolchain.nvcc_flags import CXX_FLAGS, MSVC_C_LAYER_FLAGS
+from flashdepot.toolchain.zig import Zig
 
 _TEMPLATES = NATIVE / "templates"
 _WINDOWS_FILES = Path(__file__).with_name("windows_files")
@@ -66,3 +69,20 @@ _MSVC = Linking(
 def linking_of(kind: str) -> Linking:
     """The way to link of a kind of host compiler: ``g++``, ``clang++``, ``cl``."""
     return _MSVC if kind == "cl" else _GNU
+
+
+def cross_linking(row: Row, zig: Zig) -> Linking:
+    """The way to link for a target. Nothing of NVIDIA's is linked, so no runtime and no notice of it lie beside."""
+    folder = _TEMPLATES if row.platform.system == "linux" else _WINDOWS_FILES
+    templates = {place: path for place, path in _templates(folder).items() if "cuda-runtime" not in place}
+
+    def link_for(objects: Sequence[Path], _toolchain: Toolchain, native: Path, work: Path) -> Linked:
+        return row.system.link(row, zig, objects, native, work)
+
+    return Linking(
+        link_for,
+        cxx_words(row),
+        (row.zig, *row.system.link_words),
+        {**templates, **_VERSION_TEMPLATE},
+        own_templates=tuple(templates.values()) if folder is _WINDOWS_FILES else (),
+    )

@@ -35,6 +35,11 @@ selection_options = options(
         help="Of dropout, alibi, softcap, local, uneven_k; instead of the profile's.",
     ),
     click.option("--cuda", metavar="auto|13.0|DIR", help="Which nvcc builds.  [default: auto]"),
+    click.option(
+        "--target",
+        metavar="linux-x86_64|linux-aarch64|windows-x86_64",
+        help="Build for this system with nothing of this machine but Python.",
+    ),
 )
 """What a :class:`LibraryRequest` is made of."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flashdepot.errors import UsageError
 from flashdepot.families.fa2 import Fa2
-from flashdepot.families.family import Family, Kit
+from flashdepot.families.family import Cross, Family, Kit
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.upstream import SourceTree
@@ -44,4 +44,4 @@ def oldest_gpu() -> Architecture:
     return min(family.oldest_gpu for family in FAMILIES)
 
 
-__all__ = ["FAMILIES", "Family", "Kit", "default_family", "family_of", "obtain_sources", "oldest_gpu"]
+__all__ = ["FAMILIES", "Cross", "Family", "Kit", "default_family", "family_of", "obtain_sources", "oldest_gpu"]

@@ -10,12 +10,13 @@ from functools import cache
 from pathlib import Path
 
 from flashdepot.families.family import Kit
-from flashdepot.families.nvcc import nvcc_action
+from flashdepot.families.nvcc import cuda_actions
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.recipe import Recipe
 from flashdepot.system.files import sha256_file
+from flashdepot.targets.clang import CXX_OUTPUTS, cxx_words
 from flashdepot.toolchain.nvcc_flags import nvcc_flags
 
 NATIVE = Path(__file__).parents[1] / "native"
@@ -71,29 +72,47 @@ def c_layer_actions(recipe: Recipe, kit: Kit, families: Mapping[str, tuple[str, 
     yield from _folder_actions(recipe, kit, NATIVE / "src", ())
     for family, words in families.items():
         yield from _folder_actions(recipe, kit, NATIVE / "src" / family, words)
+    if kit.cross is not None:
+        for source in driver_sources():
+            yield _cxx_action(recipe, kit, source, ())
 
 
 def _folder_actions(recipe: Recipe, kit: Kit, folder: Path, words: tuple[str, ...]) -> Iterator[Action]:
-    tools, dialect = recipe.toolchain.tools, kit.dialect
     for source in sorted(folder.glob("*.cu")):
-        flags = (*recipe.flags[FLAGS], *_INCLUDES)
-        yield nvcc_action(kit, own_name(source), "native", _place_of(source), flags, tools)
-    cxx_tools = tools if dialect.c_layer_by_nvcc else tools[tools.index(recipe.toolchain.host_compiler) :]
-    host_flags = dialect.host_flags(kit.cuda, kit.nvcc_options)
+        yield from cuda_actions(
+            recipe, kit, own_name(source), "native", _place_of(source), recipe.flags[FLAGS], _INCLUDES
+        )
     for source in sorted(folder.glob("*.cpp")):
-        name = own_name(source)
-        seed = host_flags if dialect.c_layer_by_nvcc else (f"-frandom-seed={name}",)
-        ours = ("-I{generated}", *_INCLUDES, "-I{native}/shim")
-        arguments = (*dialect.c_layer, *seed, *ours, *words, "-isystem", "{cuda_include}")
-        yield Action(
-            name,
+        yield _cxx_action(recipe, kit, source, words)
+
+
+def _cxx_action(recipe: Recipe, kit: Kit, source: Path, words: tuple[str, ...]) -> Action:
+    name, dialect, tools = own_name(source), kit.dialect, recipe.toolchain.tools
+    ours = ("-I{generated}", *_INCLUDES, "-I{native}/shim")
+    theirs = (*words, "-isystem", "{cuda_include}")
+    if kit.cross is not None:
+        row = kit.cross.row
+        return Action(
+            f"{name}-{row}",
             "native",
             _place_of(source),
-            arguments,
-            cxx_tools,
-            dialect.variables,
-            suffix=dialect.object_suffix,
+            (*cxx_words(row), *ours, "-I{native}/driver", *theirs),
+            (kit.cross.zig,),
+            suffix=row.system.object_suffix,
+            outputs=CXX_OUTPUTS,
         )
+    cxx_tools = tools if dialect.c_layer_by_nvcc else tools[tools.index(recipe.toolchain.host_compiler) :]
+    host_flags = dialect.host_flags(kit.cuda, kit.nvcc_options)
+    seed = host_flags if dialect.c_layer_by_nvcc else (f"-frandom-seed={name}",)
+    return Action(
+        name,
+        "native",
+        _place_of(source),
+        (*dialect.c_layer, *seed, *ours, *theirs),
+        cxx_tools,
+        dialect.variables,
+        suffix=dialect.object_suffix,
+    )
 
 
 def _place_of(source: Path) -> str:

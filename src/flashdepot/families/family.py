@@ -9,11 +9,21 @@ from typing import Protocol
 
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.recipe import Recipe
+from flashdepot.model.recipe import Recipe, Tool
 from flashdepot.model.selection import Feature, Selection, Unit
 from flashdepot.model.target import Platform, Version
+from flashdepot.targets import Row
 from flashdepot.targets.dialect import Dialect
 from flashdepot.upstream import Identified, Sources
+
+
+@dataclass(frozen=True)
+class Cross:
+    """What compiles for a target that need not be this machine: the target, nvcc's programs, and zig's."""
+
+    row: Row
+    device_tools: tuple[Tool, ...]
+    zig: Tool
 
 
 @dataclass(frozen=True)
@@ -21,13 +31,15 @@ class Kit:
     """The compilers at hand as facts, without a path.
 
     ``nvcc_options`` are the long options of the nvcc at hand. ``source_name`` says whether it takes the arguments that
-    replace a source's absolute path in its internal names.
+    replace a source's absolute path in its internal names. ``cross`` is ``None`` where nvcc calls a compiler of this
+    machine, which then compiles all.
     """
 
     cuda: Version
     nvcc_options: frozenset[str]
     dialect: Dialect
     source_name: bool = True
+    cross: Cross | None = None
 
 
 class Family(Protocol):

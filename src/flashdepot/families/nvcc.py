@@ -1,47 +1,86 @@
-"""One run of nvcc, as families and the C layer have it in common."""
+"""A CUDA source to an object, as families and the C layer have it in common."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from flashdepot.families.family import Kit
+from flashdepot.families.family import Cross, Kit
 from flashdepot.model.action import Action
-from flashdepot.model.recipe import Tool
+from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Unit
+from flashdepot.targets.clang import CUDA_OUTPUTS, cuda_words
 from flashdepot.toolchain.probe_compile import SOURCE_NAME
 
 _SPLIT = "--split-compile"
 """nvcc's option for the last phase of one source on several cores."""
 
+_DEVICE_OUTPUTS = ("-MD", "-MF", "{depfile}", "{source}", "-o", "{output}")
 
-def nvcc_action(
+
+def cuda_actions(
+    recipe: Recipe,
     kit: Kit,
     name: str,
     place: str,
     file: str,
+    flags: Sequence[str],
     words: Sequence[str],
-    tools: tuple[Tool, ...],
     unit: Unit | None = None,
-) -> Action:
+) -> Iterator[Action]:
     """A CUDA source to an object, with nothing in it of where it lay or when it was compiled.
 
-    :param words: the flags and include folders.
+    Where nvcc has a compiler of this machine, in one run. For a target, in two: nvcc makes a fatbin, whose bytes depend
+    on no system, and zig's clang the host side around it.
+
+    :param flags: what nvcc is told.
+    :param words: macros and include folders, the same for both.
     """
-    arguments = [kit.dialect.nvcc, "-ccbin", "{cxx}", *words, "-I{native}/shim"]
+    if kit.cross is None:
+        arguments = _nvcc_words(kit, name, place, file, ("-ccbin", "{cxx}", *flags, *words))
+        suffix, tools = kit.dialect.object_suffix, recipe.toolchain.tools
+        yield Action(name, place, file, arguments, tools, kit.dialect.variables, unit, suffix, threads=_threads(kit))
+        return
+    arguments = _nvcc_words(kit, name, place, file, ("-fatbin", "-ccbin", "{preprocessor}", *flags, *words))
+    yield Action(
+        name,
+        place,
+        file,
+        arguments,
+        kit.cross.device_tools,
+        kit.dialect.variables,
+        unit,
+        ".fatbin",
+        outputs=_DEVICE_OUTPUTS,
+        uncounted=("zig",),  # whatever preprocesses, and with whichever headers, the bytes are the same
+        threads=_threads(kit),
+    )
+    yield _host_side(kit.cross, name, place, file, words)
+
+
+def _host_side(cross: Cross, name: str, place: str, file: str, words: Sequence[str]) -> Action:
+    cuda = ("-isystem", "{cuda_include}", "-isystem", "{cuda_include}/cccl")
+    return Action(
+        f"{name}-{cross.row}",
+        place,
+        file,
+        (*cuda_words(cross.row), *words, "-I{native}/shim", *cuda),
+        (cross.zig,),
+        suffix=cross.row.system.object_suffix,
+        outputs=CUDA_OUTPUTS,
+        needs={"fatbin": name},
+    )
+
+
+def _nvcc_words(kit: Kit, name: str, place: str, file: str, words: Sequence[str]) -> tuple[str, ...]:
+    arguments = [kit.dialect.nvcc, *words, "-I{native}/shim"]
     if "--objdir-as-tempdir" in kit.nvcc_options:
         arguments.append("--objdir-as-tempdir")
     if "--frandom-seed" in kit.nvcc_options:
         arguments.append(f"--frandom-seed={name}")
     if kit.source_name:
         arguments += [word.format(name=f"{place}/{file}") for word in SOURCE_NAME]
-    return Action(
-        name,
-        place,
-        file,
-        tuple(arguments),
-        tools,
-        kit.dialect.variables,
-        unit,
-        kit.dialect.object_suffix,
-        threads=_SPLIT if _SPLIT in kit.nvcc_options else None,
-    )
+    return tuple(arguments)
+
+
+def _threads(kit: Kit) -> str | None:
+    return _SPLIT if _SPLIT in kit.nvcc_options else None

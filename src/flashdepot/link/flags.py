@@ -10,6 +10,9 @@ from flashdepot.toolchain.msvc_linking import ONE_C_RUNTIME, SYSTEM_LIBRARIES
 STATIC_NEEDS = ("-lstdc++", "-ldl", "-lrt", "-lpthread")
 """What the static library and the static CUDA runtime beside it refer to on Linux, in a linker's order."""
 
+OWN_NEEDS = ("-ldl", "-lpthread")
+"""What a static library without NVIDIA's runtime refers to on Linux."""
+
 TO_LINKER = "/link"
 """What stands before the arguments that ``cl`` hands to ``link``; they are the last ones of a command."""
 
@@ -39,8 +42,9 @@ def _for_gcc(library: LinkableLibrary, kind: LinkKind) -> Flags:
     folder = library.folder(kind)
     if kind is LinkKind.SHARED:
         return Flags((include,), (f"-L{folder}", f"-Wl,-rpath,{folder}", "-lflashattention"))
-    archives = (str(folder / library.names.static[0]), str(folder / library.names.cuda_runtime))
-    return Flags((include, "-DFA_STATIC"), (*archives, *STATIC_NEEDS))
+    archives = tuple(str(folder / name) for name in library.archives)
+    needs = STATIC_NEEDS if len(archives) > 1 else OWN_NEEDS
+    return Flags((include, "-DFA_STATIC"), (*archives, *needs))
 
 
 def _for_cl(library: LinkableLibrary, kind: LinkKind) -> Flags:
@@ -48,6 +52,6 @@ def _for_cl(library: LinkableLibrary, kind: LinkKind) -> Flags:
     folder = (TO_LINKER, f"/LIBPATH:{library.folder(kind)}")
     if kind is LinkKind.SHARED:
         return Flags((include,), (*folder, library.names.shared_linked))
-    libraries = (library.names.static[0], library.names.cuda_runtime, *SYSTEM_LIBRARIES)
+    libraries = (*library.archives, *SYSTEM_LIBRARIES)
     # The objects use the C runtime as a DLL, so the program has to as well.
     return Flags(("/MD", include, "/DFA_STATIC"), (*folder, *libraries, ONE_C_RUNTIME))

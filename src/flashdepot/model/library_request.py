@@ -16,7 +16,7 @@ from flashdepot.model.selection import (
     Pass,
     Profile,
 )
-from flashdepot.model.target import Version
+from flashdepot.model.target import Platform, Version
 
 
 class Gpus(Enum):
@@ -41,7 +41,8 @@ class LibraryRequest:
     """What a library must have; ``None`` where nothing was said, which another request or a default may fill.
 
     ``upstream`` is a flash-attn version, a source folder, or ``git+URL@REF``. ``passes``, ``head_dims``, ``dtypes`` and
-    ``features`` stand in the place of the profile's. ``cuda`` is which nvcc builds: a version, or a toolkit's folder.
+    ``features`` stand in the place of the profile's. ``cuda`` is which nvcc builds: a version, or a toolkit's folder. ``target`` is where
+    the library is to run, when that is not simply this machine.
 
     Typical usage::
 
@@ -56,6 +57,7 @@ class LibraryRequest:
     dtypes: frozenset[Dtype] | None = None
     features: frozenset[Feature] | None = None
     cuda: CudaChoice | None = None
+    target: Platform | None = None
 
     def words(self) -> dict[str, str]:
         """The request in the words of the command line, for commands that are printed."""

@@ -46,7 +46,7 @@ class ToolchainId:
     @property
     def host_compiler(self) -> Tool:
         """The C++ compiler that nvcc calls."""
-        return next(t for t in self.tools if t.name in {"g++", "clang++", "cl"})
+        return next(t for t in self.tools if t.name in {"g++", "clang++", "cl", "zig"})
 
     @property
     def device_compiler(self) -> str:

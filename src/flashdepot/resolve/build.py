@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 from flashdepot.build.library import Options, build_library, prepare
 from flashdepot.depot import Depot
@@ -15,7 +17,10 @@ from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 from flashdepot.resolve.library import LibraryResult, Need
-from flashdepot.toolchain.choose import choose_toolchain
+from flashdepot.toolchain.choose import Toolchain, choose_toolchain, provide_toolchain
+
+OnFile = Callable[[str], None]
+"""Called with the name of a file before it is fetched."""
 
 
 def build(
@@ -29,29 +34,43 @@ def build(
     :raises NetworkError: when source or toolchain must be fetched and cannot be.
     """
     started = time.monotonic()
-    request = need.request
-    if host.platform != request.platform:
-        raise IncompatibleError(
-            f"Nothing stored serves {request.platform}, and this machine, {host.platform}, cannot build for it.",
-            hint=f"Run the same command on a {request.platform} machine, and share its depot.",
-        )
 
     def on_file(name: str) -> None:
         progress.note(f"Fetching {name}.")
 
-    toolchain = choose_toolchain(
-        need.cuda,
-        host,
-        request.gpus,
-        driver=request.driver,
-        folder=depot.layout.toolchains,
-        on_file=on_file,
-    )
+    with depot.workspace() as work:
+        toolchain = _toolchain(need, depot, host, work, on_file)
+        return _build(need, depot, toolchain, limits, options, progress, on_file, started)
+
+
+def _toolchain(need: Need, depot: Depot, host: HostRecord, work: Path, on_file: OnFile) -> Toolchain:
+    request, folder = need.request, depot.layout.toolchains
+    if need.target is not None:
+        return provide_toolchain(need.cuda, host, request.gpus, folder=folder, work=work, on_file=on_file)
+    if host.platform != request.platform:
+        raise IncompatibleError(
+            f"Nothing stored serves {request.platform}, and this machine is {host.platform}.",
+            hint=f"Build for it from here: --target {request.platform}",
+        )
+    return choose_toolchain(need.cuda, host, request.gpus, driver=request.driver, folder=folder, on_file=on_file)
+
+
+def _build(
+    need: Need,
+    depot: Depot,
+    toolchain: Toolchain,
+    limits: Limits,
+    options: Options,
+    progress: BuildProgress,
+    on_file: OnFile,
+    started: float,
+) -> LibraryResult:
+    request = need.request
     progress.note(
         f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host compiler {toolchain.cxx.kind} {toolchain.cxx.version}."
     )
     trees = obtain_sources(need.sources, depot.layout.upstreams)
-    plan = prepare(trees, request.selection, request.gpus, host.platform, toolchain, depot, options, on_file)
+    plan = prepare(trees, request.selection, request.gpus, request.platform, toolchain, depot, options, on_file)
     units = len(request.selection.units)
     if (stored := depot.load_intact(plan.recipe.key)) is not None:
         return LibraryResult("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)

@@ -16,6 +16,7 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 from flashdepot.model.selection import Selection, select
 from flashdepot.model.target import Version
+from flashdepot.targets import Row, target_of
 from flashdepot.toolchain.architectures import choose_architectures
 from flashdepot.toolchain.nvcc import named_compiler
 
@@ -27,13 +28,14 @@ Rejected = tuple[tuple[Manifest, tuple[str, ...]], ...]
 class Need:
     """A request, what of it a build needs besides, and a sentence where a choice was made.
 
-    ``sources`` are what names the source of each family.
+    ``sources`` are what names the source of each family. ``target`` is set when one was named.
     """
 
     request: Request
     sources: Mapping[str, str]
     cuda: CudaChoice
     note: str
+    target: Row | None = None
 
 
 @dataclass(frozen=True)
@@ -67,19 +69,21 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
     features = frozenset().union(*(source.features for source in known.values()))
     selection = Selection(selection.units, selection.features & features)
     cuda = wanted.cuda or AnyCuda.AUTO
+    target = target_of(wanted.target) if wanted.target else None
+    here = target is None or target.platform == host.platform
     request = Request(
         upstreams={family: known[family].id for family in selection.families},
         selection=selection,
-        platform=host.platform,
+        platform=target.platform if target else host.platform,
         gpus=architectures.wanted,
-        driver=host.driver,
-        libc=host.libc,
-        libc_name=host.libc_name,
+        driver=host.driver if here else None,
+        libc=host.libc if here else None,
+        libc_name=host.libc_name if here else None,
         cuda_major=cuda.major if isinstance(cuda, Version) else None,
         c_layer=c_layer_digest(),
         compiler=named_compiler(cuda) if isinstance(cuda, Path) else None,
     )
-    return Need(request, {family: sources[family] for family in selection.families}, cuda, architectures.note)
+    return Need(request, {family: sources[family] for family in selection.families}, cuda, architectures.note, target)
 
 
 def published_sources(manifest: Manifest) -> dict[str, str]:

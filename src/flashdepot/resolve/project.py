@@ -20,7 +20,7 @@ from flashdepot.system.ownership import planted
 from flashdepot.system.toml import parse_toml
 
 NAME = "flashdepot.toml"
-KEYS = ("upstream", "profile", "arch", "passes", "head-dims", "dtypes", "features", "cuda")
+KEYS = ("upstream", "profile", "arch", "passes", "head-dims", "dtypes", "features", "cuda", "target")
 _LARGEST = 1 << 20
 
 

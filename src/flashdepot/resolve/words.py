@@ -11,6 +11,7 @@ from flashdepot.facts.gpus import parse_architectures
 from flashdepot.model.library_request import AnyCuda, CudaChoice, GpuChoice, Gpus, LibraryRequest
 from flashdepot.model.selection import parse_dtypes, parse_features, parse_head_dims, parse_passes, parse_profile
 from flashdepot.model.target import Version
+from flashdepot.targets import parse_target
 
 
 def library_request(**words: str | None) -> LibraryRequest:
@@ -50,4 +51,5 @@ _PARSE: Mapping[str, Callable[[str], Any]] = {
     "dtypes": parse_dtypes,
     "features": parse_features,
     "cuda": _parse_cuda,
+    "target": lambda word: parse_target(word).platform,
 }

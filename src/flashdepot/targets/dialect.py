@@ -43,9 +43,17 @@ def _gnu_host_flags(_cuda: Version, _options: frozenset[str]) -> tuple[str, ...]
     return GNU_HOST_FLAGS
 
 
+def _zig_host_flags(_cuda: Version, _options: frozenset[str]) -> tuple[str, ...]:
+    # The two warnings are about glibc's noexcept on functions that NVIDIA's headers declare again: a thousand lines.
+    told = "-Xcompiler=-include,{native}/device/prelude.h,-Wno-macro-redefined"
+    return (told, "-diag-suppress=541", "--allow-unsupported-compiler")
+
+
 GNU = Dialect(
     ".o", "{cuda}/bin/nvcc", _GNU_VARIABLES, ("{cxx}", *CXX_FLAGS), c_layer_by_nvcc=False, host_flags=_gnu_host_flags
 )
+ZIG = Dialect(".o", "{cuda}/bin/nvcc", _GNU_VARIABLES, (), c_layer_by_nvcc=False, host_flags=_zig_host_flags)
+"""zig's clang as the preprocessor of nvcc; what it compiles by itself, the target says."""
 MSVC = Dialect(
     ".obj",
     "{cuda}/bin/nvcc.exe",
@@ -58,4 +66,4 @@ MSVC = Dialect(
 
 def dialect_of(kind: str) -> Dialect:
     """The dialect of a kind of host compiler: ``g++``, ``clang++``, ``cl``."""
-    return MSVC if kind == "cl" else GNU
+    return {"cl": MSVC, "zig": ZIG}.get(kind, GNU)

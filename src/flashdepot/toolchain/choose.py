@@ -19,6 +19,7 @@ from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.msvc import environment_for
 from flashdepot.toolchain.nvcc import Nvcc, inspect, named_root
 from flashdepot.toolchain.wheels import provide, provided_version, provides
+from flashdepot.toolchain.zig import Zig, provide_zig
 
 OLDEST_CUDA = Version("12.0")
 """The oldest CUDA whose compiler builds the CUTLASS of the supported upstream versions as C++17."""
@@ -37,6 +38,7 @@ class Toolchain:
     reason: str
     environment: Mapping[str, str] = field(default_factory=dict)
     named: bool = False
+    zig: Zig | None = None
 
     @classmethod
     def of(cls, nvcc: Nvcc, host: HostRecord, reason: str, *, named: bool = False) -> Toolchain:
@@ -86,6 +88,38 @@ def choose_toolchain(
     _require_fit(provided, host, wanted, driver)
     why = f" ({'; '.join(rejected)})" if rejected else ""
     return Toolchain.of(provided, host, f"provided from PyPI{why}")
+
+
+def provide_toolchain(
+    option: CudaChoice,
+    host: HostRecord,
+    wanted: Sequence[Architecture],
+    *,
+    folder: Path,
+    work: Path,
+    on_file: Callable[[str], None],
+) -> Toolchain:
+    """The toolchain for any target: nvcc and zig from PyPI, and nothing of this machine unless a folder names it.
+
+    :param work: a folder for what zig writes while it works.
+    :raises MissingToolError: when the nvcc that was named cannot do it, or another version than the provided one is
+        asked for.
+    """
+    zig = provide_zig(host.platform, folder, on_file)
+    if isinstance(option, Path):
+        nvcc, reason = inspect(named_root(option)), f"asked for: --cuda {option}"
+    else:
+        if isinstance(option, Version) and not _same_release(provided_version(), option):
+            raise MissingToolError(
+                f"For a target nvcc {provided_version()} is provided, and {option} was asked for.",
+                hint="Name the folder of a toolkit of that version: --cuda DIR",
+            )
+        nvcc, reason = inspect(provide(host.platform, folder, on_file)), "provided from PyPI"
+    if problem := _unfit(nvcc, host, wanted, driver=None):
+        raise MissingToolError(f"nvcc {nvcc.version} in {nvcc.root} cannot be used: it {problem}.")
+    compiler = HostCompiler("zig", str(zig.preprocessor), Version(zig.version))
+    named = isinstance(option, Path)
+    return Toolchain(nvcc, compiler, reason, zig.environment(work), named, zig)
 
 
 def foresee_toolchain(

@@ -12,11 +12,14 @@ from flashdepot.system.files import sha256_file
 from flashdepot.system.process import run
 from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.msvc import compiler_libraries
+from flashdepot.toolchain.nvcc import Nvcc
 
 
 def identify_toolchain(toolchain: Toolchain) -> ToolchainId:
     """Versions and SHA-256 of nvcc's programs and of the host compiler's, read from their files."""
     nvcc, cxx = toolchain.nvcc, toolchain.cxx
+    if toolchain.zig is not None:
+        return ToolchainId(nvcc.version, (*device_tools(nvcc), toolchain.zig.tool), toolchain.named)
     named = [(path.name.removesuffix(".exe"), str(nvcc.version), path) for path in nvcc.tools]
     named += [(cxx.kind, str(cxx.version), Path(cxx.path).resolve())]
     named += [(path.name, str(cxx.version), path) for path in compiler_programs(cxx)]
@@ -24,6 +27,12 @@ def identify_toolchain(toolchain: Toolchain) -> ToolchainId:
         digests = list(pool.map(sha256_file, [path for _, _, path in named]))
     tools = tuple(Tool(name, version, digest) for (name, version, _), digest in zip(named, digests, strict=True))
     return ToolchainId(nvcc.version, tools, toolchain.named)
+
+
+def device_tools(nvcc: Nvcc) -> tuple[Tool, ...]:
+    """The programs that make device code."""
+    version = str(nvcc.version)
+    return tuple(Tool(path.name.removesuffix(".exe"), version, sha256_file(path)) for path in nvcc.tools)
 
 
 def compiler_programs(cxx: HostCompiler) -> list[Path]:

@@ -65,7 +65,8 @@ def probe_toolchain(
         source_name = _compile(toolchain, Path(work), host_flags, SOURCE_NAME).status == 0
         if not source_name:
             _require(_compile(toolchain, Path(work), host_flags, ()), toolchain, "compile")
-        _require(_link(toolchain, Path(work)), toolchain, "link")
+        if toolchain.zig is None:
+            _require(_link(toolchain, Path(work)), toolchain, "link")
     write_json(kept, {"source_name": source_name})
     return ProbeResult(source_name)
 
@@ -74,7 +75,8 @@ def _compile(toolchain: Toolchain, work: Path, host_flags: Sequence[str], extra:
     (work / "probe.cu").write_text(_SOURCE)
     arguments = [str(toolchain.nvcc.program), "-ccbin", toolchain.cxx.path, "-std=c++17", *host_flags]
     arguments += [word.format(name="probe.cu") for word in extra]
-    command = [*arguments, "-c", "probe.cu", "-o", "probe.o"]
+    kind = "-c" if toolchain.zig is None else "-fatbin"
+    command = [*arguments, kind, "probe.cu", "-o", "probe.o"]
     return run(command, cwd=work, env=toolchain.whole_environment(), timeout=300)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flashdepot.families.fa2.layout import CUTLASS_INCLUDE, SOURCE_DIR
 from flashdepot.families.fa2.units import NAME
 from flashdepot.families.family import Kit
-from flashdepot.families.nvcc import nvcc_action
+from flashdepot.families.nvcc import cuda_actions
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe
@@ -64,11 +64,15 @@ def flags(
 
 
 def actions(recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
-    """One compiler run a translation unit."""
+    """The compiler runs of each translation unit."""
     macros = feature_macros(source.features, recipe.selection.features)
-    words = (*recipe.flags[NAME], *macros, f"-I{CUTLASS_INCLUDE}", f"-I{SOURCE_DIR}")
+    words = (*macros, f"-I{CUTLASS_INCLUDE}", f"-I{SOURCE_DIR}")
+    host = (_NAMESPACE_MACRO, *words) if kit.cross else words
     return tuple(
-        nvcc_action(kit, u.name, "upstream", f"{SOURCE_DIR}/{u.name}.cu", words, recipe.toolchain.tools, u)
+        action
         for u in sorted(recipe.selection.units)
         if u.family == NAME
+        for action in cuda_actions(
+            recipe, kit, u.name, "upstream", f"{SOURCE_DIR}/{u.name}.cu", recipe.flags[NAME], host, u
+        )
     )

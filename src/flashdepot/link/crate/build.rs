@@ -27,13 +27,14 @@ fn main() {
         require_microsoft();
     }
     let folder = root.join("lib").join(&kind);
-    for file in file_names(windows, &kind).iter().map(|name| folder.join(name)) {
+    let runtime = has_cuda_runtime(windows, &folder);
+    for file in file_names(windows, &kind, runtime).iter().map(|name| folder.join(name)) {
         require_library(&file);
         println!("cargo:rerun-if-changed={}", file.display());
     }
     println!("cargo:rustc-link-search=native={}", folder.display());
     if kind == "static" {
-        link_static(windows);
+        link_static(windows, runtime);
     } else {
         link_shared(windows, &folder);
     }
@@ -44,8 +45,10 @@ fn main() {
 }
 
 /// What a linker reads, and on Windows what the program loads.
-fn file_names(windows: bool, kind: &str) -> &'static [&'static str] {
+fn file_names(windows: bool, kind: &str, runtime: bool) -> &'static [&'static str] {
     match (windows, kind) {
+        (true, "static") if !runtime => &["flashattention.lib"],
+        (false, "static") if !runtime => &["libflashattention.a"],
         (true, "static") => &["flashattention.lib", "cudart_static.lib"],
         (true, _) => &["flashattention.lib", "flashattention.dll"],
         (false, "static") => &["libflashattention.a", "libcudart_static.a"],
@@ -53,11 +56,22 @@ fn file_names(windows: bool, kind: &str) -> &'static [&'static str] {
     }
 }
 
-fn link_static(windows: bool) {
+/// Whether NVIDIA's runtime lies beside the static library. One over the driver's own API needs none.
+fn has_cuda_runtime(windows: bool, folder: &Path) -> bool {
+    folder.join(if windows { "cudart_static.lib" } else { "libcudart_static.a" }).exists()
+}
+
+fn link_static(windows: bool, runtime: bool) {
     // -bundle: a library of hundreds of megabytes is not copied into every rlib on the way to the program.
     println!("cargo:rustc-link-lib=static:-bundle=flashattention");
-    println!("cargo:rustc-link-lib=static:-bundle=cudart_static");
-    let needs = if windows { ["kernel32", "advapi32", "shell32", "user32"] } else { ["stdc++", "dl", "rt", "pthread"] };
+    if runtime {
+        println!("cargo:rustc-link-lib=static:-bundle=cudart_static");
+    }
+    let needs: &[&str] = match (windows, runtime) {
+        (true, _) => &["kernel32", "advapi32", "shell32", "user32"],
+        (false, true) => &["stdc++", "dl", "rt", "pthread"],
+        (false, false) => &["dl", "pthread"],
+    };
     for name in needs {
         println!("cargo:rustc-link-lib=dylib={name}");
     }

@@ -35,9 +35,9 @@ void *find(Library library, const char *name) { return dlsym(library, name); }
 #endif
 
 template <typename Function>
-bool fill(std::atomic<Function> &member, Library library, const char *name) {
+bool fill(Entry<Function> &member, Library library, const char *name) {
   void *found = find(library, name);
-  member = reinterpret_cast<Function>(found);
+  member.set(reinterpret_cast<Function>(found));
   return found != nullptr;
 }
 

@@ -34,10 +34,22 @@
 
 namespace flashdepot::driver {
 
+// An address that is called like the function. std::atomic itself has two conversions to it, and
+// clang takes neither for better.
+template <typename Function>
+class Entry {
+ public:
+  operator Function() const { return address_.load(std::memory_order_relaxed); }
+  void set(Function address) { address_.store(address, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<Function> address_{nullptr};
+};
+
 // Called like the functions themselves: api.cuInit(0). Several threads may fill it at once, each
 // with the same addresses, so it takes no lock, and a fork at any time leaves none behind.
 struct DriverApi {
-#define FLASHDEPOT_MEMBER(name) std::atomic<decltype(&::name)> name;
+#define FLASHDEPOT_MEMBER(name) Entry<decltype(&::name)> name;
   FLASHDEPOT_DRIVER_FUNCTIONS(FLASHDEPOT_MEMBER)
 #undef FLASHDEPOT_MEMBER
 };

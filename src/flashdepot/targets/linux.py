@@ -1,0 +1,59 @@
+"""Linux: shared and static libraries, linked by zig against any GNU C library from 2.17 on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from flashdepot.binary.elf import read_shared_library
+from flashdepot.errors import FlashdepotError
+from flashdepot.model.library_names import LINUX
+from flashdepot.system.process import run
+from flashdepot.targets.checks import prove_objects, prove_shared
+from flashdepot.targets.linked import Linked, require
+from flashdepot.targets.row import Row
+from flashdepot.toolchain.zig import Zig
+
+
+class Linux:
+    """ELF and the GNU C library."""
+
+    names = LINUX
+    object_suffix = ".o"
+    words = ("-D__GLIBC_MINOR__=17",)
+    link_words = (
+        "-shared",
+        "-s",
+        f"-Wl,-soname,{LINUX.shared}",
+        "-Wl,--version-script={native}/templates/libflashattention.map",
+        "-Wl,--no-undefined",
+        "-Wl,--gc-sections",
+        "-Wl,-z,now",
+        "-Wl,-z,relro",
+    )
+    static_needs = ("dl", "pthread")
+
+    def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
+        """Make ``libflashattention.so.1`` and ``libflashattention.a``."""
+        prove_objects(objects)
+        static, shared = folder / LINUX.static[0], folder / LINUX.shared
+        environment = {**os.environ, **zig.environment(folder)}
+        # D: no dates and no owners, so that equal objects make equal archives.
+        archive = [str(zig.program), "ar", "rcsD", str(static), *map(str, objects)]
+        require(run(archive, env=environment, timeout=600), static)
+        words = [word.replace("{native}", str(native)) for word in self.link_words]
+        command = [str(zig.program), "cc", "-target", row.zig, *words, "-o", str(shared), *map(str, objects)]
+        needs = [f"-l{name}" for name in self.static_needs]
+        require(run([*command, *needs], env=environment, timeout=1200), shared)
+        facts = read_shared_library(shared)
+        prove_shared(facts)
+        if row.libc_floor and facts.libc_floor and facts.libc_floor > row.libc_floor:
+            raise FlashdepotError(
+                f"{shared.name} needs GNU libc {facts.libc_floor}, and for {row} {row.libc_floor} is promised."
+            )
+        return Linked(
+            {f"lib/static/{LINUX.static[0]}": static, f"lib/shared/{LINUX.shared}": shared},
+            {f"lib/shared/{LINUX.shared_linked}": LINUX.shared},
+            row.libc_floor,
+        )

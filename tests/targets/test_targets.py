@@ -1,0 +1,82 @@
+"""Libraries for every target from one machine, with real compilers and kernels that compile in seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashdepot.binary.elf import read_shared_library
+from flashdepot.errors import UsageError
+from flashdepot.model.manifest import Manifest
+from flashdepot.targets import TARGETS, parse_target
+from support.toy_upstream import make_toy_upstream
+
+
+def test_a_target_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(UsageError, match="there are linux-x86_64, linux-aarch64, windows-x86_64"):
+        parse_target("macos-arm64")
+
+
+def test_each_target_has_a_row_and_is_found_by_its_name() -> None:
+    assert [parse_target(str(row)) for row in TARGETS] == list(TARGETS)
+
+
+@pytest.fixture(scope="module")
+def libraries(real_depot: Path, upstream_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The answers of one `build` a target, in the order in which they ran."""
+    folder = tmp_path_factory.mktemp("targets")
+    tree = make_toy_upstream(folder / "tree", upstream_tree)
+    (folder / "depot").mkdir()
+    (real_depot / "toolchains").mkdir(exist_ok=True)
+    (folder / "depot/toolchains").symlink_to(real_depot / "toolchains")
+    wanted = ["--passes", "fwd", "--head-dims", "32", "--arch", "80", "--depot", str(folder / "depot"), "--json"]
+    answers = {}
+    for row in TARGETS:
+        command = [sys.executable, "-m", "flashdepot", "build", "--upstream", str(tree), "--target", str(row), *wanted]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        answers[str(row)] = json.loads(done.stdout)
+    return answers
+
+
+def manifest(answer: Any) -> Manifest:
+    return Manifest.from_json(json.loads(Path(answer["manifest"]).read_text()))
+
+
+@pytest.mark.nvcc
+def test_device_code_that_one_target_compiled_serves_the_others(libraries: dict[str, Any]) -> None:
+    first, *others = libraries.values()
+    assert first["compiled"] == 2
+    assert [other["compiled"] for other in others] == [0, 0]
+    kept = [{n: k for n, k in manifest(a).actions.items() if not n.endswith(t)} for t, a in libraries.items()]
+    assert kept[0]
+    assert kept[0] == kept[1] == kept[2]
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("target", ["linux-x86_64", "linux-aarch64"])
+def test_a_library_for_linux_needs_an_old_c_library_and_nothing_of_nvidia(
+    libraries: dict[str, Any], target: str
+) -> None:
+    facts = read_shared_library(Path(libraries[target]["path"]) / "lib/shared/libflashattention.so.1")
+    assert all(
+        name.split(".so")[0] in {"libc", "libdl", "libpthread", "libm"} or "ld-linux" in name for name in facts.needed
+    )
+    assert facts.libc_floor is not None
+    assert facts.libc_floor.numbers <= (2, 17)
+    assert str(manifest(libraries[target]).libc_floor) == "2.17"
+
+
+@pytest.mark.nvcc
+def test_a_library_for_windows_has_import_libraries_for_both_linkers(libraries: dict[str, Any]) -> None:
+    shared = Path(libraries["windows-x86_64"]["path"]) / "lib/shared"
+    assert sorted(path.name for path in shared.iterdir()) == [
+        "flashattention.dll",
+        "flashattention.lib",
+        "libflashattention.dll.a",
+    ]
