@@ -17,6 +17,7 @@ from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 from flashdepot.resolve.library import LibraryResult, Need
+from flashdepot.targets import TARGETS
 from flashdepot.toolchain.choose import Toolchain, choose_toolchain, provide_toolchain
 
 OnFile = Callable[[str], None]
@@ -48,9 +49,13 @@ def _toolchain(need: Need, depot: Depot, host: HostRecord, work: Path, on_file: 
     if need.target is not None:
         return provide_toolchain(need.cuda, host, request.gpus, folder=folder, work=work, on_file=on_file)
     if host.platform != request.platform:
+        is_target = any(row.platform == request.platform for row in TARGETS)
         raise IncompatibleError(
-            f"Nothing stored serves {request.platform}, and this machine is {host.platform}.",
-            hint=f"Build for it from here: --target {request.platform}",
+            f"Nothing stored serves {request.platform}, and this machine, {host.platform}, cannot build for it"
+            f"{' unless that is its target' if is_target else ''}.",
+            hint=f"Build for it from here: --target {request.platform}"
+            if is_target
+            else f"Run the same command on a {request.platform} machine, and share its depot.",
         )
     return choose_toolchain(need.cuda, host, request.gpus, driver=request.driver, folder=folder, on_file=on_file)
 
