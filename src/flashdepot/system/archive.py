@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import shutil
@@ -35,6 +36,9 @@ _DAMAGE = (
     ValueError,
     RuntimeError,  # a zip that is encrypted, or compressed in a way that Python does not know
 )
+_CANNOT_BE = {errno.EINVAL, errno.ENAMETOOLONG, errno.EILSEQ}
+"""What the system says to a place that cannot be in a file, and to a name that cannot be a file's."""
+
 _COLLISION = (FileExistsError, IsADirectoryError, NotADirectoryError)
 
 
@@ -64,6 +68,11 @@ def unpack(archive: Path, folder: Path, *, keep: Callable[[str], bool] = lambda 
     except _DAMAGE as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise IntegrityError(f"{archive.name} is damaged: {error}.", hint="Fetch it again.") from error
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if error.errno not in _CANNOT_BE:
+            raise
+        raise IntegrityError(f"{archive.name} is damaged: {error.strerror}.", hint="Fetch it again.") from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -1,0 +1,280 @@
+"""All that reads what somebody else wrote: the fuzzers' targets, with small whole examples to begin from.
+
+A reader answers, or raises what its callers catch: a ``FlashdepotError``, and ``ValueError`` where it says so.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import requests
+import tomli_w
+from requests.adapters import BaseAdapter
+from urllib3 import HTTPResponse
+
+from binary import forge
+from depot.depot_factories import make_manifest, make_record
+from flashdepot.binary.elf import ElfFile, undefined_symbols
+from flashdepot.binary.fatbin import read_fatbins
+from flashdepot.binary.pe import PeFile
+from flashdepot.binary.private_names import with_private_runtime
+from flashdepot.binary.window import Window
+from flashdepot.build.depfile import read_depfile
+from flashdepot.catalog.load import load_catalog
+from flashdepot.catalog.packing import Listing, decode, encode
+from flashdepot.cli.common import load_host
+from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, read_intent
+from flashdepot.depot.artifacts import manifest_text, read_manifest
+from flashdepot.doctor.check.subject import read_subject
+from flashdepot.doctor.explain import explain
+from flashdepot.errors import FlashdepotError
+from flashdepot.link.vendor.index import INDEX_NAME, VendoredTarget, VendorIndex, read_index
+from flashdepot.model.wheel_name import WheelName
+from flashdepot.resolve.lock_file import read_lock
+from flashdepot.resolve.project import read_project
+from flashdepot.system.archive import unpack
+from flashdepot.system.files import read_json
+from flashdepot.system.index import PackageIndex
+from flashdepot.system.index_settings import IndexSettings
+
+HERE = Path(__file__).parent
+WHEEL = "flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One reader: what it reads to begin with, how it is called with bytes and a folder, and what it may raise."""
+
+    name: str
+    seeds: Callable[[], tuple[bytes, ...]]
+    read: Callable[[bytes, Path], object]
+    refusals: tuple[type[Exception], ...] = (FlashdepotError,)
+
+    def __call__(self, data: bytes) -> None:
+        """Read some bytes; :raises Exception: whatever it must not raise."""
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                self.read(data, Path(folder))
+            except self.refusals:
+                return
+
+
+def _file(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
+    """A reader of a file of that name."""
+
+    def read_file(data: bytes, folder: Path) -> object:
+        path = folder / name
+        path.write_bytes(data)
+        return read(path)
+
+    return read_file
+
+
+@contextmanager
+def _workshop() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+GPU = forge.fatbin(forge.entry(forge.SASS, 80), forge.entry(forge.PTX, 90, forge.EXACT, header=80))
+
+
+@cache
+def elf_seeds() -> tuple[bytes, ...]:
+    source = "extern int _ZN3c104cuda9SetDeviceEa(int); int h(void) { return _ZN3c104cuda9SetDeviceEa(1); }"
+    with _workshop() as folder:
+        return (forge.library_with_gpu_code(folder, GPU, source=source).read_bytes(),)
+
+
+@cache
+def object_seeds() -> tuple[bytes, ...]:
+    source = "extern int cudaFree(void*); int a_name_longer_than_sixteen(void) { return cudaFree(0); }"
+    with _workshop() as folder:
+        return (forge.object_file(folder, source, "a_name_longer_than_sixteen.o").read_bytes(),)
+
+
+@cache
+def archive_seeds() -> tuple[bytes, ...]:
+    with _workshop() as folder:
+        unit = folder / "a_name_longer_than_sixteen.o"
+        unit.write_bytes(object_seeds()[0])
+        return (forge.archive(folder, unit).read_bytes(),)
+
+
+def pe_seeds() -> tuple[bytes, ...]:
+    return (forge.windows_library(imports={"c10.dll": ["a", "b"], "KERNEL32.dll": ["c"]}, gpu=GPU),)
+
+
+@cache
+def wheel_seeds() -> tuple[bytes, ...]:
+    with _workshop() as folder:
+        files = {"flash_attn/_C.so": elf_seeds()[0], "flash_attn/__init__.py": b"__version__ = '2.8.3'\n"}
+        return (forge.wheel(folder, files).read_bytes(),)
+
+
+@cache
+def tar_seeds() -> tuple[bytes, ...]:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in (("flash_attn-2.8.3/setup.py", b"x"), (f"flash_attn-2.8.3/{'long' * 40}", b"y" * 300)):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return (buffer.getvalue(),)
+
+
+def read_elf(data: bytes, folder: Path) -> object:
+    if data[:4] == b"\x7fELF":
+        elf = ElfFile(Window.of(data, "lib.so"))
+        if elf.readable:
+            _ = (list(elf.symbols()), elf.sections, elf.soname, elf.run_paths, elf.version_needs)
+            _ = elf.version_definitions
+    _file("library.so", undefined_symbols)(data, folder)
+    return _file("library.so", read_subject)(data, folder)
+
+
+def read_pe(data: bytes, folder: Path) -> object:
+    if data[:2] == b"MZ":
+        _ = PeFile(Window.of(data, "lib.dll")).exported
+    return _file("library.dll", read_subject)(data, folder)
+
+
+def read_object(data: bytes, folder: Path) -> object:
+    with_private_runtime(data, "unit.o")
+    return _file("unit.o", read_subject)(data, folder)
+
+
+def vendor_seeds() -> tuple[bytes, ...]:
+    return (VendorIndex((VendoredTarget.of(make_manifest(), "a" * 64),)).text(),)
+
+
+def host_seeds() -> tuple[bytes, ...]:
+    names = ("wsl2-ubuntu-rtx-4090.json", "windows-11-msvc-2022.json")
+    return tuple((HERE.parent / "doctor" / "records" / name).read_bytes() for name in names)
+
+
+def lock_seeds() -> tuple[bytes, ...]:
+    wheel = {
+        "filename": WHEEL,
+        "url": f"https://example.org/{WHEEL}",
+        "sha256": "a" * 64,
+        "size": 9,
+        "source": "official",
+    }
+    made_for = {"python": "cp311", "platform": "linux-x86_64", "torch": "2.9.1", "cuda": "12.8"}
+    return (tomli_w.dumps({"schema": 1, "wheel": wheel, "facts": made_for}).encode(),)
+
+
+def project_seeds() -> tuple[bytes, ...]:
+    project = {"upstream": "2.8.3", "profile": "quick", "arch": [80, 90], "cuda": "auto", "head-dims": "64,128"}
+    return (tomli_w.dumps(project).encode(),)
+
+
+def catalog_seeds() -> tuple[bytes, ...]:
+    catalog = load_catalog()
+    return (encode([Listing(catalog.collections[0], catalog.wheels[:3])]),)
+
+
+def log_seeds() -> tuple[bytes, ...]:
+    return (
+        b"ImportError: /x/flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs\n",
+        b"\x1b[31m#15 12.3 nvcc fatal   : Unsupported gpu architecture 'compute_120'\x1b[0m\n",
+        "/usr/bin/ld: cannot find -lcudart: No such file\r\nRuntimeError: Error compiling objects\n".encode("utf-16"),
+    )
+
+
+HTML = b'<html><body><a href="../../f/%s#sha256=%s" data-requires-python="&gt;=3.9">x</a></body></html>'
+INDEX = (
+    b'{"meta":{"api-version":"1.1"},"name":"flash-attn","files":[{"filename":"%s","url":"u","hashes":{"sha256":"%s"}}]}'
+)
+
+
+class _Page(BaseAdapter):
+    """A server that answers everything with one page."""
+
+    def __init__(self, data: bytes, kind: str) -> None:
+        super().__init__()
+        self._data, self._kind = data, kind
+
+    def send(self, request: requests.PreparedRequest, *_: object, **__: object) -> requests.Response:
+        raw = HTTPResponse(io.BytesIO(self._data), {"Content-Type": self._kind}, 200, preload_content=False)
+        return requests.adapters.HTTPAdapter().build_response(request, raw)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def index_reader(kind: str) -> Callable[[bytes, Path], object]:
+    def read(data: bytes, _folder: Path) -> object:
+        with PackageIndex("http://index.invalid/simple", IndexSettings()) as index:
+            index._client.s.mount("http://", _Page(data, kind))
+            return index.packages("flash-attn")
+
+    return read
+
+
+def read_action(path: Path) -> object:
+    return ActionRecord.from_json(read_json(path))
+
+
+def action_seeds() -> tuple[bytes, ...]:
+    return (json.dumps({**make_record().to_json(), "outputs": {"object": {"digest": "a" * 64, "size": 1}}}).encode(),)
+
+
+RECORD_REFUSALS = (FlashdepotError, ValueError)
+
+READERS = {
+    reader.name: reader
+    for reader in (
+        Reader("elf", elf_seeds, read_elf),
+        Reader("object", object_seeds, read_object),
+        Reader("archive", archive_seeds, _file("library.a", read_subject)),
+        Reader("pe", pe_seeds, read_pe),
+        Reader("fatbin", lambda: (GPU,), lambda data, _: list(read_fatbins(Window.of(data, "section")))),
+        Reader("wheel", wheel_seeds, _file(WHEEL, read_subject)),
+        Reader("unpack-zip", wheel_seeds, lambda d, f: _file("a.zip", lambda p: unpack(p, f / "out"))(d, f)),
+        Reader("unpack-tar", tar_seeds, lambda d, f: _file("a.tar.gz", lambda p: unpack(p, f / "out"))(d, f)),
+        Reader(
+            "manifest",
+            lambda: (manifest_text(make_manifest()),),
+            _file(f"{make_manifest().recipe_key}.json", read_manifest),
+            RECORD_REFUSALS,
+        ),
+        Reader("action", action_seeds, _file("a", read_action), RECORD_REFUSALS),
+        Reader(
+            "intent",
+            lambda: (json.dumps({"schema": ACTION_SCHEMA, "actions": ["a" * 64]}).encode(),),
+            _file("i", read_intent),
+            RECORD_REFUSALS,
+        ),
+        Reader("project", project_seeds, _file("flashdepot.toml", read_project)),
+        Reader("lock", lock_seeds, _file("flashdepot.lock", read_lock)),
+        Reader("host-record", host_seeds, _file("host.json", load_host)),
+        Reader("vendor-index", vendor_seeds, _file(INDEX_NAME, lambda p: read_index(p.parent))),
+        Reader("index-html", lambda: (HTML % (WHEEL.encode(), b"a" * 64),), index_reader("text/html")),
+        Reader(
+            "index-json",
+            lambda: (INDEX % (WHEEL.encode(), b"a" * 64),),
+            index_reader("application/vnd.pypi.simple.v1+json"),
+        ),
+        Reader("catalog", catalog_seeds, lambda data, _: decode(data, name="catalog")),
+        Reader("log", log_seeds, lambda data, _: explain(io.BytesIO(data))),
+        Reader(
+            "depfile",
+            lambda: (b"out.o : a.cu \\\n  b\\ c.h d$$.h\n",),
+            lambda data, folder: read_depfile(data.decode(errors="replace"), folder),
+            RECORD_REFUSALS,
+        ),
+        Reader(
+            "wheel-name", lambda: (WHEEL.encode(),), lambda d, _: WheelName.parse(d.decode("latin-1")), RECORD_REFUSALS
+        ),
+    )
+}
