@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,8 +159,9 @@ def install(
         machine = probe(python, depot.root)
     plan = _planned(request, machine, depot, events)
     choice, library = plan.choice, None
-    with depot.workspace() as folder:
+    with contextlib.ExitStack() as stack:
         if isinstance(choice.wheel, OwnWheel):
+            folder = stack.enter_context(depot.workspace())  # all others need no depot that may be written
             library = _library(choice.wheel, choice.why, request, depot, limits or Limits(), events)
             made = wheel_of(library, choice.wheel.sources, depot, folder)
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)

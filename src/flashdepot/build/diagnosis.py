@@ -20,6 +20,8 @@ _MEMORY_MARKS = re.compile(
 )
 
 _LITTLE_SPACE = 10**9
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|\bLNK1180\b")
+_BUS_ERROR = re.compile(r"Bus error|signal 7\b")
 
 
 def killed_for_memory(status: int, log: str) -> bool:
@@ -27,16 +29,27 @@ def killed_for_memory(status: int, log: str) -> bool:
     return status in _KILLED or _MEMORY_MARKS.search(log) is not None
 
 
+def disk_full(name: str, made: str, log: str, folder: Path) -> MissingToolError | None:
+    """The error of a compiler or linker that had no space to write; ``None`` when that was not it.
+
+    :param made: what was being done to it: compiled, linked.
+    """
+    free = shutil.disk_usage(folder).free
+    # A full disk takes the message of it as well, and ends a linker that writes into mapped memory by a signal.
+    cut_short = not log.strip() or _BUS_ERROR.search(log) is not None
+    if not (_NO_SPACE.search(log) or (cut_short and free < _LITTLE_SPACE)):
+        return None
+    return MissingToolError(
+        f"{name}: the disk that holds {folder} filled up while it was {made} ({free / 1e6:.0f} MB are free now); "
+        "compilers need up to 1 GB for their temporary files.",
+        hint="Free space there, or use another disk: --depot DIR. What was finished is kept.",
+    )
+
+
 def compile_error(name: str, status: int, log: str, path: Path) -> FlashdepotError:
     """The error of one compilation: its first hard error, and where the whole output is."""
-    free = shutil.disk_usage(path.parent).free
-    if "No space left on device" in log or (not log.strip() and free < _LITTLE_SPACE):
-        # A full disk takes the message of it as well.
-        return MissingToolError(
-            f"{name}: the disk that holds {path.parent} filled up while it was compiled ({free / 1e6:.0f} MB are free "
-            "now); a compiler needs up to 1 GB for its temporary files.",
-            hint="Free space there, or use another disk: --depot DIR. What was finished is kept.",
-        )
+    if (full := disk_full(name, "compiled", log, path.parent)) is not None:
+        return full
     reason = first_error(log) or "it wrote no message"
     return CompileError(
         f"{name}: the compiler ended with status {status}: {reason}",

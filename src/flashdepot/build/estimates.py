@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -54,7 +55,8 @@ class History:
     def save(self) -> None:
         """Write what was added, beside what other processes have written meanwhile."""
         if self._new:
-            write_json(self._path, {**_read(self._path), **self._new})
+            with contextlib.suppress(OSError):  # what was built is worth more than what it cost
+                write_json(self._path, {**_read(self._path), **self._new})
             self._new = {}
 
 

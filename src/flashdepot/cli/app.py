@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -12,6 +14,7 @@ from flashdepot import __version__
 from flashdepot.cli.common import print_json, say
 from flashdepot.cli.lazy import LazyCommands, Table
 from flashdepot.errors import FlashdepotError
+from flashdepot.system.files import explain_disk_error
 
 INTERRUPTED = 130
 
@@ -57,10 +60,15 @@ def app() -> None:
 def run() -> int:
     """Run the command line of this process and return its exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    os.umask(os.umask(0o077) | 0o022)  # what is made here is executed: nobody else may ever write into it
     try:
         status = app.main(prog_name="flashdepot", standalone_mode=False)
     except FlashdepotError as error:
         return _report(error)
+    except OSError as error:
+        if (explained := explain_disk_error(error, Path.cwd())) is None:
+            raise
+        return _report(explained)
     except click.ClickException as error:
         error.show()
         return error.exit_code

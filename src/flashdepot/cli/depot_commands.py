@@ -1,4 +1,4 @@
-"""``flashdepot depot ls|show|verify|gc|path``."""
+"""``flashdepot depot path|init|ls|show|verify|gc``."""
 
 from __future__ import annotations
 
@@ -35,6 +35,26 @@ def depot() -> None:
 def path(depot: Path | None) -> None:
     """Print the depot's folder."""
     answer(str(open_depot(depot).root))
+
+
+@depot.command(
+    epilog=examples("flashdepot depot init", "sudo flashdepot depot init --shared gpu --depot /opt/flashdepot")
+)
+@click.option("--shared", "group", metavar="GROUP", help="Let the members of this group add to it.")
+@depot_option
+def init(group: str | None, depot: Path | None) -> None:
+    """Make a depot, or mend the permissions of one: for this user, or to share with a group.
+
+    In a shared depot a member adds libraries that all others use, and removes only what is their own. Everybody else can
+    read it at most.
+    """
+    from flashdepot.depot.access import init as init_depot  # noqa: PLC0415
+    from flashdepot.depot.layout import Layout  # noqa: PLC0415
+    from flashdepot.depot.store import depot_folder  # noqa: PLC0415
+
+    root = depot_folder(depot)
+    init_depot(Layout(root), group)
+    answer(str(root))
 
 
 @depot.command()

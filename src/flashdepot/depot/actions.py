@@ -15,11 +15,12 @@ from typing import Any
 
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.fingerprint import mark_used
-from flashdepot.depot.layout import Layout, is_digest
+from flashdepot.depot.layout import Layout, is_digest, records
 from flashdepot.depot.locks import lock
 from flashdepot.errors import IntegrityError
 from flashdepot.model.canonical import digest_of
 from flashdepot.system.files import disk_errors, read_json, write_json
+from flashdepot.system.own_names import writable
 
 ACTION_SCHEMA = 1
 _ACTIONS_KEPT = 16
@@ -148,9 +149,9 @@ class Actions:
             with lock(self._layout, "intents"):
                 others = [key for key in self._known(record.intent_key) if key != record.action_key]
                 keys = [record.action_key, *others][:_ACTIONS_KEPT]
-                write_json(self._layout.intent(record.intent_key), {"schema": ACTION_SCHEMA, "actions": keys})
+                write_json(writable(self._layout.intent(record.intent_key)), {"schema": ACTION_SCHEMA, "actions": keys})
             # The way to it is there before it is: a kill leaves no action that nothing finds.
-            write_json(self._layout.action(record.action_key), record.to_json())
+            write_json(writable(self._layout.action(record.action_key)), record.to_json())
         return record
 
     def read(self, path: Path) -> ActionRecord | None:
@@ -165,14 +166,20 @@ class Actions:
 
     def files(self) -> Iterator[Path]:
         """Yield the file of every record there is, in order."""
-        yield from sorted((self._layout.root / "actions").glob("??/[0-9a-f]*.json"))
+        yield from records(self._layout.root / "actions")
 
     def intent_files(self) -> Iterator[Path]:
         """Yield the file of every intent there is, in order."""
-        yield from sorted((self._layout.root / "intents").glob("??/[0-9a-f]*.json"))
+        yield from records(self._layout.root / "intents")
 
     def _known(self, intent_key: str) -> list[str]:
-        path = self._layout.intent(intent_key)
+        """The actions of an intent: in a shared depot this user's own, then those of who was first."""
+        places = dict.fromkeys(
+            (self._layout.intent(intent_key), replace(self._layout, is_shared=False).intent(intent_key))
+        )
+        return list(dict.fromkeys(key for place in places for key in self._listed(place)))
+
+    def _listed(self, path: Path) -> list[str]:
         try:
             return read_intent(path)
         except FileNotFoundError:

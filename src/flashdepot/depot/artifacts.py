@@ -13,6 +13,7 @@ from flashdepot.depot.layout import Layout, is_digest
 from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.model.manifest import Manifest
 from flashdepot.system.files import disk_errors, read_json, write_json
+from flashdepot.system.own_names import key_of, writable
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Artifacts:
                     hint="Build again, and leave the build's folder alone while it runs.",
                 )
         with disk_errors(self._layout.root):
-            write_json(self._layout.artifact(manifest.recipe_key), manifest.to_json())
+            write_json(writable(self._layout.artifact(manifest.recipe_key)), manifest.to_json())
 
     def by_last_use(self) -> list[StoredArtifact]:
         """Return all artifacts, the last used first."""
@@ -106,7 +107,7 @@ class Artifacts:
 
 
 def _wrong(manifest: Manifest, path: Path) -> str:
-    if manifest.recipe_key != path.stem or not is_digest(manifest.recipe_key):
+    if manifest.recipe_key != key_of(path) or not is_digest(manifest.recipe_key):
         return f"it holds the recipe key {manifest.recipe_key!r}"
     nameless = [file.path for file in manifest.files if not file.link and not is_digest(file.digest)]
     return f"its file {nameless[0]} has no SHA-256" if nameless else ""

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import IO
 
 from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, move_if_unchanged
-from flashdepot.depot.layout import Layout, is_digest
+from flashdepot.depot.layout import Layout, is_digest, real_folders
 from flashdepot.errors import IntegrityError
 from flashdepot.system.files import disk_errors, protect, sha256_file
+from flashdepot.system.own_names import held_by_another, key_of, writable
 
 _CHUNK = 1 << 20
 _NO_HARD_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -116,8 +117,8 @@ class Blobs:
 
     def files(self) -> Iterator[Path]:
         """Yield the file of every blob there is, in order, unverified."""
-        for shard in sorted(self._layout.blobs.glob("??")):
-            yield from sorted(blob for blob in shard.iterdir() if is_digest(blob.name))
+        for shard in real_folders(self._layout.blobs):
+            yield from sorted(blob for blob in shard.iterdir() if is_digest(key_of(blob)))
 
     def _put(self, chunks: Iterable[bytes]) -> str:
         temporary = self._layout.new_temporary("put")
@@ -132,9 +133,10 @@ class Blobs:
         return digest
 
     def _keep(self, temporary: Path, digest: str) -> None:
-        if self.find(digest) is not None and self.mark_used(digest):
+        found = self.find(digest)
+        if found is not None and (self.mark_used(digest) or held_by_another(found)):
             return
-        blob = self._layout.blob(digest)
+        blob = writable(self._layout.blob(digest))
         blob.parent.mkdir(parents=True, exist_ok=True)
         written = Fingerprint.of(temporary)
         temporary.replace(blob)

@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from flashdepot.depot.access import require_safe
 from flashdepot.depot.actions import read_intent
 from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, move_if_unchanged, remove
-from flashdepot.depot.layout import hidden_sibling, is_leftover
+from flashdepot.depot.layout import hidden_sibling, is_leftover, real_folders
 from flashdepot.depot.locks import lock
 from flashdepot.depot.store import Depot
 from flashdepot.depot.workspaces import in_use, remove_stale, started, workspaces
 from flashdepot.errors import IntegrityError
 from flashdepot.system.files import disk_errors
 from flashdepot.system.locks import try_lock_file
+from flashdepot.system.own_names import held_by_another, key_of
 from flashdepot.system.use import unused
 
 OLDER_THAN = timedelta(days=30)
@@ -77,6 +79,7 @@ def run(depot: Depot, planned: GcPlan) -> GcPlan:
     :returns: the part of the plan that was carried out.
     :raises MissingToolError: when the depot may not be written.
     """
+    require_safe(depot.layout)  # it may have been a while since it was opened, and what is removed is gone
     with disk_errors(depot.root):
         return GcPlan(tuple(removal for removal in planned.removals if _carry_out(depot, removal)))
 
@@ -137,10 +140,9 @@ class _Planner:
         others = (path for path in _inside(self._layout.temporary) if path not in theirs)
         yield from self._older(others, self._in_reach, "temporary", "its process was killed")
         root = self._layout.root
-        places = ("", "artifacts", "libraries", "toolchains", "upstreams", "actions/*", "intents/*", "blobs/sha256/*")
-        hidden = (
-            path for place in places for path in sorted(root.glob(f"{place}/.*".lstrip("/"))) if is_leftover(path)
-        )
+        places = [root, *(root / name for name in ("artifacts", "libraries", "toolchains", "upstreams"))]
+        places += [shard for folder in self._layout.sharded for shard in real_folders(folder)]
+        hidden = (path for place in places for path in _inside(place) if is_leftover(path))
         yield from self._older(hidden, self._leftover, "temporary", "its process was killed")
 
     def _older(
@@ -152,7 +154,7 @@ class _Planner:
                 seen = Fingerprint.of(path)
             except FileNotFoundError:
                 continue
-            if seen.mtime_ns / 1e9 <= limit and path.name not in (but or ()):
+            if seen.mtime_ns / 1e9 <= limit and key_of(path) not in (but or ()) and not held_by_another(path):
                 yield Removal(path, kind, reason, _freed(path), seen)
 
 
@@ -160,7 +162,7 @@ def _carry_out(depot: Depot, removal: Removal) -> bool:
     path = removal.path
     if removal.kind == "workspace":
         return remove_stale(path)
-    if removal.kind == "lock":
+    if removal.kind == "lock" and not path.is_symlink():
         held = try_lock_file(path)
         if held is None:
             return False
@@ -213,7 +215,7 @@ def _actions_of(depot: Depot, intent: Path) -> list[Path]:
 
 
 def _has_manifest(depot: Depot, library: Path) -> bool:
-    return any(depot.layout.library(m.stem).name == library.stem for m in depot.artifacts.files())
+    return any(key_of(m)[:16] == key_of(library) for m in depot.artifacts.files())
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdepot.system.files import disk_errors, write_atomic
+from flashdepot.system.files import disk_errors, make_folder, write_atomic
+from flashdepot.system.own_names import present
 
 _README = b"""This folder is a flashdepot depot: compiled FlashAttention kernels and libraries.
 
@@ -37,6 +39,21 @@ def hidden_sibling(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
 
 
+def real_folders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, in order; no link is followed."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+
+
+def records(folder: Path) -> Iterator[Path]:
+    """Yield the records in the folders of two digits of a folder, in order; no link is followed."""
+    for shard in real_folders(folder):
+        yield from sorted(path for path in shard.glob("[0-9a-f]*.json") if not path.is_symlink())
+
+
 def is_leftover(path: Path) -> bool:
     """Whether a name is a temporary one, beside the file it was to become."""
     return path.name.startswith(".") and path.name.endswith((".tmp", ".tmp.part", ".tmp.old"))
@@ -44,37 +61,45 @@ def is_leftover(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """The paths of a depot. Asking for one makes nothing."""
+    """The paths of a depot. Asking for one makes nothing.
+
+    In a depot that several users share, a path is where this user finds what belongs there; where it may be written is
+    asked of :func:`flashdepot.system.own_names.writable`.
+    """
 
     root: Path
+    is_shared: bool = False
 
     def blob(self, digest: str) -> Path:
         """Return the file of a blob."""
-        return self.blobs / digest[:2] / digest
+        return self._present(self.blobs / digest[:2] / digest)
 
     def intent(self, intent_key: str) -> Path:
         """Return the file that lists the actions of an intent."""
-        return self.root / "intents" / intent_key[:2] / f"{intent_key}.json"
+        return self._present(self.root / "intents" / intent_key[:2] / f"{intent_key}.json")
 
     def action(self, action_key: str) -> Path:
         """Return the file that records one compiler run."""
-        return self.root / "actions" / action_key[:2] / f"{action_key}.json"
+        return self._present(self.root / "actions" / action_key[:2] / f"{action_key}.json")
 
     def artifact(self, recipe_key: str) -> Path:
         """Return the file of one artifact's manifest."""
-        return self.root / "artifacts" / f"{recipe_key}.json"
+        return self._present(self.root / "artifacts" / f"{recipe_key}.json")
 
     def library(self, recipe_key: str) -> Path:
         """Return the folder in which a library is put together."""
-        return self.root / "libraries" / recipe_key[:16]
+        return self._present(self.root / "libraries" / recipe_key[:16])
 
     def stamp(self, recipe_key: str) -> Path:
         """Return the file that says what was true of a library's files when they were last verified."""
-        return self.root / "libraries" / f"{recipe_key[:16]}.stamp"
+        return self._present(self.root / "libraries" / f"{recipe_key[:16]}.stamp")
 
     def lock(self, key: str) -> Path:
         """Return the lock file of a key."""
         return self.root / "locks" / f"{key}.lock"
+
+    def _present(self, path: Path) -> Path:
+        return present(path) if self.is_shared else path
 
     @property
     def blobs(self) -> Path:
@@ -111,6 +136,39 @@ class Layout:
         """Wheels that others published, each in a folder of its own, and what has arrived of one so far."""
         return self.root / "downloads"
 
+    @property
+    def shared(self) -> Path:
+        """The file that says whom a depot is shared with, if it is."""
+        return self.root / "shared.json"
+
+    @property
+    def catalog(self) -> Path:
+        """What others have published, as it was when last looked at."""
+        return self.root / "catalog"
+
+    @property
+    def sharded(self) -> tuple[Path, ...]:
+        """The folders in which files lie in folders by the first two digits of their names."""
+        return (self.blobs, self.root / "actions", self.root / "intents")
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Every folder of a depot that has a name of its own, those that are in another after it."""
+        return (
+            self.blobs.parent,
+            *self.sharded,
+            *(self.root / name for name in ("artifacts", "libraries", "locks")),
+            *(
+                self.catalog,
+                self.toolchains,
+                self.upstreams,
+                self.downloads,
+                self.logs,
+                self.temporary,
+                self.quarantine,
+            ),
+        )
+
     def prepare(self) -> None:
         """Make the depot's folder, and the notes in it that say what it is, unless they are there.
 
@@ -126,7 +184,7 @@ class Layout:
         """Return a path in ``tmp/`` that nobody else has. The folder is made, the path is not."""
         self.prepare()
         with disk_errors(self.root):
-            self.temporary.mkdir(exist_ok=True)
+            make_folder(self.temporary)
         return self.temporary / f"{purpose}-{secrets.token_hex(8)}"
 
     def new_quarantine(self, name: str) -> Path:

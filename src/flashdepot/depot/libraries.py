@@ -15,6 +15,7 @@ from flashdepot.depot.layout import Layout, hidden_sibling, is_leftover
 from flashdepot.errors import IntegrityError
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
 from flashdepot.system.files import disk_errors, read_json, sha256_file, write_json
+from flashdepot.system.own_names import held_by_another, writable
 
 STAMP_SCHEMA = 1
 
@@ -44,6 +45,10 @@ class Libraries:
         folder = self._layout.library(manifest.recipe_key)
         if self._stamped(manifest):
             return folder
+        if held_by_another(folder) and (
+            folder.is_symlink() or len(self._prove(manifest, folder)) <= len(manifest.files)
+        ):
+            folder = writable(folder)
         if not folder.is_dir():
             self._create(manifest, folder)
         proved = self._prove(manifest, folder)
@@ -57,7 +62,7 @@ class Libraries:
             proved = self._prove(manifest, folder)
         stamp = {path: [file.digest, *fingerprint] for path, (file, fingerprint) in proved.items() if not file.link}
         with contextlib.suppress(OSError):  # a depot that may not be written: the next process reads the bytes again
-            write_json(self._layout.stamp(manifest.recipe_key), {"schema": STAMP_SCHEMA, "files": stamp})
+            write_json(writable(self._layout.stamp(manifest.recipe_key)), {"schema": STAMP_SCHEMA, "files": stamp})
         return folder
 
     def source(self, manifest: Manifest) -> Callable[[ManifestFile], Path]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from flashdepot.depot.layout import Layout
 from flashdepot.system.locks import HeldLock, lock_file, try_lock_file
+from flashdepot.system.own_names import held_by_another, own_name
 
 __all__ = ["HeldLock", "lock", "try_lock"]
 
@@ -17,7 +20,7 @@ def try_lock(layout: Layout, key: str) -> HeldLock | None:
     :raises MissingToolError: when the depot's file system cannot be written or has no locks.
     """
     layout.prepare()
-    return try_lock_file(layout.lock(key))
+    return try_lock_file(_place(layout, key))
 
 
 def lock(layout: Layout, key: str, on_wait: Callable[[], None] | None = None) -> AbstractContextManager[HeldLock]:
@@ -27,4 +30,14 @@ def lock(layout: Layout, key: str, on_wait: Callable[[], None] | None = None) ->
     :raises MissingToolError: as :func:`try_lock`.
     """
     layout.prepare()
-    return lock_file(layout.lock(key), on_wait)
+    return lock_file(_place(layout, key), on_wait)
+
+
+def _place(layout: Layout, key: str) -> Path:
+    """The file of a lock. One that another user put there for nobody else to hold keeps nobody from working."""
+    path = layout.lock(key)
+    if held_by_another(path):
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode) or not mode & stat.S_IWGRP:
+            return own_name(path)
+    return path

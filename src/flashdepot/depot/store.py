@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from flashdepot.depot.access import require_safe
 from flashdepot.depot.actions import ActionRecord, Actions
 from flashdepot.depot.artifacts import Artifacts, StoredArtifact
 from flashdepot.depot.blobs import Blobs
@@ -20,6 +21,7 @@ from flashdepot.depot.workspaces import workspace
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 from flashdepot.system.files import disk_errors
+from flashdepot.system.own_names import writable
 
 DAMAGED = "a file of it is damaged or missing"
 
@@ -43,11 +45,12 @@ class Depot:
             folder = depot.materialise(choice.taken)
 
     :param on_problem: called with a sentence for everything that is found damaged; the depot works on without it.
+    :raises IntegrityError: for a depot that others can write into; see :func:`flashdepot.depot.access.require_safe`.
     """
 
     def __init__(self, root: Path, on_problem: Callable[[str], None] = _unheard) -> None:
         self.root = root
-        self.layout = Layout(root)
+        self.layout = Layout(root, is_shared=require_safe(Layout(root)))
         self.blobs = Blobs(self.layout, on_problem)
         self.actions = Actions(self.layout, self.blobs, on_problem)
         self.artifacts = Artifacts(self.layout, self.blobs, on_problem)
@@ -128,14 +131,19 @@ class Depot:
         self.layout.prepare()
         with disk_errors(self.root):
             self.layout.logs.mkdir(exist_ok=True)
-        return self.layout.logs / f"{name}-{intent_key[:12]}.log"
+        return writable(self.layout.logs / f"{name}-{intent_key[:12]}.log")
 
 
-def open_depot(folder: Path | None = None, on_problem: Callable[[str], None] = _unheard) -> Depot:
-    """The depot in a folder, or the user's: ``FLASHDEPOT_HOME``, else a folder of the user's cache."""
+def depot_folder(folder: Path | None = None) -> Path:
+    """The folder that was named, or the user's: ``FLASHDEPOT_HOME``, else a folder of the user's cache."""
     named = str(folder) if folder is not None else os.environ.get("FLASHDEPOT_HOME")
     if named is None:
         from platformdirs import user_cache_dir  # noqa: PLC0415
 
         named = user_cache_dir("flashdepot", appauthor=False)
-    return Depot(Path(os.path.abspath(os.path.expanduser(named))), on_problem)  # noqa: PTH100, PTH111  (links stay)
+    return Path(os.path.abspath(os.path.expanduser(named)))  # noqa: PTH100, PTH111  (links stay)
+
+
+def open_depot(folder: Path | None = None, on_problem: Callable[[str], None] = _unheard) -> Depot:
+    """The depot in :func:`depot_folder`."""
+    return Depot(depot_folder(folder), on_problem)

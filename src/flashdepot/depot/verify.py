@@ -14,6 +14,7 @@ from flashdepot.depot.fingerprint import Fingerprint, move_if_unchanged
 from flashdepot.depot.store import Depot
 from flashdepot.errors import IntegrityError
 from flashdepot.model.manifest import MANIFEST_SCHEMA
+from flashdepot.system import own_names
 from flashdepot.system.files import read_json
 
 
@@ -67,7 +68,7 @@ class _Verification:
                 sizes[blob] = blob.stat().st_size
         total = sum(sizes.values())
         for blob, size in sizes.items():
-            self._depot.blobs.find(blob.name)
+            self._depot.blobs.find(own_names.key_of(blob))
             self._checked += 1
             self._bytes += size
             self._on_progress(self._bytes, total)
@@ -98,7 +99,7 @@ class _Verification:
 
     def _action_problem(self, path: Path) -> str:
         record = ActionRecord.from_json(read_json(path))
-        if not record.action_key == path.stem == key_of(record.intent_key, record.inputs):
+        if not record.action_key == own_names.key_of(path) == key_of(record.intent_key, record.inputs):
             raise IntegrityError(f"{path} is damaged: its contents do not give the key that it is named by.")
         if self._depot.blobs.find(record.object.digest) is None:
             raise IntegrityError(f"The object of {record.name} is lost; it will be compiled again when it is needed.")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from flashdepot.depot.layout import Layout
+from flashdepot.depot.layout import Layout, real_folders
 from flashdepot.errors import FlashdepotError
 from flashdepot.system.files import disk_errors
 from flashdepot.system.locks import HeldLock, try_lock_file
+from flashdepot.system.own_names import held_by_another
 
 _PREFIX = "work-"
+_NAME = re.compile(rf"{_PREFIX}\d+-")
 
 
 @contextlib.contextmanager
@@ -33,7 +36,7 @@ def workspace(layout: Layout) -> Iterator[Path]:
     with held:
         try:
             with disk_errors(layout.root):
-                folder.mkdir()
+                folder.mkdir(mode=0o700)
             yield folder
         finally:
             _remove(folder)
@@ -41,9 +44,7 @@ def workspace(layout: Layout) -> Iterator[Path]:
 
 def workspaces(layout: Layout) -> Iterator[Path]:
     """Every workspace there is, in use or left behind."""
-    for path in sorted(layout.temporary.glob(f"{_PREFIX}*")):
-        if path.is_dir():
-            yield path
+    yield from (path for path in real_folders(layout.temporary) if _NAME.match(path.name))
 
 
 def started(folder: Path) -> float:
@@ -71,6 +72,8 @@ def remove_stale(folder: Path) -> bool:
 
 
 def _hold(folder: Path) -> HeldLock | None:
+    if held_by_another(folder):  # theirs to remove
+        return None
     return try_lock_file(_lock_path(folder))
 
 

@@ -145,7 +145,9 @@ class Rollback:
             aside = {self._inside(Path(folder)): set(map(str, names)) for folder, names in journal["aside"].items()}
             places = [(self._inside(Path(place)), self._copy_of(str(number))) for place, number in journal["places"]]
         except (KeyError, TypeError, ValueError, AttributeError, FlashdepotError) as error:
-            raise IntegrityError(f"{self._journal} cannot be used: {error}.", hint=hint) from error
+            raise IntegrityError(
+                f"{self._journal} cannot be used: {str(error).removesuffix('.')}.", hint=hint
+            ) from error
         return aside, places
 
     def _copy_of(self, number: str) -> Path | None:

@@ -17,6 +17,7 @@ from flashdepot.system.download import Remote
 from flashdepot.system.files import sha256_file
 from flashdepot.system.net import Progress, fetch_url
 from flashdepot.system.network_errors import NotThereError
+from flashdepot.system.own_names import writable
 from flashdepot.system.patience import Note
 from flashdepot.system.use import keep
 
@@ -52,7 +53,7 @@ class WheelAddress:
     def place(self, downloads: Path) -> Path:
         """Where its file is kept, by its digest or, without one, by its address."""
         key = self.sha256 or hashlib.sha256(self.shown.encode()).hexdigest()
-        return downloads / key[:16] / self.filename
+        return writable(downloads / key[:16]) / self.filename
 
 
 def read_named(text: str, sha256: str | None) -> WheelAddress | WheelFile:

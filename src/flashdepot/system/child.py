@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from flashdepot.errors import MissingToolError
 from flashdepot.system.bound import bound
+from flashdepot.system.files import open_fresh
 
 if TYPE_CHECKING:
     import psutil
@@ -57,11 +58,12 @@ class Child:
     ) -> None:
         """Start it.
 
+        :param log: a new file takes the place of one there, so that a link in it leads nowhere.
         :param descriptors: open files that it and its descendants keep open, such as a lock's; not on Windows.
         :raises MissingToolError: when the program cannot be started.
         """
         self._started = time.monotonic()
-        with log.open("wb") as output:
+        with open_fresh(log) as output:
             try:
                 self._process = subprocess.Popen(
                     list(arguments),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flashdepot.errors import IntegrityError
 from flashdepot.system.files import disk_errors, read_json, write_json
+from flashdepot.system.own_names import writable
 from flashdepot.system.use import keep
 
 _LISTING = ".flashdepot-files.json"
@@ -19,10 +20,14 @@ _LISTING = ".flashdepot-files.json"
 def make_whole(folder: Path, fill: Callable[[Path], None]) -> Path:
     """Return ``folder``, made by ``fill`` if it is not there whole. gc leaves it alone as long as this process runs.
 
+    Where another user has its name and it is not whole, one of this user's own is made beside it.
+
     ``fill`` gets the path of a folder beside it that does not exist yet. When it ends well, a listing of what it wrote
     is added and the folder takes its name in one step, so that a kill, or a second process doing the same, never
     leaves half of it. A folder that has lost files since is made again.
     """
+    if not is_whole(folder):
+        folder = writable(folder)
     while True:
         _make_whole(folder, fill)
         if keep(folder):  # otherwise gc removed it just now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -79,7 +80,9 @@ def _acquire(path: Path, *, blocking: bool) -> HeldLock:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptors: list[int] = []
         # A soft lock, what filelock would fall back to, outlives a killed process.
-        held = FileLock(path, thread_local=False, fallback_to_soft=False, on_acquired=descriptors.append)
+        held = FileLock(
+            path, mode=_mode(path.parent), thread_local=False, fallback_to_soft=False, on_acquired=descriptors.append
+        )
         try:
             held.acquire(blocking=blocking)
         except NotImplementedError as error:
@@ -89,6 +92,11 @@ def _acquire(path: Path, *, blocking: bool) -> HeldLock:
                 raise _no_locks(path) from error
             raise
     return HeldLock(held, descriptors[-1])
+
+
+def _mode(folder: Path) -> int:
+    """The mode of a new lock file: whoever may add files to its folder must be able to hold it."""
+    return 0o664 if folder.stat().st_mode & stat.S_IWGRP else 0o644
 
 
 def _no_locks(path: Path) -> MissingToolError:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flashdepot.build.diagnosis import disk_full
 from flashdepot.errors import CompileError
 from flashdepot.model.target import Version
 from flashdepot.system.process import Finished
@@ -25,8 +26,14 @@ class Linked:
 
 
 def require(done: Finished, result: Path) -> None:
-    """:raises CompileError: when the program that was to make a library refused, with its first error."""
+    """Check the program that was to make a library.
+
+    :raises MissingToolError: when the disk filled up.
+    :raises CompileError: when it refused, with its first error.
+    """
     if done.status != 0:
+        if (full := disk_full(result.name, "linked", done.output, result.parent)) is not None:
+            raise full
         raise CompileError(
             f"{result.name} cannot be linked: {first_error(done.output)}", hint=" ".join(done.arguments[:1])
         )

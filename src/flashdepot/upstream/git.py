@@ -15,6 +15,7 @@ from flashdepot.system.files import disk_errors, read_json, write_json
 from flashdepot.system.folders import is_whole, make_whole
 from flashdepot.system.locks import HeldLock, lock_file
 from flashdepot.system.net import require_network
+from flashdepot.system.own_names import writable
 from flashdepot.system.use import keep
 from flashdepot.upstream.folder import source_digest
 from flashdepot.upstream.git_program import GitFailed, git
@@ -94,7 +95,7 @@ def obtain_commit(layout: Layout, source: GitSource, cache: Path) -> SourceTree:
     :raises UsageError: for a name that the repository does not have, or a commit that is not the family's.
     :raises MissingToolError: when there is no git program, or the commit lacks a submodule.
     """
-    mirror = cache / "git" / f"{hashlib.sha256(source.url.encode()).hexdigest()[:16]}.git"
+    mirror = writable(cache / "git") / f"{hashlib.sha256(source.url.encode()).hexdigest()[:16]}.git"
     with disk_errors(cache):
         if _FULL_COMMIT.fullmatch(source.ref) and is_whole(_place(cache, source.ref)):
             commit = source.ref
