@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -13,13 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from binary import forge
 from depot.depot_factories import make_older, record_unit
+from flashdepot.cli import app
 from flashdepot.depot import Depot
 from flashdepot.depot.access import TRUSTED_USERS, require_safe
+from flashdepot.depot.artifacts import Artifacts
 from flashdepot.depot.gc import plan, run
 from flashdepot.depot.layout import Layout
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.system.child import Child
+from install.conftest import Run, Venv
 from support.other_user import User, needs_users
 
 GROUP = 60100
@@ -34,7 +40,9 @@ FOLDERS = [folder.relative_to("/").as_posix() for folder in Layout(Path("/")).fo
 STORE = """
 import sys
 from pathlib import Path
+from binary import forge
 from depot.depot_factories import LIBRARY_FILES, find_unit, record_unit, store_library
+from flashdepot.cli import app
 from flashdepot.depot import Depot
 root, work, name = sys.argv[1:]
 depot = Depot(Path(root), on_problem=print)
@@ -352,3 +360,39 @@ def test_a_folder_that_is_shared_is_made_private_again(tmp_path: Path) -> None:
     init(Layout(tmp_path / "depot"), None)
     assert not [p for p in (tmp_path / "depot").rglob("*") if p.stat().st_mode & 0o6022]
     Depot(tmp_path / "depot")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="errors of POSIX")
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ELOOP, errno.EACCES, errno.ENAMETOOLONG, errno.ENOSPC])
+def test_an_error_of_the_disk_is_told_and_no_traceback_wherever_it_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], code: int
+) -> None:
+    def fail(_artifacts: Artifacts) -> list[object]:
+        raise OSError(code, os.strerror(code), str(tmp_path / "depot"))
+
+    monkeypatch.setattr(Artifacts, "by_last_use", fail)
+    monkeypatch.setattr(sys, "argv", ["flashdepot", "depot", "ls", "--depot", str(tmp_path / "depot")])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert app.run() == 3
+    said = capfd.readouterr().err
+    assert str(tmp_path / "depot") in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="reads /proc/self/mem, which answers with an I/O error")
+def test_a_file_that_cannot_be_read_ends_in_a_sentence() -> None:
+    command = [sys.executable, "-m", "flashdepot", "explain", "/proc/self/mem"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Input/output error" in done.stderr) == (3, True)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wheel_of_ones_own_is_installed_beside_a_depot_that_may_not_be_written(
+    command: Run, environment: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Layout, "new_temporary", lambda _layout, purpose: pytest.fail(f"it wrote {purpose}"))
+    code = {"flash_attn/__init__.py": b"__version__ = '2.8.3'\n", "flash_attn_2_cuda.py": b""}
+    done = command("--wheel", str(forge.wheel(tmp_path, code, tag="py3-none-any")))
+    assert done.code == 0, done.err
+    assert environment.imports("flash_attn")
+    assert not (tmp_path / "depot").exists()

@@ -33,6 +33,13 @@ def toolchains(real_depot: Path, quick_library: Path) -> Path:
     return real_depot / "toolchains"
 
 
+def _link_or_copy(source: str, copy: str) -> None:
+    try:
+        os.link(source, copy, follow_symlinks=False)
+    except OSError:  # another file system
+        shutil.copy2(source, copy)
+
+
 class Workshop:
     """A toy tree and an empty depot."""
 
@@ -43,7 +50,7 @@ class Workshop:
         self.depot = folder / "depot"
         self.depot.mkdir()
         if toolchains.is_dir():
-            (self.depot / "toolchains").symlink_to(toolchains)
+            shutil.copytree(toolchains, self.depot / "toolchains", symlinks=True, copy_function=_link_or_copy)
 
     def build(self, *arguments: str, command: str = "build") -> Any:
         base = [sys.executable, "-m", "flashdepot", command, "--upstream", str(self.tree), *WANTED, *arguments]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
 
 import click
@@ -66,7 +65,7 @@ def run() -> int:
     except FlashdepotError as error:
         return _report(error)
     except OSError as error:
-        if (explained := explain_disk_error(error, Path.cwd())) is None:
+        if (explained := explain_disk_error(error, None)) is None:
             raise
         return _report(explained)
     except click.ClickException as error:

@@ -101,8 +101,9 @@ def init(layout: Layout, group: str | None) -> None:
     """Make a depot, or give one that is there the permissions it should have.
 
     :param group: whose members may add to it; ``None`` for a depot of one user.
-    :raises UsageError: for a group that is not known, or a depot of another user.
-    :raises MissingToolError: when it may not be written, or this system has no groups.
+    :raises UsageError: for a group that is not known, or where the system has none.
+    :raises IntegrityError: when one of its folders is a link.
+    :raises MissingToolError: when it is another user's, or its disk may not be written.
     """
     with disk_errors(layout.root):
         gid = _group_id(group) if group is not None else None

@@ -41,14 +41,17 @@ def disk_errors(folder: Path) -> Iterator[None]:
         raise explained from error
 
 
-def explain_disk_error(error: OSError, folder: Path) -> FlashdepotError | None:
-    """Return the error in plain words, or ``None`` when it is not one of the disk."""
+def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError | None:
+    """Return the error in plain words, or ``None`` when it is not one of the disk.
+
+    :param folder: what was worked in, where that is known.
+    """
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return MissingToolError(
-            f"The disk that holds {folder} is full.",
+            f"The disk that holds {folder or error.filename or 'what is written'} is full.",
             hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
         )
-    place = error.filename or folder
+    place = error.filename or folder or "A file"
     if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
         what = "written" if error.errno == errno.EROFS else "read or written"
         return MissingToolError(
