@@ -1,6 +1,9 @@
 import pytest
 
+from depot.conftest import small_disk
 from support.index_server import forget_settings, serve_index
+
+__all__ = ["small_disk"]
 
 
 @pytest.fixture(autouse=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 from pathlib import Path
 
-from flashdepot.errors import CompileError, FlashdepotError, MissingToolError
+from flashdepot.errors import CompileError, FlashdepotError
+from flashdepot.system.disk_full import disk_full
 from flashdepot.toolchain.probe_compile import first_error
 
 _KILLED = (-signal.SIGKILL.value, 128 + signal.SIGKILL.value) if hasattr(signal, "SIGKILL") else ()
@@ -19,31 +19,10 @@ _MEMORY_MARKS = re.compile(
     re.IGNORECASE,
 )
 
-_LITTLE_SPACE = 10**9
-_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|\bLNK1180\b")
-_BUS_ERROR = re.compile(r"Bus error|signal 7\b")
-
 
 def killed_for_memory(status: int, log: str) -> bool:
     """Whether a compiler, or a phase that nvcc started, was killed by the kernel or ran out of memory by itself."""
     return status in _KILLED or _MEMORY_MARKS.search(log) is not None
-
-
-def disk_full(name: str, made: str, log: str, folder: Path) -> MissingToolError | None:
-    """The error of a compiler or linker that had no space to write; ``None`` when that was not it.
-
-    :param made: what was being done to it: compiled, linked.
-    """
-    free = shutil.disk_usage(folder).free
-    # A full disk takes the message of it as well, and ends a linker that writes into mapped memory by a signal.
-    cut_short = not log.strip() or _BUS_ERROR.search(log) is not None
-    if not (_NO_SPACE.search(log) or (cut_short and free < _LITTLE_SPACE)):
-        return None
-    return MissingToolError(
-        f"{name}: the disk that holds {folder} filled up while it was {made} ({free / 1e6:.0f} MB are free now); "
-        "compilers need up to 1 GB for their temporary files.",
-        hint="Free space there, or use another disk: --depot DIR. What was finished is kept.",
-    )
 
 
 def compile_error(name: str, status: int, log: str, path: Path) -> FlashdepotError:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flashdepot.build.diagnosis import disk_full
 from flashdepot.errors import CompileError
 from flashdepot.model.target import Version
+from flashdepot.system.disk_full import disk_full
 from flashdepot.system.process import Finished
 from flashdepot.toolchain.probe_compile import first_error
 
