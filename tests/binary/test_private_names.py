@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -77,12 +78,8 @@ def test_what_is_private_already_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", range(0, 2000, 97))
 def test_an_object_that_is_cut_off_is_refused_or_read_and_never_more(cut: int, tmp_path: Path) -> None:
     data = compile_source("gcc", SOURCE, tmp_path / "library.o").read_bytes()
-    try:
-        changed = with_private_runtime(data[:cut], "library.o")
-    except IntegrityError as error:
-        assert "library.o" in str(error)  # noqa: PT017  (it is refused or it is read)
-    else:
-        assert len(changed) >= cut
+    with contextlib.suppress(IntegrityError):
+        assert len(with_private_runtime(data[:cut], "library.o")) >= cut
 
 
 def test_another_file_is_refused() -> None:

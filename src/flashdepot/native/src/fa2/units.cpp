@@ -17,11 +17,11 @@ namespace {
 
 struct Dtype_fp16 {
   using element = cutlass::half_t;
-  static constexpr std::int32_t code = FA_FP16;
+  [[maybe_unused]] static constexpr std::int32_t code = FA_FP16;
 };
 struct Dtype_bf16 {
   using element = cutlass::bfloat16_t;
-  static constexpr std::int32_t code = FA_BF16;
+  [[maybe_unused]] static constexpr std::int32_t code = FA_BF16;
 };
 
 #define FWD_KEY(dtype, head_dim, causal) {FA_FWD, Dtype_##dtype::code, head_dim, causal},
