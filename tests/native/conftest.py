@@ -13,11 +13,11 @@ from stub_library import FULL, Selection, Stub
 
 
 @pytest.fixture(scope="session")
-def cuda_include() -> Path:
-    """Find the folder with cuda_runtime_api.h."""
+def cuda_include(real_depot: Path) -> Path:
+    """Find the folder with cuda_runtime_api.h; a depot that has built something has one."""
     nvcc = shutil.which("nvcc")
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc and Path(nvcc).resolve().parents[1]]
-    for root in [*roots, "/usr/local/cuda"]:
+    for root in [*roots, "/usr/local/cuda", *sorted((real_depot / "toolchains").glob("cuda-*"))]:
         if root and (Path(root) / "include" / "cuda_runtime_api.h").is_file():
             return Path(root) / "include"
     pytest.skip("needs the CUDA headers; set CUDA_HOME to a toolkit")

@@ -118,6 +118,29 @@ class Stub(Library):
 
 def build(selection: Selection, folder: Path, upstream: Path, cuda_include: Path) -> Stub:
     """Compile a selection with the flags that flashdepot uses for the C layer. About two seconds."""
+    stubs = ["upstream.cpp"] if selection == FULL else []
+    objects = _objects(selection, folder, upstream, cuda_include, stubs, ())
+    library = folder / "libstub.so"
+    run(["g++", "-shared", "-Wl,--no-undefined", *map(str, objects), "-o", str(library)])
+    return Stub(library)
+
+
+def build_program(source: str, folder: Path, upstream: Path, cuda_include: Path, *options: str) -> Path:
+    """Compile every unit and feature into a program with a source of stub/, all with more compiler options."""
+    objects = _objects(FULL, folder, upstream, cuda_include, [source], options)
+    program = folder / Path(source).stem
+    run(["g++", *options, *map(str, objects), "-o", str(program)])
+    return program
+
+
+def _objects(
+    selection: Selection,
+    folder: Path,
+    upstream: Path,
+    cuda_include: Path,
+    more: list[str],
+    options: tuple[str, ...],
+) -> list[Path]:
     csrc = upstream / "csrc"
     ours = ["-O2", "-Wall", "-Wextra", "-Werror", "-fno-exceptions", "-fno-rtti"]
     theirs = ["-O0", "-w", f"-I{STUB}", f"-I{STUB / 'torch'}", f"-I{csrc / 'flash_attn'}"]
@@ -133,7 +156,7 @@ def build(selection: Selection, folder: Path, upstream: Path, cuda_include: Path
         "-isystem",
         str(cuda_include),
     ]
-    stubs = ["cudart.cpp", "kernels.cpp", *(["upstream.cpp"] if selection == FULL else [])]
+    stubs = ["cudart.cpp", "kernels.cpp", *more]
     stubs += [f"{family}.cpp" for family in selection.families if family != "fa2"]
     folders = [NATIVE / "src", NATIVE / "src" / "fa2", *([NATIVE / "src" / "fa4"] if selection.fa4 else [])]
     jobs = [(source, ours) for part in folders for source in sorted(part.glob("*.cpp"))]
@@ -147,14 +170,11 @@ def build(selection: Selection, folder: Path, upstream: Path, cuda_include: Path
     def compile_one(job: tuple[Path, list[str]]) -> Path:
         source, flags = job
         output = folder / f"{source.parent.name}_{source.stem}.o"
-        run(["g++", *common, *flags, "-c", str(source), "-o", str(output)])
+        run(["g++", *common, *flags, *options, "-c", str(source), "-o", str(output)])
         return output
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        objects = list(pool.map(compile_one, jobs))
-    library = folder / "libstub.so"
-    run(["g++", "-shared", "-Wl,--no-undefined", *map(str, objects), "-o", str(library)])
-    return Stub(library)
+        return list(pool.map(compile_one, jobs))
 
 
 def run(command: list[str]) -> str:

@@ -1,0 +1,44 @@
+"""The objects of the C layer and of its run time need no C++ run time."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from stub_library import FULL, NATIVE, run
+
+from flashdepot.families.fa4.actions import config_lines
+from flashdepot.families.fa4.units import units
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.selection import ALL_FEATURES, Selection
+
+OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
+SOURCES = [path for folder in ("src", "driver") for path in sorted((NATIVE / folder).rglob("*.cpp"))]
+CXX = re.compile(r"_ZSt|_ZNSt|_ZNKSt|_Zn[wa]|_Zd[la]|__cxa_|__gxx_|_Unwind_|__dynamic_cast|__libc_single_threaded")
+"""Names of libstdc++, libc++ and their ABI libraries: what throws, allocates, guards a static, or unwinds."""
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(NATIVE)))
+def test_an_object_refers_to_the_c_library_only(
+    source: Path, upstream_tree: Path, cuda_include: Path, tmp_path: Path
+) -> None:
+    fa4 = config_lines(Selection(units(), ALL_FEATURES), (Architecture(9, 0),), "4.0.0b36")
+    (tmp_path / "fa_config.h").write_text("\n".join([FULL.header(), *fa4]) + "\n")
+    csrc = upstream_tree / "csrc"
+    folders = [
+        tmp_path,
+        NATIVE,
+        *(NATIVE / name for name in ("include", "src", "shim", "driver")),
+        csrc / "flash_attn" / "src",
+    ]
+    output = tmp_path / "object.o"
+    run(
+        [
+            *("g++", *OPTIONS, "-DFLASH_NAMESPACE=flashdepot_fa2"),
+            *(f"-I{folder}" for folder in [*folders, csrc / "cutlass" / "include"]),
+            *("-isystem", str(cuda_include), "-c", str(source), "-o", str(output)),
+        ]
+    )
+    needed = {line.split()[-1] for line in run(["nm", "-u", str(output)]).splitlines()}
+    assert not {name for name in needed if CXX.match(name)}
