@@ -19,7 +19,10 @@ from fuzz.readers import READERS, Reader
 TRIES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "25"))
 FOUND = Path(__file__).parent / "found"
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the seeds are made with gcc and ar")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="the seeds are made with gcc and ar"),
+    pytest.mark.filterwarnings("ignore::pypi_simple.UnexpectedRepoVersionWarning"),  # as the program itself has it
+]
 
 
 @pytest.fixture(params=READERS.values(), ids=lambda reader: reader.name)

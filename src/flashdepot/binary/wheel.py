@@ -95,7 +95,8 @@ class _Reading:
         self._problems: list[str] = []
 
     def run(self) -> WheelFacts:
-        members = [info for info in self._archive.infolist() if not info.is_dir()]
+        # Not is_dir(): Python before 3.12 takes the last character of a name that may have none.
+        members = [info for info in self._archive.infolist() if not info.filename.endswith("/")]
         if len(members) > _ENTRIES_LIMIT:
             raise IntegrityError(f"{self._path.name} is refused: it has too many members.", hint=FETCH_AGAIN)
         refuse_bomb(self._path, sum(info.file_size for info in members), self._path.stat().st_size)

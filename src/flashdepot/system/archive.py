@@ -132,7 +132,8 @@ def _entries(archive: Path) -> Iterator[_Entry]:
 
 def _zip_entries(archive: Path) -> Iterator[_Entry]:
     with zipfile.ZipFile(archive) as file:
-        members = [info for info in file.infolist() if not info.is_dir()]
+        # Not is_dir(): Python before 3.12 takes the last character of a name that may have none.
+        members = [info for info in file.infolist() if not info.filename.endswith("/")]
         refuse_bomb(archive, sum(info.file_size for info in members), archive.stat().st_size)
         for info in members:
             unix = info.external_attr >> 16

@@ -36,7 +36,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
         raise UsageError(f"{name} is refused: a line has more than {_MOST_DOTS} dots.")
     try:
         data: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # its own TOMLDecodeError, or that of a number of thousands of digits
         raise UsageError(f"{name} is not valid TOML: {error}.") from error
     except RecursionError as error:
         raise UsageError(f"{name} is refused: its values are nested too deeply.") from error
