@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from flashdepot import __version__
+from flashdepot import __version__, api
 
 project = "flashdepot"
 author = "the flashdepot authors"
@@ -19,8 +19,13 @@ root_doc = "docs/index"
 include_patterns = ["README.md", "README.RU.md", "CONTRIBUTING.md", "docs/*.md", "examples/**.md", "benchmarks/*.md"]
 exclude_patterns = [".*", "build", "src", "tests", "scripts"]
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+# Signatures name types of every module, and only those of the API have a place on the site.
+nitpick_ignore_regex = [("py:.*", r".*")]
 
 html_theme = "furo"
 html_title = "flashdepot"
@@ -33,6 +38,7 @@ html_additional_pages = {"index": "first_page.html"}  # the site's folder opens 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _add_the_sidebar)
+    app.connect("source-read", _add_the_reference)
 
 
 def _add_the_sidebar(_app: Any, name: str, source: list[str]) -> None:
@@ -46,3 +52,19 @@ def _contents(section: str) -> str:
     links = re.findall(r"\[([^\]]+)\]\(([^)#]+)\.md\)", text)
     pages = "\n".join(f"{title.replace('`', '')} <{page}>" for title, page in links)
     return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"
+
+
+def _add_the_reference(_app: Any, name: str, source: list[str]) -> None:
+    """Append to the page of the API what the docstrings say of each of its names."""
+    if name == "docs/api":
+        source[0] += "\n## Reference\n" + "".join(map(_documented, api.__all__))
+
+
+def _documented(name: str) -> str:
+    of_class = isinstance(getattr(api, name), type)
+    directive = (
+        f".. autoclass:: flashdepot.api.{name}\n   :members:"
+        if of_class
+        else f".. autofunction:: flashdepot.api.{name}"
+    )
+    return f"\n```{{eval-rst}}\n{directive}\n```\n"

@@ -61,7 +61,9 @@ def terminal(tmp_path: Path, depot: Path, failures: Path) -> dict[str, str]:
     programs.mkdir()
     home.mkdir()
     (programs / "flashdepot").write_text(FLASHDEPOT.format(python=sys.executable, failures=failures))
-    (programs / "flashdepot").chmod(0o755)
+    (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
     return {
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
