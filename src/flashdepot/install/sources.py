@@ -12,10 +12,11 @@ from urllib.parse import unquote, urlsplit
 from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.events import Download
 from flashdepot.install.wheel_file import WheelFile
 from flashdepot.system.download import Remote
 from flashdepot.system.files import sha256_file
-from flashdepot.system.net import Progress, fetch_url
+from flashdepot.system.net import fetch_url
 from flashdepot.system.network_errors import NotThereError
 from flashdepot.system.own_names import writable
 from flashdepot.system.patience import Note
@@ -120,7 +121,7 @@ def have_one(
     return last[0], have(last[1])
 
 
-def have_wheel(address: WheelAddress, downloads: Path, on_progress: Progress, on_note: Note) -> WheelFile:
+def have_wheel(address: WheelAddress, downloads: Path, on_progress: Download, on_note: Note) -> WheelFile:
     """The wheel of an address, fetched unless it is there; kept by its digest for the next time.
 
     :raises IntegrityError: for other bytes than the expected ones.

@@ -16,9 +16,9 @@ import urllib3
 from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.events import Download
 from flashdepot.system.files import disk_errors, read_json, sha256_file, write_json
 from flashdepot.system.locks import lock_file
-from flashdepot.system.net import Progress
 from flashdepot.system.network_errors import network_errors
 from flashdepot.system.patience import Note, Patience
 
@@ -56,7 +56,7 @@ def download(
     *,
     timeout: float = 30,
     elsewhere: str = "name another address.",
-    on_progress: Progress | None = None,
+    on_progress: Download | None = None,
     on_note: Note = lambda _: None,
 ) -> Downloaded:
     """Fetch a file, going on from where an earlier try of this or another process was stopped.
@@ -108,7 +108,7 @@ class _Transfer:
         destination: Path,
         session: requests.Session,
         timeout: float,
-        on_progress: Progress | None,
+        on_progress: Download | None,
         on_note: Note,
     ) -> None:
         self._remote = remote

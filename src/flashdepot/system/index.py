@@ -14,10 +14,10 @@ import pypi_simple
 from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, NetworkError
+from flashdepot.events import Download
 from flashdepot.system.download import Downloaded, Remote, download
 from flashdepot.system.index_settings import IndexSettings
 from flashdepot.system.index_transport import open_session, read_body
-from flashdepot.system.net import Progress
 from flashdepot.system.network_errors import network_errors
 from flashdepot.system.patience import Note, patiently
 
@@ -87,7 +87,7 @@ class PackageIndex:
         package: pypi_simple.DistributionPackage,
         sha256: str,
         destination: Path,
-        on_progress: Progress | None = None,
+        on_progress: Download | None = None,
         on_note: Note = lambda _: None,
     ) -> Downloaded:
         """Fetch a file as :func:`flashdepot.system.download.download` does.

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
+from flashdepot.events import Download
 from flashdepot.system.files import sha256_file
 
 if TYPE_CHECKING:
     from flashdepot.system.download import Downloaded, Remote
     from flashdepot.system.patience import Note
-
-Progress = Callable[[int, "int | None"], None]
-"""Called with the bytes that are there and the bytes that there will be, where the server says so."""
 
 
 def offline() -> bool:
@@ -41,7 +38,7 @@ def fetch(
     sha256: str,
     destination: Path,
     *,
-    on_progress: Progress | None = None,
+    on_progress: Download | None = None,
 ) -> Path:
     """Download a file that a project has published; at once when ``destination`` has it already.
 
@@ -85,7 +82,7 @@ def fetch_url(
     destination: Path,
     *,
     elsewhere: str,
-    on_progress: Progress | None = None,
+    on_progress: Download | None = None,
     on_note: Note = lambda _: None,
 ) -> Downloaded:
     """Download from an address, as :func:`flashdepot.system.download.download` does, with the user's pip settings.

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.errors import IntegrityError
+from flashdepot.events import Download
 from flashdepot.model.selection import Feature, Unit
 from flashdepot.model.upstream import UpstreamId
 from flashdepot.system.archive import unpack
 from flashdepot.system.folders import make_whole
-from flashdepot.system.net import Progress, fetch
+from flashdepot.system.net import fetch
 from flashdepot.system.use import keep
 from flashdepot.upstream.layout import Layout, is_kept
 from flashdepot.upstream.tree import Identified, SourceTree
@@ -34,7 +35,7 @@ class Sdist:
         return Identified(UpstreamId(self.version, self.sha256), self.units, self.features)
 
 
-def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Progress | None = None) -> SourceTree:
+def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Download | None = None) -> SourceTree:
     """Fetch and unpack an sdist, each if it is not there whole.
 
     The file stays beside the tree, so that a tree that was damaged is made again without the network.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashdepot.errors import UsageError
-from flashdepot.system.net import Progress
+from flashdepot.events import Download
 from flashdepot.upstream.folder import read_folder
 from flashdepot.upstream.layout import Layout
 from flashdepot.upstream.published import Sdist, obtain_sdist
@@ -57,7 +57,7 @@ class Sources:
             return self.find_sdist(spec).identified
         return self.obtain(spec, cache).identified
 
-    def obtain(self, spec: str, cache: Path, *, on_progress: Progress | None = None) -> SourceTree:
+    def obtain(self, spec: str, cache: Path, *, on_progress: Download | None = None) -> SourceTree:
         """Return the tree of a source, complete and on disk.
 
         :param spec: ``2.8.3``, a folder, or ``git+URL@REF``.
