@@ -165,6 +165,12 @@ def static_runtime() -> Path:
     return inspect(Path(probe().toolkits[0].root)).static_runtime if probe().toolkits else pytest.skip("no toolkit")
 
 
+def test_the_bill_of_materials_travels_with_the_library(quick_library: Path) -> None:
+    document = json.loads((quick_library / "share/sbom/libflashattention.cdx.json").read_text())
+    assert document["metadata"]["component"]["name"] == "libflashattention"
+    assert {part["name"] for part in document["components"]} >= {"flash-attn", "cutlass", "flashdepot-c-layer"}
+
+
 def test_the_licences_travel_with_the_library(quick_library: Path) -> None:
     texts = [p.read_text() for p in sorted((quick_library / "share/licenses").rglob("LICENSE"))]
     assert len(texts) >= 2

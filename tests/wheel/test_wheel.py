@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 from packaging.metadata import Metadata
 from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
@@ -26,6 +28,7 @@ from flashdepot.errors import UsageError
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.own_wheel_name import wheel_tag, wheel_version
+from flashdepot.model.parts import licence_expression
 from flashdepot.model.target import Platform, Version
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.folder import read_folder
@@ -117,6 +120,24 @@ def test_the_wheel_says_which_recipe_it_is_of(wheel: Wheel, manifest: Manifest) 
     assert origin["recipe_key"] == manifest.recipe_key
     assert origin["selection"] == manifest.selection.to_json()
     assert "created" not in origin
+
+
+def test_the_wheel_says_from_what_by_what_and_how_it_was_made(wheel: Wheel, manifest: Manifest) -> None:
+    origin = json.loads(read(wheel)[f"{INFO}/flashdepot.json"])
+    made = {"upstreams", "toolchain", "front_end", "flags", "actions", "c_layer"}
+    assert {key: origin[key] for key in made} == {key: manifest.to_json()[key] for key in made}
+
+
+def test_the_wheel_has_a_bill_of_materials_where_pep_770_wants_it(wheel: Wheel) -> None:
+    text = read(wheel)[f"{INFO}/sboms/flash_attn.cdx.json"].decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    component = json.loads(text)["metadata"]["component"]
+    assert (component["name"], component["version"]) == ("flash-attn", wheel.version)
+
+
+def test_the_licence_of_the_wheel_is_that_of_all_that_is_inside(wheel: Wheel, manifest: Manifest) -> None:
+    metadata = Metadata.from_email(read(wheel)[f"{INFO}/METADATA"])
+    assert metadata.license_expression == licence_expression(manifest)
 
 
 def test_the_same_recipe_gives_the_same_bytes_at_another_time_and_place(

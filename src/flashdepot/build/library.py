@@ -6,7 +6,7 @@ import datetime
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flashdepot import __version__
@@ -27,6 +27,8 @@ from flashdepot.model.architecture import Architecture
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import Recipe
+from flashdepot.model.sbom import PLACE as SBOM_PLACE
+from flashdepot.model.sbom import sbom
 from flashdepot.model.selection import DEFAULT_FAMILY, Selection
 from flashdepot.model.target import Platform, Target, Version
 from flashdepot.model.upstream import PUBLISHED
@@ -206,7 +208,7 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
         progress.note("Linking.")
         linked = plan.linking.link(objects, toolchain, NATIVE, folder)
         files = {**_library_files(plan, linked, folder), **_licence_files(plan.licences, folder)}
-        manifest = _manifest(plan, outcome, linked, files)
+        manifest, files = _with_sbom(_manifest(plan, outcome, linked, files), files, folder)
         depot.store(manifest, files)
     return manifest, outcome
 
@@ -264,6 +266,14 @@ def _licence_files(texts: Mapping[str, str], folder: Path) -> dict[str, Path]:
         path.write_text(text, encoding="utf-8")
         files[f"share/licenses/{name}/LICENSE"] = path
     return files
+
+
+def _with_sbom(manifest: Manifest, files: Mapping[str, Path], folder: Path) -> tuple[Manifest, dict[str, Path]]:
+    """The manifest and files of a library with its bill of materials, which is made from the manifest."""
+    path = folder / "sbom.json"
+    path.write_bytes(sbom(manifest, manifest.name, manifest.upstream.version))
+    listed = ManifestFile(SBOM_PLACE, sha256_file(path), path.stat().st_size)
+    return replace(manifest, files=(*manifest.files, listed)), {**files, SBOM_PLACE: path}
 
 
 def _driver_floor(plan: BuildPlan) -> Version:

@@ -9,9 +9,9 @@ from pathlib import Path
 from flashdepot.errors import UsageError
 from flashdepot.families import family_of
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.own_wheel_name import dist_info
+from flashdepot.model.own_wheel_name import DISTRIBUTION, dist_info
 from flashdepot.upstream import SourceTree
-from flashdepot.wheel.metadata import metadata_text, origin_text, wheel_text
+from flashdepot.wheel.metadata import metadata_text, origin_text, sbom_text, wheel_text
 
 PACKAGE = "flash_attn"
 MODULE = "flash_attn_2_cuda"
@@ -72,6 +72,7 @@ def _metadata(manifest: Manifest, library: Path, tree: SourceTree) -> Iterator[E
     yield _text(f"{folder}/METADATA", metadata_text(manifest, list(licences), description))
     yield _text(f"{folder}/WHEEL", wheel_text(manifest))
     yield _text(f"{folder}/flashdepot.json", origin_text(manifest))
+    yield Entry(f"{folder}/sboms/{DISTRIBUTION}.cdx.json", lambda: sbom_text(manifest))
 
 
 def _file(name: str, path: Path, *, executable: bool = False) -> Entry:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from packaging.utils import canonicalize_name
+
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.own_wheel_name import DISTRIBUTION, wheel_tag, wheel_version
+from flashdepot.model.parts import licence_expression
+from flashdepot.model.sbom import sbom
 from flashdepot.model.wheel_needs import IMPORTED, OLDEST_PYTHON
 
 _FIELDS = (
@@ -14,7 +18,6 @@ _FIELDS = (
     ("Home-page", "https://github.com/Dao-AILab/flash-attention"),
     ("Author", "Tri Dao"),
     ("Author-email", "tri@tridao.me"),
-    ("License-Expression", "BSD-3-Clause"),
     ("Classifier", "Programming Language :: Python :: 3"),
     ("Classifier", "Operating System :: Unix"),
     ("Requires-Python", f">={OLDEST_PYTHON}"),
@@ -30,6 +33,7 @@ def metadata_text(manifest: Manifest, licence_files: Sequence[str], readme: str)
         ("Name", DISTRIBUTION),
         ("Version", wheel_version(manifest)),
         *_FIELDS,
+        ("License-Expression", licence_expression(manifest)),
         *(("License-File", name) for name in licence_files),
         ("Description-Content-Type", "text/markdown"),
     ]
@@ -47,17 +51,13 @@ def wheel_text(manifest: Manifest) -> str:
 
 
 def origin_text(manifest: Manifest) -> str:
-    """flashdepot.json: which recipe the library is of, what is in it and what it needs. Nothing of when it was made."""
-    keys = (
-        "recipe_key",
-        "upstreams",
-        "selection",
-        "platform",
-        "sass",
-        "cuda",
-        "driver_floor",
-        "libc_floor",
-        "flashdepot",
-    )
-    data = manifest.to_json()
-    return json.dumps({key: data[key] for key in keys}, indent=2, sort_keys=True) + "\n"
+    """flashdepot.json: the library's manifest, which says what it was made from, by what and how."""
+    data = {key: value for key, value in manifest.to_json().items() if key != "created"}
+    return json.dumps(data, indent=2, sort_keys=True) + "\n"
+
+
+def sbom_text(manifest: Manifest) -> bytes:
+    """The bill of materials of the wheel (PEP 770)."""
+    version = wheel_version(manifest)
+    name = canonicalize_name(DISTRIBUTION)
+    return sbom(manifest, name, version, f"pkg:pypi/{name}@{version.replace('+', '%2B')}")

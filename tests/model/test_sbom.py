@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.licenses import canonicalize_license_expression
+
+from depot.depot_factories import make_manifest
+from flashdepot.model.manifest import Manifest, ManifestFile
+from flashdepot.model.parts import licence_expression, parts
+from flashdepot.model.recipe import Tool, ToolchainId
+from flashdepot.model.sbom import sbom
+from flashdepot.model.target import Platform, Version
+from flashdepot.model.upstream import UpstreamId
+
+CUDART = ManifestFile("lib/static/libcudart_static.a", "c" * 64, 9)
+
+
+def made_by(compiler: str, platform: str = "linux-x86_64", *, cudart: bool = True, **changes: Any) -> Manifest:
+    manifest = make_manifest(**changes)
+    tools = (Tool("nvcc", "13.0.88", "a" * 64), Tool(compiler, "15.2.0", "b" * 64))
+    return replace(
+        manifest,
+        toolchain=ToolchainId(Version("13.0.88"), tools),
+        platform=Platform.parse(platform),
+        files=(*manifest.files, *([CUDART] if cudart else [])),
+    )
+
+
+MANIFESTS = {
+    "gcc": made_by("g++"),
+    "msvc": made_by("cl", "windows-x86_64"),
+    "zig": made_by("zig", "linux-aarch64", cudart=False),
+    "folder": made_by("g++", upstreams={"fa2": UpstreamId("2.8.3+mine", "d" * 64, "folder")}),
+    "commit": made_by(
+        "zig",
+        upstreams={
+            "fa2": UpstreamId("2.8.3", "d" * 64, "git+https://host/x.git", {".": "e" * 40, "csrc/cutlass": "f" * 40}),
+            "fa4": UpstreamId("4.0.0", "9" * 64),
+        },
+    ),
+}
+
+
+@pytest.fixture(params=MANIFESTS.values(), ids=list(MANIFESTS))
+def manifest(request: pytest.FixtureRequest) -> Manifest:
+    return request.param  # type: ignore[no-any-return]
+
+
+def test_it_is_what_the_schema_of_cyclonedx_wants(manifest: Manifest) -> None:
+    text = sbom(manifest, "flash-attn", "2.8.3+cu13.sm90", "pkg:pypi/flash-attn@2.8.3%2Bcu13.sm90").decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+
+
+def test_every_part_is_in_it_with_its_licence_and_every_tool_with_its_digest(manifest: Manifest) -> None:
+    document = json.loads(sbom(manifest, "flash-attn", "2.8.3"))
+    listed = {part["name"]: part["licenses"][0]["expression"] for part in document["components"]}
+    assert listed == {part.name: part.licence for part in parts(manifest)}
+    tools = {
+        (t["name"], t["hashes"][0]["content"]) for t in document["metadata"]["tools"]["components"] if "hashes" in t
+    }
+    assert tools == {(tool.name, tool.digest) for tool in manifest.toolchain.tools}
+    (dependencies,) = document["dependencies"]
+    assert dependencies["dependsOn"] == [part["bom-ref"] for part in document["components"]]
+
+
+def test_the_same_library_gives_the_same_bytes_and_another_one_another_serial_number(manifest: Manifest) -> None:
+    first = sbom(manifest, "flash-attn", "2.8.3")
+    assert sbom(manifest, "flash-attn", "2.8.3") == first
+    other = sbom(replace(manifest, recipe_key="0" * 64), "flash-attn", "2.8.3")
+    assert json.loads(other)["serialNumber"] != json.loads(first)["serialNumber"]
+
+
+def test_the_licence_expression_is_one_that_metadata_may_have(manifest: Manifest) -> None:
+    expression = licence_expression(manifest)
+    assert canonicalize_license_expression(expression) == expression
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        ("gcc", {"cuda-cudart", "libstdc++", "flash-attn", "cutlass", "flashdepot-c-layer"}, {"libc++"}),
+        ("msvc", {"cuda-cudart"}, {"libstdc++", "libc++"}),
+        ("zig", {"libc++", "zig-compiler-rt"}, {"cuda-cudart", "libstdc++"}),
+        ("commit", {"flash-attn-4"}, set()),
+    ],
+)
+def test_what_the_linker_put_in_is_named(name: str, inside: set[str], outside: set[str]) -> None:
+    names = {part.name for part in parts(MANIFESTS[name])}
+    assert inside <= names
+    assert not outside & names
+
+
+def test_a_commit_is_named_with_its_repository_and_that_of_its_submodule() -> None:
+    found = {part.name: part for part in parts(MANIFESTS["commit"])}
+    assert (found["flash-attn"].origin, found["flash-attn"].commit) == ("https://host/x.git", "e" * 40)
+    assert found["cutlass"].commit == "f" * 40
