@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from flashdepot.families import Kit, family_of, oldest_gpu
-from flashdepot.families.c_layer import FLAGS, c_layer_actions, c_layer_flags
+from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
 from flashdepot.families.fa2.units import make_unit as fa2_unit
 from flashdepot.families.fa2.units import parse_unit
 from flashdepot.model.action import Action

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import flashdepot
 from depot.depot_factories import flip_bit, store_library
 from flashdepot.depot import Depot
 from flashdepot.model.architecture import Architecture, parse_list
@@ -22,6 +23,12 @@ from support.fake_cuda import make_host
 
 H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 * 10**9)
 RTX_5090 = Gpu("NVIDIA RTX 5090", Architecture(12, 0), 32 * 10**9)
+
+NOTHING_AROUND = {
+    "PATH": "/nowhere",
+    "FLASHDEPOT_OFFLINE": "1",
+    "PYTHONPATH": str(Path(flashdepot.__file__).parents[1]),
+}
 
 
 @pytest.fixture
@@ -47,9 +54,7 @@ def get(depot: Path, host: HostRecord, *arguments: str) -> tuple[int, Any, str]:
     record.write_text(json.dumps(host.to_json()))
     command = [sys.executable, "-m", "flashdepot", "get", "--profile", "quick", "--json"]
     command += ["--depot", str(depot), "--host", str(record), *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={"PATH": "/nowhere", "FLASHDEPOT_OFFLINE": "1"}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=NOTHING_AROUND)
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
@@ -65,6 +70,33 @@ def test_a_library_that_can_do_more_is_a_hit_on_a_machine_without_any_compiler(d
     assert json.loads(Path(document["manifest"]).read_text())["recipe_key"] == document["recipe_key"]
 
 
+def test_a_hit_imports_nothing_of_what_builds_links_downloads_or_looks_for_tools(depot: Path) -> None:
+    record = depot.parent / "host.json"
+    record.write_text(json.dumps(BARE.to_json()))
+    words = ["flashdepot", "get", "--profile", "quick", "--arch", "80", "--depot", str(depot), "--host", str(record)]
+    code = (
+        "import sys\n"
+        "from flashdepot.cli import run\n"
+        "from flashdepot.host import runtime_facts\n"
+        "runtime_facts()\n"
+        f"sys.argv = {words}\n"
+        "status = run()\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
+        "sys.exit(status)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=NOTHING_AROUND)
+    assert done.returncode == 0, done.stderr
+    assert str(depot) in done.stdout
+    imported = set(done.stderr.splitlines())
+    assert "flashdepot.families.fa2" in imported
+    ours = ("flashdepot.build", "flashdepot.doctor", "flashdepot.targets", "flashdepot.toolchain.", "flashdepot.binary")
+    tools = ["compilers", "disks", "driver", "memory", "msvc", "python_environment", "surroundings", "toolkits"]
+    others = ("psutil", "packaging", "requests", "pypi_simple", "rich", "re2", "subprocess", "tarfile", "zipfile")
+    unwanted = {*(f"flashdepot.host.{tool}" for tool in tools), *others, "flashdepot.families.fa2.actions"}
+    needed = {"flashdepot.toolchain.architectures"}
+    assert sorted(m for m in imported - needed if m in unwanted or m.startswith(ours)) == []
+
+
 def test_the_gpus_that_are_present_decide_when_none_is_named(depot: Path) -> None:
     assert get(depot, replace(BARE, gpus=(H100,)))[1]["status"] == "hit"
 
@@ -76,7 +108,7 @@ def test_the_gpus_that_are_present_decide_when_none_is_named(depot: Path) -> Non
         (replace(BARE, gpus=(H100, RTX_5090)), "has machine code for 80,90, none that runs on sm_120"),
         (
             replace(BARE, gpus=(H100,), driver=Version("535.183")),
-            "needs NVIDIA driver 580 or newer, and this is 535.183",
+            "is built with CUDA 13.0, which needs NVIDIA driver 580 or newer, and this is 535.183",
         ),
         (replace(BARE, gpus=(H100,), libc=Version("2.28")), "needs the GNU C library 2.35, and this system has 2.28"),
     ],

@@ -101,12 +101,12 @@ def test_two_processes_at_once_both_get_the_whole_tree(cache):
 
 @pytest.mark.usefixtures("index")
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-@pytest.mark.parametrize("moment", ["unpack", "_read", "fetch"])
+@pytest.mark.parametrize("moment", ["archive.unpack", "published._read", "published.fetch"])
 def test_a_kill_in_the_middle_leaves_no_tree_and_the_next_run_mends_it(cache, moment):
     die = (
-        f"import os; real = published.{moment}\n"
+        f"import os; from flashdepot.system import archive; real = {moment}\n"
         "def die(*a, **k): real(*a, **k); os.kill(os.getpid(), 9)\n"
-        f"published.{moment} = die"
+        f"{moment} = die"
     )
     process = start(cache, die)
     process.communicate(timeout=60)

@@ -12,7 +12,7 @@ import pytest
 from build.recipes import make_recipe
 from flashdepot.families import config_header, family_of
 from flashdepot.families.c_layer import NATIVE
-from flashdepot.families.fa2.actions import NAMESPACE
+from flashdepot.families.fa2.units import NAMESPACE
 from flashdepot.families.fa4.actions import config_lines
 from flashdepot.families.fa4.units import units
 from flashdepot.host import probe

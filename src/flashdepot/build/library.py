@@ -21,7 +21,8 @@ from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import Cross, Kit, config_header, family_of
-from flashdepot.families.c_layer import FLAGS, NATIVE, c_layer_actions, c_layer_digest, c_layer_flags
+from flashdepot.families.c_layer import NATIVE, c_layer_digest
+from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.limits import Limits

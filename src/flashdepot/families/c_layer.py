@@ -5,19 +5,11 @@ What all families share lies in ``native/src``, and what one needs in the folder
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from flashdepot.families.family import Kit
-from flashdepot.families.nvcc import cuda_actions
-from flashdepot.model.action import Action
-from flashdepot.model.architecture import Architecture
 from flashdepot.model.canonical import digest_of
-from flashdepot.model.recipe import Recipe
 from flashdepot.system.files import sha256_file
-from flashdepot.targets.clang import CXX_OUTPUTS, cxx_words
-from flashdepot.toolchain.nvcc_flags import nvcc_flags
 
 NATIVE = Path(__file__).parents[1] / "native"
 """Their folder."""
@@ -46,74 +38,3 @@ def c_layer_digest() -> str:
     """One SHA-256 for all of them, by name and bytes."""
     files = sorted(path for path in NATIVE.rglob("*") if path.is_file())
     return digest_of({path.relative_to(NATIVE).as_posix(): sha256_file(path) for path in files})
-
-
-FLAGS = "c_layer"
-"""The name under which a recipe keeps the flags of the C layer's kernels."""
-
-_INCLUDES = ("-I{native}/include", "-I{native}/src")
-
-
-def c_layer_flags(
-    kit: Kit, sass: Sequence[Architecture], *, oldest: Architecture, front_end: str, compress: str
-) -> tuple[str, ...]:
-    """What nvcc is told for every kernel of the C layer; ``oldest`` is the architecture that a shared front end is for."""
-    host = kit.dialect.host_flags(kit.cuda, kit.nvcc_options)
-    virtual = oldest if front_end == "shared" else None
-    flags = nvcc_flags(sass, virtual=virtual, compress=compress, options=kit.nvcc_options, host=host)
-    return ("-O3", "-std=c++17", *flags)
-
-
-def c_layer_actions(recipe: Recipe, kit: Kit, families: Mapping[str, tuple[str, ...]]) -> Iterator[Action]:
-    """One compiler run a source: of what all families share, then of the folder of each.
-
-    :param families: what the sources of each family's folder are compiled with besides, by its name.
-    """
-    yield from _folder_actions(recipe, kit, NATIVE / "src", ())
-    for family, words in families.items():
-        yield from _folder_actions(recipe, kit, NATIVE / "src" / family, words)
-    if kit.cross is not None:
-        for source in driver_sources():
-            yield _cxx_action(recipe, kit, source, ())
-
-
-def _folder_actions(recipe: Recipe, kit: Kit, folder: Path, words: tuple[str, ...]) -> Iterator[Action]:
-    for source in sorted(folder.glob("*.cu")):
-        yield from cuda_actions(
-            recipe, kit, own_name(source), "native", _place_of(source), recipe.flags[FLAGS], _INCLUDES
-        )
-    for source in sorted(folder.glob("*.cpp")):
-        yield _cxx_action(recipe, kit, source, words)
-
-
-def _cxx_action(recipe: Recipe, kit: Kit, source: Path, words: tuple[str, ...]) -> Action:
-    name, dialect, tools = own_name(source), kit.dialect, recipe.toolchain.tools
-    ours = ("-I{generated}", *_INCLUDES, "-I{native}/shim")
-    theirs = (*words, "-isystem", "{cuda_include}")
-    if kit.cross is not None:
-        row = kit.cross.row
-        return Action(
-            f"{name}-{row}",
-            "native",
-            _place_of(source),
-            (*cxx_words(row), *ours, "-I{native}/driver", *theirs),
-            (kit.cross.zig,),
-            suffix=row.system.object_suffix,
-            outputs=CXX_OUTPUTS,
-        )
-    cxx_tools = tools if dialect.c_layer_by_nvcc else tools[tools.index(recipe.toolchain.host_compiler) :]
-    host_flags = dialect.host_flags(kit.cuda, kit.nvcc_options)
-    seed = host_flags if dialect.c_layer_by_nvcc else (f"-frandom-seed={name}",)
-    return Action(
-        name,
-        "native",
-        _place_of(source),
-        (*dialect.c_layer, *seed, *ours, *theirs),
-        cxx_tools,
-        dialect.variables,
-        suffix=dialect.object_suffix,
-    )
-
-
-def _place_of(source: Path) -> str:
-    return source.relative_to(NATIVE).as_posix()

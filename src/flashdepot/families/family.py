@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe, Tool
 from flashdepot.model.selection import Feature, Selection, Unit
 from flashdepot.model.target import Platform, Version
-from flashdepot.targets import Row
-from flashdepot.targets.dialect import Dialect
 from flashdepot.upstream import Identified, Sources
+
+if TYPE_CHECKING:
+    from flashdepot.targets import Row
+    from flashdepot.targets.dialect import Dialect
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from flashdepot.model.action import Action
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Unit
 from flashdepot.targets.clang import CUDA_OUTPUTS, cuda_words
-from flashdepot.toolchain.probe_compile import SOURCE_NAME
+from flashdepot.toolchain.nvcc_flags import SOURCE_NAME
 
 _SPLIT = "--split-compile"
 """nvcc's option for the last phase of one source on several cores."""

@@ -10,7 +10,6 @@ from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu
 from flashdepot.model.target import Version
-from flashdepot.system.process import run
 
 _QUERY = "name,compute_cap,memory.total,driver_version"
 
@@ -52,6 +51,8 @@ def _through_nvidia_smi() -> tuple[Version, tuple[Gpu, ...]] | None:
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
+    from flashdepot.system.process import run  # noqa: PLC0415  (as above)
+
     try:
         done = run([program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"], timeout=30)
         return parse_nvidia_smi(done.stdout) if done.status == 0 else None

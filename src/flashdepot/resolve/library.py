@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flashdepot.depot import Depot
 from flashdepot.families import FAMILIES, default_family, oldest_gpu
@@ -15,10 +16,11 @@ from flashdepot.model.library_request import AnyCuda, CudaChoice, Gpus, LibraryR
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 from flashdepot.model.selection import Selection, select
-from flashdepot.model.target import Version
-from flashdepot.targets import Row, target_of
+from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.architectures import choose_architectures
-from flashdepot.toolchain.nvcc import named_compiler
+
+if TYPE_CHECKING:
+    from flashdepot.targets import Row
 
 Rejected = tuple[tuple[Manifest, tuple[str, ...]], ...]
 """Stored libraries with the reasons why each does not serve."""
@@ -69,7 +71,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
     features = frozenset().union(*(source.features for source in known.values()))
     selection = Selection(selection.units, selection.features & features)
     cuda = wanted.cuda or AnyCuda.AUTO
-    target = target_of(wanted.target) if wanted.target else None
+    target = _target_of(wanted.target) if wanted.target else None
     here = target is None or target.platform == host.platform
     request = Request(
         upstreams={family: known[family].id for family in selection.families},
@@ -81,9 +83,21 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
         libc_name=host.libc_name if here else None,
         cuda_major=cuda.major if isinstance(cuda, Version) else None,
         c_layer=c_layer_digest(),
-        compiler=named_compiler(cuda) if isinstance(cuda, Path) else None,
+        compiler=_compiler_of(cuda) if isinstance(cuda, Path) else None,
     )
     return Need(request, {family: sources[family] for family in selection.families}, cuda, architectures.note, target)
+
+
+def _target_of(platform: Platform) -> Row:
+    from flashdepot.targets import target_of  # noqa: PLC0415  (who names no target needs none of them)
+
+    return target_of(platform)
+
+
+def _compiler_of(toolkit: Path) -> str:
+    from flashdepot.toolchain.nvcc import named_compiler  # noqa: PLC0415  (starts a program, which a hit never does)
+
+    return named_compiler(toolkit)
 
 
 def published_sources(manifest: Manifest) -> dict[str, str]:

@@ -10,8 +10,7 @@ from flashdepot.errors import UsageError
 from flashdepot.facts.gpus import parse_architectures
 from flashdepot.model.library_request import AnyCuda, CudaChoice, GpuChoice, Gpus, LibraryRequest
 from flashdepot.model.selection import parse_dtypes, parse_features, parse_head_dims, parse_passes, parse_profile
-from flashdepot.model.target import Version
-from flashdepot.targets import parse_target
+from flashdepot.model.target import Platform, Version
 
 
 def library_request(**words: str | None) -> LibraryRequest:
@@ -42,6 +41,12 @@ def _parse_cuda(text: str) -> CudaChoice:
         ) from None
 
 
+def _parse_target(text: str) -> Platform:
+    from flashdepot.targets import parse_target  # noqa: PLC0415  (who names no target needs none of them)
+
+    return parse_target(text).platform
+
+
 _PARSE: Mapping[str, Callable[[str], Any]] = {
     "upstream": str,
     "profile": parse_profile,
@@ -51,5 +56,5 @@ _PARSE: Mapping[str, Callable[[str], Any]] = {
     "dtypes": parse_dtypes,
     "features": parse_features,
     "cuda": _parse_cuda,
-    "target": lambda word: parse_target(word).platform,
+    "target": _parse_target,
 }

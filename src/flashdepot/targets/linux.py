@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flashdepot.binary.elf import read_shared_library
 from flashdepot.errors import FlashdepotError
 from flashdepot.model.library_names import LINUX
-from flashdepot.system.process import run
-from flashdepot.targets.checks import prove_objects, prove_shared
-from flashdepot.targets.linked import Linked, require
 from flashdepot.targets.row import Row
-from flashdepot.toolchain.zig import Zig
+
+if TYPE_CHECKING:
+    from flashdepot.targets.linked import Linked
+    from flashdepot.toolchain.zig import Zig
 
 
 class Linux:
@@ -36,6 +36,11 @@ class Linux:
 
     def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
         """Make ``libflashattention.so.1`` and ``libflashattention.a``."""
+        from flashdepot.binary.elf import read_shared_library  # noqa: PLC0415  (every command knows the targets, and few link)
+        from flashdepot.system.process import run  # noqa: PLC0415
+        from flashdepot.targets.checks import prove_objects, prove_shared  # noqa: PLC0415
+        from flashdepot.targets.linked import Linked, require  # noqa: PLC0415
+
         prove_objects(objects)
         static, shared = folder / LINUX.static[0], folder / LINUX.shared
         environment = {**os.environ, **zig.environment(folder)}

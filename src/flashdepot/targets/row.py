@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flashdepot.model.library_names import LibraryNames
 from flashdepot.model.target import Platform, Version
-from flashdepot.targets.linked import Linked
-from flashdepot.toolchain.zig import Zig
+
+if TYPE_CHECKING:
+    from flashdepot.targets.linked import Linked
+    from flashdepot.toolchain.zig import Zig
 
 
 class System(Protocol):

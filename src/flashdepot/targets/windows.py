@@ -6,14 +6,14 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flashdepot.model.library_names import WINDOWS
-from flashdepot.system.process import run
-from flashdepot.targets.checks import prove_dll, prove_import_library
-from flashdepot.targets.exports import definition_text, exported_names
-from flashdepot.targets.linked import Linked, require
 from flashdepot.targets.row import Row
-from flashdepot.toolchain.zig import Zig
+
+if TYPE_CHECKING:
+    from flashdepot.targets.linked import Linked
+    from flashdepot.toolchain.zig import Zig
 
 _MINGW_IMPORTS = "libflashattention.dll.a"
 """The name that MinGW's linkers look for first; the bytes are those of the import library for MSVC."""
@@ -38,6 +38,11 @@ class Windows:
 
     def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
         """Make ``flashattention.dll``, its import library and ``flashattention.lib``."""
+        from flashdepot.system.process import run  # noqa: PLC0415  (every command knows the targets, and few link)
+        from flashdepot.targets.checks import prove_dll, prove_import_library  # noqa: PLC0415
+        from flashdepot.targets.exports import definition_text, exported_names  # noqa: PLC0415
+        from flashdepot.targets.linked import Linked, require  # noqa: PLC0415
+
         static, shared = folder / "static", folder / "shared"
         static.mkdir()
         shared.mkdir()

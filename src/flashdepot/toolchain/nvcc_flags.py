@@ -11,6 +11,11 @@ from flashdepot.model.target import Version
 _SYMBOL_FLAGS = ("--static-global-template-stub", "--device-entity-has-hidden-visibility")
 """Keep kernel stubs local to their object. nvcc has them from 12.8 and turns them on itself from 13.0."""
 
+SOURCE_NAME = ("-Xcudafe", "--orig_src_path_name {name}", "-Xcicc", "--orig_src_path_name {name}")
+"""Arguments that make nvcc derive its internal names from a name of ours instead of the source's absolute path.
+
+They pass an option of nvcc's own phases through, which no manual promises: the probe finds out whether it works.
+"""
 
 GNU_HOST_FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique",)
 """What nvcc is told for the sake of GCC and Clang: code that can be moved, and no symbol for others to see."""

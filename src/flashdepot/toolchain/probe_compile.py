@@ -15,6 +15,7 @@ from flashdepot.system.process import Finished, run
 from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.msvc import beside
 from flashdepot.toolchain.msvc_linking import DLL_FLAGS, SYSTEM_LIBRARIES
+from flashdepot.toolchain.nvcc_flags import SOURCE_NAME
 
 _SOURCE = """\
 #include <cuda_fp16.h>
@@ -32,12 +33,6 @@ int launch(std::vector<float>& host, std::function<void(int)> report) {
     report(static_cast<int>(cudaGetLastError()));
     return 0;
 }
-"""
-
-SOURCE_NAME = ("-Xcudafe", "--orig_src_path_name {name}", "-Xcicc", "--orig_src_path_name {name}")
-"""Arguments that make nvcc derive its internal names from a name of ours instead of the source's absolute path.
-
-They pass an option of nvcc's own phases through, which no manual promises: the probe finds out whether it works.
 """
 
 

@@ -9,10 +9,7 @@ from flashdepot.errors import IntegrityError
 from flashdepot.events import Download
 from flashdepot.model.selection import Feature, Unit
 from flashdepot.model.upstream import UpstreamId
-from flashdepot.system.archive import unpack
-from flashdepot.system.folders import make_whole
 from flashdepot.system.net import fetch
-from flashdepot.system.use import keep
 from flashdepot.upstream.layout import Layout, is_kept
 from flashdepot.upstream.tree import Identified, SourceTree
 
@@ -43,6 +40,9 @@ def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Downloa
     :raises IntegrityError: when the file or what is in it is not what the pinned data says.
     :raises NetworkError: when it must be fetched and cannot be.
     """
+    from flashdepot.system.archive import unpack  # noqa: PLC0415  (a version is known by its data: a depot hit unpacks nothing)
+    from flashdepot.system.folders import make_whole  # noqa: PLC0415
+    from flashdepot.system.use import keep  # noqa: PLC0415
 
     def fill(folder: Path) -> None:
         place = cache / sdist.filename

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from flashdepot.errors import UsageError
 from flashdepot.events import Download
-from flashdepot.upstream.folder import read_folder
 from flashdepot.upstream.layout import Layout
 from flashdepot.upstream.published import Sdist, obtain_sdist
 from flashdepot.upstream.tree import Identified, SourceTree
@@ -74,6 +73,8 @@ class Sources:
             return obtain_commit(self.layout, GitSource.parse(spec), cache)
         if self._is_published(spec):
             return obtain_sdist(self.layout, self.find_sdist(spec), cache, on_progress)
+        from flashdepot.upstream.folder import read_folder  # noqa: PLC0415
+
         return read_folder(self.layout, Path(os.path.abspath(Path(spec).expanduser())))  # noqa: PTH100  (links stay as the user wrote them)
 
     def _is_published(self, spec: str) -> bool:

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from flashdepot.families.config_header import c_string
-from flashdepot.families.fa2 import actions, costs
-from flashdepot.families.fa2.actions import C_LAYER_WORDS
-from flashdepot.families.fa2.layout import Fa2Layout
-from flashdepot.families.fa2.licences import licences
-from flashdepot.families.fa2.quirks import dq_index_64_since, indexes_dq_with_64_bits
+from flashdepot.families.fa2.layout import CUTLASS_INCLUDE, SOURCE_DIR, Fa2Layout
 from flashdepot.families.fa2.sdists import published
-from flashdepot.families.fa2.units import NAME
+from flashdepot.families.fa2.units import NAME, NAMESPACE_MACRO
 from flashdepot.families.family import Kit
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
@@ -25,7 +20,10 @@ _PACKAGE = "flash_attn"
 
 
 class Fa2:
-    """The family ``fa2``."""
+    """The family ``fa2``.
+
+    What only a build asks for is imported when it is asked for: every command knows the families.
+    """
 
     name = NAME
     title = "FlashAttention-2"
@@ -44,16 +42,24 @@ class Fa2:
 
     def flags(self, kit: Kit, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
         """Upstream's own flags, the namespace, and what nvcc is told for every source."""
+        from flashdepot.families.fa2 import actions  # noqa: PLC0415
+
         return actions.flags(kit, sass, front_end=front_end, compress=compress, oldest=self.oldest_gpu)
 
     def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
         """One compiler run a translation unit."""
+        from flashdepot.families.fa2 import actions  # noqa: PLC0415
+
         return actions.actions(recipe, source, kit)
 
-    c_layer_words = C_LAYER_WORDS
+    c_layer_words = (NAMESPACE_MACRO, f"-I{{upstream}}/{SOURCE_DIR}", f"-I{{upstream}}/{CUTLASS_INCLUDE}")
+    """Its folder of the C layer includes upstream's headers."""
 
     def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterator[str]:
         """Yield the version and its quirks, the head dims of the tree, the features, and the units of each pass."""
+        from flashdepot.families.config_header import c_string  # noqa: PLC0415
+        from flashdepot.families.fa2.quirks import dq_index_64_since, indexes_dq_with_64_bits  # noqa: PLC0415
+
         version = source.id.version
         yield f'#define FA2_CONFIG_UPSTREAM "{c_string(version)}"'
         yield f"#define FA2_CONFIG_DQ_INDEX_BITS {64 if indexes_dq_with_64_bits(version) else 32}"
@@ -69,6 +75,8 @@ class Fa2:
 
     def licences(self, root: Path) -> Mapping[str, str]:
         """The texts of flash-attention and of CUTLASS."""
+        from flashdepot.families.fa2.licences import licences  # noqa: PLC0415
+
         return licences(root)
 
     def python_files(self, root: Path) -> Iterator[Path]:
@@ -80,8 +88,12 @@ class Fa2:
 
     def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
         """What a unit is expected to cost, by what was measured."""
+        from flashdepot.families.fa2 import costs  # noqa: PLC0415
+
         return costs.estimate(unit, features, architectures, front_end)
 
     def full(self) -> Iterable[Unit]:
         """Every unit that was measured."""
+        from flashdepot.families.fa2 import costs  # noqa: PLC0415
+
         return costs.measured()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flashdepot.families.fa2.layout import CUTLASS_INCLUDE, SOURCE_DIR
-from flashdepot.families.fa2.units import NAME
+from flashdepot.families.fa2.units import NAME, NAMESPACE_MACRO
 from flashdepot.families.family import Kit
 from flashdepot.families.nvcc import cuda_actions
 from flashdepot.model.action import Action
@@ -14,14 +14,6 @@ from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Feature
 from flashdepot.toolchain.nvcc_flags import nvcc_flags
 from flashdepot.upstream import Identified
-
-NAMESPACE = "flashdepot_fa2"
-"""The C++ namespace of the kernels: ours, so that another FlashAttention in the same process never meets them."""
-
-_NAMESPACE_MACRO = f"-DFLASH_NAMESPACE={NAMESPACE}"
-
-C_LAYER_WORDS = (_NAMESPACE_MACRO, f"-I{{upstream}}/{SOURCE_DIR}", f"-I{{upstream}}/{CUTLASS_INCLUDE}")
-"""What the family's folder of the C layer is compiled with besides: it includes upstream's headers."""
 
 _UPSTREAM_FLAGS = (
     # Upstream's own (setup.py, nvcc_flags); its numerics are tested with these and no others.
@@ -52,7 +44,7 @@ def flags(
     """
     return (
         *_UPSTREAM_FLAGS,
-        _NAMESPACE_MACRO,
+        NAMESPACE_MACRO,
         *nvcc_flags(
             sass,
             virtual=oldest if front_end == "shared" else None,
@@ -67,7 +59,7 @@ def actions(recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
     """The compiler runs of each translation unit."""
     macros = feature_macros(source.features, recipe.selection.features)
     words = (*macros, f"-I{CUTLASS_INCLUDE}", f"-I{SOURCE_DIR}")
-    host = (_NAMESPACE_MACRO, *words) if kit.cross else words
+    host = (NAMESPACE_MACRO, *words) if kit.cross else words
     return tuple(
         action
         for u in sorted(recipe.selection.units)

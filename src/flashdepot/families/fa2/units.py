@@ -8,6 +8,11 @@ from flashdepot.model.selection import Dtype, Pass, Unit
 
 NAME = "fa2"
 
+NAMESPACE = "flashdepot_fa2"
+"""The C++ namespace of the kernels: ours, so that another FlashAttention in the same process never meets them."""
+
+NAMESPACE_MACRO = f"-DFLASH_NAMESPACE={NAMESPACE}"
+
 _FILE_PASS = {"fwd": Pass.FWD, "fwd_split": Pass.SPLITKV, "bwd": Pass.BWD}
 _PASS_FILE = {p: name for name, p in _FILE_PASS.items()}
 _FILE = re.compile(r"flash_(fwd_split|fwd|bwd)_hdim(\d+)_(bf16|fp16)(_causal)?_sm80")
