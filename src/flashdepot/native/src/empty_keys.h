@@ -5,6 +5,7 @@
 #include <flash_attention.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace flashdepot {
 
@@ -13,6 +14,7 @@ struct EmptyKeys {
   float *lse;   // (batch, heads, rows) contiguous
   std::int32_t batch, rows, heads, head_dim;
 };
+static_assert(std::has_unique_object_representations_v<EmptyKeys>);
 
 // Enqueues o = 0 and lse = +inf.
 [[nodiscard]] fa_status launch_empty_keys(const EmptyKeys &output, cudaStream_t stream);
