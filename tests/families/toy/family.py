@@ -1,0 +1,83 @@
+"""A family with one kernel, of a source that is one file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from flashdepot.families import Kit
+from flashdepot.model.action import Action, Estimate
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.recipe import Recipe
+from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
+from flashdepot.model.target import Platform
+from flashdepot.upstream import Identified, Sources
+from flashdepot.upstream.published import Sdist
+
+COMPILER = Path(__file__).parents[2] / "support" / "fake_compiler.py"
+UNIT = Unit("toy", Pass.FWD, 32, Dtype.FP16, causal=False, name="toy_kernel")
+
+
+class ToyLayout:
+    project = "toy-attention"
+    kept = ("kernel.src",)
+    submodules: tuple[str, ...] = ()
+
+    def require_complete(self, root: Path) -> None:
+        assert (root / "kernel.src").is_file()
+
+    def units(self, root: Path) -> frozenset[Unit]:
+        return frozenset({UNIT})
+
+    def features(self, root: Path) -> frozenset[Feature]:
+        return frozenset()
+
+    def version(self, root: Path) -> str:
+        return "0.1"
+
+    def sources(self, root: Path) -> Iterator[Path]:
+        yield root / "kernel.src"
+
+
+def published() -> Mapping[str, Sdist]:
+    sdist = Sdist("toy-attention", "0.1", "toy-attention-0.1.tar.gz", "a" * 64, 1, frozenset({UNIT}), frozenset())
+    return {"0.1": sdist}
+
+
+class Toy:
+    name = "toy"
+    title = "ToyAttention"
+    oldest_gpu = Architecture(9, 0)
+    sources = Sources(ToyLayout(), published)
+    c_layer_words = ("-DTOY",)
+
+    def provide(self, platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Mapping[str, Path]:
+        return {"python": Path(sys.executable), "toy_compiler": COMPILER}
+
+    def flags(self, kit: Kit, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
+        return ("toy-flags",)
+
+    def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
+        command = ("{python}", "{toy_compiler}")
+        tools = recipe.toolchain.tools
+        return tuple(
+            Action(unit.name, "toy", "kernel.src", command, tools, unit=unit)
+            for unit in recipe.selection.units
+            if unit.family == self.name
+        )
+
+    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
+        return [f"#define TOY_CONFIG_UNITS {len([u for u in selection.units if u.family == self.name])}"]
+
+    def licences(self, root: Path) -> Mapping[str, str]:
+        return {"toy-attention": "Take it."}
+
+    def python_files(self, root: Path) -> Iterable[Path]:
+        return ()
+
+    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
+        return Estimate(1.0, 10**6)
+
+    def full(self) -> Iterable[Unit]:
+        return [UNIT]

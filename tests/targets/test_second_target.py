@@ -1,0 +1,78 @@
+"""A target joins by its row and the file of its system; nothing else knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from build.recipes import KIT, TOOLS, fa2_actions, make_recipe
+from flashdepot import targets
+from flashdepot.build.linking import cross_linking
+from flashdepot.families import Cross
+from flashdepot.model.library_names import LINUX
+from flashdepot.model.recipe import Tool
+from flashdepot.model.target import Platform
+from flashdepot.resolve.words import library_request
+from flashdepot.targets import Row, target_of
+from flashdepot.targets.dialect import ZIG
+from flashdepot.targets.linked import Linked
+from flashdepot.toolchain.zig import Zig
+
+
+class Plan9:
+    names = LINUX
+    object_suffix = ".9"
+    words = ("-DPLAN9",)
+    link_words = ("-plan9",)
+    static_needs: tuple[str, ...] = ()
+
+    def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
+        made = folder / "library.a"
+        made.write_bytes(b"".join(path.read_bytes() for path in objects))
+        return Linked({"lib/static/library.a": made})
+
+
+ROW = Row(Platform("plan9", "riscv64"), Plan9(), "riscv64-plan9", "riscv64-unknown-plan9", "generic", ("any-plan9",))
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS, ROW))
+
+
+def test_it_can_be_asked_for_by_its_name() -> None:
+    request = library_request(target="plan9-riscv64")
+    assert request.target is not None
+    assert target_of(request.target) is ROW
+
+
+def test_every_source_is_compiled_for_it_and_device_code_once_for_all() -> None:
+    kits = {
+        row: replace(KIT, dialect=ZIG, cross=Cross(row, TOOLS, Tool("zig", "0.14", "f" * 64)))
+        for row in targets.TARGETS
+    }
+    recipe = make_recipe()
+    ours = {action.name: action for action in fa2_actions(recipe, kits[ROW])}
+    linux = {action.name: action for action in fa2_actions(recipe, kits[targets.TARGETS[0]])}
+    device = {name for name, action in ours.items() if action.suffix == ".fatbin"}
+    assert device
+    assert all(ours[name] == linux[name] for name in device)
+    host = set(ours) - device
+    assert all(ours[name].suffix == ".9" and "-DPLAN9" in ours[name].arguments for name in host)
+    assert all("riscv64-unknown-plan9" in ours[name].arguments for name in host)
+    assert {name.removesuffix("-plan9-riscv64") for name in host} == {
+        name.removesuffix("-linux-x86_64") for name in set(linux) - device
+    }
+
+
+def test_its_system_links_the_objects(tmp_path: Path) -> None:
+    objects = [tmp_path / "a.9", tmp_path / "b.9"]
+    for path in objects:
+        path.write_text(path.stem)
+    linking = cross_linking(ROW, Zig.__new__(Zig))
+    linked = linking.link(objects, None, tmp_path, tmp_path)  # type: ignore[arg-type]  (zig does it, and no toolchain)
+    assert linked.files["lib/static/library.a"].read_bytes() == b"ab"
+    assert "-plan9" in linking.flags
