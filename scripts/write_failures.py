@@ -13,7 +13,7 @@ from flashdepot.doctor.explain.rules import RANKS, Rule, load_rules
 PAGE = Path(__file__).parents[1] / "docs/failures.md"
 
 _HEAD = """\
-# What goes wrong, and what mends it
+# What goes wrong, and how to fix it
 
 <!-- needs network: pip would build flash-attn -->
 ```sh
@@ -22,16 +22,15 @@ flashdepot explain build.log --host node.json
 ```
 
 `explain` takes the log of any build, installation, link or run, from pip, uv, cargo, CMake, containers or CI. It finds
-the first cause rather than the last line, and prints what mends it on this machine, or on that of a record. Without a
-name it reads the last failed compile of the depot. A log that no rule knows is answered with its earliest error lines
-and exit code 4.
+the root cause rather than the last line, and prints the fix for this machine, or for that of a record. Without a name
+it reads the depot's last failed compile. If no rule knows the log, it shows the earliest error lines and exits with 4.
 
 These are the failures that it finds. This page is written by `scripts/write_failures.py` from the rules in
 `src/flashdepot/doctor/explain/rules/`; what stands in angle brackets is filled in from the log and from the machine.
 Causes come before their consequences.
 """
 
-_MARK = "<!-- needs failure: it mends a machine on which this happened -->"
+_MARK = "<!-- needs failure: it fixes a machine on which this happened -->"
 """Why the tests of the documents do not run the commands of an entry."""
 
 _HEADINGS = {

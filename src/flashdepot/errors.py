@@ -1,4 +1,4 @@
-"""One family of errors. Each class has its exit code; each error says what happened and what mends it."""
+"""One family of errors. Each class has its exit code; each error says what happened and what fixes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class FlashdepotError(Exception):
     """An error meant for the person at the keyboard.
 
     :param message: what happened, with the value, and why it matters or what was expected.
-    :param hint: the command or option that mends it; empty when there is none.
+    :param hint: the command or option that fixes it; empty when there is none.
     """
 
     exit_code: ClassVar[int] = 1

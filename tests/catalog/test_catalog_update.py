@@ -281,7 +281,7 @@ def test_when_several_sources_fail_each_is_named(github, catalog, listed):
     github.first = [Answer(b"", 404)]
     done = catalog("update", "--source", "mjun0812", "--index", "a=http://127.0.0.1:9/simple/")
     assert done.code == 7
-    assert "2 of 2 sources gave no answer" in done.err
+    assert "2 of 2 sources did not answer" in done.err
     assert "answers 404" in done.err
     assert "127.0.0.1:9/simple/ cannot be reached" in done.err
     assert len(listed()) == SHIPPED

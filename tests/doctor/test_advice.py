@@ -64,7 +64,7 @@ NAMES = {
     "win-long-path": ["core.longpaths", "LongPathsEnabled", "csrc/cutlass", "TMP"],
     "wrong-arch-library": ["git lfs pull", "uname -m"],
 }
-"""What mended each class of failure where people reported it: versions, variables, options and commands."""
+"""What fixed each class of failure where people reported it: versions, variables, options and commands."""
 
 
 @pytest.mark.parametrize("class_id", NAMES)

@@ -262,8 +262,8 @@ def test_a_lock_pins_a_stored_library_too(
     ("options", "said"),
     [
         (["--locked"], "There is no lock file"),
-        (["--locked", "--source", "official"], "--locked and --source say two things"),
-        (["--locked", "--wheel", "x.whl"], "--wheel and --locked say two things"),
+        (["--locked", "--source", "official"], "--locked and --source contradict each other"),
+        (["--locked", "--wheel", "x.whl"], "--wheel and --locked contradict each other"),
     ],
 )
 def test_a_lock_that_is_not_there_or_not_alone_is_told(

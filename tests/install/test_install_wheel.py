@@ -340,7 +340,7 @@ def test_offline_nothing_is_fetched_and_what_is_there_is_used(
         (["--wheel", "ftp://example.org/a.whl"], "is no address that can be fetched"),
         (["--wheel", "https://example.org/page"], "does not end with a wheel's file name"),
         (["--wheel", "https://example.org/a.whl", "--sha256", "abc"], "is not a SHA-256"),
-        (["--wheel", "x.whl", "--source", "ours"], "say two things"),
+        (["--wheel", "x.whl", "--source", "ours"], "contradict each other"),
         (["--sha256", "0" * 64], "is the digest of a wheel that is named"),
     ],
 )

@@ -100,8 +100,8 @@ def test_a_clone_without_lfs_is_told_the_pointers_and_the_command_which_then_men
     assert {f["fault"] for f in target["faults"]} == {"Git LFS pointer"}
     assert all("to the right file" in f["seen"] for f in target["faults"])
     assert f'git lfs pull --include "prebuilt/{FOLDER}/**"' in target["mend"]
-    mended = subprocess.run(["sh", "-c", target["mend"]], cwd=clone, capture_output=True, text=True, check=False)
-    assert mended.returncode == 0, mended.stderr
+    fixed = subprocess.run(["sh", "-c", target["mend"]], cwd=clone, capture_output=True, text=True, check=False)
+    assert fixed.returncode == 0, fixed.stderr
     assert check(clone)[0] == 0
 
 

@@ -1,4 +1,4 @@
-"""flash-attn into a Python environment: chosen, checked, proved there, or the environment as it was."""
+"""flash-attn into a Python environment: chosen, checked, verified there, or undone."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class InstallPlan:
 
 @dataclass(frozen=True)
 class InstallResult:
-    """What was installed: the file, what proved it, and our library in it, if it is ours.
+    """What was installed: the file, what verified it, and our library in it, if it is ours.
 
     ``pinned`` says what was written into the lock. ``seconds`` of wall time is what the call took.
     """
@@ -139,11 +139,11 @@ def install(
     accept_unverified: bool = False,
     events: Events = _SILENT,
 ) -> InstallResult:
-    """Install flash-attn into an environment that has torch, and prove there that it works.
+    """Install flash-attn into an environment that has torch, and check that it works there.
 
-    The wheel is checked before anything is changed. Then it is imported in a fresh process and, with a GPU, what it
-    computes is compared with float64. When anything fails, the environment is put back as it was. Nothing is compiled
-    unless the request names ``build`` as a source, or ``events`` agrees.
+    The wheel is checked before anything changes. Then it is imported in a fresh process and, if there is a GPU, its
+    results are compared with float64. If anything fails, the environment is restored. Nothing is compiled unless the
+    request says so, or ``events`` agrees.
 
     :param accept_unverified: take a wheel whose digest nobody has told, and pin it in the folder's lock.
     :raises IntegrityError: when the wheel is not what it says, does not import, or computes wrong numbers.

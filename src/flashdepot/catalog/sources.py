@@ -142,5 +142,5 @@ def _read_own(folder: Path) -> list[Source]:
     except (IntegrityError, ValueError, TypeError, KeyError) as error:
         raise UsageError(
             f"{path} is not a list of sources: {error}.",
-            hint="Mend it, or remove it and name your indexes again: flashdepot catalog update --index URL",
+            hint="Fix it, or remove it and name your indexes again: flashdepot catalog update --index URL",
         ) from error

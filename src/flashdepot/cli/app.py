@@ -18,29 +18,29 @@ from flashdepot.system.files import explain_disk_error
 INTERRUPTED = 130
 
 COMMANDS: Table = {
-    "get": ("library_commands", "Get a library: from the depot in an instant, or built from source, once."),
+    "get": ("library_commands", "Get a library from the depot, or build it from source once."),
     "build": ("library_commands", "Build a library with this machine's toolchain."),
-    "wheel": ("wheel_commands", "Make a Python wheel over a library, for every torch and every Python."),
-    "install": ("install_commands", "Install flash-attn into a Python environment, and prove there that it works."),
-    "resolve": ("resolve_commands", "Choose among all wheels that are published, ours, and a build; say why."),
+    "wheel": ("wheel_commands", "Make a Python wheel that works with every torch and every Python."),
+    "install": ("install_commands", "Install flash-attn into a Python environment, and check that it works there."),
+    "resolve": ("resolve_commands", "Choose the best wheel of all that exist or could be built, and say why."),
     "lock": ("lock_commands", "Pin what 'resolve' chooses in flashdepot.lock, by address and SHA-256."),
-    "verify": ("prove_commands", "Prove on this machine's GPU that the installed flash_attn is right."),
-    "bench": ("prove_commands", "Time the installed flash_attn beside torch's own attention."),
-    "link": ("link_commands", "Say what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."),
-    "vendor": ("vendor_commands", "Put a library into a project's own tree, or check those that are there."),
-    "check": ("check_commands", "Prove that wheels and libraries fit, before anybody imports them."),
+    "verify": ("prove_commands", "Check the results of the installed flash_attn on this machine's GPU."),
+    "bench": ("prove_commands", "Compare the speed of the installed flash_attn with torch's own attention."),
+    "link": ("link_commands", "Print what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."),
+    "vendor": ("vendor_commands", "Put a library into a project's repository, or check the ones in it."),
+    "check": ("check_commands", "Check whether wheels and libraries fit, before you import them."),
     "host": ("host_commands", "Show what was found on this machine."),
     "doctor": (
         "host_commands",
-        "Say what stands in the way of installing, building, linking or running, and what mends it.",
+        "Find what prevents installing, building, linking or running, and how to fix it.",
     ),
-    "explain": ("explain_commands", "Say what a log shows: the cause of a failure, and what mends it."),
-    "catalog": ("catalog_commands", "See which wheels others have published, and for what."),
+    "explain": ("explain_commands", "Find the cause of a failure in a log, and how to fix it."),
+    "catalog": ("catalog_commands", "List the wheels that others publish."),
     "trust": (
         "trust_commands",
         "Allow a project's flashdepot.toml to run a compiler or to take source from elsewhere.",
     ),
-    "depot": ("depot_commands", "See, check and clean the store of compiled units and libraries."),
+    "depot": ("depot_commands", "Inspect, check and clean the store of compiled units and libraries."),
 }
 
 
@@ -48,8 +48,8 @@ COMMANDS: Table = {
     cls=LazyCommands,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="First steps: 'flashdepot get --profile quick' makes a small library in about a minute; "
-    "'flashdepot host' shows what was found on this machine; every command has --help with examples.",
+    epilog="First steps: 'flashdepot get --profile quick' builds a small library in about a minute; "
+    "'flashdepot host' shows what this machine has. Every command has --help with examples.",
 )
 @click.version_option(__version__, "-V", "--version", message="flashdepot %(version)s")
 def app() -> None:
@@ -72,7 +72,7 @@ def run() -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        say("Stopped. What was finished is kept: the same command goes on from there.")
+        say("Stopped. What was finished is kept; run the same command to resume.")
         return INTERRUPTED
     return status if isinstance(status, int) else 0  # a command that ends by click's exit() has a status
 

@@ -29,21 +29,25 @@ if TYPE_CHECKING:
     from flashdepot.catalog.refresh import Outcome
 
 filter_options = options(
-    click.option("--version", metavar="2.8.3", default="", help="flash-attn version, or what it begins with."),
-    click.option("--torch", metavar="2.8", default="", help="torch that the wheel is for."),
-    click.option("--cuda", metavar="12|12.8", default="", help="CUDA that the wheel's name tells."),
+    click.option("--version", metavar="2.8.3", default="", help="flash-attn version, or its beginning."),
+    click.option("--torch", metavar="2.8", default="", help="Version of torch."),
+    click.option("--cuda", metavar="12|12.8", default="", help="CUDA version in the wheel's name."),
     click.option(
-        "--python-tag", "python", metavar="cp312", default="", help="Python that can use the wheel; cp313t is another."
+        "--python-tag",
+        "python",
+        metavar="cp312",
+        default="",
+        help="Python that can use the wheel; cp313t is free-threaded.",
     ),
-    click.option("--platform", metavar="win|aarch64|...", default="", help="A part of the wheel's platform tag."),
-    click.option("--source", metavar="NAME", default="", help="Collection that publishes the wheel."),
+    click.option("--platform", metavar="win|aarch64|...", default="", help="Part of the wheel's platform tag."),
+    click.option("--source", metavar="NAME", default="", help="Collection that has the wheel."),
 )
 """The fields of a :class:`flashdepot.catalog.query.Filter`, under their names."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def catalog() -> None:
-    """See which FlashAttention wheels others have published."""
+    """List the FlashAttention wheels that others publish."""
 
 
 @catalog.command(
@@ -63,10 +67,10 @@ def catalog() -> None:
 )
 @options(depot_option, json_option, quiet_option)
 def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Ask the sources what they publish today: GitHub, the Hugging Face Hub, and package indexes that were added.
+    """Update the list of published wheels from GitHub, the Hugging Face Hub, and package indexes that you added.
 
-    GITHUB_TOKEN is sent to GitHub if it is set. A source that does not answer keeps the listing that it had; the exit
-    code is then 7.
+    GITHUB_TOKEN is sent to GitHub if it is set. If a source does not answer, its old listing is kept and the exit code
+    is 7.
     """
     from flashdepot.catalog.refresh import refresh  # noqa: PLC0415
     from flashdepot.catalog.sources import Source, read_sources, remember  # noqa: PLC0415
@@ -99,7 +103,7 @@ def _say_outcome(outcome: Outcome) -> None:
     for entry in outcome.strange:
         warn(f"{outcome.source}: passed over {entry}.")
     if outcome.error:
-        say(f"{outcome.source}: no answer, its listing stays as it was")
+        say(f"{outcome.source}: no answer; keeping its old listing")
     elif outcome.unchanged:
         say(f"{outcome.source}: {outcome.wheels} wheels, as before")
     else:
@@ -112,7 +116,7 @@ def _failure(failed: list[Outcome], asked: int) -> FlashdepotError:
     if len(errors) == 1:
         return errors[0]
     reasons = " ".join(dict.fromkeys(error.message for error in errors))
-    return NetworkError(f"{len(errors)} of {asked} sources gave no answer. {reasons}", hint=errors[0].hint)
+    return NetworkError(f"{len(errors)} of {asked} sources did not answer. {reasons}", hint=errors[0].hint)
 
 
 @catalog.command(
@@ -124,7 +128,7 @@ def _failure(failed: list[Outcome], asked: int) -> FlashdepotError:
 @click.option("--limit", type=click.IntRange(min=0), default=50, help="Rows of the table; 0 for all.  [default: 50]")
 @options(filter_options, depot_option, json_option)
 def ls(limit: int, depot: Path | None, *, as_json: bool, **wanted: str) -> None:
-    """List wheels, the newest flash-attn first."""
+    """List wheels, newest flash-attn first."""
     from flashdepot.catalog.matrix import rows  # noqa: PLC0415
 
     loaded = _load_depot(depot)
@@ -139,15 +143,17 @@ def ls(limit: int, depot: Path | None, *, as_json: bool, **wanted: str) -> None:
         [_cells(wheel) for wheel in shown],
     )
     if len(shown) < len(found):
-        say(f"{len(shown)} of {len(found)} wheels: narrow it with --torch, --cuda, --python-tag, or --limit 0 for all.")
+        say(
+            f"{len(shown)} of {len(found)} wheels shown: narrow the list with --torch, --cuda or --python-tag, or show all with --limit 0."
+        )
     else:
-        say(f"{len(found)} wheels." if found else "No wheel is like that.")
+        say(f"{len(found)} wheels." if found else "No wheel matches.")
 
 
 @catalog.command()
 @options(filter_options, depot_option, json_option)
 def stats(depot: Path | None, *, as_json: bool, **wanted: str) -> None:
-    """Count wheels by source, version, torch, CUDA and platform, and say how much is known of them."""
+    """Count wheels by source, version, torch, CUDA and platform."""
     from flashdepot.catalog.query import tallies  # noqa: PLC0415
 
     loaded = _load_depot(depot)
@@ -224,7 +230,7 @@ def matrix(html: Path | None, depot: Path | None, *, as_json: bool, **wanted: st
             for s in table
         ],
     )  # fmt: skip
-    say(f"{len(found)} wheels. --html FILE writes the whole table, with filters and links.")
+    say(f"{len(found)} wheels. --html FILE writes the whole table with filters and links.")
 
 
 def _load(folder: Path) -> Catalog:

@@ -37,7 +37,9 @@ from flashdepot.facts.gpus import parse_architectures
         metavar="PY",
         help="Compare with this Python and the torch it has.  [default: the active one, or the nearest .venv]",
     ),
-    click.option("--torch", metavar="VERSION", help="Compare with a torch version, by a table: 2.8, 2.6+cu126."),
+    click.option(
+        "--torch", metavar="VERSION", help="Compare with this version of torch, from a table: 2.8, 2.6+cu126."
+    ),
     click.option("--gpu", metavar="9.0,...", help="Compare with these GPUs.  [default: the host's]"),
     host_option,
     json_option,
@@ -55,12 +57,12 @@ def check(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Prove that wheels and libraries fit, before anybody imports them.
+    """Check whether wheels and libraries fit, before you import them.
 
-    Reads the files' bytes alone: GPU architectures, torch symbols and C++ ABI, C and C++ library versions, needed
+    Reads only the files' bytes: GPU architectures, torch symbols and C++ ABI, C and C++ library versions, needed
     libraries, tags, digests. Nothing is loaded and no GPU is needed.
 
-    Exit status: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; of several files the worst.
+    Exit status: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; the worst of several files.
     """
     gpus = parse_architectures(gpu) if gpu is not None else None
     reports = api.check(files, python=python, torch=torch, gpus=gpus, host=load_host(host_file), events=Terminal())

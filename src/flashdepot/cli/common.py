@@ -28,19 +28,19 @@ depot_option = click.option(
     help="Folder of the depot.  [default: the user's cache folder]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing but results and errors.")
-verbose_option = click.option("-v", "--verbose", is_flag=True, help="Say more.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print more.")
 host_option = click.option(
     "--host",
     "host_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Serve the machine of this record, written by 'flashdepot host --save FILE'.  [default: this machine]",
+    help="Use the machine in this record, written by 'flashdepot host --save FILE'.  [default: this machine]",
 )
 python_option = click.option(
     "--python",
     metavar="PY",
-    help="Interpreter, or folder of an environment, to look at.  [default: the active one, or the nearest .venv]",
+    help="Interpreter or folder of the environment.  [default: the active one, or the nearest .venv]",
 )
 
 

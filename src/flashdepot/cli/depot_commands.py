@@ -27,7 +27,7 @@ from flashdepot.model.quantities import size
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def depot() -> None:
-    """See, check and clean the store of compiled units and libraries."""
+    """Inspect, check and clean the store of compiled units and libraries."""
 
 
 @depot.command()
@@ -43,10 +43,10 @@ def path(depot: Path | None) -> None:
 @click.option("--shared", "group", metavar="GROUP", help="Let the members of this group add to it.")
 @depot_option
 def init(group: str | None, depot: Path | None) -> None:
-    """Make a depot, or mend the permissions of one: for this user, or to share with a group.
+    """Make a depot, or fix the permissions of one: for this user, or to share with a group.
 
-    In a shared depot a member adds libraries that all others use, and removes only what is their own. Everybody else can
-    read it at most.
+    In a shared depot, members add libraries that all of them use, and can remove only their own. Everybody else can at
+    most read it.
     """
     from flashdepot.depot.access import init as init_depot  # noqa: PLC0415
     from flashdepot.depot.layout import Layout  # noqa: PLC0415
@@ -61,7 +61,7 @@ def init(group: str | None, depot: Path | None) -> None:
 @depot_option
 @json_option
 def ls(depot: Path | None, *, as_json: bool) -> None:
-    """List the stored libraries, the last used first."""
+    """List the stored libraries, most recently used first."""
     stored = open_depot(depot).list_artifacts()
     if as_json:
         print_json(
@@ -107,7 +107,7 @@ def show(key: str, depot: Path | None, *, as_json: bool) -> None:
 def verify(depot: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Read every stored byte again and compare it with its digest; set aside what is damaged.
 
-    What was set aside is made again by the next command that needs it. Exit code 6 when something was damaged.
+    The next command that needs what was set aside makes it again. Exit code 6: something was damaged.
     """
     from flashdepot.depot.verify import verify as verify_depot  # noqa: PLC0415
 
@@ -120,7 +120,7 @@ def verify(depot: Path | None, *, as_json: bool, quiet: bool) -> None:
     if report.problems:
         raise IntegrityError(
             f"{opened.root}: " + " ".join(report.problems),
-            hint="Nothing more to do: what was damaged is made again when it is needed.",
+            hint="You need to do nothing: what was damaged is made again when it is needed.",
         )
 
 
@@ -130,17 +130,17 @@ def verify(depot: Path | None, *, as_json: bool, quiet: bool) -> None:
     type=click.IntRange(min=0),
     default=30,
     metavar="DAYS",
-    help="What was not used for so long.  [default: 30]",
+    help="Free what has not been used for this long.  [default: 30]",
 )
 @click.option("--remove", metavar="KEY", multiple=True, help="Forget this library first (repeatable).")
-@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be freed.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be freed without freeing it.")
 @depot_option
 @json_option
 def gc(
     older_than: int, remove: tuple[str, ...], depot: Path | None, *, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Free what no library and no recently used unit needs. Safe beside a running build."""
+    """Free what no library and no recently used unit needs. Safe during a build."""
     from flashdepot.depot.gc import plan, run  # noqa: PLC0415
 
     opened = open_depot(depot)

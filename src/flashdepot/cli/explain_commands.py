@@ -41,11 +41,11 @@ UNKNOWN = 4
 @click.argument("log", required=False, metavar="[LOG|-]")
 @options(host_option, depot_option, json_option, quiet_option)
 def explain(log: str | None, host_file: Path | None, depot: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Say what a log shows: the cause of a failure, why it happens, and the commands that mend it.
+    """Find the cause of a failure in a log, and the commands that fix it.
 
-    Takes the output of pip, uv, cargo, CMake, nvcc, linkers and Python, from containers and CI services as well.
-    Several causes come in the order in which one leads to the other. Exit code 4 says that no rule knows the log;
-    then its earliest error lines are shown.
+    Reads the output of pip, uv, cargo, CMake, nvcc, linkers and Python, also from containers and CI services.
+    If there are several causes, each comes before the ones that it led to. Exit code 4: no rule knows the log,
+    and its earliest error lines are shown.
     """
     host = load_host(host_file)
     with ExitStack() as stack:
@@ -100,8 +100,8 @@ def describe(report: Report) -> str:
 
 
 def _describe(finding: Finding) -> str:
-    likely = "" if finding.proven else " (likely; the log does not have the line that would prove it)"
+    likely = "" if finding.proven else " (likely; the line that would confirm it is not in the log)"
     lines = [f"{finding.id}: {finding.title}{likely}", f"  line {finding.line.number}: {finding.line.text}"]
     lines += [f"  {fact}" for fact in finding.facts]
-    lines += [f"  Why: {finding.why}", "  What mends it:", *(f"    {command}" for command in finding.fix)]
+    lines += [f"  Why: {finding.why}", "  How to fix it:", *(f"    {command}" for command in finding.fix)]
     return "\n".join(lines)

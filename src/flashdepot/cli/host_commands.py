@@ -46,9 +46,9 @@ _INTENTIONS = ("install", "build", "link", "run")
 @json_option
 @quiet_option
 def host(save: Path | None, python: str | None, depot: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Show what was found on this machine: GPUs, driver, CUDA toolkits, compilers, memory, disks, Python and PyTorch.
+    """Show what this machine has: GPUs, driver, CUDA toolkits, compilers, memory, disks, Python and PyTorch.
 
-    Looking changes nothing, and no GPU is needed. PyTorch is read from its files and not imported.
+    Nothing is changed, and no GPU is needed. PyTorch is read from its files and not imported.
     """
     record = probe(python, open_depot(depot).root)
     if save is not None:
@@ -71,9 +71,7 @@ def host(save: Path | None, python: str | None, depot: Path | None, *, as_json: 
     )
 )
 @click.argument("intention", type=click.Choice(_INTENTIONS), default="build")
-@click.option(
-    "--arch", metavar="native|universal|80,90,...", help="GPU architectures that are wanted.  [default: native]"
-)
+@click.option("--arch", metavar="native|universal|80,90,...", help="GPU architectures to check for.  [default: native]")
 @python_option
 @host_option
 @depot_option
@@ -89,9 +87,9 @@ def doctor(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Say what stands in the way of an INTENTION (install, build, link or run; build when none is named), worst first.
+    """Find what prevents an INTENTION: install, build (the default), link or run. The worst comes first.
 
-    Each finding says what was seen, why it matters and what mends it. Exit code 0: it can work. 3: something is
+    Each finding says what was seen, why it matters and how to fix it. Exit code 0: it can work. 3: something is
     missing on the machine. 4: its hardware, driver or system cannot do it.
     """
     from flashdepot.doctor import Intention, verdict  # noqa: PLC0415  ('host' needs none of it)

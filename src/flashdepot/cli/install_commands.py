@@ -50,15 +50,15 @@ from flashdepot.resolve.library import LibraryResult
         multiple=True,
         help="Whose wheel (repeatable); 'build' is ours, compiled here if need be.  [default: ours and official]",
     ),
-    click.option("--wheel", "named", metavar="FILE|URL", help="Install this very wheel."),
+    click.option("--wheel", "named", metavar="FILE|URL", help="Install exactly this wheel."),
     click.option("--sha256", metavar="DIGEST", help="The digest that --wheel must have."),
     click.option("--locked", is_flag=True, help=f"Install what {LOCK_NAME} in this folder pins."),
     click.option(
         "--accept-unverified",
         is_flag=True,
-        help=f"Take a wheel whose digest nobody has told, and record it in {LOCK_NAME}.",
+        help=f"Accept a wheel that has no known digest, and record its digest in {LOCK_NAME}.",
     ),
-    click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing."),
+    click.option("--dry-run", is_flag=True, help="Show what would be done without changing anything."),
     o.selection_options,
     o.jobs_option,
     o.memory_option,
@@ -84,13 +84,13 @@ def install(
     verbose: bool,
     **words: str | None,
 ) -> None:
-    """Install flash-attn into a Python environment that has torch, and prove there that it works.
+    """Install flash-attn into a Python environment that has torch, and check that it works there.
 
-    Without options it takes what 'flashdepot resolve' chooses among the depot's libraries and the official wheels. It
-    compiles only when that is asked for, by --source build or at the terminal.
+    By default it takes the best of the depot's libraries and the official wheels, as 'flashdepot resolve' does. It
+    compiles only if you ask for it, with --source build or at the terminal.
 
-    The wheel is checked before anything is changed. Then it is imported in a fresh process and, with a GPU, what it
-    computes is compared with float64. When anything fails, the environment is put back as it was.
+    The wheel is checked before anything changes. Then it is imported in a fresh process and, if there is a GPU, its
+    results are compared with float64. If anything fails, the environment is restored.
     """
     events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
     opened = open_depot(depot)

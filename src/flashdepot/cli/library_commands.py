@@ -62,9 +62,9 @@ def get(
     verbose: bool,
     **words: str | None,
 ) -> None:
-    """Get a library: from the depot in an instant, or built from the published source, once.
+    """Get a library from the depot, or build it once from the published source.
 
-    Prints the library's folder. Options that are not given come from the nearest flashdepot.toml, upwards from here.
+    Prints the library's folder. Defaults come from the nearest flashdepot.toml in this folder or above it.
     """
     if words["arch"] == "list":
         _list_architectures(as_json=as_json)
@@ -106,7 +106,7 @@ def build(
 ) -> None:
     """Build a library with this machine's toolchain, whatever else the depot has.
 
-    Units that were compiled before are reused; a build that was stopped goes on where it was.
+    Units that were compiled before are reused, and a build that was stopped resumes.
     """
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit of 'get' needs none of it)
 

@@ -22,13 +22,13 @@ _options = options(kind_options, library_options, json_option)
         'cmake -S . -B build -DCMAKE_PREFIX_PATH="$(flashdepot link cmake --prefix)"',
     )
 )
-@click.option("--prefix", is_flag=True, help="Print the folder for CMAKE_PREFIX_PATH, nothing else.")
+@click.option("--prefix", is_flag=True, help="Print only the folder for CMAKE_PREFIX_PATH.")
 @_options
 def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> None:
-    """Print the lines that a CMakeLists.txt needs, and how to configure.
+    """Print the lines for a CMakeLists.txt and the command that configures it.
 
-    The package FlashAttention has the targets FlashAttention::shared and FlashAttention::static. It needs CMake 3.18,
-    and no CUDA toolkit. Without --static the lines are for the shared library.
+    The package FlashAttention has the targets FlashAttention::shared (the default) and FlashAttention::static. It needs
+    CMake 3.18 and no CUDA toolkit.
     """
     library = linkable(**which)
     library.require(chosen := LinkKind(kind or LinkKind.SHARED))
@@ -56,12 +56,12 @@ def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> Non
         '$env:PKG_CONFIG_PATH = "$(flashdepot link pkg-config --dir)"            (PowerShell)',
     ),
 )
-@click.option("--dir", "folder", is_flag=True, help="Print the folder for PKG_CONFIG_PATH, nothing else.")
+@click.option("--dir", "folder", is_flag=True, help="Print only the folder for PKG_CONFIG_PATH.")
 @_options
 def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -> None:
-    """Print a line for the shell that lets pkg-config find the packages flashattention and flashattention-static.
+    """Print a shell line that lets pkg-config find the packages flashattention and flashattention-static.
 
-    On Windows the line is one for cmd; PowerShell takes --dir.
+    On Windows the line is for cmd; in PowerShell, use --dir.
     """
     library = linkable(**which)
     library.require(chosen := LinkKind(kind or LinkKind.SHARED))
@@ -79,13 +79,13 @@ def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -
         """for /f "delims=" %f in ('flashdepot link flags --static') do cl program.cc %f      (cmd)""",
     )
 )
-@click.option("--compile", "part", flag_value="compile", help="Print what the compiler needs, alone.")
-@click.option("--link", "part", flag_value="link", help="Print what the linker needs, alone.")
+@click.option("--compile", "part", flag_value="compile", help="Print only what the compiler needs.")
+@click.option("--link", "part", flag_value="link", help="Print only what the linker needs.")
 @_options
 def flags(*, part: str | None, kind: str | None, as_json: bool, **which: Any) -> None:
-    """Print arguments for g++ or clang++, and for a library for Windows those for cl or clang-cl.
+    """Print the arguments for g++ or clang++, or for cl or clang-cl if the library is for Windows.
 
-    They are quoted for a POSIX shell, on Windows for cmd. They go after the sources; for cl, behind everything else.
+    They are quoted for a POSIX shell, or for cmd on Windows. Put them after the sources; for cl, at the very end.
     """
     library = linkable(**which)
     library.require(chosen := LinkKind(kind or LinkKind.SHARED))

@@ -34,7 +34,7 @@ from flashdepot.link.library import LinkableLibrary
     metavar="DIR",
     required=True,
     type=click.Path(path_type=Path),
-    help="Folder of the archive, or from candle 0.10 on of the crate that links it.",
+    help="Folder for the archive; from candle 0.10 on, for the crate that links it.",
 )
 @click.option(
     "--crate",
@@ -44,11 +44,11 @@ from flashdepot.link.library import LinkableLibrary
 )
 @options(library_options, json_option)
 def candle(version: str, folder: Path, crate: Path | None, *, as_json: bool, **which: Any) -> None:
-    """Give candle-flash-attn its kernels without compiling them: an archive with run_mha as that version calls it.
+    """Give candle-flash-attn prebuilt kernels: an archive with run_mha as that version calls it.
 
-    Up to candle 0.9 the archive is put where candle's build script looks, newer than each of its sources, and the
-    variables to set are printed. From 0.10 on a crate for [patch.crates-io] is written: candle's own Rust, copied from
-    Cargo's folder, with a build script that only links; the lines for Cargo.toml are printed.
+    Up to candle 0.9, the archive goes where candle's build script looks, newer than every source, and the variables to
+    set are printed. From 0.10 on, a crate for [patch.crates-io] is written: candle's own Rust code, copied from Cargo's
+    folder, with a build script that only links. The lines for Cargo.toml are printed.
     """
     line = line_of(version)
     sources = require_crate(crate, version) if crate is not None else find_crate(version, default_cargo_home())

@@ -24,7 +24,7 @@ from flashdepot.link.cargo_crate import CRATE, write_crate
 def cargo(folder: Path, *, as_json: bool, **which: Any) -> None:
     """Write the crate flashattention-sys: bindings of the C ABI, the library itself, its manifest and licences.
 
-    It has no dependencies and builds offline. The static library is linked; the crate's README says how to have the
+    It has no dependencies and builds offline. It links the static library; the crate's README says how to link the
     shared one.
     """
     library = linkable(**which)

@@ -18,4 +18,4 @@ COMMANDS: Table = {
 
 @click.group(cls=LazyCommands, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 def link() -> None:
-    """Say what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."""
+    """Print what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."""

@@ -41,16 +41,16 @@ _ERRORS: dict[Outcome, type[FlashdepotError]] = {
 @options(
     python_option,
     click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder to write.  [default: NAME-cpp]"),
-    click.option("--force", is_flag=True, help="Write it although it does not fit."),
+    click.option("--force", is_flag=True, help="Write it even if the wheel does not fit."),
     quiet_option,
     json_option,
 )
 def wheel(file: Path, python: str | None, out: Path | None, *, force: bool, quiet: bool, as_json: bool) -> None:
-    """Make a published flash-attn wheel a C++ library for programs that call it with torch tensors.
+    """Turn a published flash-attn wheel into a C++ library for programs with torch tensors.
 
     Writes the wheel's extension module, a header with the functions that it exports, and the CMake package
-    FlashAttentionWheel for the torch of a Python environment. Refused, with the evidence, when torch, its C++ ABI,
-    Python or the machine does not fit the wheel.
+    FlashAttentionWheel for the torch of a Python environment. A wheel that does not fit torch, its C++ ABI, Python or
+    the machine is refused, with the evidence.
     """
     place = place_of(python)
     report = _report(file, place)

@@ -23,9 +23,11 @@ library_options = options(
         "--library",
         metavar="DIR",
         type=click.Path(path_type=Path),
-        help="A folder that 'get' printed or wrote, or one of 'vendor'.  [default: what 'get' takes from the depot]",
+        help="A folder that 'get' or 'vendor' wrote.  [default: the library that 'get' takes from the depot]",
     ),
-    click.option("--get", "may_build", is_flag=True, help="Build the library as 'get' does when the depot has none."),
+    click.option(
+        "--get", "may_build", is_flag=True, help="If the depot has no library that fits, build one as 'get' does."
+    ),
     o.selection_options,
     host_option,
     depot_option,

@@ -38,12 +38,12 @@ from flashdepot.model.verdict import Verdict
         show_default=True,
         help="The lock file.",
     ),
-    click.option("--check", is_flag=True, help="Say whether the lock there is fits; write nothing."),
-    click.option("--upgrade", is_flag=True, help="Choose anew, even where the lock there is still fits."),
+    click.option("--check", is_flag=True, help="Check whether the lock still fits; write nothing."),
+    click.option("--upgrade", is_flag=True, help="Choose again even if the lock still fits."),
     click.option(
         "--accept-unverified",
         is_flag=True,
-        help="Lock a wheel whose SHA-256 nobody has told; its first installation records it.",
+        help="Lock a wheel that has no known SHA-256; its first installation records it.",
     ),
     depot_option,
     json_option,
@@ -61,10 +61,10 @@ def lock(
 ) -> None:
     """Pin what 'flashdepot resolve' chooses, by address and SHA-256, in flashdepot.lock.
 
-    A lock that still fits is left as it is; --upgrade chooses anew.
+    A lock that still fits is kept; --upgrade chooses again.
 
-    Exit status: 0 locked, or fits; 2 the file cannot be used; 3 a fact is missing; 4 nothing fits, or the lock does
-    not; 6 the digest is not known.
+    Exit status: 0 locked, or still fits; 2 the file cannot be used; 3 a fact is missing; 4 nothing fits, or the lock
+    does not; 6 the digest is not known.
     """
     if check and upgrade:
         raise UsageError("--check writes nothing, --upgrade writes anew: give one of them.")
@@ -74,11 +74,11 @@ def lock(
         state = api.check_lock(resolution.request, out)
         text, code = _described(state, out), EXIT_CODES[state.verdict]
         if check or code == 0:
-            text += "\n  -> or choose anew: flashdepot lock --upgrade" if code else ""
+            text += "\n  -> or choose again: flashdepot lock --upgrade" if code else ""
             status = "does not fit" if code else "fits"
             _tell(status, state.lock, out, text, as_json=as_json, quiet=quiet and not code)
             click.get_current_context().exit(code)
-        say(f"{text}\nAnother is chosen.")
+        say(f"{text}\nChoosing another.")
     locked = api.lock(resolution, out, accept_unverified=accept_unverified)
     if locked is None:
         answer(describe(resolution.decision))
@@ -87,7 +87,7 @@ def lock(
     _tell("locked", locked, out, f"{out}: locked {locked.locked.filename}{note}", as_json=as_json, quiet=quiet)
 
 
-_NO_DIGEST = "  nobody has told its SHA-256 yet: the first 'flashdepot install' of this lock records it"
+_NO_DIGEST = "  its SHA-256 is not known yet; the first 'flashdepot install' of this lock records it"
 
 
 def _described(state: LockState, path: Path) -> str:

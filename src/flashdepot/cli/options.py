@@ -26,38 +26,45 @@ selection_options = options(
         help="GPU architectures to serve; 'list' shows them.  [default: native]",
     ),
     click.option("--profile", metavar="full|training|inference|quick", help="Named selection.  [default: full]"),
-    click.option("--passes", metavar="fwd,splitkv,bwd", help="Passes, instead of the profile's."),
-    click.option("--head-dims", metavar="64,128,...", help="Head dims, instead of the profile's."),
-    click.option("--dtypes", metavar="bf16,fp16", help="Element types, instead of the profile's."),
+    click.option("--passes", metavar="fwd,splitkv,bwd", help="Passes to include, instead of the profile's."),
+    click.option("--head-dims", metavar="64,128,...", help="Head dims to include, instead of the profile's."),
+    click.option("--dtypes", metavar="bf16,fp16", help="Element types to include, instead of the profile's."),
     click.option(
         "--features",
         metavar="a,b|none|all",
-        help="Of dropout, alibi, softcap, local, uneven_k; instead of the profile's.",
+        help="Features to include: dropout, alibi, softcap, local, uneven_k; instead of the profile's.",
     ),
     click.option("--cuda", metavar="auto|13.0|DIR", help="Which nvcc builds.  [default: auto]"),
     click.option(
         "--target",
         metavar="linux-x86_64|linux-aarch64|windows-x86_64",
-        help="Build for this system with nothing of this machine but Python.",
+        help="Build for this system, without a compiler or toolkit of this machine.",
     ),
 )
 """What a :class:`LibraryRequest` is made of."""
 
 out_option = click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Copy the library here; it can be moved."
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Copy the library into this folder, which can be moved.",
 )
-jobs_option = click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one a core]")
+jobs_option = click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Number of parallel compilers.  [default: one per core]"
+)
 memory_option = click.option(
     "--memory",
     metavar="8GB",
-    help="What compilers may use together.  [default: what the machine has, less a reserve]",
+    help="Memory limit for all compilers together.  [default: what is available, less a reserve]",
 )
-keep_going_option = click.option("--keep-going", is_flag=True, help="After a failure, compile the other units first.")
+keep_going_option = click.option(
+    "--keep-going", is_flag=True, help="Compile the other units even after one has failed."
+)
 front_end_option = click.option(
     "--front-end",
     type=click.Choice(["shared", "native"]),
     default="shared",
-    help="One front-end pass for all architectures, or one each, for comparison.  [default: shared]",
+    help="One front-end pass for all architectures, or one for each (for comparison).  [default: shared]",
 )
 compress_option = click.option(
     "--compress-mode",

@@ -24,10 +24,10 @@ _BENCH_LIMIT = 3600
 @click.command(epilog=examples("flashdepot verify", "flashdepot verify --python .venv/bin/python --json"))
 @options(_python_option, json_option, quiet_option)
 def verify(python: str | None, *, as_json: bool, quiet: bool) -> None:
-    """Prove on this machine's GPU that the installed flash_attn computes the right numbers.
+    """Check on this machine's GPU that the installed flash_attn computes the right numbers.
 
-    Forward, backward, variable lengths and KV cache, in fp16 and bf16, against float64. Whatever made the installed
-    flash_attn, it is held to the bound of upstream's own tests. Exit code 6 when something is wrong.
+    Compares forward, backward, variable lengths and KV cache, in fp16 and bf16, with float64. The bound is that of
+    upstream's own tests, whoever built the installed flash_attn. Exit code 6: a result is wrong.
     """
     document = run_script(interpreter(python), "numeric.py", timeout=_VERIFY_LIMIT)
     wrong = [row for row in document["rows"] if row["ok"] is False]
@@ -72,12 +72,12 @@ def _verify_line(row: Mapping[str, Any]) -> str:
     ),
     click.option("--dtype", type=click.Choice(["bf16", "fp16"]), default="bf16", help="Element type.  [default: bf16]"),
     click.option("--causal/--no-causal", default=None, help="Causal or not.  [default: both]"),
-    click.option("--forward-only", is_flag=True, help="Leave the backward pass out."),
-    click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw it: .png or .svg."),
+    click.option("--forward-only", is_flag=True, help="Skip the backward pass."),
+    click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Write a plot: .png or .svg."),
     click.option(
         "--tune-batch",
         is_flag=True,
-        help="Find the batch from which throughput stops growing, and the largest that fits in memory.",
+        help="Find the batch size where throughput stops growing, and the largest one that fits in memory.",
     ),
     json_option,
     quiet_option,
@@ -95,7 +95,7 @@ def bench(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Time the installed flash_attn beside torch's own attention on this machine's GPU."""
+    """Compare the speed of the installed flash_attn with torch's own attention on this machine's GPU."""
     wanted = {
         "head_dims": _numbers(head_dims, "head dim"),
         "lengths": _numbers(lengths, "length"),

@@ -27,7 +27,9 @@ from flashdepot.resolve.resolution import NOT_LISTED, Resolution
 @options(
     facts_options,
     choice_options,
-    click.option("--explain", "named", metavar="WHEEL|VERSION", help="Say why this one, or why it is not the one."),
+    click.option(
+        "--explain", "named", metavar="WHEEL|VERSION", help="Say why this wheel was chosen, or why it was not."
+    ),
     depot_option,
     json_option,
     quiet_option,
@@ -39,11 +41,11 @@ def resolve(
     quiet: bool,
     **asked: Any,
 ) -> None:
-    """Choose among all that is published, all that the depot has, and what could be built, and say why.
+    """Choose the best of all published wheels, the depot's libraries and what could be built, and say why.
 
-    Facts that no option names are those of this machine and of the active Python environment, or of --host FILE.
+    Facts that you do not give come from this machine and the active Python environment, or from --host FILE.
 
-    Exit status: 0 there is a choice, 3 a fact is missing to tell, 4 nothing fits.
+    Exit status: 0 something fits, 3 a fact is missing, 4 nothing fits.
     """
     resolution = question(Asked(**asked), Terminal(quiet=quiet))
     if named is not None:
@@ -73,7 +75,7 @@ def _explain(resolution: Resolution, named: str, *, as_json: bool) -> int:
     """Judge what was named by every rule; the exit code is that of the nearest to fit."""
     found = resolution.explain(named)
     if found[0].candidate.wheel.source == NOT_LISTED:
-        say(f"No collection in the catalog has {named}: it is judged by its name.")
+        say(f"{named} is not in the catalog, so only its name is judged.")
     if as_json:
         print_json({"named": named, "found": [judged.to_json() for judged in found]})
     else:

@@ -30,7 +30,7 @@ _RULED_OUT = {
     "gpu": "for newer GPUs",
     "sass": "no machine code for a GPU here",
     "driver": "need a newer driver",
-    "source": "of sources not allowed, and no more against them",
+    "source": "from sources that are not allowed, but otherwise fit",
 }
 """What a :class:`Rejection` says of its wheels, by the rule that they break."""
 
@@ -95,15 +95,15 @@ def _decided(decision: Decision) -> Iterator[str]:
     if chosen.candidate.origin.compiles and decision.uncertain:
         mend = decision.uncertain[0].reasons[0].mend
         yield ""
-        yield f"  {_number(len(decision.uncertain), 'other')} may fit, which cannot be told yet: {mend}"
+        yield f"  {_number(len(decision.uncertain), 'other')} may fit, but that is not certain yet: {mend}"
 
 
 def _undecided(decision: Decision) -> Iterator[str]:
     if decision.missing:
-        yield "  Nothing can be decided before this is known. Name it, or the Python environment that it is for:"
+        yield "  A fact is missing. Give it, or the Python environment that the wheel is for:"
         yield from (f"    {option}" for option in decision.missing)
         return
-    yield "  Nothing that is allowed is certain to work there."
+    yield "  Nothing that may be taken is certain to work there."
     for judged in decision.misfits:
         yield ""
         yield f"  {judged.candidate.name}: {judged.verdict}"
@@ -113,7 +113,7 @@ def _undecided(decision: Decision) -> Iterator[str]:
         yield ""
         yield f"  most likely  {best.candidate.name}"
         yield from _reasons(best)
-        yield f"{_INDENT}to take it all the same: --allow uncertain"
+        yield f"{_INDENT}to take it anyway: --allow uncertain"
     if decision.near_misses:
         yield ""
         yield "  What would help:"
@@ -128,14 +128,14 @@ def _about(judged: Judged, facts: RuntimeFacts) -> Iterator[str]:
     if judged.verdict is Verdict.FITS:
         yield _fits(candidate, facts)
     if candidate.origin in {Origin.OFFICIAL, Origin.COMMUNITY} and not judged.verified:
-        yield "its release should have it; that the file exists was not verified"
+        yield "its release should have it, but nobody has checked that the file exists"
     yield from (line.strip() for line in _reasons(judged))
 
 
 def _source(candidate: Candidate) -> str:
     return {
         Origin.DEPOT: "ours, from the depot",
-        Origin.OURS: "ours, to be compiled",
+        Origin.OURS: "ours, compiled here",
         Origin.OFFICIAL: "official",
         Origin.COMMUNITY: f"community: {candidate.wheel.source}",
         Origin.BUILD: "upstream's own source build",
@@ -151,7 +151,7 @@ def _fits(candidate: Candidate, facts: RuntimeFacts) -> str:
     wheel = candidate.wheel
     code = f"machine code for {','.join(wheel.sass)}" if wheel.sass else ""
     if candidate.origin in {Origin.DEPOT, Origin.OURS}:
-        return f"serves every torch and Python; CUDA {wheel.cuda}; {code}"
+        return f"works with every torch and Python; CUDA {wheel.cuda}; {code}"
     abi = "" if facts.torch is None or facts.torch.cxx11_abi is None else ", its C++ ABI"
     return f"fits torch {wheel.torch or '?'}, CUDA {wheel.cuda.partition('.')[0]}{abi}, {facts.python}; {code}"
 

@@ -25,18 +25,18 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 facts_options = options(
     click.option("--torch", metavar="VERSION", help="PyTorch: 2.8.0+cu128, or none.  [default: the environment's]"),
-    click.option("--cuda", metavar="12.8|none", help="The CUDA that PyTorch is built with."),
+    click.option("--cuda", metavar="12.8|none", help="CUDA version of the PyTorch build."),
     click.option(
         "--cxx11abi/--no-cxx11abi",
         "cxx11_abi",
         default=None,
-        help="The C++ ABI that PyTorch is built with, new or old.",
+        help="C++ ABI of the PyTorch build, new or old.",
     ),
-    click.option("--python-tag", metavar="cp312", help="The interpreter, as wheels name it; cp313t is free-threaded."),
+    click.option("--python-tag", metavar="cp312", help="Python tag of the interpreter; cp313t is free-threaded."),
     click.option("--platform", metavar="linux-x86_64", help="Platform, or a wheel's platform tag."),
-    click.option("--glibc", metavar="2.31", help="The GNU C library."),
-    click.option("--gpu", "gpus", metavar="9.0", multiple=True, help="Compute capability; once for each kind of GPU."),
-    click.option("--driver", metavar="570.1", help="NVIDIA's driver."),
+    click.option("--glibc", metavar="2.31", help="Version of the GNU C library."),
+    click.option("--gpu", "gpus", metavar="9.0", multiple=True, help="Compute capability (repeatable)."),
+    click.option("--driver", metavar="570.1", help="Version of NVIDIA's driver."),
     python_option,
     host_option,
 )
@@ -44,24 +44,30 @@ facts_options = options(
 
 choice_options = options(
     click.option(
-        "--version", metavar="2.8.3", help="This version of it: 2.8.3, 2.8, '>=2.7,<2.8'.  [default: the newest]"
+        "--version", metavar="2.8.3", help="flash-attn version: 2.8.3, 2.8, '>=2.7,<2.8'.  [default: the newest]"
     ),
-    click.option("--distribution", metavar="NAME", default="flash-attn", show_default=True, help="Or flash-attn-3."),
+    click.option(
+        "--distribution",
+        metavar="NAME",
+        default="flash-attn",
+        show_default=True,
+        help="Package name; the other one is flash-attn-3.",
+    ),
     click.option(
         "--source",
         "sources",
         metavar="SOURCE",
         multiple=True,
-        help="Take it from these alone: ours, official, community, community:NAME, build.  [default: ours, official]",
+        help="Only from these: ours, official, community, community:NAME, build (repeatable).  [default: ours, official]",
     ),
     click.option(
         "--allow",
         type=click.Choice([COMMUNITY, "uncertain"]),
         multiple=True,
-        help="Take wheels of others as well, or what cannot be told to fit.",
+        help="Also take community wheels, or wheels that may not fit (repeatable).",
     ),
-    click.option("--profile", metavar="NAME", help="What a library of ours must have, as 'flashdepot get' takes it."),
-    click.option("--bandwidth", metavar="12MB", help="Bytes a second of a download.  [default: 12.5MB]"),
+    click.option("--profile", metavar="NAME", help="What our library must contain, as for 'flashdepot get'."),
+    click.option("--bandwidth", metavar="12MB", help="Download speed in bytes per second.  [default: 12.5MB]"),
 )
 
 

@@ -25,12 +25,12 @@ from flashdepot.system.consent import Consents, users_consents
 )
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--list", "list_all", is_flag=True, help="Show what is trusted.")
-@click.option("--remove", is_flag=True, help="Trust it no longer.")
+@click.option("--remove", is_flag=True, help="Stop trusting it.")
 @options(json_option, quiet_option)
 def trust(file: Path | None, *, list_all: bool, remove: bool, as_json: bool, quiet: bool) -> None:
     """Allow a flashdepot.toml to run a compiler that it names, or to take source from elsewhere.
 
-    The file is trusted as it is now: once it changes, you are asked again. Versions and selections need no trust.
+    Only the file's present content is trusted: if it changes, you are asked again. Versions and selections need no trust.
     """
     consents = users_consents()
     if list_all:

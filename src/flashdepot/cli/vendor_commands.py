@@ -47,13 +47,13 @@ _FAULTS_SHOWN = 8
 @click.argument("folder", metavar="[DIR]", default=DEFAULT_FOLDER, type=click.Path(path_type=Path))
 @options(
     click.option(
-        "--check", is_flag=True, help="Write nothing: say whether what is there is whole and serves this host."
+        "--check", is_flag=True, help="Check that the libraries there are intact and run on this host; write nothing."
     ),
     click.option(
         "--library",
         metavar="DIR",
         type=click.Path(path_type=Path),
-        help="Put this library there, a folder that 'flashdepot get' printed or wrote.",
+        help="Use this library, a folder that 'flashdepot get' printed or wrote.",
     ),
     o.selection_options,
     o.jobs_option,
@@ -78,16 +78,16 @@ def vendor(
     verbose: bool,
     **words: str | None,
 ) -> None:
-    """Put a library into a project's own tree, by default into prebuilt/, for Git LFS to keep.
+    """Put a library into a project's repository, by default into prebuilt/, for Git LFS.
 
-    Each target gets a folder of its own there, named by platform, CUDA and architectures, with header, libraries,
-    manifest and licences; a library of another selection for the same target takes its place. vendor.json lists them,
-    .gitattributes gets the lines for Git LFS; whatever else is there stays. The library is the one that 'get' takes or
+    Each target gets its own folder there, named by platform, CUDA and architectures, with header, libraries, manifest
+    and licences. A library with another selection for the same target replaces it. vendor.json lists the targets, and
+    .gitattributes gets the lines for Git LFS; nothing else is touched. The library is the one that 'get' takes or
     builds.
 
-    --check reads every byte and says what is a Git LFS pointer, missing or changed, what is different on this host from
-    when the library was made, and whether that asks for a new one. Exit status: 0 whole and serves this host, 4 does
-    not serve it, 6 damaged.
+    --check reads every byte. It reports Git LFS pointers, missing and changed files, what is different on this host
+    from when the library was made, and whether you need a new one. Exit status: 0 intact and runs on this host, 4 does
+    not run on it, 6 damaged.
     """
     events = Terminal(quiet=quiet, verbose=verbose)
     opened = open_depot(depot)

@@ -66,7 +66,7 @@ def wheel(
 ) -> None:
     """Make a Python wheel: one file for every torch and every Python 3.
 
-    It holds upstream's package flash_attn, unmodified, and the library, which is got as 'flashdepot get' gets it.
+    It contains upstream's unmodified package flash_attn and the library that 'flashdepot get' would take or build.
     Prints the wheel's path.
     """
     started = time.monotonic()

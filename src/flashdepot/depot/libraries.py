@@ -37,7 +37,7 @@ class Libraries:
         return self._stamped(manifest) or all(self._blobs.find(file.digest) for file in regular)
 
     def materialise(self, manifest: Manifest) -> Path:
-        """Return the folder of a library, made on first use and mended where it was damaged. Nobody may write into it.
+        """Return the folder of a library, made on first use and fixed where it was damaged. Nobody may write into it.
 
         :raises IntegrityError: when a file must be made and its blob is missing or damaged.
         :raises MissingToolError: when it must be made and the disk is full or may not be written.

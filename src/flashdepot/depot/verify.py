@@ -119,7 +119,7 @@ class _Verification:
             )
         if wrong := self._depot.libraries.differences(manifest):
             folder = self._depot.layout.library(manifest.recipe_key)
-            return f"{folder} does not hold what its manifest says: {', '.join(wrong)}. 'flashdepot get' mends it."
+            return f"{folder} does not hold what its manifest says: {', '.join(wrong)}. 'flashdepot get' fixes it."
         return ""
 
 

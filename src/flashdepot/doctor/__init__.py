@@ -1,4 +1,4 @@
-"""What is wrong with a machine for what somebody intends, why that matters, and the command that mends it.
+"""What is wrong with a machine for what somebody intends, why that matters, and the command that fixes it.
 
 Typical usage::
 

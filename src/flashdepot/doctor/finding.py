@@ -1,4 +1,4 @@
-"""One thing that stands in the way, or may: what was seen, why it matters, what mends it."""
+"""One thing that stands in the way, or may: what was seen, why it matters, what fixes it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was seen, why it matters, and the command or change that mends it.
+    """What was seen, why it matters, and the command or change that fixes it.
 
     ``class_id`` is the class of failure that it leads to; ``flashdepot explain`` uses the same words. A blocker with
     ``incompatible`` is one of hardware, driver or system; any other names a thing that is missing and can be added.
@@ -86,7 +86,7 @@ def note(class_id: str, seen: str, why: str, mend: str) -> Finding:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Blockers, of those what cannot be mended by adding something first; then warnings, then notes."""
+    """Blockers, of those what cannot be fixed by adding something first; then warnings, then notes."""
     return sorted(findings, key=lambda f: (f.severity.rank, not f.incompatible))
 
 

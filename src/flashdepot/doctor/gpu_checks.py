@@ -58,14 +58,14 @@ def presence(case: Case) -> Iterator[Finding]:
     if case.intention is Intention.RUN:
         yield _absent(case)
     elif case.intention is Intention.INSTALL:
-        why = "It can be installed, and it cannot be proven here that it works."
+        why = "It can be installed, but not checked here without a GPU."
         yield note("gpu-missing", _absent(case).seen, why, "flashdepot doctor run says what running takes.")
 
 
 def _absent(case: Case) -> Finding:
     """Why no GPU is to be seen, as the blocker that it is for running."""
     record = case.record
-    why = "The kernels run on NVIDIA GPUs alone, through NVIDIA's driver."
+    why = "The kernels run only on NVIDIA GPUs, through NVIDIA's driver."
     if record.driver is None and _has_no_device(record):
         seen = "This machine has no NVIDIA GPU: there is none on its PCI bus."
         return blocker(
@@ -117,7 +117,7 @@ def driver(case: Case) -> Iterator[Finding]:
         yield blocker("driver-too-old", seen, why, f"Update the driver to {newest} or newer.", incompatible=True)
     elif record.driver < newest and case.intention is not Intention.BUILD:
         seen = f"The NVIDIA driver is {record.driver}{_serves(case)}."
-        why = f"Libraries that CUDA 13 built need {newest}: this machine runs those of CUDA 12 alone."
+        why = f"Libraries that CUDA 13 built need {newest}: this machine runs only those of CUDA 12."
         mend = f"Update the driver to {newest} or newer, or build with a CUDA 12 toolkit: flashdepot get --cuda 12.8"
         yield warning("driver-too-old", seen, why, mend)
 
@@ -130,7 +130,7 @@ def shared_memory(case: Case) -> Iterator[Finding]:
     """GPUs on which the largest backward kernels have limits."""
     if small := [g for g in case.usable_gpus if g.architecture in _SMALL_SHARED_MEMORY]:
         seen = f"{small[0].name} ({small[0].architecture.dotted}) has 99 KiB of shared memory for a block."
-        why = "The backward pass of head dims over 192 works there without dropout alone."
+        why = "There, the backward pass of head dims over 192 works only without dropout."
         yield note(
             "cuda-invalid-argument", seen, why, "Train such models on an A100, H100 or B200, or without dropout."
         )

@@ -78,7 +78,7 @@ def build_disks(case: Case) -> Iterator[Finding]:
             continue  # said already, of the same disk
         seen = f"{disk.free / GB:.1f} GB are free on the disk of {disk.path} ({disk.use})."
         if disk.free < _DISK_NEEDED:
-            why = "A compiler alone writes up to 1 GB of temporary files: the build would fill the disk and stop."
+            why = "A single compiler writes up to 1 GB of temporary files: the build would fill the disk and stop."
             yield blocker("disk-full", seen, why, mend)
         else:
             why = "Source, compiler, objects and library take about 1 to 5 GB together."

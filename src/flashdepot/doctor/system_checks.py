@@ -31,7 +31,7 @@ def platform(case: Case) -> Iterator[Finding]:
         return
     if name.system == "windows":
         seen, mend = f"This is Windows ({name}).", "Use the Windows Subsystem for Linux: wsl --install"
-        why = "NVIDIA's compiler is made for Windows on x86_64 alone."
+        why = "On Windows, NVIDIA's compiler exists only for x86_64."
     elif name.system == "darwin":
         seen, mend = f"This is macOS ({name}).", "Run the same command on a Linux machine with an NVIDIA GPU."
         why = "NVIDIA GPUs have no driver and no CUDA there."

@@ -29,7 +29,7 @@ def choice(case: Case) -> Iterator[Finding]:
     try:
         taken = foresee_toolchain(cuda, record, case.wanted, driver=record.driver)
     except (MissingToolError, IncompatibleError) as error:
-        yield Finding.of(error, _class_of(error, case), "Nothing can be compiled before that is mended.")
+        yield Finding.of(error, _class_of(error, case), "Nothing can be compiled before that is fixed.")
         return
     for toolkit in record.toolkits:
         yield from _lacks_architecture(toolkit, case)

@@ -11,7 +11,7 @@ from flashdepot.errors import MissingToolError
 from flashdepot.facts.compilers import needs_conforming_preprocessor
 from flashdepot.toolchain.msvc_environment import require_usable
 
-_NO_BUILD = "Nothing can be compiled before that is mended."
+_NO_BUILD = "Nothing can be compiled before that is fixed."
 
 
 def compilers(case: Case) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""A wheel into a Python environment, checked before, proved there, or the environment as it was."""
+"""A wheel into a Python environment: checked first, verified there, or undone."""
 
 from flashdepot.install.installation import Installed, install_wheel
 from flashdepot.install.rollback import recover

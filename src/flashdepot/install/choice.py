@@ -49,7 +49,7 @@ class InstallRequest:
 
     @property
     def only_ours(self) -> bool:
-        """Whether nobody else's wheel would do: they were not request for, or the source is not a published one."""
+        """Whether nobody else's wheel would do: they were not asked for, or the source is not a published one."""
         upstream = self.library.upstream
         return (bool(self.sources) and self.sources <= {OURS, BUILD}) or (
             upstream is not None and not upstream[:1].isdecimal()
@@ -77,8 +77,8 @@ class OwnWheel:
 class Choice:
     """The wheel to install, and why it is that one.
 
-    ``others`` are to be tried, in their order, when it turns out that nobody ever published it: that is known of those
-    alone that somebody has seen. ``lock`` is what pins it, or would: none for what the user named and for ours.
+    ``others`` are to be tried, in their order, when it turns out that nobody ever published it: that is known only of
+    those that somebody has seen. ``lock`` is what pins it, or would: none for what the user named and for ours.
     """
 
     wheel: WheelFile | WheelAddress | OwnWheel
@@ -201,8 +201,8 @@ def _locked(lock: Lock, path: Path, depot: Depot) -> Choice:
     manifest = depot.load_intact(locked.recipe_key)
     if manifest is None:
         raise MissingToolError(
-            f"{path} pins our wheel over the library {locked.recipe_key[:12]}, and the depot {depot.root} has not got it.",
-            hint="Name the depot that has it, --depot DIR, or choose anew: flashdepot lock --upgrade",
+            f"{path} pins our wheel over the library {locked.recipe_key[:12]}, and the depot {depot.root} does not have it.",
+            hint="Name the depot that has it, --depot DIR, or choose again: flashdepot lock --upgrade",
         )
     stored = LibraryResult("hit", manifest, depot.materialise(manifest), 0, 0, 0)
     return Choice(OwnWheel(published_sources(manifest), stored), why)
@@ -212,6 +212,6 @@ def _require_one_way(request: InstallRequest) -> None:
     ways = {"--wheel": request.wheel, "--locked": request.locked, "--source": request.sources or None}
     given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} say two things: give one of them.")
+        raise UsageError(f"{' and '.join(given)} contradict each other: give only one.")
     if request.sha256 is not None and request.wheel is None:
         raise UsageError("--sha256 is the digest of a wheel that is named.", hint="Name it: --wheel FILE|URL")

@@ -54,7 +54,7 @@ def link_only_manifest(cargo_toml: str) -> str:
     before = parse_toml(cargo_toml, "Cargo.toml")
     if not isinstance(before.get("package", {}).get("version"), str):
         raise UsageError(
-            f"The Cargo.toml of {CRATE} takes its version from a workspace, so that its folder cannot be used alone.",
+            f"The Cargo.toml of {CRATE} takes its version from a workspace, so its folder cannot be used on its own.",
             hint="Name with --crate the folder into which Cargo unpacked it from a registry: ~/.cargo/registry/src/*",
         )
     kept, skipping = [], False

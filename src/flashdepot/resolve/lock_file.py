@@ -14,7 +14,7 @@ from flashdepot.system.files import disk_errors, write_atomic
 from flashdepot.system.toml import read_toml
 
 _HEAD = (
-    "# Written by 'flashdepot lock'. 'flashdepot lock --check' proves it, 'flashdepot lock --upgrade' renews it.\n\n"
+    "# Written by 'flashdepot lock'. 'flashdepot lock --check' checks it, 'flashdepot lock --upgrade' renews it.\n\n"
 )
 _LARGEST = 1 << 20
 

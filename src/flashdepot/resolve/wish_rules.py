@@ -31,12 +31,12 @@ def judge_version(request: WheelRequest, distribution: str, version: str) -> Rea
 
 
 def judge_source(request: WheelRequest, source: str) -> Reason | None:
-    """Wheels of others than upstream are taken by those alone who name them."""
+    """Wheels of others than upstream are taken only by those who name them."""
     if request.allows(source):
         return None
     text = f"It is of the collection {source}, which was not allowed."
     of_others = source not in {*MADE_HERE, OFFICIAL}
-    mend = f"--allow {COMMUNITY}, or for this collection alone --source {COMMUNITY}:{source}"
+    mend = f"--allow {COMMUNITY}, or only this collection: --source {COMMUNITY}:{source}"
     allowed = ", ".join(sorted(request.sources))
     return Reason.misfit("source", source, allowed, text, mend if of_others else f"--source {source}")
 

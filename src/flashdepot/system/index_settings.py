@@ -74,7 +74,7 @@ def _seconds(text: str | None) -> float:
         return float(text) if text else _TIMEOUT
     except ValueError as error:
         message = f"pip's setting 'timeout' is '{text}': expected a number of seconds."
-        raise UsageError(message, hint="Mend it: pip config set global.timeout 30") from error
+        raise UsageError(message, hint="Fix it: pip config set global.timeout 30") from error
 
 
 def _uv_url(text: str | None) -> str | None:
@@ -97,7 +97,7 @@ def _pip_files() -> dict[str, str]:
         except (configparser.Error, UnicodeDecodeError) as error:
             message = f"pip's configuration file {path} cannot be read: {error}."
             raise UsageError(
-                message, hint="Mend it ('pip config debug' shows all of them), or set PIP_CONFIG_FILE."
+                message, hint="Fix it ('pip config debug' shows all of them), or set PIP_CONFIG_FILE."
             ) from error
         for section in filter(parser.has_section, _SECTIONS):
             sections[section].update((name.replace("_", "-"), value) for name, value in parser.items(section))

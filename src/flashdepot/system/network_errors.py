@@ -23,7 +23,7 @@ _REFUSED = {401, 403, 407}
 
 @contextlib.contextmanager
 def network_errors(wanted: str, server: str, elsewhere: str) -> Iterator[None]:
-    """Say what went wrong on the way to a thing, and what mends it.
+    """Say what went wrong on the way to a thing, and what fixes it.
 
     :param wanted: what was to be fetched.
     :param server: the address that was asked, without credentials.

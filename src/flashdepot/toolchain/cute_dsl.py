@@ -87,13 +87,13 @@ def _wheels(platform: Platform, python: str) -> list[dict[str, str]]:
     if str(platform) not in platforms:
         raise IncompatibleError(
             f"FlashAttention-4 is compiled on {' or '.join(platforms)}, and this is {platform}.",
-            hint="Build it on such a machine, or build FlashAttention-2 alone: --families fa2",
+            hint="Build it on such a machine, or build only FlashAttention-2: --families fa2",
         )
     if python not in pythons:
         raise IncompatibleError(
             f"CuTe DSL {provided_version()}, which compiles FlashAttention-4, is for CPython {_sentence(pythons)}; "
             f"flashdepot runs in {python}.",
-            hint="Run flashdepot with one of those, or build FlashAttention-2 alone: --families fa2",
+            hint="Run flashdepot with one of those, or build only FlashAttention-2: --families fa2",
         )
     return [row for row in rows if row["platform"] in ("any", str(platform)) and row["python"] in ("any", python)]
 

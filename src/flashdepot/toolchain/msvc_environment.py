@@ -169,7 +169,7 @@ def prompt_problem(environment: Mapping[str, str]) -> str:
     variables = {name.upper(): value for name, value in environment.items()}
     target, host = variables.get("VSCMD_ARG_TGT_ARCH", ARCHITECTURE), variables.get("VSCMD_ARG_HOST_ARCH", ARCHITECTURE)
     if target != ARCHITECTURE:
-        return f"this developer prompt is for {target}, and CUDA compiles for {ARCHITECTURE} alone"
+        return f"this developer prompt is for {target}, and CUDA compiles only for {ARCHITECTURE}"
     if host != ARCHITECTURE:
         return f"this developer prompt has the compilers of {host}, whose 4 GB of memory the kernels exceed"
     if variables.get("PROCESSOR_ARCHITEW6432") and variables.get("PROCESSOR_ARCHITECTURE", "").lower() == "x86":

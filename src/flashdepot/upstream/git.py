@@ -55,7 +55,7 @@ class GitSource:
         if server.startswith("-") or "@-" in server:
             raise UsageError(
                 f"'{url}' is refused: its host or user begins with '-', which ssh takes for an option.",
-                hint="Mend the URL: --upstream git+ssh://git@HOST/PATH.git@main",
+                hint="Fix the URL: --upstream git+ssh://git@HOST/PATH.git@main",
             )
         if not ref or ref.startswith("-") or _NOT_IN_REFS.search(ref):
             raise UsageError(
@@ -65,7 +65,7 @@ class GitSource:
         if scheme == "file" and not Path(url2pathname(path)).is_dir():
             raise UsageError(
                 f"'{url}' is not there: {url2pathname(path)} is no folder.",
-                hint="Mend the path: --upstream git+file:///PATH@REF",
+                hint="Fix the path: --upstream git+file:///PATH@REF",
             )
         return cls(url, ref)
 

@@ -41,7 +41,7 @@ void stub_set_current_device(int device) { current = device; }
 
 void stub_set_last_error(int code) { last_error = static_cast<cudaError_t>(code); }
 
-// From now on `call` answers with `code`; code 0 mends it.
+// From now on `call` answers with `code`; code 0 fixes it.
 void stub_fail(const char *call, int code) {
   failing_call = code == 0 ? "" : call;
   failing_code = static_cast<cudaError_t>(code);

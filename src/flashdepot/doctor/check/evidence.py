@@ -34,7 +34,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Evidence:
-    """One comparison: what the file needs or says (``seen``), what the environment has, and what mends a misfit.
+    """One comparison: what the file needs or says (``seen``), what the environment has, and what fixes a misfit.
 
     ``topic`` is what was compared, in the field's words; ``where`` the compiled file, for a wheel's.
     """

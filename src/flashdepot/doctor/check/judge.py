@@ -89,7 +89,7 @@ def judge_architectures(binaries: Iterable[Binary], place: Place) -> list[Eviden
             count, total = served[binary.name]
             native = any(c.runs_on(gpu) and c.kind is CodeKind.SASS for codes, _ in binary.containers for c in codes)
             has = f"GPU {gpu.dotted}: {count} of {total} fatbins have code for it"
-            has += ", as PTX alone, which the driver compiles at the first run" if count and not native else ""
+            has += ", only as PTX, which the driver compiles at the first run" if count and not native else ""
             outcome = _outcome(count / total, best)
             fix = f"Take a build for {gpu.sm}, or make one: flashdepot get --arch {gpu}" if outcome in _WRONG else ""
             lines.append(Evidence(outcome, "architectures", _codes(binary), has, binary.name, fix))
@@ -178,7 +178,7 @@ def judge_torch(binary: Binary, symbols: frozenset[str], place: Place) -> list[E
         lines.append(Evidence(Outcome.FITS, "torch symbols", seen, f"{torch.label} has them all", binary.name))
     else:
         known = sum(torch.exports(symbol) is True for symbol in symbols)
-        has = f"{torch.label} has those {known} that are in the table; --python PY proves the rest"
+        has = f"{torch.label} has those {known} that are in the table; --python PY checks the rest"
         if not known:
             has = f"none of them is in the table of torch's versions; a Python with {torch.label} can tell: --python PY"
         outcome = Outcome.FITS if known and (span or known == len(symbols)) else Outcome.UNKNOWN

@@ -1,4 +1,4 @@
-"""What a log says went wrong: its cause, its consequences, and the commands that mend it.
+"""What a log says went wrong: its cause, its consequences, and the commands that fix it.
 
 Typical usage::
 

@@ -16,6 +16,6 @@ def explained(error: CompileError, host: HostRecord) -> CompileError:
     if not findings:
         return error
     cause = findings[0]
-    lines = [f"{cause.id}: {cause.title}", *cause.facts, "What mends it:", *(f"  {fix}" for fix in cause.fix)]
+    lines = [f"{cause.id}: {cause.title}", *cause.facts, "How to fix it:", *(f"  {fix}" for fix in cause.fix)]
     hint = "\n  ".join([*lines, f"The whole output: {error.log}"])
     return CompileError(error.message, hint=hint, log=error.log)

@@ -23,7 +23,7 @@ _SHOWN = 300
 
 @dataclass(frozen=True)
 class Finding:
-    """One class of failure that the log shows: where, why, what mends it, and facts about it and this machine."""
+    """One class of failure that the log shows: where, why, what fixes it, and facts about it and this machine."""
 
     id: str
     title: str

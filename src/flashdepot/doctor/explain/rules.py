@@ -1,4 +1,4 @@
-"""The rules: what a failure looks like, why it happens, what mends it. One data file a class, in ``rules/``."""
+"""The rules: what a failure looks like, why it happens, what fixes it. One data file a class, in ``rules/``."""
 
 from __future__ import annotations
 
