@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flashdepot.doctor.explain.report import fill
-from flashdepot.doctor.explain.rules import RANKS, Rule, load_rules
+from flashdepot.doctor.explain.rules import RANKS, LogRule, load_rules
 
 PAGE = Path(__file__).parents[1] / "docs/failures.md"
 
@@ -58,7 +58,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def entry(rule: Rule) -> str:
+def entry(rule: LogRule) -> str:
     """One failure: its name, cause, commands, and where the facts come from."""
     commands = "\n".join(fill(command, {}) for command in rule.fix)
     cause = f"### {rule.id}\n\n{rule.title} {fill(rule.why, {})}"

@@ -14,7 +14,7 @@ import pytest
 from flashdepot.doctor.explain import explain
 from flashdepot.doctor.explain.lines import read_chunks
 from flashdepot.doctor.explain.match import LINE_CAP
-from flashdepot.doctor.explain.rules import Rule, load_rules
+from flashdepot.doctor.explain.rules import LogRule, load_rules
 from support.child_usage import PEAK
 from support.hostile_lines import hostile_lines
 
@@ -22,7 +22,7 @@ SHORT = 256
 SIZE = 1 << 16
 
 
-def almost_matching(rule: Rule, length: int) -> str:
+def almost_matching(rule: LogRule, length: int) -> str:
     """Lines that the rule looks at and does not answer to."""
     patterns = rule.patterns + rule.likely
     made = (
@@ -44,7 +44,7 @@ def cost(log: str) -> float:
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
-def test_a_rule_takes_no_longer_for_a_byte_of_long_lines_that_are_made_against_it(rule: Rule) -> None:
+def test_a_rule_takes_no_longer_for_a_byte_of_long_lines_that_are_made_against_it(rule: LogRule) -> None:
     short, long = almost_matching(rule, SHORT), almost_matching(rule, LINE_CAP)
     assert cost(long) < 4 * cost(short), "quadratic time would be 16 times as long"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from build.recipes import TOOLS, make_recipe
-from flashdepot.build.engine import Engine, Outcome
+from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.foreign import UNCONFINED, confined_environment, confines
 from flashdepot.build.local import LocalExecutor
@@ -50,7 +50,7 @@ class House:
         self.secret.write_text(f'"{SECRET}"\n')
         self.tree.mkdir()
 
-    def compile(self, text: str, by: Means | None, *, compiler: str = str(GXX)) -> Outcome:
+    def compile(self, text: str, by: Means | None, *, compiler: str = str(GXX)) -> BuildOutcome:
         (self.tree / "a.cpp").write_text(text)
         # What is run may be Python, as it is for a kernel of FlashAttention-4.
         arguments = ("{cxx}", "-I", "{tree}/a.cpp") if compiler == PYTHON else ("{cxx}",)

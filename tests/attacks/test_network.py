@@ -19,7 +19,7 @@ import requests
 from flashdepot.catalog.load import Catalog
 from flashdepot.catalog.matrix_page import page
 from flashdepot.catalog.packing import Collection, decode
-from flashdepot.catalog.pages import Token
+from flashdepot.catalog.pages import PageToken
 from flashdepot.catalog.refresh import refresh
 from flashdepot.catalog.sources import Source
 from flashdepot.errors import IntegrityError, NetworkError
@@ -205,12 +205,12 @@ def test_the_token_of_github_is_not_sent_to_a_server_that_a_depot_calls_github(
     ],
 )
 def test_a_token_goes_to_its_own_server_over_https_only(url: str, sent: bool) -> None:
-    request = requests.Request("GET", url, auth=Token("https://api.github.com", "s3cret")).prepare()
+    request = requests.Request("GET", url, auth=PageToken("https://api.github.com", "s3cret")).prepare()
     assert ("Authorization" in request.headers) == sent
 
 
 def test_a_token_is_not_taken_along_by_a_redirect(liar: Liar) -> None:
-    token = Token(liar.url, "s3cret")
+    token = PageToken(liar.url, "s3cret")
     elsewhere = liar.url.replace("127.0.0.1", "localhost")
     liar.status, liar.headers = 302, {"Location": f"{elsewhere}/other"}
     with requests.Session() as session, contextlib.suppress(requests.TooManyRedirects):

@@ -22,7 +22,7 @@ from flashdepot.depot import Depot
 from flashdepot.depot.access import TRUSTED_USERS, require_safe
 from flashdepot.depot.artifacts import Artifacts
 from flashdepot.depot.gc import plan, run
-from flashdepot.depot.layout import Layout
+from flashdepot.depot.layout import DepotLayout
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.system.child import Child
 from install.conftest import Run, Venv
@@ -35,7 +35,7 @@ ALICE, BOB = User(60001, (GROUP,)), User(60002, (GROUP,))
 MALLORY = User(60003)
 """Has an account on the machine, and no more."""
 
-FOLDERS = [folder.relative_to("/").as_posix() for folder in Layout(Path("/")).folders]
+FOLDERS = [folder.relative_to("/").as_posix() for folder in DepotLayout(Path("/")).folders]
 
 STORE = """
 import sys
@@ -103,7 +103,7 @@ def init_shared(root: Path) -> None:
     from flashdepot.depot.access import init  # noqa: PLC0415
 
     with mock.patch.object(grp, "getgrnam", return_value=mock.Mock(gr_gid=GROUP)):
-        init(Layout(root), "flashdepot-test")
+        init(DepotLayout(root), "flashdepot-test")
 
 
 def attempts(user: User, root: Path) -> dict[str, str]:
@@ -340,7 +340,7 @@ def test_what_can_be_no_depot_is_told(tmp_path: Path, kind: str) -> None:
     (tmp_path / "loop").symlink_to("loop")
     root = tmp_path / {"a file": "file", "a folder under a file": "file/depot", "a loop": "loop/depot"}[kind]
     with pytest.raises(FlashdepotError, match="cannot be opened" if kind == "a loop" else "is a file"):
-        require_safe(Layout(root))
+        require_safe(DepotLayout(root))
 
 
 def test_a_trusted_user_that_does_not_exist_is_a_typing_error(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_trusted_user_that_does_not_exist_is_a_typing_error(tmp_path: Path) ->
         pytest.skip("gives a folder to another user: needs root")
     os.chown(tmp_path, 60001, -1)
     with pytest.raises(UsageError, match="no such user"):
-        require_safe(Layout(tmp_path), {TRUSTED_USERS: "nobody-of-that-name"})
+        require_safe(DepotLayout(tmp_path), {TRUSTED_USERS: "nobody-of-that-name"})
 
 
 def test_a_folder_that_is_shared_is_made_private_again(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_a_folder_that_is_shared_is_made_private_again(tmp_path: Path) -> None:
     from flashdepot.depot.access import init  # noqa: PLC0415
 
     init_shared(tmp_path / "depot")
-    init(Layout(tmp_path / "depot"), None)
+    init(DepotLayout(tmp_path / "depot"), None)
     assert not [p for p in (tmp_path / "depot").rglob("*") if p.stat().st_mode & 0o6022]
     Depot(tmp_path / "depot")
 
@@ -390,7 +390,7 @@ def test_a_file_that_cannot_be_read_ends_in_a_sentence() -> None:
 def test_a_wheel_of_ones_own_is_installed_beside_a_depot_that_may_not_be_written(
     command: Run, environment: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Layout, "new_temporary", lambda _layout, purpose: pytest.fail(f"it wrote {purpose}"))
+    monkeypatch.setattr(DepotLayout, "new_temporary", lambda _layout, purpose: pytest.fail(f"it wrote {purpose}"))
     code = {"flash_attn/__init__.py": b"__version__ = '2.8.3'\n", "flash_attn_2_cuda.py": b""}
     done = command("--wheel", str(forge.wheel(tmp_path, code, tag="py3-none-any")))
     assert done.code == 0, done.err

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from build.recipes import TOOLS, make_recipe
-from flashdepot.build.engine import Engine, Outcome
+from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
@@ -71,7 +71,7 @@ class Bench:
         sizes: dict[str, int] | None = None,
         needs: dict[str, dict[str, str]] | None = None,
         uncounted: tuple[str, ...] = (),
-    ) -> Outcome:
+    ) -> BuildOutcome:
         os.environ["FAKE_JOURNAL"] = str(self.folder / "journal")
         history = History(self.folder / "estimates.json")
         recipe = make_recipe()

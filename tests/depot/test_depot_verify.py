@@ -9,7 +9,7 @@ from depot_factories import flip_bit, make_request, record_unit, store_library, 
 
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ACTION_SCHEMA
-from flashdepot.depot.verify import Report, verify
+from flashdepot.depot.verify import VerifyReport, verify
 from flashdepot.model.manifest import MANIFEST_SCHEMA
 
 
@@ -20,13 +20,13 @@ def test_a_sound_depot_is_clean_and_progress_reaches_the_end(depot: Depot, tmp_p
     seen: list[tuple[int, int]] = []
     report = verify(depot, lambda done, total: seen.append((done, total)))
     size = manifest.size + record.object.size
-    assert report == Report(checked=4 + 3, bytes=size, skipped=0, problems=())
+    assert report == VerifyReport(checked=4 + 3, bytes=size, skipped=0, problems=())
     assert seen[-1] == (size, size)
     assert len(seen) == 4
 
 
 def test_a_depot_that_does_not_exist_is_clean(depot: Depot):
-    assert verify(depot) == Report(0, 0, 0, ())
+    assert verify(depot) == VerifyReport(0, 0, 0, ())
     assert not depot.root.exists()
 
 

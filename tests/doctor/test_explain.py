@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flashdepot.doctor.explain import Report, explain
+from flashdepot.doctor.explain import LogReport, explain
 from flashdepot.doctor.explain.lines import read_chunks, strip_prefixes
 from flashdepot.doctor.explain.texts import Texts
 from flashdepot.doctor.explain.torch_symbols import built_for
@@ -29,7 +29,7 @@ HOST = HostRecord(
 )
 
 
-def look(log: str, host: HostRecord | None = None) -> Report:
+def look(log: str, host: HostRecord | None = None) -> LogReport:
     return explain(io.BytesIO(log.encode()), host)
 
 

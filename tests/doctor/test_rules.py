@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot.doctor.explain import explain
 from flashdepot.doctor.explain.report import fill
-from flashdepot.doctor.explain.rules import Example, Rule, load_rules
+from flashdepot.doctor.explain.rules import Example, LogRule, load_rules
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [(rule, example) for rule in load_rules() for example in rule.examples]
@@ -27,7 +27,7 @@ MINIMAL = {
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES, ids=[rule.id for rule, _ in EXAMPLES])
-def test_a_rule_answers_to_its_examples_and_to_nothing_that_only_looks_alike(rule: Rule, example: Example) -> None:
+def test_a_rule_answers_to_its_examples_and_to_nothing_that_only_looks_alike(rule: LogRule, example: Example) -> None:
     found = [finding.id for finding in explain(io.BytesIO(example.log.encode())).findings]
     if example.matches:
         assert found[:1] == [rule.id]
@@ -36,7 +36,7 @@ def test_a_rule_answers_to_its_examples_and_to_nothing_that_only_looks_alike(rul
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
-def test_a_rule_is_named_as_its_file_and_has_examples_of_both_kinds(rule: Rule) -> None:
+def test_a_rule_is_named_as_its_file_and_has_examples_of_both_kinds(rule: LogRule) -> None:
     folder = ROOT / "src/flashdepot/doctor/explain/rules"
     assert (folder / f"{rule.id}.toml").is_file()
     assert {example.matches for example in rule.examples} == {True, False}
@@ -48,7 +48,7 @@ def test_what_a_rule_hides_is_a_rule() -> None:
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
-def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: Rule) -> None:
+def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) -> None:
     groups = {name for pattern in rule.patterns + rule.likely for name in pattern.groups}
     host = {"jobs", "gpu", "gpu_arch", "gpu_capability", "cuda_home", "compiler", "driver"}
     named = {name for text in (rule.why, *rule.fix) for name in re.findall(r"\{(\w+)\}", text)}
@@ -67,7 +67,7 @@ def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: Rule) -> 
 )
 def test_a_rule_file_with_a_mistake_is_refused(change: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        Rule.from_toml({**MINIMAL, **change})
+        LogRule.from_toml({**MINIMAL, **change})
 
 
 def test_a_placeholder_without_a_value_stays_readable() -> None:

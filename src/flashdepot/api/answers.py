@@ -10,7 +10,7 @@ from flashdepot.doctor import Finding, Intention, examine
 from flashdepot.doctor.check import Report, check_file
 from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.torch_side import TabledTorch, read_installed_torch
-from flashdepot.doctor.explain import Report as LogReport
+from flashdepot.doctor.explain import LogReport
 from flashdepot.doctor.explain import explain as explain_log
 from flashdepot.events import Events
 from flashdepot.host import probe, runtime_facts

@@ -25,7 +25,7 @@ _CHANGES_FOLLOWED = 3
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BuildOutcome:
     """The record of every action by name, and which of them were compiled by this run."""
 
     actions: Mapping[str, ActionRecord]
@@ -62,7 +62,7 @@ class Engine:
         self._expected_seconds = 0.0
         self._seen_seconds = 0.0
 
-    def run(self, actions: Sequence[Action]) -> Outcome:
+    def run(self, actions: Sequence[Action]) -> BuildOutcome:
         """Make every output, from the depot or by compiling.
 
         :param actions: each after those that it needs.
@@ -86,7 +86,7 @@ class Engine:
                 self.history.save()
         if self._failures:
             raise self._failure()
-        return Outcome({name: self._actions[name] for name in self._planned}, frozenset(self._compiled))
+        return BuildOutcome({name: self._actions[name] for name in self._planned}, frozenset(self._compiled))
 
     def _look_up(self) -> None:
         """Ask the depot for every action that can be asked for now and was not yet."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flashdepot import __version__
-from flashdepot.build.engine import Engine, Outcome
+from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.foreign import confined_environment, confines, told
 from flashdepot.build.linking import Linking, cross_linking, linking_of
@@ -172,7 +172,9 @@ def prepare(
     return BuildPlan(recipe, trees, toolchain, texts, kit, provided, options)
 
 
-def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgress) -> tuple[Manifest, Outcome]:
+def build_library(
+    plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgress
+) -> tuple[Manifest, BuildOutcome]:
     """Carry out a recipe and store the result.
 
     :raises CompileError: when a compiler or the linker refuses.
@@ -214,7 +216,7 @@ def build_library(plan: BuildPlan, depot: Depot, limits: Limits, progress: Build
     return manifest, outcome
 
 
-def _objects(planned: Sequence[Action], outcome: Outcome, depot: Depot, folder: Path) -> list[Path]:
+def _objects(planned: Sequence[Action], outcome: BuildOutcome, depot: Depot, folder: Path) -> list[Path]:
     """The object files under names that say what they are: archives and debuggers show them."""
     folder.mkdir()
     needed = {need for action in planned for need in action.needs.values()}
@@ -282,7 +284,7 @@ def _driver_floor(plan: BuildPlan) -> Version:
     return driver_floor(target.cuda_major, target.platform.system, compressed=plan.options.compress != "none")
 
 
-def _manifest(plan: BuildPlan, outcome: Outcome, linked: Linked, files: Mapping[str, Path]) -> Manifest:
+def _manifest(plan: BuildPlan, outcome: BuildOutcome, linked: Linked, files: Mapping[str, Path]) -> Manifest:
     recipe = plan.recipe
     listed = [ManifestFile(place, sha256_file(path), path.stat().st_size) for place, path in sorted(files.items())]
     links = [ManifestFile(place, "", 0, link=name) for place, name in linked.links.items()]

@@ -11,7 +11,7 @@ from flashdepot.model.published_wheel import PublishedWheel
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """What one row's wheels have in common, and the wheels, oldest Python first, of each the newest release first.
 
     ``package`` is the version, with the distribution before it where that is not flash-attn.
@@ -41,7 +41,7 @@ class Summary:
     wheels: int
 
 
-def rows(wheels: Iterable[PublishedWheel]) -> list[Row]:
+def rows(wheels: Iterable[PublishedWheel]) -> list[MatrixRow]:
     """All rows: flash-attn first, of each distribution the newest version, torch and CUDA first."""
     groups: dict[tuple[object, ...], list[PublishedWheel]] = {}
     for wheel in wheels:
@@ -62,17 +62,17 @@ def rows(wheels: Iterable[PublishedWheel]) -> list[Row]:
 
 def summaries(wheels: Iterable[PublishedWheel]) -> list[Summary]:
     """The table in short, in the same order."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[MatrixRow]] = {}
     for row in rows(wheels):
         minor = ".".join(row.torch.split(".")[:2])
         groups.setdefault((row.package, minor), []).append(row)
     return [_summary(package, torch, group) for (package, torch), group in groups.items()]
 
 
-def _row(group: list[PublishedWheel]) -> Row:
+def _row(group: list[PublishedWheel]) -> MatrixRow:
     wheel = group[0]
     package = wheel.version if wheel.distribution == "flash-attn" else f"{wheel.distribution} {wheel.version}"
-    return Row(
+    return MatrixRow(
         package=package,
         torch=wheel.torch,
         cuda=wheel.cuda,
@@ -93,7 +93,7 @@ def _in_order(groups: Iterable[list[PublishedWheel]]) -> list[list[PublishedWhee
     return ordered
 
 
-def _summary(package: str, torch: str, group: list[Row]) -> Summary:
+def _summary(package: str, torch: str, group: list[MatrixRow]) -> Summary:
     wheels = [wheel for row in group for wheel in row.wheels]
     return Summary(
         package=package,

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 from flashdepot.catalog.load import Catalog
-from flashdepot.catalog.matrix import Row, python_order, release_of, rows
+from flashdepot.catalog.matrix import MatrixRow, python_order, release_of, rows
 from flashdepot.catalog.query import by_version, python_of, serves
 from flashdepot.facts.gpus import known_architectures
 from flashdepot.families import oldest_gpu
@@ -54,7 +54,7 @@ def page(catalog: Catalog) -> str:
     )
 
 
-def _row(row: Row) -> str:
+def _row(row: MatrixRow) -> str:
     """A row without the closing tags that HTML lets be left out: they would be a tenth of the page."""
     cells = [*(escape(value) for value in _values(row))]
     if row.seen:
@@ -65,7 +65,7 @@ def _row(row: Row) -> str:
     return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}" for cell in others)
 
 
-def _values(row: Row) -> tuple[str, ...]:
+def _values(row: MatrixRow) -> tuple[str, ...]:
     return (
         row.package,
         row.torch or _NOT_SAID,
@@ -93,7 +93,7 @@ def _link_to(address: str, text: str, more: str = "") -> str:
     return f'<a{more} href="{escape(address)}">{text}</a>'
 
 
-def _labels(row: Row) -> list[str]:
+def _labels(row: MatrixRow) -> list[str]:
     """The Python of each wheel, with the release where an earlier release has a wheel of the same name."""
     labels: list[str] = []
     for wheel in row.wheels:
@@ -107,7 +107,7 @@ def _release_page(wheel: PublishedWheel) -> str:
     return wheel.url.rpartition("/")[0].replace("/releases/download/", "/releases/tag/")
 
 
-def _filters(table: list[Row]) -> Iterator[str]:
+def _filters(table: list[MatrixRow]) -> Iterator[str]:
     columns = list(zip(*map(_values, table), strict=True)) or [()] * len(_COLUMNS)
     distinct = [sorted({value for cell in column for value in cell.split(", ")}) for column in columns]
     package, torch, cuda, abi, _, platform, code, source, existence = distinct
@@ -153,7 +153,7 @@ def _within(values: Iterable[str], parts: int) -> list[_Option]:
     return options
 
 
-def _pythons(table: list[Row]) -> list[_Option]:
+def _pythons(table: list[MatrixRow]) -> list[_Option]:
     """Each Python, with the wheels for the stable ABI that it can use."""
     examples = {python_of(wheel): wheel for row in table for wheel in row.wheels}
     labels = sorted((label for label in examples if not label.endswith("+")), key=python_order, reverse=True)

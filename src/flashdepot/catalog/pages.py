@@ -46,7 +46,7 @@ class Pages:
     Close it, or use it as a context manager.
     """
 
-    def __init__(self, start: str, folder: Path, settings: IndexSettings, *, token: Token | None = None) -> None:
+    def __init__(self, start: str, folder: Path, settings: IndexSettings, *, token: PageToken | None = None) -> None:
         self._start, self._folder, self._timeout = start, folder, settings.timeout
         self._session = open_session(start, settings)
         self._session.headers["Accept"] = "application/json"
@@ -186,7 +186,7 @@ class _Kept:
 
 
 @dataclass(frozen=True)
-class Token(AuthBase):
+class PageToken(AuthBase):
     """A token and the one server that may see it, ``https://api.github.com``; to any other nothing is sent.
 
     requests asks it for the first request of a chain only, and takes what it set away when a redirect leads elsewhere.

@@ -12,7 +12,7 @@ from typing import Any
 
 from flashdepot.catalog.load import Catalog, refreshed_path
 from flashdepot.catalog.packing import Collection, Listing, encode
-from flashdepot.catalog.pages import Pages, Token
+from flashdepot.catalog.pages import Pages, PageToken
 from flashdepot.catalog.published_files import (
     Page,
     PublishedFile,
@@ -36,7 +36,7 @@ _PROJECTS = ("flash-attn", "flash-attn-3")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RefreshOutcome:
     """What came of asking one source: how many wheels it has, and how many came and went since the catalog was made.
 
     ``strange`` are entries that were passed over. ``error`` says why the source gave nothing; its listing then stays
@@ -63,7 +63,7 @@ class Outcome:
         }
 
 
-def refresh(sources: Iterable[Source], known: Catalog, folder: Path) -> Iterator[Outcome]:
+def refresh(sources: Iterable[Source], known: Catalog, folder: Path) -> Iterator[RefreshOutcome]:
     """Ask sources one after another and write the listing of each that answers; yields as it goes.
 
     :raises NetworkError: when the network is forbidden.
@@ -75,13 +75,13 @@ def refresh(sources: Iterable[Source], known: Catalog, folder: Path) -> Iterator
         try:
             page, unchanged = _ask(source, folder, settings)
         except NetworkError as error:
-            yield Outcome(source.name, error=error)
+            yield RefreshOutcome(source.name, error=error)
             continue
         listing = list_source(source, page.files, dt.datetime.now(tz=dt.timezone.utc))
         with disk_errors(folder):
             write_atomic(refreshed_path(folder, source.name), encode([listing]))
         now, before = ({w.url for w in ws if w.source == source.name} for ws in (listing.wheels, known.wheels))
-        yield Outcome(
+        yield RefreshOutcome(
             source.name,
             wheels=len(listing.wheels),
             added=len(now - before),
@@ -106,7 +106,7 @@ def _ask(source: Source, folder: Path, settings: IndexSettings) -> tuple[Page, b
     github = source.format is Format.GITHUB
     read = read_github_releases if github else partial(read_huggingface_tree, files=source.files)
     secret = os.environ.get("GITHUB_TOKEN", "") if github else ""
-    token = Token(_GITHUB, secret) if secret else None
+    token = PageToken(_GITHUB, secret) if secret else None
     with Pages(source.listing, folder / "pages", settings, token=token) as pages:
         listed = pages.read(read)
     return listed.page, listed.unchanged == listed.pages

@@ -26,7 +26,7 @@ from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.quantities import size
 
 if TYPE_CHECKING:
-    from flashdepot.catalog.refresh import Outcome
+    from flashdepot.catalog.refresh import RefreshOutcome
 
 filter_options = options(
     click.option("--version", metavar="2.8.3", default="", help="flash-attn version, or its beginning."),
@@ -99,7 +99,7 @@ def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Path | None,
         print_json([outcome.to_json() for outcome in outcomes])
 
 
-def _say_outcome(outcome: Outcome) -> None:
+def _say_outcome(outcome: RefreshOutcome) -> None:
     for entry in outcome.strange:
         warn(f"{outcome.source}: passed over {entry}.")
     if outcome.error:
@@ -110,7 +110,7 @@ def _say_outcome(outcome: Outcome) -> None:
         say(f"{outcome.source}: {outcome.wheels} wheels, {outcome.added} new, {outcome.removed} gone")
 
 
-def _failure(failed: list[Outcome], asked: int) -> FlashdepotError:
+def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
     """The error of the one source that failed, or one for several."""
     errors = [outcome.error for outcome in failed if outcome.error]
     if len(errors) == 1:

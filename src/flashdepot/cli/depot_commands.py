@@ -49,11 +49,11 @@ def init(group: str | None, depot: Path | None) -> None:
     most read it.
     """
     from flashdepot.depot.access import init as init_depot  # noqa: PLC0415
-    from flashdepot.depot.layout import Layout  # noqa: PLC0415
+    from flashdepot.depot.layout import DepotLayout  # noqa: PLC0415
     from flashdepot.depot.store import depot_folder  # noqa: PLC0415
 
     root = depot_folder(depot)
-    init_depot(Layout(root), group)
+    init_depot(DepotLayout(root), group)
     answer(str(root))
 
 

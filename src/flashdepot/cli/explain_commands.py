@@ -22,7 +22,7 @@ from flashdepot.cli.common import (
     quiet_option,
     say,
 )
-from flashdepot.doctor.explain import Finding, Report
+from flashdepot.doctor.explain import Cause, LogReport
 from flashdepot.doctor.explain import explain as explain_log
 from flashdepot.errors import UsageError
 
@@ -87,7 +87,7 @@ def _last_failed(folder: Path) -> Path:
     )
 
 
-def describe(report: Report) -> str:
+def describe(report: LogReport) -> str:
     """The report as a page: the first cause in full, then what follows from it or stands beside it."""
     if not report.findings:
         lines = ["No rule knows this log."]
@@ -99,7 +99,7 @@ def describe(report: Report) -> str:
     return "\n\n".join(_describe(finding) for finding in report.findings)
 
 
-def _describe(finding: Finding) -> str:
+def _describe(finding: Cause) -> str:
     likely = "" if finding.proven else " (likely; the line that would confirm it is not in the log)"
     lines = [f"{finding.id}: {finding.title}{likely}", f"  line {finding.line.number}: {finding.line.text}"]
     lines += [f"  {fact}" for fact in finding.facts]

@@ -6,13 +6,13 @@ Look-ups are here; what is rare, :mod:`flashdepot.depot.verify` and :mod:`flashd
 from flashdepot.depot.actions import ActionRecord, Output, action_key
 from flashdepot.depot.artifacts import StoredArtifact
 from flashdepot.depot.locks import HeldLock
-from flashdepot.depot.match import Choice, choose
+from flashdepot.depot.match import DepotChoice, choose
 from flashdepot.depot.store import Depot, open_depot
 
 __all__ = [
     "ActionRecord",
-    "Choice",
     "Depot",
+    "DepotChoice",
     "HeldLock",
     "Output",
     "StoredArtifact",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flashdepot.depot.layout import Layout
+from flashdepot.depot.layout import DepotLayout
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.system.files import disk_errors, make_folder, read_json, write_json
 
@@ -29,7 +29,7 @@ _SHARED = 0o3775
 """Members of the group add files (and setgid gives these the group); sticky: only who made a file removes it."""
 
 
-def require_safe(layout: Layout, environment: Mapping[str, str] = os.environ) -> bool:
+def require_safe(layout: DepotLayout, environment: Mapping[str, str] = os.environ) -> bool:
     """Check a depot's folders; one that is not there yet is as it should be.
 
     :returns: whether it is shared.
@@ -61,7 +61,7 @@ def require_safe(layout: Layout, environment: Mapping[str, str] = os.environ) ->
 
 @dataclass
 class _Rules:
-    layout: Layout
+    layout: DepotLayout
     top: os.stat_result
     environment: Mapping[str, str]
     _group: int | None = field(default=None, init=False)
@@ -97,7 +97,7 @@ class _Rules:
         )
 
 
-def init(layout: Layout, group: str | None) -> None:
+def init(layout: DepotLayout, group: str | None) -> None:
     """Make a depot, or give one that is there the permissions it should have.
 
     :param group: whose members may add to it; ``None`` for a depot of one user.
@@ -123,7 +123,7 @@ def init(layout: Layout, group: str | None) -> None:
             write_json(layout.shared, {"schema": _SCHEMA, "kind": _KIND, "group": group, "gid": gid})
 
 
-def _all_folders(layout: Layout, *, shared: bool) -> Iterator[tuple[Path, bool]]:
+def _all_folders(layout: DepotLayout, *, shared: bool) -> Iterator[tuple[Path, bool]]:
     """The folders of a depot, and whether files are added to them.
 
     Of a shared one the folders of two digits are made at once: a member who made one could remove what others add to it.
@@ -137,7 +137,7 @@ def _all_folders(layout: Layout, *, shared: bool) -> Iterator[tuple[Path, bool]]
             yield from ((shard, True) for shard in shards if shared or shard.is_dir())
 
 
-def _shared_with(layout: Layout, owner: int) -> int | None:
+def _shared_with(layout: DepotLayout, owner: int) -> int | None:
     """The group that a depot was shared with by its owner; ``None`` for a private one."""
     try:
         status = layout.shared.lstat()

@@ -15,7 +15,7 @@ from typing import Any
 
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.fingerprint import mark_used
-from flashdepot.depot.layout import Layout, is_digest, records
+from flashdepot.depot.layout import DepotLayout, is_digest, records
 from flashdepot.depot.locks import lock
 from flashdepot.errors import IntegrityError
 from flashdepot.model.canonical import digest_of
@@ -112,7 +112,7 @@ class Actions:
     :param on_problem: called with a sentence for every record that cannot be read.
     """
 
-    def __init__(self, layout: Layout, blobs: Blobs, on_problem: Callable[[str], None]) -> None:
+    def __init__(self, layout: DepotLayout, blobs: Blobs, on_problem: Callable[[str], None]) -> None:
         self._layout = layout
         self._blobs = blobs
         self._on_problem = on_problem

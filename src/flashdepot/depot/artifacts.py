@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.layout import Layout, is_digest
+from flashdepot.depot.layout import DepotLayout, is_digest
 from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.model.manifest import Manifest
 from flashdepot.system.files import disk_errors, read_json, write_json
@@ -30,7 +30,7 @@ class Artifacts:
     :param on_problem: called with a sentence for every manifest that cannot be read.
     """
 
-    def __init__(self, layout: Layout, blobs: Blobs, on_problem: Callable[[str], None]) -> None:
+    def __init__(self, layout: DepotLayout, blobs: Blobs, on_problem: Callable[[str], None]) -> None:
         self._layout = layout
         self._blobs = blobs
         self._on_problem = on_problem

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, move_if_unchanged
-from flashdepot.depot.layout import Layout, is_digest, real_folders
+from flashdepot.depot.layout import DepotLayout, is_digest, real_folders
 from flashdepot.errors import IntegrityError
 from flashdepot.system.files import disk_errors, protect, sha256_file
 from flashdepot.system.own_names import held_by_another, key_of, writable
@@ -25,7 +25,7 @@ class Blobs:
     :param on_problem: called with a sentence for every blob that is found damaged.
     """
 
-    def __init__(self, layout: Layout, on_problem: Callable[[str], None]) -> None:
+    def __init__(self, layout: DepotLayout, on_problem: Callable[[str], None]) -> None:
         self._layout = layout
         self._on_problem = on_problem
         self._verified: dict[str, Fingerprint] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from flashdepot.depot.artifacts import manifest_text
 from flashdepot.depot.layout import is_digest
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
-from flashdepot.system.output_file import Listing, OutputFile, Written
+from flashdepot.system.output_file import OutputFile, OutputListing, Written
 from flashdepot.system.output_folder import OutputFolder
 
 LIBRARY = "library"
@@ -40,7 +40,7 @@ def export(
     :raises IntegrityError: when the bytes are not what the manifest says; an earlier export is as it was then.
     :raises MissingToolError: when the disk is full or may not be written; likewise.
     """
-    listing = Listing(MANIFEST_NAME, _written)
+    listing = OutputListing(MANIFEST_NAME, _written)
     folder = OutputFolder(destination, LIBRARY, listing, elsewhere, inside=inside, disguised=disguised)
     return folder.write(library_files(manifest, source), manifest_text(manifest))
 

@@ -60,7 +60,7 @@ def is_leftover(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Layout:
+class DepotLayout:
     """The paths of a depot. Asking for one makes nothing.
 
     In a depot that several users share, a path is where this user finds what belongs there; where it may be written is

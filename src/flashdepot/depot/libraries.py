@@ -11,7 +11,7 @@ from pathlib import Path
 from flashdepot.depot.artifacts import manifest_text
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.fingerprint import Fingerprint
-from flashdepot.depot.layout import Layout, hidden_sibling, is_leftover
+from flashdepot.depot.layout import DepotLayout, hidden_sibling, is_leftover
 from flashdepot.errors import IntegrityError
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
 from flashdepot.system.files import disk_errors, read_json, sha256_file, write_json
@@ -27,7 +27,7 @@ class Libraries:
     the fingerprints are the same nothing is read again, which is what makes a depot hit quick.
     """
 
-    def __init__(self, layout: Layout, blobs: Blobs) -> None:
+    def __init__(self, layout: DepotLayout, blobs: Blobs) -> None:
         self._layout = layout
         self._blobs = blobs
 

@@ -11,14 +11,14 @@ from flashdepot.model.request import Request
 
 
 @dataclass(frozen=True)
-class Choice:
+class DepotChoice:
     """What was taken, if anything, and each library that was not fit, with the reasons, nearest miss first."""
 
     taken: Manifest | None
     rejected: tuple[tuple[Manifest, tuple[str, ...]], ...]
 
 
-def choose(request: Request, manifests: Iterable[Manifest], preferred_key: str | None = None) -> Choice:
+def choose(request: Request, manifests: Iterable[Manifest], preferred_key: str | None = None) -> DepotChoice:
     """Choose among libraries, whatever order they come in.
 
     Of those that satisfy the request the one made by the preferred recipe wins, then the smallest, then the newest.
@@ -35,4 +35,4 @@ def choose(request: Request, manifests: Iterable[Manifest], preferred_key: str |
     fitting.sort(key=lambda m: m.created, reverse=True)
     fitting.sort(key=lambda m: (m.recipe_key != preferred_key, m.size))
     rejected.sort(key=lambda pair: (len(pair[1]), pair[0].recipe_key))
-    return Choice(fitting[0] if fitting else None, tuple(rejected))
+    return DepotChoice(fitting[0] if fitting else None, tuple(rejected))

@@ -13,10 +13,10 @@ from flashdepot.depot.artifacts import Artifacts, StoredArtifact
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.export import LIBRARY, export
 from flashdepot.depot.fingerprint import mark_used
-from flashdepot.depot.layout import Layout
+from flashdepot.depot.layout import DepotLayout
 from flashdepot.depot.libraries import Libraries
 from flashdepot.depot.locks import HeldLock, lock, try_lock
-from flashdepot.depot.match import Choice, choose
+from flashdepot.depot.match import DepotChoice, choose
 from flashdepot.depot.workspaces import workspace
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
@@ -50,7 +50,7 @@ class Depot:
 
     def __init__(self, root: Path, on_problem: Callable[[str], None] = _unheard) -> None:
         self.root = root
-        self.layout = Layout(root, is_shared=require_safe(Layout(root)))
+        self.layout = DepotLayout(root, is_shared=require_safe(DepotLayout(root)))
         self.blobs = Blobs(self.layout, on_problem)
         self.actions = Actions(self.layout, self.blobs, on_problem)
         self.artifacts = Artifacts(self.layout, self.blobs, on_problem)
@@ -64,7 +64,7 @@ class Depot:
         """See :meth:`Actions.record`."""
         return self.actions.record(record, object_path, log_path)
 
-    def find(self, request: Request, preferred_key: str | None = None) -> Choice:
+    def find(self, request: Request, preferred_key: str | None = None) -> DepotChoice:
         """Return the library to take for a request, and why each of the others does not serve.
 
         A library of which a file is damaged or missing is not taken.
@@ -80,7 +80,7 @@ class Depot:
             damaged.append((candidates.pop(choice.taken.recipe_key), (DAMAGED,)))
         if choice.taken:
             mark_used(self.layout.artifact(choice.taken.recipe_key))
-        return Choice(choice.taken, (*damaged, *choice.rejected))
+        return DepotChoice(choice.taken, (*damaged, *choice.rejected))
 
     def manifests(self) -> Iterator[Manifest]:
         """See :meth:`Artifacts.manifests`."""

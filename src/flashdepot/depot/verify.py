@@ -19,7 +19,7 @@ from flashdepot.system.files import read_json
 
 
 @dataclass(frozen=True)
-class Report:
+class VerifyReport:
     """How many blobs and records were checked, the blobs' bytes, and what is wrong, a sentence each.
 
     ``skipped`` counts the records that another version of flashdepot wrote; they are left alone.
@@ -31,7 +31,7 @@ class Report:
     problems: tuple[str, ...]
 
 
-def verify(depot: Depot, on_progress: Callable[[int, int], None] = lambda _done, _total: None) -> Report:
+def verify(depot: Depot, on_progress: Callable[[int, int], None] = lambda _done, _total: None) -> VerifyReport:
     """Read every byte of a depot.
 
     Damaged blobs and records are moved to ``quarantine/``, and so are actions whose object is lost, so that what they
@@ -51,7 +51,7 @@ class _Verification:
         self._bytes = 0
         self._skipped = 0
 
-    def run(self) -> Report:
+    def run(self) -> VerifyReport:
         self._check_blobs()
         for path in self._depot.actions.files():
             self._check_record(path, ACTION_SCHEMA, self._action_problem)
@@ -59,7 +59,7 @@ class _Verification:
             self._check_record(path, ACTION_SCHEMA, self._intent_problem)
         for path in self._depot.artifacts.files():
             self._check_record(path, MANIFEST_SCHEMA, self._manifest_problem)
-        return Report(self._checked, self._bytes, self._skipped, tuple(self._problems))
+        return VerifyReport(self._checked, self._bytes, self._skipped, tuple(self._problems))
 
     def _check_blobs(self) -> None:
         sizes: dict[Path, int] = {}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from flashdepot.depot.layout import Layout, real_folders
+from flashdepot.depot.layout import DepotLayout, real_folders
 from flashdepot.errors import FlashdepotError
 from flashdepot.system.files import disk_errors
 from flashdepot.system.locks import HeldLock, try_lock_file
@@ -20,7 +20,7 @@ _NAME = re.compile(rf"{_PREFIX}\d+-")
 
 
 @contextlib.contextmanager
-def workspace(layout: Layout) -> Iterator[Path]:
+def workspace(layout: DepotLayout) -> Iterator[Path]:
     """Give a fresh folder in ``tmp/``, removed with all in it at the end.
 
     While it is open a lock is held, by which gc knows that a build runs and since when.
@@ -42,7 +42,7 @@ def workspace(layout: Layout) -> Iterator[Path]:
             _remove(folder)
 
 
-def workspaces(layout: Layout) -> Iterator[Path]:
+def workspaces(layout: DepotLayout) -> Iterator[Path]:
     """Every workspace there is, in use or left behind."""
     yield from (path for path in real_folders(layout.temporary) if _NAME.match(path.name))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flashdepot.binary.elf import ElfFile
 from flashdepot.binary.window import open_window
-from flashdepot.link.published_wheel_symbols import ENTRY_POINTS, Function, UnreadableNameError, parse_function
+from flashdepot.link.published_wheel_symbols import ENTRY_POINTS, UnreadableNameError, WheelFunction, parse_function
 
 TENSORS = "std::vector<at::Tensor>"
 
@@ -32,12 +32,12 @@ class Binding:
 class EntryPoint:
     """A function that C++ can call: ``returns`` is its return type, which its mangled name does not have."""
 
-    function: Function
+    function: WheelFunction
     returns: str
 
 
 @dataclass(frozen=True)
-class Extension:
+class WheelExtension:
     """An extension module: its entry points, those left out with the reason, and the libraries that it needs."""
 
     name: str
@@ -46,7 +46,7 @@ class Extension:
     needed: tuple[str, ...]
 
 
-def read_extension(path: Path) -> Extension | None:
+def read_extension(path: Path) -> WheelExtension | None:
     """Read a shared library; ``None`` when it exports none of upstream's entry points.
 
     :raises IntegrityError: when it is damaged.
@@ -68,10 +68,10 @@ def read_extension(path: Path) -> Extension | None:
             left_out.append(f"{function.name}: nothing in the file says what it returns")
         else:
             found.append(EntryPoint(function, returned))
-    return Extension(path.name, tuple(found), tuple(left_out), needed)
+    return WheelExtension(path.name, tuple(found), tuple(left_out), needed)
 
 
-def return_type(function: Function, bindings: Iterable[Binding]) -> str | None:
+def return_type(function: WheelFunction, bindings: Iterable[Binding]) -> str | None:
     """What a function returns, by the binding with its arguments; ``None`` without one, or with several answers."""
     kinds = tuple(_kind_of_parameter(parameter) for parameter in function.parameters)
     answers = {binding.returns for binding in bindings if binding.arguments == kinds}
@@ -83,7 +83,7 @@ def _may_be_one(name: str) -> bool:
     return name.startswith("_Z") and not name.startswith("_ZZ") and any(spelled in name for spelled in _SPELLED)
 
 
-def _functions(names: Iterable[str]) -> tuple[list[Function], list[str]]:
+def _functions(names: Iterable[str]) -> tuple[list[WheelFunction], list[str]]:
     read, unread = [], []
     for name in names:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from flashdepot.errors import IncompatibleError
-from flashdepot.link.published_wheel_extension import EntryPoint, Extension, read_extension
+from flashdepot.link.published_wheel_extension import EntryPoint, WheelExtension, read_extension
 from flashdepot.model.python_environment import Environment
 from flashdepot.model.torch import Torch
 from flashdepot.system.archive import unpack
@@ -39,7 +39,7 @@ class WheelPackage:
     """What was written: the folder, absolute, and the extension; ``missing`` are libraries that were not found."""
 
     root: Path
-    extension: Extension
+    extension: WheelExtension
     missing: tuple[str, ...]
 
 
@@ -103,7 +103,7 @@ def _is_wanted(name: str) -> bool:
     return path.suffix == ".so" or licence
 
 
-def _only_extension(unpacked: Path, wheel: Path) -> tuple[Path, Extension]:
+def _only_extension(unpacked: Path, wheel: Path) -> tuple[Path, WheelExtension]:
     found = {path: extension for path in sorted(unpacked.rglob("*.so")) if (extension := read_extension(path))}
     usable = {path: extension for path, extension in found.items() if extension.entry_points}
     if len(usable) == 1:
@@ -118,7 +118,7 @@ def _only_extension(unpacked: Path, wheel: Path) -> tuple[Path, Extension]:
     )
 
 
-def _libraries(extension: Extension, using: BuildsWith) -> tuple[list[Path], tuple[str, ...]]:
+def _libraries(extension: WheelExtension, using: BuildsWith) -> tuple[list[Path], tuple[str, ...]]:
     found, missing = [], []
     for name in extension.needed:
         if name.startswith(_SYSTEM):
@@ -131,7 +131,7 @@ def _libraries(extension: Extension, using: BuildsWith) -> tuple[list[Path], tup
     return found, tuple(missing)
 
 
-def _config(name: str, version: str, extension: Extension, using: BuildsWith, libraries: list[Path]) -> str:
+def _config(name: str, version: str, extension: WheelExtension, using: BuildsWith, libraries: list[Path]) -> str:
     include = Path(using.torch.folder, "include")
     includes = (include, include / "torch" / "csrc" / "api" / "include")
     folders = dict.fromkeys(path.parent for path in libraries)

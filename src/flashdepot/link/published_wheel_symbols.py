@@ -25,7 +25,7 @@ class UnreadableNameError(ValueError):
 
 
 @dataclass(frozen=True)
-class Function:
+class WheelFunction:
     """A function that takes ``parameters``, spelled as in C++, in a namespace (``""`` is the global one)."""
 
     mangled: str
@@ -38,7 +38,7 @@ class Function:
         return f"{returns} {self.name}({', '.join(self.parameters)});"
 
 
-def parse_function(mangled: str) -> Function:
+def parse_function(mangled: str) -> WheelFunction:
     """Read a mangled function name; :raises UnreadableNameError: when it holds anything that is not known here."""
     if len(mangled) > _LONGEST:
         raise UnreadableNameError(f"a name of {len(mangled)} characters")
@@ -51,7 +51,7 @@ def parse_function(mangled: str) -> Function:
     if not parameters:
         raise UnreadableNameError(f"{mangled} names data, not a function")
     taken = () if parameters == ["void"] else tuple(parameters)
-    return Function(mangled, "::".join(scopes[:-1]), scopes[-1], taken)
+    return WheelFunction(mangled, "::".join(scopes[:-1]), scopes[-1], taken)
 
 
 class _Reader:

@@ -78,7 +78,7 @@ class OutputFile:
 
 
 @dataclass(frozen=True)
-class Listing:
+class OutputListing:
     """The file of a folder that says what flashdepot wrote there.
 
     :param read: what its bytes say; raises :class:`ValueError` when it is not one that flashdepot writes.
@@ -88,9 +88,9 @@ class Listing:
     read: Callable[[bytes], Written]
 
 
-def record(name: str) -> Listing:
+def record(name: str) -> OutputListing:
     """A listing for folders that have none of their own: places and identities, in a file of that name."""
-    return Listing(name, _read_record)
+    return OutputListing(name, _read_record)
 
 
 def record_text(files: Sequence[OutputFile]) -> bytes:

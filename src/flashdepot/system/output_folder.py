@@ -19,7 +19,7 @@ from typing import IO
 
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.system.directory import Directory, is_plain_folder
-from flashdepot.system.output_file import Listing, OutputFile, Written, identity_of, is_beginning, require_safe
+from flashdepot.system.output_file import OutputFile, OutputListing, Written, identity_of, is_beginning, require_safe
 from flashdepot.system.user_files import folder_errors
 
 _SMALL = 1 << 20
@@ -48,7 +48,7 @@ class OutputFolder:
 
     chosen: Path
     noun: str
-    listing: Listing
+    listing: OutputListing
     elsewhere: str
     inside: str = ""
     beside_others: bool = False

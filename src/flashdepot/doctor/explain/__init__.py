@@ -15,14 +15,14 @@ from typing import BinaryIO
 from flashdepot.doctor.explain.demangle import demangle
 from flashdepot.doctor.explain.lines import read_chunks
 from flashdepot.doctor.explain.match import match
-from flashdepot.doctor.explain.report import Finding, Report, make_report
+from flashdepot.doctor.explain.report import Cause, LogReport, make_report
 from flashdepot.doctor.explain.rules import load_rules
 from flashdepot.model.host import HostRecord
 
-__all__ = ["Finding", "Report", "explain"]
+__all__ = ["Cause", "LogReport", "explain"]
 
 
-def explain(log: BinaryIO, host: HostRecord | None = None) -> Report:
+def explain(log: BinaryIO, host: HostRecord | None = None) -> LogReport:
     """Read a log to its end, in constant memory, and say what it shows.
 
     :param host: the machine that the advice is for; ``None`` keeps it general.

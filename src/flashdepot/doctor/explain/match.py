@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from flashdepot.doctor.explain.lines import Chunk, strip_prefixes
 from flashdepot.doctor.explain.pattern import Pattern
-from flashdepot.doctor.explain.rules import Rule
+from flashdepot.doctor.explain.rules import LogRule
 from flashdepot.doctor.explain.texts import Texts
 
 LINE_CAP = 4096
@@ -62,14 +62,14 @@ class Hit:
     One that is not proven stands on a rule's ``likely`` patterns.
     """
 
-    rule: Rule
+    rule: LogRule
     line: Line
     groups: Mapping[str, str]
     proven: bool = True
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """What was found: hits with causes first, the earliest lines that state an error, and the torch that is named."""
 
     hits: tuple[Hit, ...]
@@ -77,7 +77,7 @@ class Outcome:
     torch: str = ""
 
 
-def match(rules: Sequence[Rule], chunks: Iterable[Chunk]) -> Outcome:
+def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
     """Go through a log once and return what it answers to."""
     search = _Search(rules)
     for chunk in chunks:
@@ -87,7 +87,7 @@ def match(rules: Sequence[Rule], chunks: Iterable[Chunk]) -> Outcome:
 
 @dataclass
 class _Search:
-    rules: Sequence[Rule]
+    rules: Sequence[LogRule]
     found: dict[str, Hit] = field(default_factory=dict)
     suggested: dict[str, Hit] = field(default_factory=dict)
     errors: list[Line] = field(default_factory=list)
@@ -115,15 +115,15 @@ class _Search:
         if not self.torch and (found := _TORCH_VERSION.search(chunk.lowered)):
             self.torch = found[1].decode()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RuleOutcome:
         hits = [hit for hit in self.found.values() if self._holds(hit.rule)]
         hits = hits or [hit for hit in self.suggested.values() if self._holds(hit.rule)]
         hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
         hits = [hit for hit in hits if hit.rule.id not in hidden]
         hits.sort(key=lambda hit: (hit.rule.rank, hit.line.number, hit.rule.id))
-        return Outcome(tuple(hits), tuple(self.errors), self.torch)
+        return RuleOutcome(tuple(hits), tuple(self.errors), self.torch)
 
-    def _holds(self, rule: Rule) -> bool:
+    def _holds(self, rule: LogRule) -> bool:
         return (not rule.context or not self._seen.isdisjoint(rule.context)) and self._seen.isdisjoint(rule.unless)
 
     def _keep_errors(self, lines: _Lines, marks: Sequence[str]) -> None:
@@ -178,7 +178,7 @@ class _Lines:
             found = lowered.find(mark, max(end, found + 1))
 
 
-def _first_hit(rule: Rule, patterns: Sequence[Pattern], lines: _Lines, marks: Sequence[str]) -> Hit | None:
+def _first_hit(rule: LogRule, patterns: Sequence[Pattern], lines: _Lines, marks: Sequence[str]) -> Hit | None:
     """The first line that a pattern matches; where several match it, the one that the rule names first counts."""
     if not patterns:
         return None

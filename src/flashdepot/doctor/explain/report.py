@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flashdepot.doctor.explain.match import Hit, Line, Outcome
+from flashdepot.doctor.explain.match import Hit, Line, RuleOutcome
 from flashdepot.doctor.explain.rules import RANKS
 from flashdepot.doctor.explain.torch_symbols import built_for
 from flashdepot.model.host import HostRecord
@@ -22,7 +22,7 @@ _SHOWN = 300
 
 
 @dataclass(frozen=True)
-class Finding:
+class Cause:
     """One class of failure that the log shows: where, why, what fixes it, and facts about it and this machine."""
 
     id: str
@@ -50,10 +50,10 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class LogReport:
     """What a log shows: findings with causes first, and the earliest lines that state an error."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[Cause, ...]
     errors: tuple[Line, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -66,17 +66,17 @@ class Report:
         }
 
 
-def make_report(outcome: Outcome, host: HostRecord | None, demangle: Demangle) -> Report:
+def make_report(outcome: RuleOutcome, host: HostRecord | None, demangle: Demangle) -> LogReport:
     """Fill in the advice of every hit.
 
     :param demangle: turns mangled C++ names into readable ones; called once, with all that are needed.
     """
     names = demangle([hit.groups["symbol"] for hit in outcome.hits if hit.groups.get("symbol", "").startswith("_Z")])
     findings = tuple(_finding(hit, outcome.torch, host, names) for hit in outcome.hits)
-    return Report(findings, tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors))
+    return LogReport(findings, tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors))
 
 
-def _finding(hit: Hit, torch: str, host: HostRecord | None, names: Mapping[str, str]) -> Finding:
+def _finding(hit: Hit, torch: str, host: HostRecord | None, names: Mapping[str, str]) -> Cause:
     values = {**(_host_values(host) if host else {}), **hit.groups}
     facts = _symbol_facts(hit.groups["symbol"], torch, names) if "symbol" in hit.groups else []
     if host:
@@ -84,7 +84,7 @@ def _finding(hit: Hit, torch: str, host: HostRecord | None, names: Mapping[str, 
     rule = hit.rule
     fix = tuple(fill(command, values) for command in rule.fix)
     line = Line(hit.line.number, _shortened(hit.line.text))
-    return Finding(rule.id, rule.title, RANKS[rule.rank], line, fill(rule.why, values), fix, tuple(facts), hit.proven)
+    return Cause(rule.id, rule.title, RANKS[rule.rank], line, fill(rule.why, values), fix, tuple(facts), hit.proven)
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

@@ -27,7 +27,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Rule:
+class LogRule:
     """One class of failures.
 
     ``patterns`` prove it. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count
@@ -53,7 +53,7 @@ class Rule:
     examples: tuple[Example, ...]
 
     @classmethod
-    def from_toml(cls, data: Mapping[str, Any]) -> Rule:
+    def from_toml(cls, data: Mapping[str, Any]) -> LogRule:
         """Read a rule file.
 
         :raises ValueError: for a missing field, an unknown one, or a value that cannot be.
@@ -91,7 +91,7 @@ class Rule:
 
 
 @cache
-def load_rules() -> tuple[Rule, ...]:
+def load_rules() -> tuple[LogRule, ...]:
     """Every rule, causes before consequences."""
     files = sorted(Path(__file__).with_name("rules").glob("*.toml"))
-    return tuple(sorted((Rule.from_toml(read_toml(file)) for file in files), key=lambda rule: (rule.rank, rule.id)))
+    return tuple(sorted((LogRule.from_toml(read_toml(file)) for file in files), key=lambda rule: (rule.rank, rule.id)))
