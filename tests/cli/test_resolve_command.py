@@ -94,7 +94,7 @@ def test_explain_judges_a_wheel_that_nobody_lists_by_its_name(flashdepot_at: Any
     ("options", "said"),
     [
         (("--explain", "nothing"), "neither the file name nor the version"),
-        (("--source", "community:nobody"), "is not a source: there are build, community, community:"),
+        (("--source", "community:nobody"), "is not a source: there are community, community:"),
         (("--version", "newest"), "'newest' is not a version"),
         (("--gpu", "fast"), "'fast' is not a GPU architecture"),
         (("--python", sys.executable), "give one of them"),

@@ -160,11 +160,19 @@ def test_what_would_have_to_be_compiled_is_never_compiled_in_silence(
     before = environment.contents()
     done = command(*source, "--arch", "90")
     assert done.code == 4
-    assert "flashdepot install --source build" in done.err
+    assert "flashdepot install --compile" in done.err
     assert environment.contents() == before
     planned = json.loads(command(*source, "--arch", "90", "--dry-run", "--json").out)
     assert planned["must_build"] is True
     assert "no stored library" in planned["why"]
+
+
+def test_compile_is_the_consent_that_is_asked_for_otherwise(command: Run, published: Published) -> None:
+    unknown = ("--source", "ours", "--arch", "90", "--cuda", "13.99")  # what compiling begins with is to refuse it
+    asked, agreed = command(*unknown), command(*unknown, "--compile")
+    assert (asked.code, "flashdepot install --compile" in asked.err) == (4, True)
+    assert agreed.code == 3, agreed.err
+    assert "13.99" in agreed.err
 
 
 def test_what_does_not_fit_is_told_by_the_nearest_and_what_a_name_does_not_tell_by_the_bytes(
@@ -264,6 +272,7 @@ def test_a_lock_pins_a_stored_library_too(
         (["--locked"], "There is no lock file"),
         (["--locked", "--source", "official"], "--locked and --source contradict each other"),
         (["--locked", "--wheel", "x.whl"], "--wheel and --locked contradict each other"),
+        (["--wheel", "x.whl", "--compile"], "--compile is for a wheel that flashdepot makes"),
     ],
 )
 def test_a_lock_that_is_not_there_or_not_alone_is_told(

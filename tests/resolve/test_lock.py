@@ -137,7 +137,7 @@ URL = LOCK.locked.wheel.url
         ({"wheel__size": -1}, "wheel.size"),
         ({"wheel__size": "big"}, "wheel.size"),
         ({"wheel__size": True}, "wheel.size"),
-        ({"wheel__source": "build"}, "wheel.source"),
+        ({"wheel__source": "pip"}, "wheel.source"),
         ({"wheel__source": "a b"}, "wheel.source"),
         ({"wheel__source": "ours"}, "wheel.recipe_key"),
         ({"wheel__recipe_key": DIGEST}, "wheel.recipe_key"),

@@ -113,9 +113,9 @@ def test_a_smaller_profile_compiles_sooner(depot: Depot) -> None:
 
 
 def test_pips_build_takes_longer_than_ours_of_the_same_units(depot: Depot) -> None:
-    both = replace(H100.request, sources=frozenset({"ours", "build"}))
+    both = replace(H100.request, sources=frozenset({"ours", "pip"}))
     ours, pips = own_candidates(both, LibraryRequest(), Workshop(H100.host, 16, 64 * GB), depot)
-    assert (ours.candidate.origin, pips.candidate.origin) == (Origin.OURS, Origin.BUILD)
+    assert (ours.candidate.origin, pips.candidate.origin) == (Origin.OURS, Origin.PIP)
     assert pips.candidate.seconds > ours.candidate.seconds
 
 

@@ -186,10 +186,10 @@ def _library(
     if not isinstance(wheel.library, ToBuild):
         return wheel.library
     takes = f"compiling one takes about {duration(wheel.library.seconds)} on this machine"
-    if not request.may_build and not events.confirm(f"{why.capitalize()}; {takes}. Compile it now?"):
+    if not request.may_compile and not events.confirm(f"{why.capitalize()}; {takes}. Compile it now?"):
         raise IncompatibleError(
             f"There is nothing to install without a compiler: {why}, and {takes}.",
-            hint="Compile it: flashdepot install --source build, with the options that were given here.",
+            hint="Compile it: flashdepot install --compile, with the options that were given here.",
         )
     tell_rejected(wheel.library.rejected, events)
     return build_library(wheel.library.need, depot, limits, events)

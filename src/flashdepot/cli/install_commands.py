@@ -46,9 +46,12 @@ from flashdepot.resolve.library import LibraryResult
     click.option(
         "--source",
         "sources",
-        type=click.Choice(["ours", "official", "community", "build"]),
+        type=click.Choice(["ours", "official", "community"]),
         multiple=True,
-        help="Whose wheel (repeatable); 'build' is ours, compiled here if need be.  [default: ours and official]",
+        help="Whose wheel (repeatable).  [default: ours and official]",
+    ),
+    click.option(
+        "--compile", "may_compile", is_flag=True, help="Compile our library without asking, if no stored one serves."
     ),
     click.option("--wheel", "named", metavar="FILE|URL", help="Install exactly this wheel."),
     click.option("--sha256", metavar="DIGEST", help="The digest that --wheel must have."),
@@ -76,6 +79,7 @@ def install(
     memory: str | None,
     depot: Path | None,
     *,
+    may_compile: bool,
     locked: bool,
     accept_unverified: bool,
     dry_run: bool,
@@ -87,7 +91,7 @@ def install(
     """Install flash-attn into a Python environment that has torch, and check that it works there.
 
     By default it takes the best of the depot's libraries and the official wheels, as 'flashdepot resolve' does. It
-    compiles only if you ask for it, with --source build or at the terminal.
+    compiles only if you ask for it, with --compile or at the terminal.
 
     The wheel is checked before anything changes. Then it is imported in a fresh process and, if there is a GPU, its
     results are compared with float64. If anything fails, the environment is restored.
@@ -100,6 +104,7 @@ def install(
         wheel=named,
         sha256=sha256,
         locked=Path.cwd() / LOCK_NAME if locked else None,
+        may_compile=may_compile,
     )
     if dry_run:
         plan = plan_install(request, python=python, depot=opened, events=events)

@@ -138,7 +138,7 @@ def _source(candidate: Candidate) -> str:
         Origin.OURS: "ours, compiled here",
         Origin.OFFICIAL: "official",
         Origin.COMMUNITY: f"community: {candidate.wheel.source}",
-        Origin.BUILD: "upstream's own source build",
+        Origin.PIP: "upstream's own source build",
     }[candidate.origin]
 
 

@@ -17,7 +17,7 @@ from flashdepot.errors import UsageError
 from flashdepot.events import Events
 from flashdepot.host import probe
 from flashdepot.model.quantities import parse_size
-from flashdepot.model.wheel_request import BANDWIDTH, BUILD, COMMUNITY, DEFAULT_SOURCES, OFFICIAL, OURS, WheelRequest
+from flashdepot.model.wheel_request import BANDWIDTH, COMMUNITY, DEFAULT_SOURCES, OFFICIAL, OURS, PIP, WheelRequest
 from flashdepot.resolve.facts import NamedFacts, facts_of, override
 from flashdepot.resolve.resolution import Resolution
 
@@ -58,7 +58,7 @@ choice_options = options(
         "sources",
         metavar="SOURCE",
         multiple=True,
-        help="Only from these: ours, official, community, community:NAME, build (repeatable).  [default: ours, official]",
+        help="Only from these: ours, official, community, community:NAME, pip (repeatable).  [default: ours, official]",
     ),
     click.option(
         "--allow",
@@ -125,7 +125,7 @@ def question(asked: Asked, events: Events) -> Resolution:
 
 
 def _sources(named: tuple[str, ...], allowed: tuple[str, ...], collections: set[str]) -> frozenset[str]:
-    known = {OURS, OFFICIAL, COMMUNITY, BUILD, *(f"{COMMUNITY}:{name}" for name in collections - {OFFICIAL})}
+    known = {OURS, OFFICIAL, COMMUNITY, PIP, *(f"{COMMUNITY}:{name}" for name in collections - {OFFICIAL})}
     for source in named:
         if source not in known:
             raise UsageError(f"'{source}' is not a source: there are {', '.join(sorted(known))}.")

@@ -17,7 +17,7 @@ from flashdepot.model.candidate import Decision, Judged, Origin
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.lock import Lock
-from flashdepot.model.wheel_request import BANDWIDTH, BUILD, DEFAULT_SOURCES, OURS, WheelRequest
+from flashdepot.model.wheel_request import BANDWIDTH, DEFAULT_SOURCES, OURS, WheelRequest
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, published_sources, understand
 from flashdepot.resolve.lock_file import read_lock
@@ -33,7 +33,7 @@ class InstallRequest:
     """Which wheel is wanted: ``wheel`` names one by path or address, ``locked`` a lock file, else one is chosen.
 
     ``library`` is what a wheel of ours must have. ``sources`` is empty where none was named. ``sha256`` is the digest
-    that the named wheel must have.
+    that the named wheel must have. ``may_compile`` is the user's consent to compile a library where it comes to that.
     """
 
     library: LibraryRequest = LibraryRequest()  # noqa: RUF009  (frozen)
@@ -41,19 +41,13 @@ class InstallRequest:
     wheel: str | None = None
     sha256: str | None = None
     locked: Path | None = None
-
-    @property
-    def may_build(self) -> bool:
-        """Whether the user has said that compiling is wanted."""
-        return BUILD in self.sources
+    may_compile: bool = False
 
     @property
     def only_ours(self) -> bool:
         """Whether nobody else's wheel would do: they were not asked for, or the source is not a published one."""
         upstream = self.library.upstream
-        return (bool(self.sources) and self.sources <= {OURS, BUILD}) or (
-            upstream is not None and not upstream[:1].isdecimal()
-        )
+        return self.sources == {OURS} or (upstream is not None and not upstream[:1].isdecimal())
 
 
 @dataclass(frozen=True)
@@ -142,7 +136,7 @@ def _wheel_request(request: InstallRequest, record: HostRecord, on_note: Callabl
         facts = replace(facts, gpus=architectures.wanted)
         if architectures.note:
             on_note(architectures.note)
-    sources = frozenset(OURS if source == BUILD else source for source in request.sources) or DEFAULT_SOURCES
+    sources = request.sources or DEFAULT_SOURCES
     # What cannot be told from a name, the check of the bytes tells before anything is installed.
     return WheelRequest(facts, version=request.library.upstream or "", sources=sources, allow_uncertain=True)
 
@@ -176,7 +170,9 @@ def _why_build(decision: Decision) -> str:
 
 
 def _nothing(decision: Decision) -> IncompatibleError:
-    hint = "'flashdepot resolve' shows all that was considered; 'flashdepot install --source build' compiles one."
+    hint = (
+        "'flashdepot resolve' shows all that was considered; 'flashdepot install --source ours --compile' compiles one."
+    )
     near = f": {decision.near_misses[0].reason.text}" if decision.near_misses else "."
     return IncompatibleError(f"None of {decision.considered} wheels fits here{near}", hint=hint)
 
@@ -213,5 +209,9 @@ def _require_one_way(request: InstallRequest) -> None:
     given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} contradict each other: give only one.")
+    if request.may_compile and (request.wheel is not None or request.locked is not None):
+        raise UsageError(
+            "--compile is for a wheel that flashdepot makes, and one is named or locked.", hint="Leave --compile out."
+        )
     if request.sha256 is not None and request.wheel is None:
         raise UsageError("--sha256 is the digest of a wheel that is named.", hint="Name it: --wheel FILE|URL")

@@ -16,14 +16,14 @@ class Origin(str, Enum):
     """Where a candidate comes from.
 
     ``DEPOT``: our wheel over a library that the depot has. ``OURS``: our wheel over one that must be built first.
-    ``OFFICIAL`` and ``COMMUNITY``: a published wheel. ``BUILD``: upstream's own source build, by pip.
+    ``OFFICIAL`` and ``COMMUNITY``: a published wheel. ``PIP``: upstream's own source build, by pip.
     """
 
     DEPOT = "depot"
     OURS = "ours"
     OFFICIAL = "official"
     COMMUNITY = "community"
-    BUILD = "build"
+    PIP = "pip"
 
     def __str__(self) -> str:
         return self.value
@@ -31,14 +31,14 @@ class Origin(str, Enum):
     @property
     def compiles(self) -> bool:
         """Whether taking it starts a compiler."""
-        return self in {Origin.OURS, Origin.BUILD}
+        return self in {Origin.OURS, Origin.PIP}
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One thing that could be installed.
 
-    ``name`` is a wheel's file name, for ``OURS`` and ``BUILD`` what will be made. ``wheel`` has a published wheel's
+    ``name`` is a wheel's file name, for ``OURS`` and ``PIP`` what will be made. ``wheel`` has a published wheel's
     facts, and for ours those that the wheel has or will have, without a URL. ``recipe_key`` names the stored library
     of ``DEPOT``. ``size`` in bytes is what is fetched, 0 where nothing is; ``size_known`` says that it was told and
     not estimated. ``seconds`` is the expected time until it can be imported.

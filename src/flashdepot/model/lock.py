@@ -16,7 +16,7 @@ from flashdepot.model.table import Table
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.torch import Accelerator, Torch
 from flashdepot.model.wheel_name import WheelName, filename_of_url
-from flashdepot.model.wheel_request import BUILD, OURS, origin_of
+from flashdepot.model.wheel_request import OURS, PIP, origin_of
 from flashdepot.model.wheel_tag import Interpreter
 
 LOCK_SCHEMA = 1
@@ -112,7 +112,7 @@ class Lock:
 
 def _read_wheel(table: Table) -> LockedWheel:
     source = table.match("source", _WORD, "a collection's name")
-    if source == BUILD:
+    if source == PIP:
         raise table.wrong("source", "ours, official or a collection: what is still to be compiled cannot be pinned")
     name = table.convert("filename", WheelName.parse)
     built_for = name.built_for

@@ -12,10 +12,10 @@ FLASH_ATTN = "flash-attn"
 OURS = "ours"
 """The source of the wheels that flashdepot makes. They link neither torch nor CUDA's runtime library."""
 
-BUILD = "build"
+PIP = "pip"
 """The source of a wheel that pip makes from upstream's sdist."""
 
-MADE_HERE = frozenset({OURS, BUILD})
+MADE_HERE = frozenset({OURS, PIP})
 
 OFFICIAL = "official"
 """The collection of upstream's own releases."""
@@ -35,7 +35,7 @@ class WheelRequest:
 
     ``version`` is empty for the newest FlashAttention-2, a version such as ``2.8.3`` or ``2.7``, or a PEP 440
     specifier such as ``>=2.7,<2.8``. ``sources`` are those that may be taken: ``ours``, ``official``, ``community``, ``community:NAME`` for one
-    collection, ``build`` for upstream's own source build. ``allow_uncertain`` lets a candidate be taken of which it
+    collection, ``pip`` for upstream's own source build. ``allow_uncertain`` lets a candidate be taken of which it
     cannot be told whether it fits. ``bandwidth`` is in bytes a second.
     """
 

@@ -21,7 +21,7 @@ from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.verdict import Reason, verdict_of
-from flashdepot.model.wheel_request import BUILD, FLASH_ATTN, OURS, WheelRequest
+from flashdepot.model.wheel_request import FLASH_ATTN, OURS, PIP, WheelRequest
 from flashdepot.model.wheel_tag import platform_tag
 from flashdepot.resolve.library import Need, understand
 from flashdepot.resolve.rules import judge
@@ -77,7 +77,7 @@ def own_candidates(
     if request.allows(OURS):
         manifest = depot.find(need.request).taken
         yield _stored(request, manifest) if manifest else _to_build(request, need, workshop)
-    if request.allows(BUILD):
+    if request.allows(PIP):
         yield _by_pip(request, need, workshop)
 
 
@@ -139,9 +139,9 @@ def _by_pip(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
     tag = str(facts.python) if facts.python else "py3"
     version = need.request.upstream.version
     wheel = PublishedWheel(FLASH_ATTN, version, str(cuda), "", None, tag, tag if facts.python else "none",
-        _tag(host, facts), BUILD, "", 0, "", False, sass, "")  # fmt: skip
+        _tag(host, facts), PIP, "", 0, "", False, sass, "")  # fmt: skip
     seconds = _build_seconds(need.request.selection, targets, "native", workshop, request)
-    return _judged(request, wheel, tuple(reasons), Origin.BUILD, f"flash-attn {version}, built by pip", seconds)
+    return _judged(request, wheel, tuple(reasons), Origin.PIP, f"flash-attn {version}, built by pip", seconds)
 
 
 def _build_seconds(
