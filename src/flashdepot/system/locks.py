@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,15 +26,21 @@ class HeldLock:
 
     def __init__(self, held: BaseFileLock, descriptor: int) -> None:
         self._held = held
-        self._descriptor = descriptor
+        self._lent = descriptor
+        self._own: int | None = None
 
     def fileno(self) -> int:
         """The open file that holds it. On POSIX a program that inherits it holds the lock as long as it runs."""
-        return self._descriptor
+        if self._own is None:
+            self._own = os.dup(self._lent)  # filelock closes its own in every process that is forked
+        return self._own
 
     def release(self) -> None:
         """Let others have it. Releasing twice does no harm."""
         self._held.release()
+        if self._own is not None:
+            os.close(self._own)
+            self._own = None
 
     def __enter__(self) -> HeldLock:
         return self
