@@ -199,7 +199,6 @@ def build_library(
     """Compile what a request needs on this machine and link it; the steps of :func:`get` behind the look-up."""
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
     from flashdepot.doctor import forewarn  # noqa: PLC0415
-    from flashdepot.doctor.explain.failure import explained  # noqa: PLC0415
     from flashdepot.errors import CompileError  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import build as build_here  # noqa: PLC0415
@@ -211,6 +210,8 @@ def build_library(
         try:
             return build_here(need, depot, machine, limits, options or Options(), progress)
         except CompileError as error:
+            from flashdepot.doctor.explain.failure import explained  # noqa: PLC0415  (only a failure reads its log)
+
             raise explained(error, machine) from None
 
 
