@@ -20,6 +20,7 @@ from flashdepot.families.fa2.sdists import DATA
 from flashdepot.families.fa2.units import make_unit
 from flashdepot.model.selection import Dtype, Feature, Pass
 from flashdepot.system.archive import unpack
+from flashdepot.system.folders import tree_digest
 from flashdepot.system.index import PackageIndex
 from flashdepot.system.index_settings import read_index_settings
 from flashdepot.system.net import fetch
@@ -58,6 +59,7 @@ def entry(version: str, filename: str, sha256: str) -> list[str]:
         archive = fetch(LAYOUT.project, filename, sha256, Path(folder, filename))
         unpack(archive, Path(folder, "tree"), keep=lambda name: is_kept(LAYOUT, name.partition("/")[2]))
         root = Path(folder, "tree", filename.removesuffix(".tar.gz"))
+        tree = tree_digest(Path(folder, "tree"))
         size, units, features = archive.stat().st_size, LAYOUT.units(root), LAYOUT.features(root)
     dims = {p: sorted({u.head_dim for u in units if u.pass_ is p}) for p in Pass}
     dtypes = [d for d in Dtype if any(u.dtype is d for u in units)]
@@ -69,6 +71,7 @@ def entry(version: str, filename: str, sha256: str) -> list[str]:
         f'filename = "{filename}"',
         f'sha256 = "{sha256}"',
         f"size = {size}",
+        f'tree = "{tree}"',
         f"head_dims = {{ {', '.join(f'{p} = {head_dims}' for p, head_dims in dims.items())} }}",
         f"dtypes = {names(dtypes)}",
         f"features = {names(f for f in Feature if f in features)}",

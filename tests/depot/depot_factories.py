@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.upstream import UpstreamId
 from flashdepot.system.files import sha256_file
+from flashdepot.system.records import read_record, write_record
 
 UPSTREAM = {"fa2": UpstreamId("2.8.3.post2", "a" * 64)}
 LIBRARY_FILES = {
@@ -62,7 +64,6 @@ def make_manifest(**overrides: Any) -> Manifest:
         flags={"fa2": ("-O3",)},
         files=(ManifestFile("lib/x.a", "b" * 64, 1000),),
         actions={},
-        created="2025-01-01T00:00:00+00:00",
         flashdepot="0.1.0",
     )
     return replace(manifest, **overrides)
@@ -137,3 +138,19 @@ def truncate(path: Path) -> None:
     """Take the last half of a file away."""
     path.chmod(0o644)
     os.truncate(path, path.stat().st_size // 2)
+
+
+def rewrite_record(path: Path, change: Callable[[Any], Any]) -> None:
+    """Change what a record says, and let it state the right digest of that: as somebody would who forges it."""
+    write_record(path, change(read_record(path)))
+
+
+def flip_and_keep_times(path: Path, byte: int, bit: int) -> None:
+    """Flip one bit of a file and set its times back, as rot does, or somebody who hides."""
+    before = path.stat()
+    data = bytearray(path.read_bytes())
+    data[byte % len(data)] ^= 1 << bit
+    path.chmod(0o644)
+    path.write_bytes(data)
+    path.chmod(before.st_mode & 0o777)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from depot_factories import find_unit, flip_bit, make_older, make_record, record_unit, truncate
+from depot_factories import find_unit, flip_bit, make_older, make_record, record_unit, rewrite_record, truncate
 
 from flashdepot.depot import ActionRecord, Depot, action_key
+from flashdepot.depot.actions import read_intent
 
 
 def test_a_recorded_run_is_found_while_its_inputs_are_the_same(depot: Depot, tmp_path: Path):
@@ -54,7 +55,7 @@ def test_runs_of_one_intent_that_are_recorded_at_the_same_time_are_all_found(dep
 def test_recording_a_run_again_does_not_list_it_twice(depot: Depot, tmp_path: Path):
     for content in (b"one", b"two"):
         record = record_unit(depot, tmp_path, content=content)
-    assert json.loads(depot.layout.intent(record.intent_key).read_text())["actions"] == [record.action_key]
+    assert read_intent(depot.layout.intent(record.intent_key)) == [record.action_key]
     found = find_unit(depot, record)
     assert found
     assert depot.blobs.verified_path(found.object.digest).read_bytes() == b"two"
@@ -88,7 +89,7 @@ def test_a_damaged_record_is_reported_and_compiling_again_mends_it(
 def test_a_record_cannot_name_a_file_outside_the_blobs(depot: Depot, tmp_path: Path):
     record = record_unit(depot, tmp_path)
     path = depot.layout.action(record.action_key)
-    path.write_text(path.read_text().replace(record.object.digest, "../" * 21 + "x"))
+    rewrite_record(path, lambda data: data | {"outputs": {"object": {"digest": "../" * 21 + "x", "size": 1}}})
     assert find_unit(depot, record) is None
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,12 +10,14 @@ from pathlib import Path
 import pytest
 from depot_factories import (
     LIBRARY_FILES,
+    flip_and_keep_times,
     flip_bit,
     make_depot_older,
     make_manifest,
     make_request,
     make_selection,
     make_unit,
+    rewrite_record,
     store_library,
     truncate,
 )
@@ -22,7 +25,7 @@ from depot_factories import (
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.model.manifest import Manifest, ManifestFile
-from flashdepot.system.files import read_json
+from flashdepot.system.files import read_json, sha256_file
 
 SHARED = "lib/shared/libflashattention.so.1"
 
@@ -50,18 +53,55 @@ def test_a_stored_library_is_found_and_put_together(depot: Depot, tmp_path: Path
     assert (folder / SHARED).samefile(depot.layout.blob(digest_in(manifest, SHARED))), "bytes are kept once"
 
 
-def test_a_second_hit_reads_no_library_file(depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_hit_reads_each_file_of_the_library_once(depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     manifest = store_library(depot, tmp_path)
     folder = depot.materialise(manifest)
-
-    def refuse(path: Path) -> str:
-        pytest.fail(f"{path} was read")
-
-    monkeypatch.setattr("flashdepot.depot.blobs.sha256_file", refuse)
-    monkeypatch.setattr("flashdepot.depot.libraries.sha256_file", refuse)
+    read: list[Path] = []
+    monkeypatch.setattr("flashdepot.system.digests._SETTLED", -1.0)
+    monkeypatch.setattr("flashdepot.system.digests.sha256_file", lambda path: read.append(path) or sha256_file(path))
     again = Depot(depot.root)
     assert again.find(make_request()).taken == manifest
     assert again.materialise(manifest) == folder
+    assert sorted(path.relative_to(folder).as_posix() for path in read) == sorted([*LIBRARY_FILES, "manifest.json"])
+
+
+def test_a_file_that_was_written_this_moment_is_read_again(depot: Depot, tmp_path: Path):
+    manifest = store_library(depot, tmp_path)
+    folder = depot.materialise(manifest)
+    again = Depot(depot.root)
+    assert again.find(make_request()).taken == manifest
+    flip_and_keep_times(folder / SHARED, 5, 0)
+    with pytest.raises(IntegrityError):
+        again.materialise(manifest)
+
+
+@pytest.mark.parametrize("plant", ["include/cuda_fp16.h", "include", "lib/shared/libflashattention.so.1"])
+def test_what_was_planted_in_a_library_is_gone_when_it_is_handed_out(depot: Depot, tmp_path: Path, plant: str):
+    manifest = store_library(depot, tmp_path)
+    folder = depot.materialise(manifest)
+    elsewhere = tmp_path / "elsewhere"
+    path = folder / plant
+    if path.exists():
+        path.rename(elsewhere)  # with the right bytes, so that only the link is wrong
+    else:
+        elsewhere.write_text("planted")
+    path.symlink_to(elsewhere)
+    assert Depot(depot.root).materialise(manifest) == folder
+    assert_whole(folder, manifest)
+    assert not any(p.is_symlink() for p in folder.rglob("*") if p.name != "libflashattention.so")
+    assert not (folder / "include/cuda_fp16.h").exists()
+    assert elsewhere.exists(), "what it led to is left alone"
+
+
+def test_a_library_gives_back_blobs_that_the_depot_lost(depot: Depot, problems: list[str], tmp_path: Path):
+    manifest = store_library(depot, tmp_path)
+    depot.materialise(manifest)
+    depot.layout.blob(digest_in(manifest, SHARED)).unlink()
+    fresh = Depot(depot.root, problems.append)
+    assert fresh.find(make_request()).taken == manifest
+    fresh.materialise(manifest)
+    assert fresh.blobs.find(digest_in(manifest, SHARED))
+    assert problems == []
 
 
 @pytest.mark.parametrize("damage", [flip_bit, truncate, Path.unlink])
@@ -125,7 +165,7 @@ def test_an_artifact_of_another_kind_does_not_serve_as_a_library(depot: Depot, t
 
 
 @pytest.mark.parametrize(
-    "content", ["", '{"schema": 1', "[]", '{"schema": 1}', '{"schema": 99}', '{"schema": 1, "recipe_key": 5}']
+    "content", ["", '{"schema": 1', "[]", '{"schema": 1}', '{"schema": 99}', "[" * 100_000, "\0" * 5000]
 )
 def test_a_damaged_manifest_is_reported_and_left_out(depot: Depot, problems: list[str], tmp_path: Path, content: str):
     good = store_library(depot, tmp_path, name="good")
@@ -143,7 +183,7 @@ def test_a_manifest_cannot_name_a_file_outside_the_blobs(
 ):
     manifest = store_library(depot, tmp_path)
     path = depot.layout.artifact(manifest.recipe_key)
-    path.write_text(path.read_text().replace(digest_in(manifest, SHARED), hostile))
+    rewrite_record(path, lambda data: json.loads(json.dumps(data).replace(digest_in(manifest, SHARED), hostile)))
     assert list(depot.manifests()) == []
     assert problems
 
@@ -182,7 +222,6 @@ def test_a_read_only_depot_serves_a_library_that_is_put_together(
 ):
     manifest = store_library(Depot(small_disk / "depot"), tmp_path)
     folder = Depot(small_disk / "depot").materialise(manifest)
-    Depot(small_disk / "depot").layout.stamp(manifest.recipe_key).unlink()
     make_depot_older(small_disk / "depot", hours=100)
     make_read_only()
     depot = Depot(small_disk / "depot")

@@ -3,11 +3,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from depot_factories import flip_bit, make_older, truncate
+from depot_factories import flip_and_keep_times, flip_bit, make_older, truncate
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError
@@ -85,14 +86,30 @@ def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.Monk
         reads.append(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr("flashdepot.depot.blobs.sha256_file", counting)
+    monkeypatch.setattr("flashdepot.system.digests.sha256_file", counting)
+    monkeypatch.setattr("flashdepot.system.digests._SETTLED", -1.0)
     asked = Depot(depot.root)
-    for digest in digests:
-        make_older(asked.layout.blob(digest), hours=1)
     for digest in digests * 3:
         asked.blobs.verified_path(digest)
-        asked.blobs.mark_used(digest)
     assert len(reads) == len(digests)
+
+
+def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("flashdepot.system.digests._SETTLED", -1.0)
+    digest = depot.blobs.put_bytes(b"right")
+    assert depot.blobs.find(digest)
+    time.sleep(0.02)  # the kernel's clock for files ticks at most every 10 ms
+    flip_and_keep_times(depot.layout.blob(digest), 1, 1)
+    assert depot.blobs.find(digest) is None
+
+
+def test_a_link_in_the_place_of_a_blob_is_not_followed(depot: Depot, problems: list[str], tmp_path: Path):
+    digest = depot.blobs.put_bytes(b"right")
+    (tmp_path / "elsewhere").write_bytes(b"right")
+    depot.layout.blob(digest).unlink()
+    depot.layout.blob(digest).symlink_to(tmp_path / "elsewhere")
+    assert depot.blobs.find(digest) is None
+    assert "not a regular file" in problems[0]
 
 
 def test_a_blob_is_linked_where_possible_and_copied_where_not(

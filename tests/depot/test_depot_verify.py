@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from depot_factories import flip_bit, make_request, record_unit, store_library, truncate
+from depot_factories import flip_bit, make_request, record_unit, rewrite_record, store_library, truncate
 
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ACTION_SCHEMA
@@ -54,7 +54,7 @@ def test_a_library_that_lost_a_file_is_reported_until_it_is_stored_again(depot: 
     assert verify(depot).problems == ()
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"schema": SCHEMA}', '{"schema": 1'])
+@pytest.mark.parametrize("content", ["", "[]", '{"schema": SCHEMA}', '{"schema": 1', "[" * 100_000])
 @pytest.mark.parametrize("which", ["action", "intent", "artifact"])
 def test_a_damaged_record_is_moved_aside_and_named(depot: Depot, tmp_path: Path, which: str, content: str):
     record = record_unit(depot, tmp_path)
@@ -75,7 +75,7 @@ def test_a_damaged_record_is_moved_aside_and_named(depot: Depot, tmp_path: Path,
 def test_a_record_under_another_key_than_its_contents_give_is_damaged(depot: Depot, tmp_path: Path):
     record = record_unit(depot, tmp_path)
     path = depot.layout.action(record.action_key)
-    path.write_text(path.read_text().replace("1" * 64, "7" * 64))
+    rewrite_record(path, lambda data: data | {"inputs": {"{upstream}/a.h": "7" * 64}})
     assert "do not give the key" in verify(depot).problems[0]
 
 

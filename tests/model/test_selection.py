@@ -6,6 +6,7 @@ from flashdepot.errors import UsageError
 from flashdepot.families.fa2.units import make_unit
 from flashdepot.model import selection as s
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit, select
+from flashdepot.model.table import Table
 
 
 def tree(head_dims: tuple[int, ...] = (32, 64, 96, 128, 192, 256)) -> frozenset[Unit]:
@@ -38,7 +39,7 @@ def test_a_selection_covers_another_only_with_all_its_units_and_features() -> No
 
 def test_a_selection_survives_its_json() -> None:
     full = select(s.PROFILES["inference"], tree())
-    assert Selection.from_json(full.to_json()) == full
+    assert Selection.read(Table(full.to_json())) == full
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def make_toolkit(root: Path, release: str) -> CudaToolkit:
         "bin/fatbinary",
         "bin/nvcc.profile",
         "nvvm/bin/cicc",
+        "nvvm/libdevice/libdevice.10.bc",
         "lib64/libcudart_static.a",
     ]
     for name in [*files, "include/cuda_runtime.h", "include/cuda_fp16.h"]:

@@ -6,8 +6,11 @@ import os
 import subprocess
 import tarfile
 
+from flashdepot.families.fa2.layout import Fa2Layout
 from flashdepot.families.fa2.units import make_unit
+from flashdepot.model.canonical import digest_of
 from flashdepot.model.selection import Dtype, Pass
+from flashdepot.upstream.layout import is_kept
 
 UNITS = frozenset(make_unit(p, 64, d, causal=c) for p in Pass for d in Dtype for c in (False, True))
 CUTLASS_COMMENT = """/***************
@@ -73,6 +76,15 @@ def make_sdist(version="9.9.9", files=None):
     return buffer.getvalue()
 
 
+def _tree_of(data):
+    """The digest of what flashdepot takes of an sdist."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        kept = {
+            m.name: archive.extractfile(m).read() for m in archive if is_kept(Fa2Layout(), m.name.partition("/")[2])
+        }
+    return digest_of({name: hashlib.sha256(content).hexdigest() for name, content in kept.items()})
+
+
 def sdists_toml(path, version, data):
     """Write a data file that pins one synthetic sdist."""
     path.write_text(
@@ -82,6 +94,7 @@ version = "{version}"
 filename = "flash_attn-{version}.tar.gz"
 sha256 = "{hashlib.sha256(data).hexdigest()}"
 size = {len(data)}
+tree = "{_tree_of(data)}"
 head_dims = {{ fwd = [64], splitkv = [64], bwd = [64] }}
 dtypes = ["bf16", "fp16"]
 features = ["dropout", "alibi"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flashdepot.errors import IntegrityError
+from flashdepot.model.canonical import digest_of
 from flashdepot.model.target import Platform
 from flashdepot.toolchain import wheels
 
@@ -20,10 +21,11 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two small wheels in place of NVIDIA's, and a fetch that copies them."""
     folder = tmp_path / "index"
     folder.mkdir()
-    listed = []
+    listed, held = [], {}
     for name, member in (("nvcc", "bin/nvcc"), ("runtime", "include/cuda_runtime.h")):
         with zipfile.ZipFile(folder / f"{name}.whl", "w") as file:
             file.writestr(f"nvidia/cu13/{member}", member * 1000)
+            held[member] = hashlib.sha256((member * 1000).encode()).hexdigest()
             file.writestr(f"{name}.dist-info/METADATA", "not needed")
         digest = hashlib.sha256((folder / f"{name}.whl").read_bytes()).hexdigest()
         row = {"project": name, "filename": f"{name}.whl", "sha256": digest, "platform": "linux-x86_64"}
@@ -37,7 +39,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         destination.write_bytes(data)
         return destination
 
-    monkeypatch.setattr(wheels, "_data", lambda: {"cuda": "13.0.88", "wheel": listed})
+    pinned = {"cuda": "13.0.88", "wheel": listed, "tree": {"linux-x86_64": digest_of(held)}}
+    monkeypatch.setattr(wheels, "_data", lambda: pinned)
     monkeypatch.setattr(wheels, "fetch", fetch)
     return folder
 

@@ -37,7 +37,9 @@ def test_it_is_the_library_that_get_takes_from_the_depot(quick_library: Path, re
 
 def test_targets_lie_side_by_side(quick_library: Path, project: Path, tmp_path: Path) -> None:
     windows = for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64", sass=["120"]))
-    older = for_target(quick_library, tmp_path / "old", lambda m: m["toolchain"].update(cuda="12.8"))
+    older = for_target(
+        quick_library, tmp_path / "old", lambda m: m.update(cuda="12.8", toolchain=m["toolchain"] | {"cuda": "12.8"})
+    )
     for library in (quick_library, windows, older):
         vendored(library, project)
     status, report = check(project)

@@ -11,9 +11,12 @@ from flashdepot.families import FAMILIES, family_of
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import ALL_FEATURES, Unit
-from flashdepot.system.files import read_json, write_json
+from flashdepot.system.records import read_record, write_record
 
 GB = 10**9
+
+_LARGEST = 1e15
+"""No compilation takes so many seconds or bytes."""
 
 _NATIVE = Estimate(4.0, GB // 2)
 
@@ -53,10 +56,13 @@ class History:
             self._new[_work(action, recipe)] = [round(seconds, 2), peak]
 
     def save(self) -> None:
-        """Write what was added, beside what other processes have written meanwhile."""
+        """Write what was added, beside what other processes have written meanwhile.
+
+        On a disk that is full or may not be written nothing happens: what was built is worth more than what it cost.
+        """
         if self._new:
-            with contextlib.suppress(OSError):  # what was built is worth more than what it cost
-                write_json(self._path, {**_read(self._path), **self._new})
+            with contextlib.suppress(OSError):
+                write_record(self._path, {**_read(self._path), **self._new})
             self._new = {}
 
 
@@ -68,7 +74,16 @@ def _work(action: Action, recipe: Recipe) -> str:
 
 def _read(path: Path) -> dict[str, list[float]]:
     try:
-        data = read_json(path)
-    except (FileNotFoundError, IntegrityError):
+        data = read_record(path)
+    except (OSError, IntegrityError):
         return {}
-    return data if isinstance(data, dict) else {}
+    return {name: row for name, row in data.items() if _is_measurement(row)} if isinstance(data, dict) else {}
+
+
+def _is_measurement(row: object) -> bool:
+    """Whether a value is CPU-seconds and bytes, as :meth:`History.add` writes them."""
+    return (
+        isinstance(row, list)
+        and [type(value) in {int, float} for value in row] == [True, True]
+        and all(0 <= value < _LARGEST for value in row)
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
+from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import Cross, Kit, config_header, family_of
@@ -42,7 +42,7 @@ from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.identity import identify_toolchain
 from flashdepot.toolchain.probe_compile import probe_toolchain
-from flashdepot.upstream import SourceTree
+from flashdepot.upstream import SourceTree, source_digest
 
 LIBRARY = "libflashattention"
 
@@ -57,7 +57,10 @@ class Options:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """A recipe with all that it takes to carry it out here."""
+    """A recipe with all that it takes to carry it out here.
+
+    ``sources`` are the :func:`~flashdepot.upstream.source_digest` of the trees when the recipe was made, by family.
+    """
 
     recipe: Recipe
     trees: Mapping[str, SourceTree]
@@ -65,6 +68,7 @@ class BuildPlan:
     licences: Mapping[str, str]
     kit: Kit
     provided: Mapping[str, Path]
+    sources: Mapping[str, str]
     options: Options = field(default_factory=Options)
 
     @property
@@ -169,7 +173,7 @@ def prepare(
         ).digest,
         flags=flags,
     )
-    return BuildPlan(recipe, trees, toolchain, texts, kit, provided, options)
+    return BuildPlan(recipe, trees, toolchain, texts, kit, provided, _source_digests(trees), options)
 
 
 def build_library(
@@ -177,7 +181,7 @@ def build_library(
 ) -> tuple[Manifest, BuildOutcome]:
     """Carry out a recipe and store the result.
 
-    :raises CompileError: when a compiler or the linker refuses.
+    :raises CompileError: when a compiler or the linker refuses, or sources or compilers changed meanwhile.
     """
     recipe = plan.recipe
     with depot.workspace() as work:
@@ -212,8 +216,29 @@ def build_library(
         linked = plan.linking.link(objects, toolchain, NATIVE, folder)
         files = {**_library_files(plan, linked, folder), **_licence_files(plan.licences, folder)}
         manifest, files = _with_sbom(_manifest(plan, outcome, linked, files), files, folder)
+        _require_unchanged(plan)
         depot.store(manifest, files)
     return manifest, outcome
+
+
+def _source_digests(trees: Mapping[str, SourceTree]) -> dict[str, str]:
+    """The digest of all that a compiler can reach, as it is now, by family."""
+    return {family: source_digest(family_of(family).sources.layout, tree.root) for family, tree in trees.items()}
+
+
+def _require_unchanged(plan: BuildPlan) -> None:
+    """:raises CompileError: when what was built from is not what the recipe's key was made of any more."""
+    now = _source_digests(plan.trees)
+    changed = [
+        f"the sources in {tree.root}" for family, tree in plan.trees.items() if now[family] != plan.sources[family]
+    ]
+    if identify_toolchain(plan.toolchain) != plan.recipe.toolchain:
+        changed.append(f"the compilers in {plan.toolchain.nvcc.root} or of {plan.toolchain.cxx.path}")
+    if changed:
+        raise CompileError(
+            f"The library was not kept: {' and '.join(changed)} changed while it was built, so nobody knows what is in it.",
+            hint="Run the same command again: every unit whose inputs are as they were is reused.",
+        )
 
 
 def _objects(planned: Sequence[Action], outcome: BuildOutcome, depot: Depot, folder: Path) -> list[Path]:
@@ -305,6 +330,5 @@ def _manifest(plan: BuildPlan, outcome: BuildOutcome, linked: Linked, files: Map
         flags=recipe.flags,
         files=(*listed, *links),
         actions={name: record.action_key for name, record in sorted(outcome.actions.items())},
-        created=datetime.datetime.now(tz=datetime.timezone.utc).isoformat(timespec="seconds"),
         flashdepot=__version__,
     )

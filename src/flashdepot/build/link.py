@@ -13,6 +13,7 @@ from flashdepot.system.process import run
 from flashdepot.targets.checks import prove_objects, prove_shared
 from flashdepot.targets.linked import Linked, require
 from flashdepot.toolchain.choose import Toolchain
+from flashdepot.toolchain.identity import LINKED_RUN_TIMES
 
 SONAME = LINUX.shared
 
@@ -25,8 +26,6 @@ LINK_FLAGS = (
     "-Wl,--gc-sections",
     "-Wl,-z,now,-z,relro",
     "-Wl,--build-id=sha1",
-    "-static-libstdc++",
-    "-static-libgcc",
 )
 
 
@@ -46,7 +45,7 @@ def link(objects: Sequence[Path], toolchain: Toolchain, native: Path, folder: Pa
     require(run([archiver, "rcsD", str(static), *map(str, objects)], timeout=600), static)
     flags = [flag.replace("{native}", str(native)) for flag in LINK_FLAGS]
     arguments = [toolchain.cxx.path, *flags, "-o", str(shared), *map(str, objects)]
-    arguments += [str(toolchain.nvcc.static_runtime), "-ldl", "-lrt", "-lpthread"]
+    arguments += [str(toolchain.nvcc.static_runtime), *LINKED_RUN_TIMES]
     require(run(arguments, timeout=1200), shared)
     facts = read_shared_library(shared)
     prove_shared(facts)

@@ -14,6 +14,7 @@ from flashdepot.targets import Row
 from flashdepot.targets.clang import cxx_words
 from flashdepot.targets.linked import Linked
 from flashdepot.toolchain.choose import Toolchain
+from flashdepot.toolchain.identity import LINKED_RUN_TIMES
 from flashdepot.toolchain.msvc_linking import DLL_FLAGS
 from flashdepot.toolchain.nvcc_flags import CXX_FLAGS, MSVC_C_LAYER_FLAGS
 from flashdepot.toolchain.zig import Zig
@@ -56,7 +57,12 @@ def _templates(folder: Path) -> dict[str, Path]:
 _VERSION_TEMPLATE = {
     "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake": _TEMPLATES / "FlashAttentionConfigVersion.cmake.in"
 }
-_GNU = Linking(link.link, CXX_FLAGS, link.LINK_FLAGS, {**_templates(_TEMPLATES), **_VERSION_TEMPLATE})
+_GNU = Linking(
+    link.link,
+    CXX_FLAGS,
+    (*link.LINK_FLAGS, *LINKED_RUN_TIMES),
+    {**_templates(_TEMPLATES), **_VERSION_TEMPLATE},
+)
 _MSVC = Linking(
     link_msvc.link,
     MSVC_C_LAYER_FLAGS,

@@ -18,7 +18,7 @@ from flashdepot.cli.common import (
     quiet_option,
     say,
 )
-from flashdepot.depot import Depot
+from flashdepot.depot import Depot, StoredArtifact
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.architecture import spell
 from flashdepot.model.manifest import Manifest
@@ -65,7 +65,15 @@ def ls(depot: Path | None, *, as_json: bool) -> None:
     stored = open_depot(depot).list_artifacts()
     if as_json:
         print_json(
-            [{**a.manifest.to_json(), "size": a.manifest.size, "last_used": a.last_used.isoformat()} for a in stored]
+            [
+                {
+                    **a.manifest.to_json(),
+                    "size": a.manifest.size,
+                    "created": a.created.isoformat(timespec="seconds"),
+                    "last_used": a.last_used.isoformat(),
+                }
+                for a in stored
+            ]
         )
         return
     if not stored:
@@ -80,7 +88,8 @@ def ls(depot: Path | None, *, as_json: bool) -> None:
 @json_option
 def show(key: str, depot: Path | None, *, as_json: bool) -> None:
     """Show the manifest of a stored library: what it can do, what it needs, what made it."""
-    manifest = _by_prefix(open_depot(depot), key)
+    stored = _by_prefix(open_depot(depot), key)
+    manifest = stored.manifest
     if as_json:
         print_json(manifest.to_json())
         return
@@ -94,7 +103,7 @@ def show(key: str, depot: Path | None, *, as_json: bool) -> None:
         ("needs", f"driver {manifest.driver_floor}, GNU libc {manifest.libc_floor or '(none)'}"),
         ("made by", ", ".join(f"{t.name} {t.version}" for t in manifest.toolchain.tools)),
         ("front end", manifest.front_end),
-        ("created", f"{manifest.created} by flashdepot {manifest.flashdepot}"),
+        ("created", f"{stored.created.isoformat(timespec='seconds')} by flashdepot {manifest.flashdepot}"),
         *((size(f.size), f.path) if not f.link else ("link", f"{f.path} -> {f.link}") for f in manifest.files),
     ]
     answer("\n".join(f"{name:<14} {value}" for name, value in rows))
@@ -145,7 +154,7 @@ def gc(
 
     opened = open_depot(depot)
     for key in remove:
-        manifest = _by_prefix(opened, key)
+        manifest = _by_prefix(opened, key).manifest
         if dry_run:
             say(f"Would forget {summary(manifest)}")
         else:
@@ -173,8 +182,8 @@ def summary(manifest: Manifest) -> str:
     )
 
 
-def _by_prefix(depot: Depot, key: str) -> Manifest:
-    found = [m for m in depot.manifests() if m.recipe_key.startswith(key)]
+def _by_prefix(depot: Depot, key: str) -> StoredArtifact:
+    found = [a for a in depot.list_artifacts() if a.manifest.recipe_key.startswith(key)]
     if len(found) == 1:
         return found[0]
     problem = f"{len(found)} stored libraries have keys that begin with" if found else "no stored library has the key"

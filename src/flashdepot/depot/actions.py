@@ -15,14 +15,16 @@ from typing import Any
 
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.fingerprint import mark_used
-from flashdepot.depot.layout import DepotLayout, is_digest, records
+from flashdepot.depot.layout import DepotLayout, records
 from flashdepot.depot.locks import lock
 from flashdepot.errors import IntegrityError
-from flashdepot.model.canonical import digest_of
-from flashdepot.system.files import disk_errors, read_json, write_json
-from flashdepot.system.own_names import writable
+from flashdepot.model.canonical import digest_of, is_digest
+from flashdepot.model.table import Table
+from flashdepot.system.files import disk_errors
+from flashdepot.system.own_names import key_of, writable
+from flashdepot.system.records import read_record, write_record
 
-ACTION_SCHEMA = 1
+ACTION_SCHEMA = 2
 _ACTIONS_KEPT = 16
 """How many actions an intent remembers: as many states of the sources as one goes back and forth between."""
 
@@ -77,28 +79,34 @@ class ActionRecord:
     def from_json(cls, data: Any) -> ActionRecord:
         """Read what :meth:`to_json` wrote.
 
-        :raises ValueError: for another schema, a missing field, or a value that cannot be.
+        :raises ValueError: for another schema, a missing field, a value that cannot be, or a key that the contents do
+            not give.
         """
-        try:
-            if data["schema"] != ACTION_SCHEMA:
-                raise ValueError(f"action schema {data['schema']!r}: this flashdepot reads {ACTION_SCHEMA}")
-            record = cls(
-                action_key=data["action_key"],
-                intent_key=data["intent_key"],
-                name=data["name"],
-                inputs=dict(data["inputs"]),
-                cpu_seconds=float(data["cpu_seconds"]),
-                wall_seconds=float(data["wall_seconds"]),
-                peak_rss=int(data["peak_rss"]),
-                outputs={kind: Output(o["digest"], int(o["size"])) for kind, o in data["outputs"].items()},
-                created=data["created"],
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"action field missing or of the wrong type: {error}") from error
-        digests = [record.action_key, record.intent_key, *(o.digest for o in record.outputs.values())]
-        if "object" not in record.outputs or not all(is_digest(d) for d in digests):
-            raise ValueError("an action without an object, or with a digest that is none")
+        row = Table(data)
+        if (schema := row.take("schema", int)) != ACTION_SCHEMA:
+            raise ValueError(f"action schema {schema}: this flashdepot reads {ACTION_SCHEMA}")
+        record = cls(
+            action_key=row.digest("action_key"),
+            intent_key=row.digest("intent_key"),
+            name=row.take("name", str),
+            inputs=row.text_by_name("inputs"),
+            cpu_seconds=row.quantity("cpu_seconds"),
+            wall_seconds=row.quantity("wall_seconds"),
+            peak_rss=row.natural("peak_rss", default=-1),
+            outputs=_read_outputs(row.table("outputs")),
+            created=row.take("created", str),
+        )
+        if record.action_key != action_key(record.intent_key, record.inputs):
+            raise ValueError("its contents do not give the key that it has")
         return record
+
+
+def _read_outputs(table: Table) -> dict[str, Output]:
+    outputs = {}
+    for kind in ("object", *(kind for kind in ("log",) if kind in table)):
+        row = table.table(kind)
+        outputs[kind] = Output(row.digest("digest"), row.natural("size", default=-1))
+    return outputs
 
 
 def action_key(intent_key: str, inputs: Mapping[str, str]) -> str:
@@ -124,7 +132,9 @@ class Actions:
         """
         for key in self._known(intent_key):
             record = self.read(self._layout.action(key))
-            if record is None or any(current_digest(path) != digest for path, digest in record.inputs.items()):
+            if record is None or record.intent_key != intent_key:
+                continue
+            if any(current_digest(path) != digest for path, digest in record.inputs.items()):
                 continue
             if self._blobs.find(record.object.digest) is None:
                 continue
@@ -149,19 +159,20 @@ class Actions:
             with lock(self._layout, "intents"):
                 others = [key for key in self._known(record.intent_key) if key != record.action_key]
                 keys = [record.action_key, *others][:_ACTIONS_KEPT]
-                write_json(writable(self._layout.intent(record.intent_key)), {"schema": ACTION_SCHEMA, "actions": keys})
+                listed = {"schema": ACTION_SCHEMA, "intent_key": record.intent_key, "actions": keys}
+                write_record(writable(self._layout.intent(record.intent_key)), listed)
             # The way to it is there before it is: a kill leaves no action that nothing finds.
-            write_json(writable(self._layout.action(record.action_key)), record.to_json())
+            write_record(writable(self._layout.action(record.action_key)), record.to_json())
         return record
 
     def read(self, path: Path) -> ActionRecord | None:
         """Return the record in a file; ``None`` when it is gone, or when it cannot be read, which is reported."""
         try:
-            return ActionRecord.from_json(read_json(path))
+            return read_action(path)
         except FileNotFoundError:
             return None
-        except (IntegrityError, ValueError, OSError) as error:
-            self._on_problem(f"{path} cannot be used: {error}. What it recorded will be compiled again.")
+        except (IntegrityError, OSError) as error:
+            self._on_problem(f"{path} cannot be used: {error} What it recorded will be compiled again.")
             return None
 
     def files(self) -> Iterator[Path]:
@@ -184,8 +195,8 @@ class Actions:
             return read_intent(path)
         except FileNotFoundError:
             return []
-        except (IntegrityError, ValueError, OSError) as error:
-            self._on_problem(f"{path} cannot be used: {error}. What it led to will be compiled again.")
+        except (IntegrityError, OSError) as error:
+            self._on_problem(f"{path} cannot be used: {error} What it led to will be compiled again.")
             return []
 
     def _keep(self, path: Path) -> Output:
@@ -193,17 +204,34 @@ class Actions:
         return Output(self._blobs.put_file(path), path.stat().st_size)
 
 
+def read_action(path: Path) -> ActionRecord:
+    """Read a file of ``actions/``.
+
+    :raises FileNotFoundError: when it is not there.
+    :raises IntegrityError: when it is damaged, or of another run than its name says.
+    """
+    try:
+        record = ActionRecord.from_json(read_record(path))
+    except ValueError as error:
+        raise IntegrityError(f"{path} is damaged: {error}.") from error
+    if record.action_key != key_of(path):
+        raise IntegrityError(f"{path} is damaged: it records the run {record.action_key}.")
+    return record
+
+
 def read_intent(path: Path) -> list[str]:
     """Return the action keys that a file of ``intents/`` lists, newest first.
 
     :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when it is not JSON.
-    :raises ValueError: when it is not such a list.
+    :raises IntegrityError: when it is damaged, or of another intent than its name says.
     """
-    data = read_json(path)
-    if not isinstance(data, dict) or data.get("schema") != ACTION_SCHEMA:
-        raise ValueError(f"it is not a list of actions of schema {ACTION_SCHEMA}")
-    keys = data.get("actions")
-    if not isinstance(keys, list) or not all(is_digest(key) for key in keys):
-        raise ValueError("it is not a list of action keys")
-    return keys
+    try:
+        row = Table(read_record(path))
+        if (schema := row.take("schema", int)) != ACTION_SCHEMA:
+            raise ValueError(f"schema {schema}: this flashdepot reads {ACTION_SCHEMA}")  # noqa: TRY301
+        intent, keys = row.digest("intent_key"), row.texts("actions")
+    except ValueError as error:
+        raise IntegrityError(f"{path} is damaged: {error}.") from error
+    if intent != key_of(path) or not all(map(is_digest, keys)):
+        raise IntegrityError(f"{path} is damaged: it is no list of the actions of {key_of(path)}.")
+    return list(keys)

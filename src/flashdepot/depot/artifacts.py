@@ -1,26 +1,37 @@
-"""The manifests of a depot and the files they name."""
+"""The manifests of a depot and the files they name.
+
+A record in ``artifacts/`` is a manifest and the time when it was stored. The time is no part of the manifest, so that
+libraries of one recipe are equal byte for byte wherever they were made.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.layout import DepotLayout, is_digest
-from flashdepot.errors import FlashdepotError, IntegrityError
+from flashdepot.depot.layout import DepotLayout
+from flashdepot.errors import IntegrityError
 from flashdepot.model.manifest import Manifest
-from flashdepot.system.files import disk_errors, read_json, write_json
+from flashdepot.model.table import Table
+from flashdepot.system.files import disk_errors
 from flashdepot.system.own_names import key_of, writable
+from flashdepot.system.records import read_record, write_record
+
+ARTIFACT_SCHEMA = 3
 
 
 @dataclass(frozen=True)
 class StoredArtifact:
-    """A manifest and when its artifact was last taken. ``manifest.size`` is its size in bytes."""
+    """A manifest, when its artifact was stored, and when it was last taken. ``manifest.size`` is its size in bytes."""
 
     manifest: Manifest
+    created: datetime
     last_used: datetime
 
 
@@ -38,8 +49,8 @@ class Artifacts:
     def manifests(self) -> Iterator[Manifest]:
         """Yield every manifest that can be read, in order of recipe key; one that cannot is reported and left out."""
         for path in self.files():
-            if manifest := self._readable(path):
-                yield manifest
+            if found := self._readable(path):
+                yield found[0]
 
     def load(self, recipe_key: str) -> Manifest | None:
         """Return the manifest of a recipe, ``None`` when there is none.
@@ -47,7 +58,7 @@ class Artifacts:
         :raises IntegrityError: when it cannot be read.
         """
         try:
-            return read_manifest(self._layout.artifact(recipe_key))
+            return read_artifact(self._layout.artifact(recipe_key))[0]
         except FileNotFoundError:
             return None
 
@@ -66,18 +77,20 @@ class Artifacts:
                     hint="Build again, and leave the build's folder alone while it runs.",
                 )
         with disk_errors(self._layout.root):
-            write_json(writable(self._layout.artifact(manifest.recipe_key)), manifest.to_json())
+            write_record(
+                writable(self._layout.artifact(manifest.recipe_key)),
+                {"schema": ARTIFACT_SCHEMA, "created": time.time(), "manifest": manifest.to_json()},
+            )
 
     def by_last_use(self) -> list[StoredArtifact]:
         """Return all artifacts, the last used first."""
-        found = []
-        for manifest in self.manifests():
-            try:
-                used = self._layout.artifact(manifest.recipe_key).stat().st_mtime
-            except FileNotFoundError:
-                continue
-            found.append(StoredArtifact(manifest, datetime.fromtimestamp(used, timezone.utc)))
-        return sorted(found, key=lambda a: a.last_used, reverse=True)
+        stored = []
+        for path in self.files():
+            if found := self._readable(path):
+                with contextlib.suppress(FileNotFoundError):
+                    used = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+                    stored.append(StoredArtifact(*found, used))
+        return sorted(stored, key=lambda a: a.last_used, reverse=True)
 
     def remove(self, recipe_key: str) -> bool:
         """Remove a manifest; gc then frees its files.
@@ -96,9 +109,9 @@ class Artifacts:
         """Yield the file of every manifest there is, in order."""
         yield from sorted((self._layout.root / "artifacts").glob("[0-9a-f]*.json"))
 
-    def _readable(self, path: Path) -> Manifest | None:
+    def _readable(self, path: Path) -> tuple[Manifest, datetime] | None:
         try:
-            return read_manifest(path)
+            return read_artifact(path)
         except FileNotFoundError:
             return None
         except (IntegrityError, OSError) as error:
@@ -106,27 +119,24 @@ class Artifacts:
             return None
 
 
-def _wrong(manifest: Manifest, path: Path) -> str:
-    if manifest.recipe_key != key_of(path) or not is_digest(manifest.recipe_key):
-        return f"it holds the recipe key {manifest.recipe_key!r}"
-    nameless = [file.path for file in manifest.files if not file.link and not is_digest(file.digest)]
-    return f"its file {nameless[0]} has no SHA-256" if nameless else ""
-
-
-def read_manifest(path: Path) -> Manifest:
-    """Read a file of ``artifacts/``.
+def read_artifact(path: Path) -> tuple[Manifest, datetime]:
+    """Read a file of ``artifacts/``: a manifest, and when it was stored.
 
     :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when it is damaged, or of another schema.
+    :raises IntegrityError: when it is damaged, of another recipe than its name says, or of another schema.
     """
-    data = read_json(path)
+    data = read_record(path)
     try:
-        manifest = Manifest.from_json(data)
-    except (ValueError, AttributeError, KeyError, TypeError, FlashdepotError) as error:
+        record = Table(data)
+        if (schema := record.take("schema", int)) != ARTIFACT_SCHEMA:
+            raise ValueError(f"its schema is {schema}, and this flashdepot reads {ARTIFACT_SCHEMA}")  # noqa: TRY301
+        manifest = Manifest.from_json(record.take("manifest", dict))
+        created = datetime.fromtimestamp(record.take("created", float), timezone.utc)
+    except (ValueError, OverflowError, OSError) as error:
         raise IntegrityError(f"{path} cannot be used: {error}.") from error
-    if wrong := _wrong(manifest, path):
-        raise IntegrityError(f"{path} cannot be used: {wrong}.")
-    return manifest
+    if manifest.recipe_key != key_of(path):
+        raise IntegrityError(f"{path} cannot be used: it holds the recipe key {manifest.recipe_key!r}.")
+    return manifest, created
 
 
 def manifest_text(manifest: Manifest) -> bytes:

@@ -1,4 +1,4 @@
-"""Immutable bytes, each named by its SHA-256 and checked before it is used."""
+"""Immutable bytes, each named by its SHA-256 and hashed before it is used."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, move_if_unchanged
-from flashdepot.depot.layout import DepotLayout, is_digest, real_folders
+from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, is_regular, move_if_unchanged
+from flashdepot.depot.layout import DepotLayout, real_folders
 from flashdepot.errors import IntegrityError
-from flashdepot.system.files import disk_errors, protect, sha256_file
+from flashdepot.model.canonical import is_digest
+from flashdepot.system.digests import KnownDigests
+from flashdepot.system.files import disk_errors, protect
 from flashdepot.system.own_names import held_by_another, key_of, writable
 
 _CHUNK = 1 << 20
@@ -23,12 +25,13 @@ class Blobs:
     """The blobs of one depot.
 
     :param on_problem: called with a sentence for every blob that is found damaged.
+    :param digests: what this process has hashed.
     """
 
-    def __init__(self, layout: DepotLayout, on_problem: Callable[[str], None]) -> None:
+    def __init__(self, layout: DepotLayout, on_problem: Callable[[str], None], digests: KnownDigests) -> None:
         self._layout = layout
         self._on_problem = on_problem
-        self._verified: dict[str, Fingerprint] = {}
+        self._digests = digests
 
     def put_file(self, path: Path) -> str:
         """Keep a copy of a file and return its SHA-256.
@@ -45,25 +48,27 @@ class Blobs:
     def find(self, digest: str) -> Path | None:
         """Return the file of a blob whose bytes are right, or ``None``.
 
-        A file is read once in a process as long as it does not change. A damaged one is moved to ``quarantine/`` and
-        reported.
+        A damaged one is moved to ``quarantine/`` and reported.
         """
         blob = self._layout.blob(digest)
         try:
             seen = Fingerprint.of(blob)
-            if self._verified.get(digest) == seen:
-                return blob
-            actual = sha256_file(blob)
+            actual = self._digests.of(blob) if is_regular(blob) else ""
         except FileNotFoundError:
             return None
         except OSError as error:
             self._on_problem(f"{blob} cannot be read: {error.strerror}. What it holds will be made again.")
             return None
         if actual == digest:
-            self._verified[digest] = seen
             return blob
-        self._set_aside(blob, seen, actual)
+        self._set_aside(
+            blob, seen, f"its {seen.size} bytes have SHA-256 {actual}" if actual else "it is not a regular file"
+        )
         return None
+
+    def has(self, digest: str) -> bool:
+        """Whether there is a file for a blob, whatever its bytes are."""
+        return self._layout.blob(digest).exists()
 
     def verified_path(self, digest: str) -> Path:
         """Return the file of a blob, which nobody may write to.
@@ -78,10 +83,6 @@ class Blobs:
                 "'flashdepot depot verify' shows what else is damaged.",
             )
         return blob
-
-    def is_verified(self, digest: str, fingerprint: Fingerprint) -> bool:
-        """Whether a file with this fingerprint is a hard link to a blob that this process has verified."""
-        return self._verified.get(digest) == fingerprint
 
     def link_or_copy(self, digest: str, destination: Path) -> None:
         """Put a blob's bytes at ``destination``, which must not exist: a read-only hard link where possible.
@@ -106,11 +107,8 @@ class Blobs:
         """
         blob = self._layout.blob(digest)
         try:
-            before = Fingerprint.of(blob)
-            if before.age > USE_RESOLUTION:
+            if Fingerprint.of(blob).age > USE_RESOLUTION:
                 os.utime(blob)
-                if self.is_verified(digest, before):
-                    self._verified[digest] = Fingerprint.of(blob)
         except OSError:
             return False
         return True
@@ -138,19 +136,16 @@ class Blobs:
             return
         blob = writable(self._layout.blob(digest))
         blob.parent.mkdir(parents=True, exist_ok=True)
-        written = Fingerprint.of(temporary)
         temporary.replace(blob)
-        self._verified[digest] = written
 
-    def _set_aside(self, blob: Path, seen: Fingerprint, actual: str) -> None:
+    def _set_aside(self, blob: Path, seen: Fingerprint, wrong: str) -> None:
         try:
             destination = self._layout.new_quarantine(blob.name)
             done = f"was moved to {destination}" if move_if_unchanged(blob, seen, destination) else "is gone already"
         except OSError as error:
             done = f"could not be moved away ({error.strerror})"
         self._on_problem(
-            f"Blob {blob.name} is damaged: its {seen.size} bytes have SHA-256 {actual}. "
-            f"It {done}; what it held will be made again when it is next needed."
+            f"Blob {blob.name} is damaged: {wrong}. It {done}; what it held will be made again when it is next needed."
         )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flashdepot.depot.artifacts import manifest_text
-from flashdepot.depot.layout import is_digest
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
+from flashdepot.model.table import Table
 from flashdepot.system.output_file import OutputFile, OutputListing, Written
 from flashdepot.system.output_folder import OutputFolder
 
@@ -61,13 +61,11 @@ def _written(data: bytes) -> Written:
 
     :raises ValueError: when it is the manifest of something else.
     """
-    document = json.loads(data)
-    if not isinstance(document, dict) or document.get("kind") != LIBRARY or not is_digest(document.get("recipe_key")):
+    document = Table(json.loads(data))
+    if document.take("kind", str) != LIBRARY:
         raise ValueError("not the manifest of a library")
-    try:
-        files = [ManifestFile.from_json(entry) for entry in document["files"]]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not the manifest of a library: {error}") from error
+    document.digest("recipe_key")
+    files = [ManifestFile.read(row) for row in document.tables("files")]
     outside = [file.path for file in files if file.path.partition("/")[0] not in _FOLDERS]
     if outside:
         raise ValueError(f"'{outside[0]}' is no place in a library")

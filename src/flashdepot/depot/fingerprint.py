@@ -1,10 +1,15 @@
-"""Whether a file is still the one that was looked at, told without reading it."""
+"""Whether a file is still the one that was looked at, told without reading it.
+
+It says when something was used, and keeps gc off what came into use. Nothing is believed to hold the right bytes for it:
+a touch fools it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import stat
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +35,11 @@ class Fingerprint(NamedTuple):
     def age(self) -> float:
         """Seconds since the last change."""
         return time.time() - self.mtime_ns / 1e9
+
+
+def is_regular(path: Path) -> bool:
+    """Whether something is a file of its own, and no link; :raises OSError: when that cannot be told."""
+    return stat.S_ISREG(path.lstat().st_mode)
 
 
 def mark_used(path: Path) -> None:

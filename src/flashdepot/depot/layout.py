@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,12 +25,6 @@ Everything here can be made again. 'flashdepot depot gc' frees space, 'flashdepo
 _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 # This folder is a cache that flashdepot made; backup programs may skip it (https://bford.info/cachedir/).
 """
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-def is_digest(text: object) -> bool:
-    """Whether something is a SHA-256 as the depot spells it, and therefore safe as a file name."""
-    return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
 
 
 def hidden_sibling(path: Path) -> Path:
@@ -89,10 +82,6 @@ class DepotLayout:
     def library(self, recipe_key: str) -> Path:
         """Return the folder in which a library is put together."""
         return self._present(self.root / "libraries" / recipe_key[:16])
-
-    def stamp(self, recipe_key: str) -> Path:
-        """Return the file that says what was true of a library's files when they were last verified."""
-        return self._present(self.root / "libraries" / f"{recipe_key[:16]}.stamp")
 
     def lock(self, key: str) -> Path:
         """Return the lock file of a key."""

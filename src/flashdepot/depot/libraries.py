@@ -5,36 +5,35 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flashdepot.depot.artifacts import manifest_text
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.fingerprint import Fingerprint
+from flashdepot.depot.fingerprint import remove
 from flashdepot.depot.layout import DepotLayout, hidden_sibling, is_leftover
-from flashdepot.errors import IntegrityError
+from flashdepot.errors import MissingToolError
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
-from flashdepot.system.files import disk_errors, read_json, sha256_file, write_json
+from flashdepot.system.digests import KnownDigests, contents, differences
+from flashdepot.system.files import disk_errors
 from flashdepot.system.own_names import held_by_another, writable
-
-STAMP_SCHEMA = 1
 
 
 class Libraries:
-    """The folders of ``libraries/``.
+    """The folders of ``libraries/``. Each is hashed whenever it is chosen or handed out: no stamp is believed.
 
-    Beside each lies a stamp: the digest and the fingerprint of every file when its bytes were last proved. As long as
-    the fingerprints are the same nothing is read again, which is what makes a depot hit quick.
+    :param digests: what this process has hashed, so that choosing a library and handing it out reads it once.
     """
 
-    def __init__(self, layout: DepotLayout, blobs: Blobs) -> None:
+    def __init__(self, layout: DepotLayout, blobs: Blobs, digests: KnownDigests) -> None:
         self._layout = layout
         self._blobs = blobs
+        self._digests = digests
 
     def intact(self, manifest: Manifest) -> bool:
-        """Whether every file of an artifact is there and right, in its folder or as blobs."""
-        regular = (file for file in manifest.files if not file.link)
-        return self._stamped(manifest) or all(self._blobs.find(file.digest) for file in regular)
+        """Whether every file of an artifact is there and right, in its folder or as a blob."""
+        wrong = set(self._wrong(manifest, self._layout.library(manifest.recipe_key)))
+        return all(self._blobs.find(file.digest) for file in manifest.files if file.path in wrong and not file.link)
 
     def materialise(self, manifest: Manifest) -> Path:
         """Return the folder of a library, made on first use and fixed where it was damaged. Nobody may write into it.
@@ -43,125 +42,91 @@ class Libraries:
         :raises MissingToolError: when it must be made and the disk is full or may not be written.
         """
         folder = self._layout.library(manifest.recipe_key)
-        if self._stamped(manifest):
-            return folder
-        if held_by_another(folder) and (
-            folder.is_symlink() or len(self._prove(manifest, folder)) <= len(manifest.files)
-        ):
+        wrong = self._wrong(manifest, folder)
+        if wrong and held_by_another(folder):
             folder = writable(folder)
-        if not folder.is_dir():
+        if folder.is_symlink() or not folder.is_dir():
             self._create(manifest, folder)
-        proved = self._prove(manifest, folder)
-        wrong = [file for file in _all_files(manifest) if file.path not in proved]
+            wrong = self._wrong(manifest, folder)
+        places = {MANIFEST_NAME: None, **{file.path: file for file in manifest.files}}
         with disk_errors(folder):
-            for file in wrong:
-                self._place(manifest, file, folder)
-            for path in _unlisted(manifest, folder):
-                path.unlink(missing_ok=True)
-        if wrong:
-            proved = self._prove(manifest, folder)
-        stamp = {path: [file.digest, *fingerprint] for path, (file, fingerprint) in proved.items() if not file.link}
-        with contextlib.suppress(OSError):  # a depot that may not be written: the next process reads the bytes again
-            write_json(writable(self._layout.stamp(manifest.recipe_key)), {"schema": STAMP_SCHEMA, "files": stamp})
+            for path in wrong:
+                if path not in places:
+                    remove(folder / path)  # of an earlier artifact, or planted: no compiler may find it
+            for path in wrong:
+                if path in places:
+                    self._place(manifest, path, places[path], folder)
+        self._restore_blobs(manifest, folder)
         return folder
 
     def source(self, manifest: Manifest) -> Callable[[ManifestFile], Path]:
-        """How to find the bytes of each regular file of an artifact: in its folder when that is proved, else as a blob.
+        """How to find the bytes of each regular file of an artifact: in its folder when they are right, else as a blob.
 
         The function raises :class:`IntegrityError` for a file that is missing or damaged.
         """
-        if self._stamped(manifest):
-            folder = self._layout.library(manifest.recipe_key)
-            return lambda file: folder / file.path
-        return lambda file: self._blobs.verified_path(file.digest)
+        folder = self._layout.library(manifest.recipe_key)
+        wrong = set(self._wrong(manifest, folder))
+        return lambda file: self._blobs.verified_path(file.digest) if file.path in wrong else folder / file.path
 
     def differences(self, manifest: Manifest) -> list[str]:
-        """Return the paths of a library's files that are missing or wrong, by their bytes; empty without a folder."""
+        """Return the paths in a library's folder that are missing, wrong or too many; empty without a folder."""
         folder = self._layout.library(manifest.recipe_key)
-        if not folder.is_dir():
-            return []
-        proved = self._prove(manifest, folder)
-        return [file.path for file in _all_files(manifest) if file.path not in proved]
+        return self._wrong(manifest, folder) if folder.is_dir() else []
 
-    def _stamped(self, manifest: Manifest) -> bool:
-        folder = self._layout.library(manifest.recipe_key)
+    def _wrong(self, manifest: Manifest, folder: Path) -> list[str]:
         try:
-            stamp = read_json(self._layout.stamp(manifest.recipe_key))
-            if stamp["schema"] != STAMP_SCHEMA:
-                return False
-            return all(
-                _links_to(folder / file.path, file.link)
-                if file.link
-                else stamp["files"][file.path] == [file.digest, *Fingerprint.of(folder / file.path)]
-                for file in _all_files(manifest)
-            )
-        except (OSError, IntegrityError, KeyError, TypeError):
-            return False
+            held = {} if folder.is_symlink() else contents(folder, self._digests.of_all)
+        except OSError:
+            held = {}
+        # What another process is about to rename is not there yet.
+        there = {path: content for path, content in held.items() if not is_leftover(Path(path))}
+        return differences(_expected(manifest), there)
 
-    def _prove(self, manifest: Manifest, folder: Path) -> dict[str, tuple[ManifestFile, Fingerprint]]:
-        """Return the files whose bytes are right. One that is a link to a verified blob is not read again."""
-        proved: dict[str, tuple[ManifestFile, Fingerprint]] = {}
-        for file in _all_files(manifest):
-            path = folder / file.path
-            with contextlib.suppress(OSError):
-                seen = Fingerprint.of(path)
-                if file.link:
-                    right = _links_to(path, file.link)
-                elif path.is_symlink():
-                    right = False
-                else:
-                    right = self._blobs.is_verified(file.digest, seen) or sha256_file(path) == file.digest
-                if right:
-                    proved[file.path] = (file, seen)
-        return proved
+    def _restore_blobs(self, manifest: Manifest, folder: Path) -> None:
+        """Give back to the depot what it lost and the folder, which is right, still has."""
+        with contextlib.suppress(MissingToolError):  # a depot that may not be written serves all the same
+            for file in manifest.files:
+                if not file.link and not self._blobs.has(file.digest):
+                    self._blobs.put_file(folder / file.path)
 
     def _create(self, manifest: Manifest, folder: Path) -> None:
         temporary = self._layout.new_temporary("library")
         with disk_errors(folder):
             try:
-                for file in _all_files(manifest):
-                    self._place(manifest, file, temporary)
+                for file in manifest.files:
+                    self._place(manifest, file.path, file, temporary)
+                self._place(manifest, MANIFEST_NAME, None, temporary)
                 folder.parent.mkdir(exist_ok=True)
+                if folder.is_symlink() or folder.is_file():
+                    remove(folder)
                 try:
                     temporary.rename(folder)
                 except OSError:
-                    if not folder.is_dir():  # otherwise another process was first: what it made is proved next
+                    if not folder.is_dir():  # otherwise another process was first: what it made is hashed next
                         raise
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
 
-    def _place(self, manifest: Manifest, file: ManifestFile, folder: Path) -> None:
-        path = folder / file.path
+    def _place(self, manifest: Manifest, place: str, file: ManifestFile | None, folder: Path) -> None:
+        """Put one file where it belongs; ``None`` is the manifest itself."""
+        path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = hidden_sibling(path)
         try:
-            if file.path == MANIFEST_NAME:
+            if file is None:
                 temporary.write_bytes(manifest_text(manifest))
             elif file.link:
                 temporary.symlink_to(file.link)
             else:
                 self._blobs.link_or_copy(file.digest, temporary)
+            if path.is_dir() and not path.is_symlink():
+                remove(path)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
 
-def _all_files(manifest: Manifest) -> Iterator[ManifestFile]:
-    """Return the files of a library's folder: those that the manifest names, and the manifest itself."""
-    yield from manifest.files
-    text = manifest_text(manifest)
-    yield ManifestFile(MANIFEST_NAME, hashlib.sha256(text).hexdigest(), len(text))
-
-
-def _unlisted(manifest: Manifest, folder: Path) -> list[Path]:
-    """Return what an earlier artifact of the same recipe left: a header that is no longer there must not be found."""
-    listed = {folder / file.path for file in _all_files(manifest)}
-    return [
-        path
-        for path in folder.rglob("*")
-        if path not in listed and not is_leftover(path) and (path.is_symlink() or not path.is_dir())
-    ]
-
-
-def _links_to(path: Path, target: str) -> bool:
-    return path.is_symlink() and path.readlink() == Path(target)
+def _expected(manifest: Manifest) -> Mapping[str, str]:
+    """What :func:`contents` says of a library's folder that is right: the manifest's files, and the manifest itself."""
+    files = {file.path: f"-> {file.link}" if file.link else file.digest for file in manifest.files}
+    return {**files, MANIFEST_NAME: hashlib.sha256(manifest_text(manifest)).hexdigest()}

@@ -21,7 +21,7 @@ class DepotChoice:
 def choose(request: Request, manifests: Iterable[Manifest], preferred_key: str | None = None) -> DepotChoice:
     """Choose among libraries, whatever order they come in.
 
-    Of those that satisfy the request the one made by the preferred recipe wins, then the smallest, then the newest.
+    Of those that satisfy the request the one made by the preferred recipe wins, then the smallest.
     """
     fitting: list[Manifest] = []
     rejected: list[tuple[Manifest, tuple[str, ...]]] = []
@@ -32,7 +32,6 @@ def choose(request: Request, manifests: Iterable[Manifest], preferred_key: str |
             fitting.append(manifest)
     # Stable sorts, the weakest rule first: equal in all, the key decides, so that every run takes the same one.
     fitting.sort(key=lambda m: m.recipe_key)
-    fitting.sort(key=lambda m: m.created, reverse=True)
     fitting.sort(key=lambda m: (m.recipe_key != preferred_key, m.size))
     rejected.sort(key=lambda pair: (len(pair[1]), pair[0].recipe_key))
     return DepotChoice(fitting[0] if fitting else None, tuple(rejected))

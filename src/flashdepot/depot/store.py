@@ -20,6 +20,7 @@ from flashdepot.depot.match import DepotChoice, choose
 from flashdepot.depot.workspaces import workspace
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
+from flashdepot.system.digests import KnownDigests
 from flashdepot.system.files import disk_errors
 from flashdepot.system.own_names import writable
 
@@ -51,10 +52,11 @@ class Depot:
     def __init__(self, root: Path, on_problem: Callable[[str], None] = _unheard) -> None:
         self.root = root
         self.layout = DepotLayout(root, is_shared=require_safe(DepotLayout(root)))
-        self.blobs = Blobs(self.layout, on_problem)
+        digests = KnownDigests()
+        self.blobs = Blobs(self.layout, on_problem, digests)
         self.actions = Actions(self.layout, self.blobs, on_problem)
         self.artifacts = Artifacts(self.layout, self.blobs, on_problem)
-        self.libraries = Libraries(self.layout, self.blobs)
+        self.libraries = Libraries(self.layout, self.blobs, digests)
 
     def find_action(self, intent_key: str, current_digest: Callable[[str], str | None]) -> ActionRecord | None:
         """See :meth:`Actions.find`."""

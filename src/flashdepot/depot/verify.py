@@ -1,26 +1,32 @@
-"""Everything in a depot, proved."""
+"""Everything in a depot, read and compared."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, read_intent
-from flashdepot.depot.actions import action_key as key_of
-from flashdepot.depot.artifacts import read_manifest
+from flashdepot.depot.actions import ACTION_SCHEMA, read_action, read_intent
+from flashdepot.depot.artifacts import ARTIFACT_SCHEMA, read_artifact
 from flashdepot.depot.fingerprint import Fingerprint, move_if_unchanged
+from flashdepot.depot.layout import is_leftover
 from flashdepot.depot.store import Depot
 from flashdepot.errors import IntegrityError
-from flashdepot.model.manifest import MANIFEST_SCHEMA
-from flashdepot.system import own_names
-from flashdepot.system.files import read_json
+from flashdepot.families import FAMILIES
+from flashdepot.system.files import read_json, sha256_file
+from flashdepot.system.folders import changed_files
+from flashdepot.system.own_names import key_of
+from flashdepot.system.records import read_record
+from flashdepot.toolchain import wheels
+from flashdepot.upstream.git import MIRRORS, mirror_is_whole
+
+_NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """How many blobs and records were checked, the blobs' bytes, and what is wrong, a sentence each.
+    """How many blobs, records and folders were checked, the blobs' bytes, and what is wrong, a sentence each.
 
     ``skipped`` counts the records that another version of flashdepot wrote; they are left alone.
     """
@@ -32,12 +38,13 @@ class VerifyReport:
 
 
 def verify(depot: Depot, on_progress: Callable[[int, int], None] = lambda _done, _total: None) -> VerifyReport:
-    """Read every byte of a depot.
+    """Read every byte of a depot that is executed, compiled or handed out.
 
     Damaged blobs and records are moved to ``quarantine/``, and so are actions whose object is lost, so that what they
-    held is made again. A manifest whose files are lost stays, and is reported until it is built again or removed.
+    held is made again. A library, a source tree or a compiler that is damaged stays, and is reported until the next
+    command that uses it has made it again. Logs are not covered: nobody but people reads them.
 
-    :param on_progress: called with the bytes read and the bytes there are.
+    :param on_progress: called with the bytes of blobs read and the bytes there are.
     """
     return _Verification(depot, on_progress).run()
 
@@ -58,7 +65,10 @@ class _Verification:
         for path in self._depot.actions.intent_files():
             self._check_record(path, ACTION_SCHEMA, self._intent_problem)
         for path in self._depot.artifacts.files():
-            self._check_record(path, MANIFEST_SCHEMA, self._manifest_problem)
+            self._check_record(path, ARTIFACT_SCHEMA, self._manifest_problem)
+        for path in (*self._probes(), self._depot.root / "estimates.json"):
+            self._check_record(path, None, self._other_problem)
+        self._check_fetched()
         return VerifyReport(self._checked, self._bytes, self._skipped, tuple(self._problems))
 
     def _check_blobs(self) -> None:
@@ -68,25 +78,56 @@ class _Verification:
                 sizes[blob] = blob.stat().st_size
         total = sum(sizes.values())
         for blob, size in sizes.items():
-            self._depot.blobs.find(own_names.key_of(blob))
+            self._depot.blobs.find(key_of(blob))
             self._checked += 1
             self._bytes += size
             self._on_progress(self._bytes, total)
 
-    def _check_record(self, path: Path, schema: int, problem_of: Callable[[Path], str]) -> None:
+    def _check_record(self, path: Path, schema: int | None, problem_of: Callable[[Path], str]) -> None:
         try:
             seen = Fingerprint.of(path)
-            if _is_foreign(path, schema):
+            if schema is not None and _is_foreign(path, schema):
                 self._skipped += 1
                 return
             problem = problem_of(path)
         except FileNotFoundError:
             return
-        except (IntegrityError, ValueError) as error:
-            problem = self._set_aside(path, seen, str(error))
+        except IntegrityError as error:
+            problem = self._set_aside(path, seen, error.message)
+        except OSError as error:
+            problem = f"{path} cannot be read: {error.strerror}."
+        self._count(problem)
+
+    def _count(self, problem: str) -> None:
         self._checked += 1
         if problem:
             self._problems.append(problem)
+
+    def _check_fetched(self) -> None:
+        """Compilers and sources: every byte of their folders, the archives of sdists, and git's own objects."""
+        layout = self._depot.layout
+        mirrors = [folder for folder in _folders(layout.upstreams) if key_of(folder) == MIRRORS]
+        trees = {name: tree for family in FAMILIES for name, tree in family.sources.known_trees().items()}
+        trees.update(wheels.known_trees())
+        for folder in (*_folders(layout.toolchains), *_folders(layout.upstreams)):
+            if folder not in mirrors:
+                # A second user's own has their number after its name.
+                tree = trees.get(folder.name) or trees.get(folder.name.rpartition(".")[0])
+                self._count(_folder_problem(folder, tree))
+        for mirror in sorted(mirror for folder in mirrors for mirror in folder.glob("*.git")):
+            self._count(
+                "" if mirror_is_whole(mirror) else f"{mirror} is damaged. The next build from it fetches it again."
+            )
+        archives = {name: digest for family in FAMILIES for name, digest in family.sources.known_archives().items()}
+        for name, sha256 in archives.items():
+            with contextlib.suppress(FileNotFoundError):
+                right = sha256_file(layout.upstreams / name) == sha256
+                self._count(
+                    "" if right else f"{layout.upstreams / name} is damaged. It is fetched again when it is needed."
+                )
+
+    def _probes(self) -> Iterator[Path]:
+        yield from sorted(self._depot.layout.toolchains.glob("probe-*.json"))
 
     def _set_aside(self, path: Path, seen: Fingerprint, problem: str) -> str:
         """Move a record away; :returns: what to report, nothing when another process replaced or removed it."""
@@ -98,9 +139,7 @@ class _Verification:
         return f"{problem} Its record was moved to {destination}." if moved else ""
 
     def _action_problem(self, path: Path) -> str:
-        record = ActionRecord.from_json(read_json(path))
-        if not record.action_key == own_names.key_of(path) == key_of(record.intent_key, record.inputs):
-            raise IntegrityError(f"{path} is damaged: its contents do not give the key that it is named by.")
+        record = read_action(path)
         if self._depot.blobs.find(record.object.digest) is None:
             raise IntegrityError(f"The object of {record.name} is lost; it will be compiled again when it is needed.")
         return ""
@@ -109,8 +148,12 @@ class _Verification:
         read_intent(path)
         return ""
 
+    def _other_problem(self, path: Path) -> str:
+        read_record(path)
+        return ""
+
     def _manifest_problem(self, path: Path) -> str:
-        manifest = read_manifest(path)
+        manifest, _ = read_artifact(path)
         lost = [f.path for f in manifest.files if not f.link and self._depot.blobs.find(f.digest) is None]
         if lost and path.exists():  # otherwise it was removed meanwhile
             return (
@@ -123,6 +166,23 @@ class _Verification:
         return ""
 
 
+def _folders(parent: Path) -> list[Path]:
+    return sorted(path for path in parent.glob("*") if path.is_dir() and not is_leftover(path))
+
+
+def _folder_problem(folder: Path, tree: str | None) -> str:
+    changed = changed_files(folder, tree)
+    if changed == []:
+        return ""
+    shown = ", ".join((changed or ["which files cannot be told"])[:_NAMES_SHOWN])
+    more = f" and {len(changed) - _NAMES_SHOWN} more" if changed and len(changed) > _NAMES_SHOWN else ""
+    return f"{folder} does not hold what was put there: {shown}{more}. The next command that uses it makes it again."
+
+
 def _is_foreign(path: Path, schema: int) -> bool:
-    data = read_json(path)
-    return isinstance(data, dict) and isinstance(data.get("schema"), int) and data["schema"] != schema
+    """Whether another version of flashdepot wrote a record; the first ones were plain JSON."""
+    try:
+        data = read_record(path)
+    except IntegrityError:
+        data = read_json(path)
+    return isinstance(data, dict) and type(data.get("schema")) is int and data["schema"] != schema

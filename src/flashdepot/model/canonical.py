@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def is_digest(text: object) -> bool:
+    """Whether something is a SHA-256 as :func:`digest_of` spells it, and therefore safe as a file name."""
+    return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
 
 
 def canonical_json(data: Any) -> bytes:

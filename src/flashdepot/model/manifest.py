@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import ToolchainId
 from flashdepot.model.selection import Selection
+from flashdepot.model.table import Table
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.upstream import UpstreamId, leading
 
-MANIFEST_SCHEMA = 2
+MANIFEST_SCHEMA = 3
 MANIFEST_NAME = "manifest.json"
 
 
@@ -33,20 +34,37 @@ class ManifestFile:
         return {"path": self.path, "digest": self.digest, "size": self.size}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ManifestFile:
+    def read(cls, row: Table) -> ManifestFile:
         """Read what :meth:`to_json` wrote; :raises ValueError: for a place outside the artifact's folder."""
-        path = PurePosixPath(data["path"])
-        link = data.get("link", "")
-        if path.is_absolute() or ".." in path.parts or "/" in link or "\\" in str(path) or link in {".", ".."}:
-            raise ValueError(f"'{data['path']}' is not a place inside an artifact")
-        if link:
-            return cls(str(path), "", 0, link)
-        return cls(str(path), data["digest"], data["size"])
+        path = row.take("path", str)
+        if not _is_place(path):
+            raise row.wrong("path", "a place inside an artifact")
+        if "link" not in row:
+            return cls(path, row.digest("digest"), row.natural("size", default=-1))
+        link = row.take("link", str)
+        if "/" in link or not _is_place(link):
+            raise row.wrong("link", "a name in the same folder")
+        return cls(path, "", 0, link)
+
+
+def _is_place(text: str) -> bool:
+    """Whether a text is a relative path as every system understands it, spelled in the one way there is."""
+    path = PurePosixPath(text)
+    foreign = any(character in "\\:" or not character.isprintable() for character in text)
+    return bool(path.parts) and str(path) == text and ".." not in path.parts and not path.is_absolute() and not foreign
+
+
+def _require_apart(files: Sequence[ManifestFile]) -> None:
+    """:raises ValueError: when two files have one place, or a file lies where another one needs a folder."""
+    places = [file.path for file in files]
+    parents = {str(parent) for place in places for parent in PurePosixPath(place).parents}
+    if len({*places, MANIFEST_NAME}) != len(places) + 1 or parents & {*places, MANIFEST_NAME}:
+        raise ValueError("two of its files have the same place")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The record that travels with an artifact.
+    """The record that travels with an artifact. It has no time in it: one recipe gives the same bytes everywhere.
 
     ``upstreams`` and ``flags`` are those of each family in it, by its name. ``libc_floor`` is the oldest GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver.
     ``c_layer`` is the digest of flashdepot's own sources in it. ``libstdcxx_floor`` is empty because the shared library holds its own. ``actions`` maps each compiled file to its
@@ -69,7 +87,6 @@ class Manifest:
     flags: Mapping[str, tuple[str, ...]]
     files: tuple[ManifestFile, ...]
     actions: Mapping[str, str]
-    created: str
     flashdepot: str
 
     @property
@@ -83,13 +100,13 @@ class Manifest:
         return sum(f.size for f in self.files)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON document, ``schema`` first."""
+        """The JSON document, ``schema`` first; the same text whether it was just made or read."""
         return {
             "schema": MANIFEST_SCHEMA,
             "kind": self.kind,
             "name": self.name,
             "recipe_key": self.recipe_key,
-            "upstreams": {name: upstream.to_json() for name, upstream in self.upstreams.items()},
+            "upstreams": {name: upstream.to_json() for name, upstream in sorted(self.upstreams.items())},
             "selection": self.selection.to_json(),
             "platform": str(self.platform),
             "sass": [str(a) for a in self.sass],
@@ -100,45 +117,50 @@ class Manifest:
             "libstdcxx_floor": str(self.libstdcxx_floor) if self.libstdcxx_floor else None,
             "toolchain": self.toolchain.to_json(),
             "front_end": self.front_end,
-            "flags": {name: list(flags) for name, flags in self.flags.items()},
+            "flags": {name: list(flags) for name, flags in sorted(self.flags.items())},
             "files": [f.to_json() for f in self.files],
-            "actions": dict(self.actions),
-            "created": self.created,
+            "actions": dict(sorted(self.actions.items())),
             "flashdepot": self.flashdepot,
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Manifest:
+    def from_json(cls, data: Any) -> Manifest:
         """Read what :meth:`to_json` wrote.
 
         :raises ValueError: for another schema, a missing field, or a value that cannot be.
         """
-        if data.get("schema") != MANIFEST_SCHEMA:
-            raise ValueError(f"manifest schema {data.get('schema')!r}: this flashdepot reads {MANIFEST_SCHEMA}")
-        try:
-            return cls(
-                recipe_key=data["recipe_key"],
-                kind=data["kind"],
-                name=data["name"],
-                upstreams={name: UpstreamId.from_json(u) for name, u in data["upstreams"].items()},
-                selection=Selection.from_json(data["selection"]),
-                platform=Platform.parse(data["platform"]),
-                sass=tuple(Architecture.parse(a) for a in data["sass"]),
-                toolchain=ToolchainId.from_json(data["toolchain"]),
-                c_layer=data["c_layer"],
-                driver_floor=Version.parse(data["driver_floor"]),
-                libc_floor=_version(data["libc_floor"]),
-                libstdcxx_floor=_version(data["libstdcxx_floor"]),
-                front_end=data["front_end"],
-                flags={name: tuple(flags) for name, flags in data["flags"].items()},
-                files=tuple(ManifestFile.from_json(f) for f in data["files"]),
-                actions=dict(data["actions"]),
-                created=data["created"],
-                flashdepot=data["flashdepot"],
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"manifest field missing or of the wrong type: {error}") from error
+        record = Table(data)
+        if (schema := record.take("schema", int)) != MANIFEST_SCHEMA:
+            raise ValueError(f"manifest schema {schema}: this flashdepot reads {MANIFEST_SCHEMA}")
+        toolchain = ToolchainId.read(record.table("toolchain"))
+        if record.take("cuda", str) != toolchain.cuda.text:
+            raise record.wrong("cuda", f"the toolchain's, {toolchain.cuda}")
+        files = tuple(map(ManifestFile.read, record.tables("files")))
+        _require_apart(files)
+        upstreams = {name: UpstreamId.read(row) for name, row in record.tables_by_name("upstreams").items()}
+        selection = Selection.read(record.table("selection"))
+        if not upstreams or not set(selection.families) <= upstreams.keys():
+            raise record.wrong("upstreams", "the source of each family")
+        return cls(
+            recipe_key=record.digest("recipe_key"),
+            kind=record.take("kind", str),
+            name=record.take("name", str),
+            upstreams=upstreams,
+            selection=selection,
+            platform=record.convert("platform", Platform.parse),
+            sass=record.convert_all("sass", Architecture.parse),
+            toolchain=toolchain,
+            c_layer=record.take("c_layer", str),
+            driver_floor=record.convert("driver_floor", Version.parse),
+            libc_floor=_version(record, "libc_floor"),
+            libstdcxx_floor=_version(record, "libstdcxx_floor"),
+            front_end=record.take("front_end", str),
+            flags=record.texts_by_name("flags"),
+            files=files,
+            actions=record.text_by_name("actions"),
+            flashdepot=record.take("flashdepot", str),
+        )
 
 
-def _version(text: str | None) -> Version | None:
-    return Version.parse(text) if text else None
+def _version(record: Table, key: str) -> Version | None:
+    return None if record.get(key) is None else record.convert(key, Version.parse)

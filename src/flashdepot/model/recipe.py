@@ -8,8 +8,12 @@ from typing import Any
 
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.selection import Selection
+from flashdepot.model.table import Table
 from flashdepot.model.target import Target, Version
 from flashdepot.model.upstream import UpstreamId, leading
+
+HOST_COMPILERS = frozenset({"g++", "clang++", "cl", "zig"})
+"""The names of C++ compilers among the tools."""
 
 RECIPE_SCHEMA = 2
 
@@ -27,26 +31,29 @@ class Tool:
         return {"name": self.name, "version": self.version, "digest": self.digest}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, str]) -> Tool:
-        """Read what :meth:`to_json` wrote."""
-        return cls(data["name"], data["version"], data["digest"])
+    def read(cls, row: Table) -> Tool:
+        """Read what :meth:`to_json` wrote; :raises ValueError: for a field that is missing or cannot be."""
+        return cls(row.take("name", str), row.take("version", str), row.digest("digest"))
 
 
 @dataclass(frozen=True)
 class ToolchainId:
-    """What compiles: the CUDA version and every program that runs, with digests. No path: those differ by machine.
+    """What builds: the CUDA version and every program that runs, with digests. No path: those differ by machine.
 
-    ``named`` says that somebody named the toolkit's folder, rather than that it was found on the machine or provided.
+    ``tools`` compile, and are part of what an object is known by. ``linking`` is what objects become libraries with:
+    linker and archiver, and all that goes into a library from this machine, such as static run times. ``named`` says
+    that somebody named the toolkit's folder, rather than that it was found on the machine or provided.
     """
 
     cuda: Version
     tools: tuple[Tool, ...]
+    linking: tuple[Tool, ...] = ()
     named: bool = False
 
     @property
     def host_compiler(self) -> Tool:
         """The C++ compiler that nvcc calls."""
-        return next(t for t in self.tools if t.name in {"g++", "clang++", "cl", "zig"})
+        return next(t for t in self.tools if t.name in HOST_COMPILERS)
 
     @property
     def device_compiler(self) -> str:
@@ -55,13 +62,22 @@ class ToolchainId:
 
     def to_json(self) -> dict[str, Any]:
         """CUDA version and tools, and that they were named where they were."""
-        named = {"named": True} if self.named else {}
-        return {"cuda": str(self.cuda), "tools": [t.to_json() for t in self.tools], **named}
+        return {
+            "cuda": str(self.cuda),
+            "tools": [t.to_json() for t in self.tools],
+            "linking": [t.to_json() for t in self.linking],
+            **({"named": True} if self.named else {}),
+        }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ToolchainId:
-        """Read what :meth:`to_json` wrote."""
-        return cls(Version(data["cuda"]), tuple(Tool.from_json(t) for t in data["tools"]), data.get("named", False))
+    def read(cls, row: Table) -> ToolchainId:
+        """Read what :meth:`to_json` wrote; :raises ValueError: for a field that is missing or cannot be."""
+        tools, linking = (tuple(map(Tool.read, row.tables(key))) for key in ("tools", "linking"))
+        named = row.take("named", bool) if "named" in row else False
+        identity = cls(row.convert("cuda", Version.parse), tools, linking, named)
+        if not any(tool.name in HOST_COMPILERS for tool in tools):
+            raise row.wrong("tools", f"one of {', '.join(sorted(HOST_COMPILERS))} among them")
+        return identity
 
 
 def device_compiler(digests: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from flashdepot.errors import UsageError
+from flashdepot.model.table import Table
 
 DEFAULT_FAMILY = "fa2"
 """The family that a unit is of where nobody says otherwise. Texts need not name it."""
@@ -79,14 +80,17 @@ class Unit:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Unit:
-        """Read what :meth:`to_json` wrote; :raises ValueError: for a value that cannot be."""
-        known = {"family": str, "name": str, "head_dim": int, "causal": bool}
-        if wrong := [name for name, kind in known.items() if type(data[name]) is not kind]:
-            raise ValueError(f"a unit's '{wrong[0]}' is {data[wrong[0]]!r}")
-        dtype = Dtype(data["dtype"])
-        features = frozenset(Feature(name) for name in data.get("features", ()))
-        return cls(data["family"], Pass(data["pass"]), data["head_dim"], dtype, data["causal"], data["name"], features)
+    def read(cls, row: Table) -> Unit:
+        """Read what :meth:`to_json` wrote; :raises ValueError: for a value that is missing or cannot be."""
+        return cls(
+            family=row.take("family", str),
+            pass_=row.convert("pass", Pass),
+            head_dim=row.natural("head_dim", default=-1),
+            dtype=row.convert("dtype", Dtype),
+            causal=row.take("causal", bool),
+            name=row.take("name", str),
+            features=frozenset(row.convert_all("features", Feature)) if "features" in row else frozenset(),
+        )
 
     def __str__(self) -> str:
         family = "" if self.family == DEFAULT_FAMILY else f"{self.family} "
@@ -117,13 +121,12 @@ class Selection:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Selection:
+    def read(cls, row: Table) -> Selection:
         """Read what :meth:`to_json` wrote.
 
         :raises ValueError: for a value that cannot be.
         """
-        units = frozenset(Unit.from_json(unit) for unit in data["units"])
-        return cls(units, frozenset(Feature(name) for name in data["features"]))
+        return cls(frozenset(map(Unit.read, row.tables("units"))), frozenset(row.convert_all("features", Feature)))
 
     def __str__(self) -> str:
         def values(items: Iterable[object]) -> str:

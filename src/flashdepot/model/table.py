@@ -1,23 +1,35 @@
-"""Reading a table of a file that people edit, with the key's name in every complaint."""
+"""Reading a table of a file that anybody may have changed, with the key's name in every complaint."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from flashdepot.errors import UsageError
+from flashdepot.model.canonical import is_digest
 
 _T = TypeVar("_T")
-_KINDS: Mapping[type, str] = {str: "a text", int: "a number", bool: "true or false", list: "a list", dict: "a table"}
+_KINDS: Mapping[type, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
 _SHOWN = 80
 
 
 class Table:
     """A table of which every key must be read: :meth:`finish` complains about those that were not."""
 
-    def __init__(self, data: Mapping[str, Any], name: str = "") -> None:
-        self._data = data
+    def __init__(self, data: Any, name: str = "") -> None:
+        """:raises ValueError: when ``data`` is something else than a dictionary."""
+        if not isinstance(data, dict):
+            raise ValueError(f"{name.rstrip('.') or 'it'} is not a table")  # noqa: TRY004  (a value of a file)
+        self._data: Mapping[str, Any] = data
         self._name = name
         self._read: set[str] = set()
 
@@ -45,6 +57,48 @@ class Table:
         value = self.take(key, dict)
         return Table(value, f"{self._name}{key}.")
 
+    def tables(self, key: str) -> list[Table]:
+        """A list of tables; :raises ValueError: when it is missing or holds something else."""
+        return [Table(value, f"{self._name}{key}[{n}].") for n, value in enumerate(self.take(key, list))]
+
+    def tables_by_name(self, key: str) -> dict[str, Table]:
+        """A table of tables; :raises ValueError: when it is missing or holds something else."""
+        return {name: Table(value, f"{self._name}{key}.{name}.") for name, value in self.take(key, dict).items()}
+
+    def texts_by_name(self, key: str) -> dict[str, tuple[str, ...]]:
+        """A table of lists of texts; :raises ValueError: when it is missing or holds something else."""
+        inner = self.table(key)
+        return {name: inner.texts(name) for name in self.take(key, dict)}
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; :raises ValueError: when it is missing or holds something else."""
+        values = self.take(key, list)
+        if not all(isinstance(value, str) for value in values):
+            raise self.wrong(key, "a list of texts")
+        return tuple(values)
+
+    def text_by_name(self, key: str) -> dict[str, str]:
+        """A table of texts; :raises ValueError: when it is missing or holds something else."""
+        values = self.take(key, dict)
+        if not all(isinstance(value, str) for value in values.values()):
+            raise self.wrong(key, "a table of texts")
+        return dict(values)
+
+    def digest(self, key: str) -> str:
+        """A SHA-256 in hexadecimal; :raises ValueError: when it is missing or none."""
+        value = self.take(key, str)
+        if not is_digest(value):
+            raise self.wrong(key, "a SHA-256")
+        return value
+
+    def quantity(self, key: str) -> float:
+        """A number that is neither negative nor infinite; :raises ValueError: when it is missing or another value."""
+        kind = int if type(self._data.get(key)) is int else float
+        value = float(self.take(key, kind))
+        if not 0 <= value < math.inf:
+            raise self.wrong(key, "0 or more")
+        return value
+
     def natural(self, key: str, default: int) -> int:
         """A number that is not negative; :raises ValueError: for another value."""
         value = self.take(key, int) if key in self else default
@@ -70,7 +124,13 @@ class Table:
 
     def convert(self, key: str, parse: Callable[[str], _T]) -> _T:
         """A text as something reads it; :raises ValueError: when that refuses it."""
-        text = self.take(key, str)
+        return self._parsed(key, self.take(key, str), parse)
+
+    def convert_all(self, key: str, parse: Callable[[str], _T]) -> tuple[_T, ...]:
+        """A list of texts as something reads them; :raises ValueError: when that refuses one."""
+        return tuple(self._parsed(key, text, parse) for text in self.texts(key))
+
+    def _parsed(self, key: str, text: str, parse: Callable[[str], _T]) -> _T:
         try:
             return parse(text)
         except UsageError as error:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flashdepot.model.table import Table
+
 PUBLISHED = "sdist"
 """The origin of a source whose digest is on record."""
 
@@ -30,13 +32,13 @@ class UpstreamId:
             "version": self.version,
             "digest": self.digest,
             "origin": self.origin,
-            "commits": dict(self.commits),
+            "commits": dict(sorted(self.commits.items())),
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> UpstreamId:
-        """Read what :meth:`to_json` wrote."""
-        return cls(data["version"], data["digest"], data["origin"], dict(data["commits"]))
+    def read(cls, row: Table) -> UpstreamId:
+        """Read what :meth:`to_json` wrote; :raises ValueError: for a field that is missing or cannot be."""
+        return cls(row.take("version", str), row.digest("digest"), row.take("origin", str), row.text_by_name("commits"))
 
     def __str__(self) -> str:
         if commit := self.commits.get("."):

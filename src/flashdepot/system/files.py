@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ _CHUNK = 1 << 20
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
@@ -139,9 +140,27 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when it is not JSON.
+    :raises IntegrityError: when it is not JSON, holds a number that is none, or is nested without end.
     """
+    return parse_json(path.read_bytes(), str(path))
+
+
+def parse_json(data: bytes, name: str) -> Any:
+    """Read JSON; :raises IntegrityError: as :func:`read_json`, with ``name`` for what holds it."""
     try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise IntegrityError(f"{path} is damaged: it is not JSON ({error}).") from error
+        return json.loads(data, parse_constant=_refuse, parse_float=_finite)
+    except ValueError as error:
+        raise IntegrityError(f"{name} is damaged: it is not JSON ({error}).") from error
+    except RecursionError:
+        raise IntegrityError(f"{name} is damaged: it is nested without end.") from None
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return number

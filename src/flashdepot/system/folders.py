@@ -1,63 +1,111 @@
-"""Folders that are there whole or not at all."""
+"""Folders that are there whole or not at all, told by the bytes of every file."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flashdepot.errors import IntegrityError
-from flashdepot.system.files import disk_errors, read_json, write_json
+from flashdepot.model.canonical import digest_of
+from flashdepot.system.digests import contents, differences
+from flashdepot.system.files import disk_errors
 from flashdepot.system.own_names import writable
+from flashdepot.system.records import read_record, write_record
 from flashdepot.system.use import keep
 
 _LISTING = ".flashdepot-files.json"
 
 
-def make_whole(folder: Path, fill: Callable[[Path], None]) -> Path:
+def make_whole(folder: Path, fill: Callable[[Path], None], tree: str | None = None) -> Path:
     """Return ``folder``, made by ``fill`` if it is not there whole. gc leaves it alone as long as this process runs.
 
     Where another user has its name and it is not whole, one of this user's own is made beside it.
 
     ``fill`` gets the path of a folder beside it that does not exist yet. When it ends well, a listing of what it wrote
     is added and the folder takes its name in one step, so that a kill, or a second process doing the same, never
-    leaves half of it. A folder that has lost files since is made again.
+    leaves half of it. Every byte is read again each time: a folder with a file that is missing, too many or changed
+    since is made again.
+
+    :param tree: what :func:`tree_digest` must give for it; ``None`` where nobody knows before it is made.
+    :raises IntegrityError: when ``fill`` made something else than ``tree``.
     """
-    if not is_whole(folder):
-        folder = writable(folder)
     while True:
-        _make_whole(folder, fill)
+        if not is_whole(folder, tree):
+            own = writable(folder)
+            if own == folder or not is_whole(own, tree):
+                _make(own, fill, tree)
+            folder = own
         if keep(folder):  # otherwise gc removed it just now
             return folder
 
 
-def _make_whole(folder: Path, fill: Callable[[Path], None]) -> None:
-    if is_whole(folder):
-        return
+def _make(folder: Path, fill: Callable[[Path], None], tree: str | None) -> None:
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     with disk_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             fill(temporary)
-            write_json(temporary / _LISTING, _sizes(temporary))
-            _take_name(temporary, folder)
+            held = contents(temporary)
+            if tree is not None and digest_of(held) != tree:
+                raise IntegrityError(
+                    f"{folder.name} unpacks to other files than those on record: expected a digest of {tree}, "
+                    f"found {digest_of(held)}.",
+                    hint="This is a fault of flashdepot's data: use another version, and report it.",
+                )
+            write_record(temporary / _LISTING, held)
+            _take_name(temporary, folder, tree)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def is_whole(folder: Path) -> bool:
-    """Whether a folder that :func:`make_whole` made still has all its files, at their sizes."""
+def is_whole(folder: Path, tree: str | None = None) -> bool:
+    """Whether a folder that :func:`make_whole` made holds the same bytes under the same names, and nothing else.
+
+    :param tree: the digest that it must have; without it its own listing is believed.
+    """
+    return changed_files(folder, tree) == []
+
+
+def changed_files(folder: Path, tree: str | None = None) -> list[str] | None:
+    """The files of such a folder that are missing, too many or changed; ``None`` when nobody can tell which.
+
+    :param tree: as of :func:`is_whole`.
+    """
     try:
-        return bool(read_json(folder / _LISTING) == _sizes(folder))
-    except (FileNotFoundError, IntegrityError):
-        return False
+        held = _held(folder)
+    except OSError:
+        return None
+    if tree is not None and digest_of(held) == tree:
+        return []
+    try:
+        listed = read_record(folder / _LISTING)
+    except (OSError, IntegrityError):
+        return None
+    if not isinstance(listed, dict) or (tree is not None and digest_of(listed) != tree):
+        return None
+    return differences(listed, held)
 
 
-def _take_name(temporary: Path, folder: Path) -> None:
-    if folder.exists() and not is_whole(folder):
+def tree_digest(folder: Path) -> str:
+    """One SHA-256 for the names and bytes of all files of a folder, wherever it is."""
+    return digest_of(_held(folder))
+
+
+def _held(folder: Path) -> Mapping[str, str]:
+    if folder.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    held = contents(folder)
+    held.pop(_LISTING, None)
+    return held
+
+
+def _take_name(temporary: Path, folder: Path, tree: str | None) -> None:
+    if folder.exists() and not is_whole(folder, tree):
         discarded = temporary.with_name(temporary.name + ".old")
         with contextlib.suppress(FileNotFoundError):
             folder.rename(discarded)
@@ -65,13 +113,5 @@ def _take_name(temporary: Path, folder: Path) -> None:
     try:
         temporary.rename(folder)
     except OSError:
-        if not is_whole(folder):  # otherwise another process was first, with the same content
+        if not is_whole(folder, tree):  # otherwise another process was first, with the same content
             raise
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    return {
-        path.relative_to(folder).as_posix(): path.stat().st_size
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != _LISTING
-    }

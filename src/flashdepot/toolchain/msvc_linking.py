@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 ONE_C_RUNTIME = "/NODEFAULTLIB:LIBCMT"
 """cudart_static.lib asks for the static C runtime, the kernels for the shared one; two do not go together."""
 
@@ -18,3 +21,15 @@ DLL_FLAGS = (
     ONE_C_RUNTIME,
 )
 """What every DLL is linked with."""
+
+_C_RUNTIME = ("msvcrt.lib", "vcruntime.lib", "ucrt.lib", "msvcprt.lib", "oldnames.lib")
+"""What objects compiled with ``/MD`` ask for."""
+
+
+def libraries_on(environment: Mapping[str, str]) -> list[Path]:
+    """The libraries of Windows and of its C runtime that the linker takes: the first of each name on ``LIB``."""
+    folders = [Path(folder) for folder in environment.get("LIB", "").split(";") if folder]
+    found = []
+    for name in (*SYSTEM_LIBRARIES, *_C_RUNTIME):
+        found += [folder / name for folder in folders if (folder / name).is_file()][:1]
+    return found

@@ -65,7 +65,10 @@ class Nvcc:
 
     @property
     def tools(self) -> tuple[Path, ...]:
-        """Every program and settings file of the toolkit that takes part in a compile."""
+        """Every program, settings file and library of device code that takes part in a compile, headers aside.
+
+        No list of what a compiler read has these, so their bytes are part of every key.
+        """
         return tools_of(self.root)
 
     def _folders(self, *names: str) -> list[Path]:
@@ -105,7 +108,13 @@ def tools_of(root: Path) -> tuple[Path, ...]:
     """See :attr:`Nvcc.tools`."""
     bin_folder = root / "bin"
     names = [bin_folder / n for n in (f"nvcc{_EXE}", f"cudafe++{_EXE}", f"ptxas{_EXE}", f"fatbinary{_EXE}")]
-    return (*names, bin_folder / "nvcc.profile", root / "nvvm" / "bin" / f"cicc{_EXE}")
+    nvvm = root / "nvvm"
+    return (
+        *names,
+        bin_folder / "nvcc.profile",
+        nvvm / "bin" / f"cicc{_EXE}",
+        nvvm / "libdevice" / "libdevice.10.bc",
+    )
 
 
 def named_root(folder: Path) -> Path:

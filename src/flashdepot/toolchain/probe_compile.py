@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdepot.errors import MissingToolError
+from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.recipe import ToolchainId
-from flashdepot.system.files import read_json, write_json
+from flashdepot.model.table import Table
 from flashdepot.system.process import Finished, run
+from flashdepot.system.records import read_record, write_record
 from flashdepot.toolchain.choose import Toolchain
+from flashdepot.toolchain.identity import LINKED_RUN_TIMES
 from flashdepot.toolchain.msvc import beside
 from flashdepot.toolchain.msvc_linking import DLL_FLAGS, SYSTEM_LIBRARIES
 from flashdepot.toolchain.nvcc_flags import SOURCE_NAME
@@ -52,17 +55,15 @@ def probe_toolchain(
     :raises MissingToolError: when the toolchain cannot compile or link it, with the compiler's first error.
     """
     kept = folder / f"probe-{digest_of([_SOURCE, *SOURCE_NAME, identity.to_json()])[:16]}.json"
-    try:
-        return ProbeResult(source_name=bool(read_json(kept)["source_name"]))
-    except (FileNotFoundError, KeyError):
-        pass
+    with contextlib.suppress(OSError, IntegrityError, ValueError):  # without a record, or with a damaged one: try again
+        return ProbeResult(source_name=Table(read_record(kept)).take("source_name", bool))
     with tempfile.TemporaryDirectory(prefix="flashdepot-probe-") as work:
         source_name = _compile(toolchain, Path(work), host_flags, SOURCE_NAME).status == 0
         if not source_name:
             _require(_compile(toolchain, Path(work), host_flags, ()), toolchain, "compile")
         if toolchain.zig is None:
             _require(_link(toolchain, Path(work)), toolchain, "link")
-    write_json(kept, {"source_name": source_name})
+    write_record(kept, {"source_name": source_name})
     return ProbeResult(source_name)
 
 
@@ -80,7 +81,7 @@ def _link(toolchain: Toolchain, work: Path) -> Finished:
     if toolchain.cxx.kind == "cl":
         command = [str(beside(toolchain.cxx, "link.exe")), *DLL_FLAGS, "/OUT:probe.dll", "probe.o", runtime]
         return run([*command, *SYSTEM_LIBRARIES], cwd=work, env=toolchain.whole_environment(), timeout=300)
-    libraries = [runtime, "-ldl", "-lrt", "-lpthread", "-static-libstdc++", "-static-libgcc"]
+    libraries = [runtime, *LINKED_RUN_TIMES]
     arguments = [toolchain.cxx.path, "-shared", "-Wl,--no-undefined", "probe.o", "-o", "probe.so", *libraries]
     return run(arguments, cwd=work, timeout=300)
 

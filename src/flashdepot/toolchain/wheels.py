@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,35 +37,50 @@ def provides(platform: Platform) -> bool:
 def provide(platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Path:
     """The root of the pinned toolkit inside ``folder``, fetched and unpacked on first use (about 100 MB of wheels).
 
+    Every byte of it is compared with what is pinned, each time: its programs are run and its headers compiled.
+
     :param on_file: called with the name of each wheel before it is fetched.
     :raises IncompatibleError: for a platform that PyPI has no nvcc for.
     :raises NetworkError: when it must be fetched and cannot be.
     :raises IntegrityError: when what was fetched is not what is pinned.
     """
-    wheels = _wheels(platform)
-    if not wheels:
+    if not provides(platform):
         raise IncompatibleError(
             f"PyPI has no nvcc for {platform}.", hint="Install a CUDA toolkit and name its folder: --cuda DIR"
         )
-    pinned = digest_of(sorted(w["sha256"] for w in wheels))
-    root = folder / f"cuda-{provided_version()}-{pinned[:12]}"
+    root = folder / _folder_name(platform)
+    return make_whole(root, lambda temporary: unpack_toolkit(_wheels(platform), temporary, on_file), _tree(platform))
 
-    def fill(temporary: Path) -> None:
-        # Beside the folder that is filled, and as much its own: another process may be doing the same.
-        work = temporary.with_name(f"{temporary.name}.work")
-        try:
-            for wheel in wheels:
-                on_file(wheel["filename"])
-                archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], work / wheel["filename"])
-                unpack(archive, work / wheel["project"], keep=lambda name: name.startswith(_INSIDE))
-                shutil.copytree(
-                    work / wheel["project"] / _INSIDE, temporary, dirs_exist_ok=True, copy_function=shutil.move
-                )
-                archive.unlink()
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
-    return make_whole(root, fill)
+def unpack_toolkit(wheels: Sequence[Mapping[str, str]], folder: Path, on_file: Callable[[str], None]) -> None:
+    """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``; raises as :func:`provide`."""
+    # Beside the folder that is filled, and as much its own: another process may be doing the same.
+    work = folder.with_name(f"{folder.name}.work")
+    try:
+        for wheel in wheels:
+            on_file(wheel["filename"])
+            archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], work / wheel["filename"])
+            unpack(archive, work / wheel["project"], keep=lambda name: name.startswith(_INSIDE))
+            shutil.copytree(work / wheel["project"] / _INSIDE, folder, dirs_exist_ok=True, copy_function=shutil.move)
+            archive.unlink()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def known_trees() -> Mapping[str, str]:
+    """The digest of every toolkit that can be provided, by the name of its folder."""
+    platforms = {Platform.parse(wheel["platform"]) for wheel in _data()["wheel"]}
+    return {_folder_name(platform): _tree(platform) for platform in platforms}
+
+
+def _folder_name(platform: Platform) -> str:
+    pinned = digest_of(sorted(w["sha256"] for w in _wheels(platform)))
+    return f"cuda-{provided_version()}-{pinned[:12]}"
+
+
+def _tree(platform: Platform) -> str:
+    tree: str = _data()["tree"][str(platform)]
+    return tree
 
 
 def _wheels(platform: Platform) -> list[dict[str, str]]:

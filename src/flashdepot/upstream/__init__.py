@@ -1,7 +1,8 @@
 """Source trees: published sdists, folders and git commits. What is in them, the families know."""
 
+from flashdepot.upstream.folder import source_digest
 from flashdepot.upstream.layout import Layout
 from flashdepot.upstream.source import Sources
 from flashdepot.upstream.tree import Identified, SourceTree
 
-__all__ = ["Identified", "Layout", "SourceTree", "Sources"]
+__all__ = ["Identified", "Layout", "SourceTree", "Sources", "source_digest"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.request import url2pathname
 
 from flashdepot.errors import NetworkError, UsageError
+from flashdepot.model.table import Table
 from flashdepot.model.upstream import UpstreamId
 from flashdepot.system.files import disk_errors, read_json, write_json
 from flashdepot.system.folders import is_whole, make_whole
@@ -26,6 +27,9 @@ _URL = re.compile(r"(https|ssh|file)://([^/\x00-\x20\x7f]*)(/[^\x00-\x20\x7f]+)"
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _NOT_IN_REFS = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{")
+MIRRORS = "git"
+"""The folder of the cache that holds repositories."""
+
 _TREE, _RECORD = "tree", "commit.json"
 _BRANCHES_AND_TAGS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 
@@ -74,6 +78,10 @@ class GitSource:
         """Whether the repository is a folder of this machine."""
         return self.url.startswith("file:")
 
+    def mirror(self, cache: Path) -> Path:
+        """Where its objects and branches are kept."""
+        return writable(cache / MIRRORS) / f"{hashlib.sha256(self.url.encode()).hexdigest()[:16]}.git"
+
     @property
     def public_url(self) -> str:
         """The URL without a password or token, fit for manifests and messages."""
@@ -95,16 +103,46 @@ def obtain_commit(layout: Layout, source: GitSource, cache: Path) -> SourceTree:
     :raises UsageError: for a name that the repository does not have, or a commit that is not the family's.
     :raises MissingToolError: when there is no git program, or the commit lacks a submodule.
     """
-    mirror = writable(cache / "git") / f"{hashlib.sha256(source.url.encode()).hexdigest()[:16]}.git"
     with disk_errors(cache):
-        if _FULL_COMMIT.fullmatch(source.ref) and is_whole(_place(cache, source.ref)):
-            commit = source.ref
-        else:
-            commit = _resolve(source, mirror)
-        folder = make_whole(_place(cache, commit), lambda folder: _export(layout, source, mirror, commit, folder))
-    record = read_json(folder / _RECORD)
-    origin = f"git+{source.public_url}"
-    identity = UpstreamId(record["version"], record["digest"], origin, {".": commit, **record["submodules"]})
+        try:
+            folder, commit = _obtain(layout, source, cache)
+        except (GitFailed, NetworkError, UsageError):
+            if mirror_is_whole(source.mirror(cache)):
+                raise
+            shutil.rmtree(source.mirror(cache), ignore_errors=True)  # damaged: it is fetched again
+            folder, commit = _obtain(layout, source, cache)
+    return _read(layout, source, commit, folder)
+
+
+def mirror_is_whole(mirror: Path) -> bool:
+    """Whether git finds every object of a mirror to have the bytes that its name is a digest of; true without one."""
+    if not mirror.is_dir():
+        return True
+    try:
+        git("--git-dir", str(mirror), "fsck", "--full", "--no-dangling", "--no-progress")
+    except GitFailed:
+        return False
+    return True
+
+
+def _obtain(layout: Layout, source: GitSource, cache: Path) -> tuple[Path, str]:
+    """The folder of a commit's tree, and the commit."""
+    mirror = source.mirror(cache)
+    if _FULL_COMMIT.fullmatch(source.ref) and is_whole(_place(cache, source.ref)):
+        return _place(cache, source.ref), source.ref
+    commit = _resolve(source, mirror)
+    return make_whole(_place(cache, commit), lambda folder: _export(layout, source, mirror, commit, folder)), commit
+
+
+def _read(layout: Layout, source: GitSource, commit: str, folder: Path) -> SourceTree:
+    record = Table(read_json(folder / _RECORD))
+    submodules = record.text_by_name("submodules")
+    identity = UpstreamId(
+        record.take("version", str),
+        record.digest("digest"),
+        f"git+{source.public_url}",
+        {".": commit, **submodules},
+    )
     return SourceTree.read(layout, identity, folder / _TREE)
 
 
@@ -198,6 +236,9 @@ def _with_last_known(error: NetworkError, source: GitSource, mirror: Path) -> Ne
 
 def _export(layout: Layout, source: GitSource, mirror: Path, commit: str, folder: Path) -> None:
     """Fill ``folder`` with the tree of a commit and a record of what it is made of."""
+    if not mirror_is_whole(mirror):  # git itself only sees to it when it fetches
+        shutil.rmtree(mirror, ignore_errors=True)
+        _resolve(source, mirror)
     checkout, tree = folder / "checkout", folder / _TREE
     git("clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", str(mirror), str(checkout), local=True)
     # git resolves a submodule's relative URL against where its parent came from.

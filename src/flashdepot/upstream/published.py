@@ -16,13 +16,17 @@ from flashdepot.upstream.tree import Identified, SourceTree
 
 @dataclass(frozen=True)
 class Sdist:
-    """One published sdist: its file, and the units and features that are in it. ``size`` is in bytes."""
+    """One published sdist: its file, and the units and features that are in it. ``size`` is in bytes.
+
+    ``tree`` is the :func:`~flashdepot.system.folders.tree_digest` of what flashdepot takes of it.
+    """
 
     project: str
     version: str
     filename: str
     sha256: str
     size: int
+    tree: str
     units: frozenset[Unit]
     features: frozenset[Feature]
 
@@ -31,9 +35,14 @@ class Sdist:
         """What a build needs to know of it before it is fetched."""
         return Identified(UpstreamId(self.version, self.sha256), self.units, self.features)
 
+    @property
+    def folder(self) -> str:
+        """The name of the folder in the cache that it is unpacked to."""
+        return f"{self.version}-{self.sha256[:12]}"
+
 
 def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Download | None = None) -> SourceTree:
-    """Fetch and unpack an sdist, each if it is not there whole.
+    """Fetch and unpack an sdist, each if it is not there whole: every byte is compared with what is pinned.
 
     The file stays beside the tree, so that a tree that was damaged is made again without the network.
 
@@ -52,7 +61,7 @@ def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Downloa
         unpack(archive, folder, keep=lambda name: is_kept(layout, name.partition("/")[2]))
         _read(layout, sdist, folder)
 
-    return _read(layout, sdist, make_whole(cache / f"{sdist.version}-{sdist.sha256[:12]}", fill))
+    return _read(layout, sdist, make_whole(cache / sdist.folder, fill, sdist.tree))
 
 
 def _read(layout: Layout, sdist: Sdist, folder: Path) -> SourceTree:

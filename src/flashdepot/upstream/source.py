@@ -43,6 +43,14 @@ class Sources:
             )
         return sdist
 
+    def known_trees(self) -> Mapping[str, str]:
+        """Return the digest of every published tree, by the name of its folder in the cache."""
+        return {sdist.folder: sdist.tree for sdist in self.published().values()}
+
+    def known_archives(self) -> Mapping[str, str]:
+        """Return the SHA-256 of every sdist, by the name of its file in the cache."""
+        return {sdist.filename: sdist.sha256 for sdist in self.published().values()}
+
     def identify(self, spec: str, cache: Path) -> Identified:
         """Say what a source is and can compile, as cheaply as that can be known.
 

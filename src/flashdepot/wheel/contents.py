@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdepot.errors import UsageError
+from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.families import family_of
-from flashdepot.model.manifest import Manifest
+from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.own_wheel_name import DISTRIBUTION, dist_info
 from flashdepot.upstream import SourceTree
 from flashdepot.wheel.metadata import metadata_text, origin_text, sbom_text, wheel_text
@@ -49,7 +50,7 @@ def entries(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree]) 
     found = [_file(name, path) for name, path in sorted(package.items())]
     found += [_file(f"{MODULE}/{path.name}", path) for path in sorted(RUNTIME.glob("*.py"))]
     found += [
-        _file(f"{MODULE}/lib/{file.path.removeprefix(_SHARED)}", library / file.path, executable=True)
+        _library_file(f"{MODULE}/lib/{file.path.removeprefix(_SHARED)}", library, file, executable=True)
         for file in sorted(manifest.files, key=lambda file: file.path)
         if file.path.startswith(_SHARED) and not file.link
     ]
@@ -58,18 +59,18 @@ def entries(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree]) 
 
 def _metadata(manifest: Manifest, library: Path, tree: SourceTree) -> Iterator[Entry]:
     folder = dist_info(manifest)
-    licences = {
-        file.path.removeprefix(_LICENCES): library / file.path
+    licences = [
+        _library_file(f"{folder}/licenses/{file.path.removeprefix(_LICENCES)}", library, file)
         for file in sorted(manifest.files, key=lambda file: file.path)
         if file.path.startswith(_LICENCES)
-    }
+    ]
     if (authors := tree.root / "AUTHORS").is_file():
-        licences[f"{PACKAGE}/AUTHORS"] = authors
+        licences.append(_file(f"{folder}/licenses/{PACKAGE}/AUTHORS", authors))
     readme = tree.root / "README.md"
     description = readme.read_text(encoding="utf-8") if readme.is_file() else ""
-    for name, path in licences.items():
-        yield _file(f"{folder}/licenses/{name}", path)
-    yield _text(f"{folder}/METADATA", metadata_text(manifest, list(licences), description))
+    yield from licences
+    names = [entry.name.removeprefix(f"{folder}/licenses/") for entry in licences]
+    yield _text(f"{folder}/METADATA", metadata_text(manifest, names, description))
     yield _text(f"{folder}/WHEEL", wheel_text(manifest))
     yield _text(f"{folder}/flashdepot.json", origin_text(manifest))
     yield Entry(f"{folder}/sboms/{DISTRIBUTION}.cdx.json", lambda: sbom_text(manifest))
@@ -77,6 +78,21 @@ def _metadata(manifest: Manifest, library: Path, tree: SourceTree) -> Iterator[E
 
 def _file(name: str, path: Path, *, executable: bool = False) -> Entry:
     return Entry(name, path.read_bytes, executable)
+
+
+def _library_file(name: str, library: Path, file: ManifestFile, *, executable: bool = False) -> Entry:
+    """A file of the library, whose bytes are hashed when they go into the wheel."""
+
+    def read() -> bytes:
+        data = (library / file.path).read_bytes()
+        if (actual := hashlib.sha256(data).hexdigest()) != file.digest:
+            raise IntegrityError(
+                f"{library / file.path} is damaged: expected SHA-256 {file.digest}, found {actual}.",
+                hint="Run the same command again: what is damaged is made anew.",
+            )
+        return data
+
+    return Entry(name, read, executable)
 
 
 def _text(name: str, text: str) -> Entry:

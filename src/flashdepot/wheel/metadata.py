@@ -52,7 +52,7 @@ def wheel_text(manifest: Manifest) -> str:
 
 def origin_text(manifest: Manifest) -> str:
     """flashdepot.json: the library's manifest, which says what it was made from, by what and how."""
-    data = {key: value for key, value in manifest.to_json().items() if key != "created"}
+    data = manifest.to_json()
     return json.dumps(data, indent=2, sort_keys=True) + "\n"
 
 

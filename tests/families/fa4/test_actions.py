@@ -20,6 +20,7 @@ from flashdepot.model.architecture import parse_list
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, Feature, Pass, Selection, Unit, select
+from flashdepot.model.table import Table
 from flashdepot.model.target import Platform, Target
 
 BACKWARD = unit_of(Variant("bwd", 128, "bf16", "packed", "full", several_heads=True))
@@ -44,7 +45,7 @@ def test_a_profile_without_a_feature_leaves_its_kernels_out() -> None:
 
 def test_a_unit_is_read_from_json_as_it_was_written() -> None:
     for unit in units():
-        assert Unit.from_json(json.loads(json.dumps(unit.to_json()))) == unit
+        assert Unit.read(Table(json.loads(json.dumps(unit.to_json())))) == unit
 
 
 def test_a_backward_unit_brings_the_kernels_that_prepare_and_finish_for_it() -> None:

@@ -31,4 +31,13 @@ def _parse(project: str, entry: Mapping[str, Any]) -> Sdist:
         for head_dim, dtype, causal in itertools.product(head_dims, dtypes, (False, True))
     )
     features = frozenset(Feature(name) for name in entry["features"])
-    return Sdist(project, entry["version"], entry["filename"], entry["sha256"], entry["size"], units, features)
+    return Sdist(
+        project,
+        entry["version"],
+        entry["filename"],
+        entry["sha256"],
+        entry["size"],
+        entry["tree"],
+        units,
+        features,
+    )

@@ -30,7 +30,14 @@ def published() -> Mapping[str, Sdist]:
     features = Fa4Layout().features(Path())
     return {
         entry["version"]: Sdist(
-            data["project"], entry["version"], entry["filename"], entry["sha256"], entry["size"], units(), features
+            data["project"],
+            entry["version"],
+            entry["filename"],
+            entry["sha256"],
+            entry["size"],
+            entry["tree"],
+            units(),
+            features,
         )
         for entry in data["sdist"]
     }

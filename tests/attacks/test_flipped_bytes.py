@@ -1,0 +1,128 @@
+"""One bit of one file of a depot is flipped and the file's times are set back; nothing of it may be served or run.
+
+FLASHDEPOT_FLIPS says how many bits (60 without it), FLASHDEPOT_FLIP_SEED which ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from depot.depot_factories import flip_and_keep_times
+from flashdepot.errors import FlashdepotError, NetworkError
+from flashdepot.families.fa2 import sdists
+from flashdepot.system.digests import contents
+from support.stand_in_world import World, make_world
+
+FLIPS = int(os.environ.get("FLASHDEPOT_FLIPS", "60"))
+SEED = int(os.environ.get("FLASHDEPOT_FLIP_SEED", "1"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    yield make_world(tmp_path / "world", monkeypatch)
+    sdists.published.cache_clear()
+
+
+def flip_somewhere(root: Path, number: int, chance: random.Random) -> Path:
+    """Flip a bit: every kind of file is hit as often as any other, whether there is one of it or a thousand."""
+    kinds: dict[str, list[Path]] = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and not path.is_symlink() and path.stat().st_size:
+            kinds.setdefault(path.relative_to(root).parts[0], []).append(path)
+    for unused in ("quarantine", "tmp", "locks"):
+        kinds.pop(unused, None)
+    path = chance.choice(kinds[sorted(kinds)[number % len(kinds)]])
+    flip_and_keep_times(path, chance.randrange(path.stat().st_size), chance.randrange(8))
+    return path
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("seed", [SEED])
+def test_no_flipped_bit_is_served_compiled_or_run(world: World, tmp_path: Path, seed: int) -> None:
+    right = contents(Path(world.get()["path"]))
+    wheel = digest(Path(world.get("wheel", "--out", str(tmp_path / "dist"))["path"]))
+    honest = world.used()
+    chance, hits = random.Random(seed), Counter[str]()
+    commands: list[Callable[[], bool]] = [
+        lambda: contents(Path(world.get()["path"])) == right,
+        lambda: contents(Path(world.get("build")["path"])) == right,
+        lambda: contents(Path(world.get("get", "--out", str(tmp_path / "out"))["path"])) == right,
+        lambda: digest(Path(world.get("wheel", "--out", str(tmp_path / "dist"))["path"])) == wheel,
+    ]
+    for number in range(FLIPS):
+        flipped = flip_somewhere(world.root, number, chance).relative_to(world.root)
+        hits[flipped.parts[0]] += 1
+        if number % 4 == 3:  # else nothing is compiled again, because the library itself is right
+            shutil.rmtree(world.root / "libraries", ignore_errors=True)
+            shutil.rmtree(world.root / "artifacts", ignore_errors=True)
+        assert chance.choice(commands)(), f"flip {number} of {flipped}"
+        assert world.used() <= honest, f"flip {number} of {flipped}"
+    assert {"blobs", "libraries", "artifacts", "toolchains", "upstreams"} <= hits.keys()
+
+
+def test_what_verify_finds_is_put_right_by_the_next_command_that_needs_it(world: World, tmp_path: Path) -> None:
+    library = Path(world.get()["path"])
+    right = contents(library)
+    chance = random.Random(SEED)
+    for number in range(12):
+        flip_somewhere(world.root, number, chance)
+    flip_and_keep_times(library / "lib/shared/libflashattention.so.1", 100, 0)
+    with pytest.raises(FlashdepotError):
+        world.run("depot", "verify")
+    assert contents(Path(world.get("get", "--out", str(tmp_path / "out"))["path"])) == right
+    shutil.rmtree(world.root / "libraries")
+    shutil.rmtree(world.root / "artifacts")
+    assert contents(Path(world.get("build")["path"])) == right
+    world.run("depot", "verify")
+
+
+def test_a_flipped_compiler_is_not_even_asked_its_version(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.get()
+    [nvcc] = world.root.glob("toolchains/cuda-*/bin/nvcc")
+    ran = tmp_path / "ran"
+    text = nvcc.read_text().replace("import hashlib\n", f"open({str(ran)!r}, 'w')\nimport hashlib\n", 1)
+    before = nvcc.stat()
+    nvcc.write_text(text[: before.st_size])
+    os.utime(nvcc, ns=(before.st_atime_ns, before.st_mtime_ns))
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    with pytest.raises(NetworkError):
+        world.get("build")
+    assert not ran.exists()
+    monkeypatch.delenv("FLASHDEPOT_OFFLINE")
+    world.get("build")
+    assert not ran.exists()
+
+
+def test_no_flipped_bit_of_a_real_depot_is_served(
+    real_depot: Path, quick_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with what a real nvcc made; a flipped compiler, which only the network could replace, is refused."""
+    right = contents(quick_library)
+    world = World(tmp_path / "depot", tmp_path / "journal", tmp_path)
+    shutil.copytree(real_depot, world.root, symlinks=True, copy_function=shutil.copy2)
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    wish = ("--profile", "quick", "--arch", "80,90", "--cuda", "13.0")
+    chance = random.Random(SEED)
+    for number in range(FLIPS // 3):
+        flipped = flip_somewhere(world.root, number, chance)
+        command = chance.choice([("get",), ("build",), ("get", "--out", str(tmp_path / "out"))])
+        try:
+            served = contents(Path(world.run(*command, *wish)["path"]))
+        except NetworkError:
+            assert "toolchains" in flipped.parts, f"flip {number} of {flipped}"
+            shutil.copy2(real_depot / flipped.relative_to(world.root), flipped)
+            continue
+        assert served == right, f"flip {number} of {flipped}"
