@@ -89,13 +89,13 @@ def test_a_change_recompiles_just_the_units_that_read_it(workshop: Workshop) -> 
     assert workshop.build()["units"]["compiled"] == 1
 
 
-def test_keys_and_bytes_are_the_same_in_another_folder_and_another_depot(
+def test_keys_and_bytes_are_the_same_in_another_folder_and_depot_and_with_more_cores(
     tmp_path: Path, upstream_tree: Path, toolchains: Path
 ) -> None:
     built = []
-    for name in ("here", "another place"):
-        shop = Workshop(tmp_path / name.replace(" ", "-"), upstream_tree, toolchains)
-        built.append(shop.manifest(shop.build()))
+    for place, jobs in (("here", "1"), ("elsewhere", "8")):
+        shop = Workshop(tmp_path / place, upstream_tree, toolchains)
+        built.append(shop.manifest(shop.build("--jobs", jobs)))
     assert built[0].recipe_key == built[1].recipe_key
     assert built[0].actions == built[1].actions
     if probe().toolkits or toolchains.is_dir():

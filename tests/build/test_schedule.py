@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashdepot.build.schedule import Capacity, Job, next_job, remaining_seconds, split_threads
+from flashdepot.build.schedule import Capacity, Job, next_job, remaining_seconds
 
 GB = 10**9
 
@@ -33,16 +33,6 @@ def test_a_job_that_was_killed_for_memory_runs_alone_with_a_higher_estimate() ->
     assert next_job([again, other], [], Capacity(4, 64 * GB)) == other
     assert next_job([again], [other], Capacity(4, 64 * GB)) is None
     assert next_job([other], [again], Capacity(4, 64 * GB)) is None
-
-
-def test_threads_are_split_only_when_nothing_waits_for_the_cores() -> None:
-    job, running = Job("j", 100, 1), [Job("r", 100, 1)]
-    assert split_threads(job, [], running, Capacity(8, GB)) == 7
-    assert split_threads(job, [], running, Capacity(64, GB)) == 8
-    assert split_threads(job, [], running, Capacity(1, GB)) == 1
-    assert split_threads(job, [Job("w", 90, 1)] * 20, running, Capacity(8, GB)) == 1
-    assert split_threads(job, [Job("short", 3, 1)] * 9, [], Capacity(8, GB)) == 8
-    assert split_threads(job, [Job("w", 90, 1), Job("short", 3, 1)], [], Capacity(8, GB)) == 4
 
 
 def test_the_time_left_is_that_of_the_schedule_itself() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from flashdepot.build.diagnosis import compile_error, killed_for_memory
 from flashdepot.build.estimates import History
 from flashdepot.build.executor import Ended, Executor, Task
-from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, Capacity, Job, next_job, remaining_seconds, split_threads
+from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, Job, next_job, remaining_seconds
 from flashdepot.depot import ActionRecord, Depot, action_key
 from flashdepot.errors import CompileError, FlashdepotError
 from flashdepot.events import BuildProgress, Snapshot
@@ -106,7 +106,7 @@ class Engine:
             self._drop_what_lost_a_need()
             capacity = self.executor.capacity()
             while job := next_job(self._ready(), list(self._running.values()), capacity):
-                self._begin(job, capacity)
+                self._begin(job)
             for ended in self.executor.ended(_TICK):
                 job = self._running.pop(ended.task.action.name)
                 with ended.task.lock:
@@ -125,7 +125,7 @@ class Engine:
                 del self._waiting[name]
                 self._failed.add(name)
 
-    def _begin(self, job: Job, capacity: Capacity) -> None:
+    def _begin(self, job: Job) -> None:
         """Start an action, unless another process compiles it or has done so meanwhile."""
         intent = self._intents[job.name]
         lock = self.depot.try_lock(intent)
@@ -138,12 +138,11 @@ class Engine:
             lock.release()
             self._actions[job.name] = found
             return
-        threads = split_threads(job, list(self._waiting.values()), list(self._running.values()), capacity)
         action = self._planned[job.name]
         log = self.depot.log_path(action.name, intent)
         try:
             made = {word: self._made(need) for word, need in action.needs.items()}
-            self.executor.start(Task(action, made, threads, lock, log))
+            self.executor.start(Task(action, made, lock, log))
         except BaseException:
             lock.release()
             raise

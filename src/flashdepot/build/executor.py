@@ -17,13 +17,11 @@ from flashdepot.system.child import Cost
 class Task:
     """An action that is to run now.
 
-    ``made`` are the files that the actions it needs have made, by the names in its arguments. ``threads`` is how many
-    it may use. ``lock`` is held until the task is settled. ``log`` gets all that the compiler writes.
+    ``made`` are the files that the actions it needs have made, by the names in its arguments. ``lock`` is held until the task is settled. ``log`` gets all that the compiler writes.
     """
 
     action: Action
     made: Mapping[str, Path]
-    threads: int
     lock: HeldLock
     log: Path
 

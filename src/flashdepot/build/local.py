@@ -39,7 +39,8 @@ class LocalExecutor:
     """Runs compilers here, each in a folder of its own below ``work``.
 
     ``programs`` are what actions name besides folders. ``confinement`` is how compilers are kept from the files of the
-    user's, ``None`` when they are not.
+    user's, ``None`` when they are not. A command is the same however many cores are free: what nvcc's
+    ``--split-compile`` writes differs with every number of threads.
     """
 
     places: PlaceNames
@@ -85,8 +86,6 @@ class LocalExecutor:
         made = {name: str(path) for name, path in task.made.items()}
         outputs = {"output": str(output), "depfile": str(output.with_suffix(".d"))}
         command = action.command({**self.places.folders, **self.programs, **made, **outputs})
-        if action.threads and action.unit and task.threads > 1:
-            command.append(f"{action.threads}={task.threads}")
         # One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
         language = {"LC_ALL": "C", "VSLANG": "1033"}
         environment = {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}

@@ -9,9 +9,6 @@ from dataclasses import dataclass, replace
 OUT_OF_MEMORY_FACTOR = 1.5
 OUT_OF_MEMORY_TRIES = 3
 
-_MOST_THREADS = 8
-"""More gain nothing: the phase that splits is a fifth of the work."""
-
 
 @dataclass(frozen=True)
 class Job:
@@ -54,17 +51,6 @@ def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity)
         return (fitting or order)[0]
     used = sum(job.peak for job in running)
     return next((job for job in order if not job.alone and used + job.peak <= capacity.memory), None)
-
-
-def split_threads(job: Job, waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> int:
-    """How many threads the job that starts now may use: more than one when cores would idle while it runs.
-
-    The free cores are shared with those of the waiting jobs that take long as well; the short ones are soon done.
-
-    :param waiting: what waits besides the job that starts.
-    """
-    long = [other for other in waiting if other.seconds > job.seconds / 2]
-    return max(1, min(_MOST_THREADS, (capacity.jobs - len(running)) // (len(long) + 1)))
 
 
 def remaining_seconds(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capacity: Capacity) -> float:

@@ -11,9 +11,6 @@ from flashdepot.model.selection import Unit
 from flashdepot.targets.clang import CUDA_OUTPUTS, cuda_words
 from flashdepot.toolchain.nvcc_flags import SOURCE_NAME
 
-_SPLIT = "--split-compile"
-"""nvcc's option for the last phase of one source on several cores."""
-
 _DEVICE_OUTPUTS = ("-MD", "-MF", "{depfile}", "{source}", "-o", "{output}")
 
 
@@ -38,7 +35,7 @@ def cuda_actions(
     if kit.cross is None:
         arguments = _nvcc_words(kit, name, place, file, ("-ccbin", "{cxx}", *flags, *words))
         suffix, tools = kit.dialect.object_suffix, recipe.toolchain.tools
-        yield Action(name, place, file, arguments, tools, kit.dialect.variables, unit, suffix, threads=_threads(kit))
+        yield Action(name, place, file, arguments, tools, kit.dialect.variables, unit, suffix)
         return
     arguments = _nvcc_words(kit, name, place, file, ("-fatbin", "-ccbin", "{preprocessor}", *flags, *words))
     yield Action(
@@ -52,7 +49,6 @@ def cuda_actions(
         ".fatbin",
         outputs=_DEVICE_OUTPUTS,
         uncounted=("zig",),  # whatever preprocesses, and with whichever headers, the bytes are the same
-        threads=_threads(kit),
     )
     yield _host_side(kit.cross, name, place, file, words)
 
@@ -80,7 +76,3 @@ def _nvcc_words(kit: Kit, name: str, place: str, file: str, words: Sequence[str]
     if kit.source_name:
         arguments += [word.format(name=f"{place}/{file}") for word in SOURCE_NAME]
     return tuple(arguments)
-
-
-def _threads(kit: Kit) -> str | None:
-    return _SPLIT if _SPLIT in kit.nvcc_options else None

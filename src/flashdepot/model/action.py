@@ -23,7 +23,7 @@ class Action:
     file with the ending ``suffix``. ``variables`` are those of the environment that change what the compiler writes.
     ``unit`` is ``None`` for a source of our own, and for a kernel that units share. ``needs`` are actions whose outputs it
     reads, by the names of those in ``arguments``. What it reads in the places ``uncounted`` does not change what it
-    makes, and so is in no key. Nor is ``threads``: the option of a compiler that can use several for one source.
+    makes, and so is in no key.
     """
 
     name: str
@@ -37,7 +37,6 @@ class Action:
     outputs: tuple[str, ...] = GNU_OUTPUTS
     needs: Mapping[str, str] = field(default_factory=dict)
     uncounted: tuple[str, ...] = ()
-    threads: str | None = None
 
     def intent_key(self, environment: Mapping[str, str], made: Mapping[str, str] | None = None) -> str:
         """The digest of all that is known before the inputs are: arguments, programs, and environment.
