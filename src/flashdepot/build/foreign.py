@@ -7,6 +7,7 @@ Python runs. So its compilers see the tools, the sources and a folder of their o
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -18,7 +19,7 @@ UNCONFINED = "FLASHDEPOT_UNCONFINED"
 _KEPT = frozenset({"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "SYSTEMROOT"})
 """Variables that compilers need. All others stay outside: a token may be among them."""
 
-_OF_A_TOOL = ("bin", "lib", "lib32", "lib64", "libexec", "include", "share/gcc*", "*-linux-*")
+_OF_A_TOOL = ("bin", "lib", "lib32", "lib64", "libexec", "include", "share/gcc*", "*-linux-*", "pyvenv.cfg")
 """What belongs to a compiler, in the folder that it was installed into."""
 
 
@@ -37,9 +38,12 @@ def confined_environment(environment: Mapping[str, str], variables: Iterable[str
 
 
 def tool_folders(programs: Iterable[str]) -> tuple[Path, ...]:
-    """What compilers consist of outside the system's folders, such as a conda environment's or a toolset's."""
+    """What compilers consist of outside the system's folders, such as a conda environment's or a toolset's.
+
+    Python is among them: it compiles FlashAttention-4.
+    """
     found: list[Path] = []
-    for program in map(Path, programs):
+    for program in map(Path, (*programs, sys.executable, f"{sys.base_prefix}/bin/python")):
         for path in (program, program.resolve()) if program.is_absolute() else ():
             prefix = path.parent.parent
             found += [path.parent, *(inner for name in _OF_A_TOOL for inner in prefix.glob(name))]

@@ -215,6 +215,10 @@ def parse_features(text: str) -> frozenset[Feature]:
     return _choose(text, Feature, "feature")
 
 
+_MOST_DIGITS = 9
+"""Of a number that somebody wrote: Python refuses to read one of thousands."""
+
+
 def parse_head_dims(text: str) -> frozenset[int]:
     """Read ``64,128``.
 
@@ -224,7 +228,7 @@ def parse_head_dims(text: str) -> frozenset[int]:
     if not words:
         raise UsageError("The list of head dims is empty.", hint="Name some: --head-dims 64,128")
     for word in words:
-        if not word.isdecimal() or int(word) == 0:
+        if not word.isdecimal() or len(word) > _MOST_DIGITS or int(word) == 0:
             raise UsageError(f"'{word}' is not a head dim: expected a number of elements such as 64 or 128.")
     return frozenset(int(w) for w in words)
 
