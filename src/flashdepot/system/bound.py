@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import subprocess
 import sys
@@ -49,7 +50,8 @@ if sys.platform == "win32":
 
     def bound() -> dict[str, Any]:
         """The arguments of ``Popen`` that start a program which ends with this process."""
-        join_job()  # a job's processes start theirs in it
+        with contextlib.suppress(OSError):  # Windows 7 has no job within a job: there programs outlive a kill
+            join_job()  # a job's processes start theirs in it
         return {}
 
 else:
