@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import requests
 import tomli_w
@@ -32,18 +33,20 @@ from flashdepot.catalog.load import load_catalog
 from flashdepot.catalog.packing import Listing, decode, encode
 from flashdepot.cli.common import load_host
 from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, read_intent
-from flashdepot.depot.artifacts import manifest_text, read_manifest
+from flashdepot.depot.artifacts import manifest_text, read_artifact
 from flashdepot.doctor.check.subject import read_subject
 from flashdepot.doctor.explain import explain
 from flashdepot.errors import FlashdepotError
 from flashdepot.link.vendor.index import INDEX_NAME, VendoredTarget, VendorIndex, read_index
+from flashdepot.model.manifest import Manifest
 from flashdepot.model.wheel_name import WheelName
 from flashdepot.resolve.lock_file import read_lock
 from flashdepot.resolve.project import read_project
 from flashdepot.system.archive import unpack
-from flashdepot.system.files import read_json
+from flashdepot.system.files import parse_json
 from flashdepot.system.index import PackageIndex
 from flashdepot.system.index_settings import IndexSettings
+from flashdepot.system.records import write_record
 
 HERE = Path(__file__).parent
 WHEEL = "flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl"
@@ -221,8 +224,17 @@ def index_reader(kind: str) -> Callable[[bytes, Path], object]:
     return read
 
 
-def read_action(path: Path) -> object:
-    return ActionRecord.from_json(read_json(path))
+def read_inside(read: Callable[[Any], object]) -> Callable[[bytes, Path], object]:
+    """What stands inside a record, whose digest would keep every changed byte from its reader."""
+    return lambda data, _folder: read(parse_json(data, "a record"))
+
+
+def sealed(data: object) -> bytes:
+    """A record around some data, as it lies on the disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "record.json")
+        write_record(path, data)
+        return path.read_bytes()
 
 
 def action_seeds() -> tuple[bytes, ...]:
@@ -245,14 +257,20 @@ READERS = {
         Reader(
             "manifest",
             lambda: (manifest_text(make_manifest()),),
-            _file(f"{make_manifest().recipe_key}.json", read_manifest),
+            read_inside(Manifest.from_json),
             RECORD_REFUSALS,
         ),
-        Reader("action", action_seeds, _file("a", read_action), RECORD_REFUSALS),
+        Reader(
+            "artifact",
+            lambda: (sealed({"schema": 3, "manifest": make_manifest().to_json(), "created": 1.0}),),
+            _file(f"{make_manifest().recipe_key}.json", read_artifact),
+            RECORD_REFUSALS,
+        ),
+        Reader("action", action_seeds, read_inside(ActionRecord.from_json), RECORD_REFUSALS),
         Reader(
             "intent",
-            lambda: (json.dumps({"schema": ACTION_SCHEMA, "actions": ["a" * 64]}).encode(),),
-            _file("i", read_intent),
+            lambda: (sealed({"schema": ACTION_SCHEMA, "intent_key": "b" * 64, "actions": ["a" * 64]}),),
+            _file(f"{'b' * 64}.json", read_intent),
             RECORD_REFUSALS,
         ),
         Reader("project", project_seeds, _file("flashdepot.toml", read_project)),
