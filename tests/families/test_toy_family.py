@@ -95,7 +95,7 @@ def test_its_kernel_is_compiled_by_its_own_compiler_and_kept_in_the_depot(
 
 
 def test_it_is_in_the_plan_and_in_the_generated_header(tree: SourceTree, recipe: Recipe) -> None:
-    plan = BuildPlan(recipe, {"toy": tree}, None, {}, KIT, {})  # type: ignore[arg-type]  (no compiler is called)
+    plan = BuildPlan(recipe, {"toy": tree}, None, {}, KIT, {}, {})  # type: ignore[arg-type]  (no compiler is called)
     actions = {action.name: action for action in plan.actions()}
     assert actions["toy_kernel"].unit == UNIT
     lines = TOY.config_lines(recipe.selection, recipe.target.sass, tree.identified)

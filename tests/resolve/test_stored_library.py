@@ -14,10 +14,12 @@ import pytest
 import flashdepot
 from depot.depot_factories import flip_bit, store_library
 from flashdepot.depot import Depot
+from flashdepot.depot.artifacts import ARTIFACT_SCHEMA
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.selection import PROFILES, Profile, select
 from flashdepot.model.target import Version
+from flashdepot.system.records import write_record
 from support.fa2_source import default_version, find_sdist
 from support.fake_cuda import make_host
 
@@ -149,7 +151,8 @@ def test_a_damaged_library_is_not_taken_and_its_damage_is_reported(depot: Path) 
 def test_a_library_with_the_c_layer_of_another_release_is_not_taken(depot: Path) -> None:
     (manifest,) = Depot(depot).manifests()
     other = replace(manifest, c_layer="0" * 64, flashdepot="0.0.9")
-    Depot(depot).layout.artifact(manifest.recipe_key).write_text(json.dumps(other.to_json()))
+    record = {"schema": ARTIFACT_SCHEMA, "manifest": other.to_json(), "created": 1.0}
+    write_record(Depot(depot).layout.artifact(manifest.recipe_key), record)
     code, _, said = get(depot, replace(BARE, gpus=(H100,)))
     assert code != 0
     assert "has the C layer of another flashdepot (0.0.9)" in said

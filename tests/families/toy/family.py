@@ -41,7 +41,8 @@ class ToyLayout:
 
 
 def published() -> Mapping[str, Sdist]:
-    sdist = Sdist("toy-attention", "0.1", "toy-attention-0.1.tar.gz", "a" * 64, 1, frozenset({UNIT}), frozenset())
+    file = ("toy-attention-0.1.tar.gz", "a" * 64, 1, "b" * 64)
+    sdist = Sdist("toy-attention", "0.1", *file, frozenset({UNIT}), frozenset())
     return {"0.1": sdist}
 
 
