@@ -13,6 +13,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+# The tools of the group `dev` (uv, ruff) are found as in an activated environment, whichever way pytest was started.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
 
 @pytest.fixture(scope="session")
 def real_depot(request: pytest.FixtureRequest) -> Path:

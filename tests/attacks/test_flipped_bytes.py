@@ -116,13 +116,19 @@ def test_no_flipped_bit_of_a_real_depot_is_served(
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
     wish = ("--profile", "quick", "--arch", "80,90", "--cuda", "13.0")
     chance = random.Random(SEED)
+    broken: set[Path] = set()  # compilers, which a hit does not look at: a later command that needs them finds it
     for number in range(FLIPS // 3):
         flipped = flip_somewhere(world.root, number, chance)
+        if "toolchains" in flipped.parts:
+            broken.add(flipped)
         command = chance.choice([("get",), ("build",), ("get", "--out", str(tmp_path / "out"))])
         try:
             served = contents(Path(world.run(*command, *wish)["path"]))
         except NetworkError:
-            assert "toolchains" in flipped.parts, f"flip {number} of {flipped}"
-            shutil.copy2(real_depot / flipped.relative_to(world.root), flipped)
+            assert broken, f"flip {number} of {flipped}"
+            for path in broken:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(real_depot / path.relative_to(world.root), path)
+            broken.clear()
             continue
         assert served == right, f"flip {number} of {flipped}"

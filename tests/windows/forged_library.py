@@ -18,7 +18,12 @@ from flashdepot.system.files import sha256_file
 from windows.coff import compile_coff, make_visual_studio
 
 ANSWER = 42
-_VALUES = {"VERSION": "2.8.3", "UPSTREAM_VERSION": "2.8.3.post2", "PLATFORM": "windows-x86_64"}
+_VALUES = {
+    "VERSION": "2.8.3",
+    "UPSTREAM_VERSION": "2.8.3.post2",
+    "PLATFORM": "windows-x86_64",
+    "RUNTIME": " -lcudart_static",
+}
 _LAYER = """
 __attribute__((section(".drectve"), used)) static const char directives[] = " /DEFAULTLIB:msvcrt ";
 int cudaPeekAtLastError(void);

@@ -31,7 +31,7 @@ def compile_one(job, target):
 
 
 def command(worker: Path, *arguments: object) -> list[str]:
-    return [sys.executable, "-I", "-S", str(worker), *map(str, arguments)]
+    return [sys.executable, "-I", "-S", "-B", str(worker), *map(str, arguments)]
 
 
 @pytest.fixture
