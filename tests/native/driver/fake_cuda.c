@@ -28,7 +28,7 @@ enum {
   CAPTURE_UNSUPPORTED = 900,
 };
 
-enum { DEVICES = 3, HANDLE = 40 }; /* a device's handle is not its ordinal */
+enum { DEVICES = 3, FIRST_DEVICE = 40 }; /* a device's handle is not its ordinal */
 struct context {
   int device, primary, destroyed;
 };
@@ -86,7 +86,7 @@ API int fake_loaded(void) { return loaded; }
 API void fake_reset_primary(int ordinal) { primaries[ordinal].destroyed = 1; }
 API void *fake_context(int ordinal) {
   struct context *made = calloc(1, sizeof *made);
-  made->device = HANDLE + ordinal;
+  made->device = FIRST_DEVICE + ordinal;
   return made;
 }
 API void fake_enter(void *context) { current = context; }
@@ -145,7 +145,7 @@ API result cuInit(unsigned flags) {
   if (initialized_by == 0) {
     initialized_by = (int)PROCESS;
     read_environment();
-    for (i = 0; i < DEVICES; ++i) primaries[i] = (struct context){HANDLE + i, 1, 1};
+    for (i = 0; i < DEVICES; ++i) primaries[i] = (struct context){FIRST_DEVICE + i, 1, 1};
   }
   return flags == 0 ? answer("cuInit") : INVALID_VALUE;
 }
@@ -161,15 +161,15 @@ API result cuDeviceGetCount(int *count) {
 API result cuDeviceGet(int *device, int ordinal) {
   ANSWER;
   if (ordinal < 0 || ordinal >= devices) return INVALID_DEVICE;
-  *device = HANDLE + ordinal;
+  *device = FIRST_DEVICE + ordinal;
   return SUCCESS;
 }
 API result cuDeviceGetAttribute(int *value, int attribute, int device) {
   ANSWER;
-  if (device < HANDLE || device >= HANDLE + devices) return INVALID_DEVICE;
+  if (device < FIRST_DEVICE || device >= FIRST_DEVICE + devices) return INVALID_DEVICE;
   switch (attribute) {
     case 16:
-      *value = 108 + device - HANDLE;
+      *value = 108 + device - FIRST_DEVICE;
       return SUCCESS; /* multiprocessors */
     case 75:
       *value = 8;
@@ -186,9 +186,9 @@ API result cuDeviceGetAttribute(int *value, int attribute, int device) {
 }
 API result cuDevicePrimaryCtxRetain(void **context, int device) {
   ANSWER;
-  primaries[device - HANDLE].destroyed = 0;
-  say("{\"call\":\"retain\",\"device\":%d}\n", device - HANDLE);
-  *context = &primaries[device - HANDLE];
+  primaries[device - FIRST_DEVICE].destroyed = 0;
+  say("{\"call\":\"retain\",\"device\":%d}\n", device - FIRST_DEVICE);
+  *context = &primaries[device - FIRST_DEVICE];
   return SUCCESS;
 }
 API result cuCtxGetCurrent(void **context) {
@@ -271,7 +271,7 @@ API result cuKernelGetAttribute(int *value, int attribute, void *kernel, int dev
 API result cuKernelSetAttribute(int attribute, int value, void *kernel, int device) {
   ANSWER;
   say("{\"call\":\"attribute\",\"kernel\":\"%s\",\"attribute\":%d,\"value\":%d,\"device\":%d}\n",
-      ((struct kernel *)kernel)->name, attribute, value, device - HANDLE);
+      ((struct kernel *)kernel)->name, attribute, value, device - FIRST_DEVICE);
   return SUCCESS;
 }
 
@@ -284,7 +284,7 @@ static result launch(const struct kernel *kernel, const unsigned *grid, const un
     if (strstr(kernel->name, sizes[i].part) != NULL) bytes = sizes[i].bytes;
   }
   say("{\"call\":\"launch\",\"kernel\":\"%s\",\"device\":%d,\"primary\":%d,", kernel->name,
-      current->device - HANDLE, current->primary);
+      current->device - FIRST_DEVICE, current->primary);
   say("\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u],\"shared\":%u,", grid[0], grid[1], grid[2],
       block[0], block[1], block[2], shared);
   say("\"stream\":%" PRIuPTR ",\"digest\":\"%016" PRIx64 "\",\"parameters\":\"", (uintptr_t)stream,
