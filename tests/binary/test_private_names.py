@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.binary.private_names import with_private_runtime
+from flashdepot.binary.private_names import privately, with_private_runtime
 from flashdepot.errors import IntegrityError
 
 SOURCE = """
@@ -67,6 +67,17 @@ def test_a_program_that_defines_the_same_functions_links_and_each_calls_its_own(
     subprocess.run([compiler, str(program), str(private), "-o", str(both)], check=True)
     if system != "windows" or shutil.which("wine"):
         assert subprocess.run([*runner, str(both)], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("system", "private"), [("linux", True), ("windows", False)])
+def test_atexit_is_the_run_times_own_on_linux_only(system: str, private: bool, tmp_path: Path) -> None:
+    compiler, _ = COMPILERS[system]
+    if compiler is None:
+        pytest.skip(f"needs a compiler for {system}")
+    text = "int atexit(void (*)(void));\nvoid entry(void (*f)(void)) { atexit(f); }\n"
+    compiled = compile_source(compiler, text, tmp_path / "library.o")
+    [changed] = privately([compiled], tmp_path / "private")
+    assert names(changed) - {".text"} == {"entry", "flashdepot_atexit" if private else "atexit"}
 
 
 def test_what_is_private_already_stays(tmp_path: Path) -> None:

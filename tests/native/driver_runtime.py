@@ -33,12 +33,28 @@ class Libraries:
 
 
 def build(folder: Path, cuda_include: Path) -> Libraries:
-    """Compile them; every function of the run time is visible in the program."""
+    """Compile them; every function of the run time is visible in the program.
+
+    Without the compiler's own start files, as zig links: what they do when a library is unloaded is the run time's.
+    """
     (folder / "fa_config.h").write_text("#define FA_CONFIG_CUDA 13000\n")
     program = folder / "libprogram.so"
     sources = [HERE / "program.cpp", *sorted((NATIVE / "driver").glob("*.cpp"))]
     includes = [f"-I{folder}", f"-I{NATIVE / 'driver'}", "-isystem", str(cuda_include)]
-    run(["g++", "-shared", *FLAGS, *includes, "-Wl,--no-undefined", *map(str, sources), "-ldl", "-o", str(program)])
+    run(
+        [
+            "g++",
+            "-shared",
+            "-nostartfiles",
+            *FLAGS,
+            *includes,
+            "-Wl,--no-undefined",
+            *map(str, sources),
+            "-ldl",
+            "-o",
+            str(program),
+        ]
+    )
     return Libraries(
         program,
         build_driver(folder / "libcuda.so.1"),

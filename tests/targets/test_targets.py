@@ -53,8 +53,8 @@ def manifest(answer: Any) -> Manifest:
 @pytest.mark.nvcc
 def test_device_code_that_one_target_compiled_serves_the_others(libraries: dict[str, Any]) -> None:
     first, *others = libraries.values()
-    assert first["compiled"] == 2
-    assert [other["compiled"] for other in others] == [0, 0]
+    assert first["units"]["compiled"] == 2
+    assert [other["units"]["compiled"] for other in others] == [0, 0]
     kept = [{n: k for n, k in manifest(a).actions.items() if not n.endswith(t)} for t, a in libraries.items()]
     assert kept[0]
     assert kept[0] == kept[1] == kept[2]
@@ -82,3 +82,41 @@ def test_a_library_for_windows_has_import_libraries_for_both_linkers(libraries: 
         "flashattention.lib",
         "libflashattention.dll.a",
     ]
+
+
+@pytest.mark.nvcc
+def test_a_program_with_a_cuda_runtime_of_its_own_links_the_static_library(
+    libraries: dict[str, Any], tmp_path: Path
+) -> None:
+    library = Path(libraries["linux-x86_64"]["path"])
+    source = tmp_path / "main.c"
+    source.write_text(
+        "#include <flash_attention.h>\n#include <stdlib.h>\nint cudaGetDevice(int *x) { return *x; }\n"
+        "int cudaLaunchKernel(void) { return 0; }\nvoid bye(void) {}\n"
+        "int main(void) { fa_info info = {sizeof info}; int x = 0; atexit(bye);\n"
+        "return cudaGetDevice(&x) + cudaLaunchKernel() + fa_build_info(&info); }\n"
+    )
+    program = tmp_path / "main"
+    command = ["gcc", f"-I{library / 'include'}", str(source), str(library / "lib/static/libflashattention.a")]
+    done = subprocess.run([*command, "-ldl", "-o", str(program)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert subprocess.run([str(program)], check=False).returncode == 0
+
+
+@pytest.mark.nvcc
+def test_a_library_may_be_unloaded_before_the_program_ends(libraries: dict[str, Any], tmp_path: Path) -> None:
+    shared = Path(libraries["linux-x86_64"]["path"]) / "lib/shared/libflashattention.so.1"
+    source = tmp_path / "main.c"
+    source.write_text(
+        "#include <dlfcn.h>\n#include <malloc.h>\n#include <stdio.h>\n"
+        "int main(int count, char **words) { int used[3000];\n"
+        "for (int i = 0; i < 3000; ++i) { void *l = dlopen(words[1], RTLD_NOW);\n"
+        "if (!l) return count; dlclose(l); used[i] = mallinfo().uordblks; }\n"
+        'printf("%d %d", used[1000], used[2999]); return 0; }\n'
+    )
+    program = tmp_path / "main"
+    subprocess.run(["gcc", "-w", str(source), "-ldl", "-o", str(program)], check=True)
+    done = subprocess.run([str(program), str(shared)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    third, last = done.stdout.split()  # of glibc's own, some stays the first times
+    assert third == last

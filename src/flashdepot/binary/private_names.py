@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
+from pathlib import Path
 
 from flashdepot.binary.window import FETCH_AGAIN, Window
 from flashdepot.errors import IntegrityError
 
 _RUNTIME = re.compile(r"(__)?cuda[A-Z]\w*")
+_RUNTIME_OF_ELF = re.compile(r"(__)?cuda[A-Z]\w*|atexit")
+"""With ``atexit``, of which the run time has its own; that of Windows is each library's own already."""
 _PREFIX = "flashdepot_"
 
 _ELF_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
@@ -24,6 +28,15 @@ _COFF_HEADER = struct.Struct("<HHIIIHH")
 _COFF_SYMBOL = struct.Struct("<IIIhHBB")
 _COFF_SIZE = struct.Struct("<I")
 _AMD64 = 0x8664
+
+
+def privately(objects: Sequence[Path], folder: Path) -> list[Path]:
+    """Copies of object files in a new folder, under the same names, with :func:`with_private_runtime`."""
+    folder.mkdir()
+    copies = [folder / path.name for path in objects]
+    for path, copy in zip(objects, copies, strict=True):
+        copy.write_bytes(with_private_runtime(path.read_bytes(), path.name))
+    return copies
 
 
 def with_private_runtime(data: bytes, name: str) -> bytes:
@@ -47,13 +60,14 @@ def with_private_runtime(data: bytes, name: str) -> bytes:
 class _Names:
     """A table of names that grows at its end: names that share their letters with others stay as they were."""
 
-    def __init__(self, old: bytes) -> None:
+    def __init__(self, old: bytes, private: re.Pattern[str]) -> None:
         self.bytes = bytearray(old)
+        self._private = private
         self._new: dict[str, int] = {}
 
     def renamed(self, name: str) -> int | None:
         """Where the private name for this one is in the table; ``None`` for a name that is not the runtime's."""
-        if _RUNTIME.fullmatch(name) is None:
+        if self._private.fullmatch(name) is None:
             return None
         if name not in self._new:
             self._new[name] = len(self.bytes)
@@ -78,7 +92,7 @@ def _rename_elf(window: Window) -> bytes:
         place = start + section[6] * size
         fields = list(sections[section[6]])
         old = window.part(fields[4], fields[5], "symbol names")
-        names = _Names(old.take(0, old.size, "symbol names"))
+        names = _Names(old.take(0, old.size, "symbol names"), _RUNTIME_OF_ELF)
         window.part(section[4], section[5], "symbol table")
         for at in range(section[4], section[4] + section[5] - _ELF_SYMBOL.size + 1, _ELF_SYMBOL.size):
             symbol = window.unpack(_ELF_SYMBOL, at, "symbol table")
@@ -98,7 +112,7 @@ def _rename_coff(window: Window) -> bytes:
     end = start + count * _COFF_SYMBOL.size
     (size,) = window.unpack(_COFF_SIZE, end, "symbol names")
     old = window.part(end, size, "symbol names")
-    names = _Names(old.take(0, size, "symbol names"))
+    names = _Names(old.take(0, size, "symbol names"), _RUNTIME)
     changed = bytearray(window.take(0, window.size, "object"))
     at = start
     while at < end:

@@ -37,11 +37,13 @@ class Linux:
     def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
         """Make ``libflashattention.so.1`` and ``libflashattention.a``."""
         from flashdepot.binary.elf import read_shared_library  # noqa: PLC0415  (every command knows the targets, and few link)
+        from flashdepot.binary.private_names import privately  # noqa: PLC0415
         from flashdepot.system.process import run  # noqa: PLC0415
         from flashdepot.targets.checks import prove_objects, prove_shared  # noqa: PLC0415
         from flashdepot.targets.linked import Linked, require  # noqa: PLC0415
 
         prove_objects(objects)
+        objects = privately(objects, folder / "objects")
         static, shared = folder / LINUX.static[0], folder / LINUX.shared
         environment = {**os.environ, **zig.environment(folder)}
         # D: no dates and no owners, so that equal objects make equal archives.

@@ -38,6 +38,7 @@ class Windows:
 
     def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
         """Make ``flashattention.dll``, its import library and ``flashattention.lib``."""
+        from flashdepot.binary.private_names import privately  # noqa: PLC0415
         from flashdepot.system.process import run  # noqa: PLC0415  (every command knows the targets, and few link)
         from flashdepot.targets.checks import prove_dll, prove_import_library  # noqa: PLC0415
         from flashdepot.targets.exports import definition_text, exported_names  # noqa: PLC0415
@@ -51,7 +52,7 @@ class Windows:
         definition = folder / "flashattention.def"
         definition.write_text(definition_text(names), encoding="ascii")
         archive, dll, imports = static / WINDOWS.static[0], shared / WINDOWS.shared, shared / WINDOWS.shared_linked
-        paths = [str(path) for path in objects]
+        paths = [str(path) for path in privately(objects, folder / "objects")]
         require(run([str(zig.program), "ar", "rcsD", str(archive), *paths], env=environment, timeout=600), archive)
         shutil.copyfile(archive, static / WINDOWS.static[1])
         command = [str(zig.program), "cc", "-target", row.zig, *self.link_words, "-o", str(dll)]
