@@ -76,6 +76,7 @@ def test_wrong_words_get_their_exit_code_and_the_right_ones(
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+    assert "a fault of flashdepot" not in done.stderr
 
 
 def test_an_error_is_one_json_document_when_asked_for(tmp_path: Path) -> None:
@@ -136,6 +137,27 @@ def test_a_machine_that_cannot_build_for_another_platform_says_so(tmp_path: Path
     done = flashdepot(*arguments, "--depot", str(tmp_path / "d"))
     assert done.returncode == 4
     assert "cannot build for it" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["get --out", "build --out", "wheel --out", "vendor"])
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_made(command: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    words = (*command.split(), str(tmp_path / "file" / "x"), "--profile", "quick", "--depot", str(tmp_path / "depot"))
+    done = flashdepot(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path / 'file'} is a file" in done.stderr
+    assert not (tmp_path / "depot").exists()
+
+
+def test_a_folder_with_files_of_the_users_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    done = flashdepot(
+        "get", "--out", str(tmp_path / "mine"), "--profile", "quick", "--depot", str(tmp_path / "depot"), cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "notes.txt" in done.stderr
+    assert not (tmp_path / "depot").exists()
 
 
 def test_an_empty_depot_says_how_to_fill_it(tmp_path: Path) -> None:

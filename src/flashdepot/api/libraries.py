@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
+from flashdepot.depot.export import require_exportable
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
 from flashdepot.host import runtime_facts
@@ -17,6 +18,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
 from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, understand
+from flashdepot.system.user_files import require_folder
 
 if TYPE_CHECKING:
     from flashdepot.build.library import Options
@@ -58,6 +60,8 @@ def get(
     :raises CompileError: when a compiler refuses; its hint says what its log shows.
     :raises NetworkError: when source or toolchain must be fetched and cannot be.
     """
+    if out is not None:
+        require_exportable(out)
     started = time.monotonic()
     depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events)
@@ -79,6 +83,8 @@ def build(
     Units that were compiled before are reused; a build that was stopped goes on where it was. Parameters and errors
     are those of :func:`get`.
     """
+    if out is not None:
+        require_exportable(out)
     started = time.monotonic()
     depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events)
@@ -99,6 +105,7 @@ def wheel(
 
     Parameters and errors are otherwise those of :func:`get`, which gets the library.
     """
+    require_folder(out, "--out DIR")
     depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events)
     library = _obtained(need, depot, limits, events)
@@ -128,6 +135,7 @@ def vendor(
     if library is not None:
         found = read_library(library)
         return write(found.manifest, found.source, folder), found
+    require_folder(folder, "flashdepot vendor DIR")
     depot = depot or open_depot(events=events)
     got = get(request, host=host, depot=depot, limits=limits, events=events)
     written = write(got.manifest, depot.libraries.source(got.manifest), folder)

@@ -40,9 +40,17 @@ def export(
     :raises IntegrityError: when the bytes are not what the manifest says; an earlier export is as it was then.
     :raises MissingToolError: when the disk is full or may not be written; likewise.
     """
-    listing = OutputListing(MANIFEST_NAME, _written)
-    folder = OutputFolder(destination, LIBRARY, listing, elsewhere, inside=inside, disguised=disguised)
+    folder = OutputFolder(destination, LIBRARY, _listing(), elsewhere, inside=inside, disguised=disguised)
     return folder.write(library_files(manifest, source), manifest_text(manifest))
+
+
+def require_exportable(destination: Path, elsewhere: str = "--out DIR") -> None:
+    """Raise what :func:`export` would raise of the folder itself, before the library is made."""
+    OutputFolder(destination, LIBRARY, _listing(), elsewhere).require_usable()
+
+
+def _listing() -> OutputListing:
+    return OutputListing(MANIFEST_NAME, _written)
 
 
 def library_files(

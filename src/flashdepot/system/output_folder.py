@@ -20,7 +20,7 @@ from typing import IO
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.system.directory import Directory, is_plain_folder
 from flashdepot.system.output_file import OutputFile, OutputListing, Written, identity_of, is_beginning, require_safe
-from flashdepot.system.user_files import folder_errors
+from flashdepot.system.user_files import folder_errors, require_folder
 
 _SMALL = 1 << 20
 """Bytes up to which a file is looked at for being one of ours in disguise."""
@@ -90,6 +90,13 @@ class OutputFolder:
             self._replace(folder, stage, files, earlier)
             _remove_stages(folder, stage)
         return self.path
+
+    def require_usable(self) -> None:
+        """Before long work: raise what :meth:`write` would raise of the folder. Nothing is made there."""
+        require_folder(self.chosen, self.elsewhere)
+        if self.path.is_dir():
+            with folder_errors(self.path, self.elsewhere), self._open() as folder:
+                self._earlier(folder)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Directory]:

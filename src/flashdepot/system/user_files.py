@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -83,6 +84,22 @@ def new_file(chosen: Path, name: str, elsewhere: str) -> Iterator[IO[bytes]]:
                     f"{chosen / name} is there already, with other bytes. It is not replaced.",
                     hint=f"Move it away and run the same command again, or name another folder: {elsewhere}",
                 )
+
+
+def require_folder(folder: Path, elsewhere: str) -> None:
+    """Before long work: look whether a folder is there or can be made, and may be written. Nothing is made.
+
+    :param elsewhere: how the person at the keyboard names another folder.
+    :raises UsageError: when a part of its path is a file.
+    :raises MissingToolError: when it may not be written.
+    """
+    with folder_errors(folder, elsewhere):
+        path = Path(os.path.abspath(folder))  # noqa: PTH100  (links stay as they were typed)
+        nearest = next(place for place in (path, *path.parents) if os.path.lexists(place))
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(nearest))
 
 
 @contextlib.contextmanager
