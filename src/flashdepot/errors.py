@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A sentence, after a space, with the one of some known words that was probably meant; empty where none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415  (only a mistake pays for it)
+
+    near = get_close_matches(word, list(known), 1)
+    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 class FlashdepotError(Exception):

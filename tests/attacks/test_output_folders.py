@@ -36,6 +36,7 @@ def run(*words: str | Path, cwd: Path | None = None) -> Ran:
     command = [sys.executable, "-m", "flashdepot", *map(str, words)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
     assert "Traceback" not in done.stderr, done.stderr
+    assert "a fault of flashdepot" not in done.stderr, done.stderr
     return Ran(done.returncode, done.stdout, done.stderr)
 
 

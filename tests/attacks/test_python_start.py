@@ -86,6 +86,7 @@ def test_modules_in_the_current_folder_in_pythonpath_and_in_the_users_site_do_no
     )
     assert trap.caught == ""
     assert "Traceback" not in done.stderr
+    assert "a fault of flashdepot" not in done.stderr
 
 
 def test_the_users_site_of_an_interpreter_outside_of_an_environment_does_not_run(

@@ -377,6 +377,7 @@ def test_an_error_of_the_disk_is_told_and_no_traceback_wherever_it_comes_from(
     said = capfd.readouterr().err
     assert str(tmp_path / "depot") in said
     assert "Traceback" not in said
+    assert "a fault of flashdepot" not in said
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="reads /proc/self/mem, which answers with an I/O error")
@@ -385,6 +386,7 @@ def test_a_file_that_cannot_be_read_ends_in_a_sentence() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, "Input/output error" in done.stderr) == (3, True)
     assert "Traceback" not in done.stderr
+    assert "a fault of flashdepot" not in done.stderr
 
 
 def test_a_wheel_of_ones_own_is_installed_beside_a_depot_that_may_not_be_written(

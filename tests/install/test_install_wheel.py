@@ -324,7 +324,7 @@ def test_offline_nothing_is_fetched_and_what_is_there_is_used(
     options = ("--wheel", address(server), "--sha256", digest(good))
     done = command(*options)
     assert done.code == 7
-    assert f"Fetching {good.name} needs the network, and FLASHDEPOT_OFFLINE forbids it" in done.err
+    assert f"Fetching {good.name} needs the network, and --offline or FLASHDEPOT_OFFLINE forbids it" in done.err
     assert environment.contents() == before
     monkeypatch.delenv("FLASHDEPOT_OFFLINE")
     assert command(*options).code == 0

@@ -164,6 +164,7 @@ def test_a_folder_that_is_no_library_is_refused(
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+    assert "a fault of flashdepot" not in done.stderr
 
 
 @pytest.mark.parametrize(

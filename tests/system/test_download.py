@@ -267,7 +267,7 @@ def test_an_address_with_a_password_is_never_shown(server: FileServer, tmp_path:
 
 def test_offline_says_so_and_asks_nobody(server: FileServer, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
-    with pytest.raises(NetworkError, match=r"Fetching demo.whl needs the network, and FLASHDEPOT_OFFLINE forbids it"):
+    with pytest.raises(NetworkError, match=r"Fetching demo.whl needs the network, and --offline or FLASHDEPOT_OFFLINE"):
         get()
     assert server.seen == []
 

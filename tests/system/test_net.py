@@ -51,7 +51,7 @@ def test_a_damaged_file_on_disk_is_replaced(index, destination):
 
 def test_offline_forbids_the_network_and_says_so(index, destination, monkeypatch):
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
-    with pytest.raises(NetworkError, match=f"{NAME} needs the network, and FLASHDEPOT_OFFLINE forbids it"):
+    with pytest.raises(NetworkError, match=f"{NAME} needs the network, and --offline or FLASHDEPOT_OFFLINE forbids it"):
         fetch("demo", NAME, DIGEST, destination)
     assert index.requests == []
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from types import FrameType
 
 import click
 
 from flashdepot import __version__
-from flashdepot.cli.common import print_json, say
+from flashdepot.cli.common import complain, print_json
 from flashdepot.cli.lazy import LazyCommands, Table
-from flashdepot.errors import FlashdepotError
+from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.system.files import explain_disk_error
 
 INTERRUPTED = 130
@@ -62,18 +63,14 @@ def run() -> int:
     os.umask(os.umask(0o077) | 0o022)  # what is made here is executed: nobody else may ever write into it
     try:
         status = app.main(prog_name="flashdepot", standalone_mode=False)
-    except FlashdepotError as error:
-        return _report(error)
-    except OSError as error:
-        if (explained := explain_disk_error(error, None)) is None:
-            raise
-        return _report(explained)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        say("Stopped. What was finished is kept; run the same command to resume.")
+        _report(FlashdepotError("Stopped. What was finished is kept; run the same command to resume."), INTERRUPTED)
         return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  (whatever it is, nobody is helped by a page of our own source)
+        if not {"-v", "--verbose"}.isdisjoint(sys.argv):
+            traceback.print_exc()
+        plain = _in_plain_words(error)
+        return _report(plain, plain.exit_code)
     return status if isinstance(status, int) else 0  # a command that ends by click's exit() has a status
 
 
@@ -81,11 +78,24 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _report(error: FlashdepotError) -> int:
+def _in_plain_words(error: Exception) -> FlashdepotError:
+    if isinstance(error, FlashdepotError):
+        return error
+    if isinstance(error, click.ClickException):
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        command = context.command_path if context is not None else "flashdepot"
+        return UsageError(error.format_message(), hint=f"What it takes: {command} --help")
+    if isinstance(error, OSError) and (explained := explain_disk_error(error, None)) is not None:
+        return explained
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return FlashdepotError(
+        f"This is a fault of flashdepot's: {type(error).__name__}: {error} ({place.filename}:{place.lineno})",
+        hint="Please report it with what the same command prints with -v, and 'flashdepot host --json'.",
+    )
+
+
+def _report(error: FlashdepotError, exit_code: int) -> int:
     if "--json" in sys.argv:
-        document = {"status": "error", "exit_code": error.exit_code, "message": error.message, "hint": error.hint}
-        print_json(document)
-    say(f"error: {error.message}")
-    if error.hint:
-        say(f"  {error.hint}")
-    return error.exit_code
+        print_json({"status": "error", "exit_code": exit_code, "message": error.message, "hint": error.hint})
+    complain(error)
+    return exit_code

@@ -21,7 +21,8 @@ from flashdepot.cli.common import (
     say,
     warn,
 )
-from flashdepot.errors import FlashdepotError, NetworkError, UsageError
+from flashdepot.cli.lazy import Commands
+from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.quantities import size
 
@@ -45,7 +46,7 @@ filter_options = options(
 """The fields of a :class:`flashdepot.catalog.query.Filter`, under their names."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def catalog() -> None:
     """List the FlashAttention wheels that others publish."""
 
@@ -255,7 +256,7 @@ def _select(loaded: Catalog, wanted: dict[str, str]) -> list[PublishedWheel]:
     asked = Filter(**wanted)
     if asked.source and asked.source not in names:
         raise UsageError(
-            f"'{asked.source}' is not a source: there are {', '.join(names)}.",
+            f"'{asked.source}' is not a source: there are {', '.join(names)}.{did_you_mean(asked.source, names)}",
             hint="flashdepot catalog stats shows them.",
         )
     return [wheel for wheel in loaded.wheels if asked.accepts(wheel)]

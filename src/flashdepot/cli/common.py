@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
-from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.host import HostRecord
 from flashdepot.system.files import read_json
+from flashdepot.system.net import OFFLINE
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -28,8 +30,48 @@ depot_option = click.option(
     help="Folder of the depot.  [default: the user's cache folder]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
-verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print more.")
+
+_QUIET = "flashdepot.quiet"
+
+
+def _hush(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    context.meta[_QUIET] = value
+    return value
+
+
+def _show_more(_: click.Context, __: click.Parameter, value: bool) -> bool:
+    if value:
+        from flashdepot.system.trace import listen  # noqa: PLC0415
+
+        listen(say)
+    return value
+
+
+def _go_offline(_: click.Context, __: click.Parameter, value: bool) -> None:
+    if value:
+        os.environ[OFFLINE] = "1"  # for what is started from here as well
+
+
+_QUIET_WORDS: Any = {"is_flag": True, "callback": _hush, "help": "Print only results, warnings and errors."}
+_VERBOSE_WORDS: Any = {
+    "is_flag": True,
+    "callback": _show_more,
+    "help": "Print more: every program that is started and every file that is fetched.",
+}
+quiet_option = click.option("-q", "--quiet", **_QUIET_WORDS)
+verbose_option = click.option("-v", "--verbose", **_VERBOSE_WORDS)
+COMMON_OPTIONS = (
+    click.Option(["-q", "--quiet"], expose_value=False, **_QUIET_WORDS),
+    click.Option(["-v", "--verbose"], expose_value=False, **_VERBOSE_WORDS),
+    click.Option(
+        ["--offline"],
+        is_flag=True,
+        expose_value=False,
+        callback=_go_offline,
+        help="Never use the network, as FLASHDEPOT_OFFLINE=1 does.",
+    ),
+)
+"""What every command takes, whether or not it does anything else with the value."""
 host_option = click.option(
     "--host",
     "host_file",
@@ -104,13 +146,31 @@ def print_json(document: Any) -> None:
 
 
 def say(text: str) -> None:
-    """A line for the person at the terminal."""
-    sys.stderr.write(printable(text) + "\n")
+    """A line for the person at the terminal, unless that person asked for quiet."""
+    context = click.get_current_context(silent=True)
+    if context is None or not context.meta.get(_QUIET):
+        sys.stderr.write(printable(text) + "\n")
 
 
 def warn(text: str) -> None:
     """A problem that did not stop the work."""
-    say(f"warning: {text}")
+    sys.stderr.write(f"{coloured('warning:', 'yellow')} {printable(text)}\n")
+
+
+def complain(error: FlashdepotError) -> None:
+    """Why the work stopped, and what helps."""
+    sys.stderr.write(f"{coloured('error:', 'red')} {printable(error.message)}\n")
+    if error.hint:
+        sys.stderr.write(f"  {printable(error.hint)}\n")
+
+
+def coloured(text: str, colour: str, stream: IO[str] | None = None) -> str:
+    """A text in bold and a colour, where the stream (standard error) is a terminal and the user wants colours.
+
+    ``NO_COLOR`` is that of https://no-color.org.
+    """
+    shows = (stream or sys.stderr).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return click.style(text, fg=colour, bold=True) if shows else text
 
 
 def ask(question: str) -> bool:

@@ -18,6 +18,7 @@ from flashdepot.cli.common import (
     quiet_option,
     say,
 )
+from flashdepot.cli.lazy import Commands
 from flashdepot.depot import Depot, StoredArtifact
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.architecture import spell
@@ -25,16 +26,17 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.quantities import size
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def depot() -> None:
     """Inspect, check and clean the store of compiled units and libraries."""
 
 
 @depot.command()
 @depot_option
-def path(depot: Path | None) -> None:
+@json_option
+def path(depot: Path | None, *, as_json: bool) -> None:
     """Print the depot's folder."""
-    answer(str(open_depot(depot).root))
+    _tell_folder(open_depot(depot).root, as_json=as_json)
 
 
 @depot.command(
@@ -42,7 +44,8 @@ def path(depot: Path | None) -> None:
 )
 @click.option("--shared", "group", metavar="GROUP", help="Let the members of this group add to it.")
 @depot_option
-def init(group: str | None, depot: Path | None) -> None:
+@json_option
+def init(group: str | None, depot: Path | None, *, as_json: bool) -> None:
     """Make a depot, or fix the permissions of one: for this user, or to share with a group.
 
     In a shared depot, members add libraries that all of them use, and can remove only their own. Everybody else can at
@@ -54,7 +57,14 @@ def init(group: str | None, depot: Path | None) -> None:
 
     root = depot_folder(depot)
     init_depot(DepotLayout(root), group)
-    answer(str(root))
+    _tell_folder(root, as_json=as_json)
+
+
+def _tell_folder(root: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"path": str(root)})
+    else:
+        answer(str(root))
 
 
 @depot.command()

@@ -7,12 +7,42 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from flashdepot.cli.common import COMMON_OPTIONS
+from flashdepot.errors import did_you_mean
 
 Table = Mapping[str, tuple[str, str]]
 """Every command of a group: the module of this package that has it under the same name, and its line in the help."""
 
 
-class LazyCommands(click.Group):
+class Commands(click.Group):
+    """A group that gives every command :data:`COMMON_OPTIONS`, and suggests the name that a wrong one is near to."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, or ``None``."""
+        found = super().get_command(ctx, cmd_name)
+        return _with_common_options(found) if found is not None else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is called; :raises UsageError: when there is none of that name."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            suggestion = did_you_mean(args[0], known) or f" There are {', '.join(known)}."
+            raise click.UsageError(f"No such command '{args[0]}'.{suggestion}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _with_common_options(command: click.Command) -> click.Command:
+    if not isinstance(command, click.Group):
+        taken = {word for parameter in command.params for word in parameter.opts}
+        command.params += [option for option in COMMON_OPTIONS if taken.isdisjoint(option.opts)]
+    return command
+
+
+class LazyCommands(Commands):
     """Starts each command with the imports that it needs alone, and lists all of them without importing any.
 
     A command ``pkg-config`` is ``pkg_config`` in its module.
@@ -32,7 +62,13 @@ class LazyCommands(click.Group):
             return None
         module = import_module(f"flashdepot.cli.{self._table[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return command
+        return _with_common_options(command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """The names that begin so; no command is imported."""
+        return [
+            CompletionItem(name, help=line) for name, (_, line) in self._table.items() if name.startswith(incomplete)
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The table of commands, without importing any of them."""

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from flashdepot.cli.common import answer, examples, json_option, options, print_json, say
+from flashdepot.cli.completion import candle_versions, one_of
 from flashdepot.cli.linking import library_options, linkable
 from flashdepot.errors import MissingToolError
 from flashdepot.link import candle_advice as advice
@@ -27,7 +28,14 @@ from flashdepot.link.library import LinkableLibrary
         "flashdepot link candle --candle-version 0.11.0 --build-dir vendor/candle-flash-attn >> Cargo.toml",
     )
 )
-@click.option("--candle-version", "version", metavar="X", required=True, help="Version of candle-flash-attn.")
+@click.option(
+    "--candle-version",
+    "version",
+    shell_complete=one_of(candle_versions),
+    metavar="X",
+    required=True,
+    help="Version of candle-flash-attn.",
+)
 @click.option(
     "--build-dir",
     "folder",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from flashdepot.cli import completion as c
 from flashdepot.cli.common import options
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
@@ -17,26 +18,50 @@ from flashdepot.resolve.words import library_request
 selection_options = options(
     click.option(
         "--upstream",
+        shell_complete=c.one_of(c.upstreams),
         metavar="VERSION|DIR|git+URL@REF",
         help="flash-attn version, source folder or git commit.  [default: the newest known version]",
     ),
     click.option(
         "--arch",
+        shell_complete=c.some_of(c.architectures),
         metavar="native|universal|80,90,...",
         help="GPU architectures to serve; 'list' shows them.  [default: native]",
     ),
-    click.option("--profile", metavar="full|training|inference|quick", help="Named selection.  [default: full]"),
-    click.option("--passes", metavar="fwd,splitkv,bwd", help="Passes to include, instead of the profile's."),
-    click.option("--head-dims", metavar="64,128,...", help="Head dims to include, instead of the profile's."),
-    click.option("--dtypes", metavar="bf16,fp16", help="Element types to include, instead of the profile's."),
+    click.option(
+        "--profile",
+        shell_complete=c.one_of(c.profiles),
+        metavar="full|training|inference|quick",
+        help="Named selection.  [default: full]",
+    ),
+    click.option(
+        "--passes",
+        shell_complete=c.some_of(c.passes),
+        metavar="fwd,splitkv,bwd",
+        help="Passes to include, instead of the profile's.",
+    ),
+    click.option(
+        "--head-dims",
+        shell_complete=c.some_of(c.head_dims),
+        metavar="64,128,...",
+        help="Head dims to include, instead of the profile's.",
+    ),
+    click.option(
+        "--dtypes",
+        shell_complete=c.some_of(c.dtypes),
+        metavar="bf16,fp16",
+        help="Element types to include, instead of the profile's.",
+    ),
     click.option(
         "--features",
+        shell_complete=c.some_of(c.features),
         metavar="a,b|none|all",
         help="Features to include: dropout, alibi, softcap, local, uneven_k; instead of the profile's.",
     ),
     click.option("--cuda", metavar="auto|13.0|DIR", help="Which nvcc builds.  [default: auto]"),
     click.option(
         "--target",
+        shell_complete=c.one_of(c.targets),
         metavar="linux-x86_64|linux-aarch64|windows-x86_64",
         help="Build for this system, without a compiler or toolkit of this machine.",
     ),

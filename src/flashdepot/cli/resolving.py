@@ -13,7 +13,7 @@ from flashdepot import api
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
 from flashdepot.cli.common import host_option, load_host, open_depot, options, python_option
 from flashdepot.cli.options import with_project
-from flashdepot.errors import UsageError
+from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.events import Events
 from flashdepot.host import probe
 from flashdepot.model.quantities import parse_size
@@ -128,5 +128,6 @@ def _sources(named: tuple[str, ...], allowed: tuple[str, ...], collections: set[
     known = {OURS, OFFICIAL, COMMUNITY, PIP, *(f"{COMMUNITY}:{name}" for name in collections - {OFFICIAL})}
     for source in named:
         if source not in known:
-            raise UsageError(f"'{source}' is not a source: there are {', '.join(sorted(known))}.")
+            suggestion = did_you_mean(source, known)
+            raise UsageError(f"'{source}' is not a source: there are {', '.join(sorted(known))}.{suggestion}")
     return frozenset(named or DEFAULT_SOURCES) | (frozenset(allowed) & {COMMUNITY})

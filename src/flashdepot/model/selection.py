@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from flashdepot.errors import UsageError
+from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.model.table import Table
 
 DEFAULT_FAMILY = "fa2"
@@ -174,7 +174,7 @@ def _choose(text: str, kind: type[_E], what: str) -> frozenset[_E]:
     words = [w for w in re.split(r"[,\s]+", text.strip().lower()) if w]
     for word in words:
         if word not in known:
-            raise UsageError(f"'{word}' is not a {what}: there are {', '.join(known)}.")
+            raise UsageError(f"'{word}' is not a {what}: there are {', '.join(known)}.{did_you_mean(word, known)}")
     return frozenset(known[w] for w in words)
 
 
@@ -185,7 +185,8 @@ def parse_profile(text: str) -> Profile:
     """
     profile = PROFILES.get(text)
     if profile is None:
-        raise UsageError(f"'{text}' is not a profile: there are {', '.join(PROFILES)}.")
+        suggestion = did_you_mean(text, PROFILES)
+        raise UsageError(f"'{text}' is not a profile: there are {', '.join(PROFILES)}.{suggestion}")
     return profile
 
 

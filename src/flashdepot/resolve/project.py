@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from flashdepot.errors import UsageError
+from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.families import default_family
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.resolve.words import library_request
@@ -80,7 +80,8 @@ def _read(text: str, path: Path) -> LibraryRequest:
     words = {}
     for key, value in parse_toml(text, str(path)).items():
         if key not in KEYS:
-            raise UsageError(f"{path}: '{key}' is not a key of this file: there are {', '.join(KEYS)}.")
+            suggestion = did_you_mean(key, KEYS)
+            raise UsageError(f"{path}: '{key}' is not a key of this file: there are {', '.join(KEYS)}.{suggestion}")
         values = value if isinstance(value, list) else [value]
         if not all(isinstance(v, (str, int, float)) and not isinstance(v, bool) for v in values):
             raise UsageError(f"{path}: '{key}' must be a text, a number, or a list of these.")

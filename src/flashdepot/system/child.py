@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from flashdepot.errors import MissingToolError
 from flashdepot.system.bound import bound
 from flashdepot.system.files import open_fresh
+from flashdepot.system.trace import trace
 
 if TYPE_CHECKING:
     import psutil
@@ -63,6 +65,7 @@ class Child:
         :raises MissingToolError: when the program cannot be started.
         """
         self._started = time.monotonic()
+        trace(shlex.join(arguments))
         with open_fresh(log) as output:
             try:
                 self._process = subprocess.Popen(

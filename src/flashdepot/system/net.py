@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
 from flashdepot.events import Download
 from flashdepot.system.files import sha256_file
+from flashdepot.system.trace import trace
 
 if TYPE_CHECKING:
     from flashdepot.system.download import Downloaded, Remote
     from flashdepot.system.patience import Note
 
 
+OFFLINE = "FLASHDEPOT_OFFLINE"
+"""The environment variable that forbids the network; ``--offline`` sets it."""
+
+
 def offline() -> bool:
     """Whether ``FLASHDEPOT_OFFLINE`` forbids the network."""
-    return os.environ.get("FLASHDEPOT_OFFLINE", "") not in {"", "0"}
+    return os.environ.get(OFFLINE, "") not in {"", "0"}
 
 
 def require_network(what: str) -> None:
@@ -27,8 +32,8 @@ def require_network(what: str) -> None:
     """
     if offline():
         raise NetworkError(
-            f"{what} needs the network, and FLASHDEPOT_OFFLINE forbids it.",
-            hint="Run it once with the network: unset FLASHDEPOT_OFFLINE",
+            f"{what} needs the network, and --offline or {OFFLINE} forbids it.",
+            hint=f"Run it once with the network: without --offline, and with {OFFLINE} unset",
         )
 
 
@@ -63,6 +68,7 @@ def fetch(
         with PackageIndex(url, settings) as index:
             asked.append(index.url)
             try:
+                trace(f"Looking for {filename} in {index.url}")
                 if package := index.find(project, filename):
                     return index.download(package, sha256, destination, on_progress).path
             except (IntegrityError, NetworkError) as error:
@@ -99,6 +105,7 @@ def fetch_url(
     from flashdepot.system.index_settings import read_index_settings  # noqa: PLC0415
     from flashdepot.system.index_transport import open_session  # noqa: PLC0415
 
+    trace(f"Fetching {remote.url}")
     settings = read_index_settings()
     with open_session(remote.url, settings, *filter(None, settings.indexes)) as session:
         return download(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import IO
 
 from flashdepot.errors import FlashdepotError, MissingToolError
 from flashdepot.system.bound import bound
+from flashdepot.system.trace import trace
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def run(
     :raises MissingToolError: when the program is not there or cannot be started.
     :raises FlashdepotError: when it does not end in time.
     """
+    trace(shlex.join(arguments))
     # Files, not pipes: a pipe ends only when the last process that inherited it does.
     with _text_file(encoding) as given, _text_file(encoding) as stdout, _text_file(encoding) as stderr:
         given.write(stdin)

@@ -5,7 +5,7 @@ A new system is a file here; a new CPU of one is a row.
 
 from __future__ import annotations
 
-from flashdepot.errors import UsageError
+from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.model.target import Platform, Version
 from flashdepot.targets.linux import Linux
 from flashdepot.targets.row import Row, System
@@ -49,7 +49,8 @@ def parse_target(text: str) -> Row:
     for row in TARGETS:
         if str(row) == text.strip().lower():
             return row
-    raise UsageError(f"'{text}' is not a target: there are {', '.join(map(str, TARGETS))}.")
+    known = list(map(str, TARGETS))
+    raise UsageError(f"'{text}' is not a target: there are {', '.join(known)}.{did_you_mean(text, known)}")
 
 
 def target_of(platform: Platform) -> Row:

@@ -1,0 +1,160 @@
+"""What holds for every command: its common options, and how a mistake is answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from flashdepot.cli.app import app, run
+from support.terminal import at_a_terminal
+
+
+def every_command(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+COMMANDS = dict(every_command(app))
+
+
+def flashdepot(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flashdepot", *words]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment, timeout=120)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_it_takes_json_quiet_verbose_and_offline(words: tuple[str, ...]) -> None:
+    taken = {option for parameter in COMMANDS[words].params for option in parameter.opts}
+    assert not {"--json", "-q", "--quiet", "-v", "--verbose", "--offline"} - taken
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_wrong_option_is_answered_in_json_where_json_is_asked_for(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["flashdepot", *words, "--bogus", "--json"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    code = run()
+    document = json.loads(capsys.readouterr().out)
+    assert code == document["exit_code"] == 2
+    assert document["status"] == "error"
+    assert "--bogus" in document["message"]
+    assert f"{' '.join(words)} --help" in document["hint"]
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("instal", "install"),
+        ("depot lst", "ls"),
+        ("link carg", "cargo"),
+        ("catalog updat", "update"),
+        ("get --profil quick", "--profile"),
+        ("get --profile quik", "quick"),
+        ("get --passes fw", "fwd"),
+        ("get --features drop_out", "dropout"),
+        ("get --target linux-arm64", "linux-aarch64"),
+        ("resolve --source oficial", "official"),
+        ("catalog ls --source oficial", "official"),
+    ],
+)
+def test_the_word_that_was_probably_meant_is_suggested(line: str, meant: str, tmp_path: Path) -> None:
+    done = flashdepot(*line.split(), cwd=tmp_path, FLASHDEPOT_HOME=str(tmp_path / "depot"))
+    assert done.returncode == 2
+    assert f"Did you mean '{meant}'?" in done.stderr
+
+
+def test_a_word_that_is_near_to_nothing_gets_the_list(tmp_path: Path) -> None:
+    done = flashdepot("depot", "xyz", cwd=tmp_path)
+    assert "There are " in done.stderr
+    assert "verify" in done.stderr
+    assert "Did you mean" not in done.stderr
+
+
+def test_offline_is_an_option_and_a_variable(tmp_path: Path) -> None:
+    depot = str(tmp_path / "depot")
+    by_option = flashdepot("catalog", "update", "--offline", cwd=tmp_path, FLASHDEPOT_HOME=depot)
+    by_variable = flashdepot("catalog", "update", cwd=tmp_path, FLASHDEPOT_HOME=depot, FLASHDEPOT_OFFLINE="1")
+    assert by_option.returncode == by_variable.returncode == 7
+    assert by_option.stderr == by_variable.stderr
+    assert "--offline or FLASHDEPOT_OFFLINE forbids it" in by_option.stderr
+
+
+def test_quiet_leaves_only_results(tmp_path: Path) -> None:
+    depot = ("--depot", str(tmp_path / "depot"))
+    assert flashdepot("depot", "ls", *depot, cwd=tmp_path).stderr
+    assert flashdepot("depot", "ls", *depot, "-q", cwd=tmp_path).stderr == ""
+
+
+def test_verbose_shows_what_is_run(tmp_path: Path) -> None:
+    words = ("host", "--python", sys.executable)
+    assert "python_facts.py" in flashdepot(*words, "-v", cwd=tmp_path).stderr
+    assert "python_facts.py" not in flashdepot(*words, cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)]
+)  # fmt: skip
+def test_an_error_is_coloured_on_a_terminal_unless_that_is_not_wanted(
+    variables: dict[str, str], coloured: bool, tmp_path: Path
+) -> None:
+    seen = at_a_terminal("get", "--profile", "quik", cwd=tmp_path, environment={"NO_COLOR": "", **variables})
+    assert ("\x1b[31m" in seen.shown) == coloured
+    assert "error:" in seen.shown
+    assert "\x1b" not in flashdepot("get", "--profile", "quik", cwd=tmp_path).stderr
+
+
+def test_a_fault_of_ours_is_one_sentence_and_a_traceback_only_on_request(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import flashdepot.cli.common\ndef fail(_): raise KeyError('surprise')\nflashdepot.cli.common.open_depot = fail\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    short = flashdepot("depot", "path", "--json", cwd=tmp_path, PYTHONPATH=path)
+    long = flashdepot("depot", "path", "-v", cwd=tmp_path, PYTHONPATH=path)
+    assert short.returncode == long.returncode == 1
+    assert json.loads(short.stdout)["exit_code"] == 1
+    assert "a fault of flashdepot" in short.stderr
+    assert "KeyError: 'surprise'" in short.stderr
+    assert "Traceback" not in short.stderr
+    assert "Traceback" in long.stderr
+
+
+@pytest.mark.parametrize(
+    ("beginning", "offered"),
+    [
+        ("ins", ["install"]),
+        ("depot g", ["gc"]),
+        ("get --profile i", ["inference"]),
+        ("get --passes fwd,s", ["fwd,splitkv"]),
+        ("get --head-dims 64,12", ["64,128"]),
+        ("get --features dropout,ali", ["dropout,alibi"]),
+        ("get --target windows", ["windows-x86_64"]),
+        ("get --arch u", ["universal"]),
+        ("get --upstream 2.8.3.post2", ["2.8.3.post2"]),
+        ("build --front-end s", ["shared"]),
+        ("link candle --candle-version 0.9.2", ["0.9.2"]),
+    ],
+)
+def test_the_shell_completes_names_and_values(beginning: str, offered: list[str], tmp_path: Path) -> None:
+    done = flashdepot(
+        cwd=tmp_path,
+        _FLASHDEPOT_COMPLETE="bash_complete",
+        COMP_WORDS=f"flashdepot {beginning}",
+        COMP_CWORD=str(len(beginning.split())),
+    )
+    assert [line.partition(",")[2] for line in done.stdout.splitlines()] == offered
