@@ -18,12 +18,12 @@ from flashdepot.host import runtime_facts
 from flashdepot.host.python_environment import probe_python
 from flashdepot.install import WheelFile, install_wheel
 from flashdepot.install.rollback import Rollback
+from flashdepot.model.own_wheel_name import wheel_version
 from flashdepot.upstream import SourceTree
 from install.conftest import Venv, add_torch
 from support.stored_wheel import store_wheel_library
 
 Install = Callable[..., subprocess.CompletedProcess[str]]
-VERSION = "9.9.9+cu13.sm80.sm90"
 OFFICIAL = {
     "flash_attn/__init__.py": "official = True\n",
     "flash_attn/only_there.py": "",
@@ -53,11 +53,12 @@ def broken_depot(tmp_path: Path, tree: SourceTree) -> Depot:
 
 def test_the_wheel_is_installed_and_imports(install: Install, depot: Depot, environment: Venv, installer: str) -> None:
     before = set(environment.contents())
+    version = wheel_version(next(depot.manifests()))
     done = install(depot, "--python", str(environment.python), "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["status"], document["library"], document["source"]) == ("installed", "hit", "ours")
-    assert (document["version"], document["replaced"], document["installer"]) == (VERSION, None, installer)
+    assert (document["version"], document["replaced"], document["installer"]) == (version, None, installer)
     assert (document["torch"], document["python"]) == ("2.9.1", str(environment.python))
     assert environment.imports("flash_attn") == str(environment.site / "flash_attn" / "__init__.py")
     new = {
@@ -67,7 +68,7 @@ def test_the_wheel_is_installed_and_imports(install: Install, depot: Depot, envi
     assert {name.partition("/")[0] for name in new} - {".lock"} == {  # which uv leaves behind
         "flash_attn",
         "flash_attn_2_cuda",
-        f"flash_attn-{VERSION}.dist-info",
+        f"flash_attn-{version}.dist-info",
     }
 
 
@@ -79,7 +80,8 @@ def test_another_flash_attn_is_replaced(install: Install, depot: Depot, environm
     assert not (environment.site / "flash_attn" / "only_there.py").exists()
     assert not list(environment.site.glob("flash_attn_2_cuda*.so"))
     assert "flash_attn_2_cuda/__init__" in environment.imports("flash_attn_2_cuda")
-    assert json.loads(install(depot, "--python", str(environment.python), "--json").stdout)["replaced"] == VERSION
+    version = wheel_version(next(depot.manifests()))
+    assert json.loads(install(depot, "--python", str(environment.python), "--json").stdout)["replaced"] == version
 
 
 @pytest.mark.parametrize("official", [True, False], ids=["with another flash-attn", "without one"])
@@ -126,6 +128,7 @@ def test_a_killed_installation_is_undone_by_the_next(install: Install, depot: De
 import os, shutil, sys
 from pathlib import Path
 from flashdepot.install.rollback import Rollback
+from flashdepot.model.own_wheel_name import wheel_version
 site = Path({str(environment.site)!r})
 with Rollback(Path({str(environment.root)!r}), print) as rollback:
     rollback.protect([site / "flash_attn", site / "flash_attn_2_cuda"])

@@ -25,10 +25,20 @@ from packaging.utils import parse_wheel_filename
 
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
+from flashdepot.families.fa2.sdists import published
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.own_wheel_name import wheel_tag, wheel_version
+from flashdepot.model.own_wheel_name import contents_words, dist_info, wheel_id, wheel_tag, wheel_version
 from flashdepot.model.parts import licence_expression
+from flashdepot.model.selection import (
+    PROFILES,
+    Selection,
+    parse_dtypes,
+    parse_features,
+    parse_head_dims,
+    parse_passes,
+    select,
+)
 from flashdepot.model.target import Platform, Version
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.folder import read_folder
@@ -36,8 +46,6 @@ from flashdepot.wheel import Wheel, build_wheel
 from flashdepot.wheel.contents import RUNTIME
 from support.fa2_source import LAYOUT
 from support.stored_wheel import PACKAGE, make_source, store_wheel_library
-
-INFO = "flash_attn-9.9.9+cu13.sm80.sm90.dist-info"
 
 
 @pytest.fixture
@@ -60,6 +68,11 @@ def wheel(depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path) ->
     return build_wheel(manifest, depot.materialise(manifest), {"fa2": tree}, tmp_path / "dist")
 
 
+@pytest.fixture
+def info(manifest: Manifest) -> str:
+    return dist_info(manifest)
+
+
 def read(wheel: Wheel) -> Mapping[str, bytes]:
     with zipfile.ZipFile(wheel.path) as archive:
         assert archive.testzip() is None
@@ -68,18 +81,20 @@ def read(wheel: Wheel) -> Mapping[str, bytes]:
 
 def test_the_name_is_one_that_installers_read(wheel: Wheel) -> None:
     name, version, build, tags = parse_wheel_filename(wheel.path.name)
-    assert (name, str(version), build) == ("flash-attn", "9.9.9+cu13.sm80.sm90", ())
+    assert (name, build) == ("flash-attn", ())
+    assert str(version) == wheel.version
+    assert wheel.version.startswith("9.9.9+cu130.quick.sm80.sm90.id")
     assert tags == parse_tag(wheel.tag)
     assert {tag.interpreter for tag in tags} == {"py3"}
 
 
-def test_upstreams_package_is_there_byte_for_byte_and_nothing_else_of_its_tree(wheel: Wheel) -> None:
+def test_upstreams_package_is_there_byte_for_byte_and_nothing_else_of_its_tree(info: str, wheel: Wheel) -> None:
     files = read(wheel)
     packaged = {name for name in PACKAGE if name.endswith(".py") and "bits" not in name}
     assert {name for name in files if name.startswith("flash_attn/")} == packaged
     for name in packaged:
         assert files[name] == PACKAGE[name].encode()
-    assert {name.partition("/")[0] for name in files} == {"flash_attn", "flash_attn_2_cuda", INFO}
+    assert {name.partition("/")[0] for name in files} == {"flash_attn", "flash_attn_2_cuda", info}
 
 
 def test_the_module_is_the_runtime_with_the_library_beside_it(wheel: Wheel, manifest: Manifest) -> None:
@@ -92,51 +107,51 @@ def test_the_module_is_the_runtime_with_the_library_beside_it(wheel: Wheel, mani
     assert hashlib.sha256(files[library]).hexdigest() == stored.digest
 
 
-def test_record_lists_every_file_with_its_digest_and_size(wheel: Wheel) -> None:
+def test_record_lists_every_file_with_its_digest_and_size(info: str, wheel: Wheel) -> None:
     files = read(wheel)
-    rows = list(csv.reader(io.StringIO(files[f"{INFO}/RECORD"].decode())))
+    rows = list(csv.reader(io.StringIO(files[f"{info}/RECORD"].decode())))
     assert [row[0] for row in rows] == list(files)
-    assert rows.pop() == [f"{INFO}/RECORD", "", ""]
+    assert rows.pop() == [f"{info}/RECORD", "", ""]
     for name, digest, size in rows:
         expected = base64.urlsafe_b64encode(hashlib.sha256(files[name]).digest()).rstrip(b"=").decode()
         assert (digest, int(size)) == (f"sha256={expected}", len(files[name]))
 
 
-def test_the_metadata_is_upstreams_and_valid(wheel: Wheel) -> None:
+def test_the_metadata_is_upstreams_and_valid(info: str, wheel: Wheel) -> None:
     files = read(wheel)
-    metadata = Metadata.from_email(files[f"{INFO}/METADATA"], validate=True)
+    metadata = Metadata.from_email(files[f"{info}/METADATA"], validate=True)
     assert (metadata.name, str(metadata.version)) == ("flash_attn", wheel.version)
     assert [str(r) for r in metadata.requires_dist or []] == ["torch", "einops"]
     assert str(metadata.requires_python) == ">=3.9"
     assert metadata.description == PACKAGE["README.md"]
-    licences = [f"{INFO}/licenses/{name}" for name in metadata.license_files or []]
+    licences = [f"{info}/licenses/{name}" for name in metadata.license_files or []]
     assert [files[name] for name in licences] == [b"BSD, NVIDIA\n", b"BSD, Tri Dao\n", b"Tri Dao\n"]
-    assert f"Tag: {wheel.tag}\n" in files[f"{INFO}/WHEEL"].decode()
-    assert "Root-Is-Purelib: false\n" in files[f"{INFO}/WHEEL"].decode()
+    assert f"Tag: {wheel.tag}\n" in files[f"{info}/WHEEL"].decode()
+    assert "Root-Is-Purelib: false\n" in files[f"{info}/WHEEL"].decode()
 
 
-def test_the_wheel_says_which_recipe_it_is_of(wheel: Wheel, manifest: Manifest) -> None:
-    origin = json.loads(read(wheel)[f"{INFO}/flashdepot.json"])
+def test_the_wheel_says_which_recipe_it_is_of(info: str, wheel: Wheel, manifest: Manifest) -> None:
+    origin = json.loads(read(wheel)[f"{info}/flashdepot.json"])
     assert origin["recipe_key"] == manifest.recipe_key
     assert origin["selection"] == manifest.selection.to_json()
     assert "created" not in origin
 
 
-def test_the_wheel_says_from_what_by_what_and_how_it_was_made(wheel: Wheel, manifest: Manifest) -> None:
-    origin = json.loads(read(wheel)[f"{INFO}/flashdepot.json"])
+def test_the_wheel_says_from_what_by_what_and_how_it_was_made(info: str, wheel: Wheel, manifest: Manifest) -> None:
+    origin = json.loads(read(wheel)[f"{info}/flashdepot.json"])
     made = {"upstreams", "toolchain", "front_end", "flags", "actions", "c_layer"}
     assert {key: origin[key] for key in made} == {key: manifest.to_json()[key] for key in made}
 
 
-def test_the_wheel_has_a_bill_of_materials_where_pep_770_wants_it(wheel: Wheel) -> None:
-    text = read(wheel)[f"{INFO}/sboms/flash_attn.cdx.json"].decode()
+def test_the_wheel_has_a_bill_of_materials_where_pep_770_wants_it(info: str, wheel: Wheel) -> None:
+    text = read(wheel)[f"{info}/sboms/flash_attn.cdx.json"].decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     component = json.loads(text)["metadata"]["component"]
     assert (component["name"], component["version"]) == ("flash-attn", wheel.version)
 
 
-def test_the_licence_of_the_wheel_is_that_of_all_that_is_inside(wheel: Wheel, manifest: Manifest) -> None:
-    metadata = Metadata.from_email(read(wheel)[f"{INFO}/METADATA"])
+def test_the_licence_of_the_wheel_is_that_of_all_that_is_inside(info: str, wheel: Wheel, manifest: Manifest) -> None:
+    metadata = Metadata.from_email(read(wheel)[f"{info}/METADATA"])
     assert metadata.license_expression == licence_expression(manifest)
 
 
@@ -173,16 +188,70 @@ def test_the_tag_follows_from_platform_and_libc(manifest: Manifest, platform: st
 @pytest.mark.parametrize(
     ("upstream", "sass", "version"),
     [
-        ("2.8.3.post2", "90", "2.8.3.post2+cu13.sm90"),
-        ("2.8.3", "80,90,100,120", "2.8.3+cu13.sm80.sm90.sm100.sm120"),
-        ("2.9.0.dev1+mine", "90a", "2.9.0.dev1+mine.cu13.sm90a"),
+        ("2.8.3.post2", "90", "2.8.3.post2+cu130.quick.sm90"),
+        ("2.8.3", "80,90,100,120", "2.8.3+cu130.quick.sm80.sm90.sm100.sm120"),
+        ("2.9.0.dev1+mine", "90a", "2.9.0.dev1+mine.cu130.quick.sm90a"),
     ],
 )
-def test_the_local_version_names_cuda_and_architectures(
+def test_the_local_version_names_cuda_contents_and_architectures(
     manifest: Manifest, upstream: str, sass: str, version: str
 ) -> None:
     changed = replace(manifest, upstreams={"fa2": replace(manifest.upstream, version=upstream)}, sass=parse_list(sass))
-    assert wheel_version(changed) == version
+    assert wheel_version(changed) == f"{version}.{wheel_id(changed)}"
+
+
+ALL = published()["2.8.3"].identified.units
+
+
+def selection_of(profile: str, **changes: object) -> Selection:
+    return select(replace(PROFILES[profile], **changes), ALL)
+
+
+@pytest.mark.parametrize(
+    ("selection", "words"),
+    [
+        *((selection_of(name), name) for name in PROFILES),
+        (selection_of("full", passes=parse_passes("fwd,bwd"), features=parse_features("none")),
+         "fwd bwd nodropout noalibi nosoftcap nolocal nounevenk"),
+        (selection_of("full", passes=parse_passes("fwd"), dtypes=parse_dtypes("fp16")), "fwd fp16"),
+        (selection_of("training", head_dims=parse_head_dims("64,128")), "training hd64to128"),
+        (selection_of("inference", head_dims=parse_head_dims("128")), "inference hd128"),
+        (selection_of("quick", head_dims=parse_head_dims("128")), "fwd bf16 nodropout noalibi nosoftcap nolocal nounevenk hd128"),
+    ],
+)  # fmt: skip
+def test_what_is_in_it_is_named_as_people_ask_for_it(selection: Selection, words: str) -> None:
+    assert " ".join(contents_words(selection)) == words
+
+
+def differing(manifest: Manifest) -> dict[str, Manifest]:
+    toolchain = manifest.toolchain
+    return {
+        "as it is": manifest,
+        "another profile": replace(manifest, selection=selection_of("inference")),
+        "other passes": replace(manifest, selection=selection_of("full", passes=parse_passes("fwd,bwd"))),
+        "a head dim less": replace(manifest, selection=selection_of("full", head_dims=frozenset({32, 64, 256}))),
+        "another head dim less": replace(manifest, selection=selection_of("full", head_dims=frozenset({32, 96, 256}))),
+        "another architecture": replace(manifest, sass=parse_list("80,120")),
+        "another CUDA": replace(manifest, toolchain=replace(toolchain, cuda=Version("13.1"))),
+        "another nvcc of that CUDA": replace(
+            manifest,
+            toolchain=replace(toolchain, tools=(replace(toolchain.tools[0], digest="9" * 64), *toolchain.tools[1:])),
+        ),
+        "another family": replace(
+            manifest,
+            selection=replace(
+                manifest.selection, units=frozenset(replace(u, family="fa4") for u in manifest.selection.units)
+            ),
+        ),
+        "another C layer": replace(manifest, c_layer="9" * 64),
+        "other bytes": replace(manifest, files=(replace(manifest.files[0], digest="9" * 64), *manifest.files[1:])),
+        "another flashdepot": replace(manifest, flashdepot="99.0"),
+    }
+
+
+def test_wheels_with_different_contents_never_have_one_name_and_version(manifest: Manifest) -> None:
+    versions = {why: wheel_version(changed) for why, changed in differing(manifest).items()}
+    assert len({*versions.values()}) == len(versions), versions
 
 
 def test_a_source_without_a_version_makes_no_wheel(manifest: Manifest) -> None:
