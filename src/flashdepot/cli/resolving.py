@@ -111,12 +111,11 @@ def question(asked: Asked, events: Events) -> Resolution:
         raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
     opened = open_depot(asked.depot)
     host = load_host(asked.host_file) or probe(asked.python, opened.root)
-    collections = {c.name for c in load_catalog(opened.root / CATALOG_FOLDER).collections}
     request = WheelRequest(
         facts=override(facts_of(host), asked.facts),
         distribution=asked.distribution.lower().replace("_", "-"),
         version=asked.version or "",
-        sources=_sources(asked.sources, asked.allow, collections),
+        sources=_sources(asked.sources, asked.allow, opened.root / CATALOG_FOLDER),
         allow_uncertain="uncertain" in asked.allow,
         bandwidth=parse_size(asked.bandwidth) if asked.bandwidth else BANDWIDTH,
     )
@@ -124,8 +123,10 @@ def question(asked: Asked, events: Events) -> Resolution:
     return api.resolve(request, library, host=host, depot=opened, events=events)
 
 
-def _sources(named: tuple[str, ...], allowed: tuple[str, ...], collections: set[str]) -> frozenset[str]:
-    known = {OURS, OFFICIAL, COMMUNITY, PIP, *(f"{COMMUNITY}:{name}" for name in collections - {OFFICIAL})}
+def _sources(named: tuple[str, ...], allowed: tuple[str, ...], catalog: Path) -> frozenset[str]:
+    known = {OURS, OFFICIAL, COMMUNITY, PIP}
+    if not known.issuperset(named):
+        known |= {f"{COMMUNITY}:{c.name}" for c in load_catalog(catalog).collections if c.name != OFFICIAL}
     for source in named:
         if source not in known:
             suggestion = did_you_mean(source, known)

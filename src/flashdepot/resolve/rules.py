@@ -6,7 +6,7 @@ each rule runs once for each distinct value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -45,6 +45,12 @@ class WheelRule:
     def reads(self) -> Callable[[PublishedWheel], Any]:
         """What takes the fields out of a wheel: one value, or a tuple of several."""
         return itemgetter(*map(PublishedWheel._fields.index, self.fields))
+
+    def against(self, request: WheelRequest, values: Iterable[Any]) -> dict[Any, Reason]:
+        """The reason against each value of the fields that breaks the rule."""
+        several = len(self.fields) > 1
+        judged = ((value, self.judge(request, *value) if several else self.judge(request, value)) for value in values)
+        return {value: reason for value, reason in judged if reason is not None}
 
     def __call__(self, request: WheelRequest, wheel: PublishedWheel) -> Reason | None:
         """Judge one wheel."""
@@ -89,18 +95,20 @@ def judge_all(request: WheelRequest, wheels: Sequence[PublishedWheel]) -> list[R
     A wheel that has broken two rules is not asked about more of them: nothing but :func:`judge` wants to know.
     """
     found: list[Reasons] = [()] * len(wheels)
-    asked = range(len(wheels))
+    broken: set[int] = set()
+    asked: Sequence[int] = range(len(wheels))
     for rule in RULES:
-        read, several, known = rule.reads(), len(rule.fields) > 1, {}
-        still: list[int] = []
-        for index in asked:
-            key = read(wheels[index])
-            if key not in known:
-                known[key] = rule.judge(request, *key) if several else rule.judge(request, key)
-            if (reason := known[key]) is not None:
-                found[index] = before = (*found[index], reason)
-                if sum(r.verdict is Verdict.MISFIT for r in before) > 1:
-                    continue
-            still.append(index)
-        asked = still  # type: ignore[assignment]
+        keys = list(map(rule.reads(), map(wheels.__getitem__, asked)))
+        against = rule.against(request, set(keys))
+        if not against:
+            continue
+        done: set[int] = set()
+        for index, reason in zip(asked, map(against.get, keys), strict=True):
+            if reason is None:
+                continue
+            found[index] += (reason,)
+            if reason.verdict is Verdict.MISFIT:
+                (done if index in broken else broken).add(index)
+        if done:
+            asked = [index for index in asked if index not in done]
     return found
