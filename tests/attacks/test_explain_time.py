@@ -14,7 +14,7 @@ import pytest
 from flashdepot.doctor.explain import explain
 from flashdepot.doctor.explain.lines import read_chunks
 from flashdepot.doctor.explain.match import LINE_CAP
-from flashdepot.doctor.explain.rules import LogRule, load_rules
+from flashdepot.doctor.explain.rules import RANKS, LogRule, load_rules
 from support.child_usage import PEAK
 from support.hostile_lines import hostile_lines
 
@@ -25,10 +25,8 @@ SIZE = 1 << 16
 def almost_matching(rule: LogRule, length: int) -> str:
     """Lines that the rule looks at and does not answer to."""
     patterns = rule.patterns + rule.likely
-    made = (
-        f"{mark} {line}"[:length] for p in patterns for mark in rule.marks[:2] for line in hostile_lines(p.text, length)
-    )
-    return "\n".join(line for line in dict.fromkeys(made) if not any(p.search(line) for p in patterns)) + "\n"
+    made = dict.fromkeys(line for pattern in patterns for line in hostile_lines(pattern.text, length))
+    return "\n".join(line for line in made if not any(p.search(line.encode()) for p in patterns)) + "\n"
 
 
 def cost(log: str) -> float:
@@ -47,6 +45,13 @@ def cost(log: str) -> float:
 def test_a_rule_takes_no_longer_for_a_byte_of_long_lines_that_are_made_against_it(rule: LogRule) -> None:
     short, long = almost_matching(rule, SHORT), almost_matching(rule, LINE_CAP)
     assert cost(long) < 4 * cost(short), "quadratic time would be 16 times as long"
+
+
+@pytest.mark.parametrize("length", [3, 12])
+@pytest.mark.parametrize("rule", [r for r in load_rules() if r.rank == RANKS.index("link")], ids=lambda rule: rule.id)
+def test_many_short_lines_take_no_longer_for_a_byte_than_a_few_long_ones(rule: LogRule, length: int) -> None:
+    short, long = almost_matching(rule, length), almost_matching(rule, SHORT)
+    assert cost(short) < 6 * cost(long), "to take out each line by itself takes 20 times as long"
 
 
 @pytest.mark.parametrize(

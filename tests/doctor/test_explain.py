@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flashdepot.doctor.explain import LogReport, explain
 from flashdepot.doctor.explain.lines import read_chunks, strip_prefixes
-from flashdepot.doctor.explain.texts import Texts
+from flashdepot.doctor.explain.screen import Screen
 from flashdepot.doctor.explain.torch_symbols import built_for
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
@@ -60,7 +60,7 @@ def classes(log: str) -> list[str]:
     ],
 )
 def test_what_other_programs_put_before_a_line_is_taken_away(prefix: str) -> None:
-    assert strip_prefixes(f"{prefix}Killed\n") == "Killed"
+    assert strip_prefixes(f"{prefix}Killed\n".encode()) == "Killed"
     assert classes(f"nvcc -c flash.cu\n{prefix}Killed\n") == ["oom-killed"]
 
 
@@ -69,7 +69,7 @@ def test_what_other_programs_put_before_a_line_is_taken_away(prefix: str) -> Non
     ["#define X 1", "12.8 is not a line of BuildKit?"[5:], "a.cu(3): error: x", "[7/72] nvcc -c a.cu", "E0308"],
 )
 def test_a_line_without_a_prefix_stays(line: str) -> None:
-    assert strip_prefixes(line) == line.strip()
+    assert strip_prefixes(line.encode()) == line.strip()
 
 
 def test_colours_do_not_hide_a_message() -> None:
@@ -235,9 +235,9 @@ def test_a_text_is_present_exactly_where_it_is(pieces: list[str], data: st.DataO
     whole = "".join(pieces) or "abc"
     start = data.draw(st.integers(0, len(whole) - 1))
     wanted = {whole[start : start + length] for length in (1, 4, 9)} | {"abc", "cab.", "not in there"}
-    texts = Texts(wanted)
+    screen = Screen((), wanted)
     for piece in [*pieces, whole]:
-        assert texts.present_in(piece.encode()) == {text for text in wanted if text in piece}
+        assert screen.possible(piece.encode())[1] == {text for text in wanted if text in piece}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ MINIMAL = {
     "rank": "link",
     "why": "w",
     "fix": ["f"],
-    "marks": ["m"],
     "patterns": ["m"],
     "source": "s",
     "example": [],
@@ -59,7 +58,7 @@ def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) 
     ("change", "said"),
     [
         ({"colour": "red"}, "unknown fields: colour"),
-        ({"marks": ["NVCC"]}, "lower-case"),
+        ({"context": ["NVCC"]}, "lower-case"),
         ({"host": ["weather"]}, "host facts are"),
         ({"patterns": ["("]}, "of no use"),
         ({"rank": "later"}, "later"),

@@ -8,35 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from flashdepot.doctor.explain.pattern import Pattern
+
 _CHUNK = 1 << 17
-_DEEPEST = 8  # prefixes in front of one another: BuildKit around pip around a compiler, and some reserve
 
 _CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code not in b"\t\n\r")
+_FULL_WIDTH_COLON = "\uff1a"  # of Chinese and Japanese messages
 _C1_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")  # in UTF-8
 _COLOUR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
-_LONGEST_PREFIX = 256  # what a line begins with is looked at no further: the time for it is bounded
-
-_PREFIX = re.compile(
-    r"""\s*(?:
-      \#\d+\ (?:\[[^\]]*\]\ )?(?:\d+\.\d+\ )?                                            # BuildKit: step and seconds
-    | \d{1,6}\.\d{1,3}\s+(?=\S)                                                          # BuildKit: seconds alone
-    | \[(?:rank|gpu|worker|node)?\ ?\d+(?:,\d+)?\](?:<std(?:err|out)>)?:?\s              # torchrun, mpirun
-    | \([\w.:-]+(?:\ \w+=[\w.:-]+)*\ pid=\d+[^)]*\)\s?                                   # Ray, vLLM
-    | (?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\s+(?=\[?\d\d(?:\d\d)?[-:]\d\d)
-    | \[?\d{4}[-/]\d\d[-/]\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|\ ?[+-]\d\d:?\d\d)?\]?:?\s*   # dates; GitHub Actions
-    | \[?\d\d-\d\d\ \d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s*
-    | \[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s+
-    | [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ [\w.-]+\ [\w./-]+(?:\[\d+\])?:\s          # syslog
-    | [IWEF]\d{4}\ [\d:.]+\s+\d+\ [\w.-]+:\d+\]\s                                        # glog
-    | \[[\w./-]+\.(?:py|cpp|cc):\d+\]\s
-    | \#\#\[(?:error|warning|debug|group|command)\]
-    | ::(?:error|warning)[^:]*::
-    | [A-Za-z][\w.-]{0,40}\ +\|\ (?!\^)                                                  # docker compose
-    | [│╰╭├└┃─╌\u00d7>▶✗✖]+\s*                                                                  # pip, uv, quotations
-    )""",
-    re.VERBOSE,
-)
+_BEGIN = Pattern.parse("^")
 
 
 @dataclass(frozen=True)
@@ -63,7 +44,7 @@ def read_chunks(stream: BinaryIO) -> Iterator[Chunk]:
         text = text.translate(None, _CONTROLS)
         lowered = text.lower()
         if not text.isascii():
-            characters = _C1_CONTROLS.sub(b"", text).decode(errors="replace")
+            characters = _C1_CONTROLS.sub(b"", text).decode(errors="replace").replace(_FULL_WIDTH_COLON, ": ")
             text = characters.encode()
             in_lower_case = characters.lower().encode()
             lowered = in_lower_case if len(in_lower_case) == len(text) else text.lower()
@@ -100,11 +81,7 @@ def _whole_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
         yield kept
 
 
-def strip_prefixes(line: str) -> str:
+def strip_prefixes(line: bytes) -> str:
     """Return a line without the prefixes of container builds, launchers, loggers, CI services and quotations."""
-    for _ in range(_DEEPEST):
-        found = _PREFIX.match(line, 0, _LONGEST_PREFIX)
-        if found is None or not found.group():
-            break
-        line = line[found.end() :]
-    return line.strip().replace("\uff1a", ": ")  # the full-width colon of Chinese and Japanese messages
+    found = _BEGIN.search(line)
+    return line[found.end() if found else 0 :].decode(errors="replace").strip()

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from flashdepot.doctor.explain.lines import Chunk, strip_prefixes
 from flashdepot.doctor.explain.pattern import Pattern
 from flashdepot.doctor.explain.rules import LogRule
-from flashdepot.doctor.explain.texts import Texts
+from flashdepot.doctor.explain.screen import Screen
 
 LINE_CAP = 4096
-"""Bytes of a line that are looked at together; of a longer line, this many around a mark."""
+"""Bytes of a line that are kept, around what was found in it."""
 
 EARLIEST = 5
 """How many of the first lines that state an error are kept, for logs that no rule knows."""
 
-_ERROR_MARKS = (
-    "error",
-    "fatal",
-    "panic",
-    "fail",
-    "traceback",
-    "undefined",
-    "killed",
-    "not found",
-    "cannot",
-    "lnk",
-    "no such",
-    "denied",
-    "refused",
-    "unable",
-    "not recognized",
-)
-_FOREIGN_ERROR_MARKS = ("fehler", "erreur", "ошибк", "错误", "錯誤", "エラー", "오류", "erro")
+_EXAMINED = 1000
+"""How many lines of a piece are asked whether they state an error; a hostile one has nothing but lines that seem to."""
+
 _STATES_ERROR = Pattern.parse(
     r"(?i)(?:^|[^\pL\w/.-])(?:error|fatal|panic(?:ked)?|failed|Fehler|erreur|ошибка|错误|錯誤|エラー|오류|erro)"
     r"(?:$|[^\pL\w/=\s-]|\s+(?:$|[^=\s]))"
@@ -85,6 +71,14 @@ def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
     return search.outcome()
 
 
+@cache
+def _screen(rules: tuple[LogRule, ...]) -> Screen:
+    """What is looked for in every piece of a log; making it takes longer than reading a short log."""
+    patterns = [pattern for rule in rules for pattern in rule.patterns + rule.likely]
+    texts = {text for rule in rules for text in rule.context + rule.unless}
+    return Screen(dict.fromkeys((*patterns, _STATES_ERROR)), texts)
+
+
 @dataclass
 class _Search:
     rules: Sequence[LogRule]
@@ -96,22 +90,21 @@ class _Search:
     def __post_init__(self) -> None:
         self._open = list(self.rules)
         self._seen: set[str] = set()
-        texts = {text for rule in self.rules for text in rule.marks + rule.context + rule.unless}
-        self._texts = Texts(texts.union(_ERROR_MARKS, _FOREIGN_ERROR_MARKS))
+        self._screen = _screen(tuple(self.rules))
 
     def look_at(self, chunk: Chunk) -> None:
-        present = self._texts.present_in(chunk.lowered)
-        self._seen |= present
-        lines = _Lines(chunk)
-        for rule in tuple(self._open):
-            marks = [mark for mark in rule.marks if mark in present]
-            if marks and (hit := _first_hit(rule, rule.patterns, lines, marks)):
+        possible, texts = self._screen.possible(chunk.lowered)
+        self._seen |= texts
+        for rule in tuple(self._open) if possible else ():
+            if hit := _first_hit(rule, [pattern for pattern in rule.patterns if pattern in possible], chunk):
                 self.found[rule.id] = hit
                 self._open.remove(rule)
-            elif marks and rule.id not in self.suggested and (hit := _first_hit(rule, rule.likely, lines, marks)):
-                self.suggested[rule.id] = replace(hit, proven=False)
-        if len(self.errors) < EARLIEST:
-            self._keep_errors(lines, [mark for mark in _ERROR_MARKS + _FOREIGN_ERROR_MARKS if mark in present])
+            elif rule.likely and rule.id not in self.suggested:
+                likely = _first_hit(rule, [pattern for pattern in rule.likely if pattern in possible], chunk)
+                if likely:
+                    self.suggested[rule.id] = replace(likely, proven=False)
+        if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
+            self._keep_errors(chunk)
         if not self.torch and (found := _TORCH_VERSION.search(chunk.lowered)):
             self.torch = found[1].decode()
 
@@ -126,67 +119,39 @@ class _Search:
     def _holds(self, rule: LogRule) -> bool:
         return (not rule.context or not self._seen.isdisjoint(rule.context)) and self._seen.isdisjoint(rule.unless)
 
-    def _keep_errors(self, lines: _Lines, marks: Sequence[str]) -> None:
-        for place in lines.having(marks):
-            text = lines.text(place)
-            if _STATES_ERROR.search(text) and not _NO_ERROR.search(text):
-                self.errors.append(lines.line(place))
-                if len(self.errors) == EARLIEST:
-                    return
+    def _keep_errors(self, chunk: Chunk) -> None:
+        end = 0
+        for _ in range(_EXAMINED):
+            found = _STATES_ERROR.search(chunk.text, end)
+            if found is None or len(self.errors) == EARLIEST:
+                return
+            line = _line_at(chunk, found.start(), found.end())
+            if not _NO_ERROR.search(line.text.encode()):
+                self.errors.append(line)
+            end = _end_of_line(chunk.text, found.end())
 
 
-class _Lines:
-    """The lines of a chunk, found by what they have and taken out only when somebody asks."""
-
-    def __init__(self, chunk: Chunk) -> None:
-        self._chunk = chunk
-        self._places: dict[str, tuple[slice, ...]] = {}
-        self._texts: dict[int, str] = {}
-
-    def text(self, place: slice) -> str:
-        """A line without prefixes."""
-        start: int = place.start
-        if start not in self._texts:
-            self._texts[start] = strip_prefixes(self._chunk.text[place].decode(errors="replace"))
-        return self._texts[start]
-
-    def line(self, place: slice) -> Line:
-        """A line with its number, which is counted anew each time."""
-        return Line(self._chunk.first + self._chunk.text.count(b"\n", 0, place.start), self.text(place))
-
-    def having(self, marks: Sequence[str]) -> list[slice]:
-        """Where the lines are that have one of these lower-case texts, from the first to the last."""
-        for mark in marks:
-            if mark not in self._places:
-                self._places[mark] = tuple(self._find(mark.encode()))
-        if len(marks) == 1:
-            return list(self._places[marks[0]])
-        places = {place.start: place for mark in marks for place in self._places[mark]}
-        return [places[start] for start in sorted(places)]
-
-    def _find(self, mark: bytes) -> Iterator[slice]:
-        lowered = self._chunk.lowered
-        found = lowered.find(mark)
-        while found >= 0:
-            start = lowered.rfind(b"\n", 0, found) + 1
-            end = lowered.find(b"\n", found)
-            end = end if end >= 0 else len(lowered)
-            if end - start > LINE_CAP:
-                start = max(start, found - LINE_CAP // 2)
-                end = min(end, start + LINE_CAP)
-            yield slice(start, end)
-            found = lowered.find(mark, max(end, found + 1))
-
-
-def _first_hit(rule: LogRule, patterns: Sequence[Pattern], lines: _Lines, marks: Sequence[str]) -> Hit | None:
+def _first_hit(rule: LogRule, patterns: Sequence[Pattern], chunk: Chunk) -> Hit | None:
     """The first line that a pattern matches; where several match it, the one that the rule names first counts."""
-    if not patterns:
-        return None
-    places = lines.having(marks)
-    text = "\n".join(lines.text(place) for place in places)
-    matches = [(text.count("\n", 0, found.start()), found) for pattern in patterns if (found := pattern.search(text))]
+    matches = [found for pattern in patterns if (found := pattern.search(chunk.text))]
     if not matches:
         return None
-    index, found = min(matches, key=lambda match: match[0])
-    groups = {name: value for name, value in found.groupdict().items() if value}
-    return Hit(rule, lines.line(places[index]), groups)
+    found = min(matches, key=lambda match: _end_of_line(chunk.text, match.end()))
+    groups = {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
+    return Hit(rule, _line_at(chunk, found.start(), found.end()), groups)
+
+
+def _line_at(chunk: Chunk, start: int, end: int) -> Line:
+    """The line that has these bytes, or of a long one what is around them."""
+    number = chunk.first + chunk.text.count(b"\n", 0, end)
+    begin = chunk.text.rfind(b"\n", 0, end) + 1
+    stop = _end_of_line(chunk.text, end)
+    if stop - begin > LINE_CAP:
+        begin = max(begin, start - LINE_CAP // 2)
+        stop = min(stop, begin + LINE_CAP)
+    return Line(number, strip_prefixes(chunk.text[begin:stop]))
+
+
+def _end_of_line(text: bytes, position: int) -> int:
+    end = text.find(b"\n", position)
+    return end if end >= 0 else len(text)

@@ -3,26 +3,38 @@
 A log is written by strangers. Python's ``re`` tries one way after another, and a line of 4 kB that fits a pattern almost
 makes it try for minutes. RE2 has no such lines; its patterns have neither look-around nor back-references
 (https://github.com/google/re2/wiki/Syntax).
+
+A pattern is looked for in all lines of a piece of a log at once: taking the lines out one by one would cost more than
+looking for the pattern, and a line can be as short as two characters.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import re2
 
-_MEMORY = 1 << 18
+from flashdepot.doctor.explain.prefixes import PREFIXES
+
+_MEMORY = 1 << 20
+
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+"""What a pattern is made of, as far as it matters where a ``^`` is an anchor."""
 
 
 class Found(Protocol):
     """Where a pattern matches."""
 
     def start(self) -> int:
-        """The first character of the match."""
+        """The first byte of the match."""
 
-    def groupdict(self) -> dict[str, str | None]:
+    def end(self) -> int:
+        """The byte after the match."""
+
+    def groupdict(self) -> dict[str, bytes | None]:
         """What the named groups hold."""
 
 
@@ -30,18 +42,21 @@ class _Compiled(Protocol):
     @property
     def groupindex(self) -> Mapping[str, int]: ...
 
-    def search(self, text: str) -> Found | None: ...
+    def search(self, text: bytes, pos: int = 0) -> Found | None: ...
 
 
 @dataclass(frozen=True)
 class Pattern:
     r"""A pattern of a rule. It is looked for in many lines at once and never matches across the end of one.
 
+    ``^`` is where a line begins behind the prefixes of other programs, ``$`` where it ends before blanks.
     ``\w``, ``\s``, ``\d`` and ``\b`` know ASCII only; ``\pL`` is a letter of any script.
     """
 
     text: str
-    _compiled: _Compiled
+    regex: str = field(compare=False)
+    options: re2.Options = field(compare=False, repr=False)
+    _compiled: _Compiled = field(compare=False, repr=False)
 
     @classmethod
     def parse(cls, text: str, *, memory: int = _MEMORY) -> Pattern:
@@ -55,8 +70,9 @@ class Pattern:
         options.max_mem = memory
         options.never_nl = True
         options.log_errors = False
+        regex = "(?m)" + "".join(_ANCHORS.get(token, token) for token in _TOKEN.findall(text))
         try:
-            return cls(text, re2.compile(f"(?m){text}", options))
+            return cls(text, regex, options, re2.compile(regex, options))
         except re2.error as error:
             reason = error.args[0]
             raise ValueError(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from error
@@ -66,6 +82,9 @@ class Pattern:
         """The names of its groups."""
         return frozenset(self._compiled.groupindex)
 
-    def search(self, lines: str) -> Found | None:
-        """The first match in lines that are separated by line feeds, or ``None``."""
-        return self._compiled.search(lines)
+    def search(self, lines: bytes, start: int = 0) -> Found | None:
+        """The first match in lines of UTF-8 that are separated by line feeds, or ``None``."""
+        return self._compiled.search(lines, start)
+
+
+_ANCHORS = {"^": f"(?:^{PREFIXES})", "$": r"(?:\s*$)"}

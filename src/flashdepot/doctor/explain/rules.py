@@ -26,13 +26,12 @@ class Example:
     matches: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LogRule:
     """One class of failures.
 
     ``patterns`` prove it. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count
-    when nothing is proven. ``marks`` are lower-case texts, one of which every line has that either can match: they
-    are looked for first, because that is quick. With ``context``, the rule holds only if one of those texts is in the log; with
+    when nothing is proven. With ``context``, lower-case texts, the rule holds only if one of them is in the log; with
     ``unless``, only if none is. ``hides`` names classes that are consequences of this one.
     ``fix`` may have the pattern's named groups, and facts of the host, in braces.
     """
@@ -42,7 +41,6 @@ class LogRule:
     rank: int
     why: str
     fix: tuple[str, ...]
-    marks: tuple[str, ...]
     patterns: tuple[Pattern, ...]
     likely: tuple[Pattern, ...]
     context: tuple[str, ...]
@@ -58,7 +56,7 @@ class LogRule:
 
         :raises ValueError: for a missing field, an unknown one, or a value that cannot be.
         """
-        known = {"id", "title", "rank", "why", "fix", "marks", "patterns", "likely", "context", "unless", "hides"}
+        known = {"id", "title", "rank", "why", "fix", "patterns", "likely", "context", "unless", "hides"}
         unknown = set(data) - known - {"host", "source", "example"}
         if unknown:
             raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
@@ -71,7 +69,6 @@ class LogRule:
                 rank=RANKS.index(data["rank"]),
                 why=data["why"],
                 fix=tuple(data["fix"]),
-                marks=tuple(data["marks"]),
                 patterns=tuple(Pattern.parse(pattern) for pattern in data["patterns"]),
                 likely=tuple(Pattern.parse(pattern) for pattern in data.get("likely", ())),
                 context=tuple(data.get("context", ())),
@@ -83,8 +80,8 @@ class LogRule:
             )
         except (KeyError, ValueError) as error:
             raise ValueError(f"field missing or of no use: {error}") from error
-        if any(text != text.lower() for text in rule.marks + rule.context + rule.unless):
-            raise ValueError("marks, context and unless are lower-case")
+        if any(text != text.lower() for text in rule.context + rule.unless):
+            raise ValueError("context and unless are lower-case")
         if not set(rule.host) <= set(HOST_FACTS):
             raise ValueError(f"host facts are {', '.join(HOST_FACTS)}")
         return rule

@@ -39,7 +39,7 @@ class TorchRange:
 
 def built_for(symbol: str) -> TorchRange | None:
     """What the symbol tells, or ``None`` for one that tells nothing."""
-    return next((torch for pattern, torch in _table() if pattern.search(symbol)), None)
+    return next((torch for pattern, torch in _table() if pattern.search(symbol.encode())), None)
 
 
 @cache
