@@ -13,20 +13,72 @@ Download = Callable[[int, "int | None"], None]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A build at one moment. ``memory`` is what its compilers hold in bytes, ``eta`` the wall seconds left."""
+    """A build at one moment.
 
-    total: int
-    compiled: int
-    reused: int
+    :param kernels: how many the library has.
+    :param done: those of them that need no more work.
+    :param fraction: of the work of this build that is done, from 0 to 1; it grows while a compiler runs.
+    :param running: compilations that run here; ``elsewhere`` those that another process does.
+    :param memory: what the compilers hold, in bytes.
+    :param eta: wall seconds left.
+    """
+
+    kernels: int
+    done: int
+    fraction: float
     running: Sequence[str]
     elsewhere: Sequence[str]
     memory: int
     eta: float
 
+
+LONG = 120.0
+"""Wall seconds of compiling from which on a person is asked before it begins."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Something that is fetched before anything is compiled, and its size in bytes, as far as it is known."""
+
+    what: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The options that ask for less, and the wall seconds that compiling it takes."""
+
+    options: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What it takes to make a library here.
+
+    :param units: kernels that the library has.
+    :param compiled: those of them that were compiled before, and are reused.
+    :param jobs: compilers that run at once.
+    :param seconds: wall time until all is compiled, downloads not counted.
+    :param memory: bytes that the compilers hold together at most.
+    :param disk: bytes that stay in the depot.
+    :param is_exact: whether the compilers were asked; else it is what such units usually take.
+    """
+
+    units: int
+    compiled: int
+    jobs: int
+    seconds: float
+    memory: int
+    disk: int
+    fetches: tuple[Fetch, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    is_exact: bool = True
+
     @property
-    def done(self) -> int:
-        """Compilations that need no more work."""
-        return self.compiled + self.reused
+    def is_long(self) -> bool:
+        """Whether a person would rather be asked."""
+        return self.seconds > LONG
 
 
 class BuildProgress(Protocol):
@@ -36,7 +88,7 @@ class BuildProgress(Protocol):
         """Say one sentence."""
 
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
-        """A compilation ended well after so many wall seconds."""
+        """A kernel was compiled in so many wall seconds."""
 
     def update(self, state: Snapshot) -> None:
         """Time has passed."""
@@ -80,6 +132,10 @@ class Events:
     def building(self) -> AbstractContextManager[BuildProgress]:
         """Compilers are about to run; what is returned hears how far they are."""
         return nullcontext(Silent())
+
+    def begin(self, forecast: Forecast) -> bool:  # noqa: ARG002
+        """Whether to go on: before anything is fetched or compiled for a library that nobody has stored."""
+        return True
 
     def confirm(self, question: str) -> bool:  # noqa: ARG002
         """Whether to go on: before what takes long and was not asked for by name, or what nobody vouches for."""

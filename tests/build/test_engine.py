@@ -23,7 +23,7 @@ from flashdepot.build.names import PlaceNames
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.errors import CompileError
-from flashdepot.events import Silent
+from flashdepot.events import Silent, Snapshot
 from flashdepot.model.action import Action
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Tool
@@ -37,9 +37,13 @@ class Notes(Silent):
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.fractions: list[float] = []
 
     def note(self, text: str) -> None:
         self.said.append(text)
+
+    def update(self, state: Snapshot) -> None:
+        self.fractions.append(state.fraction)
 
 
 @dataclass
@@ -107,6 +111,17 @@ def together(journal: list[str]) -> int:
         running += 1 if line.startswith("start") else -1
         most = max(most, running)
     return most
+
+
+def test_progress_moves_while_a_compiler_runs_and_never_goes_back(bench: Bench) -> None:
+    for name in "ab":
+        bench.source(f"{name}.src", "sleep 1.2\n")
+    bench.build("ab", Limits(jobs=1, memory=64 * GB))
+    fractions = bench.notes.fractions
+    assert fractions == sorted(fractions)
+    assert len(set(fractions)) > 3, "two compilations, and more than two steps"
+    assert fractions[0] < 0.5
+    assert fractions[-1] == 1
 
 
 def test_what_was_compiled_once_is_not_compiled_again(bench: Bench) -> None:
@@ -222,12 +237,12 @@ def test_a_change_between_the_look_up_and_the_compile_is_recorded_as_what_the_co
 
 def test_jobs_and_memory_bound_what_runs_together(bench: Bench) -> None:
     for name in "abcdef":
-        bench.source(f"{name}.src", "sleep 0.1")
+        bench.source(f"{name}.src", "sleep 0.5")
     bench.build("abcdef", Limits(jobs=3, memory=64 * GB))
     assert together(bench.journal) == 3
     (bench.folder / "journal").unlink()
     for name in "abcdef":
-        bench.source(f"{name}.src", "sleep 0.11")
+        bench.source(f"{name}.src", "sleep 0.51")
     bench.build("abcdef", Limits(jobs=6, memory=8 * GB), dict.fromkeys("abcdef", 3 * GB))
     assert together(bench.journal) == 2
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashdepot.build.schedule import Capacity, Job, next_job, remaining_seconds
+from flashdepot.build.schedule import Capacity, Job, foresee, next_job, remaining_seconds
 
 GB = 10**9
 
@@ -41,6 +41,15 @@ def test_the_time_left_is_that_of_the_schedule_itself() -> None:
     assert remaining_seconds(jobs, [], Capacity(2, GB)) == 40
     assert remaining_seconds(jobs, [(Job("r", 30, GB), 25.0)], Capacity(1, 64 * GB)) == 45
     assert remaining_seconds([], [], Capacity(2, GB)) == 0
+
+
+def test_what_lies_ahead_is_all_jobs_their_time_and_the_most_memory_at_one_moment() -> None:
+    jobs = [Job("a", 30, 2 * GB), Job("b", 20, 3 * GB), Job("c", 10, 4 * GB)]
+    both = foresee(jobs, [], Capacity(2, 64 * GB))
+    assert (both.jobs, both.seconds, both.peak) == (frozenset("abc"), 30, 6 * GB)
+    assert foresee(jobs, [], Capacity(1, 64 * GB)).peak == 4 * GB
+    assert foresee(jobs, [], Capacity(3, 64 * GB)).peak == 9 * GB
+    assert foresee([], [], Capacity(2, GB)).peak == 0
 
 
 jobs_strategy = st.lists(

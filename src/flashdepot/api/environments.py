@@ -192,7 +192,7 @@ def _library(
             hint="Compile it: flashdepot install --compile, with the options that were given here.",
         )
     tell_rejected(wheel.library.rejected, events)
-    return build_library(wheel.library.need, depot, limits, events)
+    return build_library(wheel.library.need, depot, limits, events, agreed=True)
 
 
 def _accepted(address: WheelAddress, events: Events) -> bool:

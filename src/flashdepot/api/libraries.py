@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,12 @@ from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
 from flashdepot.depot.export import require_exportable
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.events import Events
+from flashdepot.events import Events, Forecast
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
+from flashdepot.model.manifest import Manifest
 from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, understand
 from flashdepot.system.user_files import require_folder
 
@@ -201,22 +202,75 @@ def link(
     return LinkableLibrary(found.path, found.manifest)
 
 
+@dataclass(frozen=True)
+class LibraryPlan:
+    """What a call would do: take ``stored``, or else make a library as ``forecast`` says."""
+
+    stored: Manifest | None
+    forecast: Forecast | None
+
+
+def plan_library(
+    request: LibraryRequest = _ANY,
+    *,
+    exactly: bool = False,
+    host: HostRecord | None = None,
+    depot: Depot | None = None,
+    limits: Limits | None = None,
+    options: Options | None = None,
+    events: Events = _SILENT,
+) -> LibraryPlan:
+    """What :func:`get` would do, or with ``exactly`` what :func:`build` would; nothing is fetched or compiled.
+
+    Parameters and errors are otherwise theirs.
+    """
+    from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
+    from flashdepot.host import probe  # noqa: PLC0415
+    from flashdepot.resolve.build import foresee_build_of  # noqa: PLC0415
+
+    depot = depot or open_depot(events=events)
+    need = _understood(request, host, depot, events)
+    if not exactly:
+        choice = depot.find(need.request)
+        if choice.taken is not None:
+            return LibraryPlan(choice.taken, None)
+        tell_rejected(choice.rejected, events)
+    found = foresee_build_of(need, depot, probe(depot=depot.root), limits or Limits(), options or Options())
+    return LibraryPlan(None, found) if isinstance(found, Forecast) else LibraryPlan(found, None)
+
+
 def build_library(
-    need: Need, depot: Depot, limits: Limits, events: Events, options: Options | None = None
+    need: Need,
+    depot: Depot,
+    limits: Limits,
+    events: Events,
+    options: Options | None = None,
+    *,
+    agreed: bool = False,
 ) -> LibraryResult:
-    """Compile what a request needs on this machine and link it; the steps of :func:`get` behind the look-up."""
+    """Compile what a request needs on this machine and link it; the steps of :func:`get` behind the look-up.
+
+    :param agreed: somebody has agreed already, so ``events`` is not asked.
+    """
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
     from flashdepot.doctor import forewarn  # noqa: PLC0415
     from flashdepot.errors import CompileError  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import build as build_here  # noqa: PLC0415
 
+    def agree(forecast: Forecast) -> None:
+        if not agreed and not events.begin(forecast):
+            raise IncompatibleError(
+                "Nothing that is stored serves this, and it was not to be compiled.",
+                hint=f"Less takes less time: {forecast.alternatives[-1].options}" if forecast.alternatives else "",
+            )
+
     machine = probe(depot=depot.root)
     for finding in forewarn(machine, need.request.selection.units):
         events.warn(f"{finding.seen} {finding.why} {finding.mend}")
     with events.building() as progress:
         try:
-            return build_here(need, depot, machine, limits, options or Options(), progress)
+            return build_here(need, depot, machine, limits, options or Options(), progress, agree)
         except CompileError as error:
             from flashdepot.doctor.explain.failure import explained  # noqa: PLC0415  (only a failure reads its log)
 

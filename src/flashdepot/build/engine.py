@@ -10,7 +10,7 @@ from pathlib import Path
 from flashdepot.build.diagnosis import compile_error, killed_for_memory
 from flashdepot.build.estimates import History
 from flashdepot.build.executor import Ended, Executor, Task
-from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, Job, next_job, remaining_seconds
+from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, Job, Outlook, foresee, next_job, remaining_seconds
 from flashdepot.depot import ActionRecord, Depot, action_key
 from flashdepot.errors import CompileError, FlashdepotError
 from flashdepot.events import BuildProgress, Snapshot
@@ -61,6 +61,8 @@ class Engine:
         self._unsettled: Counter[str] = Counter()
         self._expected_seconds = 0.0
         self._seen_seconds = 0.0
+        self._work = 0.0
+        self._fraction = 0.0
 
     def run(self, actions: Sequence[Action]) -> BuildOutcome:
         """Make every output, from the depot or by compiling.
@@ -69,14 +71,8 @@ class Engine:
         :raises CompileError: when a compiler refuses its input; what finished before is kept. With ``keep_going`` all
             others are compiled first.
         """
-        self._planned = {action.name: action for action in actions}
-        if len(self._planned) < len(actions):
-            twice = [name for name, count in Counter(action.name for action in actions).items() if count > 1]
-            raise FlashdepotError(f"Two actions have the name {twice[0]}.")
-        for action in actions:
-            estimate = self.history.estimate(action, self.recipe)
-            self._waiting[action.name] = Job(action.name, estimate.seconds, estimate.peak)
-        self._look_up()
+        if not self._planned:
+            self.foresee(actions)
         if self._waiting:
             self.executor.prepare()
             try:
@@ -87,6 +83,22 @@ class Engine:
         if self._failures:
             raise self._failure()
         return BuildOutcome({name: self._actions[name] for name in self._planned}, frozenset(self._compiled))
+
+    def foresee(self, actions: Sequence[Action]) -> Outlook:
+        """Ask the depot for every output, and say what compiling the others comes to. Nothing is compiled.
+
+        :param actions: as for :meth:`run`, which then begins with what was found here.
+        """
+        self._planned = {action.name: action for action in actions}
+        if len(self._planned) < len(actions):
+            twice = [name for name, count in Counter(action.name for action in actions).items() if count > 1]
+            raise FlashdepotError(f"Two actions have the name {twice[0]}.")
+        for action in actions:
+            estimate = self.history.estimate(action, self.recipe)
+            self._waiting[action.name] = Job(action.name, estimate.seconds, estimate.peak)
+        self._look_up()
+        self._work = sum(job.seconds for job in self._waiting.values())
+        return foresee(list(self._waiting.values()), (), self.executor.capacity())
 
     def _look_up(self) -> None:
         """Ask the depot for every action that can be asked for now and was not yet."""
@@ -185,7 +197,7 @@ class Engine:
         if action.unit:
             self._expected_seconds += job.seconds
             self._seen_seconds += cost.wall_seconds
-        self.progress.finished(name, cost.wall_seconds, self._snapshot())
+            self.progress.finished(name, cost.wall_seconds, self._snapshot())
 
     def _fail(self, name: str, error: FlashdepotError) -> None:
         self._failed.add(name)
@@ -244,10 +256,15 @@ class Engine:
         pace = self._seen_seconds / self._expected_seconds if self._expected_seconds else 1.0
         running = [(job, self.executor.elapsed(name) / pace) for name, job in self._running.items()]
         left = remaining_seconds(list(self._waiting.values()), running, self.executor.capacity())
+        # A job that has outrun its prediction counts as nearly done, and a build never goes backwards.
+        work = sum(job.seconds for job in self._waiting.values())
+        work += sum(max(job.seconds - elapsed, job.seconds * 0.1) for job, elapsed in running)
+        self._fraction = max(self._fraction, 1 - work / self._work if self._work else 1.0)
+        kernels = [name for name, action in self._planned.items() if action.unit]
         return Snapshot(
-            total=len(self._planned),
-            compiled=len(self._compiled),
-            reused=len(self._actions) - len(self._compiled),
+            kernels=len(kernels),
+            done=sum(1 for name in kernels if name in self._actions),
+            fraction=self._fraction,
             running=list(self._running),
             elsewhere=sorted(self._elsewhere),
             memory=self.executor.memory(),

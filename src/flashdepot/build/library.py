@@ -15,10 +15,11 @@ from flashdepot.build.foreign import confined_environment, confines, told
 from flashdepot.build.linking import Linking, cross_linking, linking_of
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
+from flashdepot.build.schedule import Outlook
 from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
-from flashdepot.events import BuildProgress
+from flashdepot.events import BuildProgress, Silent
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import Cross, Kit, config_header, family_of
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
@@ -176,38 +177,50 @@ def prepare(
     return BuildPlan(recipe, trees, toolchain, texts, kit, provided, _source_digests(trees), options)
 
 
+def foresee_build(plan: BuildPlan, depot: Depot, limits: Limits) -> Outlook:
+    """What carrying out a recipe comes to, after what the depot has; nothing is compiled."""
+    with depot.workspace() as work:
+        return _engine(plan, depot, limits, Silent(), work).foresee(plan.actions())
+
+
+def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgress, work: Path) -> Engine:
+    """The engine of a build that works in a folder ``work``, with the header that it compiles already there."""
+    generated = work / "generated"
+    generated.mkdir()
+    (work / "made").mkdir()
+    recipe = plan.recipe
+    lines = [
+        line
+        for family, tree in plan.trees.items()
+        for line in family_of(family).config_lines(recipe.selection, recipe.target.sass, tree.identified)
+    ]
+    text = config_header.config_header(recipe, _driver_floor(plan), lines)
+    (generated / config_header.NAME).write_text(text, encoding="utf-8")
+    environment = plan.toolchain.whole_environment()
+    confinement = means() if plan.is_foreign and confines() else None
+    if confinement is not None:
+        progress.note(told(confinement))
+        environment = confined_environment(environment, {name for a in plan.actions() for name in a.variables})
+    executor = LocalExecutor(plan.places(generated), plan.programs, environment, limits, work, confinement)
+    history = History(depot.root / "estimates.json")
+    return Engine(depot, recipe, executor, environment, history, progress, work / "made", keep_going=limits.keep_going)
+
+
 def build_library(
-    plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgress
+    plan: BuildPlan,
+    depot: Depot,
+    limits: Limits,
+    progress: BuildProgress,
+    agree: Callable[[Outlook], None] = lambda _: None,
 ) -> tuple[Manifest, BuildOutcome]:
     """Carry out a recipe and store the result.
 
+    :param agree: called before the first compiler starts; what it raises ends the build.
     :raises CompileError: when a compiler or the linker refuses, or sources or compilers changed meanwhile.
     """
-    recipe = plan.recipe
     with depot.workspace() as work:
-        generated = work / "generated"
-        generated.mkdir()
-        (work / "made").mkdir()
-        lines = [
-            line
-            for family, tree in plan.trees.items()
-            for line in family_of(family).config_lines(recipe.selection, recipe.target.sass, tree.identified)
-        ]
-        text = config_header.config_header(recipe, _driver_floor(plan), lines)
-        (generated / config_header.NAME).write_text(text, encoding="utf-8")
-        toolchain = plan.toolchain
-        places = plan.places(generated)
-        history = History(depot.root / "estimates.json")
-        planned = plan.actions()
-        environment = toolchain.whole_environment()
-        confinement = means() if plan.is_foreign and confines() else None
-        if confinement is not None:
-            progress.note(told(confinement))
-            environment = confined_environment(environment, {name for a in planned for name in a.variables})
-        executor = LocalExecutor(places, plan.programs, environment, limits, work, confinement)
-        engine = Engine(
-            depot, recipe, executor, environment, history, progress, work / "made", keep_going=limits.keep_going
-        )
+        engine, planned, toolchain = _engine(plan, depot, limits, progress, work), plan.actions(), plan.toolchain
+        agree(engine.foresee(planned))
         outcome = engine.run(planned)
         objects = _objects(planned, outcome, depot, work / "objects")
         folder = work / "linked"

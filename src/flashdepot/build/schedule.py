@@ -53,12 +53,21 @@ def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity)
     return next((job for job in order if not job.alone and used + job.peak <= capacity.memory), None)
 
 
-def remaining_seconds(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capacity: Capacity) -> float:
-    """Wall seconds until everything is done, by playing the schedule through with the predictions.
+@dataclass(frozen=True)
+class Outlook:
+    """What jobs come to: how many there are, the wall seconds until all are done, and the most bytes at one time."""
+
+    jobs: frozenset[str]
+    seconds: float
+    peak: int
+
+
+def foresee(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capacity: Capacity) -> Outlook:
+    """Play the schedule through with the predictions.
 
     :param running: each running job with the seconds it has run.
     """
-    clock = 0.0
+    clock, peak = 0.0, 0
     left = list(waiting)
     ends: list[tuple[float, str, Job]] = []
     for job, elapsed in running:
@@ -68,5 +77,11 @@ def remaining_seconds(waiting: Sequence[Job], running: Sequence[tuple[Job, float
         while job := next_job(left, [j for _, _, j in ends], capacity):  # type: ignore[assignment]
             left.remove(job)
             heapq.heappush(ends, (clock + job.seconds, job.name, job))
+        peak = max(peak, sum(j.peak for _, _, j in ends))
         clock = max(clock, heapq.heappop(ends)[0])
-    return clock
+    return Outlook(frozenset(job.name for job in waiting), clock, peak)
+
+
+def remaining_seconds(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capacity: Capacity) -> float:
+    """Wall seconds until everything is done; see :func:`foresee`."""
+    return foresee(waiting, running, capacity).seconds

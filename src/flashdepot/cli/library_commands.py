@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from flashdepot import api
+from flashdepot.api.libraries import LibraryPlan, plan_library
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
     answer,
@@ -34,6 +35,8 @@ _shared_options = options(
     o.out_option,
     o.jobs_option,
     o.memory_option,
+    o.yes_option,
+    o.dry_run_option,
     host_option,
     depot_option,
     json_option,
@@ -57,6 +60,8 @@ def get(
     host_file: Path | None,
     depot: Path | None,
     *,
+    yes: bool,
+    dry_run: bool,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -69,15 +74,17 @@ def get(
     if words["arch"] == "list":
         _list_architectures(as_json=as_json)
         return
-    events = Terminal(quiet=quiet, verbose=verbose)
-    result = api.get(
+    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
+    request, host, opened, limits = (
         o.with_project(words),
-        host=load_host(host_file),
-        depot=open_depot(depot),
-        out=out,
-        limits=o.limits(jobs, memory),
-        events=events,
+        load_host(host_file),
+        open_depot(depot),
+        o.limits(jobs, memory),
     )
+    if dry_run:
+        _tell_plan(plan_library(request, host=host, depot=opened, limits=limits, events=events), as_json=as_json)
+        return
+    result = api.get(request, host=host, depot=opened, out=out, limits=limits, events=events)
     _tell(result, as_json=as_json, quiet=quiet)
 
 
@@ -99,6 +106,8 @@ def build(
     compress_mode: str,
     *,
     keep_going: bool,
+    yes: bool,
+    dry_run: bool,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -113,17 +122,25 @@ def build(
     if words["arch"] == "list":
         _list_architectures(as_json=as_json)
         return
-    events = Terminal(quiet=quiet, verbose=verbose)
-    result = api.build(
-        o.with_project(words),
-        host=load_host(host_file),
-        depot=open_depot(depot),
-        out=out,
-        limits=o.limits(jobs, memory, keep_going=keep_going),
-        options=Options(front_end, compress_mode),
-        events=events,
-    )
+    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
+    request, host, opened = o.with_project(words), load_host(host_file), open_depot(depot)
+    limits, how = o.limits(jobs, memory, keep_going=keep_going), Options(front_end, compress_mode)
+    if dry_run:
+        plan = plan_library(request, exactly=True, host=host, depot=opened, limits=limits, options=how, events=events)
+        _tell_plan(plan, as_json=as_json)
+        return
+    result = api.build(request, host=host, depot=opened, out=out, limits=limits, options=how, events=events)
     _tell(result, as_json=as_json, quiet=quiet)
+
+
+def _tell_plan(plan: LibraryPlan, *, as_json: bool) -> None:
+    from flashdepot.cli.forecast_page import describe as describe_plan  # noqa: PLC0415  (a hit has none)
+    from flashdepot.cli.forecast_page import to_json  # noqa: PLC0415
+
+    if as_json:
+        print_json(to_json(plan))
+    else:
+        answer(describe_plan(plan))
 
 
 def _tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:

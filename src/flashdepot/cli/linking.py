@@ -28,6 +28,7 @@ library_options = options(
     click.option(
         "--get", "may_build", is_flag=True, help="If the depot has no library that fits, build one as 'get' does."
     ),
+    o.yes_option,
     o.selection_options,
     host_option,
     depot_option,
@@ -52,6 +53,7 @@ def linkable(
     *,
     library: Path | None,
     may_build: bool,
+    yes: bool,
     host_file: Path | None,
     depot: Path | None,
     quiet: bool,
@@ -62,7 +64,7 @@ def linkable(
     :raises UsageError: for a folder that holds no library, or options that contradict each other.
     :raises IncompatibleError: when the depot has none that serves; the hint is the command that makes one.
     """
-    events = Terminal(quiet=quiet)
+    events = Terminal(quiet=quiet, may_ask=True, yes=yes)
     host = load_host(host_file)
     if library is not None:
         return api.link(library_request(**words), library=library, host=host, events=events)

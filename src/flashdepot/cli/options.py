@@ -82,6 +82,12 @@ memory_option = click.option(
     metavar="8GB",
     help="Memory limit for all compilers together.  [default: what is available, less a reserve]",
 )
+yes_option = click.option("-y", "--yes", is_flag=True, help="Compile without asking, however long it takes.")
+dry_run_option = click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Say what would be fetched and compiled, and how long that takes; do neither.",
+)
 keep_going_option = click.option(
     "--keep-going", is_flag=True, help="Compile the other units even after one has failed."
 )

@@ -10,11 +10,15 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from flashdepot.cli.common import ask, printable, say, warn
-from flashdepot.events import BuildProgress, Download, Events, Silent, Snapshot
+from flashdepot.events import BuildProgress, Download, Events, Forecast, Silent, Snapshot
 from flashdepot.model.quantities import duration, size
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+_SILENCE = 30.0
+"""Seconds without a line after which a log gets one."""
 
 
 class Terminal(Events):
@@ -22,10 +26,12 @@ class Terminal(Events):
 
     :param quiet: warnings only.
     :param verbose: a line for each compiled unit on a terminal as well.
-    :param may_ask: whether somebody is there to answer.
+    :param may_ask: whether somebody may be there to answer.
+    :param yes: the answer to whether a long build may begin has been given.
     """
 
-    def __init__(self, *, quiet: bool = False, verbose: bool = False, may_ask: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, verbose: bool = False, may_ask: bool = False, yes: bool = False) -> None:
+        self._yes = yes
         self._quiet = quiet
         self._verbose = verbose
         self._may_ask = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
@@ -50,6 +56,15 @@ class Terminal(Events):
         if self._quiet:
             return contextlib.nullcontext(Silent())
         return _Live(verbose=self._verbose) if sys.stderr.isatty() else contextlib.nullcontext(_Lines())
+
+    def begin(self, forecast: Forecast) -> bool:
+        """Say what will be done; ask before what takes long, where somebody is there to answer."""
+        from flashdepot.cli.forecast_page import question, sentence  # noqa: PLC0415  (a hit begins nothing)
+
+        if forecast.is_long and self._may_ask and not self._yes:
+            return ask(question(forecast))
+        self.note(sentence(forecast))
+        return True
 
     def confirm(self, question: str) -> bool:
         """Ask, where somebody is there to answer."""
@@ -86,26 +101,29 @@ def _bar(name: str) -> Iterator[Download]:
 
 
 class _Lines:
-    """What is to be done, then one line for each finished unit: for logs, and for people who read them later."""
+    """A line for each finished kernel, and one now and then between them: for logs, and whoever reads them later."""
 
     def __init__(self) -> None:
-        self._begun = False
+        self._told = time.monotonic()
 
     def note(self, text: str) -> None:
         say(text)
+        self._told = time.monotonic()
 
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
-        left = f", about {duration(state.eta)} left" if state.done < state.total else ""
-        say(f"[{state.done}/{state.total}] {name} in {duration(seconds)}{left}")
+        self.note(f"[{state.done}/{state.kernels} kernels] {name} in {duration(seconds)}{_left(state)}")
 
     def update(self, state: Snapshot) -> None:
-        if not self._begun:
-            self._begun = True
-            say(f"{state.total - state.done} of {state.total} compilations to do, about {duration(state.eta)}.")
+        if time.monotonic() - self._told >= _SILENCE:
+            self.note(f"[{state.done}/{state.kernels} kernels] {state.fraction:.0%} done{_left(state)}")
+
+
+def _left(state: Snapshot) -> str:
+    return f", about {duration(state.eta)} left" if state.eta >= 1 else ""
 
 
 class _Live:
-    """A bar, what runs, memory in use and time left, drawn again four times a second."""
+    """A bar that moves while compilers run, what runs, memory in use and time left, drawn again four times a second."""
 
     def __init__(self, *, verbose: bool) -> None:
         from rich.console import Console  # noqa: PLC0415
@@ -144,9 +162,9 @@ class _Live:
         passed = duration(time.monotonic() - self._begun)
         memory = f"{size(state.memory)} in use" if state.memory else ""
         head.add_row(
-            f"{state.done}/{state.total} units",
-            ProgressBar(total=state.total, completed=state.done, width=30),
-            f"{passed}, about {duration(state.eta)} left",
+            f"{state.done} of {state.kernels} kernels",
+            ProgressBar(total=1, completed=state.fraction, width=30),
+            f"{state.fraction:.0%} after {passed}{_left(state)}",
             memory,
         )
         rows = Table.grid()

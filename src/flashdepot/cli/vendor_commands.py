@@ -23,12 +23,17 @@ from flashdepot.cli.common import (
     verbose_option,
     warn,
 )
+from flashdepot.cli.forecast_page import describe as describe_plan
+from flashdepot.cli.forecast_page import to_json
 from flashdepot.cli.terminal import Terminal
+from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
 from flashdepot.link.vendor.git import has_lfs_filter, ignored, work_tree
 from flashdepot.link.vendor.index import INDEX_NAME
 from flashdepot.link.vendor.report import Status, TargetReport, VendorReport
 from flashdepot.link.vendor.write import Vendored
+from flashdepot.model.host import HostRecord
+from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 from flashdepot.resolve.words import library_request
 
@@ -58,6 +63,8 @@ _FAULTS_SHOWN = 8
     o.selection_options,
     o.jobs_option,
     o.memory_option,
+    o.yes_option,
+    o.dry_run_option,
     host_option,
     depot_option,
     json_option,
@@ -73,6 +80,8 @@ def vendor(
     depot: Path | None,
     *,
     check: bool,
+    yes: bool,
+    dry_run: bool,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -89,7 +98,7 @@ def vendor(
     from when the library was made, and whether you need a new one. Exit status: 0 intact and runs on this host, 4 does
     not run on it, 6 damaged.
     """
-    events = Terminal(quiet=quiet, verbose=verbose)
+    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
     opened = open_depot(depot)
     host = load_host(host_file)
     if check:
@@ -105,6 +114,9 @@ def vendor(
         else:
             answer("\n".join(describe(report, quiet=quiet)))
         click.get_current_context().exit(report.status.exit_code)
+    if dry_run:
+        _tell_dry_run(folder, library, words, host, opened, o.limits(jobs, memory), events, as_json=as_json)
+        return
     if library is not None:
         written, put = api.vendor(folder, library_request(**words), library=library, depot=opened)
     else:
@@ -117,6 +129,29 @@ def vendor(
             events=events,
         )
     _tell(put.manifest, written, as_json=as_json, quiet=quiet)
+
+
+def _tell_dry_run(
+    folder: Path,
+    library: Path | None,
+    words: dict[str, str | None],
+    host: HostRecord | None,
+    depot: Depot,
+    limits: Limits,
+    events: Terminal,
+    *,
+    as_json: bool,
+) -> None:
+    if library is not None:
+        from flashdepot.link.library import read_library  # noqa: PLC0415
+
+        plan = api.LibraryPlan(read_library(library).manifest, None)
+    else:
+        plan = api.plan_library(o.with_project(words), host=host, depot=depot, limits=limits, events=events)
+    if as_json:
+        print_json(to_json(plan))
+    else:
+        answer(f"{describe_plan(plan)}\nThen it is put into {folder}.")
 
 
 def _tell(manifest: Manifest, written: Vendored, *, as_json: bool, quiet: bool) -> None:

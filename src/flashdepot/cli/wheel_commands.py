@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from flashdepot import api
+from flashdepot.api.libraries import plan_library
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
     answer,
@@ -23,6 +24,8 @@ from flashdepot.cli.common import (
     say,
     verbose_option,
 )
+from flashdepot.cli.forecast_page import describe as describe_plan
+from flashdepot.cli.forecast_page import to_json
 from flashdepot.cli.terminal import Terminal
 from flashdepot.model.quantities import duration, size
 from flashdepot.resolve.library import LibraryResult
@@ -46,6 +49,8 @@ from flashdepot.wheel import Wheel
     ),
     o.jobs_option,
     o.memory_option,
+    o.yes_option,
+    o.dry_run_option,
     host_option,
     depot_option,
     json_option,
@@ -59,6 +64,8 @@ def wheel(
     host_file: Path | None,
     depot: Path | None,
     *,
+    yes: bool,
+    dry_run: bool,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -70,15 +77,21 @@ def wheel(
     Prints the wheel's path.
     """
     started = time.monotonic()
-    events = Terminal(quiet=quiet, verbose=verbose)
-    made, library = api.wheel(
+    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
+    request, host, opened, limits = (
         o.with_project(words),
-        out=out,
-        host=load_host(host_file),
-        depot=open_depot(depot),
-        limits=o.limits(jobs, memory),
-        events=events,
+        load_host(host_file),
+        open_depot(depot),
+        o.limits(jobs, memory),
     )
+    if dry_run:
+        plan = plan_library(request, host=host, depot=opened, limits=limits, events=events)
+        if as_json:
+            print_json(to_json(plan))
+        else:
+            answer(f"{describe_plan(plan)}\nThen a wheel of it is written into {out}.")
+        return
+    made, library = api.wheel(request, out=out, host=host, depot=opened, limits=limits, events=events)
     seconds = time.monotonic() - started
     if as_json:
         print_json({**_document(made, library), "seconds": round(seconds, 3)})

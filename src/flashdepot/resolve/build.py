@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flashdepot.build.library import Options, build_library, prepare
+from flashdepot.build.library import BuildPlan, Options, build_library, foresee_build, prepare
+from flashdepot.build.schedule import Outlook
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
-from flashdepot.events import BuildProgress
+from flashdepot.events import BuildProgress, Fetch, Forecast
 from flashdepot.families import obtain_sources
 from flashdepot.fit.requests import unmet
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
+from flashdepot.resolve.forecast import exact, fetches, usual
 from flashdepot.resolve.library import LibraryResult, Need
 from flashdepot.targets import TARGETS
 from flashdepot.toolchain.choose import Toolchain, choose_toolchain, provide_toolchain
@@ -24,11 +26,22 @@ OnFile = Callable[[str], None]
 """Called with the name of a file before it is fetched."""
 
 
+Agree = Callable[[Forecast], None]
+"""Told what a build takes before it begins; what it raises ends it."""
+
+
 def build(
-    need: Need, depot: Depot, host: HostRecord, limits: Limits, options: Options, progress: BuildProgress
+    need: Need,
+    depot: Depot,
+    host: HostRecord,
+    limits: Limits,
+    options: Options,
+    progress: BuildProgress,
+    agree: Agree,
 ) -> LibraryResult:
     """The library of exactly the recipe that this machine gives the request.
 
+    :param agree: called once, before anything is fetched, or else before anything is compiled.
     :raises MissingToolError: when the machine lacks a tool, an architecture or space.
     :raises IncompatibleError: when what can be built here does not run on the host of the request.
     :raises CompileError: when a compiler refuses.
@@ -39,16 +52,58 @@ def build(
     def on_file(name: str) -> None:
         progress.note(f"Fetching {name}.")
 
+    if fetched := _fetches(need, host, depot):
+        agree(usual(need, fetched, limits))
     with depot.workspace() as work:
-        toolchain = _toolchain(need, depot, host, work, on_file)
-        return _build(need, depot, toolchain, limits, options, progress, on_file, started)
+        plan = _plan(need, depot, host, options, progress.note, on_file, work)
+        request = need.request
+        units = len(request.selection.units)
+        if (stored := depot.load_intact(plan.recipe.key)) is not None:
+            return LibraryResult("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)
+
+        def agreed(outlook: Outlook) -> None:
+            if not fetched:
+                agree(exact(need, plan, outlook, limits))
+
+        manifest, outcome = build_library(plan, depot, limits, progress, agreed)
+        compiled = sum(1 for unit in request.selection.units if unit.name in outcome.compiled)
+        path = depot.materialise(manifest)
+        _require_fit(request, manifest)
+        return LibraryResult("built", manifest, path, compiled, units - compiled, time.monotonic() - started)
+
+
+def foresee_build_of(
+    need: Need, depot: Depot, host: HostRecord, limits: Limits, options: Options
+) -> Forecast | Manifest:
+    """What :func:`build` would do: nothing but to take a stored library, or this. Nothing is fetched or compiled.
+
+    It raises what :func:`build` raises before it fetches anything.
+    """
+    if fetched := _fetches(need, host, depot):
+        return usual(need, fetched, limits)
+    with depot.workspace() as work:
+        plan = _plan(need, depot, host, options, lambda _: None, lambda _: None, work)
+        if (stored := depot.load_intact(plan.recipe.key)) is not None:
+            return stored
+        return exact(need, plan, foresee_build(plan, depot, limits), limits)
+
+
+def _fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
+    _require_buildable(need, host)
+    return fetches(need, host, depot)
 
 
 def _toolchain(need: Need, depot: Depot, host: HostRecord, work: Path, on_file: OnFile) -> Toolchain:
     request, folder = need.request, depot.layout.toolchains
     if need.target is not None:
         return provide_toolchain(need.cuda, host, request.gpus, folder=folder, work=work, on_file=on_file)
-    if host.platform != request.platform:
+    return choose_toolchain(need.cuda, host, request.gpus, driver=request.driver, folder=folder, on_file=on_file)
+
+
+def _require_buildable(need: Need, host: HostRecord) -> None:
+    """:raises IncompatibleError: for a library of another platform that is not named as a target."""
+    request = need.request
+    if need.target is None and host.platform != request.platform:
         is_target = any(row.platform == request.platform for row in TARGETS)
         raise IncompatibleError(
             f"Nothing stored serves {request.platform}, and this machine, {host.platform}, cannot build for it"
@@ -57,33 +112,23 @@ def _toolchain(need: Need, depot: Depot, host: HostRecord, work: Path, on_file: 
             if is_target
             else f"Run the same command on a {request.platform} machine, and share its depot.",
         )
-    return choose_toolchain(need.cuda, host, request.gpus, driver=request.driver, folder=folder, on_file=on_file)
 
 
-def _build(
+def _plan(
     need: Need,
     depot: Depot,
-    toolchain: Toolchain,
-    limits: Limits,
+    host: HostRecord,
     options: Options,
-    progress: BuildProgress,
+    note: Callable[[str], None],
     on_file: OnFile,
-    started: float,
-) -> LibraryResult:
-    request = need.request
-    progress.note(
+    work: Path,
+) -> BuildPlan:
+    request, toolchain = need.request, _toolchain(need, depot, host, work, on_file)
+    note(
         f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host compiler {toolchain.cxx.kind} {toolchain.cxx.version}."
     )
     trees = obtain_sources(need.sources, depot.layout.upstreams)
-    plan = prepare(trees, request.selection, request.gpus, request.platform, toolchain, depot, options, on_file)
-    units = len(request.selection.units)
-    if (stored := depot.load_intact(plan.recipe.key)) is not None:
-        return LibraryResult("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)
-    manifest, outcome = build_library(plan, depot, limits, progress)
-    compiled = sum(1 for unit in request.selection.units if unit.name in outcome.compiled)
-    path = depot.materialise(manifest)
-    _require_fit(request, manifest)
-    return LibraryResult("built", manifest, path, compiled, units - compiled, time.monotonic() - started)
+    return prepare(trees, request.selection, request.gpus, request.platform, toolchain, depot, options, on_file)
 
 
 def _require_fit(request: Request, manifest: Manifest) -> None:

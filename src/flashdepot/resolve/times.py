@@ -55,10 +55,11 @@ def build_seconds(
 ) -> float:
     """To fetch source and compiler, and compile a selection with so many cores and bytes of memory."""
     capacity = Capacity(max(1, cores), memory or _NO_MEMORY_KNOWN)
-    return _TOOLS / bandwidth + remaining_seconds(_jobs(selection, architectures, front_end), (), capacity)
+    return _TOOLS / bandwidth + remaining_seconds(usual_jobs(selection, architectures, front_end), (), capacity)
 
 
-def _jobs(selection: Selection, architectures: int, front_end: str) -> list[Job]:
+def usual_jobs(selection: Selection, architectures: int, front_end: str) -> list[Job]:
+    """What compiling each unit of a selection usually costs."""
     estimates: Iterable[tuple[str, float, int]] = (
         (unit.name, cost.seconds, cost.peak)
         for unit in selection.units

@@ -52,6 +52,11 @@ def provide(platform: Platform, folder: Path, on_file: Callable[[str], None]) ->
     return make_whole(root, lambda temporary: unpack_toolkit(_wheels(platform), temporary, on_file), _tree(platform))
 
 
+def is_provided(platform: Platform, folder: Path) -> bool:
+    """Whether :func:`provide` finds it in ``folder``; its bytes are not read for that."""
+    return (folder / _folder_name(platform)).is_dir()
+
+
 def unpack_toolkit(wheels: Sequence[Mapping[str, str]], folder: Path, on_file: Callable[[str], None]) -> None:
     """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``; raises as :func:`provide`."""
     # Beside the folder that is filled, and as much its own: another process may be doing the same.

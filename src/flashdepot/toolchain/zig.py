@@ -68,6 +68,12 @@ class Zig:
         return Tool("zig", self.version, sha256_file(self.program))
 
 
+def is_zig_provided(folder: Path) -> bool:
+    """Whether :func:`provide_zig` finds it in ``folder``; its bytes are not read for that."""
+    names = (f"zig-{_data()['version']}-{wheel['sha256'][:12]}" for wheel in _data()["wheel"])
+    return any((folder / name).is_dir() for name in names)
+
+
 def provide_zig(platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Zig:
     """The pinned zig inside ``folder``, fetched and unpacked on first use: a wheel of 83 MB, 340 MB unpacked.
 

@@ -85,6 +85,13 @@ class Sources:
 
         return read_folder(self.layout, Path(os.path.abspath(Path(spec).expanduser())))  # noqa: PTH100  (links stay as the user wrote them)
 
+    def to_fetch(self, spec: str, cache: Path) -> int:
+        """The bytes that :meth:`obtain` would fetch of a published version; 0 for what is there, or is not published."""
+        if not self._is_published(spec):
+            return 0
+        sdist = self.find_sdist(spec)
+        return 0 if (cache / sdist.folder).is_dir() or (cache / sdist.filename).is_file() else sdist.size
+
     def _is_published(self, spec: str) -> bool:
         """Whether it names a version: one that is known, or a word that is no folder either."""
         if spec in self.published():

@@ -1,0 +1,72 @@
+"""What a build will take, for whoever decides whether it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flashdepot.api.libraries import LibraryPlan
+from flashdepot.events import Forecast
+from flashdepot.model.architecture import spell
+from flashdepot.model.quantities import duration, size
+
+
+def sentence(forecast: Forecast) -> str:
+    """All of it in one line."""
+    left = forecast.units - forecast.compiled
+    if not left:
+        return f"All {forecast.units} kernels are compiled already: only the C layer is to be compiled, and linked."
+    parts = [f"To compile: {left} kernels"]
+    if forecast.compiled:
+        parts.append(f"{forecast.compiled} more are compiled already")
+    parts.append(f"about {duration(forecast.seconds)} with {_compilers(forecast.jobs)}")
+    parts += [f"up to {size(forecast.memory)} of memory", f"{size(forecast.disk)} of disk"]
+    if forecast.fetches:
+        what = ", ".join(f"{fetch.what} {size(fetch.size)}" for fetch in forecast.fetches)
+        parts.append(f"and first to fetch {size(sum(fetch.size for fetch in forecast.fetches))} ({what})")
+    return f"{'; '.join(parts)}."
+
+
+def alternatives(forecast: Forecast) -> list[str]:
+    """What takes less time, a line each."""
+    width = max((len(other.options) for other in forecast.alternatives), default=0)
+    return [f"  {other.options:<{width}}  about {duration(other.seconds)}" for other in forecast.alternatives]
+
+
+def question(forecast: Forecast) -> str:
+    """The sentence, what takes less, and the question."""
+    less = ["Less takes less time:", *alternatives(forecast)] if forecast.alternatives else []
+    return "\n".join([sentence(forecast), *less, "It can be stopped and resumed at any time. Compile it now?"])
+
+
+def describe(plan: LibraryPlan) -> str:
+    """What ``--dry-run`` says of a library."""
+    if plan.stored is not None:
+        stored = plan.stored
+        key = stored.recipe_key[:12]
+        return f"From the depot, at once: {key}, {stored.selection}; machine code for {spell(stored.sass)}."
+    assert plan.forecast is not None  # noqa: S101  (one of the two is there)
+    less = ["Less takes less time:", *alternatives(plan.forecast)] if plan.forecast.alternatives else []
+    return "\n".join([sentence(plan.forecast), *less])
+
+
+def to_json(plan: LibraryPlan) -> dict[str, Any]:
+    """The same for ``--json``; sizes in bytes, times in seconds."""
+    if plan.stored is not None:
+        return {"status": "hit", "recipe_key": plan.stored.recipe_key}
+    assert plan.forecast is not None  # noqa: S101  (one of the two is there)
+    found = plan.forecast
+    return {
+        "status": "planned",
+        "units": {"total": found.units, "compiled": found.units - found.compiled, "reused": found.compiled},
+        "jobs": found.jobs,
+        "seconds": round(found.seconds, 1),
+        "memory": found.memory,
+        "disk": found.disk,
+        "fetches": [{"what": fetch.what, "size": fetch.size} for fetch in found.fetches],
+        "alternatives": [{"options": o.options, "seconds": round(o.seconds, 1)} for o in found.alternatives],
+        "exact": found.is_exact,
+    }
+
+
+def _compilers(jobs: int) -> str:
+    return "one compiler" if jobs == 1 else f"{jobs} compilers at a time"

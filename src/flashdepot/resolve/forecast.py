@@ -1,0 +1,107 @@
+"""What making a library takes: before anything is fetched as it usually is, and exactly when the compilers are there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from flashdepot.build.library import BuildPlan, Options
+from flashdepot.build.local import reserve
+from flashdepot.build.schedule import Capacity, Outlook, foresee
+from flashdepot.depot import Depot
+from flashdepot.errors import UsageError
+from flashdepot.events import Alternative, Fetch, Forecast
+from flashdepot.families import family_of
+from flashdepot.host.memory import usable_cores, usable_memory
+from flashdepot.model.host import HostRecord
+from flashdepot.model.limits import Limits
+from flashdepot.model.selection import PROFILES, Selection, Unit, select
+from flashdepot.resolve.library import Need
+from flashdepot.resolve.times import usual_jobs
+from flashdepot.toolchain.choose import foresee_toolchain
+from flashdepot.toolchain.wheels import is_provided
+from flashdepot.toolchain.zig import is_zig_provided
+
+_MB = 10**6
+_NVCC = Fetch("NVIDIA's compiler", 102 * _MB)
+_ZIG = Fetch("zig", 83 * _MB)
+_UNPACKED = {_NVCC: 279 * _MB, _ZIG: 340 * _MB}
+"""The wheels of nvcc 13.0.88 and of the pinned zig, and their folders in a depot, measured on 2026-11-22."""
+
+_SOURCE_UNPACKED = 27 * _MB
+_KEPT = 2 * _MB
+"""Of a unit for one architecture: 40 MB of a shared library, 46 MB of a static one, and 46 MB of objects for 72 units."""
+
+
+def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
+    """What must be fetched before the compilers can be asked; raises what :func:`foresee_toolchain` raises."""
+    folder = depot.layout.toolchains
+    found = []
+    if isinstance(need.cuda, Path):
+        provided = False
+    elif need.target is not None:
+        provided = True
+    else:
+        request = need.request
+        provided = foresee_toolchain(need.cuda, host, request.gpus, driver=request.driver) is None
+    if provided and not is_provided(host.platform, folder):
+        found.append(_NVCC)
+    if need.target is not None and not is_zig_provided(folder):
+        found.append(_ZIG)
+    for family, spec in need.sources.items():
+        if size := family_of(family).sources.to_fetch(spec, depot.layout.upstreams):
+            found.append(Fetch(f"the source of {family_of(family).title}", size))
+    return tuple(found)
+
+
+def usual(need: Need, fetched: tuple[Fetch, ...], limits: Limits) -> Forecast:
+    """What it usually takes when nothing was compiled before, and some things must be fetched first."""
+    selection = need.request.selection
+    return _forecast(need, selection.units, _outlook(selection, need, limits), limits, fetched)
+
+
+def exact(need: Need, plan: BuildPlan, outlook: Outlook, limits: Limits) -> Forecast:
+    """What it takes by the compilers that are here, and by what was compiled before."""
+    left = {action.unit for action in plan.actions() if action.unit is not None and action.name in outlook.jobs}
+    return _forecast(need, left, outlook, limits, None)
+
+
+def _forecast(
+    need: Need, left: Collection[Unit], outlook: Outlook, limits: Limits, fetched: tuple[Fetch, ...] | None
+) -> Forecast:
+    units = need.request.selection.units
+    disk = len(left) * len(need.request.gpus) * _KEPT
+    disk += sum(_UNPACKED.get(fetch, fetch.size + _SOURCE_UNPACKED) for fetch in fetched or ())
+    return Forecast(
+        units=len(units),
+        compiled=len(units) - len(left),
+        jobs=min(_capacity(limits).jobs, max(1, len(outlook.jobs))),
+        seconds=outlook.seconds,
+        memory=outlook.peak,
+        disk=disk,
+        fetches=fetched or (),
+        alternatives=tuple(_alternatives(need, outlook.seconds, limits)),
+        is_exact=fetched is None,
+    )
+
+
+def _alternatives(need: Need, seconds: float, limits: Limits) -> Iterator[Alternative]:
+    """Profiles that are contained in what is asked for, and take less than half the time."""
+    asked = need.request.selection
+    for name, profile in PROFILES.items():
+        with contextlib.suppress(UsageError):  # nothing of it is in there
+            less = select(profile, asked.units)
+            takes = _outlook(less, need, limits).seconds
+            if takes < seconds / 2:
+                yield Alternative(f"--profile {name}", takes)
+
+
+def _outlook(selection: Selection, need: Need, limits: Limits) -> Outlook:
+    jobs = usual_jobs(selection, len(need.request.gpus), Options().front_end)
+    return foresee(jobs, (), _capacity(limits))
+
+
+def _capacity(limits: Limits) -> Capacity:
+    memory = usable_memory()
+    return Capacity(limits.jobs or usable_cores(), limits.memory or memory - reserve(memory))
