@@ -14,13 +14,25 @@ from pathlib import Path
 import pytest
 from candle_project import cargo_run, write_program, write_stand_in
 
-from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
 from flashdepot.link.candle_crate import link_only_manifest
-from flashdepot.link.candle_sources import archive_time, newer_sources
-from flashdepot.link.candle_versions import Delivery, known_lines, line_of
+from flashdepot.link.candle_reader import read_candle_sources
+from flashdepot.link.candle_sources import CRATE, archive_time, default_cargo_home, find_crate, newer_sources
+from flashdepot.link.candle_versions import (
+    CRATE_V3,
+    SERVED_CALLS,
+    CandleLine,
+    Delivery,
+    known_lines,
+    line_of,
+    line_of_folder,
+    served_table,
+)
 
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
 HOUR = 3600 * 10**9
+UNPACKED = [find_crate(v, default_cargo_home(), line.crate) for line in known_lines() for v in line.versions]
+"""Where Cargo unpacked each published version on this machine, in the order of the table."""
 REFUSAL = "run_mha (flashdepot): FA_UNSUPPORTED: d is 512"
 
 
@@ -32,30 +44,72 @@ def link_candle(*arguments: object, **env: str) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize(
     ("version", "arguments", "delivery"),
     [
-        ("0.5.1", 35, Delivery.FOLDER),
+        ("0.3.3", 35, Delivery.FOLDER),
         ("0.8.1", 35, Delivery.FOLDER),
         ("0.8.2", 37, Delivery.FOLDER),
         ("0.9.2-alpha.2", 37, Delivery.FOLDER),
-        ("0.9.2", 37, Delivery.FOLDER),
-        ("0.10.0", 37, Delivery.CRATE),
+        ("0.9.2", 37, Delivery.CRATE),
         ("0.10.2", 37, Delivery.CRATE),
         ("0.11.0", 45, Delivery.CRATE),
+        ("0.11.1", 45, Delivery.CRATE),
     ],
 )
-def test_a_version_has_the_argument_list_of_its_tag(version: str, arguments: int, delivery: Delivery) -> None:
+def test_a_published_version_has_a_call_and_a_way_into_its_build(
+    version: str, arguments: int, delivery: Delivery
+) -> None:
     line = line_of(version)
-    assert (line.arguments, line.delivery) == (arguments, delivery)
+    assert (line.arguments, SERVED_CALLS[line.call], line.deliveries[0]) == (arguments, arguments, delivery)
+
+
+@pytest.mark.parametrize("version", ["0.2.9", "0.8.2-alpha.1", "0.9.3", "0.11.2", "1.0.0"])
+def test_a_version_that_was_not_published_is_refused_with_the_table(version: str, tmp_path: Path) -> None:
+    done = link_candle("--candle-version", version, "--build-dir", tmp_path / "b", CARGO_HOME=str(tmp_path))
+    assert done.returncode == 2
+    for line in served_table():
+        assert line in done.stderr
+    assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize(
-    "version", ["0.4.1", "0.8.2-alpha.1", "0.9.3", "0.10.0-alpha.1", "0.11.0-rc.1", "0.11.1", "1.0.0"]
+    ("crate", "version", "said", "instead"),
+    [
+        (CRATE, "0.3.2", "its causal mask begins at the first key", "0.3.3"),
+        (CRATE_V3, "0.9.2", "FlashAttention-3 kernels", "Depend on candle-flash-attn of the same version"),
+        (CRATE_V3, "0.11.1", "FlashAttention-3 kernels", "Depend on candle-flash-attn of the same version"),
+    ],
 )
-def test_a_version_that_is_not_known_is_refused_with_the_table(version: str, tmp_path: Path) -> None:
-    done = link_candle("--candle-version", version, "--build-dir", tmp_path / "b")
-    assert done.returncode == 2
-    for line in known_lines():
-        assert str(line) in done.stderr
-    assert not (tmp_path / "b").exists()
+def test_a_call_that_no_library_answers_is_refused_with_what_to_do_instead(
+    crate: str, version: str, said: str, instead: str
+) -> None:
+    with pytest.raises(IncompatibleError, match=said) as refused:
+        line_of(version, crate)
+    assert instead in refused.value.hint
+
+
+@pytest.mark.parametrize("line", [line for line in known_lines() if not line.is_served], ids=str)
+def test_a_published_version_that_is_not_served_has_its_reason(line: CandleLine) -> None:
+    with pytest.raises(IncompatibleError) as refused:
+        line_of(line.versions[-1], line.crate)
+    assert "not known" not in refused.value.message
+
+
+def test_sources_that_were_never_published_are_read(tmp_path: Path) -> None:
+    crate = write_stand_in(tmp_path / "fork", "0.9.99")
+    assert line_of_folder(crate, "0.9.99").arguments == 37
+    ffi = crate / "src/ffi.rs"
+    ffi.write_text(ffi.read_text().replace("softcap: f32", "softcap: f32, sink: *const f32"))
+    with pytest.raises(IncompatibleError, match=r"run_mha takes 38 arguments in an order that is not known"):
+        line_of_folder(crate, "0.9.99")
+
+
+@pytest.mark.skipif(not any(UNPACKED), reason="Cargo has unpacked no candle-flash-attn here")
+def test_the_table_says_what_the_published_crates_say() -> None:
+    lines = {(line.crate, version): line for line in known_lines() for version in line.versions}
+    for (crate, version), folder in zip(lines, UNPACKED, strict=True):
+        if folder is not None:
+            read = CandleLine.of_sources(crate, version, read_candle_sources(folder))
+            for field in ("function", "arguments", "call", "builder", "cutlass", "head_dims"):
+                assert getattr(read, field) == getattr(lines[crate, version], field), (crate, version)
 
 
 def test_what_is_no_version_is_refused() -> None:
@@ -131,7 +185,7 @@ def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(
     # A build dependency that is nowhere: the patched crate must not ask for it.
     wanted = '[build-dependencies.cudaforge]\nversion = "0.1.2"\nfeatures = ["x"]\n'
     crate = write_stand_in(home / "registry/src/index-1/candle-flash-attn-0.10.2", "0.10.2", wanted)
-    (crate / "build.rs").write_text('fn main() { panic!("the build script of candle ran"); }\n')
+    (crate / "build.rs").write_text('fn main() { panic!("the build script of candle, which asks cudaforge, ran"); }\n')
     patched = tmp_path / "patched"
 
     options = ("--candle-version", "0.10.2", "--build-dir", patched, "--library", quick_library)
@@ -151,7 +205,7 @@ def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(
 
 @pytest.mark.nvcc
 def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library: Path, tmp_path: Path) -> None:
-    done = link_candle("--candle-version", "0.9.2", "--build-dir", tmp_path, "--library", quick_library, "--json")
+    done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library, "--json")
     document = json.loads(done.stdout)
     assert document["arguments"] == 37
     assert document["files"] == [str(tmp_path / "libflashattention.a")]
@@ -166,7 +220,7 @@ def test_the_archive_has_no_symbol_that_another_library_could_meet(quick_library
 @pytest.mark.nvcc
 @pytest.mark.parametrize("compiler", [["gcc", "-std=c99", "-x", "c"], ["g++", "-std=c++11", "-x", "c++"]])
 def test_programs_can_ask_how_a_call_went(quick_library: Path, tmp_path: Path, compiler: list[str]) -> None:
-    done = link_candle("--candle-version", "0.9.2", "--build-dir", tmp_path, "--library", quick_library, "-q")
+    done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library, "-q")
     assert done.returncode == 0, done.stderr
     include = tmp_path / "libflashattention" / "include"
     text = "#include <flash_attention_candle.h>\nint main(void) { return fa_candle_last_status(); }\n"
@@ -179,7 +233,7 @@ def test_programs_can_ask_how_a_call_went(quick_library: Path, tmp_path: Path, c
 
 @pytest.mark.nvcc
 def test_a_program_may_link_the_library_itself_as_well(quick_library: Path, tmp_path: Path) -> None:
-    done = link_candle("--candle-version", "0.9.2", "--build-dir", tmp_path, "--library", quick_library, "-q")
+    done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library, "-q")
     assert done.returncode == 0, done.stderr
     (tmp_path / "both.c").write_text(
         "#include <flash_attention.h>\n#include <stdio.h>\nvoid run_mha(void);\n"
@@ -233,7 +287,7 @@ def test_a_shared_library_in_the_folder_is_named_because_linkers_would_take_it(
     quick_library: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "libflashattention.so").write_bytes(b"")
-    done = link_candle("--candle-version", "0.9.2", "--build-dir", tmp_path, "--library", quick_library)
+    done = link_candle("--candle-version", "0.9.1", "--build-dir", tmp_path, "--library", quick_library)
     assert done.returncode == 2
     assert "libflashattention.so" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["libflashattention.so"]
@@ -241,11 +295,12 @@ def test_a_shared_library_in_the_folder_is_named_because_linkers_would_take_it(
 
 @pytest.mark.nvcc
 def test_a_folder_of_somebody_elses_is_not_written_into(quick_library: Path, tmp_path: Path) -> None:
-    crate = write_stand_in(tmp_path / "crate", "0.11.0")
+    crate = write_stand_in(tmp_path / "crate", "0.10.2")
+    (crate / "build.rs").write_text("fn main() { cudaforge::build(); }\n")
     other = tmp_path / "other"
     other.mkdir()
     (other / "notes.txt").write_text("mine")
-    options = ("--candle-version", "0.11.0", "--crate", crate, "--library", quick_library)
+    options = ("--candle-version", "0.10.2", "--crate", crate, "--library", quick_library)
     done = link_candle(*options, "--build-dir", other)
     assert done.returncode == 2
     assert [path.name for path in other.iterdir()] == ["notes.txt"]

@@ -84,7 +84,9 @@ def targets() -> list[str]:
 
 
 def candle_versions() -> list[str]:
-    """The first and the last version of each line of candle-flash-attn that is known."""
+    """The versions of candle-flash-attn that are served."""
+    from flashdepot.link.candle_sources import CRATE  # noqa: PLC0415
     from flashdepot.link.candle_versions import known_lines  # noqa: PLC0415
 
-    return list(dict.fromkeys(version for line in known_lines() for version in (line.first, line.last)))
+    served = (line for line in known_lines() if line.crate == CRATE and line.is_served)
+    return [version for line in served for version in line.versions]

@@ -17,14 +17,14 @@ from flashdepot.link import candle_advice as advice
 from flashdepot.link.candle_crate import write_candle_crate
 from flashdepot.link.candle_folder import prepare_folder
 from flashdepot.link.candle_sources import CRATE, default_cargo_home, find_crate, require_crate
-from flashdepot.link.candle_versions import CandleLine, Delivery, line_of
+from flashdepot.link.candle_versions import CandleLine, Delivery, line_of, line_of_folder
 from flashdepot.link.library import LinkableLibrary
 
 
 @click.command(
     epilog=examples(
-        'eval "$(flashdepot link candle --candle-version 0.9.2 --build-dir prebuilt)" && cargo build --release',
-        "flashdepot link candle --candle-version 0.9.2 --build-dir prebuilt --profile inference --arch 80,90 --get",
+        'eval "$(flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt)" && cargo build --release',
+        "flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt --profile inference --arch 80,90 --get",
         "flashdepot link candle --candle-version 0.11.0 --build-dir vendor/candle-flash-attn >> Cargo.toml",
     )
 )
@@ -42,7 +42,7 @@ from flashdepot.link.library import LinkableLibrary
     metavar="DIR",
     required=True,
     type=click.Path(path_type=Path),
-    help="Folder for the archive; from candle 0.10 on, for the crate that links it.",
+    help="Folder for the archive; from candle 0.9.2 on, for the crate that links it.",
 )
 @click.option(
     "--crate",
@@ -54,13 +54,13 @@ from flashdepot.link.library import LinkableLibrary
 def candle(version: str, folder: Path, crate: Path | None, *, as_json: bool, **which: Any) -> None:
     """Give candle-flash-attn prebuilt kernels: an archive with run_mha as that version calls it.
 
-    Up to candle 0.9, the archive goes where candle's build script looks, newer than every source, and the variables to
-    set are printed. From 0.10 on, a crate for [patch.crates-io] is written: candle's own Rust code, copied from Cargo's
+    Up to candle 0.9.1, the archive goes where candle's build script looks, newer than every source, and the variables
+    to set are printed. From 0.9.2 on, a crate for [patch.crates-io] is written: candle's own Rust code, copied from Cargo's
     folder, with a build script that only links. The lines for Cargo.toml are printed.
     """
-    line = line_of(version)
     sources = require_crate(crate, version) if crate is not None else find_crate(version, default_cargo_home())
-    if line.delivery is Delivery.FOLDER:
+    line = line_of(version) if sources is None else line_of_folder(sources, version)
+    if line.deliveries[0] is Delivery.FOLDER:
         given = _give_folder(linkable(**which), line, version, folder, sources)
     elif sources is not None:
         given = _give_crate(linkable(**which), line, folder, sources)
@@ -71,7 +71,7 @@ def candle(version: str, folder: Path, crate: Path | None, *, as_json: bool, **w
             hint="Run 'cargo fetch' in a project that depends on it, or name their folder with --crate.",
         )
     if as_json:
-        known = {"candle": version, "arguments": line.arguments, "delivery": line.delivery.value}
+        known = {"candle": version, "arguments": line.arguments, "delivery": line.deliveries[0].value}
         print_json({**known, "crate": str(sources) if sources else None, **given.document, "notes": given.notes})
         return
     if not which["quiet"]:

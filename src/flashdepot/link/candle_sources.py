@@ -13,9 +13,9 @@ CRATE = "candle-flash-attn"
 _SECOND = 10**9
 
 
-def find_crate(version: str, cargo_home: Path) -> Path | None:
+def find_crate(version: str, cargo_home: Path, crate: str = CRATE) -> Path | None:
     """The folder into which Cargo unpacked a version from a registry; ``None`` when it has not yet."""
-    found = sorted((cargo_home / "registry" / "src").glob(f"*/{CRATE}-{version}/Cargo.toml"))
+    found = sorted((cargo_home / "registry" / "src").glob(f"*/{crate}-{version}/Cargo.toml"))
     return found[0].parent if found else None
 
 

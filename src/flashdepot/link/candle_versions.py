@@ -1,4 +1,4 @@
-"""Which versions of candle-flash-attn there are, what they call, and where they look for it."""
+"""Which FlashAttention crates of candle there are, what they call, and how a library gets into their build."""
 
 from __future__ import annotations
 
@@ -9,10 +9,29 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from flashdepot.errors import UsageError
+from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.link.candle_reader import CandleSources, Cutlass, read_candle_sources
+from flashdepot.link.candle_sources import CRATE
 from flashdepot.system.toml import read_toml
 
-_DATA = Path(__file__).with_name("candle_versions.toml")
+DATA = Path(__file__).with_name("candle_versions.toml")
+CRATE_V3 = "candle-flash-attn-v3"
+
+SERVED_CALLS = {"510f9b2defc7": 35, "0c6ddd8aa54d": 37, "cdbde2154a7f": 45}
+"""The calls that flashdepot answers, and how many arguments each has: ``candle_source/run_mha_35.c`` and so on."""
+
+_FIRST_MASK = (
+    "its causal mask begins at the first key, and that of every later flash-attention ends at the last one: with more "
+    "keys than queries the results would differ without an error"
+)
+_HOPPER_ONLY = "it calls FlashAttention-3 kernels, which are for Hopper and which flashdepot does not make"
+_USE_CRATE = f"Depend on {CRATE} of the same version instead: it runs on Hopper as well, and 'link candle' serves it."
+_REFUSED_CALLS = {
+    "664d67c866c6": (_FIRST_MASK, "Set candle-core and candle-flash-attn to 0.3.3 or newer in Cargo.toml."),
+    "9dd5bf2e7944": (_HOPPER_ONLY, _USE_CRATE),
+    "ee1d73669b93": (_HOPPER_ONLY, _USE_CRATE),
+    "bb5bc0c63549": (_HOPPER_ONLY, _USE_CRATE),
+}
 
 
 class Delivery(str, Enum):
@@ -27,46 +46,131 @@ class Delivery(str, Enum):
 
 @dataclass(frozen=True)
 class CandleLine:
-    """Versions of candle-flash-attn, from ``first`` to ``last``, that are served in the same way."""
+    """Versions of a crate that call the same function and are built in the same way, oldest first.
 
-    first: str
-    last: str
+    :param call: the digest of the function, see :attr:`CandleFunction.digest`.
+    :param arguments: how many the function takes.
+    :param cuda: the CUDA releases that its cudarc knows.
+    """
+
+    crate: str
+    versions: tuple[str, ...]
+    function: str
     arguments: int
-    delivery: Delivery
+    call: str
+    builder: str
+    cutlass: Cutlass
+    head_dims: tuple[int, ...]
+    cudarc: str = ""
+    cuda: str = ""
 
-    def has(self, version: Version) -> bool:
-        """Whether a version is one of these. A pre-release of ``first`` may come from before the change, so it is not."""
-        return Version(self.first) <= version and Version(version.base_version) <= Version(self.last)
+    @classmethod
+    def of_sources(cls, crate: str, version: str, read: CandleSources) -> CandleLine:
+        """What the sources of a version say that was never published, such as one from git."""
+        function = read.function
+        return cls(
+            crate,
+            (version,),
+            function.name,
+            len(function.arguments),
+            function.digest,
+            read.builder,
+            read.cutlass,
+            tuple(read.head_dims),
+        )
+
+    @property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """The ways that lead to a build without compiling kernels, the best first.
+
+        A crate for ``[patch.crates-io]`` always does. A folder does where the build script asks for nothing but an
+        archive that is newer than its sources, and needs the network besides where it clones CUTLASS first.
+        """
+        if self.builder == "cudaforge":
+            return (Delivery.CRATE,)
+        if self.cutlass is Cutlass.CLONED:
+            return (Delivery.CRATE, Delivery.FOLDER)
+        return (Delivery.FOLDER, Delivery.CRATE)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a library of flashdepot's can answer its call."""
+        return self.call in SERVED_CALLS
 
     def __str__(self) -> str:
-        versions = self.first if self.first == self.last else f"{self.first} to {self.last}"
-        return f"{versions}: run_mha with {self.arguments} arguments, given as a {self.delivery}"
+        first, last = self.versions[0], self.versions[-1]
+        versions = first if first == last else f"{first} to {last}"
+        return f"{versions}: {self.function} with {self.arguments} arguments, given as a {self.deliveries[0]}"
 
 
-def line_of(version: str) -> CandleLine:
-    """What is known of a version; :raises UsageError: with the table of those that are known."""
+def line_of(version: str, crate: str = CRATE) -> CandleLine:
+    """What is known of a published version.
+
+    :raises UsageError: with the table of those that are known.
+    :raises IncompatibleError: when no library of flashdepot's answers its call, with what to do instead.
+    """
     try:
         asked = Version(version)
     except InvalidVersion:
         raise UsageError(
-            f"'{version}' is not a version of candle-flash-attn: expected one such as 0.9.2.",
-            hint="It is in Cargo.lock, or: cargo tree -i candle-flash-attn",
+            f"'{version}' is not a version of {crate}: expected one such as 0.9.2.",
+            hint=f"It is in Cargo.lock, or: cargo tree -i {crate}",
         ) from None
     for line in known_lines():
-        if line.has(asked):
-            return line
-    table = "; ".join(str(line) for line in known_lines())
+        if line.crate == crate and asked in map(Version, line.versions):
+            return require_served(line, version)
+    table = "; ".join(served_table())
     raise UsageError(
-        f"candle-flash-attn {version} is not known: its argument list could be another one, and a wrong list gives wrong "
-        f"numbers without an error. Known are {table}.",
-        hint="Name one of those with --candle-version.",
+        f"{crate} {version} is not known: its argument list could be another one, and a wrong list gives wrong numbers "
+        f"without an error. Known are {table}.",
+        hint="Name the folder of its sources with --crate, which are read then, or one of those with --candle-version.",
     )
+
+
+def line_of_folder(folder: Path, version: str, crate: str = CRATE) -> CandleLine:
+    """What the sources of a version say, published or not; raises as :func:`line_of`, or when they cannot be read."""
+    return require_served(CandleLine.of_sources(crate, version, read_candle_sources(folder)), version)
+
+
+def require_served(line: CandleLine, version: str) -> CandleLine:
+    """The line itself; raises as :func:`line_of` when its call is not answered."""
+    if line.is_served:
+        return line
+    why, hint = _REFUSED_CALLS.get(
+        line.call,
+        (
+            f"its {line.function} takes {line.arguments} arguments in an order that is not known",
+            "Take a published version, or a newer flashdepot.",
+        ),
+    )
+    raise IncompatibleError(f"{line.crate} {version} cannot be served: {why}.", hint=hint)
+
+
+def served_table() -> list[str]:
+    """The published versions that are served, joined where nothing that matters here changed between them."""
+    joined: list[CandleLine] = []
+    for line in filter(lambda line: line.is_served, known_lines()):
+        same = joined and (joined[-1].call, joined[-1].deliveries) == (line.call, line.deliveries)
+        versions = (*joined.pop().versions, *line.versions) if same else line.versions
+        joined.append(CandleLine(**{**vars(line), "versions": versions}))
+    return [str(line) for line in joined]
 
 
 @cache
 def known_lines() -> tuple[CandleLine, ...]:
     """The table of ``candle_versions.toml``, oldest first."""
     return tuple(
-        CandleLine(data["first"], data["last"], data["arguments"], Delivery(data["delivery"]))
-        for data in read_toml(_DATA)["line"]
+        CandleLine(
+            data["crate"],
+            tuple(data["versions"]),
+            data["function"],
+            data["arguments"],
+            data["call"],
+            data["builder"],
+            Cutlass(data["cutlass"]),
+            tuple(data["head_dims"]),
+            data["cudarc"],
+            data["cuda"],
+        )
+        for data in read_toml(DATA)["line"]
     )
