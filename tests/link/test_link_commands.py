@@ -111,6 +111,18 @@ def test_without_a_folder_it_is_the_library_that_get_takes(quick_library: Path, 
     assert found.stdout == f"{quick_library}\n"
 
 
+def test_who_names_no_selection_links_what_is_there_and_is_told_what_it_has(
+    quick_library: Path, real_depot: Path
+) -> None:
+    found = link("cmake", "--prefix", "--arch", "80", "--depot", real_depot)
+    assert found.stdout == f"{quick_library}\n"
+    assert "has only: fwd; head dims 64; bf16" in found.stderr
+    assert "flashdepot get" in found.stderr
+    refused = link("cmake", "--prefix", "--profile", "full", "--arch", "80", "--depot", real_depot)
+    assert refused.returncode == 4, "all kernels were asked for by name"
+    assert link("cmake", "--prefix", "--arch", "100", "--depot", real_depot).returncode == 4, "it runs on no such GPU"
+
+
 def test_get_in_the_same_command_takes_what_is_there(quick_library: Path, real_depot: Path) -> None:
     assert link("cmake", "--prefix", "--get", *SELECTION, "--depot", real_depot).stdout == f"{quick_library}\n"
 

@@ -18,7 +18,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
-from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, understand
+from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, understand, whatever_is_stored
 from flashdepot.system.user_files import require_folder
 
 if TYPE_CHECKING:
@@ -176,6 +176,9 @@ def link(
 ) -> LinkableLibrary:
     """The library that a program is to be linked with: a folder's, else the stored one that :func:`get` would take.
 
+    When the request names no selection and no stored library has all kernels, the one that has most of them is taken,
+    and ``events`` is told what it has.
+
     :param library: a folder that :func:`get` or :func:`vendor` wrote.
     :param may_build: build it when the depot has none that serves.
     :raises UsageError: for a folder that holds no library, or when both a folder and a request are given.
@@ -195,7 +198,10 @@ def link(
     if may_build:
         got = get(request, host=host, depot=depot, events=events)
         return LinkableLibrary(got.path, got.manifest)
-    found, rejected = from_depot(_understood(request, host, depot, events), depot)
+    need = _understood(request, host, depot, events)
+    found, rejected = from_depot(need, depot)
+    if found is None and not request.names_selection and (found := whatever_is_stored(need, depot)) is not None:
+        events.note(f"The library that is stored has only: {found.manifest.selection}. All kernels: flashdepot get")
     if found is None:
         raise IncompatibleError(f"The depot {depot.root} has no library for this. {_nearest(rejected)}")
     events.note(f"Linking {found.path}")

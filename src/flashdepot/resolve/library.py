@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,3 +114,18 @@ def from_depot(need: Need, depot: Depot) -> tuple[LibraryResult | None, Rejected
     path = depot.materialise(choice.taken)
     units = len(need.request.selection.units)
     return LibraryResult("hit", choice.taken, path, 0, units, time.monotonic() - started), choice.rejected
+
+
+def whatever_is_stored(need: Need, depot: Depot) -> LibraryResult | None:
+    """Of the stored libraries that serve the host of a request, the one with the most kernels; ``None`` without any.
+
+    For somebody who named no selection, and has built a small library: what of ``full`` it lacks does not matter.
+    """
+    request = need.request
+    for manifest in sorted(depot.manifests(), key=lambda m: (-len(m.selection.units), m.recipe_key)):
+        upstreams = {family: source for family, source in request.upstreams.items() if family in manifest.upstreams}
+        less = replace(request, selection=manifest.selection, upstreams=upstreams)
+        found, _ = from_depot(replace(need, request=less), depot)
+        if found is not None:
+            return found
+    return None
