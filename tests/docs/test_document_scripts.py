@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
 import pytest
 
-from support.document_scripts import DocumentScript, document_script, unmarked
+from support.document_scripts import document_script, run, unmarked
 from support.documents import DOCUMENTS, ROOT, name_of
 from support.markdown import parse_page, read_page
 
-TWIN = "README.RU.md"  # its commands are README.md's, by a test
-RUN = [path for path in DOCUMENTS if name_of(path) != TWIN and document_script(read_page(path))]
+READMES = ("README.md", "README.RU.md")
+"""Their commands are typed by newcomers, who have no project file: test_first_hour.py."""
+
+RUN = [path for path in DOCUMENTS if name_of(path) not in READMES and document_script(read_page(path))]
 
 FLASHDEPOT = """\
 #!/bin/sh
@@ -77,19 +76,6 @@ def terminal(tmp_path: Path, depot: Path, failures: Path) -> dict[str, str]:
         "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")),
         **{f"GIT_{who}_{what}": "a@b.example" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
     }
-
-
-def run(script: DocumentScript, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = ["bash", "-c", script.text]
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            output, errors = process.communicate(timeout=60)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)  # a block that compiles for an hour ends here, with its compilers
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 @pytest.mark.nvcc

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE
 
 from support.command_lines import commands
 from support.markdown import Fence, Page
@@ -48,20 +54,27 @@ def _complaint(fence: Fence) -> str:
     return f"there is no need called {', '.join(unknown)}" if unknown else ""
 
 
-def document_script(page: Page) -> DocumentScript | None:
-    """What the unmarked blocks of a page and its marked files come to, or ``None`` where no block runs."""
+def document_script(page: Page, *, having: frozenset[str] = frozenset()) -> DocumentScript | None:
+    """What the unmarked blocks of a page and its marked files come to, or ``None`` where no block runs.
+
+    :param having: needs that are met here, so that the blocks that name only those run as well.
+    """
     parts = ["set -eo pipefail", "trap 'echo \"the block in line $line failed\" >&2' ERR"]
     blocks, missing = 0, set[str]()
     for fence in page.fences:
         if fence.mark is not None and fence.mark.kind == "file":
             parts += [_file(fence.mark.text, fence.text)]
-        elif fence.mark is None and fence.language == RUNNABLE:
+        elif fence.language == RUNNABLE and _needs(fence) <= having:
             absent = {tool for tool in _tools(fence.text) if shutil.which(tool) is None}
             missing |= absent
             if not absent:
                 blocks += 1
                 parts += [f"line={fence.line}", fence.text]
     return DocumentScript("\n".join(parts), blocks, tuple(sorted(missing))) if blocks or missing else None
+
+
+def _needs(fence: Fence) -> set[str]:
+    return set(fence.mark.text.partition(":")[0].split(", ")) if fence.mark else set()
 
 
 def _tools(script: str) -> set[str]:
@@ -72,3 +85,19 @@ def _tools(script: str) -> set[str]:
 
 def _file(name: str, text: str) -> str:
     return f"mkdir -p \"$(dirname '{name}')\"\ncat > '{name}' <<'END OF FILE'\n{text}END OF FILE"
+
+
+def run(
+    script: DocumentScript, folder: Path, environment: Mapping[str, str], *, limit: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Type a script into bash in a folder; at the limit, in seconds, all that it started is ended."""
+    command = ["bash", "-c", script.text]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)  # a block that compiles for an hour ends here, with its compilers
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
