@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flashdepot.doctor.explain.packages import named
 from flashdepot.doctor.explain.report import fill
 from flashdepot.doctor.explain.rules import RANKS, LogRule, load_rules
 
@@ -32,6 +33,8 @@ Causes come before their consequences.
 
 _MARK = "<!-- needs failure: it fixes a machine on which this happened -->"
 """Why the tests of the documents do not run the commands of an entry."""
+
+_VALUES = named("flash-attn").values
 
 _HEADINGS = {
     "memory-or-disk": "Memory and disks",
@@ -60,8 +63,8 @@ def page() -> str:
 
 def entry(rule: LogRule) -> str:
     """One failure: its name, cause, commands, and where the facts come from."""
-    commands = "\n".join(fill(command, {}) for command in rule.fix)
-    cause = f"### {rule.id}\n\n{rule.title} {fill(rule.why, {})}"
+    commands = "\n".join(fill(command, _VALUES) for command in rule.fix)
+    cause = f"### {rule.id}\n\n{rule.title} {fill(rule.why, _VALUES)}"
     return f"{cause}\n\n{_MARK}\n```\n{commands}\n```\n\nSource: {rule.source}.\n"
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from flashdepot.doctor.explain.packages import named
 from flashdepot.doctor.explain.report import fill
 from flashdepot.doctor.explain.rules import load_rules
 
@@ -23,7 +24,11 @@ NAMES = {
     "cutlass-missing": ["git submodule update --init", "--recursive", "git >= 2.30", "--sparse"],
     "disk-full": ["TMPDIR", "docker system prune", "MAX_JOBS", "df -h"],
     "driver-too-old": ["nvidia-smi", "525", "580"],
-    "extension-not-built": ["FLASH_ATTENTION_SKIP_CUDA_BUILD=FALSE", "outside the source folder"],
+    "extension-not-built": [
+        "FLASH_ATTENTION_SKIP_CUDA_BUILD",
+        "FLASH_ATTENTION_FORCE_BUILD=TRUE",
+        "outside the source folder",
+    ],
     "extension-version-mixup": ["hopper", "flash-attn<2"],
     "glibc-too-old": ["2.7.4.post1", "--no-binary", "ldd --version"],
     "glibcxx-too-old": ["libstdcxx-ng", "LD_PRELOAD"],
@@ -70,5 +75,5 @@ NAMES = {
 @pytest.mark.parametrize("class_id", NAMES)
 def test_the_advice_names_what_mended_such_failures(class_id: str) -> None:
     rule = next(rule for rule in load_rules() if rule.id == class_id)
-    advice = fill("\n".join((rule.why, *rule.fix)), {})
+    advice = fill("\n".join((rule.why, *rule.fix)), named("flash-attn").values)
     assert [name for name in NAMES[class_id] if name.lower() not in advice.lower()] == []

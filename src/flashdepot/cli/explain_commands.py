@@ -92,10 +92,11 @@ def describe(report: LogReport) -> str:
     if not report.findings:
         lines = ["No rule knows this log."]
         if report.errors:
-            lines += ["Its earliest error lines:", *(f"  line {e.number}: {e.text}" for e in report.errors)]
+            lines += ["Its earliest error lines; the first is the one to look up, the others usually follow from it:"]
+            lines += [f"  line {e.number}: {e.text}" for e in report.errors]
         else:
             lines.append("It has no line that states an error.")
-        return "\n".join(lines)
+        return "\n".join([*lines, "What to do next:", *(f"    {step}" for step in report.next_steps)])
     return "\n\n".join(_describe(finding) for finding in report.findings)
 
 

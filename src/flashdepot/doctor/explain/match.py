@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from flashdepot.doctor.explain.lines import Chunk, strip_prefixes
-from flashdepot.doctor.explain.pattern import Pattern
+from flashdepot.doctor.explain.packages import Package, package_of
+from flashdepot.doctor.explain.pattern import Found, Pattern
 from flashdepot.doctor.explain.rules import LogRule
 from flashdepot.doctor.explain.screen import Screen
+from flashdepot.doctor.explain.spoken import AMD_SIGNS, WINDOWS_SIGNS
 
 LINE_CAP = 4096
 """Bytes of a line that are kept, around what was found in it."""
@@ -45,22 +47,30 @@ class Line:
 class Hit:
     """A rule that the log answers to, the first line that shows it, and the named groups of the match.
 
-    One that is not proven stands on a rule's ``likely`` patterns.
+    One that is not proven stands on a rule's ``likely`` patterns. ``package`` is whose file or build it is about.
     """
 
     rule: LogRule
     line: Line
     groups: Mapping[str, str]
+    package: Package | None = None
     proven: bool = True
 
 
 @dataclass(frozen=True)
 class RuleOutcome:
-    """What was found: hits with causes first, the earliest lines that state an error, and the torch that is named."""
+    """What was found: hits with causes first, the earliest lines that state an error, and the torch that is named.
+
+    ``windows`` and ``amd`` say whether something in the log is of that system, or of that vendor's GPUs; ``package`` is
+    the one that the first error is about.
+    """
 
     hits: tuple[Hit, ...]
     errors: tuple[Line, ...]
     torch: str = ""
+    windows: bool = False
+    amd: bool = False
+    package: Package | None = None
 
 
 def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
@@ -75,7 +85,7 @@ def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
 def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
     patterns = [pattern for rule in rules for pattern in rule.patterns + rule.likely]
-    texts = {text for rule in rules for text in rule.context + rule.unless}
+    texts = {text for rule in rules for text in rule.context + rule.unless}.union(WINDOWS_SIGNS, AMD_SIGNS)
     return Screen(dict.fromkeys((*patterns, _STATES_ERROR)), texts)
 
 
@@ -90,23 +100,30 @@ class _Search:
     def __post_init__(self) -> None:
         self._open = list(self.rules)
         self._seen: set[str] = set()
+        self._before = b""
+        self._package: Package | None = None
         self._screen = _screen(tuple(self.rules))
 
     def look_at(self, chunk: Chunk) -> None:
         possible, texts = self._screen.possible(chunk.lowered)
         self._seen |= texts
         for rule in tuple(self._open) if possible else ():
-            if hit := _first_hit(rule, [pattern for pattern in rule.patterns if pattern in possible], chunk):
+            if hit := _first_hit(
+                rule, [pattern for pattern in rule.patterns if pattern in possible], chunk, self._before
+            ):
                 self.found[rule.id] = hit
                 self._open.remove(rule)
             elif rule.likely and rule.id not in self.suggested:
-                likely = _first_hit(rule, [pattern for pattern in rule.likely if pattern in possible], chunk)
+                likely = _first_hit(
+                    rule, [pattern for pattern in rule.likely if pattern in possible], chunk, self._before
+                )
                 if likely:
                     self.suggested[rule.id] = replace(likely, proven=False)
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
             self._keep_errors(chunk)
         if not self.torch and (found := _TORCH_VERSION.search(chunk.lowered)):
             self.torch = found[1].decode()
+        self._before = chunk.text
 
     def outcome(self) -> RuleOutcome:
         hits = [hit for hit in self.found.values() if self._holds(hit.rule)]
@@ -114,7 +131,8 @@ class _Search:
         hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
         hits = [hit for hit in hits if hit.rule.id not in hidden]
         hits.sort(key=lambda hit: (hit.rule.rank, hit.line.number, hit.rule.id))
-        return RuleOutcome(tuple(hits), tuple(self.errors), self.torch)
+        windows, amd = (not self._seen.isdisjoint(signs) for signs in (WINDOWS_SIGNS, AMD_SIGNS))
+        return RuleOutcome(tuple(hits), tuple(self.errors), self.torch, windows, amd, self._package)
 
     def _holds(self, rule: LogRule) -> bool:
         return (not rule.context or not self._seen.isdisjoint(rule.context)) and self._seen.isdisjoint(rule.unless)
@@ -128,17 +146,29 @@ class _Search:
             line = _line_at(chunk, found.start(), found.end())
             if not _NO_ERROR.search(line.text.encode()):
                 self.errors.append(line)
+                self._package = self._package or package_of(line.text, self._before + chunk.text[: found.end()])
             end = _end_of_line(chunk.text, found.end())
 
 
-def _first_hit(rule: LogRule, patterns: Sequence[Pattern], chunk: Chunk) -> Hit | None:
-    """The first line that a pattern matches; where several match it, the one that the rule names first counts."""
+def _first_hit(rule: LogRule, patterns: Sequence[Pattern], chunk: Chunk, before: bytes) -> Hit | None:
+    """The first line that a pattern matches; where several match it, the one that the rule names first counts.
+
+    :param before: the piece of the log that came before, for what the line itself does not say.
+    """
     matches = [found for pattern in patterns if (found := pattern.search(chunk.text))]
     if not matches:
         return None
     found = min(matches, key=lambda match: _end_of_line(chunk.text, match.end()))
-    groups = {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
-    return Hit(rule, _line_at(chunk, found.start(), found.end()), groups)
+    groups = _groups(found)
+    for pattern in rule.details:
+        if detail := pattern.search(before + chunk.text):
+            groups = {**_groups(detail), **groups}
+    line = _line_at(chunk, found.start(), found.end())
+    return Hit(rule, line, groups, package_of(line.text, before + chunk.text[: found.end()]))
+
+
+def _groups(found: Found) -> dict[str, str]:
+    return {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
 
 
 def _line_at(chunk: Chunk, start: int, end: int) -> Line:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flashdepot.doctor.explain.match import Hit, Line, RuleOutcome
-from flashdepot.doctor.explain.rules import RANKS
+from flashdepot.doctor.explain.packages import named
+from flashdepot.doctor.explain.rules import RANKS, LogRule
+from flashdepot.doctor.explain.spoken import for_windows
 from flashdepot.doctor.explain.torch_symbols import built_for
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
@@ -19,6 +22,8 @@ REPORT_SCHEMA = 1
 
 _JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
 _SHOWN = 300
+_OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
+"""Packages in whose place flashdepot has something; the first is meant where a log names none."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +56,14 @@ class Cause:
 
 @dataclass(frozen=True)
 class LogReport:
-    """What a log shows: findings with causes first, and the earliest lines that state an error."""
+    """What a log shows: findings with causes first, and the earliest lines that state an error.
+
+    ``next_steps`` are commands and advice for a log that no rule knows, and empty otherwise.
+    """
 
     findings: tuple[Cause, ...]
     errors: tuple[Line, ...]
+    next_steps: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The document of ``--json``, ``schema`` first."""
@@ -63,6 +72,7 @@ class LogReport:
             "status": "explained" if self.findings else "unknown",
             "findings": [finding.to_json() for finding in self.findings],
             "errors": [{"line": line.number, "text": line.text} for line in self.errors],
+            "next_steps": list(self.next_steps),
         }
 
 
@@ -72,24 +82,77 @@ def make_report(outcome: RuleOutcome, host: HostRecord | None, demangle: Demangl
     :param demangle: turns mangled C++ names into readable ones; called once, with all that are needed.
     """
     names = demangle([hit.groups["symbol"] for hit in outcome.hits if hit.groups.get("symbol", "").startswith("_Z")])
-    findings = tuple(_finding(hit, outcome.torch, host, names) for hit in outcome.hits)
-    return LogReport(findings, tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors))
+    findings = tuple(_finding(hit, outcome, host, names) for hit in outcome.hits)
+    errors = tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors)
+    return LogReport(findings, errors, () if findings else next_steps(outcome))
 
 
-def _finding(hit: Hit, torch: str, host: HostRecord | None, names: Mapping[str, str]) -> Cause:
-    values = {**(_host_values(host) if host else {}), **hit.groups}
-    facts = _symbol_facts(hit.groups["symbol"], torch, names) if "symbol" in hit.groups else []
-    if host:
-        facts += [fact for name in hit.rule.host for fact in _host_facts(name, host)]
+def next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
+    """What to do with a log that no rule knows: get the line that decides, look at the machine, and ask.
+
+    What hides the first error most often is a tool that shows the end of its output only, and several compilers that
+    write at once.
+    """
+    package = outcome.package.name if outcome.package else _OURS[0]
+    jobs = "set MAX_JOBS=1&& " if outcome.windows else "MAX_JOBS=1 "
+    if outcome.errors:
+        again = (
+            f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # a build: one compiler at a time"
+        )
+        steps = [again, "CUDA_LAUNCH_BLOCKING=1 python ...   # a run: the traceback then names the call that failed"]
+    else:
+        whole = "the log may be cut off: run the command again and keep all of both streams"
+        steps = [f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {whole}"]
+    steps.append("flashdepot explain build.log; flashdepot doctor   # the new log, and what stands in the way here")
+    if not outcome.amd:
+        steps.append(f"flashdepot install   # in the place of {package}: ready-made kernels, nothing to build")
+    report = (
+        f"search the issues of {package} for the first line above; report it there with the whole log and the output of"
+    )
+    return (
+        *(step for step in steps if package in _OURS or "flashdepot install" not in step),
+        f"{report} flashdepot host",
+    )
+
+
+def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Mapping[str, str]) -> Cause:
     rule = hit.rule
-    fix = tuple(fill(command, values) for command in rule.fix)
+    package = hit.package or named(_OURS[0])
+    values = {**(_host_values(host) if host else {}), **package.values, **hit.groups}
+    facts = _symbol_facts(hit.groups["symbol"], outcome.torch, names) if "symbol" in hit.groups else []
+    if host and not outcome.amd:
+        facts += [fact for name in rule.host for fact in _host_facts(name, host)]
+    advice = _advice(rule, outcome)
+    if outcome.windows:
+        advice = [for_windows(command) for command in advice]
+        values["rebuild"] = for_windows(values["rebuild"])
+    fix = [fill(command, values, quoted=hit.groups) for command in advice]
+    if package.name not in _OURS:
+        fix = [command for command in fix if "flashdepot install" not in command and "flashdepot get" not in command]
     line = Line(hit.line.number, _shortened(hit.line.text))
-    return Cause(rule.id, rule.title, RANKS[rule.rank], line, fill(rule.why, values), fix, tuple(facts), hit.proven)
+    why = fill(rule.why, values)
+    return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.proven)
 
 
-def fill(text: str, values: Mapping[str, str]) -> str:
-    """Put values in the place of names in braces; a name without a value stays, in angle brackets."""
-    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], f"<{found[1].replace('_', ' ')}>"), text)
+def _advice(rule: LogRule, outcome: RuleOutcome) -> Sequence[str]:
+    if outcome.amd and rule.fix_amd:
+        return rule.fix_amd
+    return rule.fix_windows if outcome.windows and rule.fix_windows else rule.fix
+
+
+def fill(text: str, values: Mapping[str, str], quoted: Iterable[str] = ()) -> str:
+    """Put values in the place of names in braces; a name without a value stays, in angle brackets.
+
+    :param quoted: names whose values come from a log, and are quoted where a shell would take them for more than a word.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in values:
+            return f"<{name.replace('_', ' ')}>"
+        return shlex.quote(_shortened(values[name])) if name in quoted else values[name]
+
+    return re.sub(r"\{(\w+)\}", value, text)
 
 
 def _shortened(text: str) -> str:

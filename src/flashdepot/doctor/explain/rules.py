@@ -33,7 +33,9 @@ class LogRule:
     ``patterns`` prove it. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count
     when nothing is proven. With ``context``, lower-case texts, the rule holds only if one of them is in the log; with
     ``unless``, only if none is. ``hides`` names classes that are consequences of this one.
-    ``fix`` may have the pattern's named groups, and facts of the host, in braces.
+    ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
+    line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place where it does not
+    help on that system, or with GPUs of that vendor.
     """
 
     id: str
@@ -41,8 +43,11 @@ class LogRule:
     rank: int
     why: str
     fix: tuple[str, ...]
+    fix_windows: tuple[str, ...]
+    fix_amd: tuple[str, ...]
     patterns: tuple[Pattern, ...]
     likely: tuple[Pattern, ...]
+    details: tuple[Pattern, ...]
     context: tuple[str, ...]
     unless: tuple[str, ...]
     hides: frozenset[str]
@@ -57,7 +62,7 @@ class LogRule:
         :raises ValueError: for a missing field, an unknown one, or a value that cannot be.
         """
         known = {"id", "title", "rank", "why", "fix", "patterns", "likely", "context", "unless", "hides"}
-        unknown = set(data) - known - {"host", "source", "example"}
+        unknown = set(data) - known - {"fix_windows", "fix_amd", "details", "host", "source", "example"}
         if unknown:
             raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
         if data.get("rank") not in RANKS:
@@ -69,8 +74,11 @@ class LogRule:
                 rank=RANKS.index(data["rank"]),
                 why=data["why"],
                 fix=tuple(data["fix"]),
+                fix_windows=tuple(data.get("fix_windows", ())),
+                fix_amd=tuple(data.get("fix_amd", ())),
                 patterns=tuple(Pattern.parse(pattern) for pattern in data["patterns"]),
                 likely=tuple(Pattern.parse(pattern) for pattern in data.get("likely", ())),
+                details=tuple(Pattern.parse(pattern) for pattern in data.get("details", ())),
                 context=tuple(data.get("context", ())),
                 unless=tuple(data.get("unless", ())),
                 hides=frozenset(data.get("hides", ())),

@@ -1,0 +1,78 @@
+"""Which package a line of a log is about, and how that one is built anew."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from flashdepot.system.toml import read_toml
+
+_MODULE_FILE = re.compile(
+    r"(?:(?:site|dist)-packages[\\/](?P<folder>\w+?)(?:-[\d.]\S*?\.egg)?[\\/][^\s'\"]*?)?"
+    r"(?P<module>\w+?)(?:\.cpython-\w+[\w-]*|\.abi3|\.cp\d+-win\w+)?\.(?:so|pyd|dll)\b"
+)
+_LOADED = re.compile(r"(?:while importing |No module named ['\"]|from ['\"]|module ['\"])(?P<module>\w+)")
+_BUILT = re.compile(
+    rb"(?:Building wheels? for (?!collected)|Failed building wheel for |[Ff]ailed to build [`'(]?|Building editable for "
+    rb"|Running setup\.py (?:install|clean|bdist_wheel) for |Failed to download and build `|[Bb]uilding '|of `?"
+    rb"|pip-install-\w+/)(?P<name>[A-Za-z][\w.-]*?)(?:_[0-9a-f]{32}\b|==|`|'| \(|\s|@|$|[/)])",
+)
+_HELPERS = frozenset(
+    {"installable", "wheel", "wheels", "package", "packages", "extension", "pip", "setuptools", "the", "a", "your"}
+)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package by its name on an index, and the command that makes it anew for the torch that is there."""
+
+    name: str
+    rebuild: str
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """What the advice of a rule can have in braces."""
+        return {"package": self.name, "rebuild": self.rebuild}
+
+
+def package_of(line: str, before: bytes) -> Package | None:
+    """The package whose file or module a line names, else the last one that the log said it was building.
+
+    :param before: what stands in the log up to the line.
+    """
+    if (found := _LOADED.search(line)) and (package := _table().get(found["module"].lower())):
+        return package
+    if found := _MODULE_FILE.search(line):
+        for name in (found["module"], found["folder"]):
+            if name and (package := _table().get(name.lower())):
+                return package
+        if found["folder"]:
+            return named(found["folder"])
+    built = [name for match in _BUILT.finditer(before) if (name := match["name"].decode().lower()) not in _HELPERS]
+    return named(built[-1]) if built else None
+
+
+def named(name: str) -> Package:
+    """The package of that name, of the table or with pip's own way to build one anew."""
+    known = _table().get(name.lower().replace("-", "_")) or _by_name().get(name.lower().replace("_", "-"))
+    rebuild = f"pip uninstall -y {name}; pip install {name} --no-build-isolation --no-cache-dir"
+    return known or Package(name, rebuild)
+
+
+@cache
+def _rows() -> tuple[tuple[Package, tuple[str, ...]], ...]:
+    rows = read_toml(Path(__file__).with_name("packages.toml"))["package"]
+    return tuple((Package(row["name"], row["rebuild"]), tuple(row["modules"])) for row in rows)
+
+
+@cache
+def _table() -> Mapping[str, Package]:
+    return {module.lower(): package for package, modules in _rows() for module in modules}
+
+
+@cache
+def _by_name() -> Mapping[str, Package]:
+    return {package.name: package for package, _ in _rows()}

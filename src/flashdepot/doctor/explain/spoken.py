@@ -1,0 +1,39 @@
+"""Advice in the words of the system that a log comes from: its shell, its programs, its vendor of GPUs."""
+
+from __future__ import annotations
+
+import re
+
+WINDOWS_SIGNS = (
+    "win_amd64", "win-amd64", ".pyd", "winerror", "cl.exe", "link.exe", "site-packages\\", "\\lib\\", "dll load failed",
+    "powershell", "c:\\users", "d:\\", "\\scripts\\", "nvcc.exe", "lnk1", "lnk2", "windows-",
+)  # fmt: skip
+"""Texts in lower case, one of which a log of Windows has."""
+
+AMD_SIGNS = (
+    "libamdhip64", "+rocm", "hipcc", "hiperror", "/opt/rocm", "hip error", "hip/hip_runtime", "rocm-smi", "amd-smi",
+    "gfx90", "gfx94", "gfx95", "gfx10", "gfx11", "gfx12", "pytorch_rocm_arch", "radeon", "ck only supports",
+    "devicegroupedmultiheadattention", "flash_attn_triton_amd", "flash_attention_triton_amd",
+)  # fmt: skip
+"""Texts in lower case, one of which a log of a machine with AMD GPUs has."""
+
+_SETTING = re.compile(r"^((?:[A-Z][A-Z0-9_]*=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)\s+)+)(.*)$")
+_EXPORT = re.compile(r"\bexport ((?:[A-Z][A-Z0-9_]*=\S+\s*)+)")
+
+
+def for_windows(command: str) -> str:
+    """A command for a POSIX shell as cmd.exe takes it; what has no equal there stays."""
+    code, mark, comment = command.partition("   # ")
+    if '"' not in code:
+        code = " && ".join(_one(part) for part in re.split(r"\s*(?:;|&&)\s+", code))
+    for posix, windows in (("$HOME", "%USERPROFILE%"), ("which -a ", "where "), ("grep -i -E ", "findstr /i ")):
+        code = code.replace(posix, windows)
+    return code + mark + comment
+
+
+def _one(code: str) -> str:
+    if found := _EXPORT.match(code):
+        return " && ".join(f"set {setting}" for setting in found[1].split())
+    if found := _SETTING.match(code):
+        return " && ".join([*(f"set {setting}" for setting in found[1].split()), found[2]])
+    return code

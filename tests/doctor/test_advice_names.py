@@ -1,0 +1,99 @@
+"""Advice speaks of what the log speaks of: its package, its system, its vendor, its versions."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from flashdepot.doctor.explain import Cause, LogReport, explain
+from flashdepot.doctor.explain.spoken import for_windows
+
+ABI = "undefined symbol: _ZN3c104cuda9SetDeviceEi"
+
+
+def look(log: str) -> LogReport:
+    return explain(io.BytesIO(log.encode()))
+
+
+def first(log: str) -> Cause:
+    return look(log).findings[0]
+
+
+@pytest.mark.parametrize(
+    ("log", "command"),
+    [
+        (f"ImportError: /env/site-packages/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so: {ABI}", "flash-attn"),
+        (f"ImportError: /env/site-packages/selective_scan_cuda.cpython-310-x86_64-linux-gnu.so: {ABI}", "mamba-ssm"),
+        (f"ImportError: /env/lib/python3.11/site-packages/vllm/_C.abi3.so: {ABI}", "vllm"),
+        (f"ImportError: /env/site-packages/transformer_engine/x.cpython-312.so: {ABI}", "transformer_engine"),
+        (f"ImportError: /env/lib/python3.11/site-packages/natten/libnatten.so: {ABI}", "pip install natten"),
+        ("ModuleNotFoundError: No module named 'rotary_emb'", "subdirectory=csrc/rotary"),
+        ("ModuleNotFoundError: No module named 'dropout_layer_norm'", "subdirectory=csrc/layer_norm"),
+    ],
+)
+def test_the_package_to_build_anew_is_the_one_whose_module_the_line_names(log: str, command: str) -> None:
+    advice = "\n".join(first(log).fix)
+    assert command in advice
+    assert command == "flash-attn" or "flash-attn " not in advice
+
+
+def test_a_build_is_named_by_the_last_package_that_the_log_said_it_was_building() -> None:
+    log = (
+        "Building wheel for causal-conv1d (setup.py): started\nBuilding wheel for mamba-ssm (setup.py): started\n"
+        "nvcc error   : 'cicc' died due to signal 9 (Kill signal)\n"
+    )
+    assert any("pip install mamba-ssm" in command for command in first(log).fix)
+
+
+def test_another_package_is_not_offered_a_wheel_of_flash_attn() -> None:
+    cause = first(f"ImportError: /env/site-packages/vllm/_C.abi3.so: {ABI}")
+    assert not any("flashdepot install" in command for command in cause.fix)
+    assert any("flashdepot install" in command for command in first(f"ImportError: /x/flash_attn_2_cuda.so: {ABI}").fix)
+
+
+def test_a_log_of_windows_gets_commands_of_its_shell() -> None:
+    log = (
+        r"C:\Users\me\venv\Lib\site-packages\torch\utils\cpp_extension.py" + "\nnvcc fatal   : "
+        "Unsupported gpu architecture 'compute_120'\n"
+    )
+    advice = "\n".join(first(log).fix)
+    assert "set TORCH_CUDA_ARCH_LIST=" in advice
+    assert "export " not in advice
+
+
+@pytest.mark.parametrize(
+    ("posix", "windows"),
+    [
+        ("MAX_JOBS=2 pip install x   # few", "set MAX_JOBS=2 && pip install x   # few"),
+        ("export A=1 B=2; nvcc -V", "set A=1 && set B=2 && nvcc -V"),
+        ('python -c "import sys; print(sys.path)"', 'python -c "import sys; print(sys.path)"'),
+        ("pip cache purge", "pip cache purge"),
+    ],
+)
+def test_settings_before_a_command_become_cmds_own(posix: str, windows: str) -> None:
+    assert for_windows(posix) == windows
+
+
+def test_a_log_of_an_amd_machine_gets_rocms_commands() -> None:
+    advice = "\n".join(first("torch 2.8.0+rocm6.4 flash_attn\nRuntimeError: HIP error: invalid device function").fix)
+    assert "rocminfo" in advice
+    assert "FLASH_ATTN_CUDA_ARCHS" not in advice
+
+
+def test_a_version_that_stands_in_another_line_is_named() -> None:
+    log = "panicked at /root/.cargo/registry/cudarc-0.13.9/build.rs:62\nUnsupported cuda toolkit version: `12.9`."
+    assert "cudarc 0.13.9" in first(log).why
+
+
+def test_what_a_log_puts_into_a_command_is_one_word_for_a_shell() -> None:
+    cause = first("ImportError: /x/$(touch${IFS}own).so: invalid ELF header")
+    assert "head -c 120 '/x/$(touch${IFS}own).so'" in cause.fix[0]
+
+
+@pytest.mark.parametrize(("log", "said"), [("error: the widget broke\n", "line above"), ("all well\n", "cut off")])
+def test_an_unknown_log_has_a_next_step(log: str, said: str) -> None:
+    steps = "\n".join(look(log).next_steps)
+    assert said in steps
+    assert "flashdepot explain build.log" in steps
+    assert look("nvcc fatal   : Unsupported gpu architecture 'sm_1'").next_steps == ()
