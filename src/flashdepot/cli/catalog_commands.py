@@ -16,12 +16,12 @@ from flashdepot.cli.common import (
     open_depot,
     options,
     print_json,
-    printable,
     quiet_option,
     say,
     warn,
 )
 from flashdepot.cli.lazy import Commands
+from flashdepot.cli.table import print_table
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.quantities import size
@@ -139,7 +139,7 @@ def ls(limit: int, depot: Path | None, *, as_json: bool, **wanted: str) -> None:
         print_json([_to_json(wheel) for wheel in found])
         return
     shown = found[:limit] if limit else found
-    _print_table(
+    print_table(
         ("flash-attn", "torch", "CUDA", "ABI", "Python", "platform", "source", "release", "size", ""),
         [_cells(wheel) for wheel in shown],
     )
@@ -172,13 +172,13 @@ def stats(depot: Path | None, *, as_json: bool, **wanted: str) -> None:
             }
         )
         return
-    _print_table(
+    print_table(
         ("collection", "kind", "listed", "licence", "page"),
         [(c.name, c.kind, c.listed[:10], c.licence or "not said", c.page) for c in loaded.collections],
     )
     for tally in counted:
         answer("")
-        _print_table((tally.of, "wheels"), [(value, str(count)) for value, count in tally.counts])
+        print_table((tally.of, "wheels"), [(value, str(count)) for value, count in tally.counts])
     say(f"{len(found)} wheels.")
 
 
@@ -221,7 +221,7 @@ def matrix(html: Path | None, depot: Path | None, *, as_json: bool, **wanted: st
             ]
         )
         return
-    _print_table(
+    print_table(
         ("flash-attn", "torch", "CUDA", "Python", "platforms", "sources", "wheels"),
         [
             (
@@ -293,20 +293,3 @@ def _cells(wheel: PublishedWheel) -> tuple[str, ...]:
         size(wheel.size) if wheel.size else "",
         "" if wheel.seen else "expected",
     )
-
-
-def _print_table(columns: tuple[str, ...], table: list[tuple[str, ...]]) -> None:
-    """Aligned columns; a terminal's width is kept to, a pipe gets whole lines."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000
-    shown = Table(box=None, pad_edge=False)
-    for column in columns:
-        shown.add_column(column, overflow="fold")
-    for row in table:
-        shown.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(shown, soft_wrap=not console.is_terminal)

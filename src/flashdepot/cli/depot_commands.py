@@ -1,9 +1,10 @@
-"""``flashdepot depot path|init|ls|show|verify|gc``."""
+"""``flashdepot depot path|init|ls|usage|show|verify|gc|clean``."""
 
 from __future__ import annotations
 
 import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,11 +20,14 @@ from flashdepot.cli.common import (
     say,
 )
 from flashdepot.cli.lazy import Commands
+from flashdepot.cli.table import print_table
 from flashdepot.depot import Depot, StoredArtifact
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.architecture import spell
-from flashdepot.model.manifest import Manifest
 from flashdepot.model.quantities import size
+
+if TYPE_CHECKING:
+    from flashdepot.depot.gc import GcPlan, Removal
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -88,8 +92,62 @@ def ls(depot: Path | None, *, as_json: bool) -> None:
         return
     if not stored:
         say("The depot has no library yet. 'flashdepot get --profile quick' makes a small one.")
-    for artifact in stored:
-        answer(summary(artifact.manifest))
+        return
+    print_table(
+        ("library", "flash-attn", "GPUs", "CUDA", "size", "last used", "kernels"),
+        [
+            (
+                a.manifest.recipe_key[:12],
+                str(a.manifest.upstream),
+                spell(a.manifest.sass),
+                str(a.manifest.toolchain.cuda),
+                size(a.manifest.size),
+                _age(a.last_used),
+                str(a.manifest.selection),
+            )
+            for a in stored
+        ],
+    )
+    total = size(sum(a.manifest.size for a in stored))
+    say(f"{len(stored)} libraries, {total}. All that is on disk: flashdepot depot usage")
+
+
+@depot.command(epilog=examples("flashdepot depot usage", "flashdepot depot usage --json"))
+@depot_option
+@json_option
+def usage(depot: Path | None, *, as_json: bool) -> None:
+    """Show what the depot keeps on disk, how much of it, and when it was last used."""
+    from flashdepot.depot.usage import usage as usage_of  # noqa: PLC0415
+
+    opened = open_depot(depot)
+    kinds = [kind for kind in usage_of(opened) if kind.bytes or kind.count]
+    total = sum(kind.bytes for kind in kinds)
+    if as_json:
+        rows = [
+            {
+                "kind": kind.kind,
+                "count": kind.count,
+                "bytes": kind.bytes,
+                "last_used": kind.last_used.isoformat(timespec="seconds") if kind.last_used else None,
+            }
+            for kind in kinds
+        ]
+        print_json({"path": str(opened.root), "bytes": total, "kinds": rows})
+        return
+    if kinds:
+        print_table(
+            ("what", "number", "on disk", "last used"),
+            [
+                (kind.kind, str(kind.count or ""), size(kind.bytes), _age(kind.last_used) if kind.last_used else "")
+                for kind in kinds
+            ],
+        )
+    say(f"{size(total)} in {opened.root}. Free all but the libraries: flashdepot depot clean")
+
+
+def _age(used: datetime.datetime) -> str:
+    days = (datetime.datetime.now(datetime.timezone.utc) - used).days
+    return "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
 
 
 @depot.command(epilog=examples("flashdepot depot show 3fa9", "flashdepot depot show 3fa9 --json"))
@@ -160,36 +218,57 @@ def gc(
     older_than: int, remove: tuple[str, ...], depot: Path | None, *, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Free what no library and no recently used unit needs. Safe during a build."""
-    from flashdepot.depot.gc import plan, run  # noqa: PLC0415
+    from flashdepot.depot.gc import plan  # noqa: PLC0415
 
     opened = open_depot(depot)
-    for key in remove:
-        manifest = _by_prefix(opened, key).manifest
-        if dry_run:
-            say(f"Would forget {summary(manifest)}")
-        else:
-            opened.remove_artifact(manifest.recipe_key)
-    planned = plan(opened, datetime.timedelta(days=older_than))
+    forget = frozenset(_by_prefix(opened, key).manifest.recipe_key for key in remove)
+    planned = plan(opened, datetime.timedelta(days=older_than), forget=forget)
+    _free(opened, planned, yes=yes, dry_run=dry_run, as_json=as_json)
+
+
+@depot.command(epilog=examples("flashdepot depot clean --dry-run", "flashdepot depot clean --all --yes"))
+@click.option("--all", "libraries", is_flag=True, help="Free the libraries as well.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be freed without freeing it.")
+@depot_option
+@json_option
+def clean(depot: Path | None, *, libraries: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Free everything but the libraries: compilers, sources, objects, downloads, logs.
+
+    What is freed is fetched or compiled again when it is needed. What a running command uses stays.
+    """
+    from flashdepot.depot.gc import plan  # noqa: PLC0415
+
+    opened = open_depot(depot)
+    forget = frozenset(manifest.recipe_key for manifest in opened.manifests()) if libraries else frozenset()
+    planned = plan(opened, datetime.timedelta(0), grace=0, forget=forget)
+    _free(opened, planned, yes=yes, dry_run=dry_run, as_json=as_json)
+
+
+def _free(opened: Depot, planned: GcPlan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Show a plan, and carry it out when it is agreed to."""
+    from flashdepot.depot.gc import run  # noqa: PLC0415
+
     if not as_json:
-        for removal in planned.removals:
-            say(f"{size(removal.bytes):>10}  {removal.kind}: {removal.reason}")
+        for (kind, reason), removals in _grouped(planned).items():
+            freed = size(sum(removal.bytes for removal in removals))
+            say(f"{freed:>10}  {len(removals)} of kind {kind}: {reason}")
         say(f"{size(planned.bytes)} in {len(planned.removals)} places.")
     confirmed = not dry_run and bool(planned.removals) and (yes or as_json or ask("Free it?"))
     done = run(opened, planned) if confirmed else None
     if as_json:
         shown = done or planned
-        removals = [{"path": str(r.path), "kind": r.kind, "reason": r.reason, "bytes": r.bytes} for r in shown.removals]
-        print_json({"done": done is not None, "bytes": shown.bytes, "removals": removals})
+        listed = [{"path": str(r.path), "kind": r.kind, "reason": r.reason, "bytes": r.bytes} for r in shown.removals]
+        print_json({"done": done is not None, "bytes": shown.bytes, "removals": listed})
     elif done is not None:
         say(f"Freed {size(done.bytes)}.")
 
 
-def summary(manifest: Manifest) -> str:
-    """One line for a stored library."""
-    return (
-        f"{manifest.recipe_key[:12]}  flash-attn {manifest.upstream}  {spell(manifest.sass)}  "
-        f"CUDA {manifest.toolchain.cuda}  {size(manifest.size)}  {manifest.selection}"
-    )
+def _grouped(planned: GcPlan) -> dict[tuple[str, str], list[Removal]]:
+    groups: dict[tuple[str, str], list[Removal]] = {}
+    for removal in planned.removals:
+        groups.setdefault((removal.kind, removal.reason), []).append(removal)
+    return groups
 
 
 def _by_prefix(depot: Depot, key: str) -> StoredArtifact:

@@ -65,12 +65,19 @@ class GcPlan:
         return sum(r.bytes for r in self.removals)
 
 
-def plan(depot: Depot, older_than: timedelta = OLDER_THAN) -> GcPlan:
+def plan(
+    depot: Depot,
+    older_than: timedelta = OLDER_THAN,
+    *,
+    grace: float = GRACE,
+    forget: frozenset[str] = frozenset(),
+) -> GcPlan:
     """List what can go: all that no manifest, no action used within ``older_than``, and no running build needs.
 
-    To free an artifact, remove its manifest first (:meth:`Depot.remove_artifact`). Nothing is changed here.
+    :param grace: seconds for which nothing goes, since a process that is no build may be about to refer to it.
+    :param forget: recipe keys of libraries that go too.
     """
-    return GcPlan(tuple(_Planner(depot, older_than).removals()))
+    return GcPlan(tuple(_Planner(depot, older_than, grace, forget).removals()))
 
 
 def run(depot: Depot, planned: GcPlan) -> GcPlan:
@@ -85,12 +92,14 @@ def run(depot: Depot, planned: GcPlan) -> GcPlan:
 
 
 class _Planner:
-    def __init__(self, depot: Depot, older_than: timedelta) -> None:
+    def __init__(self, depot: Depot, older_than: timedelta, grace: float, forget: frozenset[str]) -> None:
+        self._forget = forget
+        self._unused = "it was not used lately" if older_than else "it can be made again"
         self._depot = depot
         self._layout = depot.layout
         now = time.time()
         builds = [started(folder) - USE_RESOLUTION for folder in workspaces(depot.layout) if in_use(folder)]
-        self._in_reach = min([now - GRACE, *builds])
+        self._in_reach = min([now - grace, *builds])
         self._recent = min(now - older_than.total_seconds(), self._in_reach)
         self._leftover = now - _LEFTOVER_LIFETIME
 
@@ -98,7 +107,10 @@ class _Planner:
         # Records are read in full before anything is judged by them.
         needed: set[str] = set()
         for path in self._depot.artifacts.files():
-            needed |= _digests_in(path)
+            if key_of(path) in self._forget:
+                yield from self._older([path], time.time(), "manifest", "its library is not wanted any more")
+            else:
+                needed |= _digests_in(path)
         old_actions = list(self._old_actions(needed))
         yield from old_actions
         yield from self._old_intents({removal.path for removal in old_actions})
@@ -110,14 +122,14 @@ class _Planner:
         for kind in _FETCHED:
             there = (path for path in _inside(self._layout.root / f"{kind}s") if not is_leftover(path))
             there = (path for path in there if _is_unused(path))
-            yield from self._older(there, self._recent, kind, "it was not used lately")
+            yield from self._older(there, self._recent, kind, self._unused)
         locks = (path for path in _inside(self._layout.root / "locks") if path.suffix == ".lock")
         yield from self._older(locks, self._leftover, "lock", "nobody holds it")
 
     def _old_actions(self, needed: set[str]) -> Iterator[Removal]:
         """Actions not used lately; the digests that the others name are added to ``needed``."""
         for path in self._depot.actions.files():
-            removals = list(self._older([path], self._recent, "action", "it was not used lately"))
+            removals = list(self._older([path], self._recent, "action", self._unused))
             if not removals:
                 needed |= _digests_in(path)
             yield from removals
@@ -129,7 +141,7 @@ class _Planner:
 
     def _libraries_without_manifest(self) -> Iterator[Removal]:
         for path in _inside(self._layout.root / "libraries"):
-            if not is_leftover(path) and not _has_manifest(self._depot, path):
+            if not is_leftover(path) and not _has_manifest(self._depot, path, but=self._forget):
                 yield from self._older([path], time.time(), "library", "its manifest is gone")
 
     def _temporary(self) -> Iterator[Removal]:
@@ -214,8 +226,8 @@ def _actions_of(depot: Depot, intent: Path) -> list[Path]:
         return []
 
 
-def _has_manifest(depot: Depot, library: Path) -> bool:
-    return any(key_of(m)[:16] == key_of(library) for m in depot.artifacts.files())
+def _has_manifest(depot: Depot, library: Path, but: frozenset[str] = frozenset()) -> bool:
+    return any(key_of(m)[:16] == key_of(library) for m in depot.artifacts.files() if key_of(m) not in but)
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -20,7 +20,7 @@ libraries/   libraries put together from blobs, ready to link
 toolchains/, upstreams/, downloads/   compilers, sources and wheels that were fetched
 logs/, locks/, tmp/, quarantine/   compiler output, locks, unfinished work, files found damaged
 
-Everything here can be made again. 'flashdepot depot gc' frees space, 'flashdepot depot verify' checks every byte.
+Everything here can be made again. 'flashdepot depot clean' frees space, 'flashdepot depot verify' checks every byte.
 """
 _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 # This folder is a cache that flashdepot made; backup programs may skip it (https://bford.info/cachedir/).
