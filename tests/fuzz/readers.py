@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from flashdepot.build.depfile import read_depfile
 from flashdepot.catalog.load import load_catalog
 from flashdepot.catalog.packing import Listing, decode, encode
 from flashdepot.cli.common import load_host
-from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, read_intent
+from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, Output, read_intent
 from flashdepot.depot.artifacts import manifest_text, read_artifact
 from flashdepot.doctor.check.subject import read_subject
 from flashdepot.doctor.explain import explain
@@ -40,6 +40,9 @@ from flashdepot.errors import FlashdepotError
 from flashdepot.link.vendor.index import INDEX_NAME, VendoredTarget, VendorIndex, read_index
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.wheel_name import WheelName
+from flashdepot.remotes.envelopes import Envelope, read_envelopes, write_envelopes
+from flashdepot.remotes.statements import LibraryStatement, UnitStatement
+from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.lock_file import read_lock
 from flashdepot.resolve.project import read_project
 from flashdepot.system.archive import unpack
@@ -49,6 +52,7 @@ from flashdepot.system.index_settings import IndexSettings
 from flashdepot.system.records import write_record
 
 HERE = Path(__file__).parent
+KEY = f"ci:{'A' * 43}="
 WHEEL = "flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl"
 
 
@@ -243,6 +247,32 @@ def action_seeds() -> tuple[bytes, ...]:
 
 RECORD_REFUSALS = (FlashdepotError, ValueError)
 
+
+def made_record() -> ActionRecord:
+    return replace(make_record(), outputs={"object": Output("c" * 64, 7)})
+
+
+def read_unit_statement(data: bytes, _folder: Path) -> None:
+    statement = UnitStatement.read(data)
+    statement.inputs(b'["{upstream}/a.h"]', {}.get)
+    statement.inputs(data, {}.get)
+
+
+def envelope_seeds() -> tuple[bytes, ...]:
+    payload = LibraryStatement.of(make_manifest()).payload()
+    return (write_envelopes([Envelope(payload, (("a" * 64, "b" * 128),)), Envelope(b"{}")]),)
+
+
+def remotes_seeds() -> tuple[bytes, ...]:
+    row = {"name": "team", "url": "s3://bucket/prefix", "push": True, "builders": 2, "timeout": 1.5, "keys": [KEY]}
+    return (tomli_w.dumps({"remote": [row, {"name": "disk", "url": "file:///mnt", "unsigned": True}]}).encode(),)
+
+
+def keys_seeds() -> tuple[bytes, ...]:
+    row = {"key": KEY, "remotes": ["team"], "expires": "2030-01-01", "revoked": "2029-01-01"}
+    return (tomli_w.dumps({"key": [row]}).encode(),)
+
+
 READERS = {
     reader.name: reader
     for reader in (
@@ -274,6 +304,15 @@ READERS = {
             RECORD_REFUSALS,
         ),
         Reader("project", project_seeds, _file("flashdepot.toml", read_project)),
+        Reader("envelopes", envelope_seeds, lambda data, _: read_envelopes(data)),
+        Reader("unit-statement", lambda: (UnitStatement.of(made_record())[0].payload(),), read_unit_statement),
+        Reader(
+            "library-statement",
+            lambda: (LibraryStatement.of(make_manifest()).payload(),),
+            lambda data, _: LibraryStatement.read(data),
+        ),
+        Reader("remotes", remotes_seeds, _file("remotes.toml", lambda p: UserSettings(p.parent).remotes())),
+        Reader("keys", keys_seeds, _file("keys.toml", lambda p: UserSettings(p.parent).trusted_keys())),
         Reader("lock", lock_seeds, _file("flashdepot.lock", read_lock)),
         Reader("host-record", host_seeds, _file("host.json", load_host)),
         Reader("vendor-index", vendor_seeds, _file(INDEX_NAME, lambda p: read_index(p.parent))),

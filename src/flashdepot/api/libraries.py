@@ -18,7 +18,16 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
-from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, understand, whatever_is_stored
+from flashdepot.remotes import Remotes, users_remotes
+from flashdepot.resolve.library import (
+    LibraryResult,
+    Need,
+    Rejected,
+    from_depot,
+    from_remotes,
+    understand,
+    whatever_is_stored,
+)
 from flashdepot.system.user_files import require_folder
 
 if TYPE_CHECKING:
@@ -36,9 +45,10 @@ _SILENT = Events()
 def open_depot(folder: Path | None = None, events: Events = _SILENT) -> Depot:
     """The depot in a folder, or the user's: ``FLASHDEPOT_HOME``, else the user's cache folder.
 
-    Opening one touches nothing. ``events`` is warned of everything that is found damaged.
+    Opening one touches nothing. ``events`` is warned of everything that is found damaged. What it lacks is asked of the
+    remotes of the user's configuration.
     """
-    return depot_in(folder, events.warn)
+    return depot_in(folder, events.warn, Remotes(users_remotes, events.warn))
 
 
 def get(
@@ -50,7 +60,7 @@ def get(
     limits: Limits | None = None,
     events: Events = _SILENT,
 ) -> LibraryResult:
-    """A library that serves a host: a stored one, else one that is built now from the published source.
+    """A library that serves a host: a stored one, else a remote's, else one that is built now from the published source.
 
     :param host: the machine that it must run on; this one when it is not given.
     :param depot: where to look and what to fill; the user's when it is not given.
@@ -276,11 +286,14 @@ def build_library(
         events.warn(f"{finding.seen} {finding.why} {finding.mend}")
     with events.building() as progress:
         try:
-            return build_here(need, depot, machine, limits, options or Options(), progress, agree)
+            built = build_here(need, depot, machine, limits, options or Options(), progress, agree)
         except CompileError as error:
             from flashdepot.doctor.explain.failure import explained  # noqa: PLC0415  (only a failure reads its log)
 
             raise explained(error, machine) from None
+    if built.status == "built":
+        depot.elsewhere.share(depot, built.manifest, events)
+    return built
 
 
 def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
@@ -308,8 +321,9 @@ def _understood(request: LibraryRequest, host: HostRecord | None, depot: Depot, 
 
 
 def _obtained(need: Need, depot: Depot, limits: Limits | None, events: Events) -> LibraryResult:
-    """The stored library that serves, else one that is built now."""
+    """The stored library that serves, else a remote's, else one that is built now."""
     found, rejected = from_depot(need, depot)
+    found = found or from_remotes(need, depot, events)
     if found is None:
         tell_rejected(rejected, events)
         found = build_library(need, depot, limits or Limits(), events)

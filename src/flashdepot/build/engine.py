@@ -101,7 +101,19 @@ class Engine:
         return foresee(list(self._waiting.values()), (), self.executor.capacity())
 
     def _look_up(self) -> None:
-        """Ask the depot for every action that can be asked for now and was not yet."""
+        """Ask the depot, and then the remotes, for every action that can be asked for now and was not yet."""
+        while missing := self._missing():
+            self.depot.elsewhere.fetch_actions(
+                self.depot, {self._intents[name] for name in missing}, self.executor.digest, self.progress.note
+            )
+            for name in missing:
+                if found := self._find(self._intents[name]):
+                    self._actions[name] = found
+                    del self._waiting[name]
+
+    def _missing(self) -> list[str]:
+        """The actions that can be asked for now and were not yet, without those that the depot has."""
+        missing = []
         for name in [name for name in self._waiting if name not in self._intents]:
             needs = self._planned[name].needs
             if all(need in self._actions for need in needs.values()):
@@ -110,6 +122,9 @@ class Engine:
                 if found := self._find(intent):
                     self._actions[name] = found
                     del self._waiting[name]
+                else:
+                    missing.append(name)
+        return missing
 
     def _drive(self) -> None:
         while self._waiting or self._running:

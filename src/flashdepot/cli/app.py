@@ -19,7 +19,7 @@ from flashdepot.system.files import explain_disk_error
 INTERRUPTED = 130
 
 COMMANDS: Table = {
-    "get": ("library_commands", "Get a library from the depot, or build it from source once."),
+    "get": ("library_commands", "Get a library from the depot or a remote, or build it from source once."),
     "build": ("library_commands", "Build a library with this machine's toolchain."),
     "wheel": ("wheel_commands", "Make a Python wheel that works with every torch and every Python."),
     "install": ("install_commands", "Install flash-attn into a Python environment, and check that it works there."),
@@ -39,8 +39,10 @@ COMMANDS: Table = {
     "catalog": ("catalog_commands", "List the wheels that others publish."),
     "trust": (
         "trust_commands",
-        "Allow a project's flashdepot.toml to run a compiler or to take source from elsewhere.",
+        "Allow a project's flashdepot.toml to run a compiler, or to take source or libraries from elsewhere.",
     ),
+    "remote": ("remote_commands", "Name the places from which libraries and units are fetched."),
+    "keys": ("keys_commands", "Make the key that signs what you push, and choose whose signatures are believed."),
     "depot": ("depot_commands", "Inspect, check and clean the store of compiled units and libraries."),
 }
 

@@ -16,6 +16,8 @@ from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.host import HostRecord
+from flashdepot.model.remote import RemoteSettings
+from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.system.files import read_json
 from flashdepot.system.net import OFFLINE
 
@@ -103,8 +105,27 @@ def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
 
 
 def open_depot(folder: Path | None) -> Depot:
-    """The depot that was named, or the user's; what is damaged in it is a warning."""
-    return depot_in(folder, warn)
+    """The depot that was named, or the user's; what is damaged in it is a warning.
+
+    What it lacks is asked of the remotes of the project in this folder, and then of the user's.
+    """
+    return depot_in(folder, warn, configured_remotes())
+
+
+def configured_remotes() -> Remotes:
+    """The remotes of the project in this folder and the user's; of two with one name, the user's.
+
+    They are read when the first of them is needed, which raises :class:`UsageError` for settings that cannot be used.
+    """
+
+    def settings() -> list[RemoteSettings]:
+        from flashdepot.resolve.project import trusted_remotes  # noqa: PLC0415  (a hit needs none of it)
+
+        users = users_remotes()
+        names = {remote.name for remote in users}
+        return [*(remote for remote in trusted_remotes(Path.cwd()) if remote.name not in names), *users]
+
+    return Remotes(settings, warn)
 
 
 def load_host(path: Path | None) -> HostRecord | None:

@@ -1,4 +1,4 @@
-"""``flashdepot depot path|init|ls|usage|show|verify|gc|clean``."""
+"""``flashdepot depot path|init|ls|usage|show|verify|gc|clean``; what speaks with remotes is in :mod:`flashdepot.cli.sharing_commands`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flashdepot.cli.common import (
     quiet_option,
     say,
 )
-from flashdepot.cli.lazy import Commands
+from flashdepot.cli.lazy import LazyCommands, Table
 from flashdepot.cli.table import print_table
 from flashdepot.depot import Depot, StoredArtifact
 from flashdepot.errors import IntegrityError, UsageError
@@ -29,13 +29,26 @@ from flashdepot.model.quantities import size
 if TYPE_CHECKING:
     from flashdepot.depot.gc import GcPlan, Removal
 
+COMMANDS: Table = {
+    "path": ("depot_commands", "Print the depot's folder."),
+    "init": ("depot_commands", "Make a depot, or fix its permissions: for this user, or to share with a group."),
+    "ls": ("depot_commands", "List the stored libraries, most recently used first."),
+    "usage": ("depot_commands", "Show what the depot keeps on disk, how much of it, and when it was last used."),
+    "show": ("depot_commands", "Show the manifest of a stored library."),
+    "verify": ("depot_commands", "Compare every stored byte with its digest."),
+    "gc": ("depot_commands", "Free what no library and no recently used unit needs."),
+    "clean": ("depot_commands", "Free everything but the libraries."),
+    "push": ("sharing_commands", "Put libraries and their units into a remote, signed."),
+    "pull": ("sharing_commands", "Fetch a library from a remote, and never build it."),
+}
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=LazyCommands, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 def depot() -> None:
     """Inspect, check and clean the store of compiled units and libraries."""
 
 
-@depot.command()
+@click.command()
 @depot_option
 @json_option
 def path(depot: Path | None, *, as_json: bool) -> None:
@@ -43,7 +56,7 @@ def path(depot: Path | None, *, as_json: bool) -> None:
     _tell_folder(open_depot(depot).root, as_json=as_json)
 
 
-@depot.command(
+@click.command(
     epilog=examples("flashdepot depot init", "sudo flashdepot depot init --shared gpu --depot /opt/flashdepot")
 )
 @click.option("--shared", "group", metavar="GROUP", help="Let the members of this group add to it.")
@@ -71,7 +84,7 @@ def _tell_folder(root: Path, *, as_json: bool) -> None:
         answer(str(root))
 
 
-@depot.command()
+@click.command()
 @depot_option
 @json_option
 def ls(depot: Path | None, *, as_json: bool) -> None:
@@ -112,7 +125,7 @@ def ls(depot: Path | None, *, as_json: bool) -> None:
     say(f"{len(stored)} libraries, {total}. All that is on disk: flashdepot depot usage")
 
 
-@depot.command(epilog=examples("flashdepot depot usage", "flashdepot depot usage --json"))
+@click.command(epilog=examples("flashdepot depot usage", "flashdepot depot usage --json"))
 @depot_option
 @json_option
 def usage(depot: Path | None, *, as_json: bool) -> None:
@@ -150,13 +163,13 @@ def _age(used: datetime.datetime) -> str:
     return "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
 
 
-@depot.command(epilog=examples("flashdepot depot show 3fa9", "flashdepot depot show 3fa9 --json"))
+@click.command(epilog=examples("flashdepot depot show 3fa9", "flashdepot depot show 3fa9 --json"))
 @click.argument("key")
 @depot_option
 @json_option
 def show(key: str, depot: Path | None, *, as_json: bool) -> None:
     """Show the manifest of a stored library: what it can do, what it needs, what made it."""
-    stored = _by_prefix(open_depot(depot), key)
+    stored = by_prefix(open_depot(depot), key)
     manifest = stored.manifest
     if as_json:
         print_json(manifest.to_json())
@@ -177,7 +190,7 @@ def show(key: str, depot: Path | None, *, as_json: bool) -> None:
     answer("\n".join(f"{name:<14} {value}" for name, value in rows))
 
 
-@depot.command()
+@click.command()
 @depot_option
 @json_option
 @quiet_option
@@ -201,7 +214,7 @@ def verify(depot: Path | None, *, as_json: bool, quiet: bool) -> None:
         )
 
 
-@depot.command(epilog=examples("flashdepot depot gc --dry-run", "flashdepot depot gc --older-than 7 --yes"))
+@click.command(epilog=examples("flashdepot depot gc --dry-run", "flashdepot depot gc --older-than 7 --yes"))
 @click.option(
     "--older-than",
     type=click.IntRange(min=0),
@@ -221,12 +234,12 @@ def gc(
     from flashdepot.depot.gc import plan  # noqa: PLC0415
 
     opened = open_depot(depot)
-    forget = frozenset(_by_prefix(opened, key).manifest.recipe_key for key in remove)
+    forget = frozenset(by_prefix(opened, key).manifest.recipe_key for key in remove)
     planned = plan(opened, datetime.timedelta(days=older_than), forget=forget)
     _free(opened, planned, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-@depot.command(epilog=examples("flashdepot depot clean --dry-run", "flashdepot depot clean --all --yes"))
+@click.command(epilog=examples("flashdepot depot clean --dry-run", "flashdepot depot clean --all --yes"))
 @click.option("--all", "libraries", is_flag=True, help="Free the libraries as well.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be freed without freeing it.")
@@ -271,7 +284,8 @@ def _grouped(planned: GcPlan) -> dict[tuple[str, str], list[Removal]]:
     return groups
 
 
-def _by_prefix(depot: Depot, key: str) -> StoredArtifact:
+def by_prefix(depot: Depot, key: str) -> StoredArtifact:
+    """The stored library whose key begins so; :raises UsageError: when there is none, or several."""
     found = [a for a in depot.list_artifacts() if a.manifest.recipe_key.startswith(key)]
     if len(found) == 1:
         return found[0]

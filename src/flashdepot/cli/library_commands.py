@@ -67,7 +67,7 @@ def get(
     verbose: bool,
     **words: str | None,
 ) -> None:
-    """Get a library from the depot, or build it once from the published source.
+    """Get a library from the depot or a remote, or build it once from the published source.
 
     Prints the library's folder. Defaults come from the nearest flashdepot.toml in this folder or above it.
     """
@@ -85,7 +85,7 @@ def get(
         _tell_plan(plan_library(request, host=host, depot=opened, limits=limits, events=events), as_json=as_json)
         return
     result = api.get(request, host=host, depot=opened, out=out, limits=limits, events=events)
-    _tell(result, as_json=as_json, quiet=quiet)
+    tell(result, as_json=as_json, quiet=quiet)
 
 
 @click.command(
@@ -130,7 +130,7 @@ def build(
         _tell_plan(plan, as_json=as_json)
         return
     result = api.build(request, host=host, depot=opened, out=out, limits=limits, options=how, events=events)
-    _tell(result, as_json=as_json, quiet=quiet)
+    tell(result, as_json=as_json, quiet=quiet)
 
 
 def _tell_plan(plan: LibraryPlan, *, as_json: bool) -> None:
@@ -143,7 +143,8 @@ def _tell_plan(plan: LibraryPlan, *, as_json: bool) -> None:
         answer(describe_plan(plan))
 
 
-def _tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:
+def tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:
+    """Print what a command got."""
     if as_json:
         print_json(
             {
@@ -168,7 +169,11 @@ def _tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:
 def describe(result: LibraryResult) -> str:
     """What was got, what it needs, and how it came, a line each."""
     manifest = result.manifest
-    came = {"hit": "from the depot", "built": f"built: {result.compiled} units compiled, {result.reused} reused"}
+    came = {
+        "hit": "from the depot",
+        "fetched": "from a remote",
+        "built": f"built: {result.compiled} units compiled, {result.reused} reused",
+    }
     floors = [f"NVIDIA driver {manifest.driver_floor}"]
     if manifest.libc_floor:
         floors.append(f"GNU libc {manifest.libc_floor}")

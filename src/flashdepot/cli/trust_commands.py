@@ -28,7 +28,7 @@ from flashdepot.system.consent import Consents, users_consents
 @click.option("--remove", is_flag=True, help="Stop trusting it.")
 @options(json_option, quiet_option)
 def trust(file: Path | None, *, list_all: bool, remove: bool, as_json: bool, quiet: bool) -> None:
-    """Allow a flashdepot.toml to run a compiler that it names, or to take source from elsewhere.
+    """Allow a flashdepot.toml to run a compiler that it names, or to take source or libraries from elsewhere.
 
     Only the file's present content is trusted: if it changes, you are asked again. Versions and selections need no trust.
     """

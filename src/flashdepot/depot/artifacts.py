@@ -76,6 +76,20 @@ class Artifacts:
                     f"found {digest}.",
                     hint="Build again, and leave the build's folder alone while it runs.",
                 )
+        self._write(manifest)
+
+    def adopt(self, manifest: Manifest) -> None:
+        """Keep an artifact whose files are blobs of this depot already.
+
+        :raises IntegrityError: when one of them is missing or damaged; the artifact is not stored then.
+        :raises MissingToolError: when the disk is full or may not be written.
+        """
+        for file in manifest.files:
+            if not file.link and self._blobs.verified_path(file.digest).stat().st_size != file.size:
+                raise IntegrityError(f"{file.path} does not have the {file.size} bytes that its manifest states.")
+        self._write(manifest)
+
+    def _write(self, manifest: Manifest) -> None:
         with disk_errors(self._layout.root):
             write_record(
                 writable(self._layout.artifact(manifest.recipe_key)),

@@ -11,6 +11,7 @@ from flashdepot.depot.access import require_safe
 from flashdepot.depot.actions import ActionRecord, Actions
 from flashdepot.depot.artifacts import Artifacts, StoredArtifact
 from flashdepot.depot.blobs import Blobs
+from flashdepot.depot.elsewhere import Elsewhere, Nowhere
 from flashdepot.depot.export import LIBRARY, export
 from flashdepot.depot.fingerprint import mark_used
 from flashdepot.depot.layout import DepotLayout
@@ -46,11 +47,15 @@ class Depot:
             folder = depot.materialise(choice.taken)
 
     :param on_problem: called with a sentence for everything that is found damaged; the depot works on without it.
+    :param elsewhere: the remotes to ask for what the depot lacks; none when it is not given.
     :raises IntegrityError: for a depot that others can write into; see :func:`flashdepot.depot.access.require_safe`.
     """
 
-    def __init__(self, root: Path, on_problem: Callable[[str], None] = _unheard) -> None:
+    def __init__(
+        self, root: Path, on_problem: Callable[[str], None] = _unheard, elsewhere: Elsewhere | None = None
+    ) -> None:
         self.root = root
+        self.elsewhere = elsewhere or Nowhere()
         self.layout = DepotLayout(root, is_shared=require_safe(DepotLayout(root)))
         digests = KnownDigests()
         self.blobs = Blobs(self.layout, on_problem, digests)
@@ -146,6 +151,8 @@ def depot_folder(folder: Path | None = None) -> Path:
     return Path(os.path.abspath(os.path.expanduser(named)))  # noqa: PTH100, PTH111  (links stay)
 
 
-def open_depot(folder: Path | None = None, on_problem: Callable[[str], None] = _unheard) -> Depot:
+def open_depot(
+    folder: Path | None = None, on_problem: Callable[[str], None] = _unheard, elsewhere: Elsewhere | None = None
+) -> Depot:
     """The depot in :func:`depot_folder`."""
-    return Depot(depot_folder(folder), on_problem)
+    return Depot(depot_folder(folder), on_problem, elsewhere)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashdepot.depot import Depot
+from flashdepot.events import Events
 from flashdepot.families import FAMILIES, default_family, oldest_gpu
 from flashdepot.families.c_layer import c_layer_digest
 from flashdepot.model.host import HostRecord
@@ -42,7 +43,7 @@ class Need:
 
 @dataclass(frozen=True)
 class LibraryResult:
-    """A library that serves: how it came (``hit`` or ``built``), its manifest and folder, and the units behind it.
+    """A library that serves: how it came (``hit``, ``fetched`` or ``built``), its manifest and folder, and the units behind it.
 
     ``seconds`` of wall time is what the call took.
     """
@@ -129,3 +130,14 @@ def whatever_is_stored(need: Need, depot: Depot) -> LibraryResult | None:
         if found is not None:
             return found
     return None
+
+
+def from_remotes(need: Need, depot: Depot, events: Events) -> LibraryResult | None:
+    """A library of a remote that satisfies a request, put into the depot; ``None`` when none has one."""
+    started = time.monotonic()
+    manifest = depot.elsewhere.fetch_library(depot, need.request, events)
+    if manifest is None:
+        return None
+    path = depot.materialise(manifest)
+    units = len(need.request.selection.units)
+    return LibraryResult("fetched", manifest, path, 0, units, time.monotonic() - started)

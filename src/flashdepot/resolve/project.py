@@ -1,25 +1,29 @@
 """``flashdepot.toml``: what a project needs, so that ``flashdepot get`` there takes no options.
 
 It is found on the way up, as git finds ``.git``: nobody named it. So it may name versions and selections, and no more.
-What runs a program or brings source from elsewhere needs the consent of the user, once for these bytes of the file.
+What runs a program or brings source or libraries from elsewhere needs the consent of the user, once for these bytes of the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.families import default_family
 from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.remote import RemoteSettings
+from flashdepot.model.table import Table
 from flashdepot.resolve.words import library_request
 from flashdepot.system.consent import Consents
 from flashdepot.system.ownership import planted
 from flashdepot.system.toml import parse_toml
 
 NAME = "flashdepot.toml"
+REMOTE = "remote"
 KEYS = ("upstream", "profile", "arch", "passes", "head-dims", "dtypes", "features", "cuda", "target")
 _LARGEST = 1 << 20
 
@@ -28,13 +32,15 @@ _LARGEST = 1 << 20
 class Project:
     """A project file: where it is, the SHA-256 of its bytes, and what it asks.
 
-    ``planted`` says why another user may have written the file; it is empty for one of this user's.
+    ``planted`` says why another user may have written the file; it is empty for one of this user's. ``remotes`` are those
+    that it names.
     """
 
     path: Path
     digest: str
     asked: LibraryRequest
     planted: str
+    remotes: tuple[RemoteSettings, ...] = ()
 
     def objections(self, over: LibraryRequest | None = None) -> tuple[str, ...]:
         """What needs consent before the file is used, a sentence each.
@@ -47,6 +53,7 @@ class Project:
             found.append(f"It runs the compiler in {self.asked.cuda}.")
         if self.asked.upstream and used.upstream is self.asked.upstream and not _is_published(self.asked.upstream):
             found.append(f"It takes the source from {self.asked.upstream}.")
+        found.extend(map(_objection, self.remotes))
         return tuple(found)
 
 
@@ -73,15 +80,34 @@ def read_project(path: Path) -> Project:
         raise UsageError(f"{path} is not valid TOML: {error}.") from error
     if len(data) > _LARGEST:
         raise UsageError(f"{path} is not a project file: it is larger than 1 MB.")
-    return Project(path, sha256(data).hexdigest(), _read(text, path), by_others)
+    asked = parse_toml(text, str(path))
+    remotes = _read_remotes(asked.pop(REMOTE, []), path)
+    return Project(path, sha256(data).hexdigest(), _read(asked, path), by_others, remotes)
 
 
-def _read(text: str, path: Path) -> LibraryRequest:
+def _read_remotes(rows: Any, path: Path) -> tuple[RemoteSettings, ...]:
+    try:
+        return tuple(map(RemoteSettings.read, Table({REMOTE: rows}).tables(REMOTE)))
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}.") from None
+
+
+def _objection(remote: RemoteSettings) -> str:
+    signers = ", ".join(f"{key.name} ({key.id[:12]})" for key in remote.keys)
+    believed = (
+        "whoever has made them" if remote.unsigned else f"signed by {signers}" if signers else "signed by your keys"
+    )
+    more = ", and gives it what you build" if remote.push else ""
+    return f"It takes libraries from {remote.url}, {believed}{more}."
+
+
+def _read(asked: Mapping[str, Any], path: Path) -> LibraryRequest:
     words = {}
-    for key, value in parse_toml(text, str(path)).items():
+    for key, value in asked.items():
         if key not in KEYS:
-            suggestion = did_you_mean(key, KEYS)
-            raise UsageError(f"{path}: '{key}' is not a key of this file: there are {', '.join(KEYS)}.{suggestion}")
+            keys = (*KEYS, REMOTE)
+            suggestion = did_you_mean(key, keys)
+            raise UsageError(f"{path}: '{key}' is not a key of this file: there are {', '.join(keys)}.{suggestion}")
         values = value if isinstance(value, list) else [value]
         if not all(isinstance(v, (str, int, float)) and not isinstance(v, bool) for v in values):
             raise UsageError(f"{path}: '{key}' must be a text, a number, or a list of these.")
@@ -110,3 +136,18 @@ def require_consent(project: Project, consents: Consents, objections: Sequence[s
             f"{project.path} is not used: {' '.join(objections)}",
             hint=f"Read it. If you trust it, as it is now: flashdepot trust {project.path}",
         )
+
+
+def trusted_remotes(folder: Path) -> tuple[RemoteSettings, ...]:
+    """The remotes of the nearest project file, from a folder upwards.
+
+    :raises UsageError: when the user has not allowed the file.
+    """
+    path = find_project(folder)
+    project = read_project(path) if path is not None else None
+    if project is None or not project.remotes:
+        return ()
+    from flashdepot.system.consent import users_consents  # noqa: PLC0415  (most project files need none)
+
+    require_consent(project, users_consents(), project.objections())
+    return project.remotes

@@ -1,0 +1,79 @@
+"""Remotes: put there what was made here, and fetch what others have made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flashdepot.api.libraries import open_depot
+from flashdepot.depot import Depot
+from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.events import Events
+from flashdepot.host import runtime_facts
+from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.manifest import Manifest
+from flashdepot.remotes import Remotes, users_remotes
+from flashdepot.resolve.library import LibraryResult, from_depot, from_remotes, understand
+from flashdepot.system.net import require_network
+
+if TYPE_CHECKING:
+    from flashdepot.remotes.push import Pushed
+
+_ANY = LibraryRequest()
+_SILENT = Events()
+
+
+def push(
+    manifests: Sequence[Manifest],
+    *,
+    to: str | None = None,
+    remotes: Remotes | None = None,
+    depot: Depot | None = None,
+    events: Events = _SILENT,
+) -> Mapping[str, Pushed]:
+    """Put libraries of the depot, and the units behind them, into remotes, signed.
+
+    :param to: the name of one remote; without it, all that are set to be pushed to.
+    :returns: by the name of the remote, what is there now and what had to be sent.
+    :raises UsageError: when there is no such remote, or no key to sign with.
+    :raises NetworkError: when a remote cannot be written; no record is there then whose blobs are not.
+    """
+    from flashdepot.remotes.push import push as push_to  # noqa: PLC0415  (most calls only read)
+
+    remotes = remotes or Remotes(users_remotes, events.warn)
+    depot = depot or open_depot(events=events)
+    chosen = [remotes.named(to)] if to else [remote for remote in remotes.all() if remote.settings.push]
+    if not chosen:
+        raise UsageError(
+            "No remote is set to be pushed to.",
+            hint="Name one: flashdepot depot push --to NAME, or set it: flashdepot remote add NAME URL --push",
+        )
+    done = {}
+    for remote in chosen:
+        if not remote.settings.is_local:
+            require_network(f"Pushing to {remote.name}")
+        done[remote.name] = push_to(remote, depot, manifests, events)
+    return done
+
+
+def pull(
+    request: LibraryRequest = _ANY,
+    *,
+    host: HostRecord | None = None,
+    depot: Depot | None = None,
+    events: Events = _SILENT,
+) -> LibraryResult:
+    """A library that serves a host, from the depot or a remote of the depot; nothing is ever compiled.
+
+    :raises IncompatibleError: when neither has one.
+    """
+    depot = depot or open_depot(events=events)
+    need = understand(request, host or runtime_facts(), depot)
+    found = from_depot(need, depot)[0] or from_remotes(need, depot, events)
+    if found is None:
+        raise IncompatibleError(
+            f"Neither the depot {depot.root} nor a remote has a library for this.",
+            hint="See the remotes: flashdepot remote ls. Build it: flashdepot get, with the same options.",
+        )
+    return found

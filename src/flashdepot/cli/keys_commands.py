@@ -1,0 +1,149 @@
+"""``flashdepot keys new|trust|ls|revoke|rotate``."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import click
+
+from flashdepot.cli.common import answer, examples, json_option, print_json, quiet_option, say
+from flashdepot.cli.lazy import Commands
+from flashdepot.errors import UsageError
+from flashdepot.model.public_key import PublicKey, TrustedKey
+from flashdepot.remotes import keyring
+from flashdepot.remotes.user_settings import UserSettings, today
+
+_DAY = "YYYY-MM-DD"
+
+
+def _day(_context: click.Context, _option: click.Parameter, text: str | None) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise UsageError(f"'{text}' is not a day: expected {_DAY}.") from None
+
+
+_expires_option = click.option(
+    "--expires", metavar=_DAY, callback=_day, help="The last day on which it is believed.  [default: no end]"
+)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def keys() -> None:
+    """Make the key that signs what you push, and choose whose signatures are believed.
+
+    A machine that tests what strangers send needs no key: it reads remotes, and writes to none.
+    """
+
+
+@keys.command(epilog=examples("flashdepot keys new", "flashdepot keys new ci --expires 2027-12-31"))
+@click.argument("name", required=False)
+@_expires_option
+@json_option
+@quiet_option
+def new(name: str | None, expires: date | None, *, as_json: bool, quiet: bool) -> None:
+    """Make a key to sign with, and trust it here. Prints the line that readers need.
+
+    The private half stays in a file that only you can read, in your configuration folder.
+    """
+    made = keyring.new_key(UserSettings.of_this_user(), name or keyring.default_name(), expires)
+    if as_json:
+        print_json(_document("made", made.public))
+        return
+    if not quiet:
+        say(f"The private key is in {made.path}. Readers: flashdepot keys trust {made.public}")
+    answer(str(made.public))
+
+
+@keys.command(epilog=examples("flashdepot keys trust ci:BASE64", "flashdepot keys trust ci:BASE64 --remote team"))
+@click.argument("line", metavar="NAME:BASE64")
+@click.option("--remote", "remotes", multiple=True, metavar="NAME", help="Only for this remote (repeatable).")
+@_expires_option
+@json_option
+@quiet_option
+def trust(line: str, remotes: tuple[str, ...], expires: date | None, *, as_json: bool, quiet: bool) -> None:
+    """Believe what a key has signed. Get its line over a way that you trust."""
+    key = PublicKey.parse(line)
+    UserSettings.of_this_user().trust(TrustedKey(key, remotes, expires))
+    if as_json:
+        print_json(_document("trusted", key))
+    elif not quiet:
+        say(f"What {key.name} has signed is believed from now on.")
+
+
+@keys.command()
+@json_option
+def ls(*, as_json: bool) -> None:
+    """List the keys that you trust, and which of them are yours to sign with."""
+    settings = UserSettings.of_this_user()
+    own = keyring.own_ids(settings)
+    rows = [(key, keyring.state(key, today()), key.key.id in own) for key in settings.trusted_keys()]
+    if as_json:
+        print_json(
+            {
+                "keys": [
+                    {
+                        "key": str(key.key),
+                        "id": key.key.id,
+                        "state": state,
+                        "own": is_own,
+                        "remotes": list(key.remotes),
+                        "expires": key.expires.isoformat() if key.expires else None,
+                    }
+                    for key, state, is_own in rows
+                ]
+            }
+        )
+        return
+    for key, state, is_own in rows:
+        only = f"  only for {', '.join(key.remotes)}" if key.remotes else ""
+        answer(f"{state:<20} {key.key}  {key.key.id[:12]}{'  (yours)' if is_own else ''}{only}")
+    if not rows:
+        say("No key is trusted. Make yours: flashdepot keys new. Trust another: flashdepot keys trust NAME:BASE64")
+
+
+@keys.command()
+@click.argument("key", metavar="NAME|ID")
+@json_option
+@quiet_option
+def revoke(key: str, *, as_json: bool, quiet: bool) -> None:
+    """Never believe a key again: it was lost, or its owner is no longer trusted.
+
+    What it signed and was fetched already stays in the depot; 'flashdepot depot audit' checks that.
+    """
+    revoked = UserSettings.of_this_user().revoke(key)
+    if as_json:
+        print_json(_document("revoked", revoked.key))
+    elif not quiet:
+        say(f"The key {revoked.key.name} ({revoked.key.id[:12]}) is not believed any more.")
+
+
+@keys.command(epilog=examples("flashdepot keys rotate ci", "flashdepot keys rotate ci --days 7"))
+@click.argument("name", required=False)
+@click.option(
+    "--days",
+    type=click.IntRange(min=0),
+    default=30,
+    metavar="N",
+    help="Believe the old key's signatures for so long.  [default: 30]",
+)
+@_expires_option
+@json_option
+@quiet_option
+def rotate(name: str | None, days: int, expires: date | None, *, as_json: bool, quiet: bool) -> None:
+    """Replace a key of yours by a new one. Prints the new line that readers need.
+
+    Records that the old one has signed get the new signature with the next 'flashdepot depot push'.
+    """
+    made = keyring.rotate_key(UserSettings.of_this_user(), name, days, expires)
+    if as_json:
+        print_json(_document("rotated", made.public))
+        return
+    if not quiet:
+        say(f"The new private key is in {made.path}; the old one is deleted, and believed for {days} days more.")
+        say(f"Sign again what you have pushed: flashdepot depot push. Readers: flashdepot keys trust {made.public}")
+    answer(str(made.public))
+
+
+def _document(status: str, key: PublicKey) -> dict[str, str]:
+    return {"status": status, "key": str(key), "id": key.id}

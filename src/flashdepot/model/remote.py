@@ -1,0 +1,115 @@
+"""A place where other machines keep what they made: where it is, and how far it is believed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from flashdepot.errors import UsageError
+from flashdepot.model.public_key import PublicKey
+from flashdepot.model.table import Table
+
+BUCKETS = ("s3", "gs", "az")
+SCHEMES = (*BUCKETS, "https", "http", "file")
+PATIENCE = 2.5
+"""Seconds that a remote has to answer for a record, unless its settings say otherwise."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MOST_PATIENCE = 600
+
+
+@dataclass(frozen=True)
+class RemoteSettings:
+    """One remote.
+
+    ``push``: what is built here goes there. ``unsigned``: its records are taken without signatures. ``builders``: how
+    many trusted keys must have signed a record. ``anonymous``: it is read without credentials. ``keys`` are trusted for
+    this remote only. ``timeout`` is in seconds.
+    """
+
+    name: str
+    url: str
+    push: bool = False
+    unsigned: bool = False
+    builders: int = 1
+    anonymous: bool = False
+    keys: tuple[PublicKey, ...] = ()
+    timeout: float = PATIENCE
+
+    def __post_init__(self) -> None:
+        """:raises ValueError: for a name or an address that cannot be."""
+        if _NAME.fullmatch(self.name) is None:
+            raise ValueError(f"'{self.name[:80]}' is not a name for a remote: letters, digits, '.', '_' and '-'")
+        _require_address(self.url)
+        if self.builders < 1:
+            raise ValueError(f"builders is {self.builders}: expected 1 or more")
+        if not 0 < self.timeout <= _MOST_PATIENCE:
+            raise ValueError(f"timeout is {self.timeout}: expected seconds, up to {_MOST_PATIENCE}")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder, which needs no network."""
+        return self.url.startswith("file:")
+
+    def to_json(self) -> dict[str, Any]:
+        """What its table in a file holds: what is not as usual."""
+        document: dict[str, Any] = {"name": self.name, "url": self.url}
+        document.update((flag, True) for flag in ("push", "unsigned", "anonymous") if getattr(self, flag))
+        if self.builders != 1:
+            document["builders"] = self.builders
+        if self.keys:
+            document["keys"] = [str(key) for key in self.keys]
+        if self.timeout != PATIENCE:
+            document["timeout"] = self.timeout
+        return document
+
+    @classmethod
+    def read(cls, row: Table) -> RemoteSettings:
+        """Read what :meth:`to_json` wrote; :raises ValueError: for a key or value that cannot be."""
+        settings = cls(
+            name=row.take("name", str),
+            url=row.take("url", str),
+            push=_flag(row, "push"),
+            unsigned=_flag(row, "unsigned"),
+            builders=row.take("builders", int) if "builders" in row else 1,
+            anonymous=_flag(row, "anonymous"),
+            keys=row.convert_all("keys", PublicKey.parse) if "keys" in row else (),
+            timeout=row.quantity("timeout") if "timeout" in row else PATIENCE,
+        )
+        row.finish()
+        return settings
+
+
+def _flag(row: Table, key: str) -> bool:
+    return row.take(key, bool) if key in row else False
+
+
+def _require_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        password = parts.password
+    except ValueError:
+        raise ValueError("the address of a remote cannot be read") from None
+    if password is not None or "@" in parts.netloc:
+        raise ValueError(
+            f"the address on {parts.hostname} has credentials in it, which no file of flashdepot keeps: "
+            "use ~/.netrc for https, and each cloud's own variables and files for the others"
+        )
+    if parts.scheme not in SCHEMES:
+        raise ValueError(f"'{url[:100]}' is not the address of a remote: expected {', '.join(SCHEMES)}, then ://")
+    if parts.query or parts.fragment:
+        raise ValueError(f"'{url[:100]}' has a query or a fragment, and a remote is a folder")
+    if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+        raise ValueError(f"'{url[:100]}' is not an absolute path: expected file:///DIR")
+    if parts.scheme != "file" and not parts.netloc:
+        raise ValueError(f"'{url[:100]}' names no server or bucket")
+
+
+def remote_settings(**values: Any) -> RemoteSettings:
+    """Settings from options; :raises UsageError: for what cannot be."""
+    try:
+        return RemoteSettings(**values)
+    except ValueError as error:
+        raise UsageError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None

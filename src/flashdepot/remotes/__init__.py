@@ -1,0 +1,136 @@
+"""Remotes: what other machines have made, and how it is believed. See docs/remotes.md.
+
+Importing this costs next to nothing, because a hit of the depot needs no remote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from flashdepot.depot import Depot
+from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.events import Events
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.remote import RemoteSettings
+from flashdepot.model.request import Request
+from flashdepot.system.net import offline
+
+if TYPE_CHECKING:
+    from flashdepot.remotes.remote import OpenRemote
+
+
+_T = TypeVar("_T")
+
+
+def users_remotes() -> Sequence[RemoteSettings]:
+    """The remotes of this user's configuration; :raises UsageError: when its file cannot be used."""
+    from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
+
+    return UserSettings.of_this_user().remotes()
+
+
+class Remotes:
+    """The remotes that are set, in order: what :class:`flashdepot.depot.elsewhere.Elsewhere` asks for.
+
+    Nothing is read or asked before the depot lacks something.
+
+    :param settings: called once, when the first remote is needed; what it raises reaches the caller.
+    :param warn: called with a sentence for all that goes wrong.
+    """
+
+    def __init__(self, settings: Callable[[], Sequence[RemoteSettings]], warn: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._warn = warn
+        self._opened: list[OpenRemote] | None = None
+
+    def offers(self, request: Request) -> Manifest | None:
+        """See :class:`Elsewhere`."""
+        from flashdepot.remotes.fetch import offers  # noqa: PLC0415  (a hit needs none of it)
+
+        found = self._first(lambda remote: offers(remote, request))
+        return found[0].summary if found else None
+
+    def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
+        """See :class:`Elsewhere`."""
+        from flashdepot.remotes.fetch import fetch_library  # noqa: PLC0415
+
+        return self._first(lambda remote: fetch_library(remote, depot, request, events))
+
+    def fetch_actions(
+        self,
+        depot: Depot,
+        intents: Collection[str],
+        current_digest: Callable[[str], str | None],
+        note: Callable[[str], None],
+    ) -> None:
+        """See :class:`Elsewhere`."""
+        from flashdepot.remotes.fetch import fetch_units  # noqa: PLC0415
+
+        wanted = set(intents)
+
+        def fetch(remote: OpenRemote) -> bool:
+            fetch_units(remote, depot, wanted, current_digest, note)
+            return not wanted
+
+        if wanted:
+            self._first(fetch)
+
+    def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
+        """See :class:`Elsewhere`."""
+        for remote in self._usable():
+            if remote.settings.push:
+                _push(remote, depot, manifest, events)
+
+    def named(self, name: str) -> OpenRemote:
+        """The remote of a name; :raises UsageError: when there is none."""
+        found = [remote for remote in self.all() if remote.name == name]
+        if not found:
+            known = ", ".join(remote.name for remote in self.all())
+            raise UsageError(
+                f"There is no remote '{name}'{f': there are {known}' if known else ''}.",
+                hint=f"Add it: flashdepot remote add {name} URL",
+            )
+        return found[0]
+
+    def all(self) -> Sequence[OpenRemote]:
+        """Every remote that is set, whether it works or not."""
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _first(self, ask: Callable[[OpenRemote], _T | None]) -> _T | None:
+        """The first answer that is one, of all remotes in order; one that fails is not asked again."""
+        return next((answer for remote in self._usable() if (answer := _asked(remote, ask))), None)
+
+    def _usable(self) -> Iterator[OpenRemote]:
+        """Each remote that may be asked and has not failed."""
+        for remote in self.all():
+            if not remote.is_dead and not (offline() and not remote.settings.is_local):
+                yield remote
+
+    def _open(self) -> list[OpenRemote]:
+        settings = self._settings()
+        if not settings:
+            return []
+        from flashdepot.remotes.remote import OpenRemote  # noqa: PLC0415
+        from flashdepot.remotes.trust import trust_of  # noqa: PLC0415
+
+        return [OpenRemote(trust, self._warn) for trust in trust_of(settings)]
+
+
+def _asked(remote: OpenRemote, ask: Callable[[OpenRemote], _T | None]) -> _T | None:
+    try:
+        return ask(remote)
+    except FlashdepotError as error:
+        remote.fail(error)
+        return None
+
+
+def _push(remote: OpenRemote, depot: Depot, manifest: Manifest, events: Events) -> None:
+    from flashdepot.remotes.push import push  # noqa: PLC0415  (most remotes are only read)
+
+    try:
+        events.note(f"Pushed to {remote.name}: {push(remote, depot, [manifest], events)}.")
+    except FlashdepotError as error:
+        events.warn(f"The library was not pushed to {remote.name}: {error.message.rstrip('.')}. {error.hint}".rstrip())

@@ -1,0 +1,243 @@
+"""One remote as its reader sees it: records that are believed, and bytes that are what their digests say."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from flashdepot.depot import Depot
+from flashdepot.errors import FlashdepotError, IntegrityError
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.request import Request
+from flashdepot.remotes.envelopes import LONGEST, Envelope, read_envelopes
+from flashdepot.remotes.statements import (
+    LibraryStatement,
+    UnitStatement,
+    blob_place,
+    library_places,
+    recipe_place,
+    request_place,
+    unit_place,
+)
+from flashdepot.remotes.stores import DeniedError, Store, open_store
+from flashdepot.remotes.trust import Trust
+from flashdepot.remotes.workers import Pace, each, within
+from flashdepot.system.files import disk_errors, sha256_file
+from flashdepot.system.own_names import writable
+
+_S = TypeVar("_S")
+
+_LONGEST_MANIFEST = 8 << 20
+_LONGEST_NAMES = 4 << 20
+_SECONDS_PER_RECORD = 0.25
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Bytes to fetch: their SHA-256 and how many there are."""
+
+    digest: str
+    size: int
+
+
+def _is_of(intent_key: str) -> Callable[[UnitStatement], bool]:
+    return lambda statement: statement.intent_key == intent_key
+
+
+class OpenRemote:
+    """One remote, for one run of the program. Once it has failed it is not asked again.
+
+    :param warn: called with a sentence for all that is wrong with it, once each.
+    """
+
+    def __init__(self, trust: Trust, warn: Callable[[str], None]) -> None:
+        self.settings = trust.remote
+        self.trust = trust
+        self._warn = warn
+        self._warned: set[str] = set()
+        self._store: Store | None = None
+        self._names: dict[str, bytes] = {}
+        self.is_dead = False
+
+    @property
+    def name(self) -> str:
+        """Its name in the settings."""
+        return self.settings.name
+
+    @property
+    def store(self) -> Store:
+        """Where its bytes are; :raises MissingToolError: when a package for it is not installed."""
+        if self._store is None:
+            self._store = open_store(self.settings)
+        return self._store
+
+    def libraries(self, request: Request) -> list[LibraryStatement]:
+        """What it has that may serve a request, as far as that is believed; raises as :class:`Store`."""
+        place = request_place(request)
+        return self._libraries(place, lambda statement: place in library_places(statement.summary))
+
+    def library(self, recipe_key: str) -> list[LibraryStatement]:
+        """The library of a recipe, if it has it and that is believed; raises as :class:`Store`."""
+        return self._libraries(recipe_place(recipe_key), lambda found: found.summary.recipe_key == recipe_key)
+
+    def _libraries(self, place: str, belongs: Callable[[LibraryStatement], bool]) -> list[LibraryStatement]:
+        return self._believed(self._record(place), place, LibraryStatement.read, belongs)
+
+    def units(self, intents: Collection[str]) -> Mapping[str, list[UnitStatement]]:
+        """What it has of some compiler runs, as far as that is believed; raises as :class:`Store`."""
+        keys = sorted(intents)
+        seconds = self.settings.timeout + _SECONDS_PER_RECORD * len(keys)
+        places = [unit_place(key) for key in keys]
+        # The first one alone: of a server that does not answer nothing more is asked.
+        data = [self._record(places[0]), *each(places[1:], self._read, self.name, seconds=seconds)]
+        found = {}
+        for key, place, record in zip(keys, places, data, strict=True):
+            found[key] = self._believed(record, place, UnitStatement.read, _is_of(key))
+        return found
+
+    def names(self, statements: Sequence[UnitStatement]) -> None:
+        """Have the lists of what some runs have read; raises as :class:`Store`."""
+        wanted = sorted({statement.names for statement in statements} - self._names.keys())
+        seconds = 4 * self.settings.timeout + _SECONDS_PER_RECORD * len(wanted)
+        lists = each(wanted, lambda digest: self._small(digest, _LONGEST_NAMES), self.name, seconds=seconds)
+        self._names.update((digest, data) for digest, data in zip(wanted, lists, strict=True) if data is not None)
+
+    def inputs(self, statement: UnitStatement, current_digest: Callable[[str], str | None]) -> Mapping[str, str] | None:
+        """The inputs of a run whose list is had, if they are now what they were; ``None`` otherwise."""
+        names = self._names.get(statement.names)
+        return None if names is None else statement.inputs(names, current_digest)
+
+    def manifest(self, statement: LibraryStatement) -> Manifest:
+        """The whole manifest of a library.
+
+        :raises IntegrityError: when it is not there, or not what was signed.
+        """
+        text = within(
+            4 * self.settings.timeout, self.name, lambda: self._small(statement.manifest_digest, _LONGEST_MANIFEST)
+        )
+        if text is None:
+            raise IntegrityError(f"the manifest {statement.manifest_digest[:12]} is not there")
+        return statement.manifest(text)
+
+    def fetch(self, blobs: Sequence[Blob], depot: Depot, on_progress: Callable[[int], None]) -> None:
+        """Put blobs into a depot, each verified before it is there; what is there already is not fetched.
+
+        :raises IntegrityError: when one is missing, or is not what its digest says.
+        :raises NetworkError: when the remote fails or is too slow; what has arrived is kept for the next time.
+        """
+        missing = [blob for blob in dict.fromkeys(blobs) if depot.blobs.find(blob.digest) is None]
+        missing.sort(key=lambda blob: -blob.size)
+        depot.layout.prepare()
+        pace = Pace(on_progress)
+        each(missing, lambda blob: self._fetch(blob, depot, pace), self.name, pace=pace)
+
+    def fail(self, error: FlashdepotError) -> None:
+        """Ask it nothing more in this run, and say why."""
+        self.is_dead = True
+        hint = f" {error.hint}" if error.hint else ""
+        self.warn(f"The remote {self.name} is not used from here on: {error.message.rstrip('.')}.{hint}")
+
+    def warn(self, text: str) -> None:
+        """Say a thing, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self._warn(text)
+
+    def _record(self, place: str) -> bytes | None:
+        return within(self.settings.timeout, self.name, lambda: self._read(place))
+
+    def _read(self, place: str) -> bytes | None:
+        try:
+            return self.store.read(place, LONGEST)
+        except DeniedError as error:
+            self.warn(f"The remote {self.name} does not say what it has: {error.message}. {error.hint}")
+            return None
+
+    def _believed(
+        self,
+        data: bytes | None,
+        place: str,
+        read: Callable[[bytes], _S],
+        belongs: Callable[[_S], bool],
+    ) -> list[_S]:
+        """The statements of a file that are signed as they must be, and are about what they lie under."""
+        if data is None:
+            return []
+        try:
+            envelopes = read_envelopes(data)
+        except IntegrityError as error:
+            self.warn(f"{self.settings.url}/{place} is not used: {error.message}.")
+            return []
+        statements = (self._statement(envelope, place, read, belongs) for envelope in envelopes)
+        return [statement for statement in statements if statement is not None]
+
+    def _statement(
+        self,
+        envelope: Envelope,
+        place: str,
+        read: Callable[[bytes], _S],
+        belongs: Callable[[_S], bool],
+    ) -> _S | None:
+        if refusal := self.trust.refusal(envelope):
+            self.warn(f"Records of the remote {self.name} are not used: {refusal.reason}. {refusal.hint}")
+            return None
+        try:
+            statement = read(envelope.payload)
+        except IntegrityError as error:
+            self.warn(f"A record of {self.settings.url}/{place} is not used: {error.message}.")
+            return None
+        if not belongs(statement):
+            self.warn(f"A record of {self.settings.url}/{place} is not used: it is about something else.")
+            return None
+        return statement
+
+    def _small(self, digest: str, longest: int) -> bytes | None:
+        data = self.store.read(blob_place(digest), longest)
+        if data is not None and hashlib.sha256(data).hexdigest() != digest:
+            raise IntegrityError(f"{self.settings.url}/{blob_place(digest)} holds other bytes than its name says")
+        return data
+
+    def _fetch(self, blob: Blob, depot: Depot, pace: Pace) -> None:
+        with depot.lock(f"blob-{blob.digest}"):
+            if depot.blobs.find(blob.digest) is None:
+                self._fetch_alone(blob, depot, pace)
+
+    def _fetch_alone(self, blob: Blob, depot: Depot, pace: Pace) -> None:
+        part = writable(depot.layout.downloads / f"blob-{blob.digest}")
+        with disk_errors(depot.root):
+            part.parent.mkdir(parents=True, exist_ok=True)
+            if part.is_symlink() or (part.exists() and part.stat().st_size > blob.size):
+                part.unlink()
+            self._receive(blob, part, pace)
+            if sha256_file(part) != blob.digest:
+                part.unlink(missing_ok=True)
+                # What was there before may have been the wrong beginning.
+                self._receive(blob, part, pace)
+            if (actual := sha256_file(part)) != blob.digest:
+                part.unlink(missing_ok=True)
+                raise IntegrityError(
+                    f"{self.settings.url}/{blob_place(blob.digest)} holds other bytes than its name says ({actual[:12]})"
+                )
+            depot.blobs.put_file(part)
+            part.unlink(missing_ok=True)
+
+    def _receive(self, blob: Blob, part: Path, pace: Pace) -> None:
+        left = blob.size - (part.stat().st_size if part.exists() else 0)
+
+        def received(count: int) -> None:
+            nonlocal left
+            left -= count
+            if left < 0:
+                raise IntegrityError(f"{self.settings.url}/{blob_place(blob.digest)} is longer than was signed")
+            pace.received(count)
+
+        try:
+            self.store.fetch(blob_place(blob.digest), part, received)
+        except FileNotFoundError:
+            raise IntegrityError(f"{self.settings.url}/{blob_place(blob.digest)} is not there") from None
+        except IntegrityError:
+            part.unlink(missing_ok=True)
+            raise

@@ -1,0 +1,128 @@
+"""Private keys: made, kept in files that only their owner reads, and used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.model.public_key import KEY_NAME, PublicKey
+from flashdepot.system.files import disk_errors
+
+VARIABLE = "FLASHDEPOT_SIGNING_KEY"
+_ENDING = ".pem"
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """A private key that can sign, and its public half."""
+
+    public: PublicKey
+    signer: CryptoSigner
+
+    @classmethod
+    def new(cls, name: str) -> SigningKey:
+        """A key that nobody had before; :raises UsageError: for a name that cannot be one."""
+        require_name(name)
+        return cls.parse(name, CryptoSigner.generate_ed25519().private_bytes, name)
+
+    @classmethod
+    def read(cls, path: Path) -> SigningKey:
+        """The key in a file of :func:`keep`.
+
+        :raises UsageError: when it is not there, or not an ed25519 key in PEM without a password.
+        :raises IntegrityError: when others may read it.
+        """
+        try:
+            if os.name == "posix" and path.stat().st_mode & 0o077:
+                raise IntegrityError(
+                    f"{path} can be read or written by others, and whoever has it signs as you.",
+                    hint=f"chmod 600 {path}; if others may have read it: flashdepot keys rotate {path.stem}",
+                )
+            return cls.parse(path.stem, path.read_bytes(), str(path))
+        except OSError as error:
+            raise UsageError(f"The signing key {path} cannot be read: {error.strerror}.") from error
+
+    @classmethod
+    def parse(cls, name: str, pem: bytes, place: str) -> SigningKey:
+        """The key of a PEM that lies in ``place``; :raises UsageError: when it is none, as :meth:`read`."""
+        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+
+        try:
+            private = load_pem_private_key(pem, None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            private = None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise UsageError(
+                f"{place} is not an ed25519 key in PEM without a password.", hint="Make one: flashdepot keys new"
+            )
+        public = PublicKey(name, private.public_key().public_bytes_raw().hex())
+        known = SSlibKey(public.id, "ed25519", "ed25519", {"public": public.public})
+        return cls(public, CryptoSigner(private, known))
+
+
+def require_name(name: str) -> None:
+    """:raises UsageError: for a text that is no name of a key."""
+    if KEY_NAME.fullmatch(name) is None:
+        raise UsageError(f"'{name[:80]}' is not a name for a key: letters, digits, '.', '_' and '-', at most 64.")
+
+
+def keep(key: SigningKey, folder: Path) -> Path:
+    """Write a private key into a new file that only this user reads.
+
+    :raises UsageError: when there is a key of that name.
+    :raises MissingToolError: when it cannot be written.
+    """
+    path = folder / f"{key.public.name}{_ENDING}"
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise UsageError(
+                f"There is a key {key.public.name} already: {path}.",
+                hint=f"Replace it: flashdepot keys rotate {key.public.name}",
+            ) from None
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key.signer.private_bytes)
+            file.flush()
+            os.fsync(file.fileno())
+    return path
+
+
+def own_keys(folder: Path) -> list[Path]:
+    """The files of this user's private keys."""
+    return sorted(folder.glob(f"*{_ENDING}"))
+
+
+def choose_key(folder: Path, name: str | None, environment: Mapping[str, str] = os.environ) -> SigningKey:
+    """The key to sign with: the one that is named, else that of ``FLASHDEPOT_SIGNING_KEY``, else the only one there is.
+
+    The variable has the path of a file, or the PEM itself, as CI systems hand out secrets.
+
+    :raises UsageError: when there is none, or several.
+    """
+    value = environment.get(VARIABLE, "")
+    if name is None and value:
+        if value.lstrip().startswith("-----BEGIN"):
+            return SigningKey.parse("environment", value.encode(), VARIABLE)
+        return SigningKey.read(Path(value))
+    if name is not None:
+        require_name(name)
+        return SigningKey.read(folder / f"{name}{_ENDING}")
+    found = own_keys(folder)
+    if not found:
+        raise UsageError(
+            "There is no key to sign with, and readers take only what a key that they trust has signed.",
+            hint=f"Make one: flashdepot keys new, or name the file of one: {VARIABLE}=FILE",
+        )
+    if len(found) > 1:
+        names = ", ".join(path.stem for path in found)
+        raise UsageError(f"There are several keys: {names}.", hint=f"Name one: {VARIABLE}={found[0]}")
+    return SigningKey.read(found[0])

@@ -1,0 +1,178 @@
+"""What a builder states of a compiler run or a library, as in-toto statements, and under which names they are found.
+
+Nothing in a statement depends on when or where it was made: two builders that got the same bytes state the same, and sign
+one and the same payload.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from flashdepot.depot import ActionRecord, Output, action_key
+from flashdepot.depot.artifacts import manifest_text
+from flashdepot.errors import IntegrityError
+from flashdepot.model.canonical import canonical_json, digest_of
+from flashdepot.model.manifest import MANIFEST_NAME, Manifest
+from flashdepot.model.request import Request
+from flashdepot.model.table import Table
+from flashdepot.model.target import Platform
+from flashdepot.model.upstream import UpstreamId
+from flashdepot.system.files import parse_json
+
+_STATEMENT = "https://in-toto.io/Statement/v1"
+_UNIT = "urn:flashdepot:unit:1"
+_LIBRARY = "urn:flashdepot:library:1"
+_SOURCES = frozenset({".cu", ".cpp", ".cc", ".c", ".src"})
+
+
+@dataclass(frozen=True)
+class UnitStatement:
+    """A compiler run with this intent, of inputs that give this action key, made an object.
+
+    ``names`` is the digest of the list of what it read, without digests; ``sources`` are the names that are not on it, so
+    that units which read the same headers share one list.
+    """
+
+    name: str
+    intent_key: str
+    action_key: str
+    object: Output
+    names: str
+    sources: tuple[str, ...]
+
+    @classmethod
+    def of(cls, record: ActionRecord) -> tuple[UnitStatement, bytes]:
+        """What a record states, and the list of names that goes with it."""
+        sources = tuple(sorted(name for name in record.inputs if PurePosixPath(name).suffix in _SOURCES))
+        names = canonical_json(sorted(record.inputs.keys() - set(sources)))
+        digest = hashlib.sha256(names).hexdigest()
+        statement = cls(record.name, record.intent_key, record.action_key, record.object, digest, sources)
+        return statement, names
+
+    def payload(self) -> bytes:
+        """The bytes that are signed."""
+        predicate = {
+            "intent_key": self.intent_key,
+            "action_key": self.action_key,
+            "size": self.object.size,
+            "names": self.names,
+            "sources": list(self.sources),
+        }
+        return _payload(_UNIT, self.name, self.object.digest, predicate)
+
+    @classmethod
+    def read(cls, payload: bytes) -> UnitStatement:
+        """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
+        name, digest, row = _read(payload, _UNIT)
+        try:
+            size = row.natural("size", default=-1)
+            keys = row.digest("intent_key"), row.digest("action_key")
+            return cls(name, *keys, Output(digest, size), row.digest("names"), row.texts("sources"))
+        except ValueError as error:
+            raise IntegrityError(f"the statement cannot be used: {error}") from error
+
+    def inputs(self, names: bytes, current_digest: Callable[[str], str | None]) -> Mapping[str, str] | None:
+        """The inputs that the run had, if what they are now gives the key that was signed; ``None`` otherwise."""
+        listed = parse_json(names, "the list of inputs")
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            return None
+        now = {name: digest for name in (*listed, *self.sources) if (digest := current_digest(name)) is not None}
+        return now if action_key(self.intent_key, now) == self.action_key else None
+
+
+@dataclass(frozen=True)
+class LibraryStatement:
+    """A recipe gave a library: the SHA-256 and size of its manifest, and the manifest without ``actions``."""
+
+    manifest_digest: str
+    manifest_size: int
+    summary: Manifest
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> LibraryStatement:
+        """What a manifest states."""
+        text = manifest_text(manifest)
+        return cls(hashlib.sha256(text).hexdigest(), len(text), replace(manifest, actions={}))
+
+    def payload(self) -> bytes:
+        """The bytes that are signed."""
+        predicate = {"size": self.manifest_size, "manifest": self.summary.to_json()}
+        return _payload(_LIBRARY, MANIFEST_NAME, self.manifest_digest, predicate)
+
+    @classmethod
+    def read(cls, payload: bytes) -> LibraryStatement:
+        """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
+        _, digest, row = _read(payload, _LIBRARY)
+        try:
+            return cls(digest, row.natural("size", default=-1), Manifest.from_json(row.take("manifest", dict)))
+        except ValueError as error:
+            raise IntegrityError(f"the statement cannot be used: {error}") from error
+
+    def manifest(self, text: bytes) -> Manifest:
+        """The whole manifest; :raises IntegrityError: when the bytes are not those that were signed."""
+        try:
+            manifest = Manifest.from_json(parse_json(text, MANIFEST_NAME))
+        except ValueError as error:
+            raise IntegrityError(f"the manifest cannot be used: {error}") from error
+        if LibraryStatement.of(manifest) != self:
+            raise IntegrityError("the manifest is not the one that was signed")
+        return manifest
+
+
+def unit_place(intent_key: str) -> str:
+    """Where a remote keeps the records of compiler runs with one intent."""
+    return f"signed/units/{intent_key[:2]}/{intent_key}.json"
+
+
+def library_places(manifest: Manifest) -> tuple[str, ...]:
+    """Where a remote keeps the record of a library: for who asks by source and platform, and for who knows its recipe."""
+    found = [_shelf(f, upstream, manifest.platform, manifest.c_layer) for f, upstream in manifest.upstreams.items()]
+    return tuple(_library_place(key) for key in (*found, manifest.recipe_key))
+
+
+def request_place(request: Request) -> str:
+    """Where the libraries that may serve a request are."""
+    family = min(request.upstreams)
+    return _library_place(_shelf(family, request.upstreams[family], request.platform, request.c_layer or ""))
+
+
+def recipe_place(recipe_key: str) -> str:
+    """Where the library of a recipe is."""
+    return _library_place(recipe_key)
+
+
+def blob_place(digest: str) -> str:
+    """Where a remote keeps a blob: as in a depot."""
+    return f"blobs/sha256/{digest[:2]}/{digest}"
+
+
+def _shelf(family: str, upstream: UpstreamId, platform: Platform, c_layer: str) -> str:
+    source = [family, upstream.version, upstream.digest]
+    return digest_of({"source": source, "platform": str(platform), "c_layer": c_layer})
+
+
+def _library_place(key: str) -> str:
+    return f"signed/libraries/{key[:2]}/{key}.json"
+
+
+def _payload(kind: str, name: str, digest: str, predicate: Mapping[str, Any]) -> bytes:
+    subject = [{"name": name, "digest": {"sha256": digest}}]
+    return canonical_json(
+        {"_type": _STATEMENT, "subject": subject, "predicateType": kind, "predicate": dict(predicate)}
+    )
+
+
+def _read(payload: bytes, kind: str) -> tuple[str, str, Table]:
+    """The name and digest of what a statement is about, and what it says."""
+    try:
+        row = Table(parse_json(payload, "the statement"))
+        if row.take("_type", str) != _STATEMENT or row.take("predicateType", str) != kind:
+            raise ValueError(f"it is no statement of the kind {kind}")  # noqa: TRY301
+        (subject,) = row.tables("subject")
+        return subject.take("name", str), subject.table("digest").digest("sha256"), row.table("predicate")
+    except ValueError as error:
+        raise IntegrityError(f"the statement cannot be used: {error}") from error

@@ -1,0 +1,162 @@
+"""The remotes and the trusted keys of this user, in two files beside the user's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timezone
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flashdepot.errors import UsageError
+from flashdepot.model.public_key import PublicKey, TrustedKey
+from flashdepot.model.remote import RemoteSettings
+from flashdepot.model.table import Table
+from flashdepot.system.files import disk_errors, write_atomic
+from flashdepot.system.ownership import planted
+from flashdepot.system.toml import read_toml
+
+_T = TypeVar("_T")
+
+
+def today() -> date:
+    """The day by this machine's clock, the same for all time zones."""
+    return datetime.now(timezone.utc).date()
+
+
+@dataclass(frozen=True)
+class UserSettings:
+    """What one user has set, in a folder."""
+
+    folder: Path
+
+    @classmethod
+    def of_this_user(cls) -> UserSettings:
+        """Those in the user's configuration folder."""
+        import platformdirs  # noqa: PLC0415  (a hit needs none of it)
+
+        return cls(platformdirs.user_config_path("flashdepot", appauthor=False))
+
+    @property
+    def private_keys(self) -> Path:
+        """The folder of this user's own private keys."""
+        return self.folder / "keys"
+
+    def remotes(self) -> list[RemoteSettings]:
+        """In the order in which they are asked; :raises UsageError: when the file cannot be used."""
+        return _read(self._remotes_file, "remote", RemoteSettings.read)
+
+    def add_remote(self, added: RemoteSettings) -> None:
+        """Put a remote behind the others, or in the place of the one of that name."""
+        known = self.remotes()
+        if any(remote.name == added.name for remote in known):
+            self._write_remotes([added if remote.name == added.name else remote for remote in known])
+        else:
+            self._write_remotes([*known, added])
+
+    def remove_remote(self, name: str) -> None:
+        """Forget a remote; :raises UsageError: when there is none of that name."""
+        known = self.remotes()
+        kept = [remote for remote in known if remote.name != name]
+        if len(kept) == len(known):
+            raise UsageError(f"You have no remote '{name}'.", hint="See them: flashdepot remote ls")
+        self._write_remotes(kept)
+
+    def trusted_keys(self) -> list[TrustedKey]:
+        """All keys that were ever trusted; :raises UsageError: when the file cannot be used."""
+        return _read(self._keys_file, "key", _read_key)
+
+    def trust(self, added: TrustedKey) -> None:
+        """Believe a key from now on; one that is known gets the new name, remotes and expiry.
+
+        :raises UsageError: when the key was revoked, or another one has its name.
+        """
+        known = self.trusted_keys()
+        for trusted in known:
+            if trusted.key.id == added.key.id and trusted.revoked is not None:
+                raise UsageError(
+                    f"The key {trusted.key.name} ({trusted.key.id[:12]}) was revoked on {trusted.revoked}, and stays so.",
+                    hint="Let its owner make a new one: flashdepot keys rotate",
+                )
+            if trusted.key.name == added.key.name and trusted.key.id != added.key.id and trusted.revoked is None:
+                raise UsageError(
+                    f"You trust another key as {added.key.name} ({trusted.key.id[:12]}).",
+                    hint=f"If it was replaced: flashdepot keys revoke {added.key.name}, and trust the new one then. "
+                    "Otherwise call the new one something else: OTHERNAME:BASE64",
+                )
+        self.write_keys([*(trusted for trusted in known if trusted.key.id != added.key.id), added])
+
+    def revoke(self, word: str) -> TrustedKey:
+        """Never believe a key again, which is named by its name or the beginning of its id.
+
+        :raises UsageError: when no key is called so, or several are.
+        """
+        known = self.trusted_keys()
+        found = [k for k in known if k.revoked is None and (k.key.name == word or k.key.id.startswith(word))]
+        if len(found) != 1:
+            raise UsageError(
+                f"{len(found) or 'None'} of the keys that you trust {'have' if found else 'has'} the name or id '{word}'.",
+                hint="See them: flashdepot keys ls",
+            )
+        revoked = replace(found[0], revoked=today())
+        self.write_keys([revoked if key is found[0] else key for key in known])
+        return revoked
+
+    def write_keys(self, keys: Sequence[TrustedKey]) -> None:
+        """Write down all keys; :raises MissingToolError: when that cannot be done."""
+        _write(self._keys_file, "key", [_key_to_toml(key) for key in keys])
+
+    def _write_remotes(self, remotes: Sequence[RemoteSettings]) -> None:
+        _write(self._remotes_file, "remote", [remote.to_json() for remote in remotes])
+
+    @property
+    def _remotes_file(self) -> Path:
+        return self.folder / "remotes.toml"
+
+    @property
+    def _keys_file(self) -> Path:
+        return self.folder / "keys.toml"
+
+
+def _read(path: Path, kind: str, read: Callable[[Table], _T]) -> list[_T]:
+    try:
+        if by_others := planted(path):
+            raise UsageError(f"{path} is not believed: {by_others}.", hint=f"Remove it: rm {path}")
+        file = Table(read_toml(path))
+        found = [read(row) for row in (file.tables(kind) if kind in file else [])]
+        file.finish()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}.", hint="Correct it, or remove it.") from error
+    return found
+
+
+def _write(path: Path, kind: str, rows: Sequence[dict[str, Any]]) -> None:
+    import tomli_w  # noqa: PLC0415  (only what changes something writes)
+
+    with disk_errors(path.parent):
+        write_atomic(path, tomli_w.dumps({kind: list(rows)}).encode())
+
+
+def _read_key(row: Table) -> TrustedKey:
+    key = TrustedKey(
+        key=row.convert("key", PublicKey.parse),
+        remotes=row.texts("remotes") if "remotes" in row else (),
+        expires=row.convert("expires", date.fromisoformat) if "expires" in row else None,
+        revoked=row.convert("revoked", date.fromisoformat) if "revoked" in row else None,
+    )
+    row.finish()
+    return key
+
+
+def _key_to_toml(key: TrustedKey) -> dict[str, Any]:
+    row: dict[str, Any] = {"key": str(key.key)}
+    if key.remotes:
+        row["remotes"] = list(key.remotes)
+    for name in ("expires", "revoked"):
+        if (day := getattr(key, name)) is not None:
+            row[name] = day.isoformat()
+    return row
