@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,23 +10,32 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import answer, examples, json_option, options, print_json, say
+from flashdepot.cli.common import answer, examples, json_option, load_host, options, print_json, say
 from flashdepot.cli.completion import candle_versions, one_of
 from flashdepot.cli.linking import library_options, linkable
-from flashdepot.errors import MissingToolError
+from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.host.probe import runtime_facts
 from flashdepot.link import candle_advice as advice
+from flashdepot.link.candle_check import CandleNeed, check_last_build, check_setup
+from flashdepot.link.candle_config import CONFIG, CandleSetup, config_text, read_setup, write_config
 from flashdepot.link.candle_crate import write_candle_crate
 from flashdepot.link.candle_folder import prepare_folder
+from flashdepot.link.candle_project import CandleProject, read_candle_project, require_sources
 from flashdepot.link.candle_sources import CRATE, default_cargo_home, find_crate, require_crate
 from flashdepot.link.candle_versions import CandleLine, Delivery, line_of, line_of_folder
 from flashdepot.link.library import LinkableLibrary
+from flashdepot.model.target import Platform
+
+_DEFAULT = Path("prebuilt", CRATE)
 
 
 @click.command(
     epilog=examples(
+        "flashdepot link candle --write --get",
+        "flashdepot link candle --check",
         'eval "$(flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt)" && cargo build --release',
         "flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt --profile inference --arch 80,90 --get",
-        "flashdepot link candle --candle-version 0.11.0 --build-dir vendor/candle-flash-attn >> Cargo.toml",
+        "flashdepot link candle --candle-version 0.11.1 --build-dir vendor/candle-flash-attn >> Cargo.toml",
     )
 )
 @click.option(
@@ -33,16 +43,14 @@ from flashdepot.link.library import LinkableLibrary
     "version",
     shell_complete=one_of(candle_versions),
     metavar="X",
-    required=True,
-    help="Version of candle-flash-attn.",
+    help="Version of candle-flash-attn.  [default: the one in Cargo.lock of the project around this folder]",
 )
 @click.option(
     "--build-dir",
     "folder",
     metavar="DIR",
-    required=True,
     type=click.Path(path_type=Path),
-    help="Folder for the archive; from candle 0.9.2 on, for the crate that links it.",
+    help=f"Folder for the archive, or for the crate that links it.  [default: {_DEFAULT.as_posix()} in the project]",
 )
 @click.option(
     "--crate",
@@ -50,67 +58,154 @@ from flashdepot.link.library import LinkableLibrary
     type=click.Path(path_type=Path),
     help="Sources of candle-flash-attn.  [default: where Cargo unpacked that version]",
 )
+@click.option(
+    "--as",
+    "wanted",
+    type=click.Choice([str(way) for way in Delivery]),
+    help="Write an archive for candle's build script, or a crate for [patch.crates-io].  [default: by version]",
+)
+@click.option("--write", is_flag=True, help=f"Add the lines to the project's {CONFIG}.")
+@click.option("--check", is_flag=True, help="Only say whether the project's set-up still holds. Exit code 6 if not.")
 @options(library_options, json_option)
-def candle(version: str, folder: Path, crate: Path | None, *, as_json: bool, **which: Any) -> None:
+def candle(
+    version: str | None,
+    folder: Path | None,
+    crate: Path | None,
+    wanted: str | None,
+    *,
+    write: bool,
+    check: bool,
+    as_json: bool,
+    **which: Any,
+) -> None:
     """Give candle-flash-attn prebuilt kernels: an archive with run_mha as that version calls it.
+
+    In a project's folder, the version comes from Cargo.lock, and what is printed goes into .cargo/config.toml, or is
+    added to it with --write. With --candle-version and --build-dir no project is needed.
 
     Up to candle 0.9.1, the archive goes where candle's build script looks, newer than every source, and the variables
     to set are printed. From 0.9.2 on, a crate for [patch.crates-io] is written: candle's own Rust code, copied from Cargo's
-    folder, with a build script that only links. The lines for Cargo.toml are printed.
+    folder, with a build script that only links.
     """
-    sources = require_crate(crate, version) if crate is not None else find_crate(version, default_cargo_home())
-    line = line_of(version) if sources is None else line_of_folder(sources, version)
-    if line.deliveries[0] is Delivery.FOLDER:
-        given = _give_folder(linkable(**which), line, version, folder, sources)
-    elif sources is not None:
-        given = _give_crate(linkable(**which), line, folder, sources)
-    else:
-        raise MissingToolError(
-            f"The sources of {CRATE} {version} are not on this machine: Cargo has not fetched them to "
-            f"{default_cargo_home() / 'registry'}.",
-            hint="Run 'cargo fetch' in a project that depends on it, or name their folder with --crate.",
-        )
+    project = None if version and not (write or check) else read_candle_project(Path.cwd())
+    asked = version or (project.version if project else "")
+    sources = _sources(project, asked, crate)
+    line = line_of(asked) if sources is None else line_of_folder(sources, asked)
+    if check and project is not None:
+        _check(project, CandleNeed(asked, line, *_machine(**which)), sources, as_json=as_json)
+        return
+    delivery = line.delivery(wanted)
+    if folder is None and project is None:
+        raise UsageError("--candle-version needs a folder to write into.", hint="--build-dir prebuilt")
+    place = folder or (project.root if project else Path()) / _DEFAULT
+    given = _give(which, _Wish(asked, line, delivery, place), sources, project)
+    if write and project is not None:
+        write_config(project.root, given.setup)
     if as_json:
-        known = {"candle": version, "arguments": line.arguments, "delivery": line.deliveries[0].value}
-        print_json({**known, "crate": str(sources) if sources else None, **given.document, "notes": given.notes})
+        known = {"candle": asked, "arguments": line.arguments, "delivery": delivery.value}
+        written = str(project.root / CONFIG) if write and project else None
+        document = {**known, "crate": str(sources) if sources else None, **given.document, "config": written}
+        print_json({**document, "notes": given.notes})
         return
     if not which["quiet"]:
         for note in given.notes:
             say(note)
-    answer(given.text)
+    answer(f"{project.root / CONFIG}" if write and project else given.text)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What is to be made, and where."""
+
+    version: str
+    line: CandleLine
+    delivery: Delivery
+    folder: Path
 
 
 @dataclass(frozen=True)
 class _Given:
     """What was made: fields of the JSON document, lines to paste, and what must be known besides."""
 
+    setup: CandleSetup
     document: dict[str, Any]
     text: str
     notes: list[str]
 
 
-def _give_folder(
-    library: LinkableLibrary, line: CandleLine, version: str, folder: Path, sources: Path | None
-) -> _Given:
-    made = prepare_folder(library, line.arguments, folder, sources)
+def _sources(project: CandleProject | None, version: str, crate: Path | None) -> Path | None:
+    if crate is not None:
+        return require_crate(crate, version)
+    home = default_cargo_home()
+    return project.sources(home) if project and project.version == version else find_crate(version, home)
+
+
+def _give(which: dict[str, Any], wish: _Wish, sources: Path | None, project: CandleProject | None) -> _Given:
+    if wish.delivery is Delivery.CRATE:
+        if project is not None:
+            project.require_published()
+        unpacked = require_sources(sources, wish.version, default_cargo_home() / "registry")
+        library = linkable(**which)
+        root = write_candle_crate(library, wish.line.arguments, unpacked, wish.folder)
+        return _given(library, wish, CandleSetup(Delivery.CRATE, root), project, advice.patch_lines(root), [])
+    library = linkable(**which)
+    made = prepare_folder(library, wish.line.arguments, wish.folder, sources)
     variables = advice.environment(library.manifest, made.root)
-    files = [str(path) for path in made.archives]
-    return _Given(
-        {**library.to_json(), "built": str(made.root), "files": files, "environment": variables},
+    given = _given(
+        library,
+        wish,
+        CandleSetup(Delivery.FOLDER, made.root, variables["CUDA_COMPUTE_CAP"]),
+        project,
         advice.shell_lines(variables, library.manifest.platform.system),
-        [
-            advice.missing_kernels(library.manifest, line.arguments),
-            *advice.streams(line.arguments),
-            *advice.folder_notes(sources, shutil.which("nvcc"), version),
-        ],
+        advice.folder_notes(sources, shutil.which("nvcc"), wish.version),
     )
+    files = [str(path) for path in made.archives]
+    given.document.update(files=files, environment=variables)
+    return given
 
 
-def _give_crate(library: LinkableLibrary, line: CandleLine, folder: Path, sources: Path) -> _Given:
-    root = write_candle_crate(library, line.arguments, sources, folder)
-    lines = advice.patch_lines(root)
-    return _Given(
-        {**library.to_json(), "built": str(root), "patch": lines},
-        lines,
-        [advice.missing_kernels(library.manifest, line.arguments), *advice.streams(line.arguments)],
-    )
+def _given(
+    library: LinkableLibrary,
+    wish: _Wish,
+    setup: CandleSetup,
+    project: CandleProject | None,
+    text: str,
+    notes: list[str],
+) -> _Given:
+    arguments = wish.line.arguments
+    document = {**library.to_json(), "built": str(setup.folder)}
+    if setup.delivery is Delivery.CRATE:
+        document["patch"] = text
+    lines = text if project is None else config_text("", setup, project.root).rstrip("\n")
+    said = [advice.missing_kernels(library.manifest, arguments), *advice.streams(arguments), *notes]
+    if project is not None and project.features:
+        said.append(f"candle-flash-attn is behind a feature here: cargo build --features {project.features[0]}")
+    return _Given(setup, document, lines, said)
+
+
+def _machine(host_file: Path | None, target: str | None, **_: Any) -> tuple[Platform, tuple[Any, ...]]:
+    host = load_host(host_file) or runtime_facts()
+    gpus = tuple(gpu.architecture for gpu in host.gpus)
+    return (Platform.parse(target), ()) if target else (host.platform, gpus)
+
+
+def _check(project: CandleProject, need: CandleNeed, sources: Path | None, *, as_json: bool) -> None:
+    setup = read_setup(project.root, os.environ)
+    if setup is None:
+        raise UsageError(
+            f"Nothing in {project.root} says where a library for {CRATE} {need.version} is: cargo build would compile its "
+            "kernels.",
+            hint="flashdepot link candle --write",
+        )
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or project.root / "target")
+    found = [*check_setup(setup, need, sources), *check_last_build(setup, target)]
+    if as_json:
+        findings = [{"what": finding.what, "fix": finding.fix} for finding in found]
+        print_json({"candle": need.version, "folder": str(setup.folder), "holds": not found, "findings": findings})
+    else:
+        for finding in found:
+            answer(f"{finding.what}\n  {finding.fix}")
+        if not found:
+            answer(f"{CRATE} {need.version} takes the library in {setup.folder}, as {setup.said_in} says.")
+    if found:
+        click.get_current_context().exit(IntegrityError.exit_code)

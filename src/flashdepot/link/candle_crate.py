@@ -20,7 +20,8 @@ from flashdepot.system.toml import parse_toml
 from flashdepot.system.user_files import read_regular
 
 _SIGNATURE = "# Written by 'flashdepot link candle'; sources of candle, build script of flashdepot.\n"
-_RECORD = ".flashdepot-candle-crate.json"
+RECORD = ".flashdepot-candle-crate.json"
+"""Which files flashdepot wrote there, with their digests."""
 _LIB = "lib/"
 _LEFT_OUT = frozenset({"Cargo.toml", "Cargo.toml.orig", "build.rs", "kernels", "cutlass", "target", "lib"})
 
@@ -31,7 +32,7 @@ def write_candle_crate(library: LinkableLibrary, arguments: int, crate: Path, fo
     :param crate: the sources of candle-flash-attn of the version that is replaced.
     :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
     """
-    written = OutputFolder(folder, "crate", record(_RECORD), "--build-dir DIR")
+    written = OutputFolder(folder, "crate", record(RECORD), "--build-dir DIR")
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
     build_script = (SOURCES / "build.rs").read_text("utf-8").replace("@PLATFORM@", str(library.manifest.platform))
     with made_archives(library, arguments, _LIB) as archives:

@@ -17,7 +17,8 @@ from flashdepot.system.output_folder import OutputFolder
 COMPANIONS = "libflashattention"
 """Folder of the manifest, the licences and the header that travel with the archive."""
 
-_RECORD = ".flashdepot-candle.json"
+RECORD = ".flashdepot-candle.json"
+"""Which files flashdepot wrote there, with their digests."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def prepare_folder(library: LinkableLibrary, arguments: int, folder: Path, crate
     _require_no_rival(root)
     sources = source_times(crate) if crate is not None else {}
     wanted = archive_time(time.time_ns(), sources.values())
-    written = OutputFolder(folder, "folder for candle", record(_RECORD), "--build-dir DIR", beside_others=True)
+    written = OutputFolder(folder, "folder for candle", record(RECORD), "--build-dir DIR", beside_others=True)
     with made_archives(library, arguments, modified_ns=wanted) as archives:
         files = (*archives, *companions(library, f"{COMPANIONS}/"))
         written.write(files, record_text(files))

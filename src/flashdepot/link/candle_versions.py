@@ -92,6 +92,18 @@ class CandleLine:
             return (Delivery.CRATE, Delivery.FOLDER)
         return (Delivery.FOLDER, Delivery.CRATE)
 
+    def delivery(self, wanted: str | None) -> Delivery:
+        """The way that was asked for, else the best; :raises UsageError: when the build script does not take it."""
+        if wanted is None:
+            return self.deliveries[0]
+        if Delivery(wanted) not in self.deliveries:
+            raise UsageError(
+                f"The build script of {self.crate} {self.versions[-1]} takes no archive from a folder: it asks a cache of "
+                "its own, and would compile.",
+                hint="--as crate",
+            )
+        return Delivery(wanted)
+
     @property
     def is_served(self) -> bool:
         """Whether a library of flashdepot's can answer its call."""

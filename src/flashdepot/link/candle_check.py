@@ -1,0 +1,200 @@
+"""Whether a project's set-up for candle still holds: what cargo or the linker would stumble over, found before they run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.binary.archive import read_members
+from flashdepot.binary.kind import COFF_MACHINES, ELF_MACHINES, FileKind, identify, read_lfs_pointer
+from flashdepot.binary.window import Window, open_window
+from flashdepot.errors import FlashdepotError, IntegrityError
+from flashdepot.link.candle_archive import archive_names
+from flashdepot.link.candle_config import BUILD_DIR, CandleSetup
+from flashdepot.link.candle_crate import RECORD as CRATE_RECORD
+from flashdepot.link.candle_folder import COMPANIONS
+from flashdepot.link.candle_folder import RECORD as FOLDER_RECORD
+from flashdepot.link.candle_sources import CRATE, newer_sources, source_times
+from flashdepot.link.candle_versions import CandleLine, Delivery
+from flashdepot.link.library import read_manifest
+from flashdepot.model.architecture import Architecture, spell
+from flashdepot.model.quantities import size
+from flashdepot.model.target import Platform
+from flashdepot.system.files import sha256_file
+from flashdepot.system.output_file import record
+from flashdepot.system.toml import read_toml
+
+WRITE = "flashdepot link candle --write"
+_AGAIN = "flashdepot link candle"
+_CLEAN = f"cargo clean -p {CRATE}"
+_LFS = "git lfs install && git lfs pull"
+_OUR_LIST = re.compile(rb"fa_candle_arguments_(\d{2})\0")
+_SEARCH = re.compile(r"^cargo::?rustc-link-search=(?:native=)?(.+)$", re.MULTILINE)
+_HEAD = 1 << 20
+
+
+@dataclass(frozen=True)
+class CandleFinding:
+    """Something that is wrong with a set-up, and the command that fixes it."""
+
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class CandleNeed:
+    """What a set-up must have: for which version, on which system, and for which GPUs, if those are known."""
+
+    version: str
+    line: CandleLine
+    platform: Platform
+    gpus: tuple[Architecture, ...]
+
+
+def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> Iterator[CandleFinding]:
+    """Each thing that would make a build compile, fail, or link a library that does not serve.
+
+    :param sources: candle's own crate of that version, if Cargo has unpacked it.
+    """
+    if not setup.folder.is_dir():
+        yield CandleFinding(f"{setup.folder} is not there, and {setup.said_in} names it.", WRITE)
+        return
+    if setup.delivery not in need.line.deliveries:
+        why = f"The build script of {CRATE} {need.version} takes no archive from {BUILD_DIR}: it would compile."
+        yield CandleFinding(why, WRITE)
+        return
+    if setup.delivery is Delivery.CRATE:
+        yield from _crate_version(setup.folder, need)
+        place, listing, manifest = setup.folder / "lib", CRATE_RECORD, setup.folder / "lib"
+    else:
+        place, listing, manifest = setup.folder, FOLDER_RECORD, setup.folder / COMPANIONS
+        yield from _rivals(place)
+    digests = _recorded(setup.folder, listing)
+    for name in archive_names(need.platform.system):
+        archive = place / name
+        found = list(_archive(archive, need, digests.get(archive.relative_to(setup.folder).as_posix(), "")))
+        yield from found
+        if not found and setup.delivery is Delivery.FOLDER and sources is not None:
+            yield from _stale(archive, sources)
+    yield from _machine_code(manifest, need)
+
+
+def check_last_build(setup: CandleSetup, target: Path) -> Iterator[CandleFinding]:
+    """Builds that Cargo keeps and that linked from another folder: it does not run the build script again for a new one."""
+    if setup.delivery is Delivery.CRATE:
+        return
+    for output in sorted(target.glob(f"*/build/{CRATE}-*/output")):
+        named = [Path(place) for place in _SEARCH.findall(output.read_text("utf-8", "replace"))]
+        if named and not any(_same(place, setup.folder) for place in named):
+            what = f"The build in {output.parent.parent.parent} linked from {named[0]}, and would again."
+            yield CandleFinding(what, _CLEAN)
+
+
+def _crate_version(folder: Path, need: CandleNeed) -> Iterator[CandleFinding]:
+    manifest = folder / "Cargo.toml"
+    found = read_toml(manifest).get("package", {}).get("version") if manifest.is_file() else None
+    if found != need.version:
+        what = f"{folder} is {CRATE} {found}" if found else f"{folder} has no Cargo.toml"
+        yield CandleFinding(f"{what}, and the project uses {need.version}: Cargo ignores it and compiles.", WRITE)
+
+
+def _rivals(folder: Path) -> Iterator[CandleFinding]:
+    for name in ("libflashattention.so", "libflashattention.dylib"):
+        if (folder / name).exists():
+            what = f"{folder / name} would be linked instead of the archive, and has no run_mha."
+            yield CandleFinding(what, f"Move it away: {folder / name}")
+
+
+def _archive(path: Path, need: CandleNeed, digest: str) -> Iterator[CandleFinding]:
+    """At most one finding: the first that explains the others."""
+    try:
+        with open_window(path) as window:
+            wrong = _content(window, path, need)
+    except OSError as error:
+        wrong = CandleFinding(f"{path} cannot be read: {error.strerror}.", WRITE)
+    except IntegrityError:
+        wrong = CandleFinding(f"{path}, {size(path.stat().st_size)}, is cut off or damaged.", WRITE)
+    if wrong is None and digest and sha256_file(path) != digest:
+        wrong = CandleFinding(f"{path} was changed since it was written: its bytes have another digest.", WRITE)
+    if wrong is not None:
+        yield wrong
+
+
+def _content(window: Window, path: Path, need: CandleNeed) -> CandleFinding | None:
+    kind = identify(window)
+    if kind is FileKind.LFS_POINTER:
+        pointer = read_lfs_pointer(window.head(_HEAD))
+        stands = f" for a file of {size(pointer.size)}" if pointer else ""
+        return CandleFinding(f"{path} is a Git LFS pointer{stands}, not a library.", _LFS)
+    if kind is not FileKind.ARCHIVE:
+        return CandleFinding(f"{path} is no static library: {kind.value}.", WRITE)
+    platforms = {found for member in read_members(window) if (found := _platform(member.window))}
+    if not platforms:
+        return CandleFinding(f"{path} has no object in it.", WRITE)
+    if platforms != {need.platform}:
+        made_for = ", ".join(sorted(map(str, platforms)))
+        return CandleFinding(
+            f"{path} is for {made_for}, and this is a build for {need.platform}.", f"{WRITE} --target {need.platform}"
+        )
+    return _call(window, path, need)
+
+
+def _call(window: Window, path: Path, need: CandleNeed) -> CandleFinding | None:
+    index = window.head(_HEAD)
+    ours = _OUR_LIST.search(index)
+    if ours is not None and int(ours[1]) != need.line.arguments:
+        return CandleFinding(
+            f"{path} has run_mha with {int(ours[1])} arguments, and {CRATE} {need.version} calls it with "
+            f"{need.line.arguments}: it would link, and compute wrong numbers.",
+            WRITE,
+        )
+    if ours is None and b"run_mha\0" not in index and b"_run_mha\0" not in index:
+        return CandleFinding(f"{path} has no run_mha: it is not an archive for candle.", WRITE)
+    if ours is None:
+        return CandleFinding(
+            f"{path} was not made by 'flashdepot link candle': which version of candle its run_mha is for cannot be told.",
+            WRITE,
+        )
+    return None
+
+
+def _platform(member: Window) -> Platform | None:
+    head = member.head(20)
+    kind = identify(member)
+    if kind is FileKind.ELF_OBJECT:
+        return Platform("linux", ELF_MACHINES.get(int.from_bytes(head[18:20], "little"), "another CPU"))
+    if kind is FileKind.COFF_OBJECT:
+        return Platform("windows", COFF_MACHINES[int.from_bytes(head[:2], "little")])
+    return None
+
+
+def _stale(archive: Path, sources: Path) -> Iterator[CandleFinding]:
+    newer = newer_sources(archive.stat().st_mtime_ns, source_times(sources))
+    if newer:
+        what = f"{archive} is not newer than {newer[0]} ({len(newer)} such): candle's build script would compile."
+        yield CandleFinding(what, WRITE)
+
+
+def _machine_code(folder: Path, need: CandleNeed) -> Iterator[CandleFinding]:
+    try:
+        manifest = read_manifest(folder)
+    except FlashdepotError:
+        return  # an archive of somebody else's says nothing of itself
+    unserved = [gpu for gpu in need.gpus if not any(sass.runs_on(gpu) for sass in manifest.sass)]
+    if unserved:
+        what = f"The library has machine code for {spell(manifest.sass)}, and none of it runs on {unserved[0].sm}."
+        yield CandleFinding(what, f"{_AGAIN} --get --write")
+
+
+def _recorded(folder: Path, name: str) -> Mapping[str, str]:
+    listing = record(name)
+    try:
+        return {place: next(iter(found)) for place, found in listing.read((folder / name).read_bytes()).items()}
+    except (OSError, ValueError):
+        return {}
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()

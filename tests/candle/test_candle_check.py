@@ -1,0 +1,220 @@
+"""`link candle --check`: what a build would stumble over is found before cargo runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from candle_project import write_stand_in
+
+from flashdepot.host.probe import runtime_facts
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.host import Gpu
+
+VERSION = "0.9.1"
+SIZE = 240_687_188
+MARKED = "void run_mha(void) {{}}\nconst int fa_candle_arguments_{0} = {0};\n"
+
+
+def compiled(folder: Path, code: str, *flags: str, compiler: str = "gcc") -> Path:
+    """An archive of one object, made by a real compiler."""
+    source, built, archive = (folder / name for name in ("a.c", "a.o", "libflashattention.a"))
+    source.write_text(code)
+    subprocess.run([compiler, *flags, "-c", str(source), "-o", str(built)], check=True)
+    archive.unlink(missing_ok=True)
+    subprocess.run(["ar", "rcs", str(archive), str(built)], check=True)
+    return archive
+
+
+class Project:
+    """A Cargo project whose set-up can be damaged, and what is then said of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.home, self.built = root / "project", root / "home", root / "project" / "prebuilt"
+        self.built.mkdir(parents=True)
+        self.crate = write_stand_in(self.home / f"registry/src/index-1/candle-flash-attn-{VERSION}", VERSION)
+        for source in (self.crate / "kernels").iterdir():
+            os.utime(source, (1, 1))
+        lock = f'version = 4\n\n[[package]]\nname = "candle-flash-attn"\nversion = "{VERSION}"\nsource = "registry+x"\n'
+        (self.root / "Cargo.lock").write_text(lock)
+        (self.root / ".cargo").mkdir()
+        (self.root / ".cargo/config.toml").write_text(
+            '[env]\nCANDLE_FLASH_ATTN_BUILD_DIR = { value = "prebuilt", relative = true }\n'
+        )
+        self.archive = compiled(self.built, MARKED.format(37))
+
+    def check(self, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flashdepot", "link", "candle", "--check", *options]
+        clean = {n: v for n, v in os.environ.items() if not n.startswith(("CANDLE_", "CARGO_TARGET"))}
+        env = {**clean, "CARGO_HOME": str(self.home), **env}
+        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, env=env)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def pointer(project: Project) -> None:
+    project.archive.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize {SIZE}\n")
+
+
+def truncated(project: Project) -> None:
+    project.archive.write_bytes(project.archive.read_bytes()[:-200])
+
+
+def stale(project: Project) -> None:
+    os.utime(project.archive, (1, 1))
+
+
+def of_another_version(project: Project) -> None:
+    compiled(project.built, MARKED.format(45))
+
+
+def for_another_cpu(project: Project) -> None:
+    compiled(project.built, MARKED.format(37), "-m32")
+
+
+def for_windows(project: Project) -> None:
+    compiled(project.built, MARKED.format(37), compiler="x86_64-w64-mingw32-gcc")
+
+
+def somebody_elses(project: Project) -> None:
+    compiled(project.built, "void run_mha(void) {}\n")
+
+
+def without_the_function(project: Project) -> None:
+    compiled(project.built, "void fa_fwd(void) {}\n")
+
+
+def with_a_rival(project: Project) -> None:
+    (project.built / "libflashattention.so").touch()
+
+
+def emptied(project: Project) -> None:
+    project.archive.write_bytes(b"")
+
+
+def a_download_page(project: Project) -> None:
+    project.archive.write_text("<!DOCTYPE html><title>Not found</title>")
+
+
+def missing(project: Project) -> None:
+    project.archive.unlink()
+
+
+def removed(project: Project) -> None:
+    shutil.rmtree(project.built)
+
+
+def changed(project: Project) -> None:
+    files = {"libflashattention.a": "0" * 64}
+    text = json.dumps({"schema": 1, "kind": "files that flashdepot wrote here", "files": files})
+    (project.built / ".flashdepot-candle.json").write_text(text)
+
+
+def linked_before(project: Project) -> None:
+    output = project.root / "target/debug/build/candle-flash-attn-0123456789abcdef/output"
+    output.parent.mkdir(parents=True)
+    output.write_text("cargo::rustc-link-search=/somewhere/else\ncargo::rustc-link-lib=flashattention\n")
+
+
+def test_a_set_up_that_holds_is_said_to_hold(project: Project) -> None:
+    done = project.check()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"candle-flash-attn {VERSION} takes the library in {project.built}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("damage", "said", "fix"),
+    [
+        (pointer, "is a Git LFS pointer for a file of 240.7 MB", "git lfs install && git lfs pull"),
+        (truncated, "is cut off or damaged", "flashdepot link candle --write"),
+        (stale, "is not newer than", "flashdepot link candle --write"),
+        (of_another_version, "has run_mha with 45 arguments, and candle-flash-attn 0.9.1 calls it with 37", "--write"),
+        (for_another_cpu, "is for linux-i686, and this is a build for linux-x86_64", "--target linux-x86_64"),
+        (for_windows, "is for windows-x86_64, and this is a build for linux-x86_64", "--target linux-x86_64"),
+        (somebody_elses, "which version of candle its run_mha is for cannot be told", "--write"),
+        (without_the_function, "has no run_mha", "--write"),
+        (with_a_rival, "libflashattention.so would be linked instead", "Move it away"),
+        (emptied, "is no static library: empty file", "--write"),
+        (a_download_page, "is no static library: web page", "--write"),
+        (missing, "cannot be read: No such file", "--write"),
+        (removed, "prebuilt is not there, and [env] in .cargo/config.toml names it", "--write"),
+        (changed, "was changed since it was written", "--write"),
+        (linked_before, "linked from /somewhere/else", "cargo clean -p candle-flash-attn"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_what_is_wrong_is_named_with_its_fix(
+    project: Project, damage: Callable[[Project], None], said: str, fix: str
+) -> None:
+    if damage is for_windows and shutil.which("x86_64-w64-mingw32-gcc") is None:
+        pytest.skip("needs x86_64-w64-mingw32-gcc")
+    damage(project)
+    done = project.check()
+    assert done.returncode == 6, done.stdout + done.stderr
+    assert said in done.stdout
+    assert fix in done.stdout
+
+
+def test_findings_are_data_for_scripts(project: Project) -> None:
+    pointer(project)
+    document = json.loads(project.check("--json").stdout)
+    assert not document["holds"]
+    assert [finding["fix"] for finding in document["findings"]] == ["git lfs install && git lfs pull"]
+
+
+def test_a_crate_of_another_version_is_one_that_cargo_ignores(project: Project) -> None:
+    patched = project.root / "patched"
+    (patched / "lib").mkdir(parents=True)
+    shutil.copy2(project.archive, patched / "lib")
+    (project.root / ".cargo/config.toml").write_text('[patch.crates-io]\ncandle-flash-attn = { path = "patched" }\n')
+    manifest = patched / "Cargo.toml"
+    manifest.write_text(f'[package]\nname = "candle-flash-attn"\nversion = "{VERSION}"\n')
+    assert project.check().returncode == 0
+    manifest.write_text('[package]\nname = "candle-flash-attn"\nversion = "0.9.0"\n')
+    done = project.check()
+    assert done.returncode == 6
+    assert "is candle-flash-attn 0.9.0, and the project uses 0.9.1: Cargo ignores it and compiles" in done.stdout
+
+
+def test_a_folder_for_a_build_script_that_takes_none_would_compile(project: Project) -> None:
+    (project.crate / "build.rs").write_text("fn main() { cudaforge::build(); }\n")
+    done = project.check()
+    assert "takes no archive from CANDLE_FLASH_ATTN_BUILD_DIR: it would compile" in done.stdout
+
+
+def test_a_project_without_a_set_up_is_told_the_command(project: Project) -> None:
+    (project.root / ".cargo/config.toml").unlink()
+    done = project.check()
+    assert done.returncode == 2
+    assert "cargo build would compile its kernels" in done.stderr
+    assert "flashdepot link candle --write" in done.stderr
+
+
+@pytest.mark.nvcc
+def test_one_command_in_the_projects_folder_sets_it_up(project: Project, quick_library: Path) -> None:
+    shutil.rmtree(project.built)
+    (project.root / ".cargo/config.toml").unlink()
+    os.utime(project.crate / "kernels/flash_api.cu", (time.time() + 60,) * 2)
+    command = [sys.executable, "-m", "flashdepot", "link", "candle", "--write", "--library", str(quick_library)]
+    env = {**os.environ, "CARGO_HOME": str(project.home)}
+    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{project.root}/.cargo/config.toml\n"
+    assert project.check().returncode == 0
+
+    newer = replace(runtime_facts(), gpus=(Gpu("NVIDIA B200", Architecture.parse("10.0"), 180 << 30),))
+    (project.root / "host.json").write_text(json.dumps(newer.to_json()))
+    done = project.check("--host", "host.json")
+    assert done.returncode == 6
+    assert "The library has machine code for 80,90, and none of it runs on sm_100" in done.stdout

@@ -1,0 +1,156 @@
+"""What `link candle` reads of a Cargo project, and what it adds to the project's `.cargo/config.toml`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.link.candle_config import CONFIG, CandleSetup, config_text, read_setup, write_config
+from flashdepot.link.candle_project import read_candle_project, switches
+from flashdepot.link.candle_versions import Delivery
+from flashdepot.system.toml import parse_toml
+
+REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
+GIT = "git+https://github.com/huggingface/candle?rev=59f8e90#59f8e903ca80a32ea7f8514b39748fc979e69e82"
+ENVIRONMENT = """[env]
+# ours, since the last cluster
+NVCC_CCBIN = "g++-12"
+
+[build]
+jobs = 4
+"""
+
+
+def write_lock(folder: Path, *packages: tuple[str, str, str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    entries = (
+        f'[[package]]\nname = "{n}"\nversion = "{v}"\n' + (f'source = "{s}"\n' if s else "") for n, v, s in packages
+    )
+    (folder / "Cargo.lock").write_text("version = 4\n\n" + "\n".join(entries))
+    return folder
+
+
+def test_the_version_is_read_from_the_lock_file_above_the_folder(tmp_path: Path) -> None:
+    root = write_lock(tmp_path / "p", ("candle-core", "0.9.1", REGISTRY), ("candle-flash-attn", "0.9.1", REGISTRY))
+    (root / "src").mkdir()
+    found = read_candle_project(root / "src")
+    assert (found.root, found.version, found.features) == (root, "0.9.1", ())
+
+
+@pytest.mark.parametrize(
+    ("packages", "error", "said"),
+    [
+        ([("serde", "1.0.0", REGISTRY)], UsageError, "has no candle-flash-attn"),
+        ([("candle-flash-attn-v3", "0.11.1", REGISTRY)], IncompatibleError, "FlashAttention-3 kernels"),
+        (
+            [("candle-flash-attn", "0.8.4", REGISTRY), ("candle-flash-attn", "0.9.1", REGISTRY)],
+            UsageError,
+            "candle-flash-attn 0.8.4 and 0.9.1",
+        ),
+    ],
+)
+def test_a_lock_file_that_names_no_single_served_crate_is_refused(
+    tmp_path: Path, packages: list[tuple[str, str, str]], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        read_candle_project(write_lock(tmp_path / "p", *packages))
+
+
+def test_a_folder_without_a_lock_file_is_told_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no Cargo project"):
+        read_candle_project(tmp_path)
+    (tmp_path / "Cargo.toml").write_text("[package]\n")
+    with pytest.raises(UsageError) as told:
+        read_candle_project(tmp_path)
+    assert told.value.hint == "cargo fetch"
+
+
+def test_candle_from_git_is_found_in_its_checkout_and_gets_no_patch(tmp_path: Path) -> None:
+    project = read_candle_project(write_lock(tmp_path / "p", ("candle-flash-attn", "0.11.1", GIT)))
+    crate = tmp_path / "home/git/checkouts/candle-1234/59f8e90/candle-flash-attn"
+    crate.mkdir(parents=True)
+    (crate / "Cargo.toml").touch()
+    assert project.sources(tmp_path / "home") == crate
+    with pytest.raises(IncompatibleError, match="comes from git"):
+        project.require_published()
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        ('[dependencies]\ncandle-flash-attn = "0.9.1"', ()),
+        ('[dependencies]\ncandle-flash-attn = { version = "0.9.1", optional = true }', ("candle-flash-attn",)),
+        (
+            (
+                '[dependencies]\ncandle-flash-attn = { version = "0.9.1", optional = true }\n'
+                '[features]\nflash-attn = ["dep:candle-flash-attn"]'
+            ),
+            ("flash-attn",),
+        ),
+        (
+            (
+                '[dependencies]\ncandle-flash-attn = { version = "0.9.1", optional = true }\n'
+                '[features]\ndefault = ["flash"]\nflash = ["dep:candle-flash-attn"]'
+            ),
+            (),
+        ),
+    ],
+)
+def test_the_feature_that_switches_it_on_is_named(manifest: str, expected: tuple[str, ...]) -> None:
+    assert switches(parse_toml(manifest, "Cargo.toml"), "candle-flash-attn") == expected
+
+
+@pytest.mark.parametrize("before", ["", ENVIRONMENT], ids=["new file", "file with tables"])
+@pytest.mark.parametrize("delivery", Delivery)
+@pytest.mark.parametrize("inside", [True, False], ids=["inside the project", "elsewhere"])
+def test_what_is_added_is_read_back_and_the_rest_stays(
+    tmp_path: Path, before: str, delivery: Delivery, inside: bool
+) -> None:
+    root = tmp_path / "project"
+    (root / ".cargo").mkdir(parents=True)
+    (root / CONFIG).write_text(before)
+    folder = (root if inside else tmp_path) / "prebuilt" / "it"
+    setup = CandleSetup(delivery, folder, "" if delivery is Delivery.CRATE else "80")
+
+    write_config(root, setup)
+
+    found = read_setup(root, {})
+    assert found is not None
+    assert (found.delivery, found.folder) == (delivery, folder)
+    after = (root / CONFIG).read_text()
+    assert all(line in after for line in before.splitlines())
+    assert (str(tmp_path) in after) is not inside  # a project that moves takes its set-up along
+    write_config(root, setup)
+    assert (root / CONFIG).read_text() == after
+
+
+def test_a_compute_capability_of_the_users_stays(tmp_path: Path) -> None:
+    text = config_text('[env]\nCUDA_COMPUTE_CAP = "90"\n', CandleSetup(Delivery.FOLDER, tmp_path / "b", "80"), tmp_path)
+    assert parse_toml(text, "config.toml")["env"]["CUDA_COMPUTE_CAP"] == "90"
+
+
+def test_a_line_that_says_otherwise_is_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="already says CANDLE_FLASH_ATTN_BUILD_DIR"):
+        config_text(
+            '[env]\nCANDLE_FLASH_ATTN_BUILD_DIR = "/mine"\n', CandleSetup(Delivery.FOLDER, tmp_path, "80"), tmp_path
+        )
+    with pytest.raises(UsageError, match="is not valid TOML"):
+        config_text("[env\n", CandleSetup(Delivery.FOLDER, tmp_path, "80"), tmp_path)
+
+
+def test_the_environment_wins_over_the_file_unless_that_forces_its_own(tmp_path: Path) -> None:
+    (tmp_path / ".cargo").mkdir()
+    config = tmp_path / CONFIG
+    variables = {"CANDLE_FLASH_ATTN_BUILD_DIR": "/elsewhere"}
+    config.write_text('[env]\nCANDLE_FLASH_ATTN_BUILD_DIR = { value = "here", relative = true }\n')
+    found = read_setup(tmp_path, variables)
+    assert found is not None
+    assert found.folder == Path("/elsewhere")
+    config.write_text('[env]\nCANDLE_FLASH_ATTN_BUILD_DIR = { value = "here", relative = true, force = true }\n')
+    found = read_setup(tmp_path, variables)
+    assert found is not None
+    assert found.folder == tmp_path / "here"
+    config.write_text("")
+    assert read_setup(tmp_path, {}) is None
