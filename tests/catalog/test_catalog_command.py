@@ -30,6 +30,15 @@ def test_ls_says_how_much_it_left_out(catalog):
     assert "No wheel matches" in catalog("ls", "--torch", "9").err
 
 
+def test_ls_prints_addresses_for_pip_and_takes_a_version_of_python(catalog):
+    wanted = ("--version", "2.8.3", "--torch", "2.8", "--cuda", "12.8", "--source", "official")
+    found = catalog("ls", *wanted, "--python-tag", "3.12", "--urls").out.splitlines()
+    assert len(found) == 2
+    assert all(url.startswith("https://") and "cp312" in url for url in found)
+    assert catalog("ls", *wanted, "--python-tag", "cp312", "--urls").out.splitlines() == found
+    assert catalog("ls", *wanted, "--python-tag", "snake").code == 2
+
+
 def test_stats_counts_all_of_them(catalog):
     shipped = load_catalog()
     counted = catalog("stats", "--json").json

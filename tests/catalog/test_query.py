@@ -44,6 +44,12 @@ def test_a_filter_accepts_what_all_its_fields_accept(wanted, accepted):
     assert wanted.accepts(one) is accepted
 
 
+def test_a_wheel_that_names_only_the_major_version_of_cuda_is_for_all_of_it():
+    (official,) = wheels("flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl")
+    assert Filter(cuda="12.8").accepts(official)
+    assert not Filter(cuda="13.0").accepts(official)
+
+
 @pytest.mark.parametrize(
     ("tag", "interpreter", "served"),
     [

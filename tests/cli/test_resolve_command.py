@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from flashdepot.cli.resolving import Asked, install_options
+
 RECORDS = Path(__file__).parents[1] / "doctor" / "records"
 H100 = ("--host", str(RECORDS / "ubuntu-24.04-h100.json"))
 OFFICIAL = "flash_attn-2.8.3.post1+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"
@@ -47,6 +49,34 @@ def test_the_json_document_has_choice_verdict_and_counts(flashdepot_at: Any) -> 
     rejected = sum(group["count"] for group in document["rejected"])
     kept = document["fitting"] + document["uncertain"] + len(document["misfits"])
     assert document["considered"] == rejected + kept > 9000
+
+
+def test_the_answer_ends_in_its_address_and_the_command_that_takes_it(flashdepot_at: Any) -> None:
+    done = flashdepot_at("resolve", *H100)
+    url = next(line.strip() for line in done.stdout.splitlines() if "https://" in line)
+    assert url.endswith(f"/{OFFICIAL}")
+    assert done.stdout.splitlines()[-1] == f"  pip install {url}"
+    assert json.loads(flashdepot_at("resolve", *H100, "--json").stdout)["command"] == f"pip install {url}"
+
+
+def test_for_another_machine_our_wheel_is_made_for_its_gpus(flashdepot_at: Any) -> None:
+    done = flashdepot_at("resolve", *H100, "--source", "ours")
+    assert done.stdout.splitlines()[-1].strip() == "flashdepot wheel --arch 90 --out dist"
+
+
+def test_for_the_environment_here_it_is_install() -> None:
+    nothing = dict.fromkeys(Asked.__dataclass_fields__, None)
+    asked = {**nothing, "gpus": (), "sources": (), "allow": (), "distribution": "flash-attn"}
+    assert install_options(Asked(**asked)) == ""
+    assert install_options(Asked(**{**asked, "python": "my env"})) == "--python 'my env'"
+    assert install_options(Asked(**{**asked, "torch": "2.8"})) is None
+    assert install_options(Asked(**{**asked, "allow": ("community",)})) is None
+
+
+def test_a_version_of_python_is_as_good_as_its_tag(flashdepot_at: Any) -> None:
+    by_version, by_tag = (flashdepot_at("resolve", *H100, "--python-tag", word).stdout for word in ("3.11", "cp311"))
+    assert by_version == by_tag
+    assert "cp311" in by_version
 
 
 @pytest.mark.parametrize(

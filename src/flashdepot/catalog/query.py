@@ -20,7 +20,7 @@ class Filter:
     """What wheels must be. An empty field leaves it open.
 
     ``version``, ``torch`` and ``cuda`` mean what they spell, and what adds numbers to it: ``2.8`` is 2.8, 2.8.0 and
-    2.8.3.post1, but ``2.8.3`` is not 2.8.3.post1. ``python`` is a tag such as ``cp312`` or ``cp313t``; wheels for the stable ABI serve it as well.
+    2.8.3.post1, but ``2.8.3`` is not 2.8.3.post1. A wheel that names only the major version of CUDA is for all of it. ``python`` is a tag such as ``cp312`` or ``cp313t``; wheels for the stable ABI serve it as well.
     ``platform`` is a part of the platform tag: ``win``, ``aarch64``, ``manylinux_2_28_x86_64``.
     """
 
@@ -36,7 +36,7 @@ class Filter:
         return (
             _is_or_within(wheel.version, self.version)
             and _is_or_within(wheel.torch, self.torch)
-            and _is_or_within(wheel.cuda, self.cuda)
+            and (_is_or_within(wheel.cuda, self.cuda) or wheel.cuda == self.cuda.partition(".")[0])
             and (not self.python or serves(wheel, self.python))
             and self.platform in wheel.platform
             and self.source in {"", wheel.source}

@@ -25,6 +25,7 @@ from flashdepot.cli.table import print_table
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.quantities import size
+from flashdepot.model.wheel_tag import Interpreter
 
 if TYPE_CHECKING:
     from flashdepot.catalog.refresh import RefreshOutcome
@@ -36,7 +37,7 @@ filter_options = options(
     click.option(
         "--python-tag",
         "python",
-        metavar="cp312",
+        metavar="3.12|cp312",
         default="",
         help="Python that can use the wheel; cp313t is free-threaded.",
     ),
@@ -124,11 +125,13 @@ def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
     epilog=examples(
         "flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag cp312",
         "flashdepot catalog ls --platform win --cuda 13 --json",
+        "pip install $(flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag 3.12 --limit 1 --urls)",
     )
 )
 @click.option("--limit", type=click.IntRange(min=0), default=50, help="Rows of the table; 0 for all.  [default: 50]")
+@click.option("--urls", is_flag=True, help="Print only the address of each, for pip install.")
 @options(filter_options, depot_option, json_option)
-def ls(limit: int, depot: Path | None, *, as_json: bool, **wanted: str) -> None:
+def ls(limit: int, depot: Path | None, *, urls: bool, as_json: bool, **wanted: str) -> None:
     """List wheels, newest flash-attn first."""
     from flashdepot.catalog.matrix import rows  # noqa: PLC0415
 
@@ -139,6 +142,10 @@ def ls(limit: int, depot: Path | None, *, as_json: bool, **wanted: str) -> None:
         print_json([_to_json(wheel) for wheel in found])
         return
     shown = found[:limit] if limit else found
+    if urls:
+        for wheel in shown:
+            answer(wheel.url)
+        return
     print_table(
         ("flash-attn", "torch", "CUDA", "ABI", "Python", "platform", "source", "release", "size", ""),
         [_cells(wheel) for wheel in shown],
@@ -148,7 +155,7 @@ def ls(limit: int, depot: Path | None, *, as_json: bool, **wanted: str) -> None:
             f"{len(shown)} of {len(found)} wheels shown: narrow the list with --torch, --cuda or --python-tag, or show all with --limit 0."
         )
     else:
-        say(f"{len(found)} wheels." if found else "No wheel matches.")
+        say(f"{len(found)} wheels. --urls prints their addresses." if found else "No wheel matches.")
 
 
 @catalog.command()
@@ -253,7 +260,7 @@ def _select(loaded: Catalog, wanted: dict[str, str]) -> list[PublishedWheel]:
     from flashdepot.catalog.query import Filter  # noqa: PLC0415
 
     names = [collection.name for collection in loaded.collections]
-    asked = Filter(**wanted)
+    asked = Filter(**{**wanted, "python": str(Interpreter.parse(wanted["python"])) if wanted["python"] else ""})
     if asked.source and asked.source not in names:
         raise UsageError(
             f"'{asked.source}' is not a source: there are {', '.join(names)}.{did_you_mean(asked.source, names)}",

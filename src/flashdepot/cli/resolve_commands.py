@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from flashdepot.cli.common import answer, depot_option, examples, json_option, options, print_json, quiet_option, say
-from flashdepot.cli.resolve_page import describe, describe_explained
-from flashdepot.cli.resolving import Asked, choice_options, facts_options, question
+from flashdepot.cli.resolve_page import command, describe, describe_explained
+from flashdepot.cli.resolving import Asked, choice_options, facts_options, install_options, question
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.model.candidate import Decision
@@ -47,17 +47,22 @@ def resolve(
 
     Exit status: 0 something fits, 3 a fact is missing, 4 nothing fits.
     """
-    resolution = question(Asked(**asked), Terminal(quiet=quiet))
+    wanted = Asked(**asked)
+    resolution = question(wanted, Terminal(quiet=quiet))
+    options = install_options(wanted)
     if named is not None:
         click.get_current_context().exit(_explain(resolution, named, as_json=as_json))
     decision = resolution.decision
     code = exit_code(decision)
     if as_json:
-        print_json({"status": _STATUS[code], "exit_code": code, **decision.to_json()})
+        take = {"command": command(decision, options)} if decision.chosen else {}
+        print_json({"status": _STATUS[code], "exit_code": code, **decision.to_json(), **take})
     elif quiet and decision.chosen:
         answer(decision.chosen.candidate.name)
     else:
         answer(describe(decision))
+        if decision.chosen:
+            answer(f"\n  {command(decision, options)}")
     click.get_current_context().exit(code)
 
 

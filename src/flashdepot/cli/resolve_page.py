@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from flashdepot.families import oldest_gpu
@@ -33,6 +34,26 @@ _RULED_OUT = {
     "source": "from sources that are not allowed, but otherwise fit",
 }
 """What a :class:`Rejection` says of its wheels, by the rule that they break."""
+
+
+def command(decision: Decision, options: str | None) -> str:
+    """The command that takes what was decided.
+
+    :param options: those of ``flashdepot install`` that mean the same environment and choice; ``None`` when there are none, because
+        it is for another machine, or because other wheels were allowed than that command takes.
+    """
+    chosen = decision.chosen
+    assert chosen is not None  # noqa: S101  (for mypy)
+    origin, wheel = chosen.candidate.origin, chosen.candidate.wheel
+    if origin is Origin.PIP:
+        return f"pip install --no-build-isolation {wheel.distribution}=={wheel.version}"
+    if options is not None:
+        return " ".join(
+            ["flashdepot install", *([options] if options else []), *(["--compile"] if origin.compiles else [])]
+        )
+    if wheel.url:
+        return f"pip install {shlex.quote(wheel.url)}"
+    return f"flashdepot wheel --arch {','.join(wheel.sass)} --out dist"
 
 
 def describe(decision: Decision) -> str:
@@ -76,6 +97,8 @@ def _decided(decision: Decision) -> Iterator[str]:
     chosen, second = decision.chosen, decision.runner_up
     assert chosen is not None  # noqa: S101  (for mypy)
     yield f"  take       {chosen.candidate.name}"
+    if chosen.candidate.wheel.url:
+        yield f"{_INDENT}{chosen.candidate.wheel.url}"
     yield from (f"{_INDENT}{line}" for line in _about(chosen, decision.facts))
     if second is not None:
         yield ""

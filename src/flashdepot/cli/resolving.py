@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ facts_options = options(
         default=None,
         help="C++ ABI of the PyTorch build, new or old.",
     ),
-    click.option("--python-tag", metavar="cp312", help="Python tag of the interpreter; cp313t is free-threaded."),
+    click.option("--python-tag", metavar="3.12|cp312", help="Python version or tag; 3.13t is free-threaded."),
     click.option("--platform", metavar="linux-x86_64", help="Platform, or a wheel's platform tag."),
     click.option("--glibc", metavar="2.31", help="Version of the GNU C library."),
     click.option("--gpu", "gpus", metavar="9.0", multiple=True, help="Compute capability (repeatable)."),
@@ -121,6 +122,15 @@ def question(asked: Asked, events: Events) -> Resolution:
     )
     library = with_project({"profile": asked.profile})
     return api.resolve(request, library, host=host, depot=opened, events=events)
+
+
+def install_options(asked: Asked) -> str | None:
+    """The options of ``flashdepot install`` that mean what was asked; ``None`` when that is not about this machine as it is."""
+    changed = (asked.facts != NamedFacts(), asked.host_file, asked.version, asked.sources, asked.allow, asked.bandwidth)
+    if any(changed) or asked.distribution != "flash-attn":
+        return None
+    given = {"--python": asked.python, "--profile": asked.profile, "--depot": asked.depot}
+    return shlex.join(word for name, value in given.items() if value for word in (name, str(value)))
 
 
 def _sources(named: tuple[str, ...], allowed: tuple[str, ...], catalog: Path) -> frozenset[str]:

@@ -10,6 +10,7 @@ from flashdepot.errors import UsageError
 from flashdepot.model.target import Platform, Version
 
 _SPELLING = re.compile(r"(cp|pp)(\d)(\d{1,2})(t?)")
+_VERSION = re.compile(r"(?:python)?(\d)\.(\d{1,2})(t?)")
 _KINDS = {"cp": "cpython", "pp": "pypy"}
 _OLD_FLOORS = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 600, "Legacy"
 _WINDOWS = {"x86_64": "win_amd64", "aarch64": "win_arm64"}
@@ -25,8 +26,12 @@ class Interpreter:
 
     @classmethod
     def parse(cls, text: str) -> Interpreter:
-        """Read ``cp312``, ``cp313t`` or ``pp310``; :raises UsageError: for anything else."""
-        match = _SPELLING.fullmatch(text.strip().lower())
+        """Read ``cp312``, ``cp313t`` or ``pp310``, or a version of CPython such as ``3.12``.
+
+        :raises UsageError: for anything else.
+        """
+        word = text.strip().lower()
+        match = _SPELLING.fullmatch(_VERSION.sub(r"cp\1\2\3", word) if _VERSION.fullmatch(word) else word)
         if match is None:
             raise UsageError(
                 f"'{text}' is not an interpreter's tag: expected one such as cp312, or cp313t for a free-threaded one.",
