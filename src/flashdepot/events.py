@@ -32,6 +32,9 @@ class Snapshot:
     eta: float
 
 
+OnFile = Callable[[str], "Download | None"]
+"""Called with the name of a file before it is fetched; what it returns hears how far it is."""
+
 LONG = 120.0
 """Wall seconds of compiling from which on a person is asked before it begins."""
 
@@ -87,6 +90,9 @@ class BuildProgress(Protocol):
     def note(self, text: str) -> None:
         """Say one sentence."""
 
+    def download(self, name: str) -> Download:
+        """A file may be fetched; what is returned hears how far it is, when it is."""
+
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
         """A kernel was compiled in so many wall seconds."""
 
@@ -99,6 +105,10 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Say nothing."""
+
+    def download(self, name: str) -> Download:  # noqa: ARG002
+        """Nobody hears it."""
+        return lambda _received, _total: None
 
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
         """Say nothing."""

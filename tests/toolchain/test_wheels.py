@@ -31,8 +31,10 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         row = {"project": name, "filename": f"{name}.whl", "sha256": digest, "platform": "linux-x86_64"}
         listed.append(row)
 
-    def fetch(_project: str, filename: str, sha256: str, destination: Path, **_: Any) -> Path:
+    def fetch(_project: str, filename: str, sha256: str, destination: Path, on_progress: Any = None) -> Path:
         data = (folder / filename).read_bytes()
+        if on_progress is not None:
+            on_progress(len(data), len(data))
         if hashlib.sha256(data).hexdigest() != sha256:
             raise IntegrityError(f"{filename} is not what is pinned")
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -53,6 +55,15 @@ def test_the_wheels_become_one_toolkit_and_nothing_else_is_left(index: Path, tmp
     assert (root / "include/cuda_runtime.h").is_file()
     assert [p.name for p in (tmp_path / "toolchains").iterdir()] == [root.name]
     assert not list(root.rglob("METADATA"))
+
+
+def test_who_is_told_of_a_wheel_hears_how_far_it_is(index: Path, tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int | None]] = []
+    wheels.provide(
+        LINUX, tmp_path / "toolchains", lambda name: lambda done, all_of_it: heard.append((name, done, all_of_it))
+    )
+    sizes = [(index / name).stat().st_size for name in ("nvcc.whl", "runtime.whl")]
+    assert heard == [("nvcc.whl", sizes[0], sizes[0]), ("runtime.whl", sizes[1], sizes[1])]
 
 
 def test_a_toolkit_that_is_there_is_not_fetched_again_and_a_damaged_one_is(index: Path, tmp_path: Path) -> None:

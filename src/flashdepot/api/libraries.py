@@ -220,10 +220,11 @@ def link(
 
 @dataclass(frozen=True)
 class LibraryPlan:
-    """What a call would do: take ``stored``, or else make a library as ``forecast`` says."""
+    """What a call would do: take ``stored`` or fetch ``offered`` from a remote, or else make one as ``forecast`` says."""
 
-    stored: Manifest | None
-    forecast: Forecast | None
+    stored: Manifest | None = None
+    forecast: Forecast | None = None
+    offered: Manifest | None = None
 
 
 def plan_library(
@@ -249,10 +250,12 @@ def plan_library(
     if not exactly:
         choice = depot.find(need.request)
         if choice.taken is not None:
-            return LibraryPlan(choice.taken, None)
+            return LibraryPlan(stored=choice.taken)
+        if (offered := depot.elsewhere.offers(need.request)) is not None:
+            return LibraryPlan(offered=offered)
         tell_rejected(choice.rejected, events)
     found = foresee_build_of(need, depot, probe(depot=depot.root), limits or Limits(), options or Options())
-    return LibraryPlan(None, found) if isinstance(found, Forecast) else LibraryPlan(found, None)
+    return LibraryPlan(forecast=found) if isinstance(found, Forecast) else LibraryPlan(stored=found)
 
 
 def build_library(

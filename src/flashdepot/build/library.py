@@ -19,7 +19,7 @@ from flashdepot.build.schedule import Outlook
 from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
-from flashdepot.events import BuildProgress, Silent
+from flashdepot.events import BuildProgress, OnFile, Silent
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import Cross, Kit, config_header, family_of
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
@@ -126,7 +126,7 @@ def prepare(
     toolchain: Toolchain,
     depot: Depot,
     options: Options,
-    on_file: Callable[[str], None],
+    on_file: OnFile,
 ) -> BuildPlan:
     """Find the recipe of a library, and try all that could stop it before the long work begins.
 
@@ -180,7 +180,8 @@ def prepare(
 def foresee_build(plan: BuildPlan, depot: Depot, limits: Limits) -> Outlook:
     """What carrying out a recipe comes to, after what the depot has; nothing is compiled."""
     with depot.workspace() as work:
-        return _engine(plan, depot, limits, Silent(), work).foresee(plan.actions())
+        local = Depot(depot.root)  # what remotes have is not fetched to foresee a build
+        return _engine(plan, local, limits, Silent(), work).foresee(plan.actions())
 
 
 def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgress, work: Path) -> Engine:

@@ -40,10 +40,10 @@ def question(forecast: Forecast) -> str:
 
 def describe(plan: LibraryPlan) -> str:
     """What ``--dry-run`` says of a library."""
-    if plan.stored is not None:
-        stored = plan.stored
-        key = stored.recipe_key[:12]
-        return f"From the depot, at once: {key}, {stored.selection}; machine code for {spell(stored.sass)}."
+    if (found := plan.stored or plan.offered) is not None:
+        place = "the depot, at once" if plan.stored else f"a remote, {size(found.size)}"
+        key = found.recipe_key[:12]
+        return f"From {place}: {key}, {found.selection}; machine code for {spell(found.sass)}."
     assert plan.forecast is not None  # noqa: S101  (one of the two is there)
     less = ["Less takes less time:", *alternatives(plan.forecast)] if plan.forecast.alternatives else []
     return "\n".join([sentence(plan.forecast), *less])
@@ -53,6 +53,8 @@ def to_json(plan: LibraryPlan) -> dict[str, Any]:
     """The same for ``--json``; sizes in bytes, times in seconds."""
     if plan.stored is not None:
         return {"status": "hit", "recipe_key": plan.stored.recipe_key}
+    if plan.offered is not None:
+        return {"status": "offered", "recipe_key": plan.offered.recipe_key, "size": plan.offered.size}
     assert plan.forecast is not None  # noqa: S101  (one of the two is there)
     found = plan.forecast
     return {

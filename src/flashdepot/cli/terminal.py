@@ -110,6 +110,9 @@ class _Lines:
         say(text)
         self._told = time.monotonic()
 
+    def download(self, name: str) -> Download:
+        return _line(name)
+
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
         self.note(f"[{state.done}/{state.kernels} kernels] {name} in {duration(seconds)}{_left(state)}")
 
@@ -134,16 +137,32 @@ class _Live:
         self._verbose = verbose
         self._begun = time.monotonic()
         self._shown = False
+        self._bars = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._bars.close()
         if self._shown:
             self._live.stop()
 
     def note(self, text: str) -> None:
         self._console.print(printable(text), highlight=False, markup=False)
+
+    def download(self, name: str) -> Download:
+        """A bar from the first byte to the last; there is never more than one."""
+        shown: list[Download] = []
+
+        def tell(done: int, total: int | None) -> None:
+            if not shown:
+                self._bars.close()
+                shown.append(self._bars.enter_context(_bar(name)))
+            shown[0](done, total)
+            if done == total:
+                self._bars.close()
+
+        return tell
 
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
         if self._verbose:

@@ -145,7 +145,7 @@ def _tell_dry_run(
     if library is not None:
         from flashdepot.link.library import read_library  # noqa: PLC0415
 
-        plan = api.LibraryPlan(read_library(library).manifest, None)
+        plan = api.LibraryPlan(stored=read_library(library).manifest)
     else:
         plan = api.plan_library(o.with_project(words), host=host, depot=depot, limits=limits, events=events)
     if as_json:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flashdepot.errors import UsageError
+from flashdepot.events import OnFile
 from flashdepot.families.fa2 import Fa2
 from flashdepot.families.family import Cross, Family, Kit
 from flashdepot.model.architecture import Architecture
@@ -29,14 +30,20 @@ def default_family() -> Family:
     return family_of(DEFAULT_FAMILY)
 
 
-def obtain_sources(sources: Mapping[str, str], cache: Path) -> dict[str, SourceTree]:
+def obtain_sources(sources: Mapping[str, str], cache: Path, on_file: OnFile = lambda _: None) -> dict[str, SourceTree]:
     """The trees of some families, complete and on disk.
 
     :param sources: what names the source of each family, by the family's name.
     :param cache: the depot's ``upstreams`` folder.
+    :param on_file: called with what each is, before it is fetched.
     :raises FlashdepotError: as :meth:`Sources.obtain` does.
     """
-    return {name: family_of(name).sources.obtain(spec, cache) for name, spec in sources.items()}
+
+    def obtain(name: str, spec: str) -> SourceTree:
+        family = family_of(name)
+        return family.sources.obtain(spec, cache, on_progress=on_file(f"the source of {family.title}"))
+
+    return {name: obtain(name, spec) for name, spec in sources.items()}
 
 
 def oldest_gpu() -> Architecture:

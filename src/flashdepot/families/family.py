@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from flashdepot.events import OnFile
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe, Tool
@@ -66,7 +67,7 @@ class Family(Protocol):
     def sources(self) -> Sources:
         """Where its source trees come from."""
 
-    def provide(self, platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Mapping[str, Path]:
+    def provide(self, platform: Platform, folder: Path, on_file: OnFile) -> Mapping[str, Path]:
         """What its actions name besides the CUDA toolchain: folders and programs, by name.
 
         :param folder: the depot's ``toolchains`` folder; what is not there is fetched into it.

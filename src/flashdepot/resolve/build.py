@@ -10,7 +10,7 @@ from flashdepot.build.library import BuildPlan, Options, build_library, foresee_
 from flashdepot.build.schedule import Outlook
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
-from flashdepot.events import BuildProgress, Fetch, Forecast
+from flashdepot.events import BuildProgress, Fetch, Forecast, OnFile
 from flashdepot.families import obtain_sources
 from flashdepot.fit.requests import unmet
 from flashdepot.model.host import HostRecord
@@ -21,10 +21,6 @@ from flashdepot.resolve.forecast import exact, fetches, usual
 from flashdepot.resolve.library import LibraryResult, Need
 from flashdepot.targets import TARGETS
 from flashdepot.toolchain.choose import Toolchain, choose_toolchain, provide_toolchain
-
-OnFile = Callable[[str], None]
-"""Called with the name of a file before it is fetched."""
-
 
 Agree = Callable[[Forecast], None]
 """Told what a build takes before it begins; what it raises ends it."""
@@ -49,13 +45,10 @@ def build(
     """
     started = time.monotonic()
 
-    def on_file(name: str) -> None:
-        progress.note(f"Fetching {name}.")
-
     if fetched := _fetches(need, host, depot):
         agree(usual(need, fetched, limits))
     with depot.workspace() as work:
-        plan = _plan(need, depot, host, options, progress.note, on_file, work)
+        plan = _plan(need, depot, host, options, progress.note, progress.download, work)
         request = need.request
         units = len(request.selection.units)
         if (stored := depot.load_intact(plan.recipe.key)) is not None:
@@ -127,7 +120,7 @@ def _plan(
     note(
         f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host compiler {toolchain.cxx.kind} {toolchain.cxx.version}."
     )
-    trees = obtain_sources(need.sources, depot.layout.upstreams)
+    trees = obtain_sources(need.sources, depot.layout.upstreams, on_file)
     return prepare(trees, request.selection, request.gpus, request.platform, toolchain, depot, options, on_file)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from flashdepot.errors import IncompatibleError, MissingToolError
+from flashdepot.events import OnFile
 from flashdepot.facts.compilers import BUILD_TOOLS, host_compiler_limits, installable_msvc, msvc_limits
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.facts.gpus import codes_of
@@ -61,7 +62,7 @@ def choose_toolchain(
     *,
     driver: Version | None,
     folder: Path,
-    on_file: Callable[[str], None],
+    on_file: OnFile,
 ) -> Toolchain:
     """Find or provide the nvcc that ``--cuda`` asks for.
 
@@ -97,7 +98,7 @@ def provide_toolchain(
     *,
     folder: Path,
     work: Path,
-    on_file: Callable[[str], None],
+    on_file: OnFile,
 ) -> Toolchain:
     """The toolchain for any target: nvcc and zig from PyPI, and nothing of this machine unless a folder names it.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from flashdepot.errors import IncompatibleError
+from flashdepot.events import OnFile
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.target import Platform, Version
 from flashdepot.system.archive import unpack
@@ -45,7 +45,7 @@ def running_python() -> str:
     return f"{name}{sys.version_info.major}{sys.version_info.minor}"
 
 
-def provide(platform: Platform, python: str, folder: Path, on_file: Callable[[str], None]) -> Path:
+def provide(platform: Platform, python: str, folder: Path, on_file: OnFile) -> Path:
     """The folder with CuTe DSL and what it imports, inside ``folder``; fetched and unpacked on first use.
 
     That is 125 MB of wheels. NVIDIA's licence lets nobody pass its library on, so it stays in the depot.
@@ -64,8 +64,9 @@ def provide(platform: Platform, python: str, folder: Path, on_file: Callable[[st
         work = temporary.with_name(f"{temporary.name}.work")
         try:
             for wheel in wheels:
-                on_file(wheel["filename"])
-                archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], work / wheel["filename"])
+                progress = on_file(wheel["filename"])
+                place = work / wheel["filename"]
+                archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], place, on_progress=progress)
                 unpack(archive, work / wheel["project"], keep=_is_needed)
                 shutil.copytree(work / wheel["project"], temporary, dirs_exist_ok=True, copy_function=shutil.move)
                 archive.unlink()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from flashdepot.errors import IncompatibleError
+from flashdepot.events import OnFile
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.target import Platform, Version
 from flashdepot.system.archive import unpack
@@ -34,7 +35,7 @@ def provides(platform: Platform) -> bool:
     return bool(_wheels(platform))
 
 
-def provide(platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Path:
+def provide(platform: Platform, folder: Path, on_file: OnFile) -> Path:
     """The root of the pinned toolkit inside ``folder``, fetched and unpacked on first use (about 100 MB of wheels).
 
     Every byte of it is compared with what is pinned, each time: its programs are run and its headers compiled.
@@ -57,14 +58,15 @@ def is_provided(platform: Platform, folder: Path) -> bool:
     return (folder / _folder_name(platform)).is_dir()
 
 
-def unpack_toolkit(wheels: Sequence[Mapping[str, str]], folder: Path, on_file: Callable[[str], None]) -> None:
+def unpack_toolkit(wheels: Sequence[Mapping[str, str]], folder: Path, on_file: OnFile) -> None:
     """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``; raises as :func:`provide`."""
     # Beside the folder that is filled, and as much its own: another process may be doing the same.
     work = folder.with_name(f"{folder.name}.work")
     try:
         for wheel in wheels:
-            on_file(wheel["filename"])
-            archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], work / wheel["filename"])
+            progress = on_file(wheel["filename"])
+            place = work / wheel["filename"]
+            archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], place, on_progress=progress)
             unpack(archive, work / wheel["project"], keep=lambda name: name.startswith(_INSIDE))
             shutil.copytree(work / wheel["project"] / _INSIDE, folder, dirs_exist_ok=True, copy_function=shutil.move)
             archive.unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from flashdepot import facts
 from flashdepot.errors import IncompatibleError
+from flashdepot.events import OnFile
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform
 from flashdepot.system.archive import unpack
@@ -74,7 +74,7 @@ def is_zig_provided(folder: Path) -> bool:
     return any((folder / name).is_dir() for name in names)
 
 
-def provide_zig(platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Zig:
+def provide_zig(platform: Platform, folder: Path, on_file: OnFile) -> Zig:
     """The pinned zig inside ``folder``, fetched and unpacked on first use: a wheel of 83 MB, 340 MB unpacked.
 
     :param platform: the machine that it runs on.
@@ -94,8 +94,9 @@ def provide_zig(platform: Platform, folder: Path, on_file: Callable[[str], None]
     def fill(temporary: Path) -> None:
         work = temporary.with_name(f"{temporary.name}.work")
         try:
-            on_file(wheel["filename"])
-            archive = fetch("ziglang", wheel["filename"], wheel["sha256"], work / wheel["filename"])
+            progress = on_file(wheel["filename"])
+            place = work / wheel["filename"]
+            archive = fetch("ziglang", wheel["filename"], wheel["sha256"], place, on_progress=progress)
             unpack(archive, work / "wheel", keep=lambda name: name.startswith(_INSIDE))
             shutil.move(work / "wheel" / _INSIDE, temporary)
             program = Zig(temporary, version).program

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from flashdepot.events import OnFile
 from flashdepot.families.fa2.layout import CUTLASS_INCLUDE, SOURCE_DIR, Fa2Layout
 from flashdepot.families.fa2.sdists import published
 from flashdepot.families.fa2.units import NAME, NAMESPACE_MACRO
@@ -35,7 +36,7 @@ class Fa2:
         self,
         platform: Platform,  # noqa: ARG002
         folder: Path,  # noqa: ARG002
-        on_file: Callable[[str], None],  # noqa: ARG002
+        on_file: OnFile,  # noqa: ARG002
     ) -> Mapping[str, Path]:
         """Nothing: nvcc and the host compiler do it all."""
         return {}

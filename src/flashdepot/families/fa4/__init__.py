@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from flashdepot.events import OnFile
 from flashdepot.families.fa4 import actions
 from flashdepot.families.fa4.costs import estimate
 from flashdepot.families.fa4.layout import Fa4Layout
@@ -52,7 +53,7 @@ class Fa4:
     """Hopper: the kernels use its tensor memory accelerator and warp group products."""
     sources = Sources(Fa4Layout(), published)
 
-    def provide(self, platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Mapping[str, Path]:
+    def provide(self, platform: Platform, folder: Path, on_file: OnFile) -> Mapping[str, Path]:
         """CuTe DSL, the Python that runs it, and the compile worker."""
         dsl = cute_dsl.provide(platform, cute_dsl.running_python(), folder, on_file)
         return {"cute_dsl": dsl, "python": Path(sys.executable), "fa4_worker": actions.WORKER}
