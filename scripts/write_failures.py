@@ -18,13 +18,16 @@ _HEAD = """\
 
 <!-- needs network: pip would build flash-attn -->
 ```sh
+flashdepot explain -- pip install flash-attn --no-build-isolation
 pip install flash-attn 2>&1 | flashdepot explain -
 flashdepot explain build.log --host node.json
 ```
 
 `explain` takes the log of any build, installation, link or run, from pip, uv, cargo, CMake, containers or CI. It finds
 the root cause rather than the last line, and prints the fix for this machine, or for that of a record. Without a name
-it reads the depot's last failed compile. If no rule knows the log, it shows the earliest error lines and exits with 4.
+it reads the depot's last failed compile. After `--` it runs a command, shows its output as it comes, explains its
+failure, and ends with its exit code. The advice names the package, versions, system and vendor that the log names. If no
+rule knows the log, it shows the earliest error lines and what to do next, and exits with 4.
 
 These are the failures that it finds. This page is written by `scripts/write_failures.py` from the rules in
 `src/flashdepot/doctor/explain/rules/`; what stands in angle brackets is filled in from the log and from the machine.

@@ -61,9 +61,68 @@ def test_without_a_name_it_is_the_last_failed_compile_of_the_depot(tmp_path: Pat
         (["/nowhere.log"], "/nowhere.log cannot be read"),
         (["--depot", "/nowhere/depot"], "No compile failed in this depot"),
         (["-", "--host", "/nowhere.json"], "flashdepot host --save"),
+        (["pip", "install", "flash-attn"], "flashdepot explain -- pip install flash-attn"),
     ],
 )
 def test_what_cannot_be_read_is_wrong_usage(arguments: list[str], said: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2
     assert said in done.stderr
+
+
+FAILING = f"import sys; print('out', flush=True); sys.stderr.write({FAILED!r}); sys.exit(3)"
+
+
+def test_a_command_is_run_and_its_failure_explained_with_its_own_exit_code() -> None:
+    done = run("--", sys.executable, "-c", FAILING)
+    assert done.returncode == 3
+    assert done.stderr == "out\n" + FAILED
+    assert "failed with exit code 3" in done.stdout
+    assert "unsupported-gpu-arch" in done.stdout
+
+
+def test_a_command_that_works_is_not_explained() -> None:
+    done = run("--", sys.executable, "-c", "print('error: no error', flush=True)")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "error: no error\n")
+
+
+def test_the_document_of_a_command_has_its_exit_code_and_options_after_the_dashes_are_its_own() -> None:
+    done = run("--json", "-q", "--", sys.executable, "-c", FAILING, "--json", "--depot")
+    document = json.loads(done.stdout)
+    assert (document["exit_code"], document["command"][-1], done.stderr) == (3, "--depot", "")
+    assert document["findings"][0]["class"] == "unsupported-gpu-arch"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+def test_a_command_that_a_signal_ended_has_the_exit_code_that_a_shell_gives_it() -> None:
+    assert run("--", sys.executable, "-c", "import os; os.kill(os.getpid(), 9)").returncode == 137
+
+
+def test_output_is_shown_as_it_comes() -> None:
+    waits = "import sys; print('first', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-m", "flashdepot", "explain", "--", sys.executable, "-c", waits]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline() == b"first\n"  # the command still waits for its input
+        assert running.poll() is None
+        running.communicate(timeout=60)
+    assert running.returncode == 0
+
+
+def test_what_a_command_left_running_is_not_waited_for() -> None:
+    leaves = (
+        "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(20)']); sys.exit(5)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "flashdepot", "explain", "-q", "--json", "--", sys.executable, "-c", leaves],
+        stdout=subprocess.PIPE,
+        check=False,
+        timeout=120,
+    )
+    assert json.loads(done.stdout)["exit_code"] == 5
+
+
+def test_a_program_that_is_not_there_is_said_so() -> None:
+    done = run("--", "no-such-program-here")
+    assert done.returncode == 3
+    assert "'no-such-program-here' cannot be run" in done.stderr

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flashdepot.api.answers import check, doctor, explain, host
+    from flashdepot.api.answers import check, doctor, explain, explain_command, host
     from flashdepot.api.environments import InstallRequest, install
     from flashdepot.api.libraries import build, get, link, open_depot, vendor, wheel
     from flashdepot.api.wheels import lock, resolve
@@ -41,6 +41,7 @@ _PLACES = {
     "check": "flashdepot.api.answers",
     "doctor": "flashdepot.api.answers",
     "explain": "flashdepot.api.answers",
+    "explain_command": "flashdepot.api.answers",
     "get": "flashdepot.api.libraries",
     "host": "flashdepot.api.answers",
     "install": "flashdepot.api.environments",
@@ -65,6 +66,7 @@ __all__ = [
     "check",
     "doctor",
     "explain",
+    "explain_command",
     "get",
     "host",
     "install",

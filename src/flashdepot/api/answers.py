@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +20,7 @@ from flashdepot.host.python_environment import look_for_python
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
+from flashdepot.system.process import run_shown
 
 _ANY = LibraryRequest()
 _SILENT = Events()
@@ -90,6 +93,31 @@ def place_of(
         else None,
         is_here=host is None,
     )
+
+
+@dataclass(frozen=True)
+class ExplainedCommand:
+    """A command that was run: its exit status as a shell gives it, and what its output shows if it failed."""
+
+    status: int
+    report: LogReport
+
+
+def explain_command(
+    command: Sequence[str], host: HostRecord | None = None, show: Callable[[bytes], None] = lambda _: None
+) -> ExplainedCommand:
+    """Run a command, and explain its output when it fails.
+
+    Both streams are read in the order in which they come. A command that a signal ended has status 128 and its number.
+
+    :param show: called with each piece of the output as it comes.
+    :raises MissingToolError: when there is no such program.
+    """
+    with tempfile.TemporaryFile() as log:
+        status = run_shown(command, log, show)
+        log.seek(0)
+        report = explain(log, host) if status else LogReport((), ())
+    return ExplainedCommand(status, report)
 
 
 def explain(log: BinaryIO, host: HostRecord | None = None) -> LogReport:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,29 +27,61 @@ from flashdepot.cli.common import (
 from flashdepot.doctor.explain import Cause, LogReport
 from flashdepot.doctor.explain import explain as explain_log
 from flashdepot.errors import UsageError
+from flashdepot.model.host import HostRecord
+
+_COMMAND = "flashdepot.explain.command"
 
 UNKNOWN = 4
 """The exit code for a log that no rule knows."""
 
 
+class _LogOrCommand(click.Command):
+    """Remembers whether its words came after ``--``, which makes them another program's command line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_COMMAND] = "--" in args
+        return super().parse_args(ctx, args)
+
+
 @click.command(
+    cls=_LogOrCommand,
     epilog=examples(
+        "flashdepot explain -- pip install flash-attn --no-build-isolation",
         "flashdepot explain build.log",
         "pip install flash-attn 2>&1 | flashdepot explain -",
         "flashdepot explain build.log --host node.json --json",
         "flashdepot explain                     (the last failed compile of the depot)",
-    )
+    ),
 )
-@click.argument("log", required=False, metavar="[LOG|-]")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | - | -- COMMAND...]")
 @options(host_option, depot_option, json_option, quiet_option)
-def explain(log: str | None, host_file: Path | None, depot: Path | None, *, as_json: bool, quiet: bool) -> None:
+@click.pass_context
+def explain(
+    context: click.Context,
+    words: tuple[str, ...],
+    host_file: Path | None,
+    depot: Path | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Find the cause of a failure in a log, and the commands that fix it.
 
     Reads the output of pip, uv, cargo, CMake, nvcc, linkers and Python, also from containers and CI services.
     If there are several causes, each comes before the ones that it led to. Exit code 4: no rule knows the log,
     and its earliest error lines are shown.
+
+    After -- comes a command: it is run, its output is shown as it comes, on standard error, and its failure is
+    explained. flashdepot then ends with the exit code of the command.
     """
     host = load_host(host_file)
+    if context.meta[_COMMAND] and words:
+        _explain_command(words, host, as_json=as_json, quiet=quiet)
+        return
+    if len(words) > 1:
+        hint = f"To run a command and explain its failure: flashdepot explain -- {shlex.join(words)}"
+        raise UsageError(f"explain reads one log, and {len(words)} words were given.", hint=hint)
+    log = words[0] if words else None
     with ExitStack() as stack:
         if log == "-":
             stream = sys.stdin.buffer
@@ -68,6 +102,21 @@ def explain(log: str | None, host_file: Path | None, depot: Path | None, *, as_j
         answer(describe(report))
     if not report.findings:
         sys.exit(UNKNOWN)
+
+
+def _explain_command(words: Sequence[str], host: HostRecord | None, *, as_json: bool, quiet: bool) -> None:
+    show = (lambda _: None) if quiet else _pass_on
+    done = api.explain_command(words, host, show)
+    if as_json:
+        print_json({**done.report.to_json(), "command": list(words), "exit_code": done.status})
+    elif done.status:
+        answer(f"\n'{words[0]}' failed with exit code {done.status}.\n\n{describe(done.report)}")
+    sys.exit(done.status)
+
+
+def _pass_on(output: bytes) -> None:
+    sys.stderr.buffer.write(output)
+    sys.stderr.buffer.flush()
 
 
 def _last_failed(folder: Path) -> Path:

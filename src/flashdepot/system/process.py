@@ -17,6 +17,9 @@ from flashdepot.errors import FlashdepotError, MissingToolError
 from flashdepot.system.bound import bound
 from flashdepot.system.trace import trace
 
+_LAST_OUTPUT = 2.0
+"""Seconds for the output of a program that has ended; what it left running may hold the pipe open for ever."""
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -79,6 +82,45 @@ def run(
         stdout.seek(0)
         stderr.seek(0)
         return Finished(tuple(arguments), child.returncode, stdout.read(), stderr.read())
+
+
+def run_shown(arguments: Sequence[str], log: IO[bytes], show: Callable[[bytes], None]) -> int:
+    """Run a program in the foreground, where it may ask at the terminal, and return its exit status as a shell does.
+
+    What it writes on both streams is read as it comes and goes to the log. What it started and left running is not
+    waited for.
+
+    :param show: called with each piece of the output.
+    :raises MissingToolError: when the program is not there or cannot be started.
+    """
+    trace(shlex.join(arguments))
+    output, given = os.pipe()
+    try:
+        child = subprocess.Popen(list(arguments), stdout=given, stderr=given)
+    except OSError as error:
+        os.close(output)
+        raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error
+    finally:
+        os.close(given)
+    ended = threading.Event()
+
+    def copy() -> None:
+        while (piece := os.read(output, 1 << 16)) and not ended.is_set():
+            log.write(piece)
+            show(piece)
+        os.close(output)
+
+    reader = threading.Thread(target=copy, daemon=True)
+    reader.start()
+    while True:
+        try:
+            status = child.wait()
+            break
+        except KeyboardInterrupt:  # the terminal has sent it to the program as well, which decides what it means
+            continue
+    reader.join(_LAST_OUTPUT)
+    ended.set()
+    return status if status >= 0 else 128 - status
 
 
 def _text_file(encoding: str | None) -> IO[str]:
