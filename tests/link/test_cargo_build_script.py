@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -170,3 +171,61 @@ def test_a_file_that_a_build_for_windows_needs_is_named_when_it_is_a_pointer(
     done = run(MSVC, link)
     assert done.returncode == 1
     assert f"{name} is a Git LFS pointer" in done.stderr
+
+
+@pytest.fixture
+def answering(script: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run it in a crate without a library, where a program stands in for flashdepot and gives an answer."""
+    program, asked = tmp_path / "flashdepot", tmp_path / "asked"
+
+    def run(answer: str, status: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "answer").write_text(answer)
+        program.write_text(f'#!/bin/sh\nprintf "%s " "$@" > "{asked}"\ncat "{tmp_path}/answer"\nexit {status}\n')
+        program.chmod(0o755)
+        said = {f"CARGO_CFG_TARGET_{part}": value for part, value in {"ARCH": "x86_64", **LINUX}.items()}
+        env = {"PATH": os.environ["PATH"], "CARGO_MANIFEST_DIR": str(tmp_path), "FLASHDEPOT": str(program), **said}
+        return subprocess.run([str(script)], env={**env, **variables}, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("variables", "asked"),
+    [
+        ({}, "link flags --json -q "),
+        ({"FLASHDEPOT_REQUEST": "--profile quick --arch 80"}, "link flags --json -q --profile quick --arch 80 "),
+        ({"FLASHDEPOT_GET": "1"}, "get --yes --json -q "),
+        ({"CARGO_CFG_TARGET_ARCH": "aarch64"}, "link flags --json -q --target linux-aarch64 "),
+    ],
+)
+def test_without_a_library_flashdepot_is_asked_for_one(
+    answering: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, variables: dict[str, str], asked: str
+) -> None:
+    library = tmp_path / "a library"
+    (library / "lib/static").mkdir(parents=True)
+    (library / "lib/static/libflashattention.a").write_text("a library")
+    machine = variables.get("CARGO_CFG_TARGET_ARCH", "x86_64")
+    (library / "manifest.json").write_text(f'{{"platform": "linux-{machine}"}}')
+    done = answering(json.dumps({"path": str(library)}), **variables)
+    assert done.returncode == 0, done.stderr
+    assert f"cargo:root={library}\n" in done.stdout
+    assert (tmp_path / "asked").read_text() == asked
+
+
+def test_a_depot_without_a_library_is_told_with_the_way_out(
+    answering: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = answering("", 4)
+    assert done.returncode == 1
+    assert "flashdepot link flags' gave none" in done.stderr
+    assert "FLASHDEPOT_GET=1" in done.stderr
+    nowhere = answering("", FLASHDEPOT="/nowhere/flashdepot")
+    assert "'/nowhere/flashdepot' cannot be run" in nowhere.stderr
+
+
+def test_documentation_is_built_without_a_library(
+    answering: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = answering("", 4, DOCS_RS="1")
+    assert done.returncode == 0, done.stderr
+    assert "rustc-link" not in done.stdout

@@ -1,6 +1,10 @@
 //! Tells cargo how to link libflashattention. Needs no other crate, no network and no CUDA toolkit.
 //!
-//! FLASHDEPOT_LIB_DIR  folder of another library, as `flashdepot get` prints it; the crate's own is `library`
+//! FLASHDEPOT_LIB_DIR  folder of a library, as `flashdepot get` prints it; without it, the crate's own `library`
+//! FLASHDEPOT_REQUEST  where there is neither: options of `flashdepot get`, such as `--profile inference --arch 80,90`,
+//!                     for the library that is taken from the depot of this machine
+//! FLASHDEPOT_GET      `1`: one that the depot lacks is fetched and verified, or else built, which may take long
+//! FLASHDEPOT          the program `flashdepot`, where it is not on PATH
 //! FLASHDEPOT_LINK     `static` or `shared`; without it the feature `shared` decides
 //!
 //! A build script of a crate that depends on this one reads DEP_FLASHATTENTION_ROOT (the library's folder),
@@ -9,16 +13,26 @@
 //! On Windows the shared library goes with every toolchain and the static one with Microsoft's. A program finds the DLL
 //! in its own folder or on PATH: Cargo knows no other way to tell it.
 
+// Names of variables, which are what a reader looks for, need no quotes.
+#![allow(clippy::doc_markdown)]
+
 use std::env;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::exit;
+use std::process::{exit, Command};
+
+const VARIABLES: [&str; 6] =
+    ["FLASHDEPOT_LIB_DIR", "FLASHDEPOT_REQUEST", "FLASHDEPOT_GET", "FLASHDEPOT_HOME", "FLASHDEPOT", "FLASHDEPOT_LINK"];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-env-changed=FLASHDEPOT_LIB_DIR");
-    println!("cargo:rerun-if-env-changed=FLASHDEPOT_LINK");
+    for name in VARIABLES {
+        println!("cargo:rerun-if-env-changed={name}");
+    }
+    if env::var_os("DOCS_RS").is_some() {
+        return; // nothing is linked there
+    }
     let root = library_folder();
     let kind = kind();
     require_platform(&root);
@@ -92,7 +106,11 @@ fn link_shared(windows: bool, folder: &Path) {
 
 fn library_folder() -> PathBuf {
     let own = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("library");
-    let root = env::var_os("FLASHDEPOT_LIB_DIR").filter(|value| !value.is_empty()).map_or(own, PathBuf::from);
+    let root = match env::var_os("FLASHDEPOT_LIB_DIR").filter(|value| !value.is_empty()) {
+        Some(named) => PathBuf::from(named),
+        None if own.is_dir() => own,
+        None => from_flashdepot(),
+    };
     let manifest = root.join("manifest.json");
     println!("cargo:rerun-if-changed={}", manifest.display());
     match root.canonicalize() {
@@ -102,6 +120,56 @@ fn library_folder() -> PathBuf {
              Set FLASHDEPOT_LIB_DIR to the folder that 'flashdepot get' prints.",
             root.display()
         )),
+    }
+}
+
+/// The library that flashdepot takes from its depot; with FLASHDEPOT_GET one that it fetches, verifies or builds.
+fn from_flashdepot() -> PathBuf {
+    let given = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let program = given("FLASHDEPOT").unwrap_or_else(|| "flashdepot".into());
+    let may_get = given("FLASHDEPOT_GET").is_some_and(|value| value != "0");
+    let words: &[&str] = if may_get { &["get", "--yes"] } else { &["link", "flags"] };
+    let request = given("FLASHDEPOT_REQUEST").unwrap_or_default();
+    let system = format!("{}-{}", target("OS"), target("ARCH"));
+    let mut command = Command::new(&program);
+    command.args(words).args(["--json", "-q"]).args(request.split_whitespace());
+    if !request.contains("--target") && system != format!("{}-{}", env::consts::OS, env::consts::ARCH) {
+        command.args(["--target", &system]);
+    }
+    let instead = "Set FLASHDEPOT_LIB_DIR to the folder that 'flashdepot get' prints, or FLASHDEPOT_GET=1 to get one.";
+    let done = match command.output() {
+        Ok(done) => done,
+        Err(error) => stop(&format!("no library was named, and '{program}' cannot be run: {error}. {instead}")),
+    };
+    let said = String::from_utf8_lossy(&done.stdout);
+    match (done.status.success(), path_in(&said)) {
+        (true, Some(path)) => path.into(),
+        _ => stop(&format!(
+            "no library was named, and '{program} {}' gave none: {} {instead}",
+            words.join(" "),
+            String::from_utf8_lossy(&done.stderr).trim()
+        )),
+    }
+}
+
+/// The value of "path" in a JSON document.
+fn path_in(document: &str) -> Option<String> {
+    let (_, rest) = document.split_once("\"path\":")?;
+    let (_, text) = rest.split_once('"')?;
+    let mut found = String::new();
+    let mut letters = text.chars();
+    loop {
+        match letters.next()? {
+            '"' => return Some(found),
+            '\\' => match letters.next()? {
+                'u' => {
+                    let digits: String = letters.by_ref().take(4).collect();
+                    found.push(char::from_u32(u32::from_str_radix(&digits, 16).ok()?)?);
+                }
+                escaped => found.push(escaped),
+            },
+            letter => found.push(letter),
+        }
     }
 }
 

@@ -13,6 +13,8 @@
 //! }
 //! ```
 #![no_std]
-#![allow(non_camel_case_types)]
+// The names and the comments are the header's.
+#![allow(non_camel_case_types, clippy::doc_lazy_continuation, clippy::doc_markdown)]
+#![allow(clippy::cast_possible_truncation)] // of the sizes of structs
 
 include!("bindings.rs");

@@ -1,0 +1,111 @@
+use flashattention_sys as sys;
+
+use crate::{Error, Shape};
+
+/// How the head vectors of a tensor lie in memory: the elements from one to the next of each dimension.
+///
+/// The elements of a head vector are contiguous. Each stride is a multiple of 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strides {
+    /// From one sequence to the next.
+    pub batch: usize,
+    /// From one row of a sequence to the next.
+    pub row: usize,
+    /// From one head to the next.
+    pub head: usize,
+}
+
+impl Strides {
+    /// Those of a contiguous `(batch, rows, heads, head_dim)` tensor.
+    ///
+    /// # Errors
+    /// When a stride is larger than `usize` can say.
+    pub fn contiguous(rows: usize, heads: usize, head_dim: usize) -> Result<Self, Error> {
+        let row = product(heads, head_dim)?;
+        Ok(Self { batch: product(rows, row)?, row, head: head_dim })
+    }
+
+    /// How many elements a buffer must have for a tensor of these extents: up to its last element.
+    ///
+    /// # Errors
+    /// When that is more than `usize` can say.
+    pub fn extent(&self, batch: usize, rows: usize, heads: usize, head_dim: usize) -> Result<usize, Error> {
+        if [batch, rows, heads, head_dim].contains(&0) {
+            return Ok(0);
+        }
+        [(batch, self.batch), (rows, self.row), (heads, self.head)]
+            .into_iter()
+            .try_fold(head_dim, |sum, (count, step)| sum.checked_add(product(count - 1, step)?).ok_or_else(too_large))
+    }
+
+    pub(crate) fn tensor(self, data: u64) -> Result<sys::fa_tensor, Error> {
+        Ok(sys::fa_tensor {
+            data: address(data)?,
+            batch_stride: number("a batch stride", self.batch)?,
+            row_stride: number("a row stride", self.row)?,
+            head_stride: number("a head stride", self.head)?,
+        })
+    }
+}
+
+/// The strides of the four tensors of a dense forward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Of the queries, `(batch, seqlen_q, heads_q, head_dim)`.
+    pub q: Strides,
+    /// Of the keys, `(batch, seqlen_k, heads_k, head_dim)`.
+    pub k: Strides,
+    /// Of the values, as the keys.
+    pub v: Strides,
+    /// Of the output, as the queries.
+    pub o: Strides,
+}
+
+impl Layout {
+    /// All four contiguous.
+    ///
+    /// # Errors
+    /// When a stride is larger than `usize` can say.
+    pub fn contiguous(shape: &Shape) -> Result<Self, Error> {
+        let q = Strides::contiguous(shape.seqlen_q, shape.heads_q, shape.head_dim)?;
+        let k = Strides::contiguous(shape.seqlen_k, shape.heads_k, shape.head_dim)?;
+        Ok(Self { q, k, v: k, o: q })
+    }
+
+    /// Whether two elements of the output could be the same place, which a kernel would write twice.
+    #[must_use]
+    pub fn output_overlaps(&self, shape: &Shape) -> bool {
+        let mut steps = [(shape.batch, self.o.batch), (shape.seqlen_q, self.o.row), (shape.heads_q, self.o.head)];
+        steps.sort_by_key(|&(_, step)| step);
+        let mut reach = shape.head_dim;
+        for (count, step) in steps {
+            if count > 1 {
+                if step < reach {
+                    return true;
+                }
+                reach = reach.saturating_add(step.saturating_mul(count - 1));
+            }
+        }
+        false
+    }
+}
+
+/// An address on a device, which is one of this process as well.
+pub(crate) fn address<T>(value: u64) -> Result<*mut T, Error> {
+    let place = usize::try_from(value)
+        .map_err(|_| Error::invalid(format!("{value:#x} is no address for a program of {} bits", usize::BITS)))?;
+    Ok(place as *mut T)
+}
+
+/// A number as the C ABI takes it.
+pub(crate) fn number<T: TryFrom<usize>>(name: &str, value: usize) -> Result<T, Error> {
+    T::try_from(value).map_err(|_| Error::invalid(format!("{name} is {value}, which is more than the library counts")))
+}
+
+fn product(one: usize, other: usize) -> Result<usize, Error> {
+    one.checked_mul(other).ok_or_else(too_large)
+}
+
+fn too_large() -> Error {
+    Error::invalid("the tensor has more elements than this machine can count".to_owned())
+}
