@@ -10,6 +10,7 @@ from flashdepot.doctor import python_checks as python
 from flashdepot.doctor import space_checks as space
 from flashdepot.doctor import system_checks as system
 from flashdepot.doctor import toolchain_checks as toolchain
+from flashdepot.doctor import variable_checks as variables
 from flashdepot.doctor import windows_checks as windows
 from flashdepot.doctor.case import Case
 from flashdepot.doctor.finding import Finding, Intention, worst_first
@@ -47,6 +48,7 @@ _CHECKS: Mapping[Intention, Sequence[Check]] = {
         python.builds,
         python.tools,
         space.install_disks,
+        variables.places,
         system.conda_libstdcxx,
         gpu.presence,
     ),
@@ -61,6 +63,10 @@ _CHECKS: Mapping[Intention, Sequence[Check]] = {
         windows.folders,
         toolchain.git,
         toolchain.flags,
+        variables.jobs,
+        variables.architectures,
+        variables.places,
+        variables.two_toolkits,
         toolchain.torch_cuda,
         space.time_needed,
     ),

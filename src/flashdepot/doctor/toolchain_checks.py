@@ -69,7 +69,7 @@ def _newest_serves(case: Case) -> bool:
 def toolkits(case: Case) -> Iterator[Finding]:
     """Toolkits that are passed over, and a CUDA_HOME without one."""
     record = case.record
-    variable = next((name for name in ("CUDA_HOME", "CUDA_PATH") if name in record.variables), None)
+    variable = next((name for name in ("CUDA_HOME", "CUDA_PATH") if record.variables.get(name)), None)
     if variable and not any(t.found_by == variable for t in record.toolkits):
         seen = f"{variable} is {record.variables[variable]}, and no nvcc that runs is in its bin folder."
         why = "Builds of PyTorch extensions stop at that; flashdepot looks elsewhere."

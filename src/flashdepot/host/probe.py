@@ -77,6 +77,7 @@ def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
             memory_facts=memory.memory_facts(),
             disks=probe_disks(depot),
             variables=surroundings.variables(),
+            dangling=surroundings.dangling(),
             programs=surroundings.programs(),
             python=environment.result()[0],
             no_python=environment.result()[1],

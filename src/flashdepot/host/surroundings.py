@@ -87,6 +87,15 @@ def variables(environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     return {name: environment[name] for name in VARIABLES if name in environment}
 
 
+def dangling(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Variables that name a program (its first word) or a folder, and nothing is there."""
+    folders = [name for name in ("TMPDIR",) if (place := environment.get(name)) and not Path(place).is_dir()]
+    named = [name for name in ("CXX", "NVCC_CCBIN") if environment.get(name, "").strip()]
+    programs_ = {name: environment[name].split()[0] for name in named}
+    # NVCC_CCBIN may be the folder of a compiler (nvcc manual, --compiler-bindir).
+    return (*folders, *(n for n, p in programs_.items() if not shutil.which(p) and not Path(environment[n]).exists()))
+
+
 def programs() -> Mapping[str, str]:
     """Where each of :data:`PROGRAMS` is that is on ``PATH``."""
     return {name: place for name in PROGRAMS if (place := shutil.which(name))}

@@ -111,7 +111,8 @@ class HostRecord:
     ``driver_cuda`` (the newest CUDA that the driver serves), ``nvidia_devices`` (display devices
     of NVIDIA on the PCI bus, whether a driver serves them or not), ``container`` (``docker``, ``podman``,
     ``kubernetes``, ``lxc``, another's name, or empty for none), ``wsl``, ``long_paths`` (Windows takes paths of more
-    than 260 characters), ``variables`` (those of the environment that steer compilers and GPUs) and ``programs``
+    than 260 characters), ``variables`` (those of the environment that steer compilers and GPUs), ``dangling`` (those of them that
+    name a program or folder that is not there) and ``programs``
     (path of each that is there). ``python`` is the environment that was asked about,
     and ``no_python`` says why there is none.
     """
@@ -136,6 +137,7 @@ class HostRecord:
     memory_facts: MemoryFacts | None = None
     disks: tuple[Disk, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    dangling: tuple[str, ...] = ()
     programs: Mapping[str, str] | None = None
     python: Environment | None = None
     no_python: str = ""
@@ -169,6 +171,7 @@ class HostRecord:
             "compilers": [{"kind": c.kind, "path": c.path, "version": str(c.version)} for c in self.compilers],
             "programs": dict(self.programs) if self.programs is not None else None,
             "variables": dict(self.variables),
+            **({"dangling": list(self.dangling)} if self.dangling else {}),
             "python": self.python.to_json() if self.python else None,
             **({"no_python": self.no_python} if self.no_python else {}),
         }
@@ -211,6 +214,7 @@ class HostRecord:
                     for d in data.get("disks", [])
                 ),
                 variables=dict(data.get("variables", {})),
+                dangling=tuple(str(name) for name in data.get("dangling", ()) if name in data.get("variables", {})),
                 programs=dict(programs) if programs is not None else None,
                 python=Environment.from_json(python) if python is not None else None,
                 no_python=str(data.get("no_python", "")),
