@@ -51,7 +51,7 @@ def test_a_stored_library_that_serves_comes_before_every_published_wheel(depot: 
     assert chosen is not None
     assert second is not None
     assert (chosen.candidate.origin, chosen.verdict, chosen.verified) == (Origin.DEPOT, Verdict.FITS, True)
-    assert chosen.candidate.name.startswith("flash_attn-2.8.3.post2+cu130.full.sm80.sm90.id")
+    assert chosen.candidate.name.startswith("flash_attn-2.8.3.post2+cu130.full.sm80.sm90-0x")
     assert chosen.candidate.name.endswith("-py3-none-manylinux_2_34_x86_64.whl")
     assert chosen.candidate.size == 0
     assert second.candidate.origin is Origin.OFFICIAL

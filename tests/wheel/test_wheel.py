@@ -28,7 +28,7 @@ from flashdepot.errors import UsageError
 from flashdepot.families.fa2.sdists import published
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.own_wheel_name import contents_words, dist_info, wheel_id, wheel_tag, wheel_version
+from flashdepot.model.own_wheel_name import contents_words, dist_info, wheel_build, wheel_name, wheel_tag, wheel_version
 from flashdepot.model.parts import licence_expression
 from flashdepot.model.selection import (
     PROFILES,
@@ -79,11 +79,10 @@ def read(wheel: Wheel) -> Mapping[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_the_name_is_one_that_installers_read(wheel: Wheel) -> None:
+def test_the_name_is_one_that_installers_read(wheel: Wheel, manifest: Manifest) -> None:
     name, version, build, tags = parse_wheel_filename(wheel.path.name)
-    assert (name, build) == ("flash-attn", ())
-    assert str(version) == wheel.version
-    assert wheel.version.startswith("9.9.9+cu130.quick.sm80.sm90.id")
+    assert (name, str(version)) == ("flash-attn", "9.9.9+cu130.quick.sm80.sm90")
+    assert "".join(map(str, build)) == wheel_build(manifest)
     assert tags == parse_tag(wheel.tag)
     assert {tag.interpreter for tag in tags} == {"py3"}
 
@@ -126,6 +125,7 @@ def test_the_metadata_is_upstreams_and_valid(info: str, wheel: Wheel) -> None:
     assert metadata.description == PACKAGE["README.md"]
     licences = [f"{info}/licenses/{name}" for name in metadata.license_files or []]
     assert [files[name] for name in licences] == [b"BSD, NVIDIA\n", b"BSD, Tri Dao\n", b"Tri Dao\n"]
+    assert f"Build: {wheel.path.name.split('-')[2]}\n" in files[f"{info}/WHEEL"].decode()
     assert f"Tag: {wheel.tag}\n" in files[f"{info}/WHEEL"].decode()
     assert "Root-Is-Purelib: false\n" in files[f"{info}/WHEEL"].decode()
 
@@ -197,7 +197,7 @@ def test_the_local_version_names_cuda_contents_and_architectures(
     manifest: Manifest, upstream: str, sass: str, version: str
 ) -> None:
     changed = replace(manifest, upstreams={"fa2": replace(manifest.upstream, version=upstream)}, sass=parse_list(sass))
-    assert wheel_version(changed) == f"{version}.{wheel_id(changed)}"
+    assert wheel_version(changed) == version
 
 
 ALL = published()["2.8.3"].identified.units
@@ -214,7 +214,7 @@ def selection_of(profile: str, **changes: object) -> Selection:
         (selection_of("full", passes=parse_passes("fwd,bwd"), features=parse_features("none")),
          "fwd bwd nodropout noalibi nosoftcap nolocal nounevenk"),
         (selection_of("full", passes=parse_passes("fwd"), dtypes=parse_dtypes("fp16")), "fwd fp16"),
-        (selection_of("training", head_dims=parse_head_dims("64,128")), "training hd64to128"),
+        (selection_of("training", head_dims=parse_head_dims("64,128")), "training hd64 hd128"),
         (selection_of("inference", head_dims=parse_head_dims("128")), "inference hd128"),
         (selection_of("quick", head_dims=parse_head_dims("128")), "fwd bf16 nodropout noalibi nosoftcap nolocal nounevenk hd128"),
     ],
@@ -224,34 +224,46 @@ def test_what_is_in_it_is_named_as_people_ask_for_it(selection: Selection, words
 
 
 def differing(manifest: Manifest) -> dict[str, Manifest]:
-    toolchain = manifest.toolchain
+    """Manifests of different contents: the first ones by what was asked for, then by how it was built."""
+    full, tools = selection_of("full"), manifest.toolchain
+    fewer = [selection_of("full", head_dims=frozenset(dims)) for dims in ({32, 64, 256}, {32, 96, 256})]
+    holes = [replace(full, units=full.units - {unit}) for unit in sorted(full.units)[:2]]
+    fa4 = replace(full, units=frozenset(replace(unit, family="fa4") for unit in full.units))
+    both = replace(full, units=full.units | fa4.units)
+    selections = [selection_of("inference"), selection_of("full", passes=parse_passes("fwd,bwd")), full, *fewer, *holes]
     return {
         "as it is": manifest,
-        "another profile": replace(manifest, selection=selection_of("inference")),
-        "other passes": replace(manifest, selection=selection_of("full", passes=parse_passes("fwd,bwd"))),
-        "a head dim less": replace(manifest, selection=selection_of("full", head_dims=frozenset({32, 64, 256}))),
-        "another head dim less": replace(manifest, selection=selection_of("full", head_dims=frozenset({32, 96, 256}))),
+        **{f"selection {i}": replace(manifest, selection=s) for i, s in enumerate([*selections, fa4, both])},
         "another architecture": replace(manifest, sass=parse_list("80,120")),
-        "another CUDA": replace(manifest, toolchain=replace(toolchain, cuda=Version("13.1"))),
-        "another nvcc of that CUDA": replace(
-            manifest,
-            toolchain=replace(toolchain, tools=(replace(toolchain.tools[0], digest="9" * 64), *toolchain.tools[1:])),
-        ),
-        "another family": replace(
-            manifest,
-            selection=replace(
-                manifest.selection, units=frozenset(replace(u, family="fa4") for u in manifest.selection.units)
-            ),
+        "another CUDA": replace(manifest, toolchain=replace(tools, cuda=Version("13.1"))),
+    }
+
+
+def test_what_was_asked_for_differs_in_the_version(manifest: Manifest) -> None:
+    versions = {why: wheel_version(changed) for why, changed in differing(manifest).items()}
+    assert len({*versions.values()}) == len(versions), versions
+
+
+def test_wheels_with_different_contents_never_have_one_name(manifest: Manifest) -> None:
+    nvcc, *others = manifest.toolchain.tools
+    rebuilt = {
+        "another nvcc": replace(
+            manifest, toolchain=replace(manifest.toolchain, tools=(replace(nvcc, digest="9" * 64), *others))
         ),
         "another C layer": replace(manifest, c_layer="9" * 64),
         "other bytes": replace(manifest, files=(replace(manifest.files[0], digest="9" * 64), *manifest.files[1:])),
         "another flashdepot": replace(manifest, flashdepot="99.0"),
     }
+    names = {why: wheel_name(changed) for why, changed in {**differing(manifest), **rebuilt}.items()}
+    assert len({*names.values()}) == len(names), names
+    assert {wheel_version(changed) for changed in rebuilt.values()} == {wheel_version(manifest)}
 
 
-def test_wheels_with_different_contents_never_have_one_name_and_version(manifest: Manifest) -> None:
-    versions = {why: wheel_version(changed) for why, changed in differing(manifest).items()}
-    assert len({*versions.values()}) == len(versions), versions
+@pytest.mark.parametrize("upstream", published())
+def test_all_that_a_version_has_is_called_full(upstream: str) -> None:
+    whole = select(PROFILES["full"], published()[upstream].identified.units)
+    assert next(contents_words(whole)) == "full"
+    assert not [word for word in contents_words(whole) if word.startswith("x")]
 
 
 def test_a_source_without_a_version_makes_no_wheel(manifest: Manifest) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from packaging.utils import canonicalize_name
 
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.own_wheel_name import DISTRIBUTION, wheel_tag, wheel_version
+from flashdepot.model.own_wheel_name import DISTRIBUTION, wheel_build, wheel_tag, wheel_version
 from flashdepot.model.parts import licence_expression
 from flashdepot.model.sbom import sbom
 from flashdepot.model.wheel_needs import IMPORTED, OLDEST_PYTHON
@@ -41,12 +41,13 @@ def metadata_text(manifest: Manifest, licence_files: Sequence[str], readme: str)
 
 
 def wheel_text(manifest: Manifest) -> str:
-    """WHEEL: the format's version, who wrote it, and the tag."""
+    """WHEEL: the format's version, who wrote it, the tag and the build tag."""
     return (
         "Wheel-Version: 1.0\n"
         f"Generator: flashdepot {manifest.flashdepot}\n"
         "Root-Is-Purelib: false\n"
         f"Tag: {wheel_tag(manifest)}\n"
+        f"Build: {wheel_build(manifest)}\n"
     )
 
 
