@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flashdepot.api.answers import check, doctor, explain, explain_command, host
     from flashdepot.api.environments import InstallRequest, install
+    from flashdepot.api.indexes import index
     from flashdepot.api.libraries import build, get, link, open_depot, vendor, wheel
     from flashdepot.api.wheels import lock, resolve
     from flashdepot.depot import Depot
@@ -44,6 +45,7 @@ _PLACES = {
     "explain_command": "flashdepot.api.answers",
     "get": "flashdepot.api.libraries",
     "host": "flashdepot.api.answers",
+    "index": "flashdepot.api.indexes",
     "install": "flashdepot.api.environments",
     "library_request": "flashdepot.resolve.words",
     "link": "flashdepot.api.libraries",
@@ -69,6 +71,7 @@ __all__ = [
     "explain_command",
     "get",
     "host",
+    "index",
     "install",
     "library_request",
     "link",

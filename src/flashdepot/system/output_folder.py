@@ -62,7 +62,8 @@ class OutputFolder:
     def write(self, files: Sequence[OutputFile], listing: bytes) -> Path:
         """Put files there in place of those of an earlier run: all of the new ones, or all of the old ones.
 
-        Everything is first written to a stage inside the folder and verified. Then the earlier listing is moved away,
+        What is there already and right is left as it is. Everything else is first written to a stage inside the folder
+        and verified. Then the earlier listing is moved away,
         the files are replaced, and the new listing comes last. So a folder with a listing is whole whenever the process
         is killed; and since the folder itself is never replaced, it can be a mount point or the current folder.
 
@@ -77,6 +78,10 @@ class OutputFolder:
         with folder_errors(self.path, self.elsewhere), self._open() as folder:
             earlier = self._earlier(folder)
             doubtful = [file for file in files if not self._is_ours(folder, file, earlier)]
+            obsolete = {place: known for place, known in earlier.items() if place not in {file.place for file in files}}
+            files = [file for file in files if not self._is_there(folder, file)]
+            if not files and self._is_there(folder, listed):
+                return self.path
             stage = f".flashdepot-export-{secrets.token_hex(4)}"
             try:
                 with folder.folder(stage, create=True) as staged, staged.folder(_NEW, create=True) as new:
@@ -87,7 +92,7 @@ class OutputFolder:
             except BaseException:
                 folder.remove_tree(stage)
                 raise
-            self._replace(folder, stage, files, earlier)
+            self._replace(folder, stage, files, obsolete)
             _remove_stages(folder, stage)
         return self.path
 
@@ -179,6 +184,16 @@ class OutputFolder:
         except FileNotFoundError:
             return True
 
+    def _is_there(self, folder: Directory, file: OutputFile) -> bool:
+        """Whether a file is there exactly as it would be written, so that it need not be."""
+        *folders, name = file.place.split("/")
+        with contextlib.suppress(OSError), folder.within(folders) as parent:
+            status = parent.status(name)
+            return (
+                file.modified_ns is None and status is not None and identity_of(parent, name, status) == file.identity
+            )
+        return False
+
     def _require_part(self, folder: Directory, new: Directory, file: OutputFile, earlier: Written) -> None:
         """:raises UsageError: unless the file that is there is a part of the new one, or one of ours in disguise."""
         *folders, name = file.place.split("/")
@@ -196,14 +211,14 @@ class OutputFolder:
                 hint=f"Move it away and run the same command again, or name another folder: {self.elsewhere}",
             )
 
-    def _replace(self, folder: Directory, stage: str, files: Sequence[OutputFile], earlier: Written) -> None:
+    def _replace(self, folder: Directory, stage: str, files: Sequence[OutputFile], obsolete: Written) -> None:
         """From here to the end the folder has no listing, so nobody takes it for whole."""
         with folder.folder(stage) as staged, staged.folder(_NEW) as new:
             if folder.status(self.listing.place) is not None:
                 folder.move(self.listing.place, staged, _EARLIER)
                 staged.sync()
-            for place in sorted(set(earlier) - {file.place for file in files}):
-                self._remove_obsolete(folder, place, earlier[place])
+            for place in sorted(obsolete):
+                self._remove_obsolete(folder, place, obsolete[place])
             for file in files:
                 *folders, name = file.place.split("/")
                 with new.within(folders) as source, self._descend(folder, folders) as parent:

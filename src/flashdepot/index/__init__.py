@@ -1,0 +1,5 @@
+"""A package index as static files: what pip, uv, ``flashdepot install`` and people need to find a wheel of ours."""
+
+from flashdepot.index.site import IndexSite, write_site
+
+__all__ = ["IndexSite", "write_site"]

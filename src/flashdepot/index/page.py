@@ -1,0 +1,177 @@
+"""The page of an index for people: who needs what, in one file that fetches nothing.
+
+The questions are radio buttons, and style rules show the answer to what is chosen: it works without scripts. Scripts
+only copy, and keep what was chosen in the address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+
+from packaging.version import Version
+
+from flashdepot.catalog.look import command, copy_script, style
+from flashdepot.facts.gpus import known_architectures
+from flashdepot.families import oldest_gpu
+from flashdepot.index.answers import Answer, Question, answers, contents_label, contents_of, questions, system_label
+from flashdepot.index.shelves import EVERYBODY, Shelf, shelf_name
+from flashdepot.index.simple import FILES, file_address
+from flashdepot.model.index_record import IndexedWheel, IndexRecord
+from flashdepot.model.quantities import size
+from flashdepot.model.wheel_needs import OLDEST_PYTHON, OLDEST_TORCH
+
+_TEMPLATE = Path(__file__).with_name("page.html")
+_HERE = "https://ADDRESS-OF-THIS-PAGE/"
+"""Stands for the index's address where nobody has said it; a script puts the page's own in its place."""
+
+_MEGABYTE = 1e6
+_SHADES = ((0, "none"), (50, "small"), (200, "middle"), (1 << 40, "large"))
+"""Megabytes up to which a cell of the heat map has a shade."""
+
+
+def page(record: IndexRecord, shown: Sequence[Shelf]) -> str:
+    """The page. Every file of the index is on it, for whom it is, and how to have it in one command."""
+    base = record.url or _HERE
+    asked, found = questions(record.wheels), answers(record.wheels)
+    plain = [wheel for wheel in record.wheels if not wheel.label]
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
+        style=style(),
+        rules="\n".join(_rules(asked, found)),
+        questions="\n".join(map(_question, asked)),
+        answers="\n".join(_answer(number, answer, base) for number, answer in enumerate(found)),
+        count=len(plain),
+        versions=escape(", ".join(sorted({Version(w.version).public for w in plain}, key=Version, reverse=True))),
+        heads="".join(f'<th scope="col">{architecture}</th>' for architecture in _columns()),
+        heat="\n".join(_heat(plain)),
+        files="\n".join(_file(number, wheel) for number, wheel in enumerate(_newest_first(record.wheels))),
+        shelves="\n".join(_shelf(shelf, base) for shelf in shown),
+        project=command("project", _project(base), "the lines for pyproject.toml"),
+        address=""
+        if record.url
+        else f'<p id="address">Put the address of this page in the place of <code>{_HERE}</code>.</p>',
+        placeholder=_HERE,
+        copy=copy_script(),
+    )
+
+
+def _question(question: Question) -> str:
+    """Radio buttons; only of the GPU nothing is chosen yet: nobody can guess it."""
+    rows = []
+    for number, option in enumerate(question.options):
+        identifier = f"{question.name}-{number}"
+        checked = " checked" if number == 0 and question.name != "gpu" else ""
+        value = f"<small>{escape(option.value)}</small>" if question.name == "gpu" else ""
+        rows.append(
+            f'<label for="{identifier}"><input type="radio" id="{identifier}" name="{question.name}" '
+            f'value="{escape(option.value)}"{checked}><span>{escape(option.label)} {value}</span></label>'
+        )
+    hidden = " hidden" if len(question.options) < 2 else ""  # noqa: PLR2004
+    return f"<fieldset{hidden}><legend>{escape(question.text)}</legend>{''.join(rows)}</fieldset>"
+
+
+def _rules(asked: Sequence[Question], found: Sequence[Answer]) -> Iterator[str]:
+    """What shows an answer when its combination is chosen."""
+    identifiers = [{option.value: f"{q.name}-{n}" for n, option in enumerate(q.options)} for q in asked]
+    for number, answer in enumerate(found):
+        selectors = [
+            "main"
+            + "".join(f":has(#{names[value]}:checked)" for names, value in zip(identifiers, combination, strict=True))
+            for combination in answer.combinations
+        ]
+        yield ", ".join(f"{selector} #answer-{number}" for selector in selectors) + " { display: block; }"
+
+
+def _answer(number: int, answer: Answer, base: str) -> str:
+    wheel = answer.wheel
+    if wheel is None:
+        return (
+            f'<article class="answer" id="answer-{number}"><h2>No wheel here serves that</h2>'
+            "<p>flashdepot makes one on your machine:</p>"
+            f"{command(f'build-{number}', 'flashdepot install --compile', 'the command')}</article>"
+        )
+    address = f"{base}{FILES}/{file_address(wheel.filename)}#sha256={wheel.sha256}"
+    gpus = ", ".join(
+        sorted({gpu for gpu, *_ in answer.combinations}, key=lambda text: [int(n) for n in text.split(".")])
+    )
+    libc = f" GNU libc {wheel.libc_floor} or newer," if wheel.libc_floor else ""
+    return (
+        f'<article class="answer" id="answer-{number}"><h2>flash-attn {escape(Version(wheel.version).public)}, '
+        f"{escape(system_label(str(wheel.platform)))}, {escape(contents_label(contents_of(wheel)))}, {size(wheel.size)}</h2>"
+        f"{command(f'pip-{number}', _install('pip install', address), 'the command for pip')}"
+        f"{command(f'uv-{number}', _install('uv pip install', address), 'the command for uv')}"
+        f'<p><span class="only-all">For GPUs {escape(gpus)}. </span>It needs an NVIDIA driver {escape(str(wheel.driver_floor))} '
+        f"or newer,{escape(libc)} Python {OLDEST_PYTHON} or newer and any torch from {OLDEST_TORCH} on that is built with "
+        "CUDA. The digest in the command is verified.</p></article>"
+    )
+
+
+def _install(program: str, address: str) -> str:
+    return f'{program} "flash-attn @ {address}"'
+
+
+def _project(base: str) -> str:
+    return (
+        '[[tool.uv.index]]\nname = "flashdepot"\n'
+        f'url = "{base}{EVERYBODY}/"\nexplicit = true\n\n'
+        '[tool.uv.sources]\nflash-attn = { index = "flashdepot" }'
+    )
+
+
+def _columns() -> list[str]:
+    return [known.architecture.dotted for known in known_architectures() if known.architecture >= oldest_gpu()]
+
+
+def _heat(plain: Sequence[IndexedWheel]) -> Iterator[str]:
+    """A row for each version, contents, CUDA and system; a cell has the smallest file that serves a GPU."""
+    rows: dict[tuple[str, str, str, str], list[IndexedWheel]] = {}
+    for wheel in _newest_first(plain):
+        cuda = ".".join(map(str, (*wheel.cuda.numbers, 0)[:2]))
+        key = (
+            Version(wheel.version).public,
+            contents_label(contents_of(wheel)),
+            cuda,
+            system_label(str(wheel.platform)),
+        )
+        rows.setdefault(key, []).append(wheel)
+    gpus = [known.architecture for known in known_architectures() if known.architecture >= oldest_gpu()]
+    for (version, *facts), wheels in rows.items():
+        yield f'<tr><th scope="row">{escape(version)}</th>' + "".join(f"<td>{escape(fact)}</td>" for fact in facts)
+        for gpu in gpus:
+            sizes = [wheel.size for wheel in wheels if any(code.runs_on(gpu) for code in wheel.sass)]
+            shade = next(name for most, name in _SHADES if (min(sizes) / _MEGABYTE if sizes else 0) <= most)
+            yield f'<td class="{shade}">{size(min(sizes)) if sizes else "none"}</td>'
+        yield "</tr>"
+
+
+def _file(number: int, wheel: IndexedWheel) -> str:
+    place = f"{FILES}/{file_address(wheel.filename)}"
+    code = ", ".join(architecture.dotted for architecture in wheel.sass)
+    cells = (
+        ("Size", size(wheel.size)),
+        ("Machine code", escape(code)),
+        ("SHA-256", command(f"digest-{number}", wheel.sha256, f"the SHA-256 of {wheel.filename}")),
+        ("Signed by", escape(", ".join(wheel.signers)) or "nobody"),
+        ("Toolchain", escape(", ".join((*wheel.tools, f"flashdepot {wheel.flashdepot}")))),
+        ("Proof", f'<a href="{escape(place)}.manifest.json">manifest of {escape(wheel.recipe_key[:12])}</a>'),
+        ("Since", escape(wheel.uploaded[:10])),
+    )
+    kind = f" (variant {escape(wheel.label)})" if wheel.label else ""
+    return (
+        f'<tr><th scope="row"><a href="{escape(place)}">{escape(wheel.filename)}</a>{kind}</th>'
+        + "".join(f'<td data-label="{label}">{text}</td>' for label, text in cells)
+        + "</tr>"
+    )
+
+
+def _shelf(shelf: Shelf, base: str) -> str:
+    taken = shelf.taken[0]
+    what = "the one for everybody" if shelf.name == EVERYBODY else escape(shelf_name(taken).replace("-", ", "))
+    return f"<li><code>{escape(base)}{escape(shelf.name)}/</code>: {what}</li>"
+
+
+def _newest_first(wheels: Sequence[IndexedWheel]) -> list[IndexedWheel]:
+    ordered = sorted(wheels, key=lambda wheel: (bool(wheel.label), wheel.filename))
+    return sorted(ordered, key=lambda wheel: Version(Version(wheel.version).public), reverse=True)

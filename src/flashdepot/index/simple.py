@@ -1,0 +1,128 @@
+"""The pages that installers read: PEP 503 in HTML, PEP 691 and 700 in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+from urllib.parse import quote
+
+from packaging.version import Version
+
+from flashdepot.index.shelves import Offer, Shelf
+from flashdepot.model.wheel_needs import OLDEST_PYTHON
+from flashdepot.model.wheel_request import FLASH_ATTN
+
+API_VERSION = "1.4"
+"""Of the simple repository API: sizes and times (PEP 700), status of the project (PEP 792)."""
+
+FILES = "files"
+"""The folder of an index with the wheels, beside those of its shelves."""
+
+_REQUIRES_PYTHON = f">={OLDEST_PYTHON}"
+_TO_FILES = f"../../{FILES}/"
+"""From a project's page."""
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """A file that is no wheel and is on a page: the variants of a version (PEP 825)."""
+
+    filename: str
+    sha256: str
+    size: int
+    uploaded: str
+
+
+def simple_pages(shelf: Shelf, others: Sequence[PageFile]) -> Mapping[str, bytes]:
+    """The pages of a shelf by their place in it: two for the project, two for the list of projects."""
+    return {
+        f"{FLASH_ATTN}/index.html": _project_html(shelf, others),
+        f"{FLASH_ATTN}/index.json": _json(_project(shelf, others)),
+        "index.html": _html("Projects", [f'<a href="{FLASH_ATTN}/">{FLASH_ATTN}</a>']),
+        "index.json": _json({"meta": {"api-version": API_VERSION}, "projects": [{"name": FLASH_ATTN}]}),
+    }
+
+
+def file_address(filename: str) -> str:
+    """A file's name in an address."""
+    return quote(filename)
+
+
+def _project(shelf: Shelf, others: Sequence[PageFile]) -> dict[str, Any]:
+    versions = sorted({offer.wheel.version for offer in shelf.offers}, key=Version)
+    return {
+        "meta": {"api-version": API_VERSION},
+        "name": FLASH_ATTN,
+        "project-status": {"status": "active"},
+        "versions": versions,
+        "files": [*map(_wheel, shelf.offers), *map(_other, others)],
+    }
+
+
+def _wheel(offer: Offer) -> dict[str, Any]:
+    wheel = offer.wheel
+    sidecar = {"sha256": wheel.metadata_sha256}
+    return {
+        "filename": wheel.filename,
+        "url": f"{_TO_FILES}{file_address(wheel.filename)}",
+        "hashes": {"sha256": wheel.sha256},
+        "size": wheel.size,
+        "upload-time": wheel.uploaded,
+        "requires-python": _REQUIRES_PYTHON,
+        "core-metadata": sidecar,
+        "dist-info-metadata": sidecar,  # its name before PEP 714
+        "yanked": _reason(offer) or False,
+    }
+
+
+def _other(file: PageFile) -> dict[str, Any]:
+    return {
+        "filename": file.filename,
+        "url": f"{_TO_FILES}{file_address(file.filename)}",
+        "hashes": {"sha256": file.sha256},
+        "size": file.size,
+        "upload-time": file.uploaded,
+        "yanked": False,
+    }
+
+
+def _reason(offer: Offer) -> str:
+    return f"for those who pin it; others get {offer.instead}" if offer.instead else ""
+
+
+def _project_html(shelf: Shelf, others: Sequence[PageFile]) -> bytes:
+    links = [_link(offer) for offer in shelf.offers]
+    links += [_anchor(file.filename, file.sha256, "") for file in others]
+    return _html(f"Links for {FLASH_ATTN}", links)
+
+
+def _link(offer: Offer) -> str:
+    wheel, sidecar = offer.wheel, f"sha256={offer.wheel.metadata_sha256}"
+    yanked = f' data-yanked="{escape(_reason(offer))}"' if offer.instead else ""
+    return _anchor(
+        wheel.filename,
+        wheel.sha256,
+        f' data-requires-python="{escape(_REQUIRES_PYTHON)}" data-core-metadata="{sidecar}"'
+        f' data-dist-info-metadata="{sidecar}"{yanked}',
+    )
+
+
+def _anchor(filename: str, sha256: str, attributes: str) -> str:
+    address = escape(f"{_TO_FILES}{file_address(filename)}")
+    return f'<a href="{address}#sha256={sha256}"{attributes}>{escape(filename)}</a>'
+
+
+def _html(title: str, links: Iterable[str]) -> bytes:
+    lines = "<br>\n".join(links)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="pypi:repository-version" content="{API_VERSION}">\n<title>{escape(title)}</title>\n</head>\n'
+        f"<body>\n<h1>{escape(title)}</h1>\n{lines}\n</body>\n</html>\n"
+    ).encode()
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1) + "\n").encode()

@@ -1,0 +1,150 @@
+"""The folder of an index: every file of it, written at once or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
+from flashdepot.index.held import HeldWheel, read_held
+from flashdepot.index.page import page
+from flashdepot.index.shelves import EVERYBODY, Shelf, shelves
+from flashdepot.index.simple import FILES, PageFile, simple_pages
+from flashdepot.index.variants import missing_variants, variants_files, write_variant
+from flashdepot.model.index_record import RECORD_NAME, IndexRecord
+from flashdepot.system.output_file import OutputFile, record, record_text
+from flashdepot.system.output_folder import OutputFolder
+
+_LISTING = ".flashdepot-index"
+_ELSEWHERE = "flashdepot index DIR"
+_LONGEST_RECORD = 64 << 20
+
+
+@dataclass(frozen=True)
+class IndexSite:
+    """An index that was written: its folder, what it holds, its shelves, and the names of the wheels that are new."""
+
+    path: Path
+    record: IndexRecord
+    shelves: tuple[Shelf, ...]
+    added: tuple[str, ...]
+
+
+def write_site(
+    folder: Path,
+    offered: Sequence[Path],
+    *,
+    url: str,
+    now: str,
+    work: Path,
+    on_note: Callable[[str], None],
+) -> IndexSite:
+    """Add wheels of ours to the index in a folder, or begin one there.
+
+    What the index held stays, with the times at which it came. The same wheels give the same bytes, and files that are
+    right already are left as they are.
+
+    :param url: the address that the folder is served under; that of the last time when empty.
+    :param now: the time of what is new.
+    :param work: a folder for files that are made on the way.
+    :param on_note: called with a sentence about a wheel that has gone.
+    :raises UsageError: for a wheel that is not ours, or something of the user's in the way; nothing has changed then.
+    :raises IntegrityError: for a damaged wheel or index; likewise.
+    :raises IncompatibleError: when there is no wheel at all.
+    :raises MissingToolError: when the disk is full or may not be written; likewise.
+    """
+    earlier = _earlier_record(folder)
+    held = {wheel.name: wheel for wheel in _kept(folder, earlier, on_note)}
+    before = set(held)
+    for path in offered:
+        _add(held, read_held(path, now))
+    for wheel, name, version in [*missing_variants(held.values())]:
+        _add(held, read_held(write_variant(wheel, name, version, work), now, thoroughly=False))
+    if not held:
+        raise IncompatibleError(
+            f"There is no wheel for the index in {folder}.",
+            hint="Make one, and run the same command again: flashdepot get",
+        )
+    wheels = [held[name] for name in sorted(held)]
+    made = IndexRecord(tuple(wheel.row for wheel in wheels), url or earlier.url)
+    shown = shelves(made.wheels)
+    files = _files(wheels, made, shown)
+    output = OutputFolder(folder, "index", record(_LISTING), _ELSEWHERE)
+    return IndexSite(output.write(files, record_text(files)), made, shown, tuple(sorted(set(held) - before)))
+
+
+def _add(held: dict[str, HeldWheel], wheel: HeldWheel) -> None:
+    """:raises UsageError: when the index has other bytes under that name: somebody may have pinned them."""
+    there = held.setdefault(wheel.name, wheel)
+    if there.row.sha256 != wheel.row.sha256:
+        raise UsageError(
+            f"{wheel.path} has other bytes than the {wheel.name} of the index: SHA-256 {wheel.row.sha256}, there "
+            f"{there.row.sha256}. A name stands for the same bytes for ever.",
+            hint="Make the wheel again with this flashdepot, or begin another index.",
+        )
+
+
+def _earlier_record(folder: Path) -> IndexRecord:
+    path = folder / RECORD_NAME
+    try:
+        if path.stat().st_size > _LONGEST_RECORD:
+            raise ValueError("it is larger than 64 MB")  # noqa: TRY301
+        return IndexRecord.from_json(json.loads(path.read_bytes()))
+    except (FileNotFoundError, NotADirectoryError):
+        return IndexRecord(())
+    except (ValueError, RecursionError) as error:
+        raise IntegrityError(
+            f"{path} cannot be used: {error}.", hint="Restore it, or begin another index: flashdepot index DIR"
+        ) from error
+
+
+def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) -> Iterable[HeldWheel]:
+    """The wheels of the index as it is; those whose files somebody has taken away are gone.
+
+    :raises IntegrityError: when one has other bytes than were published.
+    """
+    for row in earlier.wheels:
+        path = folder / FILES / row.filename
+        if not path.is_file():
+            on_note(f"{row.filename} is no longer in {folder / FILES}, and leaves the index.")
+            continue
+        found: HeldWheel | None = None
+        with contextlib.suppress(FlashdepotError, OSError, ValueError):
+            found = read_held(path, row.uploaded, thoroughly=False)
+        if found is None or found.row.sha256 != row.sha256:
+            raise IntegrityError(
+                f"{path} is not the file that was published: its SHA-256 should be {row.sha256}.",
+                hint="Restore it, or remove it to take it out of the index, and run the same command again.",
+            )
+        yield found
+
+
+def _files(wheels: Sequence[HeldWheel], made: IndexRecord, shown: Sequence[Shelf]) -> list[OutputFile]:
+    """All files: first what pages lead to, then the pages."""
+    files: list[OutputFile] = []
+    for wheel in wheels:
+        place = f"{FILES}/{wheel.name}"
+        files += [
+            OutputFile(place, wheel.row.sha256, lambda path=wheel.path: path),  # type: ignore[misc]
+            OutputFile.of(f"{place}.metadata", wheel.metadata),
+            OutputFile.of(f"{place}.manifest.json", wheel.origin),
+        ]
+    variants = variants_files(made.wheels)
+    files += [OutputFile.of(f"{FILES}/{name}", data) for name, data in variants.items()]
+    others = [_page_file(name, data, made) for name, data in variants.items()]
+    for shelf in shown:
+        pages = simple_pages(shelf, others if shelf.name == EVERYBODY else ())
+        files += [OutputFile.of(f"{shelf.name}/{place}", data) for place, data in pages.items()]
+    files.append(OutputFile.of(RECORD_NAME, (json.dumps(made.to_json(), indent=1) + "\n").encode()))
+    files.append(OutputFile.of("index.html", page(made, shown).encode()))
+    return files
+
+
+def _page_file(name: str, data: bytes, made: IndexRecord) -> PageFile:
+    """It came when the last of its variants came."""
+    times = [row.uploaded for row in made.wheels if row.label and f"-{row.version}-" in name]
+    return PageFile(name, hashlib.sha256(data).hexdigest(), len(data), max(times))

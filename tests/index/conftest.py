@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flashdepot import api
+from flashdepot.index import IndexSite
+from support.index_server import forget_settings
+from support.own_wheels import WheelMaker
+
+Publish = Callable[..., IndexSite]
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> WheelMaker:
+    return WheelMaker(tmp_path / "made")
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Path:
+    """Where the index is."""
+    return tmp_path / "public"
+
+
+@pytest.fixture
+def publish(maker: WheelMaker, public: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
+    """Write the index of some wheels at a moment, in seconds since the epoch."""
+
+    def write(*wheels: Path, when: int = 1_790_000_000, url: str = "") -> IndexSite:
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", str(when))
+        return api.index(public, wheels, url=url, depot=maker.depot)
+
+    return write
+
+
+@pytest.fixture
+def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither pip nor uv knows of another index."""
+    forget_settings(monkeypatch, tmp_path / "home")

@@ -1,0 +1,217 @@
+"""pip and uv really install from an index of ours, on a server of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from flashdepot.system.toml import read_toml
+from index.conftest import Publish
+from support.own_wheels import WheelMaker
+from support.static_site import serve_site
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+LATER = 1_790_100_000
+UV = shutil.which("uv")
+PIP = (sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "--no-cache-dir")
+INSTALLERS = [
+    pytest.param((*PIP, "install"), id="pip"),
+    pytest.param((str(UV), "pip", "install", "--no-cache"), id="uv", marks=pytest.mark.skipif(not UV, reason="no uv")),
+]
+needs_uv = pytest.mark.skipif(not UV, reason="there is no uv")
+
+
+@pytest.fixture
+def address(public: Path) -> Iterator[str]:
+    public.parent.mkdir(exist_ok=True)
+    with serve_site(public.parent) as url:
+        yield f"{url}{public.name}/"
+
+
+def run(*command: str, cwd: Path, code: int = 0, **variables: str) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **variables}
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def installed(folder: Path) -> str:
+    """The version and the shared library of what was installed."""
+    (info,) = folder.glob("flash_attn-*.dist-info")
+    library = folder / "flash_attn_2_cuda" / "lib" / "libflashattention.so.1"
+    return f"{info.name.split('-')[1].removesuffix('.dist')} {library.read_bytes()[:40].decode().split(' ')[0]}"
+
+
+@pytest.mark.parametrize("command", INSTALLERS)
+@pytest.mark.parametrize("shelf", ["simple", "cu130-full-hd64-sm90"])
+def test_the_one_wheel_of_an_address_is_taken(
+    command: tuple[str, ...], shelf: str, maker: WheelMaker, publish: Publish, address: str, tmp_path: Path
+) -> None:
+    publish(*(maker.make(sass).path for sass in ("80,90,120", "90", "120")), maker.make("90", profile="quick").path)
+    run(*command, "--no-deps", "--target", "to", "--index-url", f"{address}{shelf}/", "flash-attn", cwd=tmp_path)
+    expected = {"simple": "sm80.sm90.sm120 80,90,120", "cu130-full-hd64-sm90": "sm90 90"}[shelf]
+    assert installed(tmp_path / "to") == f"9.9.9+cu130.full.hd64.{expected}"
+
+
+@pytest.mark.parametrize("command", INSTALLERS)
+def test_a_version_that_is_pinned_is_taken_though_it_is_offered_to_nobody_else(
+    command: tuple[str, ...], maker: WheelMaker, publish: Publish, address: str, tmp_path: Path
+) -> None:
+    publish(maker.make("80,90").path, maker.make("90").path)
+    pinned = "flash-attn==9.9.9+cu130.full.hd64.sm90"
+    run(*command, "--no-deps", "--target", "to", "--index-url", f"{address}simple/", pinned, cwd=tmp_path)
+    assert installed(tmp_path / "to") == "9.9.9+cu130.full.hd64.sm90 90"
+
+
+@pytest.mark.parametrize("command", INSTALLERS)
+def test_what_is_locked_by_hash_is_installed_and_other_bytes_are_refused(
+    command: tuple[str, ...], maker: WheelMaker, publish: Publish, address: str, public: Path, tmp_path: Path
+) -> None:
+    wheel = maker.make()
+    publish(wheel.path)
+    (tmp_path / "requirements.txt").write_text(f"flash-attn=={wheel.version} --hash=sha256:{wheel.sha256}\n")
+    words = ("--no-deps", "--require-hashes", "-r", "requirements.txt", "--index-url", f"{address}simple/")
+    run(*command, *words, "--target", "to", cwd=tmp_path)
+    assert installed(tmp_path / "to").startswith(wheel.version)
+    with zipfile.ZipFile(public / "files" / wheel.path.name, "a") as archive:
+        archive.comment = b"changed on the server"
+    said = run(*command, *words, "--target", "other", cwd=tmp_path, code=1)
+    assert "hash" in said.lower()
+    assert not (tmp_path / "other" / "flash_attn").exists()
+
+
+@pytest.mark.parametrize("command", INSTALLERS)
+def test_the_address_of_a_file_with_its_hash_is_one_command(
+    command: tuple[str, ...], maker: WheelMaker, publish: Publish, address: str, tmp_path: Path
+) -> None:
+    wheel = maker.make()
+    publish(wheel.path)
+    place = f"{address}files/{quote(wheel.path.name)}"
+    run(*command, "--no-deps", "--target", "to", f"flash-attn @ {place}#sha256={wheel.sha256}", cwd=tmp_path)
+    run(*command, "--no-deps", "--target", "no", f"flash-attn @ {place}#sha256={'0' * 64}", cwd=tmp_path, code=1)
+    assert installed(tmp_path / "to").startswith(wheel.version)
+
+
+def test_pip_reads_the_metadata_without_the_wheel(
+    maker: WheelMaker, publish: Publish, address: str, public: Path, tmp_path: Path
+) -> None:
+    wheel = maker.make()
+    publish(wheel.path)
+    (public / "files" / wheel.path.name).unlink()
+    words = ("download", "--no-deps", "--dry-run", "--ignore-installed", "--report", "-", "--quiet")
+    said = run(*PIP, "install", *words[1:], "--index-url", f"{address}simple/", "flash-attn", cwd=tmp_path)
+    assert wheel.version in said
+
+
+def make_dependencies(folder: Path) -> None:
+    """An index with the packages that a flash-attn needs."""
+    for name, version in (("torch", "2.9.1"), ("einops", "0.8.1")):
+        place = folder / name
+        place.mkdir(parents=True)
+        file, info = f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
+        with zipfile.ZipFile(place / file, "w") as archive:
+            archive.writestr(f"{name}.py", "")
+            archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+            archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            archive.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+        (place / "index.html").write_text(f'<!DOCTYPE html><a href="{file}">{file}</a>')
+
+
+PROJECT = """\
+[project]
+name = "attention"
+version = "1"
+requires-python = ">=3.10"
+dependencies = ["flash-attn"]
+
+[tool.uv.sources]
+flash-attn = {{ index = "flashdepot" }}
+
+[[tool.uv.index]]
+name = "flashdepot"
+url = "{address}simple/"
+explicit = true
+
+[[tool.uv.index]]
+name = "others"
+url = "{others}"
+default = true
+"""
+
+
+@pytest.fixture
+def project(address: str, public: Path, tmp_path: Path) -> Path:
+    """A uv project that takes flash-attn from our index and the rest from another."""
+    make_dependencies(public.parent / "others")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    others = address.replace(f"/{public.name}/", "/others/")
+    (folder / "pyproject.toml").write_text(PROJECT.format(address=address, others=others))
+    return folder
+
+
+@needs_uv
+def test_uv_locks_the_hash_and_syncs_it(maker: WheelMaker, publish: Publish, project: Path) -> None:
+    linux, windows = maker.make(), maker.make(platform="windows-x86_64")
+    publish(linux.path, windows.path)
+    run(str(UV), "lock", "--no-cache", cwd=project)
+    lock = read_toml(project / "uv.lock")
+    (package,) = (package for package in lock["package"] if package["name"] == "flash-attn")
+    assert package["version"] == linux.version == windows.version
+    assert {wheel["hash"] for wheel in package["wheels"]} == {f"sha256:{w.sha256}" for w in (linux, windows)}
+    assert {wheel["size"] for wheel in package["wheels"]} == {linux.size, windows.size}
+    assert all(wheel["upload-time"] == "2026-09-21T14:13:20Z" for wheel in package["wheels"])
+    run(str(UV), "sync", "--no-cache", "--locked", "--python", sys.executable, cwd=project)
+    (site,) = (project / ".venv" / "lib").glob("python*/site-packages")
+    assert installed(site) == f"{linux.version} 80,90"
+
+
+@needs_uv
+def test_a_lock_holds_when_a_better_wheel_is_published(maker: WheelMaker, publish: Publish, project: Path) -> None:
+    first = maker.make()
+    publish(first.path)
+    run(str(UV), "lock", "--no-cache", cwd=project)
+    publish(maker.make("80,90,120").path, when=LATER)
+    run(str(UV), "sync", "--no-cache", "--locked", "--python", sys.executable, cwd=project)
+    assert first.version in (project / "uv.lock").read_text()
+
+
+@needs_uv
+@pytest.mark.parametrize(
+    ("before", "taken"), [("2026-09-22T00:00:00Z", "sm80.sm90"), ("2026-09-25T00:00:00Z", "sm120")]
+)
+def test_exclude_newer_takes_what_was_there_then(
+    maker: WheelMaker, publish: Publish, address: str, tmp_path: Path, before: str, taken: str
+) -> None:
+    publish(maker.make().path)
+    publish(maker.make("80,90,120").path, when=LATER)
+    words = ("pip", "install", "--no-cache", "--no-deps", "--target", "to", "--exclude-newer", before)
+    said = run(str(UV), *words, "--index-url", f"{address}simple/", "flash-attn", cwd=tmp_path, code=0)
+    assert f"{taken}\n" in said
+
+
+GPUS = {"8.0": "80", "8.6": "80", "8.9": "80", "9.0": "90", "12.0": "120", "12.1": "120"}
+
+
+@needs_uv
+@pytest.mark.parametrize("driver", ["13.0", "13.2", "12.8", "12.4"])
+@pytest.mark.parametrize("gpu", [*GPUS, "7.5", "10.0"])
+def test_uvs_preview_takes_the_variant_for_the_gpu_and_driver(
+    maker: WheelMaker, publish: Publish, address: str, tmp_path: Path, gpu: str, driver: str
+) -> None:
+    publish(*(maker.make(sass).path for sass in ("80,90,120", "80", "90", "120")))
+    forced = {"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": gpu, "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": driver}
+    words = ("pip", "install", "--no-cache", "--no-deps", "--preview-features", "wheel-variants", "--target", "to")
+    run(str(UV), *words, "--index-url", f"{address}simple/", "flash-attn", cwd=tmp_path, **forced)
+    expected = GPUS.get(gpu, "80,90,120") if driver.startswith("13") else "80,90,120"
+    assert installed(tmp_path / "to") == f"9.9.9+cu130.full.hd64.sm80.sm90.sm120 {expected}"

@@ -1,0 +1,68 @@
+"""Wheels of ours without a compiler: each over a library of some bytes, for what a test needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from depot.depot_factories import store_library
+from flashdepot.depot import Depot
+from flashdepot.model.architecture import parse_list
+from flashdepot.model.canonical import digest_of
+from flashdepot.model.manifest import ManifestFile
+from flashdepot.model.selection import PROFILES, select
+from flashdepot.model.target import Platform, Version
+from flashdepot.system.files import sha256_file
+from flashdepot.upstream import SourceTree
+from flashdepot.wheel import Wheel, build_wheel
+from support.stored_wheel import make_source
+
+DRIVERS = {"13.0": "580.65.06", "12.8": "525.60.13"}
+LIBRARIES = {"linux": "libflashattention.so.1", "windows": "flashattention.dll"}
+
+
+class WheelMaker:
+    """Makes wheels of one source tree into one folder, by way of a depot."""
+
+    def __init__(self, folder: Path, depot: Depot | None = None) -> None:
+        self.folder = folder
+        self.depot = depot or Depot(folder / "depot")
+        self.tree: SourceTree = make_source(folder / "upstream")
+
+    def make(
+        self,
+        sass: str = "80,90",
+        *,
+        profile: str = "full",
+        platform: str = "linux-x86_64",
+        libc: str = "2.17",
+        cuda: str = "13.0",
+        driver: str = "",
+        name: str = "",
+        library: Path | None = None,
+    ) -> Wheel:
+        """A wheel; ``name`` makes another one of the same contents, ``library`` is its shared library."""
+        key = f"{sass} {profile} {platform} {libc} {cuda} {name}"
+        place = self.folder / digest_of(key)[:12]
+        system = Platform.parse(platform)
+        is_linux = system.system == "linux"
+        manifest = store_library(
+            self.depot,
+            place,
+            recipe_key=digest_of(key),
+            upstreams={"fa2": self.tree.id},
+            selection=select(PROFILES[profile], self.tree.units),
+            sass=parse_list(sass),
+            platform=system,
+            libc_floor=Version(libc) if is_linux else None,
+            driver_floor=Version(driver or DRIVERS[cuda]),
+            cuda=cuda,
+        )
+        shared = f"lib/shared/{LIBRARIES[system.system]}"
+        sources = {shared: place / "shared", "share/licenses/flash-attention/LICENSE": place / "licence"}
+        sources[shared].write_bytes(library.read_bytes() if library else key.encode() * 20)
+        sources["share/licenses/flash-attention/LICENSE"].write_bytes(b"BSD, Tri Dao\n")
+        files = [ManifestFile(name, sha256_file(path), path.stat().st_size) for name, path in sources.items()]
+        whole = replace(manifest, files=tuple(files))
+        self.depot.store(whole, sources)
+        return build_wheel(whole, self.depot.materialise(whole), {"fa2": self.tree}, self.folder / "dist")

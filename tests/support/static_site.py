@@ -1,0 +1,39 @@
+"""A web server on this machine for a folder, as nginx and Caddy serve an index: by what the client accepts."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+JSON = "application/vnd.pypi.simple.v1+json"
+
+
+@contextlib.contextmanager
+def serve_site(folder: Path, *, negotiates: bool = True) -> Iterator[str]:
+    """Serve a folder; ``negotiates`` says whether a client that accepts JSON gets it."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".json": JSON}  # noqa: RUF012
+
+        def send_head(self):
+            document = Path(self.translate_path(self.path)) / "index.json"
+            if negotiates and document.is_file() and JSON in self.headers.get("Accept", ""):
+                self.path = f"{self.path.rstrip('/')}/index.json"
+            return super().send_head()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
