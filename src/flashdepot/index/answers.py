@@ -38,7 +38,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Serving:
     """A wheel, and the combinations of options, in the order of the questions, that it is the answer to."""
 
     wheel: IndexedWheel | None
@@ -60,7 +60,7 @@ def questions(wheels: Sequence[IndexedWheel]) -> tuple[Question, ...]:
     )
 
 
-def answers(wheels: Sequence[IndexedWheel]) -> tuple[Answer, ...]:
+def answers(wheels: Sequence[IndexedWheel]) -> tuple[Serving, ...]:
     """The best wheel for each combination of options, every wheel once; last the combinations that none serves."""
     plain = [wheel for wheel in wheels if not wheel.label]
     found: dict[str, list[tuple[str, ...]]] = {}
@@ -70,7 +70,7 @@ def answers(wheels: Sequence[IndexedWheel]) -> tuple[Answer, ...]:
         found.setdefault(best.filename if best else "", []).append(combination)
     by_name = {wheel.filename: wheel for wheel in plain}
     return tuple(
-        Answer(by_name.get(name), tuple(found[name])) for name in sorted(found, key=lambda name: (not name, name))
+        Serving(by_name.get(name), tuple(found[name])) for name in sorted(found, key=lambda name: (not name, name))
     )
 
 

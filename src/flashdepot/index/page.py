@@ -16,7 +16,7 @@ from packaging.version import Version
 from flashdepot.catalog.look import command, copy_script, style
 from flashdepot.facts.gpus import known_architectures
 from flashdepot.families import oldest_gpu
-from flashdepot.index.answers import Answer, Question, answers, contents_label, contents_of, questions, system_label
+from flashdepot.index.answers import Question, Serving, answers, contents_label, contents_of, questions, system_label
 from flashdepot.index.shelves import EVERYBODY, Shelf, shelf_name
 from flashdepot.index.simple import FILES, file_address
 from flashdepot.model.index_record import IndexedWheel, IndexRecord
@@ -72,7 +72,7 @@ def _question(question: Question) -> str:
     return f"<fieldset{hidden}><legend>{escape(question.text)}</legend>{''.join(rows)}</fieldset>"
 
 
-def _rules(asked: Sequence[Question], found: Sequence[Answer]) -> Iterator[str]:
+def _rules(asked: Sequence[Question], found: Sequence[Serving]) -> Iterator[str]:
     """What shows an answer when its combination is chosen."""
     identifiers = [{option.value: f"{q.name}-{n}" for n, option in enumerate(q.options)} for q in asked]
     for number, answer in enumerate(found):
@@ -84,7 +84,7 @@ def _rules(asked: Sequence[Question], found: Sequence[Answer]) -> Iterator[str]:
         yield ", ".join(f"{selector} #answer-{number}" for selector in selectors) + " { display: block; }"
 
 
-def _answer(number: int, answer: Answer, base: str) -> str:
+def _answer(number: int, answer: Serving, base: str) -> str:
     wheel = answer.wheel
     if wheel is None:
         return (
