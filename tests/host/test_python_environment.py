@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.host.python_environment import choose_python, look_for_python
+from flashdepot.host.python_environment import choose_python, look_for_python, told
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.python_environment import Environment
 from flashdepot.model.target import Version
@@ -158,6 +158,7 @@ def make_venv(folder: Path) -> Path:
 def test_what_is_named_comes_first_then_what_is_active_then_the_nearest(tmp_path: Path) -> None:
     """Nothing is started: only the places are looked at."""
     active, conda, venv = (make_venv(tmp_path / name) for name in ("active", "conda", "project/.venv"))
+    uv = make_venv(tmp_path / "project/envs/uv")
     here = tmp_path / "project" / "src" / "deep"
     here.mkdir(parents=True)
     both = {"VIRTUAL_ENV": str(active), "CONDA_PREFIX": str(conda)}
@@ -169,12 +170,24 @@ def test_what_is_named_comes_first_then_what_is_active_then_the_nearest(tmp_path
         (None, {"CONDA_PREFIX": str(conda)}, conda, "CONDA_PREFIX"),
         (None, base, venv, f"{venv} is the nearest"),
         (None, gone, venv, f"{venv} is the nearest"),
+        (None, {"UV_PROJECT_ENVIRONMENT": "envs/uv"}, uv, f"{uv} is the nearest"),
+        (None, {"UV_PROJECT_ENVIRONMENT": str(uv)}, uv, f"{uv} is the nearest"),
+        (None, {"UV_PROJECT_ENVIRONMENT": "gone"}, venv, f"{venv} is the nearest"),
+        (None, {**both, "UV_PROJECT_ENVIRONMENT": "envs/uv"}, active, "VIRTUAL_ENV"),
     ]
     for option, variables, expected, why in cases:
         chosen = choose_python(option, variables, here)
         assert (chosen.program, chosen.why) == (expected / "bin/python", why)
     assert choose_python(None, base, tmp_path).program == conda / "bin/python"
     assert choose_python(None, gone, tmp_path).program == Path(sys.executable)
+
+
+def test_it_is_said_which_environment_was_found_unless_it_was_named() -> None:
+    found, _ = look_for_python()
+    named, _ = look_for_python(sys.executable)
+    assert found is not None
+    assert told(found).startswith(f"Environment: {found.prefix} (found by: ")
+    assert told(named) == told(None) == ""
 
 
 @pytest.mark.parametrize(("mark", "keeper"), [("uv-receipt.toml", "uv tool"), ("pipx_metadata.json", "pipx")])

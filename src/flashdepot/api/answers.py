@@ -16,7 +16,7 @@ from flashdepot.doctor.explain import LogReport
 from flashdepot.doctor.explain import explain as explain_log
 from flashdepot.events import Events
 from flashdepot.host import probe, runtime_facts
-from flashdepot.host.python_environment import look_for_python
+from flashdepot.host.python_environment import look_for_python, told
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
@@ -81,6 +81,8 @@ def place_of(
     found, reason = look_for_python(python) if python is not None or host is None else (None, "")
     if reason:
         events.warn(reason)
+    if said := told(found):
+        events.note(said)
     installed = found.torch if found is not None else None
     return Place(
         host=machine,

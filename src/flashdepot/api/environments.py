@@ -14,6 +14,7 @@ from flashdepot.doctor import Intention, examine
 from flashdepot.errors import IncompatibleError
 from flashdepot.events import Events
 from flashdepot.host import probe
+from flashdepot.host.python_environment import told
 from flashdepot.install import Installed, WheelFile, install_wheel, recover
 from flashdepot.install.choice import Choice, InstallRequest, OwnWheel, ToBuild, choose
 from flashdepot.install.inspection import inspect
@@ -116,6 +117,8 @@ def plan_install(
 
 def _planned(request: InstallRequest, machine: HostRecord, depot: Depot, events: Events) -> InstallPlan:
     environment = environment_of(machine)
+    if said := told(environment):
+        events.note(said)
     arch = LibraryRequest(arch=request.library.arch)
     require_no_obstacle(examine(machine, Intention.INSTALL, arch), environment.executable, events.warn)
     choice = choose(request, machine, depot, events.warn)

@@ -17,6 +17,7 @@ from flashdepot.cli.options import with_project
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.events import Events
 from flashdepot.host import probe
+from flashdepot.host.python_environment import told
 from flashdepot.model.quantities import parse_size
 from flashdepot.model.wheel_request import BANDWIDTH, COMMUNITY, DEFAULT_SOURCES, OFFICIAL, OURS, PIP, WheelRequest
 from flashdepot.resolve.facts import NamedFacts, facts_of, override
@@ -112,6 +113,8 @@ def question(asked: Asked, events: Events) -> Resolution:
         raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
     opened = open_depot(asked.depot)
     host = load_host(asked.host_file) or probe(asked.python, opened.root)
+    if asked.host_file is None and (said := told(host.python)):
+        events.note(said)
     request = WheelRequest(
         facts=override(facts_of(host), asked.facts),
         distribution=asked.distribution.lower().replace("_", "-"),

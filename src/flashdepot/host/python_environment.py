@@ -17,6 +17,7 @@ from flashdepot.system.python import ask_python
 _SCRIPT = Path(__file__).with_name("python_facts.py")
 _INSIDE = ("Scripts/python.exe", "python.exe") if os.name == "nt" else ("bin/python", "bin/python3")
 _TIMEOUT = 60
+_OPTION = "--python"
 _TOOL_MARKS = {"uv-receipt.toml": "uv tool", "pipx_metadata.json": "pipx"}
 
 
@@ -36,7 +37,7 @@ def choose_python(
     1. What is named: an interpreter, a program on ``PATH``, or the folder of an environment.
     2. The active virtual environment (``VIRTUAL_ENV``), or conda environment (``CONDA_PREFIX``; ``base``, which many
        have active always, comes after 3).
-    3. The nearest ``.venv`` in the working folder or above it, as uv has it. One that another user may have put there
+    3. What ``UV_PROJECT_ENVIRONMENT`` names, else the nearest ``.venv``, in the working folder or above it, as uv has it. One that another user may have put there
        (:func:`flashdepot.system.ownership.planted`) is not started, and ends the search.
     4. The environment that flashdepot itself is installed in, unless uv or pipx keeps that for flashdepot only.
 
@@ -45,13 +46,15 @@ def choose_python(
     :raises UsageError: when what is named is no interpreter.
     """
     if option is not None:
-        return ChosenPython(_named(option), f"--python {option}")
+        return ChosenPython(_named(option), f"{_OPTION} {option}")
     conda, base = variables.get("CONDA_PREFIX"), variables.get("CONDA_DEFAULT_ENV") in {"base", "root"}
     active = {"VIRTUAL_ENV": variables.get("VIRTUAL_ENV"), "CONDA_PREFIX": None if base else conda}
     for variable, place in active.items():
         if place and (found := _inside(Path(place))):
             return ChosenPython(found, variable)
-    if (nearest := _nearest(Path.cwd() if folder is None else folder)) is not None:
+    here = Path.cwd() if folder is None else folder
+    named = variables.get("UV_PROJECT_ENVIRONMENT")
+    if (nearest := (_nearest(here, named) if named else None) or _nearest(here, ".venv")) is not None:
         return nearest
     if base and conda and (found := _inside(Path(conda))):
         return ChosenPython(found, "CONDA_PREFIX")
@@ -76,6 +79,13 @@ def look_for_python(option: str | None = None) -> tuple[Environment | None, str]
         if option is not None:
             raise
         return None, f"{error.message} It was chosen because of this: {chosen.why}."
+
+
+def told(environment: Environment | None) -> str:
+    """Which environment was found, and why that one; empty when it was named, or there is none."""
+    if environment is None or not environment.found_by or environment.found_by.startswith(_OPTION):
+        return ""
+    return f"Environment: {environment.prefix} (found by: {environment.found_by}). For another: {_OPTION} DIR"
 
 
 def probe_python(program: Path) -> Environment:
@@ -113,9 +123,9 @@ def _named(python: str) -> Path:
     return Path(program)
 
 
-def _nearest(folder: Path) -> ChosenPython | None:
+def _nearest(folder: Path, name: str) -> ChosenPython | None:
     for place in (folder, *folder.parents):
-        venv = place / ".venv"
+        venv = place / name
         if (found := _inside(venv)) is None:
             continue
         for path in (venv, found.parent, found, venv / "pyvenv.cfg"):
