@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 # The tools of the group `dev` (uv, ruff) are found as in an activated environment, whichever way pytest was started.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how old the oldest table of facts is: no test fails by the calendar, and nobody forgets them."""
+    tables: Any = runpy.run_path(str(Path(__file__).parents[1] / "scripts/check_tables.py"))
+    today = dt.datetime.now(tz=dt.timezone.utc).date()
+    terminalreporter.write_line(f"oldest table of facts: {tables['oldest'](today)} (scripts/check_tables.py)")
 
 
 @pytest.fixture(scope="session")
