@@ -121,7 +121,7 @@ def _planned(request: InstallRequest, machine: HostRecord, depot: Depot, events:
         events.note(said)
     arch = LibraryRequest(arch=request.library.arch)
     require_no_obstacle(examine(machine, Intention.INSTALL, arch), environment.executable, events.warn)
-    choice = choose(request, machine, depot, events.warn)
+    choice = choose(request, machine, depot, events)
     keeper = find_keeper(environment.prefix)
     require_free(keeper, environment.prefix, choice.reference)
     return InstallPlan(choice, machine, keeper)

@@ -74,7 +74,7 @@ def add(
 ) -> None:
     """Add a remote for this user, or change the one of that name.
 
-    s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://ACCOUNT/CONTAINER/PREFIX, https://SERVER/FOLDER or file:///FOLDER.
+    s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://SERVER/FOLDER or file:///FOLDER.
     Credentials come from where each cloud's own tools look for them, and from ~/.netrc for https.
     """
     added = remote_settings(

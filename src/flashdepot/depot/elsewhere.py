@@ -22,6 +22,9 @@ class Elsewhere(Protocol):
     def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
         """Put a library that serves a request into a depot, if there is one."""
 
+    def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
+        """Put the library of exactly this recipe into a depot, if there is one."""
+
     def fetch_actions(
         self,
         depot: Depot,
@@ -43,6 +46,10 @@ class Nowhere:
         return None
 
     def fetch_library(self, _depot: Depot, _request: Request, _events: Events) -> Manifest | None:
+        """Nothing."""
+        return None
+
+    def fetch_recipe(self, _depot: Depot, _recipe_key: str, _events: Events) -> Manifest | None:
         """Nothing."""
         return None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.events import Events
 from flashdepot.families import oldest_gpu
 from flashdepot.install.managed import OURS_MADE
 from flashdepot.install.sources import WheelAddress, read_named
@@ -19,7 +20,15 @@ from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.lock import Lock
 from flashdepot.model.wheel_request import BANDWIDTH, DEFAULT_SOURCES, OURS, WheelRequest
 from flashdepot.resolve.facts import facts_of
-from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, published_sources, understand
+from flashdepot.resolve.library import (
+    LibraryResult,
+    Need,
+    Rejected,
+    from_depot,
+    from_remotes,
+    published_sources,
+    understand,
+)
 from flashdepot.resolve.lock_file import read_lock
 from flashdepot.resolve.resolution import candidates_for
 from flashdepot.resolve.times import build_seconds
@@ -108,10 +117,11 @@ class Choice:
         return {**known, **place, "sha256": wheel.sha256 or None, "size": wheel.size or None}
 
 
-def choose(request: InstallRequest, record: HostRecord, depot: Depot, on_note: Callable[[str], None]) -> Choice:
+def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Events) -> Choice:
     """Decide which wheel to install.
 
-    :param on_note: called with a sentence about what is wrong with the catalog.
+    A library that only a remote has is fetched into the depot. ``events`` is warned of what is wrong with the catalog.
+
     :raises UsageError: for options that contradict each other, or a lock that cannot be used.
     :raises IncompatibleError: when nothing fits.
     :raises MissingToolError: when the depot lacks the library that a lock pins.
@@ -120,12 +130,12 @@ def choose(request: InstallRequest, record: HostRecord, depot: Depot, on_note: C
     if request.wheel is not None:
         return Choice(read_named(request.wheel, request.sha256), "it was named")
     if request.locked is not None:
-        return _locked(read_lock(request.locked), request.locked, depot)
+        return _locked(read_lock(request.locked), request.locked, depot, events)
     if request.only_ours:
-        return _own(request, record, depot, "no stored library serves")
-    wheels = _wheel_request(request, record, on_note)
-    decision = candidates_for(wheels, request.library, record, depot, on_note).decision
-    return _decided(decision, request, record, depot)
+        return _own(request, record, depot, "no stored library serves", events)
+    wheels = _wheel_request(request, record, events.warn)
+    decision = candidates_for(wheels, request.library, record, depot, events.warn).decision
+    return _decided(decision, request, record, depot, events)
 
 
 def _wheel_request(request: InstallRequest, record: HostRecord, on_note: Callable[[str], None]) -> WheelRequest:
@@ -141,12 +151,12 @@ def _wheel_request(request: InstallRequest, record: HostRecord, on_note: Callabl
     return WheelRequest(facts, version=request.library.upstream or "", sources=sources, allow_uncertain=True)
 
 
-def _decided(decision: Decision, request: InstallRequest, record: HostRecord, depot: Depot) -> Choice:
+def _decided(decision: Decision, request: InstallRequest, record: HostRecord, depot: Depot, events: Events) -> Choice:
     chosen = decision.chosen
     if chosen is None:
         raise _nothing(decision)
     if chosen.candidate.origin in {Origin.DEPOT, Origin.OURS}:
-        return _own(request, record, depot, _why_build(decision))
+        return _own(request, record, depot, _why_build(decision), events)
     published = [j for j in decision.ranked if j.candidate.origin in {Origin.OFFICIAL, Origin.COMMUNITY}]
     first, *others = (_published(judged, decision) for judged in published[: 1 + _OTHERS_TRIED])
     return first if chosen.verified else replace(first, others=tuple(others))
@@ -177,27 +187,29 @@ def _nothing(decision: Decision) -> IncompatibleError:
     return IncompatibleError(f"None of {decision.considered} wheels fits here{near}", hint=hint)
 
 
-def _own(request: InstallRequest, record: HostRecord, depot: Depot, why_build: str) -> Choice:
+def _own(request: InstallRequest, record: HostRecord, depot: Depot, why_build: str, events: Events) -> Choice:
     need = understand(request.library, record, depot)
     stored, rejected = from_depot(need, depot)
     if stored is not None:
         return Choice(OwnWheel(need.sources, stored), "the depot has a library that serves")
+    if (fetched := from_remotes(need, depot, events)) is not None:
+        return Choice(OwnWheel(need.sources, fetched), "a remote has a library that serves")
     wanted = need.request
     seconds = build_seconds(wanted.selection, len(wanted.gpus), "shared", record.cores, record.memory, BANDWIDTH)
     return Choice(OwnWheel(need.sources, ToBuild(need, rejected, seconds)), why_build)
 
 
-def _locked(lock: Lock, path: Path, depot: Depot) -> Choice:
+def _locked(lock: Lock, path: Path, depot: Depot, events: Events) -> Choice:
     locked = lock.locked
     why = f"{path.name} pins it"
     if not locked.recipe_key:
         wheel = locked.wheel
         address = WheelAddress(str(locked.origin), locked.filename, wheel.url, wheel.sha256, wheel.size)
         return Choice(address, why, lock=lock)
-    manifest = depot.load_intact(locked.recipe_key)
+    manifest = depot.load_intact(locked.recipe_key) or depot.elsewhere.fetch_recipe(depot, locked.recipe_key, events)
     if manifest is None:
         raise MissingToolError(
-            f"{path} pins our wheel over the library {locked.recipe_key[:12]}, and the depot {depot.root} does not have it.",
+            f"{path} pins our wheel over the library {locked.recipe_key[:12]}, and neither the depot {depot.root} nor a remote has it.",
             hint="Name the depot that has it, --depot DIR, or choose again: flashdepot lock --upgrade",
         )
     stored = LibraryResult("hit", manifest, depot.materialise(manifest), 0, 0, 0)

@@ -57,6 +57,12 @@ class Remotes:
 
         return self._first(lambda remote: fetch_library(remote, depot, request, events))
 
+    def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
+        """See :class:`Elsewhere`."""
+        from flashdepot.remotes.fetch import fetch_recipe  # noqa: PLC0415
+
+        return self._first(lambda remote: fetch_recipe(remote, depot, recipe_key, events))
+
     def fetch_actions(
         self,
         depot: Depot,

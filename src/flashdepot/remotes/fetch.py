@@ -38,6 +38,17 @@ def fetch_library(remote: OpenRemote, depot: Depot, request: Request, events: Ev
     return None
 
 
+def fetch_recipe(remote: OpenRemote, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
+    """Put the library of a recipe into the depot; ``None`` when the remote does not have it, or not whole.
+
+    :raises NetworkError: when the remote fails or is too slow.
+    """
+    for statement in remote.library(recipe_key):
+        if manifest := take_library(remote, depot, statement, events):
+            return manifest
+    return None
+
+
 def take_library(remote: OpenRemote, depot: Depot, statement: LibraryStatement, events: Events) -> Manifest | None:
     """Put one library of a remote into the depot; ``None``, with a warning, when it lacks a part or a part is wrong.
 

@@ -76,16 +76,10 @@ def push(
         for record in _records(depot, manifest):
             _add_unit(parcel, depot, record)
             units += 1
-    sent: list[int] = []
-    with events.download(f"to {remote.name}") as progress:
-
-        def put(item: tuple[str, Path | bytes]) -> None:
-            if (count := _put_blob(remote, *item)) is not None:
-                sent.append(count)
-                progress(sum(sent), None)
-
-        longest = _SECONDS + sum(map(_length, parcel.blobs.values())) / _SLOWEST
-        each(list(parcel.blobs.items()), put, remote.name, seconds=longest)
+    events.note(f"Pushing to {remote.name}: {len(parcel.blobs)} blobs, as far as they are not there.")
+    longest = _SECONDS + sum(map(_length, parcel.blobs.values())) / _SLOWEST
+    put = each(list(parcel.blobs.items()), lambda blob: _put_blob(remote, *blob), remote.name, seconds=longest)
+    sent = [count for count in put if count is not None]
     records = _put_records(remote, parcel.records, key, longest)
     return Pushed(len(manifests), units, len(sent), sum(sent), records)
 

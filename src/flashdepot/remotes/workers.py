@@ -17,7 +17,7 @@ from flashdepot.errors import NetworkError
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-WORKERS = 12
+WORKERS = 10
 """Requests at once. Records and units are small, so that the way to the server counts and not its width."""
 
 _WINDOW = 15.0

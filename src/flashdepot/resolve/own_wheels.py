@@ -55,7 +55,7 @@ class Workshop:
 def own_candidates(
     request: WheelRequest, library: LibraryRequest, workshop: Workshop, depot: Depot
 ) -> Iterator[Judged]:
-    """What the depot has that serves, else what a build would give; and upstream's source build where it was asked for.
+    """What the depot or a remote has that serves, else what a build would give; and upstream's source build where it was asked for.
 
     :param library: what the library must have; its upstream and architectures follow from the request.
     """
@@ -75,7 +75,7 @@ def own_candidates(
     )
     need = understand(replace(library, upstream=version, arch=usable or None), target, depot)
     if request.allows(OURS):
-        manifest = depot.find(need.request).taken
+        manifest = depot.find(need.request).taken or depot.elsewhere.offers(need.request)
         yield _stored(request, manifest) if manifest else _to_build(request, need, workshop)
     if request.allows(PIP):
         yield _by_pip(request, need, workshop)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _CHUNK = 1 << 18
+_MACHINES_IDENTITY = "169.254.169.254"
+"""Where clouds tell a machine of theirs who it is: asked last, when nothing else says so."""
+
 _STALLED = timedelta(seconds=15)
 _LONGEST = timedelta(hours=6)
 
@@ -96,10 +99,12 @@ class BucketStore:
         """Obstore's errors as ours; :raises FileNotFoundError: when something is not there."""
         try:
             yield
-        except self._not_there:
-            raise FileNotFoundError(self._url) from None
-        except FileNotFoundError:
-            raise
+        except (self._not_there, FileNotFoundError) as error:
+            if done == "read":
+                raise FileNotFoundError(self._url) from None
+            raise NetworkError(
+                f"{self._url} cannot be {done}: there is no such bucket", hint="Make the bucket, or correct its name."
+            ) from error
         except self._denied as error:
             if done == "read":
                 raise DeniedError(
@@ -112,6 +117,12 @@ class BucketStore:
                 hint="Use credentials that may write there, or take 'push' from this remote.",
             ) from error
         except (self._errors, ValueError) as error:
+            if _MACHINES_IDENTITY in str(error):
+                raise NetworkError(
+                    f"no credentials were found for {self._url}",
+                    hint="Set the variables of the cloud, as docs/remotes.md says; or, for a public bucket, read it with "
+                    "--anonymous.",
+                ) from error
             raise NetworkError(f"{self._url} cannot be {done}: {_first_line(error)}") from error
 
 
