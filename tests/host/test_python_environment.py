@@ -186,7 +186,7 @@ def test_it_is_said_which_environment_was_found_unless_it_was_named() -> None:
     found, _ = look_for_python()
     named, _ = look_for_python(sys.executable)
     assert found is not None
-    assert told(found).startswith(f"Environment: {found.prefix} (found by: ")
+    assert told(found).startswith(f"Environment: {found.prefix} ({found.found_by})")
     assert told(named) == told(None) == ""
 
 

@@ -10,7 +10,7 @@ from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Or
 from flashdepot.model.quantities import duration, size
 from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.torch import NO_TORCH
-from flashdepot.model.verdict import Verdict
+from flashdepot.model.verdict import Reason, Verdict
 from flashdepot.resolve.order import why_before
 from flashdepot.resolve.rules import RULES
 
@@ -123,7 +123,7 @@ def _decided(decision: Decision) -> Iterator[str]:
 
 def _undecided(decision: Decision) -> Iterator[str]:
     if decision.missing:
-        yield "  A fact is missing. Give it, or the Python environment that the wheel is for:"
+        yield "  A fact is missing. Give it (the values here are examples), or name the Python environment that the wheel is for:"
         yield from (f"    {option}" for option in decision.missing)
         return
     yield "  Nothing that may be taken is certain to work there."
@@ -182,7 +182,13 @@ def _fits(candidate: Candidate, facts: RuntimeFacts) -> str:
 def _reasons(judged: Judged) -> Iterator[str]:
     for reason in judged.reasons:
         yield f"{_INDENT}{reason.text}"
-        yield f"{_INDENT}-> {reason.mend}"
+        yield f"{_INDENT}-> {_advice(reason)}"
+
+
+def _advice(reason: Reason) -> str:
+    """What helps. An option that tells a missing fact is an example: its value is nobody's answer."""
+    is_example = reason.verdict is Verdict.UNCERTAIN and reason.mend.startswith("--")
+    return f"give it, for example {reason.mend}" if is_example else reason.mend
 
 
 def _of_source(decision: Decision) -> NearMiss | None:

@@ -85,7 +85,7 @@ def told(environment: Environment | None) -> str:
     """Which environment was found, and why that one; empty when it was named, or there is none."""
     if environment is None or not environment.found_by or environment.found_by.startswith(_OPTION):
         return ""
-    return f"Environment: {environment.prefix} (found by: {environment.found_by}). For another: {_OPTION} DIR"
+    return f"Environment: {environment.prefix} ({environment.found_by}). For another: {_OPTION} DIR"
 
 
 def probe_python(program: Path) -> Environment:
