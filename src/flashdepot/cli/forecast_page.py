@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flashdepot.api.libraries import LibraryPlan
+from flashdepot.cli.common import answer, print_json
 from flashdepot.events import Forecast
 from flashdepot.model.architecture import spell
 from flashdepot.model.quantities import duration, size
@@ -36,6 +37,14 @@ def question(forecast: Forecast) -> str:
     """The sentence, what takes less, and the question."""
     less = ["Less takes less time:", *alternatives(forecast)] if forecast.alternatives else []
     return "\n".join([sentence(forecast), *less, "It can be stopped and resumed at any time. Compile it now?"])
+
+
+def tell(plan: LibraryPlan, *, as_json: bool, then: str = "") -> None:
+    """The answer of ``--dry-run``; ``then`` is what the command does with the library."""
+    if as_json:
+        print_json(to_json(plan))
+    else:
+        answer("\n".join(filter(None, [describe(plan), then])))
 
 
 def describe(plan: LibraryPlan) -> str:

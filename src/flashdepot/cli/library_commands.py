@@ -82,7 +82,7 @@ def get(
         o.limits(jobs, memory),
     )
     if dry_run:
-        _tell_plan(plan_library(request, host=host, depot=opened, limits=limits, events=events), as_json=as_json)
+        _foretell(plan_library(request, host=host, depot=opened, limits=limits, events=events), as_json=as_json)
         return
     result = api.get(request, host=host, depot=opened, out=out, limits=limits, events=events)
     tell(result, as_json=as_json, quiet=quiet)
@@ -127,20 +127,16 @@ def build(
     limits, how = o.limits(jobs, memory, keep_going=keep_going), Options(front_end, compress_mode)
     if dry_run:
         plan = plan_library(request, exactly=True, host=host, depot=opened, limits=limits, options=how, events=events)
-        _tell_plan(plan, as_json=as_json)
+        _foretell(plan, as_json=as_json)
         return
     result = api.build(request, host=host, depot=opened, out=out, limits=limits, options=how, events=events)
     tell(result, as_json=as_json, quiet=quiet)
 
 
-def _tell_plan(plan: LibraryPlan, *, as_json: bool) -> None:
-    from flashdepot.cli.forecast_page import describe as describe_plan  # noqa: PLC0415  (a hit has none)
-    from flashdepot.cli.forecast_page import to_json  # noqa: PLC0415
+def _foretell(plan: LibraryPlan, *, as_json: bool) -> None:
+    from flashdepot.cli.forecast_page import tell as tell_plan  # noqa: PLC0415  (a hit has none)
 
-    if as_json:
-        print_json(to_json(plan))
-    else:
-        answer(describe_plan(plan))
+    tell_plan(plan, as_json=as_json)
 
 
 def tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:

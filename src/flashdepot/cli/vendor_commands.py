@@ -23,8 +23,7 @@ from flashdepot.cli.common import (
     verbose_option,
     warn,
 )
-from flashdepot.cli.forecast_page import describe as describe_plan
-from flashdepot.cli.forecast_page import to_json
+from flashdepot.cli.forecast_page import tell as tell_plan
 from flashdepot.cli.terminal import Terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
@@ -148,10 +147,7 @@ def _tell_dry_run(
         plan = api.LibraryPlan(stored=read_library(library).manifest)
     else:
         plan = api.plan_library(o.with_project(words), host=host, depot=depot, limits=limits, events=events)
-    if as_json:
-        print_json(to_json(plan))
-    else:
-        answer(f"{describe_plan(plan)}\nThen it is put into {folder}.")
+    tell_plan(plan, as_json=as_json, then=f"Then it is put into {folder}.")
 
 
 def _tell(manifest: Manifest, written: Vendored, *, as_json: bool, quiet: bool) -> None:

@@ -24,8 +24,7 @@ from flashdepot.cli.common import (
     say,
     verbose_option,
 )
-from flashdepot.cli.forecast_page import describe as describe_plan
-from flashdepot.cli.forecast_page import to_json
+from flashdepot.cli.forecast_page import tell as tell_plan
 from flashdepot.cli.terminal import Terminal
 from flashdepot.model.quantities import duration, size
 from flashdepot.resolve.library import LibraryResult
@@ -86,10 +85,7 @@ def wheel(
     )
     if dry_run:
         plan = plan_library(request, host=host, depot=opened, limits=limits, events=events)
-        if as_json:
-            print_json(to_json(plan))
-        else:
-            answer(f"{describe_plan(plan)}\nThen a wheel of it is written into {out}.")
+        tell_plan(plan, as_json=as_json, then=f"Then a wheel of it is written into {out.absolute()}.")
         return
     made, library = api.wheel(request, out=out, host=host, depot=opened, limits=limits, events=events)
     seconds = time.monotonic() - started

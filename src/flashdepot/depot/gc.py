@@ -19,7 +19,7 @@ from pathlib import Path
 from flashdepot.depot.access import require_safe
 from flashdepot.depot.actions import read_intent
 from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, move_if_unchanged, remove
-from flashdepot.depot.layout import hidden_sibling, is_leftover, real_folders
+from flashdepot.depot.layout import hidden_sibling, inside, is_leftover, real_folders
 from flashdepot.depot.locks import lock
 from flashdepot.depot.store import Depot
 from flashdepot.depot.workspaces import in_use, remove_stale, started, workspaces
@@ -116,14 +116,14 @@ class _Planner:
         yield from self._old_intents({removal.path for removal in old_actions})
         yield from self._libraries_without_manifest()
         yield from self._older(self._depot.blobs.files(), self._in_reach, "blob", "nothing needs it", but=needed)
-        yield from self._older(_inside(self._layout.quarantine), time.time(), "quarantine", "it is damaged")
+        yield from self._older(inside(self._layout.quarantine), time.time(), "quarantine", "it is damaged")
         yield from self._temporary()
-        yield from self._older(_inside(self._layout.logs), self._recent, "log", "it is old")
+        yield from self._older(inside(self._layout.logs), self._recent, "log", "it is old")
         for kind in _FETCHED:
-            there = (path for path in _inside(self._layout.root / f"{kind}s") if not is_leftover(path))
+            there = (path for path in inside(self._layout.root / f"{kind}s") if not is_leftover(path))
             there = (path for path in there if _is_unused(path))
             yield from self._older(there, self._recent, kind, self._unused)
-        locks = (path for path in _inside(self._layout.root / "locks") if path.suffix == ".lock")
+        locks = (path for path in inside(self._layout.root / "locks") if path.suffix == ".lock")
         yield from self._older(locks, self._leftover, "lock", "nobody holds it")
 
     def _old_actions(self, needed: set[str]) -> Iterator[Removal]:
@@ -140,7 +140,7 @@ class _Planner:
                 yield from self._older([path], self._recent, "intent", "it leads to no action")
 
     def _libraries_without_manifest(self) -> Iterator[Removal]:
-        for path in _inside(self._layout.root / "libraries"):
+        for path in inside(self._layout.root / "libraries"):
             if not is_leftover(path) and not _has_manifest(self._depot, path, but=self._forget):
                 yield from self._older([path], time.time(), "library", "its manifest is gone")
 
@@ -149,12 +149,12 @@ class _Planner:
         stale = [folder for folder in known if not in_use(folder)]
         yield from self._older(stale, time.time(), "workspace", "its process was killed")
         theirs = {*known, *(folder.with_name(f"{folder.name}.lock") for folder in known)}
-        others = (path for path in _inside(self._layout.temporary) if path not in theirs)
+        others = (path for path in inside(self._layout.temporary) if path not in theirs)
         yield from self._older(others, self._in_reach, "temporary", "its process was killed")
         root = self._layout.root
         places = [root, *(root / name for name in ("artifacts", "libraries", "toolchains", "upstreams"))]
         places += [shard for folder in self._layout.sharded for shard in real_folders(folder)]
-        hidden = (path for place in places for path in _inside(place) if is_leftover(path))
+        hidden = (path for place in places for path in inside(place) if is_leftover(path))
         yield from self._older(hidden, self._leftover, "temporary", "its process was killed")
 
     def _older(
@@ -228,10 +228,6 @@ def _actions_of(depot: Depot, intent: Path) -> list[Path]:
 
 def _has_manifest(depot: Depot, library: Path, but: frozenset[str] = frozenset()) -> bool:
     return any(key_of(m)[:16] == key_of(library) for m in depot.artifacts.files() if key_of(m) not in but)
-
-
-def _inside(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def _freed(path: Path) -> int:

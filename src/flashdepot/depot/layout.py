@@ -41,6 +41,11 @@ def real_folders(folder: Path) -> list[Path]:
         return []
 
 
+def inside(folder: Path) -> list[Path]:
+    """Return what lies in a folder, in order; nothing when it is not there."""
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
 def records(folder: Path) -> Iterator[Path]:
     """Yield the records in the folders of two digits of a folder, in order; no link is followed."""
     for shard in real_folders(folder):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from flashdepot.depot.layout import inside
 from flashdepot.depot.store import Depot
 from flashdepot.system.own_names import key_of
 
@@ -50,8 +51,8 @@ def usage(depot: Depot) -> tuple[Usage, ...]:
         of("objects", objects, records),
         of("compilers", _folders(layout.toolchains), [layout.toolchains]),
         of("sources", _folders(layout.upstreams), [layout.upstreams]),
-        of("downloads", _inside(layout.downloads)),
-        of("logs", _inside(layout.logs)),
+        of("downloads", inside(layout.downloads)),
+        of("logs", inside(layout.logs)),
         of("the rest", (), [root]),
     )
 
@@ -69,9 +70,5 @@ def _files(path: Path) -> Iterator[os.stat_result]:
         return
 
 
-def _inside(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
 def _folders(folder: Path) -> list[Path]:
-    return [path for path in _inside(folder) if path.is_dir()]
+    return [path for path in inside(folder) if path.is_dir()]
