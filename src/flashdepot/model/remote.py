@@ -18,6 +18,7 @@ PATIENCE = 2.5
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST_PATIENCE = 600
+_HERE = {"127.0.0.1", "::1", "localhost"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class RemoteSettings:
         if _NAME.fullmatch(self.name) is None:
             raise ValueError(f"'{self.name[:80]}' is not a name for a remote: letters, digits, '.', '_' and '-'")
         _require_address(self.url)
+        if self.unsigned and self.url.startswith("http:") and urlsplit(self.url).hostname not in _HERE:
+            raise ValueError(
+                f"'{self.url[:100]}' is not encrypted, so anybody on the way could change unsigned records: use https, or "
+                "signatures"
+            )
         if self.builders < 1:
             raise ValueError(f"builders is {self.builders}: expected 1 or more")
         if not 0 < self.timeout <= _MOST_PATIENCE:

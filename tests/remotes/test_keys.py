@@ -1,0 +1,140 @@
+"""The keys of a user: made, handed out, replaced, withdrawn."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.public_key import PublicKey
+from flashdepot.model.remote import RemoteSettings
+from flashdepot.remotes.envelopes import read_envelopes
+from flashdepot.remotes.keyring import rotate_key
+from flashdepot.remotes.signing import choose_key
+from remotes.machines import Machine
+from remotes.parties import Party
+from support.remote_server import RemoteServer
+
+
+def private(party: Party, name: str = "ci") -> Path:
+    return party.settings.private_keys / f"{name}.pem"
+
+
+def test_a_key_is_made_for_its_owner_only_and_its_line_is_the_answer(user: Machine) -> None:
+    line = user.run("keys", "new", "ci").stdout.strip()
+    assert str(PublicKey.parse(line)) == line
+    path = user.settings / "flashdepot" / "keys" / "ci.pem"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 or os.name == "nt"
+    assert "PRIVATE" not in user.said + line
+    (row,) = user.json("keys", "ls")["keys"]
+    assert (row["key"], row["state"], row["own"]) == (line, "trusted", True)
+
+
+def test_a_name_is_taken_once(user: Machine) -> None:
+    user.key()
+    with pytest.raises(UsageError, match="trust a key ci already"):
+        user.key()
+
+
+@pytest.mark.parametrize("line", ["ci", "ci:", "ci:AAAA", "../x:" + "A" * 43 + "=", "ci:" + "A" * 43, "ci:" + "!" * 44])
+def test_what_is_no_key_is_not_trusted(line: str, user: Machine) -> None:
+    with pytest.raises(UsageError, match="not a public key"):
+        user.run("keys", "trust", line)
+
+
+def test_another_key_under_a_trusted_name_is_refused(user: Machine, builder: Machine) -> None:
+    user.key()
+    with pytest.raises(UsageError, match="You trust another key as ci"):
+        user.run("keys", "trust", builder.key())
+
+
+def test_a_revoked_key_is_not_trusted_again(user: Machine, builder: Machine) -> None:
+    line = builder.key()
+    user.run("keys", "trust", line)
+    user.run("keys", "revoke", "ci")
+    with pytest.raises(UsageError, match="was revoked on"):
+        user.run("keys", "trust", line)
+    assert user.json("keys", "ls")["keys"][0]["state"].startswith("revoked")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_a_key_that_others_may_read_signs_nothing(maker: Party, team: RemoteSettings) -> None:
+    maker.key()
+    private(maker).chmod(0o640)
+    with pytest.raises(IntegrityError, match="can be read or written by others"):
+        maker.push(team, maker.store())
+
+
+def test_a_file_that_is_no_key_signs_nothing(maker: Party, team: RemoteSettings) -> None:
+    maker.key()
+    private(maker).write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+    with pytest.raises(UsageError, match="not an ed25519 key"):
+        maker.push(team, maker.store())
+
+
+def test_a_secret_of_a_ci_system_signs(
+    maker: Party, reader: Party, team: RemoteSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.trust(maker.key())
+    pem = private(maker).read_text()
+    private(maker).unlink()
+    monkeypatch.setenv("FLASHDEPOT_SIGNING_KEY", pem)
+    manifest = maker.store()
+    maker.push(team, manifest)
+    assert reader.fetch(team) == manifest
+
+
+def test_of_several_keys_one_must_be_named(maker: Party) -> None:
+    maker.key("one")
+    maker.key("two")
+    with pytest.raises(UsageError, match="several keys: one, two"):
+        choose_key(maker.settings.private_keys, None)
+    assert choose_key(maker.settings.private_keys, "two").public.name == "two"
+
+
+def test_after_a_rotation_both_signatures_stand_and_either_reader_is_served(
+    pushed: Manifest,
+    maker: Party,
+    reader: Party,
+    new_party: Callable[[str], Party],
+    team: RemoteSettings,
+    server: RemoteServer,
+) -> None:
+    old = private(maker).read_bytes()
+    made = rotate_key(maker.settings, None, 30, None)
+    assert private(maker).read_bytes() != old
+    maker.push(team, pushed)
+    assert {
+        len(envelope.signatures) for path in server.records() for envelope in read_envelopes(server.files[path])
+    } == {2}
+    late = new_party("late")
+    late.trust(made.public)
+    assert late.fetch(team) == pushed
+    assert reader.fetch(team) == pushed
+
+
+def test_the_old_key_of_a_rotation_is_believed_for_the_days_that_were_given(maker: Party) -> None:
+    maker.key()
+    rotate_key(maker.settings, "ci", 0, None)
+    old, new = maker.settings.trusted_keys()
+    assert old.expires is not None
+    assert new.expires is None
+    assert (old.key.name.startswith("ci-until-"), new.key.name) == (True, "ci")
+
+
+def test_a_list_of_keys_that_cannot_be_read_stops_what_needs_it(maker: Party, team: RemoteSettings) -> None:
+    maker.key()
+    (maker.settings.folder / "keys.toml").write_text("key = 1\n")
+    with pytest.raises(FlashdepotError, match=r"keys\.toml: key is 1"):
+        maker.fetch(team)
+
+
+@pytest.mark.parametrize("url", ["http://example.org/x", "http://10.0.0.1/x"])
+def test_unsigned_records_are_not_read_over_a_line_that_anybody_can_write_to(url: str) -> None:
+    with pytest.raises(ValueError, match="anybody on the way"):
+        RemoteSettings("x", url, unsigned=True)
