@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,14 @@ from flashdepot.events import Events
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.resolve.library import LibraryResult, from_depot, from_remotes, understand
-from flashdepot.system.net import require_network
+from flashdepot.system.net import offline, require_network
 
 if TYPE_CHECKING:
+    from flashdepot.remotes.audit import AuditReport
     from flashdepot.remotes.push import Pushed
 
 _ANY = LibraryRequest()
@@ -77,3 +80,37 @@ def pull(
             hint="See the remotes: flashdepot remote ls. Build it: flashdepot get, with the same options.",
         )
     return found
+
+
+def audit(
+    request: LibraryRequest = _ANY,
+    *,
+    sample: int | None = 2,
+    remotes: Remotes | None = None,
+    host: HostRecord | None = None,
+    depot: Depot | None = None,
+    limits: Limits | None = None,
+    events: Events = _SILENT,
+) -> AuditReport:
+    """Compile units of a request again, and compare their bytes with those in the depot and with what remotes claim.
+
+    :param sample: how many units, drawn at random; ``None`` for all of them.
+    :raises NetworkError: when a remote fails.
+
+    It raises what :func:`flashdepot.api.build` raises as well.
+    """
+    from flashdepot.host import probe  # noqa: PLC0415
+    from flashdepot.remotes.audit import compare  # noqa: PLC0415
+    from flashdepot.resolve.build import compile_units_afresh  # noqa: PLC0415
+
+    depot = depot or open_depot(events=events)
+    machine = probe(depot=depot.root)
+    need = understand(request, host or runtime_facts(), depot)
+    units = sorted(unit.name for unit in need.request.selection.units)
+    if sample is not None:
+        # Nobody who replaces a unit can know which are looked at.
+        units = random.SystemRandom().sample(units, min(sample, len(units)))
+    with events.building() as progress:
+        records = compile_units_afresh(need, units, depot, machine, limits or Limits(), progress)
+    asked = (remotes or Remotes(users_remotes, events.warn)).all()
+    return compare(records, depot, [remote for remote in asked if remote.settings.is_local or not offline()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.schedule import Outlook
 from flashdepot.build.windows_paths import require_usable_paths
-from flashdepot.depot import Depot
+from flashdepot.depot import ActionRecord, Depot
 from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress, OnFile, Silent
 from flashdepot.facts.drivers import driver_floor
@@ -233,6 +233,29 @@ def build_library(
         _require_unchanged(plan)
         depot.store(manifest, files)
     return manifest, outcome
+
+
+def compile_afresh(
+    plan: BuildPlan, units: Collection[str], depot: Depot, limits: Limits, progress: BuildProgress
+) -> tuple[ActionRecord, ...]:
+    """Compile some units of a recipe, and what they need, whatever any depot has of them; nothing is kept.
+
+    :returns: the records of what was compiled.
+    :raises CompileError: when a compiler refuses.
+    """
+    by_name = {action.name: action for action in plan.actions()}
+    wanted = [action.name for action in by_name.values() if action.unit and action.unit.name in units]
+    names = set(wanted)
+    while wanted:
+        needed = [need for name in wanted for need in by_name[name].needs.values() if need not in names]
+        names.update(needed)
+        wanted = needed
+    with depot.workspace() as work:
+        engine = _engine(plan, Depot(work / "afresh"), limits, progress, work)
+        chosen = [action for name, action in by_name.items() if name in names]
+        engine.foresee(chosen)
+        outcome = engine.run(chosen)
+    return tuple(outcome.actions.values())
 
 
 def _source_digests(trees: Mapping[str, SourceTree]) -> dict[str, str]:

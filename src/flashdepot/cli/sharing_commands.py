@@ -1,4 +1,4 @@
-"""``flashdepot depot push|pull``: what the depot gives to remotes, and takes from them."""
+"""``flashdepot depot push|pull|audit``: what the depot gives to remotes, takes from them, and thinks of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flashdepot.cli.common import (
 from flashdepot.cli.depot_commands import by_prefix
 from flashdepot.cli.library_commands import tell
 from flashdepot.cli.terminal import Terminal
-from flashdepot.errors import UsageError
+from flashdepot.errors import IntegrityError, UsageError
 
 
 @click.command(
@@ -84,3 +84,73 @@ def pull(
         events=Terminal(quiet=quiet, verbose=verbose),
     )
     tell(found, as_json=as_json, quiet=quiet)
+
+
+@click.command(epilog=examples("flashdepot depot audit --profile inference --sample 3", "flashdepot depot audit --all"))
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    default=2,
+    metavar="N",
+    help="How many units, drawn at random.  [default: 2]",
+)
+@click.option("--all", "everything", is_flag=True, help="Compile all units again.")
+@options(
+    o.selection_options,
+    o.jobs_option,
+    o.memory_option,
+    host_option,
+    depot_option,
+    json_option,
+    quiet_option,
+    verbose_option,
+)
+def audit(
+    sample: int,
+    jobs: int | None,
+    memory: str | None,
+    host_file: Path | None,
+    depot: Path | None,
+    *,
+    everything: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    **words: str | None,
+) -> None:
+    """Compile units again, and compare their bytes with those in the depot and with what remotes claim.
+
+    The units are those that 'flashdepot build' would compile with the same options. Exit code 6: somebody has other bytes.
+    """
+    report = sharing.audit(
+        o.with_project(words),
+        sample=None if everything else sample,
+        remotes=configured_remotes(),
+        host=load_host(host_file),
+        depot=open_depot(depot),
+        limits=o.limits(jobs, memory),
+        events=Terminal(quiet=quiet, verbose=verbose),
+    )
+    wrong = [f"{m.name}: {m.place} has {m.claimed[:12]}, compiled was {m.compiled[:12]}" for m in report.mismatches]
+    if as_json and not wrong:
+        print_json(
+            {
+                "status": "same",
+                "compiled": list(report.compiled),
+                "compared": report.compared,
+                "unclaimed": list(report.unclaimed),
+            }
+        )
+    elif not quiet:
+        say(
+            f"{len(report.compiled)} compiled again, {report.compared} objects compared with them: "
+            f"{len(wrong) or 'none'} with other bytes."
+        )
+        if report.unclaimed:
+            say(f"Of {len(report.unclaimed)} there is nothing to compare with: build or pull them first.")
+    if wrong:
+        raise IntegrityError(
+            f"Not what the compilers make: {'; '.join(wrong)}.",
+            hint="Somebody replaced it, or compiled with tools that call themselves the same. Do not use what came from there, "
+            "and revoke the key that signed it: flashdepot keys revoke NAME",
+        )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from flashdepot.build.library import BuildPlan, Options, build_library, foresee_build, prepare
+from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, foresee_build, prepare
 from flashdepot.build.schedule import Outlook
-from flashdepot.depot import Depot
+from flashdepot.depot import ActionRecord, Depot
 from flashdepot.errors import IncompatibleError
 from flashdepot.events import BuildProgress, Fetch, Forecast, OnFile
 from flashdepot.families import obtain_sources
@@ -63,6 +63,24 @@ def build(
         path = depot.materialise(manifest)
         _require_fit(request, manifest)
         return LibraryResult("built", manifest, path, compiled, units - compiled, time.monotonic() - started)
+
+
+def compile_units_afresh(
+    need: Need,
+    units: Collection[str],
+    depot: Depot,
+    host: HostRecord,
+    limits: Limits,
+    progress: BuildProgress,
+) -> tuple[ActionRecord, ...]:
+    """Compile some units of a request as :func:`build` would, whatever the depot or a remote has of them.
+
+    It raises what :func:`build` raises.
+    """
+    _require_buildable(need, host)
+    with depot.workspace() as work:
+        plan = _plan(need, depot, host, Options(), progress.note, progress.download, work)
+        return compile_afresh(plan, units, depot, limits, progress)
 
 
 def foresee_build_of(

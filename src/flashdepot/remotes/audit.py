@@ -1,0 +1,66 @@
+"""Reproducibility as proof: what was compiled again is compared with what the depot has and what remotes claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flashdepot.depot import ActionRecord, Depot
+from flashdepot.remotes.remote import OpenRemote
+
+DEPOT = "the depot"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A compiler run whose object somebody has with other bytes: who, the SHA-256 there, and the right one."""
+
+    name: str
+    place: str
+    claimed: str
+    compiled: str
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """The names of what was compiled, how many objects were compared with it, and those that differ.
+
+    ``unclaimed`` are compiler runs of which neither the depot nor a remote has a record.
+    """
+
+    compiled: tuple[str, ...]
+    compared: int
+    mismatches: tuple[Mismatch, ...]
+    unclaimed: tuple[str, ...]
+
+
+def compare(records: Sequence[ActionRecord], depot: Depot, remotes: Sequence[OpenRemote]) -> AuditReport:
+    """Compare what was compiled just now with the objects of the same runs in the depot, and with signed claims.
+
+    :raises NetworkError: when a remote fails.
+    """
+    claims = [
+        (record, DEPOT, stored.object.digest)
+        for record in records
+        if (stored := depot.find_action(record.intent_key, record.inputs.get)) is not None
+    ]
+    for remote in remotes:
+        known = remote.units([record.intent_key for record in records]) if records else {}
+        claims.extend(
+            (record, f"the remote {remote.name}", statement.object.digest)
+            for record in records
+            for statement in known[record.intent_key]
+            if statement.action_key == record.action_key
+        )
+    wrong = [
+        Mismatch(record.name, place, claimed, record.object.digest)
+        for record, place, claimed in claims
+        if claimed != record.object.digest
+    ]
+    claimed_names = {record.name for record, _, _ in claims}
+    return AuditReport(
+        compiled=tuple(record.name for record in records),
+        compared=len(claims),
+        mismatches=tuple(wrong),
+        unclaimed=tuple(record.name for record in records if record.name not in claimed_names),
+    )
