@@ -28,6 +28,7 @@ def first(log: str) -> Cause:
         (f"ImportError: /env/lib/python3.11/site-packages/vllm/_C.abi3.so: {ABI}", "vllm"),
         (f"ImportError: /env/site-packages/transformer_engine/x.cpython-312.so: {ABI}", "transformer_engine"),
         (f"ImportError: /env/lib/python3.11/site-packages/natten/libnatten.so: {ABI}", "pip install natten"),
+        (f"ImportError: /home/me/src/vllm/vllm/_C.abi3.so: {ABI}", "vllm"),
         ("ModuleNotFoundError: No module named 'rotary_emb'", "subdirectory=csrc/rotary"),
         ("ModuleNotFoundError: No module named 'dropout_layer_norm'", "subdirectory=csrc/layer_norm"),
     ],

@@ -31,11 +31,12 @@ class Package:
 
     name: str
     rebuild: str
+    module: str
 
     @property
     def values(self) -> Mapping[str, str]:
         """What the advice of a rule can have in braces."""
-        return {"package": self.name, "rebuild": self.rebuild}
+        return {"package": self.name, "rebuild": self.rebuild, "module": self.module}
 
 
 def package_of(line: str, before: bytes) -> Package | None:
@@ -51,6 +52,9 @@ def package_of(line: str, before: bytes) -> Package | None:
                 return package
         if found["folder"]:
             return named(found["folder"])
+        for folder in reversed(re.split(r"[\\/]", line[: found.start("module")])[1:-1]):
+            if package := _table().get(folder.lower()):
+                return package
     built = [name for match in _BUILT.finditer(before) if (name := match["name"].decode().lower()) not in _HELPERS]
     return named(built[-1]) if built else None
 
@@ -59,13 +63,13 @@ def named(name: str) -> Package:
     """The package of that name, of the table or with pip's own way to build one anew."""
     known = _table().get(name.lower().replace("-", "_")) or _by_name().get(name.lower().replace("_", "-"))
     rebuild = f"pip uninstall -y {name}; pip install {name} --no-build-isolation --no-cache-dir"
-    return known or Package(name, rebuild)
+    return known or Package(name, rebuild, name.replace("-", "_"))
 
 
 @cache
 def _rows() -> tuple[tuple[Package, tuple[str, ...]], ...]:
     rows = read_toml(Path(__file__).with_name("packages.toml"))["package"]
-    return tuple((Package(row["name"], row["rebuild"]), tuple(row["modules"])) for row in rows)
+    return tuple((Package(row["name"], row["rebuild"], row["modules"][0]), tuple(row["modules"])) for row in rows)
 
 
 @cache

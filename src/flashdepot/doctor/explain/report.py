@@ -128,7 +128,7 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Map
         values["rebuild"] = for_windows(values["rebuild"])
     fix = [fill(command, values, quoted=hit.groups) for command in advice]
     if package.name not in _OURS:
-        fix = [command for command in fix if "flashdepot install" not in command and "flashdepot get" not in command]
+        fix = [command for command in fix if not re.match(r"(?:or: )?flashdepot ", command)]
     line = Line(hit.line.number, _shortened(hit.line.text))
     why = fill(rule.why, values)
     return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.proven)
