@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from depot.depot_factories import make_record, store_library
+from depot.depot_factories import make_older, make_record, store_library
+from flashdepot.depot.gc import plan, run
 from flashdepot.depot.verify import verify
 from flashdepot.errors import NetworkError, UsageError
 from flashdepot.model.manifest import Manifest
@@ -29,6 +30,7 @@ from remotes.parties import REQUEST, Party
 from support.remote_server import Answer, RemoteServer
 
 RECORDS, BLOBS = "signed/", "blobs/"
+KILLS = int(os.environ.get("FLASHDEPOT_PUSH_KILLS", "6"))
 
 
 def answers(path_begins: str, answer: Answer, method: str = "GET") -> Callable[[str, str], Answer | None]:
@@ -435,7 +437,7 @@ def test_a_push_that_is_killed_leaves_nothing_torn(
     whole = time.monotonic() - began
     server.files.clear()
     chance = random.Random(20)
-    for _ in range(20):
+    for _ in range(KILLS):
         process = _push_process(maker, server.url, "one")
         time.sleep(chance.uniform(0.3, 1.0) * whole)
         os.kill(process.pid, signal.SIGKILL)
@@ -465,3 +467,13 @@ def _digests(envelope: Envelope) -> list[str]:
         file["digest"] for file in statement["predicate"].get("manifest", {}).get("files", []) if "digest" in file
     ]
     return [*found, *filter(None, [statement["predicate"].get("names")])]
+
+
+def test_gc_frees_what_arrived_of_a_library_that_nobody_asked_for_again(reader: Party) -> None:
+    reader.depot.layout.prepare()
+    part = reader.depot.layout.downloads / f"blob-{'a' * 64}"
+    part.parent.mkdir()
+    part.write_bytes(b"half")
+    make_older(part, hours=24 * 40)
+    assert [removal.path for removal in run(reader.depot, plan(reader.depot)).removals] == [part]
+    assert not part.exists()

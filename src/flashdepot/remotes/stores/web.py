@@ -18,7 +18,7 @@ from flashdepot.system.index_transport import open_session
 from flashdepot.system.network_errors import NotThereError, network_errors
 
 _CHUNK = 1 << 16
-_STALLED = 15.0
+_STALLED = 10.0
 _WRITING = 300.0
 _PARTIAL, _UNSATISFIABLE = 206, 416
 _IDENTITY = {"Accept-Encoding": "identity"}
