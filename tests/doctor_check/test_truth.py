@@ -104,3 +104,27 @@ def test_a_python_without_torch_does_not_fit_what_needs_one(tmp_path: Path) -> N
     assert interpreter(3, 11).torch is None
     path = extension(tmp_path, SET_DEVICE_2_8, gpu=forge.fatbin(forge.entry(forge.SASS, 90)))
     assert check_file(path, place("9.0", python=(3, 11))).verdict is not Outcome.FITS
+
+
+@pytest.mark.parametrize(
+    ("function", "named", "verdict"),
+    [
+        ("ncclCommInitRank", True, Outcome.FITS),
+        ("ncclCommWindowRegister", True, Outcome.MISFIT),
+        ("ncclCommWindowRegister", False, Outcome.MISFIT),
+    ],
+)
+def test_functions_of_nccl_are_looked_for_as_the_loader_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, named: bool, verdict: Outcome
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "lib"))
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "newer").mkdir()
+    soname = "-Wl,-soname,libnccl.so.2"
+    forge.shared_library(tmp_path / "lib", "void ncclCommInitRank(void) {}", soname, name="libnccl.so.2")
+    forge.shared_library(tmp_path / "newer", f"void {function}(void) {{}}", soname, name="libnccl.so")
+    source = f"void {function}(void); void f(void) {{ {function}(); }}"
+    path = forge.shared_library(tmp_path, source, *([f"-L{tmp_path / 'newer'}", "-lnccl"] if named else []))
+    lines = [line for line in check_file(path, place(python=(3, 11))).evidence if line.topic == "CUDA symbols"]
+    assert [line.outcome for line in lines] == [verdict]
+    assert verdict is Outcome.FITS or function in lines[0].has

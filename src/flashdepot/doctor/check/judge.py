@@ -12,7 +12,7 @@ from flashdepot.binary.elf import version_floor
 from flashdepot.binary.fatbin import CodeKind, GpuCode
 from flashdepot.doctor.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.doctor.check.place import Place
-from flashdepot.doctor.check.subject import Binary
+from flashdepot.doctor.check.subject import CUDA_SYMBOL, Binary
 from flashdepot.doctor.check.torch_side import TorchSymbols, abi_of, built_for
 from flashdepot.facts.drivers import cuda_of_ptx
 from flashdepot.fit import ask
@@ -44,6 +44,7 @@ def judge_binary(binary: Binary, siblings: Iterable[Binary], place: Place) -> li
     lines += judge_torch(binary, binary.torch_symbols - offered, place)
     lines += judge_floors(binary, place)
     lines += judge_cuda_runtime(binary, place)
+    lines += judge_cuda_symbols(binary, place)
     bundled = {PurePosixPath(other.name).name for other in others}
     return lines + judge_libraries(binary, bundled, place)
 
@@ -57,6 +58,29 @@ def judge_cuda_runtime(binary: Binary, place: Place) -> list[Evidence]:
     major = str(number // 10 if number > _TWO_DIGITS else number)
     reason = ask("driver", place.facts, DriverNeed(major))
     return [evidence_of(reason, "driver", f"needs CUDA {major}", f"driver {place.host.driver}", binary.name)]
+
+
+def judge_cuda_symbols(binary: Binary, place: Place) -> list[Evidence]:
+    """Whether NCCL, cuBLAS and their like, as they are here, have the functions that the file takes from them."""
+    if not place.is_here or place.python is None:
+        return []
+    wanted: dict[str, set[str]] = {}
+    for symbol in binary.cuda_symbols:
+        if match := CUDA_SYMBOL.fullmatch(symbol):
+            wanted.setdefault({"cuda": "cudart"}.get(match[1], match[1]), set()).add(symbol)
+    lines = []
+    for library, symbols in sorted(wanted.items()):
+        exported, file = place.exports_of(library, binary.needed)
+        if not file:
+            continue
+        missing = sorted(symbols - exported)
+        seen, has = f"{len(symbols)} functions of {library}", f"{file} has them all"
+        outcome, fix = Outcome.FITS, ""
+        if missing:
+            outcome, has = Outcome.MISFIT, f"{file} lacks {len(missing)}: {_some(missing)}"
+            fix = f"Install the {library} that it was built with: pip install -U 'nvidia-*' packages as its torch pins them."
+        lines.append(Evidence(outcome, "CUDA symbols", seen, has, binary.name, fix))
+    return lines
 
 
 def judge_platform(binary: Binary, place: Place) -> list[Evidence]:

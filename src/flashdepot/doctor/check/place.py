@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from flashdepot.binary.elf import read_shared_library
 from flashdepot.doctor.check.torch_side import TorchSymbols
 from flashdepot.fit import served_cuda
 from flashdepot.host.libraries import CXX_LIBRARY, cxx_versions, system_folders
@@ -82,6 +84,24 @@ class Place:
     def find_library(self, name: str, near: Iterable[Path] = ()) -> Path | None:
         """The file that the loader, or torch when it is imported, would take for a soname; ``None`` without one."""
         return next((folder / name for folder in (*near, *self._folders) if (folder / name).is_file()), None)
+
+    def exports_of(self, library: str, needed: Iterable[str]) -> tuple[frozenset[str], str]:
+        """What a library of CUDA exports here, ``nccl`` or ``cublas``, and its file's name; empty where it is not here.
+
+        The files that are ``needed`` count, else all of that name beside torch: its import brings them.
+
+        :raises IntegrityError: when one of them is damaged.
+        """
+        of_it = re.compile(rf"lib{library}(?:_\w+)?\.so(?:\.\d+)*")
+        named = [path for name in needed if of_it.fullmatch(name) and (path := self.find_library(name))]
+        files = named or [
+            path
+            for folder in self._folders
+            for path in sorted(folder.glob(f"lib{library}*"))
+            if of_it.fullmatch(path.name)
+        ]
+        exported = frozenset[str]().union(*(read_shared_library(path).exported for path in files))
+        return exported, files[0].name if files else ""
 
     @cached_property
     def _folders(self) -> tuple[Path, ...]:

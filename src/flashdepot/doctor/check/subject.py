@@ -22,6 +22,9 @@ from flashdepot.model.architecture import Architecture
 TORCH_SYMBOL = re.compile(r"_Z(?:T[VIST]|GV)?N?[VKRO]*(?:3c10|2at|5torch|6caffe2)|aoti_torch_|torch_|THP")
 """Names that only torch's libraries define: mangled (Itanium C++ ABI) in its namespaces, or in its C interface."""
 
+CUDA_SYMBOL = re.compile(r"(nccl|cublasLt|cublas|cusparse|cusolver|cudnn|curand|cufft|nvrtc|cupti|cuda)[A-Z]\w*")
+"""Functions of CUDA's libraries, and of which: each library's names begin with its own (the libraries' API references)."""
+
 _TORCH_DLL = re.compile(r"(?:c10|torch)(?:_\w+)?\.dll", re.IGNORECASE)
 _FATBIN_SECTION = re.compile(r"\.nv_fatb")
 _RELOCATABLE_SECTION = re.compile(r"__nv_relfatbin")
@@ -33,7 +36,8 @@ _ELF_KINDS = {FileKind.ELF_SHARED, FileKind.ELF_EXECUTABLE, FileKind.ELF_OBJECT}
 class Binary:
     """One compiled file.
 
-    ``torch_symbols`` are those that it takes from torch, ``offered`` those of that sort that it defines itself.
+    ``torch_symbols`` are those that it takes from torch, ``offered`` those of that sort that it defines itself;
+    ``cuda_symbols`` are those that it takes from CUDA's libraries.
     ``containers`` counts its fatbins by the code that is in them. ``relocatable`` says that it has device code that
     must be linked before it runs.
     """
@@ -48,6 +52,7 @@ class Binary:
     offered: frozenset[str] = frozenset()
     containers: tuple[tuple[frozenset[GpuCode], int], ...] = ()
     relocatable: bool = False
+    cuda_symbols: frozenset[str] = frozenset()
 
     def architectures(self, kind: CodeKind) -> tuple[Architecture, ...]:
         """Every architecture that it has such code for."""
@@ -124,8 +129,10 @@ def _elf(window: Window, kind: FileKind) -> Binary:
     elf = ElfFile(window)
     if not elf.readable:
         return Binary(window.name, kind, frozenset({elf.machine}))
-    taken, offered = set(), set()
+    taken, offered, of_cuda = set(), set(), set()
     for symbol in elf.symbols():
+        if not symbol.defined and not symbol.weak and CUDA_SYMBOL.fullmatch(symbol.name):
+            of_cuda.add(symbol.name)
         if TORCH_SYMBOL.match(symbol.name):
             if symbol.defined:
                 offered.add(symbol.name)
@@ -142,6 +149,7 @@ def _elf(window: Window, kind: FileKind) -> Binary:
         offered=frozenset(offered),
         containers=_gpu_code(window, ((section.name, section.window) for section in elf.sections)),
         relocatable=any(_RELOCATABLE_SECTION.match(section.name) for section in elf.sections),
+        cuda_symbols=frozenset(of_cuda) if kind is FileKind.ELF_SHARED else frozenset(),
     )
 
 
