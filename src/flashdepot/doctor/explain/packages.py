@@ -8,20 +8,37 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from flashdepot.doctor.explain.pattern import Found, Pattern
 from flashdepot.system.toml import read_toml
 
-_MODULE_FILE = re.compile(
+_MODULE_FILE = Pattern.parse(
     r"(?:(?:site|dist)-packages[\\/](?P<folder>\w+?)(?:-[\d.]\S*?\.egg)?[\\/][^\s'\"]*?)?"
     r"(?P<module>\w+?)(?:\.cpython-\w+[\w-]*|\.abi3|\.cp\d+-win\w+)?\.(?:so|pyd|dll)\b"
 )
-_LOADED = re.compile(r"(?:while importing |No module named ['\"]|from ['\"]|module ['\"])(?P<module>\w+)")
-_BUILT = re.compile(
-    rb"(?:Building wheels? for (?!collected)|Failed building wheel for |[Ff]ailed to build [`'(]?|Building editable for "
-    rb"|Running setup\.py (?:install|clean|bdist_wheel) for |Failed to download and build `|[Bb]uilding '|of `?"
-    rb"|pip-install-\w+/)(?P<name>[A-Za-z][\w.-]*?)(?:_[0-9a-f]{32}\b|==|`|'| \(|\s|@|$|[/)])",
+_LOADED = Pattern.parse(r"(?:while importing |No module named ['\"]|from ['\"]|module ['\"])(?P<module>\w+)")
+_BUILT = Pattern.parse(
+    r"(?:Building wheels? for |Failed building wheel for |[Ff]ailed to build [`'(]?|Building editable for "
+    r"|Running setup\.py (?:install|clean|bdist_wheel) for |Failed to download and build `|[Bb]uilding '|of `?"
+    r"|pip-install-\w+/)(?P<name>[A-Za-z][\w.-]*?)(?:_[0-9a-f]{32}\b|==|`|'| \(|\s|@|$|[/)])"
 )
+_LOOKED_BACK = 1 << 15
+"""Bytes of the log before a line in which a build's name is looked for."""
+
 _HELPERS = frozenset(
-    {"installable", "wheel", "wheels", "package", "packages", "extension", "pip", "setuptools", "the", "a", "your"}
+    {
+        "collected",
+        "installable",
+        "wheel",
+        "wheels",
+        "package",
+        "packages",
+        "extension",
+        "pip",
+        "setuptools",
+        "the",
+        "a",
+        "your",
+    }
 )
 
 
@@ -44,19 +61,33 @@ def package_of(line: str, before: bytes) -> Package | None:
 
     :param before: what stands in the log up to the line.
     """
-    if (found := _LOADED.search(line)) and (package := _table().get(found["module"].lower())):
+    text = line.encode()
+    if (found := _LOADED.search(text)) and (package := _table().get(_name(found, "module"))):
         return package
-    if found := _MODULE_FILE.search(line):
-        for name in (found["module"], found["folder"]):
-            if name and (package := _table().get(name.lower())):
+    if found := _MODULE_FILE.search(text):
+        folder = _name(found, "folder")
+        for name in (_name(found, "module"), folder):
+            if package := _table().get(name):
                 return package
-        if found["folder"]:
-            return named(found["folder"])
-        for folder in reversed(re.split(r"[\\/]", line[: found.start("module")])[1:-1]):
-            if package := _table().get(folder.lower()):
+        if folder:
+            return named(folder)
+        for part in reversed(re.split(r"[\\/]", text[: found.end()].decode(errors="replace"))[1:-1]):
+            if package := _table().get(part.lower()):
                 return package
-    built = [name for match in _BUILT.finditer(before) if (name := match["name"].decode().lower()) not in _HELPERS]
-    return named(built[-1]) if built else None
+    built = _last_built(before[-_LOOKED_BACK:])
+    return named(built) if built else None
+
+
+def _last_built(log: bytes) -> str:
+    name, found = "", _BUILT.search(log)
+    while found is not None:
+        name = said if (said := _name(found, "name")) not in _HELPERS else name
+        found = _BUILT.search(log, found.end())
+    return name
+
+
+def _name(found: Found, group: str) -> str:
+    return (found.groupdict()[group] or b"").decode(errors="replace").lower()
 
 
 def named(name: str) -> Package:
