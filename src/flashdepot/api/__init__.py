@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flashdepot.api.environments import InstallRequest, install
     from flashdepot.api.indexes import index
     from flashdepot.api.libraries import build, get, link, open_depot, vendor, wheel
+    from flashdepot.api.sharing import audit, pull, push
     from flashdepot.api.wheels import lock, resolve
     from flashdepot.depot import Depot
     from flashdepot.events import Events
@@ -38,6 +39,7 @@ _PLACES = {
     "LibraryRequest": "flashdepot.model.library_request",
     "Limits": "flashdepot.model.limits",
     "WheelRequest": "flashdepot.model.wheel_request",
+    "audit": "flashdepot.api.sharing",
     "build": "flashdepot.api.libraries",
     "check": "flashdepot.api.answers",
     "doctor": "flashdepot.api.answers",
@@ -51,6 +53,8 @@ _PLACES = {
     "link": "flashdepot.api.libraries",
     "lock": "flashdepot.api.wheels",
     "open_depot": "flashdepot.api.libraries",
+    "pull": "flashdepot.api.sharing",
+    "push": "flashdepot.api.sharing",
     "resolve": "flashdepot.api.wheels",
     "vendor": "flashdepot.api.libraries",
     "wheel": "flashdepot.api.libraries",
@@ -64,6 +68,7 @@ __all__ = [
     "LibraryRequest",
     "Limits",
     "WheelRequest",
+    "audit",
     "build",
     "check",
     "doctor",
@@ -77,6 +82,8 @@ __all__ = [
     "link",
     "lock",
     "open_depot",
+    "pull",
+    "push",
     "resolve",
     "vendor",
     "wheel",
