@@ -6,6 +6,8 @@ mod forward;
 mod layout;
 mod library;
 
+#[cfg(feature = "candle")]
+pub mod candle;
 #[cfg(feature = "cudarc")]
 pub mod cuda;
 
