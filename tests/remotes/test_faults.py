@@ -378,15 +378,16 @@ def test_records_are_written_after_all_blobs(pushed: Manifest, server: RemoteSer
     assert set(puts) == {"blobs", "signed"}
 
 
-@pytest.mark.parametrize("status", [403, 405, 500, 507])
+@pytest.mark.parametrize(("status", "hint"), [(401, "netrc"), (403, "netrc"), (405, "PUT"), (500, "PUT"), (507, "PUT")])
 def test_a_remote_that_takes_nothing_gets_no_record(
-    status: int, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
+    status: int, hint: str, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:
     reader.trust(maker.key())
     manifest = maker.store()
     server.fault = answers(BLOBS, Answer(status), "PUT")
-    with pytest.raises(NetworkError, match="cannot be written"):
+    with pytest.raises(NetworkError, match=f"cannot be written: it answers {status}") as refused:
         maker.push(team, manifest)
+    assert hint in refused.value.hint
     assert not server.records()
     server.fault = lambda _method, _path: None
     maker.push(team, manifest)

@@ -16,11 +16,13 @@ from flashdepot.remotes.stores import Received
 from flashdepot.system.index_settings import read_index_settings
 from flashdepot.system.index_transport import open_session
 from flashdepot.system.network_errors import NotThereError, network_errors
+from flashdepot.system.patience import status
 
 _CHUNK = 1 << 16
 _STALLED = 10.0
 _WRITING = 300.0
 _PARTIAL, _UNSATISFIABLE = 206, 416
+_REFUSED = {401, 403}
 _IDENTITY = {"Accept-Encoding": "identity"}
 
 
@@ -107,9 +109,13 @@ class WebStore:
         except NetworkError as error:
             if done == "fetched" or not isinstance(error.__cause__, requests.HTTPError):
                 raise
+            response = error.__cause__.response
+            code = response.status_code if response is not None else 0
             raise NetworkError(
-                f"{self._root} cannot be written: {error.__cause__}",
-                hint="A web server takes files only where it is set up for PUT; docs/remotes.md has the lines for nginx.",
+                f"{self._root} cannot be written: it answers {status(error.__cause__)}",
+                hint="Put a user and a password that may write there into ~/.netrc."
+                if code in _REFUSED
+                else "A web server takes files only where it is set up for PUT; docs/remotes.md has the lines for nginx.",
             ) from error
 
 
