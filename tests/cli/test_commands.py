@@ -65,6 +65,12 @@ def test_every_help_page_has_examples(command: list[str]) -> None:
         (["doctor", "install", "--python", "/nowhere/python"], 2, "is not a Python interpreter"),
         (["host", "--python", "/etc"], 2, "holds no Python environment"),
         (["depot", "show", "abc"], 2, "no stored library has the key"),
+        (["host", "--save", "/dev/null/x"], 2, "/dev/null cannot be used: File exists"),
+        (["host", "--save", ""], 2, "cannot be used: Is a directory"),
+        (["catalog", "matrix", "--html", "/dev/null/x"], 2, "/dev/null cannot be used: File exists"),
+        (["lock", "--check", "--out", "/dev/null/x"], 2, "/dev/null/x cannot be used: Not a directory"),
+        (["get", "--memory", "9" * 400], 2, "is not an amount of bytes"),
+        (["resolve", "--bandwidth", "9" * 400], 2, "is not an amount of bytes"),
         (["gett"], 2, "No such command"),
     ],
 )
@@ -77,6 +83,13 @@ def test_wrong_words_get_their_exit_code_and_the_right_ones(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert "a fault of flashdepot" not in done.stderr
+
+
+def test_a_toolkit_that_is_a_link_to_itself_is_no_toolkit(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    done = flashdepot("get", "--cuda", "./loop", "--arch", "80", "--depot", str(tmp_path / "depot"), cwd=tmp_path)
+    assert done.returncode == 3
+    assert f"{tmp_path / 'loop'} holds no CUDA toolkit" in done.stderr
 
 
 def test_an_error_is_one_json_document_when_asked_for(tmp_path: Path) -> None:

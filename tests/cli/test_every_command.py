@@ -147,7 +147,7 @@ def test_a_fault_of_ours_is_one_sentence_and_a_traceback_only_on_request(tmp_pat
         ("get --arch u", ["universal"]),
         ("get --upstream 2.8.3.post2", ["2.8.3.post2"]),
         ("build --front-end s", ["shared"]),
-        ("link candle --candle-version 0.9.2", ["0.9.2"]),
+        ("link candle --candle-version 0.9.2-alpha.1", ["0.9.2-alpha.1"]),
     ],
 )
 def test_the_shell_completes_names_and_values(beginning: str, offered: list[str], tmp_path: Path) -> None:

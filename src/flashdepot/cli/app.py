@@ -90,6 +90,9 @@ def _in_plain_words(error: Exception) -> FlashdepotError:
         return UsageError(error.format_message(), hint=f"What it takes: {command} --help")
     if isinstance(error, OSError) and (explained := explain_disk_error(error, None)) is not None:
         return explained
+    if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)) and error.filename:
+        named = error.filename2 or error.filename
+        return UsageError(f"{named} cannot be used: {error.strerror}.", hint="Name another path.")
     place = traceback.extract_tb(error.__traceback__)[-1]
     return FlashdepotError(
         f"This is a fault of flashdepot's: {type(error).__name__}: {error} ({place.filename}:{place.lineno})",

@@ -28,9 +28,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"  # noqa: PLR2004
 
 
+_LARGEST = 2.0**63
+"""Bytes: more than any memory or file has."""
+
+
 def parse_size(text: str) -> int:
     """Bytes of ``8GB``, ``7.5 GiB`` or ``500MB``; :raises UsageError: for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
-    if match is None or match[2] not in _UNITS or float(match[1]) == 0:
+    count = float(match[1]) * _UNITS[match[2]] if match and match[2] in _UNITS else 0.0
+    if not 0 < count < _LARGEST:
         raise UsageError(f"'{text}' is not an amount of bytes: expected one such as 8GB or 500MB.")
-    return int(float(match[1]) * _UNITS[match[2]])
+    return int(count)

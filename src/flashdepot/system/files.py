@@ -78,6 +78,8 @@ def atomic_file(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
 
     When the block fails nothing is left behind. A reader sees the old file or the new one, never a part.
     """
+    if not path.name:  # the empty path is the current folder
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:

@@ -119,7 +119,7 @@ def tools_of(root: Path) -> tuple[Path, ...]:
 
 def named_root(folder: Path) -> Path:
     """The root of a toolkit that ``--cuda`` names."""
-    return folder.expanduser().resolve()
+    return Path(os.path.realpath(folder.expanduser()))  # Path.resolve raises for a link that leads to itself
 
 
 def named_compiler(folder: Path) -> str:
