@@ -57,8 +57,7 @@ compile() { # NAME OUTPUT COMMAND...
 }
 
 shared=("-L$library/lib/shared" "-Wl,-rpath,$library/lib/shared" -lflashattention -ldl)
-static=(-DFA_STATIC "$library/lib/static/libflashattention.a" "$library/lib/static/libcudart_static.a"
-  -lstdc++ -ldl -lrt -lpthread)
+static=(-DFA_STATIC "$library/lib/static/libflashattention.a" -ldl)
 for kind in shared static; do
   declare -n flags="$kind"
   for language in c cpp; do

@@ -64,6 +64,7 @@ class House:
         self.chance = random.Random(seed)
         self.report = Report()
         self.compilers: StandIns = make_stand_ins(folder / "compilers", 0.2)
+        self.compilers.put_zig(folder / "depot" / "toolchains")
         self.tree = make_toy_upstream(folder / "tree", real_source)
         interface = self.tree / "flash_attn" / "flash_attn_interface.py"
         interface.write_text("import torch\nimport flash_attn_2_cuda\nflash_attn_func = print\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flashdepot.families import Kit, family_of, oldest_gpu
+from flashdepot.families import Cross, Kit, family_of, oldest_gpu
 from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
 from flashdepot.families.fa2.units import make_unit as fa2_unit
 from flashdepot.families.fa2.units import parse_unit
@@ -15,12 +15,13 @@ from flashdepot.model.recipe import Recipe, Tool, ToolchainId
 from flashdepot.model.selection import ALL_FEATURES, Dtype, Pass, Selection, Unit
 from flashdepot.model.target import Platform, Target, Version
 from flashdepot.model.upstream import UpstreamId
-from flashdepot.targets.dialect import GNU
+from flashdepot.targets import TARGETS
+from flashdepot.targets.dialect import ZIG
 from flashdepot.upstream import Identified
 
-TOOLS = (Tool("nvcc", "13.0.88", "a" * 64), Tool("cicc", "13.0.88", "b" * 64), Tool("g++", "12.2.0", "c" * 64))
+TOOLS = (Tool("nvcc", "13.0.88", "a" * 64), Tool("cicc", "13.0.88", "b" * 64), Tool("zig", "0.14.1", "c" * 64))
 OPTIONS = frozenset({"--objdir-as-tempdir", "--frandom-seed", "--compress-mode", "--static-global-template-stub"})
-KIT = Kit(Version("13.0.88"), OPTIONS, GNU)
+KIT = Kit(Version("13.0.88"), OPTIONS, ZIG, cross=Cross(TARGETS[0], TOOLS[:-1], TOOLS[-1]))
 
 
 def make_unit(**changes: Any) -> Unit:
@@ -48,7 +49,7 @@ def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
 
 def make_action(name: str = "flash_fwd_hdim64_bf16_sm80", **changes: Any) -> Action:
     arguments = ("{cuda}/bin/nvcc", "-O3")
-    plain = Action(name, "upstream", f"src/{name}.cu", arguments, TOOLS, GNU.variables, parse_unit(name))
+    plain = Action(name, "upstream", f"src/{name}.cu", arguments, TOOLS, ZIG.variables, parse_unit(name))
     return replace(plain, **changes)
 
 

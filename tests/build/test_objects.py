@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from flashdepot.binary.elf import undefined_symbols
-from flashdepot.build.link import link
 from flashdepot.errors import FlashdepotError
 from flashdepot.families.c_layer import NATIVE
+from flashdepot.targets import TARGETS
 from support.c_compiler import compile_c
 
 
@@ -26,6 +26,6 @@ def test_an_object_that_may_end_the_program_is_not_linked(tmp_path: Path, statem
     )
     compiled = compile_c(source, tmp_path / "unit.o", "-c", "-fPIC")
     assert name in undefined_symbols(compiled)
-    toolchain: Any = None
+    zig: Any = None
     with pytest.raises(FlashdepotError, match=rf"unit\.o calls {name}, which ends the program"):
-        link([compiled], toolchain, NATIVE, tmp_path)
+        TARGETS[0].system.link(TARGETS[0], zig, [compiled], NATIVE, tmp_path)

@@ -26,9 +26,9 @@ def library(quick_library: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def test_a_library_without_its_cuda_runtime_is_not_half_used(library: Path, tmp_path: Path) -> None:
-    (library / "lib/static/libcudart_static.a").unlink()
-    with pytest.raises(IntegrityError, match=r"libcudart_static\.a is missing"):
+def test_a_library_without_its_archive_is_refused_before_anything_is_written(library: Path, tmp_path: Path) -> None:
+    (library / "lib/static/libflashattention.a").unlink()
+    with pytest.raises(IntegrityError, match=r"libflashattention\.a is missing"):
         prepare_folder(read_library(library), 37, tmp_path / "out", None)
     assert not (tmp_path / "out").exists()
 
@@ -72,7 +72,8 @@ def test_a_windows_library_goes_through_cl_and_lib_and_has_both_names(
     manifest = library / "manifest.json"
     document = json.loads(manifest.read_text())
     manifest.chmod(0o644)
-    manifest.write_text(json.dumps({**document, "platform": "windows-x86_64"}))
+    runtime = {"path": "lib/static/cudart_static.lib", "digest": "0" * 64, "size": 1}  # as MSVC's libraries have it
+    manifest.write_text(json.dumps({**document, "platform": "windows-x86_64", "files": [*document["files"], runtime]}))
     tools, log = tmp_path / "tools", tmp_path / "log"
     tools.mkdir()
     for name in ("cl", "lib"):

@@ -225,7 +225,7 @@ def test_programs_can_ask_how_a_call_went(quick_library: Path, tmp_path: Path, c
     include = tmp_path / "libflashattention" / "include"
     text = "#include <flash_attention_candle.h>\nint main(void) { return fa_candle_last_status(); }\n"
     command = [*compiler, "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{include}", "-", "-x", "none"]
-    command += [str(tmp_path / "libflashattention.a"), "-lstdc++", "-ldl", "-lrt", "-lpthread", "-o", "program"]
+    command += [str(tmp_path / "libflashattention.a"), "-ldl", "-o", "program"]
     built = subprocess.run(command, input=text, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     assert subprocess.run([str(tmp_path / "program")], check=False).returncode == 0
@@ -241,9 +241,9 @@ def test_a_program_may_link_the_library_itself_as_well(quick_library: Path, tmp_
         'return !(fa_build_info(&info) == FA_OK && candle && printf("%s\\n", info.families->upstream)); }\n'
     )
     static = quick_library / "lib" / "static"
-    archives = [tmp_path / "libflashattention.a", static / "libflashattention.a", static / "libcudart_static.a"]
+    archives = [tmp_path / "libflashattention.a", static / "libflashattention.a"]
     command = ["gcc", f"-I{quick_library / 'include'}", str(tmp_path / "both.c"), *map(str, archives)]
-    command += ["-lstdc++", "-ldl", "-lrt", "-lpthread", "-o", str(tmp_path / "both")]
+    command += ["-ldl", "-o", str(tmp_path / "both")]
     linked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert linked.returncode == 0, linked.stderr
     ran = subprocess.run([str(tmp_path / "both")], capture_output=True, text=True, check=True)

@@ -35,7 +35,11 @@ def test_a_dry_run_says_what_would_be_fetched_and_compiled_and_makes_nothing(com
     plan = json.loads(done.stdout)
     assert (plan["status"], plan["exact"]) == ("planned", False)
     assert plan["units"] == {"total": 72, "compiled": 72, "reused": 0}
-    assert [fetch["what"] for fetch in plan["fetches"]] == ["NVIDIA's compiler", "the source of FlashAttention-2"]
+    assert [fetch["what"] for fetch in plan["fetches"]] == [
+        "NVIDIA's compiler",
+        "zig",
+        "the source of FlashAttention-2",
+    ]
     assert plan["memory"] > 10**9
     assert plan["disk"] > 10**8
     assert [other["options"] for other in plan["alternatives"]] == ["--profile inference", "--profile quick"]

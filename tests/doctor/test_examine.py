@@ -20,6 +20,7 @@ from flashdepot.model.torch import Torch
 from flashdepot.resolve.words import library_request
 from flashdepot.toolchain import choose
 from flashdepot.toolchain.choose import choose_toolchain
+from flashdepot.toolchain.zig import Zig
 from support.fake_cuda import make_host, make_toolkit
 
 GB = 10**9
@@ -124,32 +125,30 @@ def build_findings(host: HostRecord, arch: str = "80") -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("releases", "gcc", "driver", "arch"),
+    ("releases", "driver", "arch"),
     [
-        (("12.8",), (), None, "80"),
-        (("12.4",), ("16.1.0",), None, "80"),
-        (("11.8",), ("12.2.0",), "560.35", "80"),
-        (("13.0",), ("12.2.0",), "560.35", "80"),
-        (("12.4",), ("12.2.0",), "575.51", "120"),
-        ((), (), "580.65", "90"),
-        (("12.4", "12.8"), ("13.2.0",), "575.51", "120"),
-        ((), ("12.2.0",), None, "90"),
-        ((), ("16.1.0",), None, "90"),
-        (("13.0",), ("12.2.0",), None, "99"),
+        (("12.8",), None, "80"),
+        (("11.8",), "560.35", "80"),
+        (("13.0",), "560.35", "80"),
+        (("12.4",), "575.51", "120"),
+        ((), "580.65", "90"),
+        (("12.4", "12.8"), "575.51", "120"),
+        ((), None, "90"),
+        (("13.0",), None, "99"),
     ],
 )
 def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     releases: tuple[str, ...],
-    gcc: tuple[str, ...],
     driver: str | None,
     arch: str,
 ) -> None:
     make_toolkit(tmp_path / "provided", "13.0")
     monkeypatch.setattr(choose, "provide", lambda *_: tmp_path / "provided")
+    monkeypatch.setattr(choose, "provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
     monkeypatch.setattr(choose, "provided_version", lambda: Version("13.0.99"))
-    host = make_host(*(make_toolkit(tmp_path / r, r) for r in releases), gcc=gcc, driver=driver)
+    host = make_host(*(make_toolkit(tmp_path / r, r) for r in releases), gcc=(), driver=driver)
     found = build_findings(host, arch)
     raised = what_choosing_raises(host, arch, tmp_path)
     wanted = [(e.message, e.hint, e.exit_code) for e in raised]
@@ -159,7 +158,7 @@ def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
 def what_choosing_raises(host: HostRecord, arch: str, folder: Path) -> list[FlashdepotError]:
     try:
         choose_toolchain(
-            AnyCuda.AUTO, host, parse_list(arch), driver=host.driver, folder=folder, on_file=lambda _: None
+            AnyCuda.AUTO, host, parse_list(arch), driver=host.driver, folder=folder, work=folder, on_file=print
         )
     except FlashdepotError as error:
         return [error]
@@ -175,19 +174,20 @@ def test_an_architecture_that_no_gpu_here_runs_blocks_running_and_not_building()
 
 
 @pytest.mark.parametrize(
-    ("gcc", "arch", "class_id"),
-    [(("12.2.0",), "99", "unsupported-gpu-arch"), (("16.1.0",), "90", "gnu-version-unsupported")],
+    ("platform", "arch", "class_id"),
+    [("linux-x86_64", "99", "unsupported-gpu-arch"), ("windows-x86_64", "90", "msvc-env-missing")],
 )
-def test_what_stops_a_build_has_the_class_of_its_cause(gcc: tuple[str, ...], arch: str, class_id: str) -> None:
-    assert [f.class_id for f in build_findings(make_host(gcc=gcc), arch)] == [class_id]
+def test_what_stops_a_build_has_the_class_of_its_cause(platform: str, arch: str, class_id: str) -> None:
+    host = make_host(platform=platform, compilers=())
+    assert [f.class_id for f in build_findings(host, arch)] == [class_id]
 
 
 def test_a_compiler_that_a_newer_nvcc_accepts_is_no_reason_to_install_another(tmp_path: Path) -> None:
-    toolkit = make_toolkit(tmp_path / "cuda", "12.4")
-    (found,) = build_findings(make_host(toolkit, gcc=("15.1.0",)))
-    assert found.mend.endswith("or take a newer nvcc: --cuda 13.0")
-    (found,) = build_findings(make_host(toolkit, gcc=("16.1.0",)))
-    assert "--cuda" not in found.mend
+    toolkit = replace(make_toolkit(tmp_path / "cuda", "12.4"), msvc_limit=1940)
+    for version, helps in (("19.44", True), ("19.60", False)):
+        newer = HostCompiler("cl", "C:/cl.exe", Version(version))
+        (found,) = build_findings(make_host(toolkit, platform="windows-x86_64", compilers=(newer,)))
+        assert found.mend.endswith("or take a newer nvcc: --cuda 13.0") is helps
 
 
 def test_a_word_that_is_no_architecture_is_wrong_usage() -> None:

@@ -100,20 +100,17 @@ def test_a_library_for_another_cpu_is_passed_over(
     assert "2.8.3 (linux-x86_64)" in done.stderr
 
 
-@pytest.mark.parametrize("order", ["before", "after"])
-def test_a_project_with_a_toolkit_of_its_own_links_that_runtime_alone(
-    moved_library: Path, tmp_path: Path, configure: Callable[..., subprocess.CompletedProcess[str]], order: str
+def test_a_program_that_links_it_gets_no_cuda_runtime_and_no_cxx_run_time(
+    moved_library: Path, tmp_path: Path, configure: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    own = f"add_library(CUDA::cudart_static STATIC IMPORTED)\nset_target_properties(CUDA::cudart_static PROPERTIES IMPORTED_LOCATION {tmp_path}/own_cudart.a)\n"
-    ours = "find_package(FlashAttention 1 REQUIRED COMPONENTS static)\n"
-    program = "add_executable(p p.c)\ntarget_link_libraries(p PRIVATE FlashAttention::static)\n"
+    lines = "find_package(FlashAttention 1 REQUIRED COMPONENTS static)\n"
+    lines += "add_executable(p p.c)\ntarget_link_libraries(p PRIVATE FlashAttention::static)\n"
     (tmp_path / "p.c").write_text("int main(void) { return 0; }\n")
-    lines = (own + ours if order == "before" else ours + own) + program
     done = configure(moved_library, lines, "-G", "Unix Makefiles", languages="C")
     assert done.returncode == 0, done.stderr
     command = (tmp_path / "build/CMakeFiles/p.dir/link.txt").read_text()
-    assert "own_cudart.a" in command
-    assert "libcudart_static.a" not in command
+    assert "libflashattention.a" in command
+    assert not [word for word in ("cudart", "stdc++") if word in command]
 
 
 def test_the_package_may_be_asked_for_twice(

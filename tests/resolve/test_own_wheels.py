@@ -100,12 +100,12 @@ def test_more_cores_compile_sooner_and_little_memory_later(depot: Depot) -> None
     assert seconds == sorted(set(seconds))
 
 
-def test_whether_it_would_run_beside_an_older_c_library_is_known_when_it_is_linked(depot: Depot) -> None:
-    older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc="2.17")))
+@pytest.mark.parametrize(("glibc", "verdict"), [("2.17", Verdict.FITS), ("2.16", Verdict.MISFIT)])
+def test_it_runs_beside_any_c_library_from_2_17_on(depot: Depot, glibc: str, verdict: Verdict) -> None:
+    older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc=glibc)))
     (judged,) = own_candidates(older, LibraryRequest(), Workshop(H100.host, 16, 64 * GB), depot)
-    assert judged.verdict is Verdict.UNCERTAIN
-    (reason,) = judged.reasons
-    assert (reason.rule, reason.wants, reason.has) == ("build-place", f"glibc {H100.host.libc}", "2.17")
+    assert judged.verdict is verdict
+    assert judged.candidate.wheel.platform.startswith("manylinux_2_17_")
 
 
 def test_a_smaller_profile_compiles_sooner(depot: Depot) -> None:

@@ -13,6 +13,7 @@ import click
 
 from flashdepot.cli.app import app
 from flashdepot.cli.common import load_host
+from flashdepot.cli.options import each_target
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.model.library_request import LibraryRequest
@@ -96,7 +97,7 @@ def _parse(command: click.Command, name: str, words: list[str], parent: click.Co
         _, rest = _without_files(parameter).handle_parse_result(context, values, rest)
     if rest:
         raise click.UsageError(f"'{rest[0]}' is one argument too many for {name!r}.")
-    _require_understood(context.params)
+    _require_understood(context.params, several=command.name == "wheel")
 
 
 def _without_files(parameter: click.Parameter) -> click.Parameter:
@@ -108,7 +109,7 @@ def _without_files(parameter: click.Parameter) -> click.Parameter:
     return tame
 
 
-def _require_understood(values: dict[str, Any]) -> None:
+def _require_understood(values: dict[str, Any], *, several: bool) -> None:
     """A selection's words mean something, on a machine with a GPU; :raises FlashdepotError: if they do not."""
     asked = {name: values.get(name) for name in LibraryRequest.__dataclass_fields__}
     words = {name: value for name, value in asked.items() if isinstance(value, str) and value}
@@ -118,4 +119,5 @@ def _require_understood(values: dict[str, Any]) -> None:
         words.pop("upstream", None)  # a folder or a commit would be fetched
     if "/" in words.get("cuda", ""):
         words.pop("cuda")  # a toolkit's folder would be read
-    understand(library_request(**words), load_host(_RECORDED_HOST), Depot(Path("/nonexistent")))
+    for one in each_target(words) if several else [words]:
+        understand(library_request(**one), load_host(_RECORDED_HOST), Depot(Path("/nonexistent")))

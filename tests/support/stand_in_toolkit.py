@@ -1,7 +1,7 @@
-"""An nvcc and a host compiler that take their time and compile nothing, for tests of what goes on around them.
+"""An nvcc and a zig that take their time and compile nothing, for tests of what goes on around them.
 
-They are in the folder ``compilers`` of what :func:`make_stand_ins` gets. Each compile appends lines to ``journal``:
-``start NAME``, ``end NAME``, and ``twice NAME`` when the same source is being compiled by another process.
+They are in the folder that :func:`make_stand_ins` gets. Each compile appends lines to ``journal``:
+``start NAME``, ``end NAME``, and ``twice NAME`` when the same is being compiled by another process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from support.c_compiler import INCLUDE, RECORDER, compile_c
 from support.fake_cuda import make_toolkit
+from support.stand_in_zig import put_zig
 
 _COMPILE = """#!{python} -IS
 import fcntl, os, re, shutil, sys, time
@@ -23,9 +24,9 @@ def after(option):
 def journal(line):
     with open(os.path.join(here, "journal"), "a") as file:
         file.write(line + chr(10))
-def compile():
-    source, output = after("-c"), after("-o")
-    name = os.path.basename(source).rpartition(".")[0]
+def compile(source, depfile):
+    output = after("-o")
+    name = os.path.basename(output).rpartition(".")[0]
     running = open(os.path.join(here, "running", name), "w")
     try:
         fcntl.flock(running, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -39,31 +40,32 @@ def compile():
     data = open(os.path.join(here, "object.o"), "rb").read() + name.encode()
     data += b"".join(open(path, "rb").read() for path in read[1:])
     open(output, "wb").write(data)
-    if "-MF" in words:
-        open(after("-MF"), "w").write(output + " : " + " ".join(read) + chr(10))
+    open(depfile, "w").write(output + " : " + " ".join(read) + chr(10))
     journal("end " + name)
 """
 
 _NVCC = """
-if "-c" in words:
-    compile()
+if "-MF" in words:
+    compile(words[words.index("-o") - 1], after("-MF"))
+elif "-o" in words:
+    open(after("-o"), "w")
 else:
     os.execv({answers!r}, [{answers!r}, *words])
 """
 
-_HOST = """
-if "-c" in words:
-    compile()
-elif "-shared" in words:
-    shutil.copy(os.path.join(here, "library.so"), after("-o"))
+_ZIG = """
+if words[0] == "clang":
+    compile(words[-1], after("-dependency-file"))
+elif words[0] == "ar":
+    os.execv({ar!r}, words)
 else:
-    os.execv({real!r}, [{real!r}, *words])
+    shutil.copy(os.path.join(here, "library.so"), after("-o"))
 """
 
 
 @dataclass(frozen=True)
 class StandIns:
-    """A folder with a CUDA toolkit, a host compiler and their journal."""
+    """A folder with a CUDA toolkit, the text of a zig and their journal."""
 
     folder: Path
 
@@ -73,8 +75,12 @@ class StandIns:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which flashdepot takes these compilers. They are not confined: they keep a journal."""
-        return {"NVCC_CCBIN": str(self.folder / "bin" / "g++"), "FLASHDEPOT_UNCONFINED": "1"}
+        """The variables that flashdepot runs with. The compilers are not confined: they keep a journal."""
+        return {"FLASHDEPOT_UNCONFINED": "1"}
+
+    def put_zig(self, toolchains: Path) -> None:
+        """Put the zig where a depot keeps the one from PyPI."""
+        put_zig(toolchains, (self.folder / "zig").read_text())
 
     def journal(self) -> list[str]:
         path = self.folder / "journal"
@@ -85,7 +91,6 @@ def make_stand_ins(folder: Path, seconds: float) -> StandIns:
     """Make the compilers; each compile takes so many seconds."""
     folder.mkdir(parents=True)
     (folder / "running").mkdir()
-    (folder / "bin").mkdir()
     empty = folder / "empty.c"
     empty.write_text("const int flashdepot_stand_in = 1;\n")
     compile_c(empty, folder / "object.o", "-c")
@@ -94,13 +99,11 @@ def make_stand_ins(folder: Path, seconds: float) -> StandIns:
     make_toolkit(folder / "cuda", "13.0")
     nvcc = folder / "cuda" / "bin" / "nvcc"
     answers = nvcc.rename(nvcc.with_name("answers"))
-    real = shutil.which("g++")
-    assert real, "a real g++ says which version the stand-in is"
     python = Path(sys.executable).resolve()
     compiler = _COMPILE.format(python=python, folder=str(folder), seconds=seconds)
     nvcc.write_text(compiler + _NVCC.format(answers=str(answers)))
-    host = folder / "bin" / "g++"
-    host.write_text(compiler + _HOST.format(real=real))
-    for program in (nvcc, host):
-        program.chmod(0o755)
+    nvcc.chmod(0o755)
+    archiver = shutil.which("ar")
+    assert archiver
+    (folder / "zig").write_text(compiler + _ZIG.format(ar=archiver))
     return StandIns(folder)

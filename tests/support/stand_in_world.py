@@ -1,4 +1,4 @@
-"""flashdepot with a small pinned source and a stand-in for nvcc, so that a library is built in a second or two."""
+"""flashdepot with a small pinned source and stand-ins for nvcc and zig, so that a library is built in a second or two."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flashdepot.families.fa2 import sdists
 from flashdepot.host.probe import this_platform
 from flashdepot.model.canonical import digest_of
 from flashdepot.system.net import offline
-from flashdepot.toolchain import wheels
+from flashdepot.toolchain import wheels, zig
 from flashdepot.upstream import published
 from support.upstream_tree import cutlass_files, make_sdist, sdists_toml, tree_files
 
@@ -38,7 +38,6 @@ _FILES = {
     "include/cuda_runtime.h": b"#pragma once\n",
     "include/cuda_fp16.h": b"#pragma once\n",
     "include/crt/host_config.h": b"#if __GNUC__ > 99\n#endif\n",
-    "lib/libcudart_static.a": b"!<arch>\n",
 }
 
 
@@ -76,8 +75,9 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     sdists_toml(folder / "sdists.toml", VERSION, sdist)
     monkeypatch.setattr(sdists, "DATA", folder / "sdists.toml")
     sdists.published.cache_clear()
-    pinned = _pack_toolkit(index)
+    pinned, pinned_zig = _pack_toolkit(index), _pack_zig(index)
     monkeypatch.setattr(wheels, "_data", lambda: pinned)
+    monkeypatch.setattr(zig, "_data", lambda: pinned_zig)
 
     def fetch(_project: str, filename: str, sha256: str, destination: Path, **_: Any) -> Path:
         if destination.is_file() and hashlib.sha256(destination.read_bytes()).hexdigest() == sha256:
@@ -91,27 +91,32 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         return destination
 
     monkeypatch.setattr(wheels, "fetch", fetch)
+    monkeypatch.setattr(zig, "fetch", fetch)
     monkeypatch.setattr(published, "fetch", fetch)
     # The machine's own toolkits would be taken before the stand-in.
     probe = host.probe
     monkeypatch.setattr(host, "probe", lambda **options: replace(probe(**options), toolkits=()))
-    compiler = folder / "g++"
-    compiler.write_text(f"#!{sys.executable} -S\n{_TOOL.read_text()}")
-    compiler.chmod(0o755)
-    monkeypatch.setenv("NVCC_CCBIN", str(compiler))
     monkeypatch.setenv("STAND_IN_JOURNAL", str(folder / "journal"))
     return World(folder / "depot", folder / "journal", index)
 
 
 def _pack_toolkit(index: Path) -> dict[str, Any]:
     files = {**_FILES, "bin/nvcc": f"#!{sys.executable} -S\n{_TOOL.read_text()}".encode()}
-    wheel = index / "nvcc.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, data in files.items():
-            info = zipfile.ZipInfo(f"nvidia/cu13/{name}")
-            info.external_attr = (0o100755 if name.startswith(("bin/", "nvvm/bin")) else 0o100644) << 16
-            archive.writestr(info, data)
-    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    row = {"project": "nvcc", "filename": wheel.name, "sha256": sha256, "platform": str(this_platform())}
+    row = _pack(index / "nvcc.whl", "nvidia/cu13", files)
     tree = digest_of({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
     return {"cuda": "13.0.88", "wheel": [row], "tree": {str(this_platform()): tree}}
+
+
+def _pack_zig(index: Path) -> dict[str, Any]:
+    files = {"zig": f"#!{sys.executable} -S\n{_TOOL.read_text()}".encode(), "lib/compiler_rt.zig": b"const x = 1;\n"}
+    return {"version": "0.14.1", "wheel": [_pack(index / "zig.whl", "ziglang", files)]}
+
+
+def _pack(wheel: Path, inside: str, files: dict[str, bytes]) -> dict[str, str]:
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, data in files.items():
+            info = zipfile.ZipInfo(f"{inside}/{name}")
+            info.external_attr = (0o100755 if name.startswith(("bin/", "nvvm/bin", "zig")) else 0o100644) << 16
+            archive.writestr(info, data)
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return {"project": wheel.stem, "filename": wheel.name, "sha256": sha256, "platform": str(this_platform())}

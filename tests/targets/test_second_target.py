@@ -17,7 +17,6 @@ from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform
 from flashdepot.resolve.words import library_request
 from flashdepot.targets import Row, target_of
-from flashdepot.targets.dialect import ZIG
 from flashdepot.targets.linked import Linked
 from flashdepot.toolchain.zig import Zig
 
@@ -50,10 +49,7 @@ def test_it_can_be_asked_for_by_its_name() -> None:
 
 
 def test_every_source_is_compiled_for_it_and_device_code_once_for_all() -> None:
-    kits = {
-        row: replace(KIT, dialect=ZIG, cross=Cross(row, TOOLS, Tool("zig", "0.14", "f" * 64)))
-        for row in targets.TARGETS
-    }
+    kits = {row: replace(KIT, cross=Cross(row, TOOLS, Tool("zig", "0.14", "f" * 64))) for row in targets.TARGETS}
     recipe = make_recipe()
     ours = {action.name: action for action in fa2_actions(recipe, kits[ROW])}
     linux = {action.name: action for action in fa2_actions(recipe, kits[targets.TARGETS[0]])}

@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from flashdepot.binary.elf import read_shared_library
 from flashdepot.errors import UsageError
+from flashdepot.host.probe import this_platform
 from flashdepot.model.manifest import Manifest
 from flashdepot.targets import TARGETS, parse_target
 from support.toy_upstream import make_toy_upstream
@@ -28,25 +31,37 @@ def test_each_target_has_a_row_and_is_found_by_its_name() -> None:
     assert [parse_target(str(row)) for row in TARGETS] == list(TARGETS)
 
 
+@dataclass(frozen=True)
+class Shop:
+    """A toy tree and a depot, and flashdepot on them."""
+
+    folder: Path
+
+    def run(self, command: str, *options: str) -> Any:
+        words = ["--passes", "fwd", "--head-dims", "32", "--arch", "80", "--upstream", str(self.folder / "tree")]
+        words += ["--depot", str(self.folder / "depot"), "--json", *options]
+        done = subprocess.run(
+            [sys.executable, "-m", "flashdepot", command, *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
 @pytest.fixture(scope="module")
-def libraries(real_depot: Path, upstream_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The answers of one `build` a target, in the order in which they ran."""
+def shop(real_depot: Path, upstream_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     folder = tmp_path_factory.mktemp("targets")
-    tree = make_toy_upstream(folder / "tree", upstream_tree)
+    make_toy_upstream(folder / "tree", upstream_tree)
     (folder / "depot").mkdir()
     for kept in (real_depot / "toolchains").glob("*"):
-        # What zig keeps for itself it writes anew in its place, which a second name of the same file would show.
-        copy = shutil.copy2 if kept.name.endswith("-cache") else os.link
         if kept.is_dir():
-            shutil.copytree(kept, folder / "depot/toolchains" / kept.name, symlinks=True, copy_function=copy)
-    wanted = ["--passes", "fwd", "--head-dims", "32", "--arch", "80", "--depot", str(folder / "depot"), "--json"]
-    answers = {}
-    for row in TARGETS:
-        command = [sys.executable, "-m", "flashdepot", "build", "--upstream", str(tree), "--target", str(row), *wanted]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        answers[str(row)] = json.loads(done.stdout)
-    return answers
+            shutil.copytree(kept, folder / "depot/toolchains" / kept.name, symlinks=True, copy_function=os.link)
+    return Shop(folder)
+
+
+@pytest.fixture(scope="module")
+def libraries(shop: Shop) -> dict[str, Any]:
+    """The answers of one `build` a target, in the order in which they ran."""
+    return {str(row): shop.run("build", "--target", str(row)) for row in TARGETS}
 
 
 def manifest(answer: Any) -> Manifest:
@@ -61,6 +76,30 @@ def test_device_code_that_one_target_compiled_serves_the_others(libraries: dict[
     kept = [{n: k for n, k in manifest(a).actions.items() if not n.endswith(t)} for t, a in libraries.items()]
     assert kept[0]
     assert kept[0] == kept[1] == kept[2]
+
+
+@pytest.mark.nvcc
+def test_without_a_target_it_is_that_of_the_machine(shop: Shop, libraries: dict[str, Any]) -> None:
+    answer = shop.run("build")
+    assert answer["status"] == "hit"
+    assert answer["recipe_key"] == libraries[str(this_platform())]["recipe_key"]
+
+
+@pytest.mark.nvcc
+def test_wheels_for_several_targets_are_made_in_one_call(shop: Shop, libraries: dict[str, Any], tmp_path: Path) -> None:
+    wheels = shop.run("wheel", "--target", ",".join(libraries), "--out", str(tmp_path))
+    assert [wheel["recipe_key"] for wheel in wheels] == [answer["recipe_key"] for answer in libraries.values()]
+    assert [wheel["tag"] for wheel in wheels] == [
+        "py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64",
+        "py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64",
+        "py3-none-win_amd64",
+    ]
+    held = []
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel["path"]) as archive:
+            held.append([name for name in archive.namelist() if name.startswith("flash_attn_2_cuda/lib/")])
+    linux, windows = ["flash_attn_2_cuda/lib/libflashattention.so.1"], ["flash_attn_2_cuda/lib/flashattention.dll"]
+    assert held == [linux, linux, windows]
 
 
 @pytest.mark.nvcc

@@ -5,13 +5,18 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.host.toolkits import identify
 from flashdepot.model.architecture import Architecture, parse_list
-from flashdepot.model.host import HostRecord
+from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
+from flashdepot.model.library_request import AnyCuda, CudaChoice
 from flashdepot.model.target import Version
 from flashdepot.resolve.words import library_request
 from flashdepot.toolchain import choose, wheels
-from flashdepot.toolchain.choose import Toolchain, choose_toolchain
+from flashdepot.toolchain.choose import Toolchain, asks_machine, choose_toolchain, foresee_toolchain
+from flashdepot.toolchain.zig import Zig
 from support.fake_cuda import make_host, make_toolkit
+
+CL = HostCompiler("cl", "C:/VS/cl.exe", Version("19.44.35211"))
 
 
 @pytest.fixture
@@ -20,73 +25,90 @@ def provided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "provided"
     make_toolkit(root, "13.0")
     monkeypatch.setattr(choose, "provide", lambda *_: root)
+    monkeypatch.setattr(choose, "provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
     return root
 
 
-def pick(option: str, host: HostRecord, arch: str = "80", driver: str | None = None) -> Toolchain:
+def cuda(option: str) -> CudaChoice:
     asked = library_request(cuda=option).cuda
     assert asked is not None
+    return asked
+
+
+def pick(option: str, host: HostRecord, arch: str = "80", driver: str | None = None) -> Toolchain:
     return choose_toolchain(
-        asked,
+        cuda(option),
         host,
         parse_list(arch),
         driver=Version(driver) if driver else None,
         folder=Path("/nowhere"),
+        work=Path("/nowhere"),
         on_file=lambda _: None,
     )
 
 
-def test_auto_takes_the_hosts_own_nvcc_when_it_can_do_the_work(tmp_path: Path, provided: Path) -> None:
-    toolkit = make_toolkit(tmp_path / "cuda", "12.8")
-    chosen = pick("auto", make_host(toolkit), "80,120")
-    assert chosen.nvcc.root == tmp_path / "cuda"
-    assert chosen.nvcc.version == Version("12.8.99")
-    assert "found by PATH" in chosen.reason
+def on_windows(*toolkits: CudaToolkit, compilers: tuple[HostCompiler, ...] = (CL,)) -> HostRecord:
+    return make_host(*toolkits, platform="windows-x86_64", compilers=compilers)
 
 
-def test_auto_takes_the_first_toolkit_that_knows_the_architecture(tmp_path: Path, provided: Path) -> None:
-    old, new = make_toolkit(tmp_path / "old", "12.4"), make_toolkit(tmp_path / "new", "12.8")
-    assert pick("auto", make_host(old, new), "120").nvcc.root == tmp_path / "new"
+@pytest.mark.parametrize("driver", [None, "580.65"])
+def test_auto_is_the_nvcc_from_pypi_whatever_the_machine_has(
+    tmp_path: Path, provided: Path, driver: str | None
+) -> None:
+    chosen = pick("auto", make_host(make_toolkit(tmp_path / "cuda", "12.8"), gcc=()), "80,120", driver)
+    assert chosen.nvcc.root == provided
+    assert chosen.cxx.kind == "zig"
+    assert not asks_machine(AnyCuda.AUTO, make_host().platform, Version(driver) if driver else None)
+
+
+def test_auto_takes_a_toolkit_of_the_machine_where_the_driver_is_too_old_for_the_provided_one(
+    tmp_path: Path, provided: Path
+) -> None:
+    twelve, thirteen = make_toolkit(tmp_path / "12", "12.8"), make_toolkit(tmp_path / "13", "13.0")
+    assert asks_machine(AnyCuda.AUTO, make_host().platform, Version("560.35"))
+    assert pick("auto", make_host(thirteen, twelve), driver="560.35").nvcc.root == tmp_path / "12"
+
+
+def test_auto_says_how_to_get_an_older_nvcc_without_root_where_none_is_here(tmp_path: Path, provided: Path) -> None:
+    with pytest.raises(IncompatibleError, match=r"driver is 560\.35; what nvcc 13\.0\.88 builds needs 580") as caught:
+        pick("auto", make_host(make_toolkit(tmp_path / "13", "13.0")), driver="560.35")
+    assert "Update the driver" in caught.value.hint
+    assert "conda create" in caught.value.hint
+    assert "--cuda ~/cuda-12.8" in caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("release", "arch", "said"),
     [("11.8", "80", "older than CUDA 12.0"), ("12.4", "120", "cannot make sm_120")],
 )
-def test_auto_provides_nvcc_when_the_hosts_cannot_and_says_why(
+def test_a_toolkit_that_cannot_do_the_work_is_passed_over_and_the_reason_said(
     tmp_path: Path, provided: Path, release: str, arch: str, said: str
 ) -> None:
-    chosen = pick("auto", make_host(make_toolkit(tmp_path / "cuda", release)), arch)
-    assert chosen.nvcc.root == provided
+    host = on_windows(make_toolkit(tmp_path / "cuda", release))
+    chosen = foresee_toolchain(AnyCuda.AUTO, host, parse_list(arch), driver=None)
+    assert chosen.toolkit is None
     assert said in chosen.reason
 
 
-def test_a_toolkit_without_the_static_runtime_is_passed_over(tmp_path: Path, provided: Path) -> None:
-    toolkit = make_toolkit(tmp_path / "cuda", "13.0")
-    (tmp_path / "cuda/lib64/libcudart_static.a").unlink()
-    chosen = pick("auto", make_host(toolkit))
-    assert chosen.nvcc.root == provided
-    assert "libcudart_static.a" in chosen.reason
-
-
 def test_a_toolkit_without_headers_is_passed_over(tmp_path: Path, provided: Path) -> None:
-    toolkit = make_toolkit(tmp_path / "cuda", "13.0")
+    make_toolkit(tmp_path / "cuda", "12.8")
     (tmp_path / "cuda/include/cuda_runtime.h").unlink()
-    assert "lacks include/cuda_runtime.h" in pick("auto", make_host(toolkit)).reason
+    toolkit = identify(tmp_path / "cuda/bin/nvcc", "PATH")
+    assert toolkit
+    with pytest.raises(MissingToolError, match=r"lacks include/cuda_runtime\.h"):
+        pick("12.8", make_host(toolkit))
 
 
-def test_auto_never_builds_what_the_driver_cannot_run(tmp_path: Path, provided: Path) -> None:
-    twelve, thirteen = make_toolkit(tmp_path / "12", "12.8"), make_toolkit(tmp_path / "13", "13.0")
-    assert pick("auto", make_host(thirteen, twelve), driver="560.35").nvcc.root == tmp_path / "12"
-    with pytest.raises(IncompatibleError, match=r"driver is 560\.35; what nvcc 13\.0\.88 builds needs 580") as caught:
-        pick("auto", make_host(thirteen), driver="560.35")
-    assert "Update the driver" in caught.value.hint
+def test_on_windows_the_first_toolkit_of_the_machine_that_serves_is_taken(tmp_path: Path) -> None:
+    old, new = make_toolkit(tmp_path / "old", "12.4"), make_toolkit(tmp_path / "new", "12.8")
+    assert foresee_toolchain(AnyCuda.AUTO, on_windows(old, new), parse_list("120"), driver=None).toolkit == new
+    assert foresee_toolchain(AnyCuda.AUTO, on_windows(old, new), parse_list("80"), driver=None).toolkit == old
 
 
-def test_a_version_takes_a_toolkit_of_that_release(tmp_path: Path, provided: Path) -> None:
+def test_a_version_is_the_provided_nvcc_or_a_toolkit_of_that_release(tmp_path: Path, provided: Path) -> None:
     new, old = make_toolkit(tmp_path / "13", "13.0"), make_toolkit(tmp_path / "12", "12.8")
     assert pick("12.8", make_host(new, old)).nvcc.version == Version("12.8.99")
-    assert pick("13.0", make_host(old)).nvcc.root == provided
+    assert pick("13.0", make_host(new, old)).nvcc.root == provided
     assert pick("12", make_host(new, old)).nvcc.version == Version("12.8.99")
 
 
@@ -95,9 +117,11 @@ def test_a_version_that_is_nowhere_is_missing(tmp_path: Path, provided: Path) ->
         pick("12.6", make_host(make_toolkit(tmp_path / "13", "13.0")))
 
 
-def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_is_taken_as_it_is(tmp_path: Path, provided: Path) -> None:
     make_toolkit(tmp_path / "mine", "12.8")
-    assert pick(str(tmp_path / "mine"), make_host()).nvcc.root == tmp_path / "mine"
+    chosen = pick(str(tmp_path / "mine"), make_host())
+    assert chosen.nvcc.root == tmp_path / "mine"
+    assert chosen.named
     with pytest.raises(MissingToolError, match="holds no CUDA toolkit"):
         pick(str(tmp_path), make_host())
 
@@ -113,26 +137,26 @@ def test_a_word_that_is_no_cuda_is_wrong_usage() -> None:
         pick("newest", make_host())
 
 
-def test_no_compiler_is_said_before_anything_is_fetched() -> None:
+def test_on_windows_no_compiler_is_said_before_anything_is_fetched() -> None:
     with pytest.raises(MissingToolError, match=r"No C\+\+ compiler was found") as caught:
-        pick("auto", make_host(gcc=()))
-    assert "apt-get install g++" in caught.value.hint
+        pick("auto", on_windows(compilers=()))
+    assert "Microsoft.VisualStudio" in caught.value.hint
 
 
-def test_a_compiler_too_new_for_nvcc_is_passed_over_for_an_older_one(tmp_path: Path) -> None:
-    toolkit = make_toolkit(tmp_path / "cuda", "12.4")
-    assert pick("auto", make_host(toolkit, gcc=("15.1.0", "13.2.0"))).cxx.version == Version("13.2.0")
+def test_on_windows_a_compiler_too_new_for_nvcc_is_passed_over_for_an_older_one(tmp_path: Path) -> None:
+    toolkit = identify_for_windows(tmp_path)
+    newer = HostCompiler("cl", "C:/VS18/cl.exe", Version("19.50.1"))
+    with pytest.raises(MissingToolError, match=r"accepts MSVC.* older than 19\.50; this machine has cl 19\.50"):
+        foresee_toolchain(AnyCuda.AUTO, on_windows(toolkit, compilers=(newer,)), parse_list("80"), driver=None)
+    taken = foresee_toolchain(AnyCuda.AUTO, on_windows(toolkit, compilers=(newer, CL)), parse_list("80"), driver=None)
+    assert taken.toolkit == toolkit
 
 
-@pytest.mark.parametrize(
-    ("os_name", "said"),
-    [("Ubuntu 26.04 LTS", "apt-get install g++-13"), ("Fedora Linux 44", "dnf install gcc-toolset-13")],
-)
-def test_only_a_compiler_too_new_says_which_to_install(tmp_path: Path, os_name: str, said: str) -> None:
-    toolkit = make_toolkit(tmp_path / "cuda", "12.4")
-    with pytest.raises(MissingToolError, match=r"accepts GCC up to 13.*has g\+\+ 16\.1\.0") as caught:
-        pick("auto", make_host(toolkit, gcc=("16.1.0",), os_name=os_name))
-    assert said in caught.value.hint
+def identify_for_windows(folder: Path) -> CudaToolkit:
+    make_toolkit(folder / "cuda", "12.8")
+    toolkit = identify(folder / "cuda/bin/nvcc", "PATH")
+    assert toolkit
+    return toolkit
 
 
 def test_pypi_serves_the_platforms_it_has_wheels_for() -> None:

@@ -44,6 +44,7 @@ from flashdepot.upstream import SourceTree
 from flashdepot.upstream.folder import read_folder
 from flashdepot.wheel import Wheel, build_wheel
 from flashdepot.wheel.contents import RUNTIME
+from flashdepot.wheel.metadata import wheel_text
 from support.fa2_source import LAYOUT
 from support.stored_wheel import PACKAGE, make_source, store_wheel_library
 
@@ -176,6 +177,7 @@ def test_the_same_recipe_gives_the_same_bytes_at_another_time_and_place(
     [
         ("linux-x86_64", "2.35", "py3-none-manylinux_2_35_x86_64"),
         ("linux-aarch64", "2.28", "py3-none-manylinux_2_28_aarch64"),
+        ("linux-x86_64", "2.17", "py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64"),
         ("linux-x86_64", None, "py3-none-linux_x86_64"),
         ("windows-x86_64", None, "py3-none-win_amd64"),
     ],
@@ -183,6 +185,12 @@ def test_the_same_recipe_gives_the_same_bytes_at_another_time_and_place(
 def test_the_tag_follows_from_platform_and_libc(manifest: Manifest, platform: str, libc: str | None, tag: str) -> None:
     floor = Version(libc) if libc else None
     assert wheel_tag(replace(manifest, platform=Platform.parse(platform), libc_floor=floor)) == tag
+
+
+def test_a_tag_of_two_names_is_written_as_both(manifest: Manifest) -> None:
+    text = wheel_text(replace(manifest, libc_floor=Version("2.17")))
+    tags = {line.removeprefix("Tag: ") for line in text.splitlines() if line.startswith("Tag: ")}
+    assert tags == {"py3-none-manylinux_2_17_x86_64", "py3-none-manylinux2014_x86_64"}
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ def make_visual_studio(folder: Path) -> Toolchain:
         _import_library(system, name, functions)
     _archive(system / "msvcrt.lib", _RUNTIME)
     cuda = folder / "cuda"
-    (cuda / "lib64").mkdir(parents=True)
-    _archive(cuda / "lib64" / "libcudart_static.a", _CUDART)
+    (cuda / "lib" / "x64").mkdir(parents=True)
+    _archive(cuda / "lib" / "x64" / "cudart_static.lib", _CUDART)
     nvcc = Nvcc(cuda, Version("13.0.88"), (), frozenset(), None, None)
     cxx = HostCompiler("cl", str(programs / "cl.exe"), Version("19.44.35211"))
     return Toolchain(nvcc, cxx, "a test", {"LIB": str(system)})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from depot.depot_factories import make_manifest
 from flashdepot.build.link_msvc import exported_names, link
-from flashdepot.build.linking import linking_of
+from flashdepot.build.linking import MSVC_LINKING
 from flashdepot.depot.artifacts import manifest_text
 from flashdepot.families.c_layer import NATIVE
 from flashdepot.model.library_names import WINDOWS
@@ -48,7 +48,7 @@ def forge_library(root: Path, work: Path) -> ForgedLibrary:
         **linked.files,
         "include/flash_attention.h": NATIVE / "include" / "flash_attention.h",
         f"lib/static/{WINDOWS.cuda_runtime}": toolchain.nvcc.static_runtime,
-        **linking_of("cl").templates,
+        **MSVC_LINKING.templates,
     }
     for place, path in files.items():
         target = root / place

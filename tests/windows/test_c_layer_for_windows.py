@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,12 +14,11 @@ from flashdepot.families.c_layer import NATIVE
 from flashdepot.families.fa2.units import NAMESPACE
 from flashdepot.families.fa4.actions import config_lines
 from flashdepot.families.fa4.units import units
-from flashdepot.host import probe
-from flashdepot.model.library_request import AnyCuda
+from flashdepot.host.probe import this_platform
 from flashdepot.model.selection import ALL_FEATURES, Selection
 from flashdepot.model.target import Version
-from flashdepot.toolchain.choose import choose_toolchain
 from flashdepot.toolchain.nvcc_flags import MSVC_C_LAYER_FLAGS
+from flashdepot.toolchain.wheels import provide
 from flashdepot.upstream import Identified
 
 COMPILER = shutil.which("x86_64-w64-mingw32-g++")
@@ -39,16 +37,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, upstream
     lines = [*family_of("fa2").config_lines(recipe.selection, recipe.target.sass, source)]
     lines += config_lines(Selection(units(), ALL_FEATURES), recipe.target.sass, "4.0.0b36")
     (generated / config_header.NAME).write_text(config_header.config_header(recipe, Version("580"), lines))
-    host = probe()
-    wanted = recipe.target.sass
-
-    def ignore(_name: str) -> None: ...
-
-    toolchain: Any = choose_toolchain(
-        AnyCuda.AUTO, host, wanted, driver=None, folder=real_depot / "toolchains", on_file=ignore
-    )
+    cuda = provide(this_platform(), real_depot / "toolchains", lambda _name: None)
     own = [generated, NATIVE, NATIVE / "include", NATIVE / "src", NATIVE / "shim"]
-    theirs = [upstream_tree / "csrc/flash_attn/src", upstream_tree / "csrc/cutlass/include", toolchain.nvcc.include]
+    theirs = [upstream_tree / "csrc/flash_attn/src", upstream_tree / "csrc/cutlass/include", cuda / "include"]
     return [*(f"-I{folder}" for folder in own), *(word for folder in theirs for word in ("-isystem", str(folder)))]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from build.recipes import KIT, OPTIONS, TOOLS, fa2_actions, make_flags, make_recipe
 from flashdepot.build.diagnosis import killed_for_memory
-from flashdepot.build.linking import linking_of
+from flashdepot.build.linking import MSVC_LINKING, cross_linking
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.windows_paths import BELOW, path_problems, require_usable_paths
 from flashdepot.errors import MissingToolError
@@ -19,8 +19,10 @@ from flashdepot.host.toolkits import find_toolkits
 from flashdepot.model.action import Action
 from flashdepot.model.recipe import Tool, ToolchainId
 from flashdepot.model.target import Version
+from flashdepot.targets import TARGETS
 from flashdepot.targets.dialect import MSVC
 from flashdepot.toolchain.long_commands import WINDOWS_LIMIT, options_text, startable
+from flashdepot.toolchain.zig import Zig
 
 CL = Tool("cl", "19.44.35211", "c" * 64)
 WINDOWS_OPTIONS = OPTIONS | {"--use-local-env"}
@@ -69,17 +71,18 @@ def test_the_c_layer_goes_through_nvcc_and_exports_nothing_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("windows", "changing", "idle"), [(True, "INCLUDE", "CPATH"), (True, "CL", "TEMP"), (False, "CPATH", "INCLUDE")]
+    ("windows", "changing", "idle"),
+    [(True, "INCLUDE", "CPATH"), (True, "CL", "TEMP"), (False, "NVCC_APPEND_FLAGS", "INCLUDE")],
 )
 def test_a_key_covers_the_variables_that_its_compilers_read(windows: bool, changing: str, idle: str) -> None:
-    action = planned(windows=windows)["native-abi"]
+    action = planned(windows=windows)["native-zeros"]
     plain = action.intent_key({})
     assert action.intent_key({changing: "x"}) != plain
     assert action.intent_key({idle: "x"}) == plain
 
 
 def test_the_two_ways_to_link_have_keys_of_their_own() -> None:
-    assert linking_of("cl").digest != linking_of("g++").digest == linking_of("clang++").digest
+    assert len({MSVC_LINKING.digest, *(cross_linking(row, Zig.__new__(Zig)).digest for row in TARGETS)}) == 4
 
 
 def test_paths_are_named_however_a_compiler_writes_their_letters() -> None:

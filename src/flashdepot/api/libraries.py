@@ -275,7 +275,9 @@ def build_library(
     from flashdepot.doctor import forewarn  # noqa: PLC0415
     from flashdepot.errors import CompileError  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
+    from flashdepot.host.probe import this_platform  # noqa: PLC0415
     from flashdepot.resolve.build import build as build_here  # noqa: PLC0415
+    from flashdepot.toolchain.choose import asks_machine  # noqa: PLC0415
 
     def agree(forecast: Forecast) -> None:
         if not agreed and not events.begin(forecast):
@@ -284,7 +286,7 @@ def build_library(
                 hint=f"Less takes less time: {forecast.alternatives[-1].options}" if forecast.alternatives else "",
             )
 
-    machine = probe(depot=depot.root)
+    machine = probe(depot=depot.root, tools=asks_machine(need.cuda, this_platform(), need.request.driver))
     for finding in forewarn(machine, need.request.selection.units):
         events.warn(f"{finding.seen} {finding.why} {finding.mend}")
     with events.building() as progress:
@@ -293,7 +295,7 @@ def build_library(
         except CompileError as error:
             from flashdepot.doctor.explain.failure import explained  # noqa: PLC0415  (only a failure reads its log)
 
-            raise explained(error, machine) from None
+            raise explained(error, probe(depot=depot.root)) from None
     if built.status == "built":
         depot.elsewhere.share(depot, built.manifest, events)
     return built

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flashdepot.errors import CompileError, FlashdepotError
 from flashdepot.system.disk_full import disk_full
-from flashdepot.toolchain.probe_compile import first_error
+from flashdepot.system.process import first_error
 
 _KILLED = (-signal.SIGKILL.value, 128 + signal.SIGKILL.value) if hasattr(signal, "SIGKILL") else ()
 

@@ -12,7 +12,7 @@ from flashdepot import __version__
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.foreign import confined_environment, confines, told
-from flashdepot.build.linking import Linking, cross_linking, linking_of
+from flashdepot.build.linking import MSVC_LINKING, Linking, cross_linking
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.schedule import Outlook
@@ -77,7 +77,7 @@ class BuildPlan:
         """How its objects become libraries."""
         if self.kit.cross and self.toolchain.zig:
             return cross_linking(self.kit.cross.row, self.toolchain.zig)
-        return linking_of(self.toolchain.cxx.kind)
+        return MSVC_LINKING
 
     @property
     def is_foreign(self) -> bool:
@@ -135,7 +135,7 @@ def prepare(
         on Windows when a folder's path is one that the compilers cannot use.
     :raises UsageError: when the tree lacks a licence text, without which no binary of it may be passed on.
     """
-    if toolchain.zig is None and platform.system == "windows":
+    if toolchain.zig is None:
         require_usable_paths(
             {"depot": str(depot.root), "temp": tempfile.gettempdir(), "package": str(NATIVE.parent)},
         )
@@ -169,9 +169,7 @@ def prepare(
         target=Target(platform, nvcc.version.major, sass),
         toolchain=identity,
         front_end=options.front_end,
-        native_digest=(
-            cross_linking(row, toolchain.zig) if row and toolchain.zig else linking_of(toolchain.cxx.kind)
-        ).digest,
+        native_digest=(cross_linking(row, toolchain.zig) if row and toolchain.zig else MSVC_LINKING).digest,
         flags=flags,
     )
     return BuildPlan(recipe, trees, toolchain, texts, kit, provided, _source_digests(trees), options)
@@ -300,7 +298,7 @@ def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, P
         "VERSION": version[0] if version else "0",
         "UPSTREAM_VERSION": upstream,
         "PLATFORM": str(plan.recipe.target.platform),
-        "RUNTIME": _runtime_words(plan),
+        "RUNTIME": "" if plan.toolchain.zig else " -lcudart_static",
     }
     files = {"include/flash_attention.h": NATIVE / "include" / "flash_attention.h", **linked.files}
     if plan.toolchain.zig is None:
@@ -314,14 +312,6 @@ def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, P
         path.write_text(text, encoding="utf-8")
         files[place] = path
     return files
-
-
-def _runtime_words(plan: BuildPlan) -> str:
-    """What pkg-config says of NVIDIA's runtime, for a library that it is linked into."""
-    if plan.toolchain.zig is not None:
-        return ""
-    windows = plan.recipe.target.platform.system == "windows"
-    return " -lcudart_static" if windows else " -l:libcudart_static.a -lstdc++ -lrt"
 
 
 def _licence_files(texts: Mapping[str, str], folder: Path) -> dict[str, Path]:

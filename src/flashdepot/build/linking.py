@@ -1,4 +1,4 @@
-"""How a family of host compilers links, and the files about linking that lie beside its libraries."""
+"""How objects become libraries, and the files about linking that lie beside its libraries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdepot.build import link, link_msvc
+from flashdepot.build import link_msvc
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.model.canonical import digest_of
 from flashdepot.system.files import sha256_file
@@ -14,9 +14,8 @@ from flashdepot.targets import Row
 from flashdepot.targets.clang import cxx_words
 from flashdepot.targets.linked import Linked
 from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.identity import LINKED_RUN_TIMES
 from flashdepot.toolchain.msvc_linking import DLL_FLAGS
-from flashdepot.toolchain.nvcc_flags import CXX_FLAGS, MSVC_C_LAYER_FLAGS
+from flashdepot.toolchain.nvcc_flags import MSVC_C_LAYER_FLAGS
 from flashdepot.toolchain.zig import Zig
 
 _TEMPLATES = NATIVE / "templates"
@@ -50,37 +49,28 @@ def _templates(folder: Path) -> dict[str, Path]:
         "lib/cmake/FlashAttention/FlashAttentionConfig.cmake": folder / "FlashAttentionConfig.cmake.in",
         "lib/pkgconfig/flashattention.pc": folder / "flashattention.pc.in",
         "lib/pkgconfig/flashattention-static.pc": folder / "flashattention-static.pc.in",
-        "share/licenses/cuda-runtime/NOTICE": folder / "cuda-runtime-notice.txt",
     }
 
 
 _VERSION_TEMPLATE = {
     "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake": _TEMPLATES / "FlashAttentionConfigVersion.cmake.in"
 }
-_GNU = Linking(
-    link.link,
-    CXX_FLAGS,
-    (*link.LINK_FLAGS, *LINKED_RUN_TIMES),
-    {**_templates(_TEMPLATES), **_VERSION_TEMPLATE},
-)
-_MSVC = Linking(
+_NOTICE = {"share/licenses/cuda-runtime/NOTICE": _WINDOWS_FILES / "cuda-runtime-notice.txt"}
+
+MSVC_LINKING = Linking(
     link_msvc.link,
     MSVC_C_LAYER_FLAGS,
     (*link_msvc.LIB_FLAGS, *DLL_FLAGS),
-    {**_templates(_WINDOWS_FILES), **_VERSION_TEMPLATE},
-    own_templates=tuple(_templates(_WINDOWS_FILES).values()),
+    {**_templates(_WINDOWS_FILES), **_VERSION_TEMPLATE, **_NOTICE},
+    own_templates=(*_templates(_WINDOWS_FILES).values(), *_NOTICE.values()),
 )
-
-
-def linking_of(kind: str) -> Linking:
-    """The way to link of a kind of host compiler: ``g++``, ``clang++``, ``cl``."""
-    return _MSVC if kind == "cl" else _GNU
+"""With Microsoft's linker, which links NVIDIA's runtime as well: its terms lie beside."""
 
 
 def cross_linking(row: Row, zig: Zig) -> Linking:
     """The way to link for a target. Nothing of NVIDIA's is linked, so no runtime and no notice of it lie beside."""
     folder = _TEMPLATES if row.platform.system == "linux" else _WINDOWS_FILES
-    templates = {place: path for place, path in _templates(folder).items() if "cuda-runtime" not in place}
+    templates = _templates(folder)
 
     def link_for(objects: Sequence[Path], _toolchain: Toolchain, native: Path, work: Path) -> Linked:
         return row.system.link(row, zig, objects, native, work)

@@ -127,6 +127,11 @@ def with_project(words: Mapping[str, str | None]) -> LibraryRequest:
     return asked.or_else(project.asked)
 
 
+def each_target(words: Mapping[str, str | None]) -> list[dict[str, str | None]]:
+    """The words once for each of the targets that ``--target`` names with commas between."""
+    return [{**words, "target": target or None} for target in (words.get("target") or "").split(",")]
+
+
 def limits(jobs: int | None, memory: str | None, *, keep_going: bool = False) -> Limits:
     """The limits of a build from options; :raises UsageError: for an amount of memory that is none."""
     return Limits(jobs, parse_size(memory) if memory else None, keep_going)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -25,6 +26,7 @@ from flashdepot.cli.common import (
     verbose_option,
 )
 from flashdepot.cli.forecast_page import tell as tell_plan
+from flashdepot.cli.forecast_page import to_json
 from flashdepot.cli.terminal import Terminal
 from flashdepot.model.quantities import duration, size
 from flashdepot.resolve.library import LibraryResult
@@ -35,6 +37,7 @@ from flashdepot.wheel import Wheel
     epilog=examples(
         "flashdepot wheel --arch 90",
         "flashdepot wheel --profile inference --arch 80,90 --out dist",
+        "flashdepot wheel --arch 90 --target linux-x86_64,linux-aarch64,windows-x86_64 --out dist",
     )
 )
 @options(
@@ -73,28 +76,39 @@ def wheel(
     """Make a Python wheel: one file for every torch and every Python 3.
 
     It contains upstream's unmodified package flash_attn and the library that 'flashdepot get' would take or build.
-    Prints the wheel's path.
+    Prints the wheel's path. For several targets, as in --target linux-x86_64,windows-x86_64, it makes a wheel each, whose
+    device code is compiled once.
     """
     started = time.monotonic()
     events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
-    request, host, opened, limits = (
-        o.with_project(words),
-        load_host(host_file),
-        open_depot(depot),
-        o.limits(jobs, memory),
-    )
+    host, opened, limits = load_host(host_file), open_depot(depot), o.limits(jobs, memory)
+    requests = [o.with_project(one) for one in o.each_target(words)]
     if dry_run:
-        plan = plan_library(request, host=host, depot=opened, limits=limits, events=events)
-        tell_plan(plan, as_json=as_json, then=f"Then a wheel of it is written into {out.absolute()}.")
+        then = f"Then a wheel of it is written into {out.absolute()}."
+        plans = [plan_library(r, host=host, depot=opened, limits=limits, events=events) for r in requests]
+        if as_json:
+            _print([to_json(plan) for plan in plans])
+            return
+        for plan in plans:
+            tell_plan(plan, as_json=False, then=then)
         return
-    made, library = api.wheel(request, out=out, host=host, depot=opened, limits=limits, events=events)
-    seconds = time.monotonic() - started
+    documents = []
+    for request in requests:
+        made, library = api.wheel(request, out=out, host=host, depot=opened, limits=limits, events=events)
+        seconds, started = time.monotonic() - started, time.monotonic()
+        documents.append({**_document(made, library), "seconds": round(seconds, 3)})
+        if not as_json:
+            if not quiet:
+                contents = library.manifest.selection
+                say(f"flash-attn {made.version}: {contents}; {size(made.size)}, in {duration(seconds)}")
+            answer(str(made.path))
     if as_json:
-        print_json({**_document(made, library), "seconds": round(seconds, 3)})
-        return
-    if not quiet:
-        say(f"flash-attn {made.version}: {library.manifest.selection}; {size(made.size)}, in {duration(seconds)}")
-    answer(str(made.path))
+        _print(documents)
+
+
+def _print(documents: Sequence[object]) -> None:
+    """One document for one target, a list for several."""
+    print_json(documents[0] if len(documents) == 1 else list(documents))
 
 
 def _document(made: Wheel, library: LibraryResult) -> dict[str, object]:

@@ -23,7 +23,7 @@ def cuda(case: Case) -> Iterator[Finding]:
     """No toolkit for programs that call CUDA themselves."""
     if not any(not t.missing for t in case.record.toolkits):
         seen = "No complete CUDA toolkit was found."
-        why = "The library has the CUDA runtime inside; a program that allocates GPU memory itself needs its own."
+        why = "The library calls the driver by itself; a program that allocates GPU memory itself needs its own."
         mend = "Where the linker says 'cannot find -lcudart': install the toolkit's cuda-cudart-dev"
         yield note("cuda-lib-not-found-at-link", seen, why, mend)
 

@@ -171,7 +171,7 @@ def abi(case: Case) -> Iterator[Finding]:
     if found.cuda.major < 12:  # noqa: PLR2004
         seen = f"PyTorch {found.version} is built with CUDA {found.cuda}."
         why = "flash-attention's own wheels need libcudart.so.12 since 2.8, which that PyTorch does not bring."
-        yield warning("cudart-missing", seen, why, "Use flashdepot's own wheel: it has the CUDA runtime inside.")
+        yield warning("cudart-missing", seen, why, "Use flashdepot's own wheel: it needs no CUDA runtime.")
 
 
 def builds(case: Case) -> Iterator[Finding]:

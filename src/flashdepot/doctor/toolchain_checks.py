@@ -14,7 +14,7 @@ from flashdepot.model.library_names import LINUX, WINDOWS
 from flashdepot.model.library_request import AnyCuda
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.choose import OLDEST_CUDA, foresee_toolchain
+from flashdepot.toolchain.choose import OLDEST_CUDA, asks_machine, foresee_toolchain, native
 from flashdepot.toolchain.wheels import provided_version, provides
 
 _STATIC_RUNTIMES = frozenset({LINUX.cuda_runtime, WINDOWS.cuda_runtime})
@@ -27,35 +27,26 @@ def choice(case: Case) -> Iterator[Finding]:
         return
     record = case.record
     try:
-        taken = foresee_toolchain(cuda, record, case.wanted, driver=record.driver)
+        foresee_toolchain(cuda, record, case.wanted, driver=record.driver)
     except (MissingToolError, IncompatibleError) as error:
         yield Finding.of(error, _class_of(error, case), "Nothing can be compiled before that is fixed.")
         return
-    for toolkit in record.toolkits:
-        yield from _lacks_architecture(toolkit, case)
-    if taken is None or not record.compilers:
-        return
-    limits = {"g++": taken.newest_gcc, "clang++": taken.newest_clang}
-    first = record.compilers[0]
-    newest = limits.get(first.kind)
-    if newest is not None and first.version.major > newest:
-        seen = f"{first.kind} {first.version} ({first.path}) is newer than nvcc {taken.version} accepts ({newest})."
-        why = "An older compiler of this machine is used instead; other builds may take the newer one and fail."
-        yield note("gnu-version-unsupported", seen, why, "Where a build takes the newer one: export NVCC_CCBIN=PATH")
+    if asks_machine(cuda, record.platform, record.driver):
+        for toolkit in record.toolkits:
+            yield from _lacks_architecture(toolkit, case)
 
 
 def _class_of(error: FlashdepotError, case: Case) -> str:
     record = case.record
-    windows = record.platform.system == "windows"
     if isinstance(error, IncompatibleError):
         return "driver-too-old"
-    if not record.compilers and provides(record.platform):
-        return "msvc-env-missing" if windows else "host-compiler-missing"
+    if native(record.platform) and not record.compilers:
+        return "msvc-env-missing"
     if not provides(record.platform) or case.request.cuda not in {None, AnyCuda.AUTO}:
         return "nvcc-not-found"
     if not _newest_serves(case):
         return "unsupported-gpu-arch"
-    return "msvc-version-unsupported" if windows else "gnu-version-unsupported"
+    return "msvc-version-unsupported"
 
 
 def _newest_serves(case: Case) -> bool:

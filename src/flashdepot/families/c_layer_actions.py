@@ -12,7 +12,7 @@ from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe
 from flashdepot.targets.clang import CXX_OUTPUTS, cxx_words
-from flashdepot.toolchain.nvcc_flags import nvcc_flags
+from flashdepot.toolchain.nvcc_flags import MSVC_C_LAYER_FLAGS, nvcc_flags
 
 FLAGS = "c_layer"
 """The name under which a recipe keeps the flags of the C layer's kernels."""
@@ -53,7 +53,7 @@ def _folder_actions(recipe: Recipe, kit: Kit, folder: Path, words: tuple[str, ..
 
 
 def _cxx_action(recipe: Recipe, kit: Kit, source: Path, words: tuple[str, ...]) -> Action:
-    name, dialect, tools = own_name(source), kit.dialect, recipe.toolchain.tools
+    name, dialect = own_name(source), kit.dialect
     ours = ("-I{generated}", *_INCLUDES, "-I{native}/shim")
     theirs = (*words, "-isystem", "{cuda_include}")
     if kit.cross is not None:
@@ -67,17 +67,15 @@ def _cxx_action(recipe: Recipe, kit: Kit, source: Path, words: tuple[str, ...]) 
             suffix=row.system.object_suffix,
             outputs=CXX_OUTPUTS,
         )
-    cxx_tools = tools if dialect.c_layer_by_nvcc else tools[tools.index(recipe.toolchain.host_compiler) :]
     host_flags = dialect.host_flags(kit.cuda, kit.nvcc_options)
-    seed = host_flags if dialect.c_layer_by_nvcc else (f"-frandom-seed={name}",)
     return Action(
         name,
         "native",
         _place_of(source),
-        (*dialect.c_layer, *seed, *ours, *theirs),
-        cxx_tools,
+        (dialect.nvcc, "-ccbin", "{cxx}", *MSVC_C_LAYER_FLAGS, *host_flags, *ours, *theirs),
+        recipe.toolchain.tools,
         dialect.variables,
-        suffix=dialect.object_suffix,
+        suffix=".obj",
     )
 
 

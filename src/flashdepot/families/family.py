@@ -34,8 +34,7 @@ class Kit:
     """The compilers at hand as facts, without a path.
 
     ``nvcc_options`` are the long options of the nvcc at hand. ``source_name`` says whether it takes the arguments that
-    replace a source's absolute path in its internal names. ``cross`` is ``None`` where nvcc calls a compiler of this
-    machine, which then compiles all.
+    replace a source's absolute path in its internal names. ``cross`` is ``None`` where MSVC compiles all.
     """
 
     cuda: Version

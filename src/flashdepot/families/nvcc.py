@@ -26,16 +26,15 @@ def cuda_actions(
 ) -> Iterator[Action]:
     """A CUDA source to an object, with nothing in it of where it lay or when it was compiled.
 
-    Where nvcc has a compiler of this machine, in one run. For a target, in two: nvcc makes a fatbin, whose bytes depend
-    on no system, and zig's clang the host side around it.
+    In two runs: nvcc makes a fatbin, whose bytes depend on no system, and zig's clang the host side around it. With MSVC
+    in one.
 
     :param flags: what nvcc is told.
     :param words: macros and include folders, the same for both.
     """
     if kit.cross is None:
         arguments = _nvcc_words(kit, name, place, file, ("-ccbin", "{cxx}", *flags, *words))
-        suffix, tools = kit.dialect.object_suffix, recipe.toolchain.tools
-        yield Action(name, place, file, arguments, tools, kit.dialect.variables, unit, suffix)
+        yield Action(name, place, file, arguments, recipe.toolchain.tools, kit.dialect.variables, unit, ".obj")
         return
     arguments = _nvcc_words(kit, name, place, file, ("-fatbin", "-ccbin", "{preprocessor}", *flags, *words))
     yield Action(

@@ -35,7 +35,7 @@ def runtime_facts() -> HostRecord:
     )
 
 
-def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
+def probe(python: str | None = None, depot: Path | None = None, *, tools: bool = True) -> HostRecord:
     """All that flashdepot knows of this machine; asks every compiler and nvcc that it finds, at the same time.
 
     No CUDA context is made, and torch is read from its files.
@@ -43,6 +43,7 @@ def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
     :param python: an interpreter or the folder of an environment; ``None`` for the one that is meant by
         :func:`flashdepot.host.python_environment.choose_python`.
     :param depot: the folder of the depot, to know its disk.
+    :param tools: look for CUDA toolkits and host compilers; otherwise there are none in the record.
     :raises UsageError: when ``python`` names no interpreter that answers.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (a depot hit needs none of these)
@@ -57,7 +58,8 @@ def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
     from flashdepot.host.toolkits import find_toolkits  # noqa: PLC0415
 
     with ThreadPoolExecutor() as pool:
-        toolkits, compilers = pool.submit(find_toolkits), pool.submit(find_compilers)
+        toolkits = pool.submit(find_toolkits) if tools else None
+        compilers = pool.submit(find_compilers) if tools else None
         environment = pool.submit(look_for_python, python)
         facts = runtime_facts()
         libstdcxx, cxxabi = system_cxx_versions()
@@ -65,8 +67,8 @@ def probe(python: str | None = None, depot: Path | None = None) -> HostRecord:
             facts,
             cores=memory.usable_cores(),
             memory=memory.usable_memory(),
-            toolkits=toolkits.result(),
-            compilers=compilers.result(),
+            toolkits=toolkits.result() if toolkits else (),
+            compilers=compilers.result() if compilers else (),
             libstdcxx=libstdcxx,
             cxxabi=cxxabi,
             driver_cuda=newest_cuda(facts.driver, facts.platform.system) if facts.driver else None,

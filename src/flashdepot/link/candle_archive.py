@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from flashdepot.binary.private_names import privately
 from flashdepot.depot.artifacts import manifest_text
 from flashdepot.errors import CompileError, IntegrityError, MissingToolError
 from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.system.files import sha256_file
 from flashdepot.system.output_file import OutputFile
-from flashdepot.system.process import run
-from flashdepot.toolchain.probe_compile import first_error
+from flashdepot.system.process import first_error, run
 
 SOURCES = Path(__file__).parent / "candle_source"
 """Our C sources. They are not beside those of the library, whose digest is part of every recipe."""
@@ -40,10 +40,10 @@ def sources_of(arguments: int) -> tuple[str, ...]:
 def made_archives(
     library: LinkableLibrary, arguments: int, under: str = "", modified_ns: int | None = None
 ) -> Iterator[tuple[OutputFile, ...]]:
-    """Put ``run_mha`` of so many arguments, the library's kernels and, on Linux, a CUDA runtime into one archive.
+    """Put ``run_mha`` of so many arguments and the library's kernels into one archive.
 
-    On Linux it holds one object in which every other symbol is local. Kernels and CUDA runtime are then its own,
-    whatever else a program links: candle's FlashAttention-3 archive, another CUDA release's ``libcudart``, torch.
+    On Linux it holds one object in which every other symbol is local. Kernels and what launches them are then its own,
+    whatever else a program links: candle's FlashAttention-3 archive, any CUDA release's ``libcudart``, torch.
 
     Gives the archive under each name that a build on the library's platform may look for; its bytes are there until the
     block ends.
@@ -82,7 +82,6 @@ def companions(library: LinkableLibrary, under: str) -> tuple[OutputFile, ...]:
 
 
 def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Path) -> Path:
-    runtime = _required(static.with_name("libcudart_static.a"))
     compiler = _tool(os.environ.get("CC") or "cc", "gcc")
     linker, localizer, archiver = (_tool(name, "binutils") for name in ("ld", "objcopy", "ar"))
     objects = [str(work / f"{Path(source).stem}.o") for source in sources_of(arguments)]
@@ -91,8 +90,9 @@ def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Pa
         _do([compiler, *flags, "-c", str(SOURCES / source), "-o", compiled])
     joined, local, made = (str(work / name) for name in ("joined.o", "flashattention.o", "made.a"))
     # Section groups would be merged by name with those of other objects, local or not: --force-group-allocation.
-    whole = ["--whole-archive", str(static), "--no-whole-archive", str(runtime)]
-    _do([linker, "-r", "--force-group-allocation", "-o", joined, *objects, *whole])
+    runtime = [str(static.with_name(name)) for name in library.archives[1:]]
+    whole = ["--whole-archive", str(static), "--no-whole-archive", *runtime]
+    _do([linker, "-r", "--force-group-allocation", "-o", joined, *_calling(library, objects, work), *whole])
     keep = [f"--keep-global-symbol={name}" for name in EXPORTED]
     _do([localizer, "--wildcard", *keep, joined, local])
     _do([archiver, "rcsD", made, local])
@@ -107,8 +107,15 @@ def _make_windows(library: LinkableLibrary, static: Path, arguments: int, work: 
         flags = ["/nologo", "/c", "/O2", "/MD", "/Zl", "/DFA_STATIC", f"/I{library.include}"]
         _do([compiler, *flags, str(SOURCES / source), f"/Fo{compiled}"])
     made = work / "made.lib"
-    _do([archiver, "/NOLOGO", f"/OUT:{made}", *objects, str(static)])
+    _do([archiver, "/NOLOGO", f"/OUT:{made}", *_calling(library, objects, work), str(static)])
     return made
+
+
+def _calling(library: LinkableLibrary, objects: Sequence[str], work: Path) -> list[str]:
+    """Our objects, which call the CUDA runtime: the library's own where it has one, else the program's."""
+    if len(library.archives) > 1:
+        return list(objects)
+    return [str(path) for path in privately([Path(name) for name in objects], work / "private")]
 
 
 def _required(*names: Path) -> Path:

@@ -75,13 +75,18 @@ def platform_of(tag: str) -> Platform | None:
 
 
 def platform_tag(platform: Platform, glibc: Version | None) -> str:
-    """The platform tag of a wheel that needs a GNU C library: ``manylinux_2_35_x86_64`` (PEP 600)."""
+    """The platform tag of a wheel that needs a GNU C library: ``manylinux_2_35_x86_64`` (PEP 600).
+
+    Where the floor has an older name as well, both: ``manylinux_2_17_x86_64.manylinux2014_x86_64``, which pip older than
+    20.3 takes.
+    """
     if platform.system == "windows":
         return _WINDOWS.get(platform.machine, "win32")
     if glibc is None:
         return f"{platform.system}_{platform.machine}"
     major, minor, *_ = (*glibc.numbers, 0)
-    return f"manylinux_{major}_{minor}_{platform.machine}"
+    legacy = [name for name, floor in _OLD_FLOORS.items() if Version(floor) == glibc]
+    return ".".join(f"{name}_{platform.machine}" for name in (f"manylinux_{major}_{minor}", *legacy))
 
 
 def glibc_floor(tag: str) -> Version | None:

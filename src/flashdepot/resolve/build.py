@@ -17,10 +17,11 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
+from flashdepot.model.target import Platform
 from flashdepot.resolve.forecast import exact, fetches, usual
 from flashdepot.resolve.library import LibraryResult, Need
 from flashdepot.targets import TARGETS
-from flashdepot.toolchain.choose import Toolchain, choose_toolchain, provide_toolchain
+from flashdepot.toolchain.choose import Toolchain, choose_toolchain, native
 
 Agree = Callable[[Forecast], None]
 """Told what a build takes before it begins; what it raises ends it."""
@@ -77,7 +78,7 @@ def compile_units_afresh(
 
     It raises what :func:`build` raises.
     """
-    _require_buildable(need, host)
+    _require_buildable(need.request.platform, host.platform)
     with depot.workspace() as work:
         plan = _plan(need, depot, host, Options(), progress.note, progress.download, work)
         return compile_afresh(plan, units, depot, limits, progress)
@@ -100,28 +101,36 @@ def foresee_build_of(
 
 
 def _fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
-    _require_buildable(need, host)
+    _require_buildable(need.request.platform, host.platform)
     return fetches(need, host, depot)
 
 
 def _toolchain(need: Need, depot: Depot, host: HostRecord, work: Path, on_file: OnFile) -> Toolchain:
-    request, folder = need.request, depot.layout.toolchains
-    if need.target is not None:
-        return provide_toolchain(need.cuda, host, request.gpus, folder=folder, work=work, on_file=on_file)
-    return choose_toolchain(need.cuda, host, request.gpus, driver=request.driver, folder=folder, on_file=on_file)
-
-
-def _require_buildable(need: Need, host: HostRecord) -> None:
-    """:raises IncompatibleError: for a library of another platform that is not named as a target."""
     request = need.request
-    if need.target is None and host.platform != request.platform:
-        is_target = any(row.platform == request.platform for row in TARGETS)
+    return choose_toolchain(
+        need.cuda,
+        host,
+        request.gpus,
+        driver=request.driver,
+        folder=depot.layout.toolchains,
+        work=work,
+        on_file=on_file,
+    )
+
+
+def _require_buildable(platform: Platform, here: Platform) -> None:
+    """:raises IncompatibleError: when no library is made for a platform, or not on this machine."""
+    targets = [str(row) for row in TARGETS]
+    if str(platform) not in targets:
         raise IncompatibleError(
-            f"Nothing stored serves {request.platform}, and this machine, {host.platform}, cannot build for it"
-            f"{' unless that is its target' if is_target else ''}.",
-            hint=f"Build for it from here: --target {request.platform}"
-            if is_target
-            else f"Run the same command on a {request.platform} machine, and share its depot.",
+            f"Nothing is built for {platform}: there are {', '.join(targets)}.",
+            hint=f"Build for the system that it shall run on: --target {targets[0]}",
+        )
+    if native(here) and platform != here:
+        raise IncompatibleError(
+            f"This machine, {here}, builds for itself only, and {platform} was asked for: nvcc on Windows takes MSVC "
+            "and no other compiler.",
+            hint=f"On Linux, or in WSL on this machine: flashdepot get --target {platform}",
         )
 
 
@@ -136,7 +145,7 @@ def _plan(
 ) -> BuildPlan:
     request, toolchain = need.request, _toolchain(need, depot, host, work, on_file)
     note(
-        f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host compiler {toolchain.cxx.kind} {toolchain.cxx.version}."
+        f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host side by {toolchain.cxx.kind} {toolchain.cxx.version}."
     )
     trees = obtain_sources(need.sources, depot.layout.upstreams, on_file)
     return prepare(trees, request.selection, request.gpus, request.platform, toolchain, depot, options, on_file)

@@ -19,14 +19,14 @@ from flashdepot.model.limits import Limits
 from flashdepot.model.selection import PROFILES, Selection, Unit, select
 from flashdepot.resolve.library import Need
 from flashdepot.resolve.times import usual_jobs
-from flashdepot.toolchain.choose import foresee_toolchain
+from flashdepot.toolchain.choose import foresee_toolchain, native
 from flashdepot.toolchain.wheels import is_provided
 from flashdepot.toolchain.zig import is_zig_provided
 
 _MB = 10**6
 _NVCC = Fetch("NVIDIA's compiler", 102 * _MB)
 _ZIG = Fetch("zig", 83 * _MB)
-_UNPACKED = {_NVCC: 279 * _MB, _ZIG: 340 * _MB}
+_UNPACKED = {_NVCC: 279 * _MB, _ZIG: 290 * _MB}
 """The wheels of nvcc 13.0.88 and of the pinned zig, and their folders in a depot, measured on 2026-11-22."""
 
 _SOURCE_UNPACKED = 27 * _MB
@@ -38,16 +38,12 @@ def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
     """What must be fetched before the compilers can be asked; raises what :func:`foresee_toolchain` raises."""
     folder = depot.layout.toolchains
     found = []
-    if isinstance(need.cuda, Path):
-        provided = False
-    elif need.target is not None:
-        provided = True
-    else:
-        request = need.request
-        provided = foresee_toolchain(need.cuda, host, request.gpus, driver=request.driver) is None
+    request = need.request
+    named = isinstance(need.cuda, Path)
+    provided = not named and not foresee_toolchain(need.cuda, host, request.gpus, driver=request.driver).toolkit
     if provided and not is_provided(host.platform, folder):
         found.append(_NVCC)
-    if need.target is not None and not is_zig_provided(folder):
+    if not native(host.platform) and not is_zig_provided(host.platform, folder):
         found.append(_ZIG)
     for family, spec in need.sources.items():
         if size := family_of(family).sources.to_fetch(spec, depot.layout.upstreams):

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flashdepot.depot import Depot
 from flashdepot.events import Events
@@ -17,11 +16,8 @@ from flashdepot.model.library_request import AnyCuda, CudaChoice, Gpus, LibraryR
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 from flashdepot.model.selection import Selection, select
-from flashdepot.model.target import Platform, Version
+from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_architectures
-
-if TYPE_CHECKING:
-    from flashdepot.targets import Row
 
 Rejected = tuple[tuple[Manifest, tuple[str, ...]], ...]
 """Stored libraries with the reasons why each does not serve."""
@@ -31,14 +27,13 @@ Rejected = tuple[tuple[Manifest, tuple[str, ...]], ...]
 class Need:
     """A request, what of it a build needs besides, and a sentence where a choice was made.
 
-    ``sources`` are what names the source of each family. ``target`` is set when one was named.
+    ``sources`` are what names the source of each family.
     """
 
     request: Request
     sources: Mapping[str, str]
     cuda: CudaChoice
     note: str
-    target: Row | None = None
 
 
 @dataclass(frozen=True)
@@ -72,12 +67,12 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
     features = frozenset().union(*(source.features for source in known.values()))
     selection = Selection(selection.units, selection.features & features)
     cuda = wanted.cuda or AnyCuda.AUTO
-    target = _target_of(wanted.target) if wanted.target else None
-    here = target is None or target.platform == host.platform
+    platform = wanted.target or host.platform
+    here = platform == host.platform
     request = Request(
         upstreams={family: known[family].id for family in selection.families},
         selection=selection,
-        platform=target.platform if target else host.platform,
+        platform=platform,
         gpus=architectures.wanted,
         driver=host.driver if here else None,
         libc=host.libc if here else None,
@@ -86,13 +81,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
         c_layer=c_layer_digest(),
         compiler=_compiler_of(cuda) if isinstance(cuda, Path) else None,
     )
-    return Need(request, {family: sources[family] for family in selection.families}, cuda, architectures.note, target)
-
-
-def _target_of(platform: Platform) -> Row:
-    from flashdepot.targets import target_of  # noqa: PLC0415  (who names no target needs none of them)
-
-    return target_of(platform)
+    return Need(request, {family: sources[family] for family in selection.families}, cuda, architectures.note)
 
 
 def _compiler_of(toolkit: Path) -> str:

@@ -27,8 +27,9 @@ from flashdepot.resolve.library import Need, understand
 from flashdepot.resolve.rules import judge
 from flashdepot.resolve.times import build_seconds, install_seconds, pack_seconds
 from flashdepot.resolve.wish_rules import matches
+from flashdepot.targets import TARGETS
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.choose import foresee_toolchain
+from flashdepot.toolchain.choose import foresee_toolchain, native
 from flashdepot.toolchain.wheels import provided_version
 
 _PROVEN = Platform("linux", "x86_64")
@@ -108,7 +109,7 @@ def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
     reasons = list(_build_place(request.facts, workshop.host))
     cuda, sass = provided_version(), wanted
     try:
-        toolkit = foresee_toolchain(need.cuda, workshop.host, wanted, driver=request.facts.driver)
+        toolkit = foresee_toolchain(need.cuda, workshop.host, wanted, driver=request.facts.driver).toolkit
         cuda = toolkit.version if toolkit else cuda
         sass = choose_sass(wanted, cuda, toolkit.codes if toolkit and toolkit.codes else codes_of(cuda))
     except FlashdepotError as error:
@@ -152,26 +153,24 @@ def _build_seconds(
 
 
 def _build_place(facts: RuntimeFacts, host: HostRecord) -> Iterator[Reason]:
-    """Whether what is compiled on that machine is for the platform that was asked for, and has been seen to work."""
+    """Whether that machine can compile for the platform that was asked for, and has been seen to."""
     wanted = str(facts.platform or host.platform)
-    if facts.platform not in {None, host.platform}:
+    if wanted not in map(str, TARGETS) or (native(host.platform) and facts.platform not in {None, host.platform}):
         text = f"It would be compiled on this machine, {host.platform}, and is wanted on {wanted}."
-        yield Reason.misfit("build-place", str(host.platform), wanted, text, f"Build it on a {wanted} machine.")
+        yield Reason.misfit("build-place", str(host.platform), wanted, text, f"Build it on Linux: --target {wanted}")
     elif host.libc_name == "musl":
         text = "NVIDIA's compiler needs the GNU C library, and this system has musl."
         yield Reason.misfit("build-place", "glibc", "musl", text, "Use a distribution with the GNU C library.")
-    elif facts.libc is not None and host.libc is not None and facts.libc < host.libc:
-        text = f"It would be compiled beside the GNU C library {host.libc}, and may need up to that; {facts.libc} is there."
-        mend = f"Build it on a system with the GNU C library {facts.libc} or older, such as a container image."
-        yield Reason.uncertain("build-place", f"glibc {host.libc}", str(facts.libc), text, mend)
     elif host.platform != _PROVEN:
         text = f"Builds on {host.platform} have not been seen to work; on {_PROVEN} they have."
         yield Reason.uncertain("build-place", str(_PROVEN), wanted, text, "flashdepot get --profile quick tries it")
 
 
 def _tag(host: HostRecord, facts: RuntimeFacts) -> str:
-    """The platform tag of what this machine would compile; its C library is known when it is linked."""
-    return platform_tag(facts.platform or host.platform, None)
+    """The platform tag of what this machine would compile."""
+    platform = facts.platform or host.platform
+    row = next((row for row in TARGETS if row.platform == platform), None)
+    return platform_tag(platform, row.libc_floor if row else None)
 
 
 def _our_wheel(version: str, cuda: Version, tag: str, sass: tuple[Architecture, ...]) -> PublishedWheel:

@@ -152,3 +152,12 @@ def _wait(child: subprocess.Popen[bytes], program: str, timeout: float, on_start
         timer.cancel()
     if late.is_set():
         raise FlashdepotError(f"'{program}' did not end within {timeout:.0f} s.")
+
+
+def first_error(output: str) -> str:
+    """The first line of a compiler's output that states an error, or its last lines when none does."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    for line in lines:
+        if any(mark in line for mark in ("error", "fatal", "undefined reference", "cannot find", "Killed")):
+            return line.strip()
+    return "\n".join(lines[-3:])

@@ -9,8 +9,7 @@ from pathlib import Path
 from flashdepot.errors import CompileError
 from flashdepot.model.target import Version
 from flashdepot.system.disk_full import disk_full
-from flashdepot.system.process import Finished
-from flashdepot.toolchain.probe_compile import first_error
+from flashdepot.system.process import Finished, first_error
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Linux:
         prove_objects(objects)
         objects = privately(objects, folder / "objects")
         static, shared = folder / LINUX.static[0], folder / LINUX.shared
-        environment = {**os.environ, **zig.environment(folder)}
+        environment = {**os.environ, **zig.linking(row.zig, folder)}
         # D: no dates and no owners, so that equal objects make equal archives.
         archive = [str(zig.program), "ar", "rcsD", str(static), *map(str, objects)]
         require(run(archive, env=environment, timeout=600), static)

@@ -47,7 +47,7 @@ class Windows:
         static, shared = folder / "static", folder / "shared"
         static.mkdir()
         shared.mkdir()
-        environment = {**os.environ, **zig.environment(folder)}
+        environment = {**os.environ, **zig.linking(row.zig, folder)}
         names = exported_names((native / "templates" / "libflashattention.map").read_text(encoding="utf-8"))
         definition = folder / "flashattention.def"
         definition.write_text(definition_text(names), encoding="ascii")

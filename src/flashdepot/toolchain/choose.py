@@ -15,7 +15,7 @@ from flashdepot.facts.gpus import codes_of
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
 from flashdepot.model.library_request import CudaChoice
-from flashdepot.model.target import Version
+from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.msvc import environment_for
 from flashdepot.toolchain.nvcc import Nvcc, inspect, named_root
@@ -41,18 +41,17 @@ class Toolchain:
     named: bool = False
     zig: Zig | None = None
 
-    @classmethod
-    def of(cls, nvcc: Nvcc, host: HostRecord, reason: str, *, named: bool = False) -> Toolchain:
-        """An nvcc with the host's first compiler that it accepts, whose environment is loaded.
-
-        :raises MissingToolError: when it accepts none, or the environment cannot be loaded.
-        """
-        cxx = compiler_for(nvcc, host)
-        return cls(nvcc, cxx, reason, environment_for(cxx), named)
-
     def whole_environment(self) -> dict[str, str]:
         """The environment to run these programs in."""
         return {**os.environ, **self.environment}
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """Which nvcc would be taken: a toolkit of the machine, or ``None`` for the one from PyPI, and a sentence on why."""
+
+    toolkit: CudaToolkit | None
+    reason: str
 
 
 def choose_toolchain(
@@ -62,96 +61,86 @@ def choose_toolchain(
     *,
     driver: Version | None,
     folder: Path,
-    on_file: OnFile,
-) -> Toolchain:
-    """Find or provide the nvcc that ``--cuda`` asks for.
-
-    ``auto`` takes the first toolkit of the host that can do the work, else the one from PyPI; a version such as
-    ``13.0`` takes a toolkit of that version, else the one from PyPI if it is that; a folder is taken as it is.
-
-    :param driver: the driver that the result must run with; ``None`` when there is none.
-    :param folder: where a provided toolkit is kept.
-    :raises MissingToolError: when no nvcc or no host compiler can do it; it says why each that was found cannot.
-    :raises IncompatibleError: when the host's driver cannot run what the only usable nvcc builds.
-    """
-    if isinstance(option, Path):
-        named = inspect(named_root(option))
-        if problem := _unfit(named, host, wanted, driver=None):
-            raise MissingToolError(f"The CUDA toolkit in {named.root} cannot be used: it {problem}.")
-        return Toolchain.of(named, host, f"asked for: --cuda {option}", named=True)
-    version = option if isinstance(option, Version) else None
-    looked = (_inspected(t) for t in _of_release(host.toolkits, version))
-    nvcc, found_by, rejected = _first_fit(looked, host, wanted, driver)
-    if nvcc is not None:
-        return Toolchain.of(nvcc, host, f"the host's own, found by {found_by}")
-    _require_providable(version, host, driver, rejected)
-    provided = inspect(provide(host.platform, folder, on_file))
-    _require_fit(provided, host, wanted, driver)
-    why = f" ({'; '.join(rejected)})" if rejected else ""
-    return Toolchain.of(provided, host, f"provided from PyPI{why}")
-
-
-def provide_toolchain(
-    option: CudaChoice,
-    host: HostRecord,
-    wanted: Sequence[Architecture],
-    *,
-    folder: Path,
     work: Path,
     on_file: OnFile,
 ) -> Toolchain:
-    """The toolchain for any target: nvcc and zig from PyPI, and nothing of this machine unless a folder names it.
+    """Find or provide the nvcc that ``--cuda`` asks for, and what compiles the host side.
 
+    On Linux that is zig, for every target. ``auto`` is then the nvcc from PyPI, and nothing of the machine is looked at
+    unless its driver is too old for that; a version is the one from PyPI if it is that, else a toolkit of the machine.
+    On Windows nvcc calls MSVC and no other, and toolkits of the machine come first. A folder is taken as it is.
+
+    :param host: the machine that compiles. Its toolkits count where :func:`asks_machine` says so.
+    :param driver: the driver that the result must run with; ``None`` when there is none.
+    :param folder: where what is provided is kept.
     :param work: a folder for what zig writes while it works.
-    :raises MissingToolError: when the nvcc that was named cannot do it, or another version than the provided one is
-        asked for.
+    :raises MissingToolError: when no nvcc or no host compiler can do it; it says why each that was found cannot.
+    :raises IncompatibleError: when the driver cannot run what the only usable nvcc builds.
     """
-    zig = provide_zig(host.platform, folder, on_file)
     if isinstance(option, Path):
-        nvcc, reason = inspect(named_root(option)), f"asked for: --cuda {option}"
+        nvcc, reason, named = inspect(named_root(option)), f"asked for: --cuda {option}", True
+        if problem := _unfit(nvcc, host, wanted, driver=None):
+            raise MissingToolError(f"The CUDA toolkit in {nvcc.root} cannot be used: it {problem}.")
     else:
-        if isinstance(option, Version) and not _same_release(provided_version(), option):
-            raise MissingToolError(
-                f"For a target nvcc {provided_version()} is provided, and {option} was asked for.",
-                hint="Name the folder of a toolkit of that version: --cuda DIR",
-            )
-        nvcc, reason = inspect(provide(host.platform, folder, on_file)), "provided from PyPI"
-    if problem := _unfit(nvcc, host, wanted, driver=None):
-        raise MissingToolError(f"nvcc {nvcc.version} in {nvcc.root} cannot be used: it {problem}.")
-    compiler = HostCompiler("zig", str(zig.preprocessor), Version(zig.version))
-    named = isinstance(option, Path)
-    return Toolchain(nvcc, compiler, reason, zig.environment(work), named, zig)
+        foreseen = foresee_toolchain(option, host, wanted, driver=driver)
+        root = Path(foreseen.toolkit.root) if foreseen.toolkit else provide(host.platform, folder, on_file)
+        nvcc, reason, named = inspect(root), foreseen.reason, False
+    if native(host.platform):
+        cxx = compiler_for(nvcc, host)
+        return Toolchain(nvcc, cxx, reason, environment_for(cxx), named)
+    zig = provide_zig(host.platform, folder, on_file)
+    preprocessor = HostCompiler("zig", str(zig.preprocessor), Version(zig.version))
+    return Toolchain(nvcc, preprocessor, reason, zig.environment(work), named, zig)
+
+
+def native(platform: Platform) -> bool:
+    """Whether a machine compiles for itself only, with its own host compiler: nvcc on Windows takes MSVC and no other."""
+    return platform.system == "windows"
+
+
+def asks_machine(option: CudaChoice, platform: Platform, driver: Version | None) -> bool:
+    """Whether the toolkits and compilers of the machine that compiles matter."""
+    if native(platform):
+        return True
+    if isinstance(option, Version):
+        return not _same_release(provided_version(), option)
+    return not isinstance(option, Path) and not _driver_serves_ours(platform, driver)
 
 
 def foresee_toolchain(
     option: CudaChoice, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None
-) -> CudaToolkit | None:
-    """The toolkit of a host record that :func:`choose_toolchain` would take; ``None`` for the one from PyPI.
+) -> Foreseen:
+    """What :func:`choose_toolchain` would take for ``auto`` or a version, and raises what that would raise.
 
-    It looks at the record alone, and raises what :func:`choose_toolchain` raises for ``auto`` or a version.
+    It looks at the record only.
     """
     version = option if isinstance(option, Version) else None
-    looked = ((t, _recorded(t)) for t in _of_release(host.toolkits, version))
-    nvcc, _, rejected = _first_fit(looked, host, wanted, driver)
-    if nvcc is not None:
-        compiler_for(nvcc, host)
-        return next(t for t in host.toolkits if Path(t.root) == nvcc.root)
+    rejected: list[str] = []
+    if asks_machine(option, host.platform, driver):
+        toolkit, rejected = _first_fit(_of_release(host.toolkits, version), host, wanted, driver)
+        if toolkit is not None:
+            if native(host.platform):
+                compiler_for(_recorded(toolkit), host)
+            return Foreseen(toolkit, f"the host's own, found by {toolkit.found_by}")
     _require_providable(version, host, driver, rejected)
     provided = _recorded(CudaToolkit("", provided_version(), "PyPI"))
-    _require_fit(provided, host, wanted, driver)
-    compiler_for(provided, host)
-    return None
+    if problem := _unfit(provided, host, wanted, driver=driver):
+        raise MissingToolError(f"The provided nvcc {provided_version()} cannot be used: it {problem}.")
+    if native(host.platform):
+        compiler_for(provided, host)
+    why = f" ({'; '.join(rejected)})" if rejected else ""
+    return Foreseen(None, f"provided from PyPI{why}")
+
+
+def _driver_serves_ours(platform: Platform, driver: Version | None) -> bool:
+    """Whether a driver runs what the provided nvcc builds; the table of drivers has Linux and Windows only."""
+    if driver is None or platform.system not in {"linux", "windows"}:
+        return True
+    return driver >= driver_floor(provided_version().major, platform.system, compressed=True)
 
 
 def _of_release(toolkits: Sequence[CudaToolkit], version: Version | None) -> list[CudaToolkit]:
     return [t for t in toolkits if version is None or _same_release(t.version, version)]
-
-
-def _inspected(toolkit: CudaToolkit) -> tuple[CudaToolkit, Nvcc | str]:
-    try:
-        return toolkit, inspect(Path(toolkit.root))
-    except MissingToolError as error:
-        return toolkit, error.message
 
 
 def _recorded(toolkit: CudaToolkit) -> Nvcc:
@@ -173,22 +162,16 @@ def _recorded(toolkit: CudaToolkit) -> Nvcc:
 
 
 def _first_fit(
-    looked: Iterable[tuple[CudaToolkit, Nvcc | str]],
-    host: HostRecord,
-    wanted: Sequence[Architecture],
-    driver: Version | None,
-) -> tuple[Nvcc | None, str, list[str]]:
-    """The first nvcc that can do the work, what it was found by, and why each before it cannot."""
-    rejected = []
-    for toolkit, nvcc in looked:
-        named = f"nvcc {toolkit.version} in {toolkit.root}"
-        if isinstance(nvcc, str):
-            rejected.append(f"{named}: {nvcc}")
-        elif problem := _unfit(nvcc, host, wanted, driver=driver):
-            rejected.append(f"{named} {problem}")
-        else:
-            return nvcc, toolkit.found_by, rejected
-    return None, "", rejected
+    toolkits: Iterable[CudaToolkit], host: HostRecord, wanted: Sequence[Architecture], driver: Version | None
+) -> tuple[CudaToolkit | None, list[str]]:
+    """The first toolkit that can do the work, and why each before it cannot."""
+    rejected: list[str] = []
+    for toolkit in toolkits:
+        problem = _unfit(_recorded(toolkit), host, wanted, driver=driver)
+        if not problem:
+            return toolkit, rejected
+        rejected.append(f"nvcc {toolkit.version} in {toolkit.root} {problem}")
+    return None, rejected
 
 
 def _require_providable(
@@ -201,29 +184,31 @@ def _require_providable(
             f"There is no CUDA {version} here that can be used: {found}.",
             hint=f"Name a toolkit's folder (--cuda DIR), or let flashdepot provide nvcc {ours}: --cuda auto",
         )
-    # The table of drivers has no other system, and PyPI no nvcc for it: the sentence about PyPI says so.
-    known = host.platform.system in {"linux", "windows"}
-    if (
-        known
-        and driver is not None
-        and driver < (floor := driver_floor(ours.major, host.platform.system, compressed=True))
-    ):
+    if driver is not None and not _driver_serves_ours(host.platform, driver):
+        floor = driver_floor(ours.major, host.platform.system, compressed=True)
         found = "".join(f" {reason}." for reason in rejected)
         raise IncompatibleError(
             f"This machine's NVIDIA driver is {driver}; what nvcc {ours} builds needs {floor}.{found}",
-            hint="Update the driver, or install a CUDA 12 toolkit (driver 525 serves it) and name it: --cuda DIR",
+            hint=_OLDER_NVCC[host.platform.system],
         )
     if not provides(host.platform):
         raise MissingToolError(
             f"No usable nvcc was found, and PyPI has none for {host.platform}.",
-            hint="Install a CUDA toolkit, 12.0 or newer, and name its folder: --cuda DIR",
+            hint="Install a CUDA toolkit, 12.0 or newer, and name its folder: --cuda DIR"
+            if host.platform.system in {"linux", "windows"}
+            else "Build on a Linux machine; it needs no GPU: flashdepot get --target linux-x86_64",
         )
-    _require_compiler(host)
+    if native(host.platform):
+        _require_compiler(host)
 
 
-def _require_fit(provided: Nvcc, host: HostRecord, wanted: Sequence[Architecture], driver: Version | None) -> None:
-    if problem := _unfit(provided, host, wanted, driver=driver):
-        raise MissingToolError(f"The provided nvcc {provided_version()} cannot be used: it {problem}.")
+_OLDER_NVCC = {
+    "linux": "Update the driver, or take an nvcc of CUDA 12, which driver 525 serves; this needs no root: "
+    "conda create -y -p ~/cuda-12.8 -c nvidia/label/cuda-12.8.1 cuda-nvcc cuda-cudart-dev cuda-cccl, "
+    "then: --cuda ~/cuda-12.8",
+    "windows": "Update the driver, or install a CUDA 12 toolkit (driver 528 serves it) and name it: --cuda DIR",
+}
+"""What a driver asks for that is too old for the provided nvcc (NVIDIA's installation guides for CUDA 12.8)."""
 
 
 def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None) -> str:
@@ -251,29 +236,22 @@ def compiler_for(nvcc: Nvcc, host: HostRecord) -> HostCompiler:
         if nvcc.accepts(compiler):
             return compiler
     found = ", ".join(f"{c.kind} {c.version} ({c.path})" for c in host.compilers)
+    toolset = installable_msvc(nvcc.msvc_limit) if nvcc.msvc_limit else BUILD_TOOLS
     raise MissingToolError(
-        f"nvcc {nvcc.version} accepts {_accepted(nvcc, host)}; this machine has {found}.",
-        hint=f"Install {_fitting(nvcc, host)}; it is then found by itself, "
+        f"nvcc {nvcc.version} accepts {_accepted(nvcc)}; this machine has {found}.",
+        hint=f"Install another one beside it ({toolset}); it is then found by itself, "
         f"or name it: NVCC_CCBIN=PATH{_newer_nvcc(nvcc, host)}",
     )
 
 
-def _accepted(nvcc: Nvcc, host: HostRecord) -> str:
-    if host.platform.system == "windows" and nvcc.msvc_limit is not None:
-        floor = f" from {_cl_version(nvcc.oldest_msvc)} on," if nvcc.oldest_msvc else ""
-        return f"MSVC{floor} older than {_cl_version(nvcc.msvc_limit)}"
-    return f"GCC up to {nvcc.newest_gcc} and Clang up to {nvcc.newest_clang}"
+def _accepted(nvcc: Nvcc) -> str:
+    floor = f" from {_cl_version(nvcc.oldest_msvc)} on," if nvcc.oldest_msvc else ""
+    limit = f" older than {_cl_version(nvcc.msvc_limit)}" if nvcc.msvc_limit else ""
+    return f"MSVC{floor}{limit}"
 
 
 def _cl_version(msc_ver: int) -> str:
     return f"{msc_ver // 100}.{msc_ver % 100}"
-
-
-def _fitting(nvcc: Nvcc, host: HostRecord) -> str:
-    """A host compiler that this nvcc accepts, and how to get it."""
-    if host.platform.system == "windows" and nvcc.msvc_limit is not None:
-        return f"another one beside it ({installable_msvc(nvcc.msvc_limit)})"
-    return f"an older one beside it ({_install_hint(host, nvcc.newest_gcc)})"
 
 
 def _newer_nvcc(nvcc: Nvcc, host: HostRecord) -> str:
@@ -291,25 +269,8 @@ def _require_compiler(host: HostRecord) -> None:
     if not host.compilers:
         raise MissingToolError(
             "No C++ compiler was found, and nvcc cannot compile without one.",
-            hint=f"Install one: {_install_hint(host, None)}. If it is in an unusual place: NVCC_CCBIN=PATH",
+            hint=f"Install one: {BUILD_TOOLS}. If it is in an unusual place: NVCC_CCBIN=PATH",
         )
-
-
-_INSTALL = (
-    (("Debian", "Ubuntu", "Mint"), "apt-get install g++", "apt-get install g++-{n}"),
-    (("Fedora", "Red Hat", "Rocky", "Alma", "CentOS", "Oracle"), "dnf install gcc-c++", "dnf install gcc-toolset-{n}"),
-    (("SUSE",), "zypper install gcc-c++", "zypper install gcc{n}-c++"),
-    (("Arch", "Manjaro"), "pacman -S gcc", "pacman -S gcc{n}"),
-    (("Alpine",), "apk add g++", "apk add g++"),
-    (("Windows",), BUILD_TOOLS, BUILD_TOOLS),
-)
-
-
-def _install_hint(host: HostRecord, newest: int | None) -> str:
-    for names, plain, numbered in _INSTALL:
-        if any(name in host.os_name for name in names):
-            return plain if newest is None else numbered.format(n=newest)
-    return "g++ from your distribution" if newest is None else f"GCC {newest} from your distribution"
 
 
 def _same_release(found: Version, asked: Version) -> bool:

@@ -10,14 +10,14 @@ from pathlib import Path
 from flashdepot.errors import MissingToolError
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostCompiler
-from flashdepot.model.library_names import LINUX, WINDOWS
+from flashdepot.model.library_names import WINDOWS
 from flashdepot.model.recipe import device_compiler
 from flashdepot.model.target import Version
 from flashdepot.system.files import sha256_file
 from flashdepot.system.process import run
 
 _EXE = ".exe" if os.name == "nt" else ""
-_STATIC_RUNTIME = (WINDOWS if os.name == "nt" else LINUX).cuda_runtime
+_STATIC_RUNTIME = WINDOWS.cuda_runtime
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Nvcc:
 
     @property
     def static_runtime(self) -> Path:
-        """``libcudart_static.a``; :raises MissingToolError: when the toolkit has none."""
-        for folder in self._folders("lib64", "lib", "lib/x64"):
+        """``cudart_static.lib``, which MSVC links; :raises MissingToolError: when the toolkit has none."""
+        for folder in self._folders("lib/x64", "lib"):
             if (folder / _STATIC_RUNTIME).is_file():
                 return folder / _STATIC_RUNTIME
         raise MissingToolError(
             f"The CUDA toolkit in {self.root} has no {_STATIC_RUNTIME}.",
-            hint="Install its development files (cuda-cudart-dev), or let flashdepot provide nvcc: --cuda 13.0",
+            hint="Install the whole toolkit, or let flashdepot provide nvcc: --cuda 13.0",
         )
 
     @property
@@ -76,12 +76,9 @@ class Nvcc:
         return [parent / name for parent in (self.root, *targets) for name in names]
 
     def accepts(self, compiler: HostCompiler) -> bool:
-        """Whether the toolkit's own ``host_config.h`` lets this compiler through."""
-        if compiler.kind == "cl":
-            version = _msc_ver(compiler.version)
-            return (self.oldest_msvc or 0) <= version and (self.msvc_limit is None or version < self.msvc_limit)
-        newest = {"g++": self.newest_gcc, "clang++": self.newest_clang}.get(compiler.kind)
-        return newest is None or compiler.version.major <= newest
+        """Whether the toolkit's own ``host_config.h`` lets this MSVC through."""
+        version = _msc_ver(compiler.version)
+        return (self.oldest_msvc or 0) <= version and (self.msvc_limit is None or version < self.msvc_limit)
 
     def problem(self) -> str:
         """What the toolkit lacks, or an empty string when its files are complete."""
@@ -91,10 +88,11 @@ class Nvcc:
         """This nvcc with ``missing`` filled in from its folder."""
         needed = [*self.tools, self.include / "cuda_runtime.h", self.include / "cuda_fp16.h"]
         missing = [p.relative_to(self.root).as_posix() for p in needed if not p.is_file()]
-        try:
-            _ = self.static_runtime
-        except MissingToolError:
-            missing.append(_STATIC_RUNTIME)
+        if os.name == "nt":
+            try:
+                _ = self.static_runtime
+            except MissingToolError:
+                missing.append(_STATIC_RUNTIME)
         return replace(self, missing=tuple(missing))
 
 

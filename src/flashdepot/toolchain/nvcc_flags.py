@@ -17,9 +17,6 @@ SOURCE_NAME = ("-Xcudafe", "--orig_src_path_name {name}", "-Xcicc", "--orig_src_
 They pass an option of nvcc's own phases through, which no manual promises: the probe finds out whether it works.
 """
 
-GNU_HOST_FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique",)
-"""What nvcc is told for the sake of GCC and Clang: code that can be moved, and no symbol for others to see."""
-
 _MSVC_OPTIONS = (
     "/MD",  # nvcc's default is the static C runtime; Rust, Python and torch use the shared one
     "/EHsc",  # the standard library's headers, which CUTLASS includes, throw
@@ -64,7 +61,7 @@ def nvcc_flags(
     virtual: Architecture | None,
     compress: str,
     options: frozenset[str],
-    host: Sequence[str] = GNU_HOST_FLAGS,
+    host: Sequence[str],
 ) -> tuple[str, ...]:
     """What nvcc is told for a CUDA source of any family.
 
@@ -74,19 +71,6 @@ def nvcc_flags(
     symbols = tuple(f"{flag}=true" for flag in _SYMBOL_FLAGS if flag in options)
     return (*host, *symbols, *compression(options, compress), *gencode(sass, virtual))
 
-
-CXX_FLAGS = (
-    "-O2",
-    "-std=c++17",
-    "-fPIC",
-    "-fvisibility=hidden",
-    "-fno-gnu-unique",
-    "-fno-exceptions",
-    "-fno-rtti",
-    "-Wall",
-    "-Wextra",
-)
-"""What the C layer is compiled with, besides its include folders."""
 
 MSVC_C_LAYER_FLAGS = (
     "-O2",

@@ -12,10 +12,9 @@ from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.recipe import ToolchainId
 from flashdepot.model.table import Table
-from flashdepot.system.process import Finished, run
+from flashdepot.system.process import Finished, first_error, run
 from flashdepot.system.records import read_record, write_record
 from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.identity import LINKED_RUN_TIMES
 from flashdepot.toolchain.msvc import beside
 from flashdepot.toolchain.msvc_linking import DLL_FLAGS, SYSTEM_LIBRARIES
 from flashdepot.toolchain.nvcc_flags import SOURCE_NAME
@@ -78,12 +77,8 @@ def _compile(toolchain: Toolchain, work: Path, host_flags: Sequence[str], extra:
 
 def _link(toolchain: Toolchain, work: Path) -> Finished:
     runtime = str(toolchain.nvcc.static_runtime)
-    if toolchain.cxx.kind == "cl":
-        command = [str(beside(toolchain.cxx, "link.exe")), *DLL_FLAGS, "/OUT:probe.dll", "probe.o", runtime]
-        return run([*command, *SYSTEM_LIBRARIES], cwd=work, env=toolchain.whole_environment(), timeout=300)
-    libraries = [runtime, *LINKED_RUN_TIMES]
-    arguments = [toolchain.cxx.path, "-shared", "-Wl,--no-undefined", "probe.o", "-o", "probe.so", *libraries]
-    return run(arguments, cwd=work, timeout=300)
+    command = [str(beside(toolchain.cxx, "link.exe")), *DLL_FLAGS, "/OUT:probe.dll", "probe.o", runtime]
+    return run([*command, *SYSTEM_LIBRARIES], cwd=work, env=toolchain.whole_environment(), timeout=300)
 
 
 def _require(done: Finished, toolchain: Toolchain, verb: str) -> None:
@@ -93,14 +88,7 @@ def _require(done: Finished, toolchain: Toolchain, verb: str) -> None:
     raise MissingToolError(
         f"nvcc {nvcc.version} ({nvcc.root}) with {cxx.kind} {cxx.version} ({cxx.path}) cannot {verb} a twenty-line "
         f"program:\n{first_error(done.output)}",
-        hint="Try another host compiler (NVCC_CCBIN=PATH, such as /usr/bin/g++-12) or the nvcc that flashdepot provides: --cuda 13.0",
+        hint="Try the nvcc that flashdepot provides: --cuda 13.0"
+        if toolchain.zig
+        else "Try another host compiler (NVCC_CCBIN=PATH) or the nvcc that flashdepot provides: --cuda 13.0",
     )
-
-
-def first_error(output: str) -> str:
-    """The first line of a compiler's output that states an error, or its last lines when none does."""
-    lines = [line for line in output.splitlines() if line.strip()]
-    for line in lines:
-        if any(mark in line for mark in ("error", "fatal", "undefined reference", "cannot find", "Killed")):
-            return line.strip()
-    return "\n".join(lines[-3:])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from flashdepot import facts
-from flashdepot.errors import IncompatibleError
+from flashdepot.errors import CompileError, IncompatibleError
 from flashdepot.events import OnFile
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform
@@ -17,10 +20,16 @@ from flashdepot.system.archive import unpack
 from flashdepot.system.files import sha256_file
 from flashdepot.system.folders import make_whole
 from flashdepot.system.net import fetch
+from flashdepot.system.process import first_error, run
 from flashdepot.system.toml import read_toml
 
 _INSIDE = "ziglang/"
 
+_OTHER_SYSTEMS = re.compile(
+    r"ziglang/(doc|lib/(docs|fuzzer|init|tsan|build-web|libc/(darwin|musl|wasi))"
+    r"|lib/libc/include/(?!(any-windows-any|any-linux-any|generic-glibc|x86-linux|x86_64-linux-gnu/|aarch64-linux)))"
+)
+"""What no target of ours reads: half of the files, and each is read again whenever zig is used."""
 
 _PREPROCESSOR = """\
 #!/bin/sh
@@ -58,9 +67,44 @@ class Zig:
         return self.root / "lib"
 
     def environment(self, work: Path) -> dict[str, str]:
-        """What it needs in its environment: what it builds for itself lies beside it, what it needs once in ``work``."""
-        caches = {"ZIG_GLOBAL_CACHE_DIR": str(self.root.with_name(f"{self.root.name}-cache"))}
-        return {**caches, "ZIG_LOCAL_CACHE_DIR": str(work / "zig-cache")}
+        """What it needs in its environment, so that whatever it keeps is in ``work``."""
+        return dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(work / "zig-cache"))
+
+    def linking(self, target: str, work: Path) -> dict[str, str]:
+        """What it needs in its environment to link for a target, by zig's name of that.
+
+        The first link for a target builds the start files and the stand-ins for the C library's shared ones (10 seconds
+        for Linux, a minute or two for Windows). They are kept beside zig, and read again and compared whenever they
+        are used, as it is.
+
+        :param work: a folder for what it writes.
+        :raises CompileError: when it cannot link for the target.
+        """
+        built = make_whole(
+            self.root.with_name(f"{self.root.name}-for-{target}"), lambda folder: self._first_link(target, folder)
+        )
+        return {**self.environment(work), "ZIG_GLOBAL_CACHE_DIR": str(built)}
+
+    def _first_link(self, target: str, folder: Path) -> None:
+        folder.mkdir()
+        with tempfile.TemporaryDirectory(prefix="flashdepot-zig-") as name:
+            work = Path(name)
+            (work / "nothing.c").write_text("int flashdepot_nothing(void) { return 0; }\n")
+            environment = {**os.environ, **self.environment(work), "ZIG_GLOBAL_CACHE_DIR": str(folder)}
+            # In two steps, as objects are linked: what it compiles itself it would keep in the same place.
+            words = [str(self.program), "cc", "-target", target]
+            made = run(
+                [*words, "-c", "nothing.c", "-o", "nothing.o"],
+                cwd=work,
+                env={**os.environ, **self.environment(work)},
+                timeout=600,
+            )
+            if made.status == 0:
+                made = run(
+                    [*words, "-shared", "-s", "nothing.o", "-o", "nothing"], cwd=work, env=environment, timeout=1200
+                )
+        if made.status != 0:
+            raise CompileError(f"zig cannot link for {target}: {first_error(made.output)}")
 
     @property
     def tool(self) -> Tool:
@@ -68,14 +112,17 @@ class Zig:
         return Tool("zig", self.version, sha256_file(self.program))
 
 
-def is_zig_provided(folder: Path) -> bool:
+def is_zig_provided(platform: Platform, folder: Path) -> bool:
     """Whether :func:`provide_zig` finds it in ``folder``; its bytes are not read for that."""
-    names = (f"zig-{_data()['version']}-{wheel['sha256'][:12]}" for wheel in _data()["wheel"])
-    return any((folder / name).is_dir() for name in names)
+    return zig_folder(platform, folder).is_dir()
+
+
+def _is_wanted(name: str) -> bool:
+    return name.startswith(_INSIDE) and _OTHER_SYSTEMS.match(name) is None
 
 
 def provide_zig(platform: Platform, folder: Path, on_file: OnFile) -> Zig:
-    """The pinned zig inside ``folder``, fetched and unpacked on first use: a wheel of 83 MB, 340 MB unpacked.
+    """The pinned zig inside ``folder``, fetched and unpacked on first use: a wheel of 83 MB, 290 MB unpacked.
 
     :param platform: the machine that it runs on.
     :param on_file: called with the name of the wheel before it is fetched.
@@ -83,13 +130,7 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile) -> Zig:
     :raises NetworkError: when it must be fetched and cannot be.
     :raises IntegrityError: when what was fetched is not what is pinned.
     """
-    version = _data()["version"]
-    wheel = next((w for w in _data()["wheel"] if w["platform"] == str(platform)), None)
-    if wheel is None:
-        raise IncompatibleError(
-            f"No zig is pinned for {platform}, and it compiles the host side of a library.",
-            hint="Build on Linux or Windows, x86_64, or on Linux aarch64: --target names what it is for.",
-        )
+    version, wheel = _data()["version"], _wheel(platform)
 
     def fill(temporary: Path) -> None:
         work = temporary.with_name(f"{temporary.name}.work")
@@ -97,7 +138,7 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile) -> Zig:
             progress = on_file(wheel["filename"])
             place = work / wheel["filename"]
             archive = fetch("ziglang", wheel["filename"], wheel["sha256"], place, on_progress=progress)
-            unpack(archive, work / "wheel", keep=lambda name: name.startswith(_INSIDE))
+            unpack(archive, work / "wheel", keep=_is_wanted)
             shutil.move(work / "wheel" / _INSIDE, temporary)
             program = Zig(temporary, version).program
             program.chmod(program.stat().st_mode | 0o111)
@@ -108,4 +149,19 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile) -> Zig:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    return Zig(make_whole(folder / f"zig-{version}-{wheel['sha256'][:12]}", fill), version)
+    return Zig(make_whole(zig_folder(platform, folder), fill), version)
+
+
+def zig_folder(platform: Platform, folder: Path) -> Path:
+    """Where the zig for a platform lies in the folder of the toolchains; raises as :func:`provide_zig`."""
+    return folder / f"zig-{_data()['version']}-{_wheel(platform)['sha256'][:12]}"
+
+
+def _wheel(platform: Platform) -> dict[str, str]:
+    wheel: dict[str, str] | None = next((w for w in _data()["wheel"] if w["platform"] == str(platform)), None)
+    if wheel is None:
+        raise IncompatibleError(
+            f"No zig is pinned for {platform}, and it compiles the host side of a library.",
+            hint="Build on Linux, x86_64 or aarch64: --target names what it is for.",
+        )
+    return wheel

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.families import family_of
+from flashdepot.model.library_names import names_of
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.own_wheel_name import DISTRIBUTION, dist_info
 from flashdepot.upstream import SourceTree
@@ -18,7 +19,6 @@ PACKAGE = "flash_attn"
 MODULE = "flash_attn_2_cuda"
 RUNTIME = Path(__file__).parent / "runtime"
 
-_SHARED = "lib/shared/"
 _LICENCES = "share/licenses/"
 
 
@@ -49,10 +49,11 @@ def entries(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree]) 
         )
     found = [_file(name, path) for name, path in sorted(package.items())]
     found += [_file(f"{MODULE}/{path.name}", path) for path in sorted(RUNTIME.glob("*.py"))]
+    shared = f"lib/shared/{names_of(manifest.platform.system).shared}"
     found += [
-        _library_file(f"{MODULE}/lib/{file.path.removeprefix(_SHARED)}", library, file, executable=True)
-        for file in sorted(manifest.files, key=lambda file: file.path)
-        if file.path.startswith(_SHARED) and not file.link
+        _library_file(f"{MODULE}/lib/{PurePosixPath(shared).name}", library, file, executable=True)
+        for file in manifest.files
+        if file.path == shared
     ]
     return [*found, *_metadata(manifest, library, tree)]
 

@@ -19,11 +19,12 @@ _FIELDS = (
     ("Author", "Tri Dao"),
     ("Author-email", "tri@tridao.me"),
     ("Classifier", "Programming Language :: Python :: 3"),
-    ("Classifier", "Operating System :: Unix"),
     ("Requires-Python", f">={OLDEST_PYTHON}"),
     *(("Requires-Dist", name) for name in IMPORTED),
 )
 """What upstream's setup.py says, the same in every version that flashdepot knows."""
+
+_CLASSIFIERS = {"linux": "Unix", "windows": "Microsoft :: Windows"}
 
 
 def metadata_text(manifest: Manifest, licence_files: Sequence[str], readme: str) -> str:
@@ -33,6 +34,7 @@ def metadata_text(manifest: Manifest, licence_files: Sequence[str], readme: str)
         ("Name", DISTRIBUTION),
         ("Version", wheel_version(manifest)),
         *_FIELDS,
+        ("Classifier", f"Operating System :: {_CLASSIFIERS[manifest.platform.system]}"),
         ("License-Expression", licence_expression(manifest)),
         *(("License-File", name) for name in licence_files),
         ("Description-Content-Type", "text/markdown"),
@@ -41,14 +43,20 @@ def metadata_text(manifest: Manifest, licence_files: Sequence[str], readme: str)
 
 
 def wheel_text(manifest: Manifest) -> str:
-    """WHEEL: the format's version, who wrote it, the tag and the build tag."""
+    """WHEEL: the format's version, who wrote it, each tag and the build tag."""
     return (
         "Wheel-Version: 1.0\n"
         f"Generator: flashdepot {manifest.flashdepot}\n"
         "Root-Is-Purelib: false\n"
-        f"Tag: {wheel_tag(manifest)}\n"
+        f"{''.join(f'Tag: {tag}{chr(10)}' for tag in _each(wheel_tag(manifest)))}"
         f"Build: {wheel_build(manifest)}\n"
     )
+
+
+def _each(tag: str) -> list[str]:
+    """The tags that a compressed one stands for."""
+    python, abi, platforms = tag.split("-")
+    return [f"{python}-{abi}-{platform}" for platform in platforms.split(".")]
 
 
 def origin_text(manifest: Manifest) -> str:

@@ -30,7 +30,7 @@ fn main() {
         println!("cargo:rustc-link-search=native={}", toolkit.display());
         println!("cargo:rustc-link-lib=dylib=cudart");
     } else {
-        for name in ["stdc++", "dl", "rt", "pthread"] {
+        for name in ["dl", "pthread"] {
             println!("cargo:rustc-link-lib=dylib={name}");
         }
     }

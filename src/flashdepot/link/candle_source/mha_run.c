@@ -14,7 +14,8 @@
 #define THREAD_LOCAL __thread
 #endif
 
-/* From the CUDA runtime, which is linked anyway; cudaError_t is an int there, and 0 is success. */
+/* From the CUDA runtime, or what the library has in its place. cudaError_t is an int there, and 0
+   is success. */
 int cudaGetDevice(int *device);
 int cudaDeviceSynchronize(void);
 int cudaMallocAsync(void **data, size_t bytes, void *stream);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from flashdepot.link.vendor.report import Change
@@ -11,8 +10,6 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 from flashdepot.model.upstream import PUBLISHED
-
-_COMPILERS = {"g++", "clang++", "cl"}
 
 
 def changes(manifest: Manifest, host: HostRecord, request: Request, newest: str, c_layer: str) -> tuple[Change, ...]:
@@ -23,7 +20,7 @@ def changes(manifest: Manifest, host: HostRecord, request: Request, newest: str,
     """
     return tuple(
         change
-        for finder in (_architecture, _driver, _toolkit, _compiler)
+        for finder in (_architecture, _driver, _toolkit)
         if (change := finder(manifest, host, request)) is not None
     ) + tuple(_upstream(manifest, request, newest, c_layer))
 
@@ -66,25 +63,8 @@ def _toolkit(manifest: Manifest, host: HostRecord, request: Request) -> Change |
         return Change("CUDA", str(made), str(request.cuda_major), True, "another one was asked for")
     if not host.toolkits or any(toolkit.version.major == made.major for toolkit in host.toolkits):
         return None
-    why = "it has its own CUDA runtime in it; a program that links it statically gets the project's"
+    why = "it calls the driver by itself and needs no toolkit"
     return Change("CUDA toolkit", str(made), str(host.toolkits[0].version), False, why)
-
-
-def _compiler(manifest: Manifest, host: HostRecord, _request: Request) -> Change | None:
-    made = next((tool for tool in manifest.toolchain.tools if tool.name in _COMPILERS), None)
-    if made is None or not host.compilers:
-        return None
-    here = host.compilers[0]
-    if (here.kind, str(here.version)) == (made.name, made.version):
-        return None
-    number = re.match(r"\d+", made.version)
-    older = here.kind == made.name and number is not None and here.version.major < int(number[0])
-    why = (
-        "its C ABI does not depend on it; the static library wants a libstdc++ as new as the one it was made with"
-        if older
-        else "its C ABI does not depend on it"
-    )
-    return Change("compiler", f"{made.name} {made.version}", f"{here.kind} {here.version}", False, why)
 
 
 def _upstream(manifest: Manifest, request: Request, newest: str, c_layer: str) -> Iterator[Change]:

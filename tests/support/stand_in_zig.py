@@ -1,0 +1,22 @@
+"""A zig of a test's own in a depot, in the place of the one from PyPI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flashdepot.host.probe import this_platform
+from flashdepot.system.folders import make_whole
+from flashdepot.toolchain.zig import zig_folder
+
+
+def put_zig(toolchains: Path, program: str) -> None:
+    """Put a zig that is a script into the ``toolchains`` of a depot, for this machine's platform."""
+
+    def fill(folder: Path) -> None:
+        (folder / "bin").mkdir(parents=True)
+        (folder / "lib").mkdir()
+        for name in ("zig", "bin/clang++"):
+            (folder / name).write_text(program)
+            (folder / name).chmod(0o755)
+
+    make_whole(zig_folder(this_platform(), toolchains), fill)
