@@ -66,8 +66,8 @@ def test_a_log_of_windows_gets_commands_of_its_shell() -> None:
 @pytest.mark.parametrize(
     ("posix", "windows"),
     [
-        ("MAX_JOBS=2 pip install x   # few", "set MAX_JOBS=2 && pip install x   # few"),
-        ("export A=1 B=2; nvcc -V", "set A=1 && set B=2 && nvcc -V"),
+        ("MAX_JOBS=2 pip install x   # few", "set MAX_JOBS=2&& pip install x   # few"),
+        ("export A=1 B=2; nvcc -V", "set A=1&& set B=2&& nvcc -V"),
         ('python -c "import sys; print(sys.path)"', 'python -c "import sys; print(sys.path)"'),
         ("pip cache purge", "pip cache purge"),
     ],

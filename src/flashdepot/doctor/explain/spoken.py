@@ -22,10 +22,13 @@ _EXPORT = re.compile(r"\bexport ((?:[A-Z][A-Z0-9_]*=\S+\s*)+)")
 
 
 def for_windows(command: str) -> str:
-    """A command for a POSIX shell as cmd.exe takes it; what has no equal there stays."""
+    """A command for a POSIX shell as cmd.exe takes it; what has no equal there stays.
+
+    No blank stands before ``&&``: to cmd it would be the end of the value.
+    """
     code, mark, comment = command.partition("   # ")
     if '"' not in code:
-        code = " && ".join(_one(part) for part in re.split(r"\s*(?:;|&&)\s+", code))
+        code = "&& ".join(_one(part) for part in re.split(r"\s*(?:;|&&)\s+", code))
     for posix, windows in (("$HOME", "%USERPROFILE%"), ("which -a ", "where "), ("grep -i -E ", "findstr /i ")):
         code = code.replace(posix, windows)
     return code + mark + comment
@@ -33,7 +36,7 @@ def for_windows(command: str) -> str:
 
 def _one(code: str) -> str:
     if found := _EXPORT.match(code):
-        return " && ".join(f"set {setting}" for setting in found[1].split())
+        return "&& ".join(f"set {setting}" for setting in found[1].split())
     if found := _SETTING.match(code):
-        return " && ".join([*(f"set {setting}" for setting in found[1].split()), found[2]])
+        return "&& ".join([*(f"set {setting}" for setting in found[1].split()), found[2]])
     return code
