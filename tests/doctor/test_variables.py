@@ -10,7 +10,7 @@ import pytest
 
 from flashdepot.doctor import Intention, examine
 from flashdepot.host.surroundings import dangling
-from flashdepot.model.host import CudaToolkit, HostRecord
+from flashdepot.model.host import CudaToolkit, Disk, HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.target import Version
 from support.fake_cuda import make_host
@@ -75,3 +75,11 @@ def test_cuda_home_of_one_release_with_the_nvcc_of_another_on_path_is_said() -> 
     path = CudaToolkit("/cuda-12.4", Version("12.4"), "PATH", missing=())
     assert said(replace(HOST, toolkits=(home, path)), "the nvcc on PATH is 12.4")
     assert not said(replace(HOST, toolkits=(home, replace(path, version=Version("12.6")))), "on PATH")
+
+
+def test_a_temporary_folder_without_room_is_said_before_an_installation() -> None:
+    small = Disk("temp", "/small", 20 * 10**6, "tmpfs", "1")
+    found = examine(replace(HOST, disks=(small,)), Intention.INSTALL, LibraryRequest())
+    assert [f.mend for f in found if "/small" in f.seen] == [
+        "Free space there, or use another folder: export TMPDIR=DIR"
+    ]

@@ -92,10 +92,12 @@ def build_disks(case: Case) -> Iterator[Finding]:
 def install_disks(case: Case) -> Iterator[Finding]:
     """Little space for a wheel, and file systems that a file cannot be renamed across."""
     cache, temp = case.record.disk("cache"), case.record.disk("temp")
-    if cache is not None and cache.free < _DISK_NEEDED:
-        seen = f"{cache.free / GB:.1f} GB are free on the disk of {cache.path} (cache)."
-        why = "A wheel of FlashAttention has up to 0.3 GB, and is there packed and unpacked."
-        yield warning("disk-full", seen, why, "Free space there, or use another folder: export XDG_CACHE_HOME=DIR")
+    apart = temp if cache is None or temp is None or temp.device != cache.device else None
+    for disk, variable in ((cache, "XDG_CACHE_HOME"), (apart, "TMPDIR")):
+        if disk is not None and disk.free < _DISK_NEEDED:
+            seen = f"{disk.free / GB:.1f} GB are free on the disk of {disk.path} ({disk.use})."
+            why = "A wheel of FlashAttention has up to 0.3 GB, and is there packed and unpacked."
+            yield warning("disk-full", seen, why, f"Free space there, or use another folder: export {variable}=DIR")
     if cache is not None and temp is not None and cache.device != temp.device:
         seen = f"{temp.path} and {cache.path} are on different file systems."
         why = (
