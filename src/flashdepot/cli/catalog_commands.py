@@ -260,7 +260,7 @@ def _select(loaded: Catalog, wanted: dict[str, str]) -> list[PublishedWheel]:
     from flashdepot.catalog.query import Filter  # noqa: PLC0415
 
     names = [collection.name for collection in loaded.collections]
-    asked = Filter(**{**wanted, "python": str(Interpreter.parse(wanted["python"])) if wanted["python"] else ""})
+    asked = Filter(**{**wanted, "python": str(Interpreter.named(wanted["python"])) if wanted["python"] else ""})
     if asked.source and asked.source not in names:
         raise UsageError(
             f"'{asked.source}' is not a source: there are {', '.join(names)}.{did_you_mean(asked.source, names)}",

@@ -26,18 +26,20 @@ class Interpreter:
 
     @classmethod
     def parse(cls, text: str) -> Interpreter:
-        """Read ``cp312``, ``cp313t`` or ``pp310``, or a version of CPython such as ``3.12``.
-
-        :raises UsageError: for anything else.
-        """
-        word = text.strip().lower()
-        match = _SPELLING.fullmatch(_VERSION.sub(r"cp\1\2\3", word) if _VERSION.fullmatch(word) else word)
+        """Read ``cp312``, ``cp313t`` or ``pp310``; :raises UsageError: for anything else."""
+        match = _SPELLING.fullmatch(text.strip().lower())
         if match is None:
             raise UsageError(
                 f"'{text}' is not an interpreter's tag: expected one such as cp312, or cp313t for a free-threaded one.",
                 hint="'flashdepot host --python PY' shows that of an interpreter.",
             )
         return cls(_KINDS[match[1]], (int(match[2]), int(match[3])), match[4] == "t")
+
+    @classmethod
+    def named(cls, text: str) -> Interpreter:
+        """What a person names: a tag, or a version of CPython such as ``3.12`` or ``3.13t``; raises as :meth:`parse`."""
+        version = _VERSION.fullmatch(text.strip().lower())
+        return cls.parse(f"cp{version[1]}{version[2]}{version[3]}" if version else text)
 
     def __str__(self) -> str:
         kind = {name: tag for tag, name in _KINDS.items()}.get(self.implementation, self.implementation)

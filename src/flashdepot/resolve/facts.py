@@ -57,7 +57,7 @@ def override(facts: RuntimeFacts, named: NamedFacts) -> RuntimeFacts:
     if named.glibc is not None:
         facts = replace(facts, libc_name="glibc", libc=Version.parse(named.glibc))
     if named.python_tag is not None:
-        facts = replace(facts, python=Interpreter.parse(named.python_tag))
+        facts = replace(facts, python=Interpreter.named(named.python_tag))
     if named.gpus:
         facts = replace(facts, gpus=tuple(sorted({_gpu(text) for text in named.gpus})))
     if named.driver is not None:
