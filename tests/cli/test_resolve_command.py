@@ -96,6 +96,14 @@ def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
     assert json.loads(document.stdout)["status"] == status
 
 
+def test_nobody_on_windows_is_shown_a_wheel_for_linux(flashdepot_at: Any) -> None:
+    windows = ("--host", str(RECORDS / "windows-11-msvc-2022.json"))
+    done = flashdepot_at("resolve", *windows, "--torch", "2.8", "--gpu", "8.9")
+    assert done.returncode == 4
+    assert "win_amd64.whl" in done.stdout
+    assert "linux_x86_64.whl" not in done.stdout
+
+
 def test_explain_tells_rule_by_rule_why_a_wheel_is_not_the_one(flashdepot_at: Any) -> None:
     named = "flash_attn-2.7.4.post1+cu12torch2.6cxx11abiFALSE-cp312-cp312-linux_x86_64.whl"
     done = flashdepot_at("resolve", *H100, "--explain", named)

@@ -127,7 +127,7 @@ def test_no_torch_is_known_by_its_name() -> None:
     [
         ("torch", "latest"),
         ("cuda", "cu128"),
-        ("python_tag", "3.12"),
+        ("python_tag", "312"),
         ("platform", "plan9-x86_64"),
         ("platform", "linux"),
         ("glibc", "new"),

@@ -15,8 +15,8 @@ from flashdepot.resolve.order import rank, version_key
 from flashdepot.resolve.rules import RULES, judge, judge_all
 from flashdepot.resolve.times import fetch_seconds, size_of
 
-_NEVER_NEAR = frozenset({"distribution"})
-"""Nobody who asks for one distribution is helped by another."""
+_NEVER_NEAR = frozenset({"distribution", "platform"})
+"""Nobody who asks for one distribution is helped by another, or on one system by a wheel for another."""
 
 _FAR = (1 << 30, 0)
 """The distance of what has none."""
