@@ -80,7 +80,7 @@ TABLES = (
     ),
     Table("families/fa2/sdists.toml", "flash-attn", r'^version = "(.+)"', "renew_sdists.py"),
     Table("families/fa4/sdists.toml", "flash-attn-4", r'^version = "(.+)"'),
-    Table("link/candle_versions.toml"),
+    Table("link/candle_versions.toml", script="renew_candle_versions.py"),
     Table("catalog/sources.toml"),
     Table("catalog/machine_code.toml"),
     Table("doctor/explain/packages.toml"),

@@ -65,9 +65,9 @@ def writer(request: pytest.FixtureRequest, quick_library: Path, real_depot: Path
         "get": lambda out: ("get", "--profile", "quick", "--arch", "80,90", "--depot", real_depot, "--out", out),
         "vendor": lambda out: ("vendor", out, *library),
         "cargo": lambda out: ("link", "cargo", out, *library),
-        "candle": lambda out: ("link", "candle", "--candle-version", "0.9.2", "--build-dir", out, *library),
+        "candle": lambda out: ("link", "candle", "--candle-version", "0.9.1", "--build-dir", out, *library),
         "candle-crate": lambda out: (
-            *("link", "candle", "--candle-version", "0.11.0", "--crate", crate, "--build-dir", out),
+            *("link", "candle", "--candle-version", "0.11.0", "--as", "crate", "--crate", crate, "--build-dir", out),
             *library,
         ),
     }
@@ -187,7 +187,8 @@ def test_sources_and_libraries_that_are_links_are_not_copied(quick_library: Path
     key.write_bytes(SECRET)
     sources: Path = shutil.copytree(crate, tmp_path / "crate")
     (sources / "src/key.rs").symlink_to(key)
-    candle = ("link", "candle", "--candle-version", "0.11.0", "--crate", sources, "--library", quick_library)
+    asked = ("--candle-version", "0.11.0", "--as", "crate", "--crate", sources)
+    candle = ("link", "candle", *asked, "--library", quick_library)
     assert run(*candle, "--build-dir", tmp_path / "candle").status == 0
     assert not [path for path, data in contents(tmp_path / "candle").items() if data == SECRET]
 
