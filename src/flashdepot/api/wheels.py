@@ -8,7 +8,7 @@ from pathlib import Path
 from flashdepot.api.libraries import open_depot
 from flashdepot.depot import Depot
 from flashdepot.events import Events
-from flashdepot.host import probe
+from flashdepot.host import wheel_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.lock import LOCK_NAME, Lock
@@ -37,7 +37,7 @@ def resolve(
     :raises UsageError: for an upstream or a selection that is not known.
     """
     depot = depot or open_depot(events=events)
-    host = host or probe(depot=depot.root)
+    host = host or wheel_facts()
     request = request or WheelRequest(facts_of(host))
     return candidates_for(request, library or LibraryRequest(), host, depot, events.warn)
 

@@ -16,7 +16,7 @@ from flashdepot.cli.common import host_option, load_host, open_depot, options, p
 from flashdepot.cli.options import with_project
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.events import Events
-from flashdepot.host import probe
+from flashdepot.host import wheel_facts
 from flashdepot.host.python_environment import told
 from flashdepot.model.quantities import parse_size
 from flashdepot.model.wheel_request import BANDWIDTH, COMMUNITY, DEFAULT_SOURCES, OFFICIAL, OURS, PIP, WheelRequest
@@ -112,7 +112,8 @@ def question(asked: Asked, events: Events) -> Resolution:
     if asked.host_file is not None and asked.python is not None:
         raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
     opened = open_depot(asked.depot)
-    host = load_host(asked.host_file) or probe(asked.python, opened.root)
+    named = asked.python is None and asked.torch is not None and asked.python_tag is not None
+    host = load_host(asked.host_file) or wheel_facts(asked.python, environment=not named)
     if asked.host_file is None and (said := told(host.python)):
         events.note(said)
     request = WheelRequest(

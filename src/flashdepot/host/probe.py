@@ -35,6 +35,32 @@ def runtime_facts() -> HostRecord:
     )
 
 
+def wheel_facts(python: str | None = None, *, environment: bool = True) -> HostRecord:
+    """The facts that decide which wheel fits here: :func:`runtime_facts`, the system's C++ run time, and a Python.
+
+    :param python: as for :func:`probe`.
+    :param environment: look at the Python environment, which is asked in a process of its own.
+    :raises UsageError: when ``python`` names no interpreter that answers.
+    """
+    from flashdepot.host.libraries import system_cxx_versions  # noqa: PLC0415  (a depot hit needs none of these)
+    from flashdepot.host.python_environment import look_for_python  # noqa: PLC0415
+
+    found, why = look_for_python(python) if environment else (None, "")
+    libstdcxx, cxxabi = system_cxx_versions()
+    facts = runtime_facts()
+    return replace(
+        facts, libstdcxx=libstdcxx, cxxabi=cxxabi, driver_cuda=_driver_cuda(facts), python=found, no_python=why
+    )
+
+
+def with_tools(host: HostRecord) -> HostRecord:
+    """A record of this machine with its CUDA toolkits and host compilers, each of which is asked its version."""
+    from flashdepot.host.compilers import find_compilers  # noqa: PLC0415
+    from flashdepot.host.toolkits import find_toolkits  # noqa: PLC0415
+
+    return replace(host, toolkits=find_toolkits(), compilers=find_compilers())
+
+
 def probe(python: str | None = None, depot: Path | None = None, *, tools: bool = True) -> HostRecord:
     """All that flashdepot knows of this machine; asks every compiler and nvcc that it finds, at the same time.
 
@@ -48,7 +74,6 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (a depot hit needs none of these)
 
-    from flashdepot.facts.drivers import newest_cuda  # noqa: PLC0415
     from flashdepot.host import memory, surroundings  # noqa: PLC0415
     from flashdepot.host.compilers import find_compilers  # noqa: PLC0415
     from flashdepot.host.disks import probe_disks  # noqa: PLC0415
@@ -71,7 +96,7 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
             compilers=compilers.result() if compilers else (),
             libstdcxx=libstdcxx,
             cxxabi=cxxabi,
-            driver_cuda=newest_cuda(facts.driver, facts.platform.system) if facts.driver else None,
+            driver_cuda=_driver_cuda(facts),
             nvidia_devices=nvidia_devices(),
             container=surroundings.container(),
             wsl=surroundings.is_wsl(),
@@ -84,6 +109,12 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
             python=environment.result()[0],
             no_python=environment.result()[1],
         )
+
+
+def _driver_cuda(facts: HostRecord) -> Version | None:
+    from flashdepot.facts.drivers import newest_cuda  # noqa: PLC0415
+
+    return newest_cuda(facts.driver, facts.platform.system) if facts.driver else None
 
 
 def this_platform() -> Platform:

@@ -9,6 +9,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.facts.gpus import codes_of
 from flashdepot.families import default_family, oldest_gpu
+from flashdepot.host import with_tools
 from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Candidate, Judged, Origin
@@ -29,7 +30,7 @@ from flashdepot.resolve.times import build_seconds, install_seconds, pack_second
 from flashdepot.resolve.wish_rules import matches
 from flashdepot.targets import TARGETS
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.choose import foresee_toolchain, native
+from flashdepot.toolchain.choose import asks_machine, foresee_toolchain, native
 from flashdepot.toolchain.wheels import provided_version
 
 _PROVEN = Platform("linux", "x86_64")
@@ -51,6 +52,10 @@ class Workshop:
     def of(cls, host: HostRecord) -> Workshop:
         """The machine of a record; what a record without builds in mind lacks is this machine's."""
         return cls(host, host.cores or usable_cores(), host.memory or usable_memory())
+
+    def equipped(self) -> HostRecord:
+        """The machine with its CUDA toolkits and compilers, which a record without builds in mind has not looked for."""
+        return self.host if self.host.cores else with_tools(self.host)
 
 
 def own_candidates(
@@ -109,7 +114,9 @@ def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
     reasons = list(_build_place(request.facts, workshop.host))
     cuda, sass = provided_version(), wanted
     try:
-        toolkit = foresee_toolchain(need.cuda, workshop.host, wanted, driver=request.facts.driver).toolkit
+        driver, asked = request.facts.driver, asks_machine(need.cuda, workshop.host.platform, request.facts.driver)
+        machine = workshop.equipped() if asked else workshop.host
+        toolkit = foresee_toolchain(need.cuda, machine, wanted, driver=driver).toolkit
         cuda = toolkit.version if toolkit else cuda
         sass = choose_sass(wanted, cuda, toolkit.codes if toolkit and toolkit.codes else codes_of(cuda))
     except FlashdepotError as error:
@@ -122,7 +129,7 @@ def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
 
 def _by_pip(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
     """What 'pip install flash-attn' makes without a wheel: all units, for upstream's own list of architectures."""
-    facts, host = request.facts, workshop.host
+    facts, host = request.facts, workshop.equipped()
     torch_cuda = facts.torch.cuda if facts.torch else None
     fitting = [t for t in host.toolkits if torch_cuda is not None and t.version.major == torch_cuda.major]
     cuda = fitting[0].version if fitting else torch_cuda or Version("12.8")
