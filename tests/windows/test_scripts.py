@@ -146,6 +146,13 @@ def test_the_exit_code_of_a_failing_step_is_passed_on(machine: Machine, step: st
     assert machine.calls[-1][1:4] == ["-m", "flashdepot", step]
 
 
+def test_a_machine_without_a_gpu_cannot_tell_whether_it_fits_and_has_its_library(machine: Machine) -> None:
+    machine.install("python.exe")
+    done = machine.run(FD_FAILS="check", FD_STATUS="3")
+    assert done.returncode == 0, done.stderr
+    assert "The library is in " in done.stdout
+
+
 def test_without_flashdepot_it_is_installed_from_the_checkout(machine: Machine) -> None:
     machine.install("python.exe")
     done = machine.run(FD_IMPORT="1", FD_FAILS="venv", FD_STATUS="1")
