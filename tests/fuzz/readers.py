@@ -38,12 +38,14 @@ from flashdepot.doctor.check.subject import read_subject
 from flashdepot.doctor.explain import explain
 from flashdepot.errors import FlashdepotError
 from flashdepot.link.vendor.index import INDEX_NAME, VendoredTarget, VendorIndex, read_index
+from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.wheel_name import WheelName
 from flashdepot.remotes.envelopes import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.statements import LibraryStatement, UnitStatement
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.lock_file import read_lock
+from flashdepot.resolve.own_indexes import read_record
 from flashdepot.resolve.project import read_project
 from flashdepot.system.archive import unpack
 from flashdepot.system.files import parse_json
@@ -166,6 +168,15 @@ def vendor_seeds() -> tuple[bytes, ...]:
 def host_seeds() -> tuple[bytes, ...]:
     names = ("wsl2-ubuntu-rtx-4090.json", "windows-11-msvc-2022.json")
     return tuple((HERE.parent / "doctor" / "records" / name).read_bytes() for name in names)
+
+
+def index_record_seeds() -> tuple[bytes, ...]:
+    digests = dict.fromkeys(("sha256", "metadata_sha256", "manifest_sha256"), "a" * 64)
+    wheel = IndexedWheel.of(
+        make_manifest(), filename=WHEEL, version="2.8.3+cu130.full.sm90", label="", size=7,
+        uploaded="2026-11-22T01:00:00.000000Z", **digests,
+    )  # fmt: skip
+    return (json.dumps(IndexRecord((wheel,), "https://example.org/").to_json()).encode(),)
 
 
 def lock_seeds() -> tuple[bytes, ...]:
@@ -313,6 +324,9 @@ READERS = {
         ),
         Reader("remotes", remotes_seeds, _file("remotes.toml", lambda p: UserSettings(p.parent).remotes())),
         Reader("keys", keys_seeds, _file("keys.toml", lambda p: UserSettings(p.parent).trusted_keys())),
+        Reader(
+            "index-record", index_record_seeds, _file(RECORD_NAME, lambda path: read_record(f"{path.parent.as_uri()}/"))
+        ),
         Reader("lock", lock_seeds, _file("flashdepot.lock", read_lock)),
         Reader("host-record", host_seeds, _file("host.json", load_host)),
         Reader("vendor-index", vendor_seeds, _file(INDEX_NAME, lambda p: read_index(p.parent))),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from depot.depot_factories import store_library
 from flashdepot.depot import Depot
+from flashdepot.families.fa2.sdists import published as published_sdists
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.manifest import ManifestFile
@@ -22,12 +23,18 @@ LIBRARIES = {"linux": "libflashattention.so.1", "windows": "flashattention.dll"}
 
 
 class WheelMaker:
-    """Makes wheels of one source tree into one folder, by way of a depot."""
+    """Makes wheels of one source tree into one folder, by way of a depot.
 
-    def __init__(self, folder: Path, depot: Depot | None = None) -> None:
+    :param published: give the tree the version, the digest and the units of a published one.
+    """
+
+    def __init__(self, folder: Path, depot: Depot | None = None, *, published: str = "") -> None:
         self.folder = folder
         self.depot = depot or Depot(folder / "depot")
         self.tree: SourceTree = make_source(folder / "upstream")
+        if published:
+            known = published_sdists()[published].identified
+            self.tree = replace(self.tree, id=known.id, units=known.units)
 
     def make(
         self,

@@ -20,13 +20,16 @@ from flashdepot.cli.common import (
     say,
     verbose_option,
 )
+from flashdepot.cli.resolving import read_sources
 from flashdepot.cli.terminal import Terminal
+from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.install.choice import Choice, InstallRequest
 from flashdepot.install.managed import advice
 from flashdepot.install.sources import WheelAddress
 from flashdepot.install.wheel_file import WheelFile
 from flashdepot.model.lock import LOCK_NAME
 from flashdepot.model.quantities import duration, size
+from flashdepot.model.wheel_request import COMMUNITY, INDEX, OFFICIAL, OURS
 from flashdepot.resolve.library import LibraryResult
 
 
@@ -46,9 +49,10 @@ from flashdepot.resolve.library import LibraryResult
     click.option(
         "--source",
         "sources",
-        type=click.Choice(["ours", "official", "community"]),
+        metavar="SOURCE",
         multiple=True,
-        help="Whose wheel (repeatable).  [default: ours and official]",
+        help="Whose wheel: ours, official, community, or index:URL, an index that 'flashdepot index' wrote (repeatable).  "
+        "[default: ours and official]",
     ),
     click.option(
         "--compile", "may_compile", is_flag=True, help="Compile our library without asking, if no stored one serves."
@@ -100,7 +104,7 @@ def install(
     opened = open_depot(depot)
     request = InstallRequest(
         library=o.with_project(words),
-        sources=frozenset(sources),
+        sources=_sources(sources),
         wheel=named,
         sha256=sha256,
         locked=Path.cwd() / LOCK_NAME if locked else None,
@@ -128,6 +132,16 @@ def install(
         print_json(result.to_json())
     elif not quiet:
         _tell(result)
+
+
+def _sources(named: tuple[str, ...]) -> frozenset[str]:
+    known = (OURS, OFFICIAL, COMMUNITY)
+    for source in named:
+        if source not in known and not source.startswith(INDEX):
+            raise UsageError(
+                f"'{source}' is not a source: there are {', '.join(known)} and index:URL.{did_you_mean(source, known)}"
+            )
+    return frozenset(read_sources(named))
 
 
 def _tell(result: InstallResult) -> None:

@@ -52,7 +52,8 @@ def command(decision: Decision, options: str | None) -> str:
             ["flashdepot install", *([options] if options else []), *(["--compile"] if origin.compiles else [])]
         )
     if wheel.url:
-        return f"pip install {shlex.quote(wheel.url)}"
+        digest = f"#sha256={wheel.sha256}" if origin is Origin.INDEX else ""
+        return f"pip install {shlex.quote(wheel.url + digest)}"
     return f"flashdepot wheel --arch {','.join(wheel.sass)} --out dist"
 
 
@@ -159,6 +160,7 @@ def _source(candidate: Candidate) -> str:
     return {
         Origin.DEPOT: "ours, from the depot",
         Origin.OURS: "ours, compiled here",
+        Origin.INDEX: f"ours, from {candidate.wheel.source}",
         Origin.OFFICIAL: "official",
         Origin.COMMUNITY: f"community: {candidate.wheel.source}",
         Origin.PIP: "upstream's own source build",
@@ -173,7 +175,7 @@ def _cost(candidate: Candidate) -> str:
 def _fits(candidate: Candidate, facts: RuntimeFacts) -> str:
     wheel = candidate.wheel
     code = f"machine code for {','.join(wheel.sass)}" if wheel.sass else ""
-    if candidate.origin in {Origin.DEPOT, Origin.OURS}:
+    if candidate.origin in {Origin.DEPOT, Origin.OURS, Origin.INDEX}:
         return f"works with every torch and Python; CUDA {wheel.cuda}; {code}"
     abi = "" if facts.torch is None or facts.torch.cxx11_abi is None else ", its C++ ABI"
     return f"fits torch {wheel.torch or '?'}, CUDA {wheel.cuda.partition('.')[0]}{abi}, {facts.python}; {code}"

@@ -19,7 +19,16 @@ from flashdepot.events import Events
 from flashdepot.host import wheel_facts
 from flashdepot.host.python_environment import told
 from flashdepot.model.quantities import parse_size
-from flashdepot.model.wheel_request import BANDWIDTH, COMMUNITY, DEFAULT_SOURCES, OFFICIAL, OURS, PIP, WheelRequest
+from flashdepot.model.wheel_request import (
+    BANDWIDTH,
+    COMMUNITY,
+    DEFAULT_SOURCES,
+    INDEX,
+    OFFICIAL,
+    OURS,
+    PIP,
+    WheelRequest,
+)
 from flashdepot.resolve.facts import NamedFacts, facts_of, override
 from flashdepot.resolve.resolution import Resolution
 
@@ -60,7 +69,7 @@ choice_options = options(
         "sources",
         metavar="SOURCE",
         multiple=True,
-        help="Only from these: ours, official, community, community:NAME, pip (repeatable).  [default: ours, official]",
+        help="Only from these: ours, official, community, community:NAME, pip, index:URL (repeatable).  [default: ours, official]",
     ),
     click.option(
         "--allow",
@@ -137,12 +146,25 @@ def install_options(asked: Asked) -> str | None:
     return shlex.join(word for name, value in given.items() if value for word in (name, str(value)))
 
 
+def read_sources(named: tuple[str, ...]) -> tuple[str, ...]:
+    """Sources as they are compared: the addresses of indexes in one spelling.
+
+    :raises UsageError: for what is no address of an index.
+    """
+    if not any(source.startswith(INDEX) for source in named):
+        return named
+    from flashdepot.resolve.own_indexes import index_source  # noqa: PLC0415
+
+    return tuple(index_source(source) if source.startswith(INDEX) else source for source in named)
+
+
 def _sources(named: tuple[str, ...], allowed: tuple[str, ...], catalog: Path) -> frozenset[str]:
     known = {OURS, OFFICIAL, COMMUNITY, PIP}
+    named = read_sources(named)
     if not known.issuperset(named):
         known |= {f"{COMMUNITY}:{c.name}" for c in load_catalog(catalog).collections if c.name != OFFICIAL}
     for source in named:
-        if source not in known:
+        if source not in known and not source.startswith(INDEX):
             suggestion = did_you_mean(source, known)
             raise UsageError(f"'{source}' is not a source: there are {', '.join(sorted(known))}.{suggestion}")
     return frozenset(named or DEFAULT_SOURCES) | (frozenset(allowed) & {COMMUNITY})

@@ -24,7 +24,7 @@ from flashdepot.fit.needs import (
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.wheel_needs import OLDEST_PYTHON, OLDEST_TORCH
-from flashdepot.model.wheel_request import FLASH_ATTN, MADE_HERE, OFFICIAL
+from flashdepot.model.wheel_request import FLASH_ATTN, OFFICIAL, is_ours
 from flashdepot.model.wheel_tag import glibc_floor, platform_of
 
 _FIRST_GENERATION = Architecture(7, 5)
@@ -50,7 +50,7 @@ def _platform(tags: str) -> PlatformNeed | None:
 
 
 def _torch(source: str, torch: str) -> TorchNeed:
-    if source in MADE_HERE:
+    if is_ours(source):
         return TorchNeed(oldest=OLDEST_TORCH)
     return TorchNeed(".".join(torch.split(".")[:2]))
 
@@ -60,11 +60,11 @@ def _preview(source: str, version: str, torch: str) -> str | None:
 
 
 def _cuda(source: str, cuda: str) -> CudaNeed | None:
-    return None if source in MADE_HERE else CudaNeed(cuda or UNKNOWN)
+    return None if is_ours(source) else CudaNeed(cuda or UNKNOWN)
 
 
 def _abi(source: str, torch: str, cuda: str, cxx11_abi: bool | None, platform: str) -> AbiNeed | None:
-    if source in MADE_HERE or "linux" not in platform:
+    if is_ours(source) or "linux" not in platform:
         return None
     if cxx11_abi is None and torch:
         # That of torch's own build for the CUDA that the wheel names, because its builder has installed that one.
@@ -77,7 +77,7 @@ def _abi(source: str, torch: str, cuda: str, cxx11_abi: bool | None, platform: s
 def _python(source: str, python: str, abi: str) -> PythonNeed:
     spelled = python if abi in {"none", python} else f"{python}-{abi}"
     tags = tuple((tag, kind) for tag in python.split(".") for kind in abi.split("."))
-    return PythonNeed(tags, spelled, OLDEST_PYTHON if source in MADE_HERE else None)
+    return PythonNeed(tags, spelled, OLDEST_PYTHON if is_ours(source) else None)
 
 
 def libc_of_tag(tags: str) -> LibcNeed | None:
@@ -93,7 +93,7 @@ def _libc(source: str, version: str, tags: str) -> LibcNeed | None:
     promised = libc_of_tag(tags)
     if promised is not None or "linux" not in tags:
         return promised
-    if source in MADE_HERE:
+    if is_ours(source):
         return LibcNeed("glibc")  # what it needs is known when it is linked
     builder = builder_of(source, version)
     return LibcNeed("glibc", builder.certain, builder.needs, builder.system)

@@ -18,7 +18,7 @@ from flashdepot.model.candidate import Decision, Judged, Origin
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.lock import Lock
-from flashdepot.model.wheel_request import BANDWIDTH, DEFAULT_SOURCES, OURS, WheelRequest
+from flashdepot.model.wheel_request import BANDWIDTH, DEFAULT_SOURCES, INDEX, OURS, WheelRequest
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.library import (
     LibraryResult,
@@ -56,6 +56,8 @@ class InstallRequest:
     def only_ours(self) -> bool:
         """Whether nobody else's wheel would do: they were not asked for, or the source is not a published one."""
         upstream = self.library.upstream
+        if any(source.startswith(INDEX) for source in self.sources):
+            return False
         return self.sources == {OURS} or (upstream is not None and not upstream[:1].isdecimal())
 
 
@@ -148,7 +150,9 @@ def _wheel_request(request: InstallRequest, record: HostRecord, on_note: Callabl
             on_note(architectures.note)
     sources = request.sources or DEFAULT_SOURCES
     # What cannot be told from a name, the check of the bytes tells before anything is installed.
-    return WheelRequest(facts, version=request.library.upstream or "", sources=sources, allow_uncertain=True)
+    upstream = request.library.upstream or ""
+    version = upstream if upstream[:1].isdecimal() else ""
+    return WheelRequest(facts, version=version, sources=sources, allow_uncertain=True)
 
 
 def _decided(decision: Decision, request: InstallRequest, record: HostRecord, depot: Depot, events: Events) -> Choice:
@@ -157,7 +161,8 @@ def _decided(decision: Decision, request: InstallRequest, record: HostRecord, de
         raise _nothing(decision)
     if chosen.candidate.origin in {Origin.DEPOT, Origin.OURS}:
         return _own(request, record, depot, _why_build(decision), events)
-    published = [j for j in decision.ranked if j.candidate.origin in {Origin.OFFICIAL, Origin.COMMUNITY}]
+    elsewhere = {Origin.INDEX, Origin.OFFICIAL, Origin.COMMUNITY}
+    published = [j for j in decision.ranked if j.candidate.origin in elsewhere]
     first, *others = (_published(judged, decision) for judged in published[: 1 + _OTHERS_TRIED])
     return first if chosen.verified else replace(first, others=tuple(others))
 
@@ -165,7 +170,7 @@ def _decided(decision: Decision, request: InstallRequest, record: HostRecord, de
 def _published(judged: Judged, decision: Decision) -> Choice:
     candidate = judged.candidate
     wheel = candidate.wheel
-    source = str(candidate.origin) if candidate.origin is Origin.OFFICIAL else f"{candidate.origin}:{wheel.source}"
+    source = f"{candidate.origin}:{wheel.source}" if candidate.origin is Origin.COMMUNITY else wheel.source
     address = WheelAddress(source, candidate.name, wheel.url, wheel.sha256, wheel.size)
     seen = "" if judged.verified else "; nobody has seen that it exists"
     doubt = f"; its bytes must tell: {judged.reasons[0].text}" if judged.reasons else ""

@@ -16,11 +16,12 @@ class Origin(str, Enum):
     """Where a candidate comes from.
 
     ``DEPOT``: our wheel over a library that the depot has. ``OURS``: our wheel over one that must be built first.
-    ``OFFICIAL`` and ``COMMUNITY``: a published wheel. ``PIP``: upstream's own source build, by pip.
+    ``INDEX``: our wheel in an index of ours. ``OFFICIAL`` and ``COMMUNITY``: a published wheel. ``PIP``: upstream's own source build, by pip.
     """
 
     DEPOT = "depot"
     OURS = "ours"
+    INDEX = "index"
     OFFICIAL = "official"
     COMMUNITY = "community"
     PIP = "pip"

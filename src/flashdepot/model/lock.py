@@ -27,6 +27,7 @@ _FILENAME = re.compile(
     r"[A-Za-z0-9_.]+-[A-Za-z0-9_.+!]+(?:-\d[A-Za-z0-9_.]*)?-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+\.whl"
 )
 _WORD = re.compile(r"[\w.+-]*(?:[/:][\w.+-]+)*")
+_SOURCE = re.compile(rf"{_WORD.pattern}|index:(?:https?|file)://[!-~]+")
 _GPU = re.compile(r"\d{1,2}\.\d")
 _GPU_CODE = re.compile(r"\d{2,3}[af]?")
 
@@ -111,7 +112,7 @@ class Lock:
 
 
 def _read_wheel(table: Table) -> LockedWheel:
-    source = table.match("source", _WORD, "a collection's name")
+    source = table.match("source", _SOURCE, "a collection's name")
     if source == PIP:
         raise table.wrong("source", "ours, official or a collection: what is still to be compiled cannot be pinned")
     name = table.convert("filename", WheelName.parse)

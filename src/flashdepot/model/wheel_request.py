@@ -17,6 +17,9 @@ PIP = "pip"
 
 MADE_HERE = frozenset({OURS, PIP})
 
+INDEX = "index:"
+"""What the source of a wheel begins with that is in an index of ours; the index's address follows."""
+
 OFFICIAL = "official"
 """The collection of upstream's own releases."""
 
@@ -35,7 +38,7 @@ class WheelRequest:
 
     ``version`` is empty for the newest FlashAttention-2, a version such as ``2.8.3`` or ``2.7``, or a PEP 440
     specifier such as ``>=2.7,<2.8``. ``sources`` are those that may be taken: ``ours``, ``official``, ``community``, ``community:NAME`` for one
-    collection, ``pip`` for upstream's own source build. ``allow_uncertain`` lets a candidate be taken of which it
+    collection, ``pip`` for upstream's own source build, ``index:ADDRESS`` for an index of ours. ``allow_uncertain`` lets a candidate be taken of which it
     cannot be told whether it fits. ``bandwidth`` is in bytes a second.
     """
 
@@ -48,11 +51,18 @@ class WheelRequest:
 
     def allows(self, wheel_source: str) -> bool:
         """Whether a published wheel of that collection may be taken."""
-        if wheel_source in {*MADE_HERE, OFFICIAL}:
+        if wheel_source in {*MADE_HERE, OFFICIAL} or wheel_source.startswith(INDEX):
             return wheel_source in self.sources
         return COMMUNITY in self.sources or f"{COMMUNITY}:{wheel_source}" in self.sources
 
 
+def is_ours(source: str) -> bool:
+    """Whether wheels of a source link neither torch nor CUDA's runtime, or are built for those that are there."""
+    return source in MADE_HERE or source.startswith(INDEX)
+
+
 def origin_of(wheel: PublishedWheel) -> Origin:
-    """Whether a published wheel is of upstream's own releases or of somebody else's collection."""
+    """Whether a published wheel is of an index of ours, of upstream's own releases or of somebody else's collection."""
+    if wheel.source.startswith(INDEX):
+        return Origin.INDEX
     return Origin.OFFICIAL if wheel.source == OFFICIAL else Origin.COMMUNITY

@@ -90,6 +90,6 @@ def judge_lock(lock: Lock, request: WheelRequest) -> Reasons:
         request.facts,
         distribution=wheel.distribution,
         version=f"=={wheel.version}",
-        sources=frozenset({"ours", "official", "community"}),
+        sources=frozenset({"ours", "official", "community", wheel.source}),
     )
     return judge(agreed, wheel)

@@ -12,7 +12,14 @@ from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.verdict import Verdict
 
-_TRUST = {Origin.DEPOT: 0, Origin.OURS: 0, Origin.OFFICIAL: 0, Origin.COMMUNITY: 1, Origin.PIP: 2}
+_TRUST = {
+    Origin.DEPOT: 0,
+    Origin.OURS: 0,
+    Origin.INDEX: 0,
+    Origin.OFFICIAL: 0,
+    Origin.COMMUNITY: 1,
+    Origin.PIP: 2,
+}
 
 
 def rank(candidates: Iterable[Judged], facts: RuntimeFacts) -> tuple[Judged, ...]:

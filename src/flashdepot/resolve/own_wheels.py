@@ -65,11 +65,21 @@ def own_candidates(
 
     :param library: what the library must have; its upstream and architectures follow from the request.
     """
-    if request.distribution != FLASH_ATTN:
+    need = need_of(request, library, workshop, depot)
+    if need is None:
         return
-    version = _version(request, library)
+    if request.allows(OURS):
+        manifest = depot.find(need.request).taken or depot.elsewhere.offers(need.request)
+        yield _stored(request, manifest) if manifest else _to_build(request, need, workshop)
+    if request.allows(PIP):
+        yield _by_pip(request, need, workshop)
+
+
+def need_of(request: WheelRequest, library: LibraryRequest, workshop: Workshop, depot: Depot) -> Need | None:
+    """What a library of ours must be and have to serve a request; ``None`` where there is no source for it."""
+    version = _version(request, library) if request.distribution == FLASH_ATTN else None
     if version is None:
-        return
+        return None
     facts = request.facts
     usable = tuple(gpu for gpu in facts.gpus if gpu >= oldest_gpu())
     target = replace(
@@ -79,12 +89,7 @@ def own_candidates(
         driver=facts.driver,
         gpus=(),
     )
-    need = understand(replace(library, upstream=version, arch=usable or None), target, depot)
-    if request.allows(OURS):
-        manifest = depot.find(need.request).taken or depot.elsewhere.offers(need.request)
-        yield _stored(request, manifest) if manifest else _to_build(request, need, workshop)
-    if request.allows(PIP):
-        yield _by_pip(request, need, workshop)
+    return understand(replace(library, upstream=version, arch=usable or None), target, depot)
 
 
 def _version(request: WheelRequest, library: LibraryRequest) -> str | None:

@@ -14,9 +14,9 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.wheel_name import WheelName
-from flashdepot.model.wheel_request import COMMUNITY, WheelRequest
+from flashdepot.model.wheel_request import COMMUNITY, INDEX, WheelRequest
 from flashdepot.resolve.decide import decide, explain, judge_candidate
-from flashdepot.resolve.own_wheels import Workshop, own_candidates
+from flashdepot.resolve.own_wheels import Workshop, need_of, own_candidates
 
 NOT_LISTED = "not listed"
 """The source of a wheel that no collection in the catalog has."""
@@ -73,9 +73,16 @@ def candidates_for(
     :param machine: where it would be compiled.
     :param on_note: called with a sentence about what is wrong with the catalog.
     :raises UsageError: for an upstream or a selection that is not known.
+    :raises NetworkError: when an index of ours that is named as a source cannot be read.
     """
     catalog = load_catalog(depot.root / CATALOG_FOLDER)
     for note in catalog.notes:
         on_note(note)
-    own = own_candidates(request, library, Workshop.of(machine), depot)
+    workshop = Workshop.of(machine)
+    own = [*own_candidates(request, library, workshop, depot)]
+    if any(source.startswith(INDEX) for source in request.sources):
+        from flashdepot.resolve.own_indexes import index_candidates  # noqa: PLC0415  (few name one)
+
+        need = need_of(request, library, workshop, depot)
+        own += index_candidates(request, need.request.selection) if need else ()
     return Resolution(request, catalog.wheels, tuple(own))

@@ -1,0 +1,148 @@
+"""Wheels of an index of ours (``flashdepot index``) as candidates: one file of it says what decides whether each fits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from flashdepot.errors import NetworkError, UsageError
+from flashdepot.fit.needs import DriverNeed
+from flashdepot.fit.rules import ask
+from flashdepot.model.candidate import Candidate, Judged, Origin
+from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
+from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.selection import Selection
+from flashdepot.model.verdict import Reason, Reasons, Verdict, verdict_of
+from flashdepot.model.wheel_name import WheelName
+from flashdepot.model.wheel_request import INDEX, WheelRequest
+from flashdepot.resolve.order import version_key
+from flashdepot.resolve.rules import judge
+from flashdepot.resolve.times import fetch_seconds
+
+_LONGEST = 64 << 20
+_ELSEWHERE = "name another source: --source index:https://..., or a folder: --source index:DIR"
+_FILES = "files"
+
+
+def index_source(text: str) -> str:
+    """The source ``index:ADDRESS`` as it is compared and locked: an address with a slash at its end.
+
+    :raises UsageError: for what is neither an address on the web nor a folder.
+    """
+    place = text.removeprefix(INDEX)
+    if "://" not in place:
+        if not (Path(place) / RECORD_NAME).is_file():
+            raise UsageError(
+                f"There is no index in {place or 'that folder'}: {RECORD_NAME} is not there.", hint=_hint("a folder")
+            )
+        return f"{INDEX}{Path(place).absolute().as_uri()}/"
+    parts = urlsplit(place)
+    if parts.scheme not in {"https", "http", "file"} or not place.isascii() or not place.isprintable() or " " in place:
+        raise UsageError(f"'{place}' is not the address of an index.", hint=_hint("https://..."))
+    if parts.username or parts.password:
+        raise UsageError(
+            "An index's address must not hold a password: it would be written into locks.",
+            hint="Put it into ~/.netrc (machine, login, password), where pip and uv find it too.",
+        )
+    return f"{INDEX}{parts._replace(query='', fragment='').geturl().rstrip('/')}/"
+
+
+def index_candidates(request: WheelRequest, wanted: Selection) -> Iterator[Judged]:
+    """Of each index that the request names: the plain wheels that may fit, or the nearest where none does.
+
+    :param wanted: what the kernels must be able to do.
+    :raises NetworkError: when an index cannot be read.
+    """
+    for source in sorted(source for source in request.sources if source.startswith(INDEX)):
+        address = source.removeprefix(INDEX)
+        rows = [row for row in read_record(address).wheels if not row.label]
+        judged = [_judged(request, row, source, wanted) for row in rows]
+        fitting = [found for found in judged if found.verdict is not Verdict.MISFIT]
+        if fitting:
+            yield from fitting
+        elif judged:
+            yield min(judged, key=_distance)
+
+
+def read_record(address: str) -> IndexRecord:
+    """What an index holds, by its address.
+
+    :raises NetworkError: when it cannot be had, or is no index of ours.
+    """
+    url = f"{address}{RECORD_NAME}"
+    try:
+        parts = urlsplit(address)
+        body = Path(unquote(parts.path), RECORD_NAME).read_bytes() if parts.scheme == "file" else _fetched(url)
+        return IndexRecord.from_json(json.loads(body))
+    except (OSError, ValueError, RecursionError) as error:
+        raise NetworkError(f"{url} is not the list of an index of ours: {error}.", hint=_hint("its address")) from error
+
+
+def _fetched(url: str) -> bytes:
+    from flashdepot.system.index_settings import read_index_settings  # noqa: PLC0415  (half a second of imports)
+    from flashdepot.system.index_transport import open_session, read_body  # noqa: PLC0415
+    from flashdepot.system.net import require_network  # noqa: PLC0415
+    from flashdepot.system.network_errors import network_errors  # noqa: PLC0415
+
+    require_network(f"Reading {url}")
+    settings = read_index_settings()
+    with (
+        network_errors(RECORD_NAME, url, _ELSEWHERE),
+        open_session(url, settings) as session,
+        session.get(url, timeout=settings.timeout, stream=True) as answer,
+    ):
+        answer.raise_for_status()
+        return read_body(answer, _LONGEST)
+
+
+def _judged(request: WheelRequest, row: IndexedWheel, source: str, wanted: Selection) -> Judged:
+    """A wheel by every rule; its manifest tells the oldest driver, and what it can do."""
+    wheel = _published(row, source)
+    reasons = [reason for reason in judge(request, wheel) if reason.rule != "driver"]
+    driver = ask("driver", request.facts, DriverNeed(str(row.cuda), row.driver_floor))
+    found: Reasons = (*reasons, *filter(None, (driver, _lacks(row, wanted))))
+    seconds = fetch_seconds(row.size, request.bandwidth)
+    candidate = Candidate(Origin.INDEX, row.filename, wheel, "", row.size, size_known=True, seconds=seconds)
+    return Judged(candidate, verdict_of(found), found)
+
+
+def _lacks(row: IndexedWheel, wanted: Selection) -> Reason | None:
+    if row.covers(wanted):
+        return None
+    missing = sorted({*map(str, wanted.units)} - row.units) + sorted(f.value for f in wanted.features - row.features)
+    text = f"It lacks {len(missing)} of the kernels and features that are wanted, such as {missing[0]}."
+    mend = "Ask for less (--profile inference, say), or publish a wheel that has them."
+    return Reason.misfit("selection", missing[0], row.version, text, mend)
+
+
+def _published(row: IndexedWheel, source: str) -> PublishedWheel:
+    name = WheelName.parse(row.filename)
+    return PublishedWheel(
+        distribution=name.canonical,
+        version=name.version,
+        cuda=str(row.cuda),
+        torch="",
+        cxx11_abi=None,
+        python=name.python,
+        abi=name.abi,
+        platform=name.platform,
+        source=source,
+        url=f"{source.removeprefix(INDEX)}{_FILES}/{quote(row.filename)}",
+        size=row.size,
+        sha256=row.sha256,
+        seen=True,
+        sass=tuple(map(str, row.sass)),
+        ptx="",
+    )
+
+
+def _distance(judged: Judged) -> tuple[int, int]:
+    """Fewer reasons first, of those the newer version: versions sort by their numbers alone here."""
+    release = version_key(judged.candidate.wheel.version).release
+    return len(judged.reasons), -sum(number * 1000 ** (3 - place) for place, number in enumerate(release[:4]))
+
+
+def _hint(what: str) -> str:
+    return f"Name {what} that 'flashdepot index' wrote: --source index:https://wheels.example.org/"

@@ -1,0 +1,198 @@
+# ruff: noqa: F811  (a fixture that is imported is an argument as well)
+"""`resolve` and `install` with an index of ours as a source: judged by its record, verified by digest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashdepot.cli.app import run
+from flashdepot.depot import Depot
+from flashdepot.model.index_record import RECORD_NAME
+from flashdepot.model.lock import LOCK_NAME
+from flashdepot.resolve.lock_file import read_lock
+from index.conftest import Publish
+from install.conftest import Run, Venv, command, environment, installer, recorder, template  # noqa: F401  (fixtures)
+from support.own_wheels import WheelMaker
+from support.static_site import serve_site
+
+Resolve = Callable[..., tuple[int, Any]]
+FACTS = ("--torch", "2.9.1+cu128", "--python-tag", "cp312", "--platform", "manylinux_2_31_x86_64")
+
+
+@pytest.fixture
+def address(public: Path) -> Iterator[str]:
+    public.mkdir()
+    with serve_site(public) as url:
+        yield url
+
+
+@pytest.fixture
+def resolve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], no_settings: None
+) -> Resolve:
+    """Run `flashdepot resolve --json`; gives the exit code and the document."""
+
+    def ask(*words: str) -> tuple[int, Any]:
+        command = ["flashdepot", "resolve", *FACTS, *words, "--depot", str(tmp_path / "depot"), "--json"]
+        monkeypatch.setattr("sys.argv", command)
+        code = run()
+        return code, json.loads(capfd.readouterr().out)
+
+    return ask
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> WheelMaker:
+    """Makes wheels with all units of a published version."""
+    return WheelMaker(tmp_path / "made", published="2.8.3.post2")
+
+
+@pytest.fixture
+def maker(whole: WheelMaker) -> WheelMaker:
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "code"),
+    [("8.9", "580.95", "80"), ("9.0", "590.1", "90"), ("12.0", "580.95", "120"), ("9.0", "535.1", "cu128")],
+)
+def test_the_smallest_wheel_that_fits_the_machine_is_chosen(
+    resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, gpu: str, driver: str, code: str
+) -> None:
+    made = {sass: maker.make(sass) for sass in ("80,90,120", "80", "90", "120")}
+    made["cu128"] = maker.make("80,90", cuda="12.8")
+    publish(*(wheel.path for wheel in made.values()))
+    status, document = resolve("--source", f"index:{address}", "--gpu", gpu, "--driver", driver)
+    chosen = document["chosen"]
+    assert (status, chosen["origin"], chosen["name"]) == (0, "index", made[code].path.name)
+    assert (chosen["sha256"], chosen["size"]) == (made[code].sha256, made[code].size)
+    assert chosen["url"].startswith(f"{address}files/")
+    assert f"#sha256={made[code].sha256}" in document["command"]
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (("--gpu", "10.0", "--driver", "580.95"), "sass"),
+        (("--gpu", "9.0", "--driver", "575.1"), "driver"),
+        (("--gpu", "9.0", "--driver", "580.95", "--glibc", "2.17"), "libc"),
+        (("--gpu", "9.0", "--driver", "580.95", "--profile", "full"), "selection"),
+        (("--gpu", "9.0", "--driver", "580.95", "--version", "2.7"), ""),
+    ],
+)
+def test_what_does_not_fit_is_not_taken_and_says_why(
+    resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, words: tuple[str, ...], rule: str
+) -> None:
+    publish(maker.make("80,90", profile="inference", libc="2.28").path)
+    default = () if "--profile" in words else ("--profile", "inference")
+    status, document = resolve("--source", f"index:{address}", *default, *words)
+    assert (status, document["chosen"]) == (4, None)
+    assert {reason["rule"] for miss in document["misfits"] for reason in miss["reasons"]} >= ({rule} if rule else set())
+
+
+def test_a_folder_is_a_source_as_well(resolve: Resolve, maker: WheelMaker, publish: Publish, public: Path) -> None:
+    wheel = maker.make()
+    publish(wheel.path)
+    status, document = resolve("--source", f"index:{public}", "--gpu", "9.0", "--driver", "580.95")
+    assert (status, document["chosen"]["name"]) == (0, wheel.path.name)
+    assert document["chosen"]["url"].startswith(public.as_uri())
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("index:ftp://example.org/", 2),
+        ("index:https://user:secret@example.org/", 2),
+        ("index:nowhere", 2),
+        ("index:http://127.0.0.1:9/", 7),
+    ],
+)
+def test_what_is_no_index_is_told(resolve: Resolve, source: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
+    status, document = resolve("--source", source, "--gpu", "9.0", "--driver", "580.95")
+    assert (status, document["status"]) == (code, "error")
+    assert "secret" not in document["message"]
+
+
+@pytest.mark.parametrize("body", [b"{}", b"<html>", b"[" * 100_000, b'{"kind": "an index of flashdepot", "schema": 9}'])
+def test_an_answer_that_is_no_record_is_refused(resolve: Resolve, public: Path, address: str, body: bytes) -> None:
+    (public / RECORD_NAME).write_bytes(body)
+    status, document = resolve("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")
+    assert (status, document["status"]) == (7, "error")
+
+
+@pytest.mark.parametrize("installer", ["uv"], indirect=True)
+class TestInstall:
+    @pytest.fixture
+    def maker(self, tmp_path: Path) -> WheelMaker:
+        return WheelMaker(tmp_path / "made", Depot(tmp_path / "builder"))
+
+    @pytest.fixture
+    def options(self, maker: WheelMaker, address: str) -> tuple[str, ...]:
+        upstream = str(maker.tree.root)
+        return ("--source", f"index:{address}", "--upstream", upstream, "--profile", "quick", "--arch", "80", "--json")
+
+    def test_it_is_installed_from_there_and_can_be_locked(
+        self,
+        command: Run,
+        environment: Venv,
+        maker: WheelMaker,
+        publish: Publish,
+        recorder: Path,
+        options: tuple[str, ...],
+        address: str,
+    ) -> None:
+        wheel = maker.make("80,90", profile="quick", library=recorder)
+        publish(wheel.path)
+        done = command(*options)
+        assert done.code == 0, done.err
+        document = json.loads(done.out)
+        assert (document["source"], document["wheel"]["sha256"]) == (f"index:{address}", wheel.sha256)
+        assert document["version"] == wheel.version
+        assert environment.imports("flash_attn")
+
+    def test_other_bytes_on_the_server_are_refused(
+        self,
+        command: Run,
+        environment: Venv,
+        maker: WheelMaker,
+        publish: Publish,
+        recorder: Path,
+        options: tuple[str, ...],
+        public: Path,
+    ) -> None:
+        wheel = maker.make("80,90", profile="quick", library=recorder)
+        publish(wheel.path)
+        place = public / "files" / wheel.path.name
+        place.write_bytes(place.read_bytes()[:-1] + b"X")
+        before = environment.contents()
+        done = command(*options)
+        assert done.code == 6
+        assert f"expected {wheel.sha256}" in done.err
+        assert environment.contents() == before
+
+
+def test_a_lock_pins_a_wheel_of_an_index(
+    maker: WheelMaker,
+    publish: Publish,
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    no_settings: None,
+) -> None:
+    wheel = maker.make()
+    publish(wheel.path)
+    monkeypatch.chdir(tmp_path)
+    words = ["flashdepot", "lock", *FACTS, "--gpu", "9.0", "--driver", "580.95", "--depot", str(tmp_path / "depot")]
+    monkeypatch.setattr("sys.argv", [*words, "--source", f"index:{address}"])
+    assert run() == 0, capfd.readouterr().err
+    locked = read_lock(tmp_path / LOCK_NAME).locked
+    assert (locked.wheel.sha256, locked.wheel.source, str(locked.origin)) == (wheel.sha256, f"index:{address}", "index")
+    monkeypatch.setattr("sys.argv", [*words, "--check"])
+    assert run() == 0, capfd.readouterr().err
