@@ -1,4 +1,4 @@
-import shutil
+import re
 import subprocess
 from html.parser import HTMLParser
 
@@ -7,8 +7,8 @@ import pytest
 from flashdepot.catalog import Catalog, Collection, load_catalog
 from flashdepot.catalog.matrix_page import page
 from flashdepot.catalog.published_files import PublishedFile, to_wheels
+from support.chromium import CHROMIUM, browser
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NAMES = [
     "flash_attn-2.8.3+cu128torch2.8-cp312-cp312-linux_x86_64.whl",
     "flash_attn-2.8.3+cu128torch2.8-cp313-cp313t-linux_x86_64.whl",
@@ -123,11 +123,88 @@ def test_an_empty_catalog_has_an_empty_table():
     assert Table(page(Catalog((), (), ()))).shown() == []
 
 
+@pytest.fixture(scope="module")
+def tab():
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def whole_page(shipped, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "matrix.html"
+    path.write_text(shipped[1], encoding="utf-8")
+    return path.as_uri()
+
+
+def choose(tab, name, label):
+    """Choose an option by the beginning of its words: one action."""
+    tab.ask(
+        f"(() => {{ const s = document.querySelector('select[name={name}]');"
+        f"s.value = [...s.options].find((o) => o.textContent.startsWith('{label}')).value;"
+        "s.dispatchEvent(new Event('change', {bubbles: true})); })()"
+    )
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("gpu", ["8.0", "9.0"], ids=["RTX 4090", "H100"])
+def test_four_actions_lead_from_the_opened_page_to_the_copied_command(whole_page, tab, gpu, width):
+    tab.open(whole_page, width=width)
+    assert tab.shown(".take button") == []
+    choose(tab, "torch", "2.8.*")
+    choose(tab, "cuda", "12.8")
+    choose(tab, "python", "3.12")
+    tab.click(".take button")
+    command = tab.clipboard()
+    assert re.fullmatch(r'pip install "https://.*cu12\d?torch2.8.*-cp312-cp312-[a-z0-9_]*linux\w*_x86_64.whl"', command)
+    assert gpu in tab.shown("#why")[0].partition("machine code for ")[2].rstrip(".").split(", ")
+    assert command == tab.shown(".take pre")[0]
+
+
+def test_of_a_chosen_python_only_its_links_are_shown_and_they_come_back(whole_page, tab):
+    tab.open(whole_page)
+    count = (
+        "[...document.querySelectorAll('#wheels tbody tr:not([hidden]) td:nth-child(5) a')].map((a) => a.textContent)"
+    )
+    before = len(tab.ask(count))
+    choose(tab, "python", "3.12")
+    assert {label.partition(" in ")[0] for label in tab.ask(count)} <= {
+        "3.12",
+        "3.9+",
+        "3.8+",
+        "3.10+",
+        "3.11+",
+        "3.12+",
+    }
+    tab.ask("document.querySelector('form').reset()")
+    choose(tab, "platform", "Linux x86-64")
+    assert len(tab.ask(count)) == before
+
+
+def test_a_cuda_version_finds_the_wheels_that_name_only_its_major_one(tab, tmp_path):
+    names = ["flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl", NAMES[0]]
+    (tmp_path / "matrix.html").write_text(page(catalog_of(names)), encoding="utf-8")
+    tab.open((tmp_path / "matrix.html").as_uri())
+    choose(tab, "cuda", "12.8")
+    assert tab.ask("[...document.querySelectorAll('#wheels tbody tr:not([hidden])')].length") == 2
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_nothing_runs_off_the_side_of_a_window(whole_page, tab, width):
+    tab.open(whole_page, width=width)
+    assert tab.ask("document.documentElement.scrollWidth") <= width
+    assert tab.ask(
+        "[...document.querySelectorAll('#wheels a')].slice(0, 50).every((a) => a.getBoundingClientRect().right <= innerWidth)"
+    )
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 @pytest.mark.parametrize(
     ("chosen", "shown"),
     [
-        ("", [0, 2, 3, 4, 5]),
+        ("", [0, 3, 4, 5]),  # the system that the browser runs on
+        ("torch=2.5&cuda=12.4", [3]),
         ("torch=2.8.0", [2]),
         ("python=3.12", [0, 2, 5]),
         ("python=3.13t", [0]),

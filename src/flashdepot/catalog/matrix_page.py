@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 
 from flashdepot.catalog.load import Catalog
+from flashdepot.catalog.look import command, copy_script, style
 from flashdepot.catalog.matrix import MatrixRow, python_order, release_of, rows
 from flashdepot.catalog.query import by_version, python_of, serves
 from flashdepot.facts.gpus import known_architectures
@@ -21,6 +22,8 @@ _TEMPLATE = Path(__file__).with_name("matrix_page.html")
 _COLUMNS = (
     "flash-attn", "torch", "CUDA", "C++11 ABI", "Python", "Platform", "Machine code", "Source", "Existence",
 )  # fmt: skip
+_FIRST = 5
+"""How many filters are shown at once: with these one wheel is found. The others are for looking around."""
 _PYTHON = _COLUMNS.index("Python")
 _LINKED = ("https://", "http://", "file://")
 _NOT_SAID = "not said"
@@ -38,6 +41,7 @@ class _Option:
 def page(catalog: Catalog) -> str:
     """The page: every wheel of the catalog is in its table."""
     table = rows(catalog.wheels)
+    filters = list(_filters(table))
     counts = Counter(wheel.source for wheel in catalog.wheels)
     collections = (
         f'<tr><th scope="row">{_link_to(c.page, escape(c.name))}</th><td>{escape(c.kind)}</td>'
@@ -48,7 +52,18 @@ def page(catalog: Catalog) -> str:
         count=f"{len(catalog.wheels):,}",
         date=escape(max((c.listed[:10] for c in catalog.collections), default="no day")),
         collections="\n".join(collections),
-        filters="\n".join(_filters(table)),
+        style=style(),
+        labels="\n".join(
+            f'  .wheels td:nth-child({number})::before {{ content: "{name}: "; }}'
+            for number, name in enumerate(_COLUMNS[1:], start=2)
+        ),
+        filters="\n".join(filters[:_FIRST]),
+        more_filters="\n".join(filters[_FIRST:]),
+        take=command("take", "pip install", "the command"),
+        python=_PYTHON,
+        source=_COLUMNS.index("Source"),
+        code=_COLUMNS.index("Machine code"),
+        copy=copy_script(),
         columns="".join(f'<th scope="col">{name}</th>' for name in _COLUMNS),
         rows="\n".join(map(_row, table)),
     )
@@ -112,13 +127,13 @@ def _filters(table: list[MatrixRow]) -> Iterator[str]:
     distinct = [sorted({value for cell in column for value in cell.split(", ")}) for column in columns]
     package, torch, cuda, abi, _, platform, code, source, existence = distinct
     choices = (
-        ("version", 0, "flash-attn version", _plain(package, newest_first=True)),
-        ("torch", 1, "torch", _within(torch, 2)),
-        ("cuda", 2, "CUDA", _within(cuda, 1)),
-        ("python", _PYTHON, "Python", _pythons(table)),
-        ("platform", 5, "Platform", _platforms(platform)),
-        ("abi", 3, "C++11 ABI", _plain(abi)),
         ("gpu", 6, "GPU (compute capability)", _gpus(code)),
+        ("platform", 5, "Platform", _platforms(platform)),
+        ("torch", 1, "torch", _within(torch, 2)),
+        ("cuda", 2, "CUDA of torch", _with_major(_within(cuda, 1))),
+        ("python", _PYTHON, "Python", _pythons(table)),
+        ("version", 0, "flash-attn version", _plain(package, newest_first=True)),
+        ("abi", 3, "C++11 ABI", _plain(abi)),
         ("source", 7, "Source", _plain(source)),
         ("existence", 8, "Existence", _plain(existence)),
     )
@@ -151,6 +166,11 @@ def _within(values: Iterable[str], parts: int) -> list[_Option]:
         options.append(_Option(common if members == [common] else f"{common}.*", (common, *members)))
         options += [_Option(value, (value,)) for value in members if len(members) > 1 and value != common]
     return options
+
+
+def _with_major(options: Iterable[_Option]) -> list[_Option]:
+    """A wheel that names CUDA's major version alone serves every minor one."""
+    return [_Option(o.label, (*o.accepts, o.accepts[0].partition(".")[0])) for o in options]
 
 
 def _pythons(table: list[MatrixRow]) -> list[_Option]:
