@@ -152,6 +152,8 @@ def choose(tab, name, label):
 def test_four_actions_lead_from_the_opened_page_to_the_copied_command(whole_page, tab, gpu, width):
     tab.open(whole_page, width=width)
     assert tab.shown(".take button") == []
+    assert len(tab.shown("select")) == 5
+    assert "More filters" in tab.shown("summary")
     choose(tab, "torch", "2.8.*")
     choose(tab, "cuda", "12.8")
     choose(tab, "python", "3.12")

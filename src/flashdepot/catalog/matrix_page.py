@@ -138,12 +138,16 @@ def _filters(table: list[MatrixRow]) -> Iterator[str]:
         ("existence", 8, "Existence", _plain(existence)),
     )
     for name, column, label, options in choices:
-        yield f'<div><label for="{name}">{label}</label><select id="{name}" name="{name}" data-column="{column}">'
-        yield '<option value="" data-accepts="">all</option>'
+        lines = [
+            f'<div><label for="{name}">{label}</label><select id="{name}" name="{name}" data-column="{column}">',
+            '<option value="" data-accepts="">all</option>',
+        ]
         for option in options:
             accepts = escape(", ".join(option.accepts))
-            yield f'<option value="{escape(option.accepts[0])}" data-accepts="{accepts}">{escape(option.label)}</option>'
-        yield "</select></div>"
+            lines.append(
+                f'<option value="{escape(option.accepts[0])}" data-accepts="{accepts}">{escape(option.label)}</option>'
+            )
+        yield "\n".join([*lines, "</select></div>"])
 
 
 def _plain(values: Iterable[str], *, newest_first: bool = False) -> list[_Option]:
