@@ -19,7 +19,7 @@ def flashdepot(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("intention", "record", "code", "said"),
     [
         ("build", "ubuntu-24.04-h100", 0, "'build' can work here."),
-        ("build", "debian-12-no-gpu", 3, "No C++ compiler was found"),
+        ("build", "docker-memory-limit", 3, "1.9 GB of memory can be used"),
         ("run", "turing-t4", 4, "Tesla T4 (7.5) cannot run FlashAttention-2"),
         ("install", "torch-cpu-only", 3, "PyTorch 2.13.0+cpu in /home/me/.venv is built without CUDA."),
     ],

@@ -236,14 +236,15 @@ def build_library(
 def compile_afresh(
     plan: BuildPlan, units: Collection[str], depot: Depot, limits: Limits, progress: BuildProgress
 ) -> tuple[ActionRecord, ...]:
-    """Compile some units of a recipe, and what they need, whatever any depot has of them; nothing is kept.
+    """Compile some units of a recipe, both sides of them, whatever any depot has of them; nothing is kept.
 
     :returns: the records of what was compiled.
     :raises CompileError: when a compiler refuses.
     """
     by_name = {action.name: action for action in plan.actions()}
-    wanted = [action.name for action in by_name.values() if action.unit and action.unit.name in units]
-    names = set(wanted)
+    names = {action.name for action in by_name.values() if action.unit and action.unit.name in units}
+    names |= {action.name for action in by_name.values() if names & set(action.needs.values())}
+    wanted = list(names)
     while wanted:
         needed = [need for name in wanted for need in by_name[name].needs.values() if need not in names]
         names.update(needed)
