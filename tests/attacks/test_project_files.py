@@ -200,7 +200,7 @@ def test_a_file_that_is_nested_or_large_is_refused_in_a_sentence(project: Path, 
 def test_on_a_terminal_the_user_is_asked(project: Path, tmp_path: Path, answer: str, runs: bool) -> None:
     write(project, 'cuda = "./evil"\narch = [80]\n')
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "flashdepot", "get"]
+    command = [sys.executable, "-m", "flashdepot", "get", "--yes"]  # to compiling, which is another question
     child = subprocess.Popen(
         command, cwd=project, env=environment(tmp_path), stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL
     )
@@ -210,6 +210,7 @@ def test_on_a_terminal_the_user_is_asked(project: Path, tmp_path: Path, answer: 
         os.write(ours, f"{answer}\n".encode())
         shown += read_until(ours, None)
     finally:
+        child.kill()
         child.wait(60)
         os.close(ours)
     assert "It runs the compiler in" in shown
