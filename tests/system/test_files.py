@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IntegrityError, MissingToolError
-from flashdepot.system.files import atomic_file, disk_errors, read_json, sha256_file, write_atomic, write_json
+from flashdepot.system.files import (
+    atomic_file,
+    disk_errors,
+    read_json,
+    sha256_file,
+    write_atomic,
+    write_json,
+    write_named,
+)
 
 
 def names(folder):
@@ -110,3 +118,27 @@ def test_a_damaged_json_file_is_named(tmp_path, content):
     (tmp_path / "record.json").write_bytes(content)
     with pytest.raises(IntegrityError, match=r"record\.json is damaged"):
         read_json(tmp_path / "record.json")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs devices in the file system")
+def test_a_device_or_a_pipe_that_was_named_gets_the_bytes_and_stays(tmp_path: Path) -> None:
+    """As root, a new file in the place of /dev/null would break every other program of the machine."""
+    ours, theirs = os.openpty()
+    write_named(Path(os.ttyname(theirs)), b"to a device")
+    assert os.read(ours, 100) == b"to a device"
+    assert stat.S_ISCHR(Path(os.ttyname(theirs)).stat().st_mode)
+    os.mkfifo(tmp_path / "pipe")
+    reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE)
+    write_named(tmp_path / "pipe", b"to a pipe")
+    assert reader.communicate(timeout=30)[0] == b"to a pipe"
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    for descriptor in (ours, theirs):
+        os.close(descriptor)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_a_link_that_lies_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "link").symlink_to("mine")
+    write_named(tmp_path / "link", b"new")
+    assert ((tmp_path / "mine").read_bytes(), (tmp_path / "link").read_bytes()) == (b"mine", b"new")

@@ -271,11 +271,11 @@ def _select(loaded: Catalog, wanted: dict[str, str]) -> list[PublishedWheel]:
 
 def _write_page(loaded: Catalog, path: Path) -> None:
     from flashdepot.catalog.matrix_page import page  # noqa: PLC0415
-    from flashdepot.system.files import disk_errors, write_atomic  # noqa: PLC0415
+    from flashdepot.system.files import disk_errors, write_named  # noqa: PLC0415
 
     text = page(loaded).encode()
     with disk_errors(path.parent):
-        write_atomic(path, text)
+        write_named(path, text)
     say(f"Wrote {path}: {len(loaded.wheels)} wheels, {size(len(text))}.")
 
 

@@ -27,7 +27,7 @@ from flashdepot.cli.host_page import describe
 from flashdepot.errors import UsageError
 from flashdepot.host import probe
 from flashdepot.resolve.words import library_request
-from flashdepot.system.files import disk_errors, write_atomic
+from flashdepot.system.files import disk_errors, write_named
 
 if TYPE_CHECKING:
     from flashdepot.doctor import Finding
@@ -53,7 +53,7 @@ def host(save: Path | None, python: str | None, depot: Path | None, *, as_json: 
     record = probe(python, open_depot(depot).root)
     if save is not None:
         with disk_errors(save.parent):
-            write_atomic(save, json.dumps(record.to_json(), indent=2).encode() + b"\n")
+            write_named(save, json.dumps(record.to_json(), indent=2).encode() + b"\n")
         if not quiet:
             say(f"Saved to {save}.")
     if as_json:

@@ -10,7 +10,7 @@ from flashdepot.model.lock import LOCK_NAME, Lock
 from flashdepot.model.verdict import Reasons
 from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.resolve.rules import judge
-from flashdepot.system.files import disk_errors, write_atomic
+from flashdepot.system.files import disk_errors, write_named
 from flashdepot.system.toml import read_toml
 
 _HEAD = (
@@ -42,7 +42,7 @@ def write_lock(path: Path, lock: Lock) -> None:
     import tomli_w  # noqa: PLC0415  (reading a lock does without)
 
     with disk_errors(path.parent):
-        write_atomic(path, (_HEAD + tomli_w.dumps(lock.to_toml())).encode())
+        write_named(path, (_HEAD + tomli_w.dumps(lock.to_toml())).encode())
 
 
 def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: bool) -> Lock:

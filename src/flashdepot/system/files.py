@@ -9,6 +9,7 @@ import json
 import math
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +18,7 @@ from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError
 from flashdepot.model.canonical import canonical_json
 
 _CHUNK = 1 << 20
+_DEVICES = Path("/dev")
 
 
 def sha256_file(path: Path) -> str:
@@ -131,6 +133,23 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path`` so that no reader and no crash ever sees a part of it."""
     with atomic_file(path) as temporary:
         temporary.write_bytes(data)
+
+
+def write_named(path: Path, data: bytes) -> None:
+    """Write what a user asked for to the place that they named.
+
+    A device or a pipe (``/dev/null``, ``/dev/stdout``, a FIFO) gets the bytes, where a new file in its place would take
+    it from everybody; anything else is written as :func:`write_atomic` does it.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and path.parent != _DEVICES):
+        write_atomic(path, data)
+    else:
+        with path.open("wb") as file:
+            file.write(data)
 
 
 def write_json(path: Path, data: Any) -> None:
