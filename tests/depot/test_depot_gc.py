@@ -27,6 +27,7 @@ from flashdepot.depot import Depot, gc
 from flashdepot.depot.verify import verify
 from flashdepot.errors import MissingToolError
 from flashdepot.system.folders import make_whole
+from flashdepot.system.locks import try_lock_file
 from flashdepot.system.use import keep
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -152,6 +153,15 @@ def test_what_a_running_build_has_used_stays_however_little_is_to_be_kept(depot:
     make_depot_older(depot.root, hours=8)
     assert collect(depot, timedelta(0)) == ["action", "blob", "intent", "workspace"]
     assert list(depot.layout.temporary.iterdir()) == []
+
+
+def test_a_lock_whose_workspace_is_gone_goes_unless_it_is_held(depot: Depot):
+    held, free = (depot.layout.temporary / f"work-{number}-0000.lock" for number in (1, 2))
+    free.parent.mkdir(parents=True, exist_ok=True)
+    free.touch()
+    with try_lock_file(held):
+        assert collect(depot, timedelta(days=1)) == ["lock"]
+        assert (held.exists(), free.exists()) == (True, False)
 
 
 def test_a_workspace_goes_when_its_process_was_killed_and_not_before(depot: Depot, start: Start):

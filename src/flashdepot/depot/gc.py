@@ -22,7 +22,7 @@ from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, move_if_un
 from flashdepot.depot.layout import hidden_sibling, inside, is_leftover, real_folders
 from flashdepot.depot.locks import lock
 from flashdepot.depot.store import Depot
-from flashdepot.depot.workspaces import in_use, remove_stale, started, workspaces
+from flashdepot.depot.workspaces import abandoned_locks, in_use, remove_stale, started, workspaces
 from flashdepot.errors import IntegrityError
 from flashdepot.system.files import disk_errors
 from flashdepot.system.locks import try_lock_file
@@ -148,7 +148,9 @@ class _Planner:
         known = list(workspaces(self._layout))
         stale = [folder for folder in known if not in_use(folder)]
         yield from self._older(stale, time.time(), "workspace", "its process was killed")
-        theirs = {*known, *(folder.with_name(f"{folder.name}.lock") for folder in known)}
+        abandoned = list(abandoned_locks(self._layout))
+        yield from self._older(abandoned, time.time(), "lock", "its workspace is gone")
+        theirs = {*known, *abandoned, *(folder.with_name(f"{folder.name}.lock") for folder in known)}
         others = (path for path in inside(self._layout.temporary) if path not in theirs)
         yield from self._older(others, self._in_reach, "temporary", "its process was killed")
         root = self._layout.root

@@ -9,13 +9,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from flashdepot.depot.layout import DepotLayout, real_folders
+from flashdepot.depot.layout import DepotLayout, inside, real_folders
 from flashdepot.errors import FlashdepotError
 from flashdepot.system.files import disk_errors
 from flashdepot.system.locks import HeldLock, try_lock_file
 from flashdepot.system.own_names import held_by_another
 
 _PREFIX = "work-"
+_LOCK = ".lock"
 _NAME = re.compile(rf"{_PREFIX}\d+-")
 
 
@@ -45,6 +46,12 @@ def workspace(layout: DepotLayout) -> Iterator[Path]:
 def workspaces(layout: DepotLayout) -> Iterator[Path]:
     """Every workspace there is, in use or left behind."""
     yield from (path for path in real_folders(layout.temporary) if _NAME.match(path.name))
+
+
+def abandoned_locks(layout: DepotLayout) -> Iterator[Path]:
+    """The locks of workspaces that are gone: a kill came between a folder and its lock. One may still be held."""
+    locks = (path for path in inside(layout.temporary) if _NAME.match(path.name) and path.suffix == _LOCK)
+    yield from (path for path in locks if not path.with_suffix("").exists())
 
 
 def started(folder: Path) -> float:
@@ -83,4 +90,4 @@ def _remove(folder: Path) -> None:
 
 
 def _lock_path(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.lock")
+    return folder.with_name(f"{folder.name}{_LOCK}")
