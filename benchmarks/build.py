@@ -24,9 +24,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from flashdepot.build.library import BuildPlan, Options, build_library, prepare
 from flashdepot.depot import Depot

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 Download = Callable[[int, "int | None"], None]
 """Called with the bytes received so far, and how many there will be if that is known."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """A build at one moment.
 
     :param kernels: how many the library has.
@@ -39,24 +39,21 @@ LONG = 120.0
 """Wall seconds of compiling from which on a person is asked before it begins."""
 
 
-@dataclass(frozen=True)
-class Fetch:
+class Fetch(msgspec.Struct, frozen=True):
     """Something that is fetched before anything is compiled, and its size in bytes, as far as it is known."""
 
     what: str
     size: int
 
 
-@dataclass(frozen=True)
-class Alternative:
+class Alternative(msgspec.Struct, frozen=True):
     """The options that ask for less, and the wall seconds that compiling it takes."""
 
     options: str
     seconds: float
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(msgspec.Struct, frozen=True):
     """What it takes to make a library here.
 
     :param units: kernels that the library has.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from flashdepot.families import Cross, Kit, family_of, oldest_gpu
 from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from build.recipes import make_action, make_recipe, make_unit
 from flashdepot.build.estimates import History, prior

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from build.recipes import KIT, make_recipe, make_unit
 from flashdepot.families import config_header, family_of

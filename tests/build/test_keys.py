@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from build.recipes import TOOLS, fa2_actions, make_action, make_recipe
 from flashdepot.build.names import PlaceNames

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from candle_project import write_stand_in
+from msgspec.structs import replace
 
 from flashdepot.host.probe import runtime_facts
 from flashdepot.model.architecture import Architecture

@@ -67,7 +67,7 @@ def test_quiet_says_nothing_of_a_machine_that_is_fit() -> None:
 def test_what_is_little_is_said_before_compiling_and_once(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from dataclasses import replace\n"
+        "from msgspec.structs import replace\n"
         "from flashdepot import host\n"
         "from flashdepot.cli import app\n"
         "from flashdepot.errors import MissingToolError\n"

@@ -65,7 +65,7 @@ def test_for_another_machine_our_wheel_is_made_for_its_gpus(flashdepot_at: Any) 
 
 
 def test_for_the_environment_here_it_is_install() -> None:
-    nothing = dict.fromkeys(Asked.__dataclass_fields__, None)
+    nothing = dict.fromkeys(Asked.__struct_fields__, None)
     asked = {**nothing, "gpus": (), "sources": (), "allow": (), "distribution": "flash-attn"}
     assert install_options(Asked(**asked)) == ""
     assert install_options(Asked(**{**asked, "python": "my env"})) == "--python 'my env'"

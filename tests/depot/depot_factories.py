@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from flashdepot.depot import ActionRecord, Depot, action_key
 from flashdepot.families.c_layer import c_layer_digest

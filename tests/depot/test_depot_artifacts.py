@@ -4,7 +4,6 @@ import errno
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from depot_factories import (
     store_library,
     truncate,
 )
+from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from depot_factories import (
     store_library,
 )
 from depot_writer import unit_content
+from msgspec.structs import replace
 
 from flashdepot.depot import Depot, gc
 from flashdepot.depot.verify import verify

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from depot_factories import make_manifest, make_request, make_selection, make_unit
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flashdepot.depot import choose
 from flashdepot.fit.requests import unmet

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flashdepot.doctor import Intention, Severity, examine, forewarn, verdict
 from flashdepot.doctor.finding import Finding, blocker

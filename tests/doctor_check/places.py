@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import forge
+from msgspec.structs import replace
 
 from flashdepot.doctor.check.evidence import Evidence, Report
 from flashdepot.doctor.check.place import Place

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flashdepot.binary.fatbin import CodeKind, GpuCode
 from flashdepot.binary.kind import FileKind

@@ -11,13 +11,14 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import requests
 import tomli_w
+from msgspec.structs import replace
 from requests.adapters import BaseAdapter
 from urllib3 import HTTPResponse
 

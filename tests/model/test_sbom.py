@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from msgspec.structs import replace
 from packaging.licenses import canonicalize_license_expression
 
 from depot.depot_factories import make_manifest

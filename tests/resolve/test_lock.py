@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
+from msgspec.structs import replace
 from resolver_cases import CASES, Case
 
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from resolver_cases import CASES, CATALOG, Case
 
 from depot.depot_factories import flip_bit, store_library

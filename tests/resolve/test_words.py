@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from flashdepot.errors import UsageError
 from flashdepot.model.architecture import Architecture
@@ -41,7 +42,7 @@ def test_a_request_is_read_again_from_its_words(request: LibraryRequest) -> None
 @given(requests, requests)
 def test_gaps_are_filled_and_what_was_said_stays(request: LibraryRequest, other: LibraryRequest) -> None:
     filled = request.or_else(other)
-    for name, value in vars(request).items():
+    for name, value in asdict(request).items():
         assert getattr(filled, name) == (getattr(other, name) if value is None else value)
 
 

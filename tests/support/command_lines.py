@@ -111,7 +111,7 @@ def _without_files(parameter: click.Parameter) -> click.Parameter:
 
 def _require_understood(values: dict[str, Any], *, several: bool) -> None:
     """A selection's words mean something, on a machine with a GPU; :raises FlashdepotError: if they do not."""
-    asked = {name: values.get(name) for name in LibraryRequest.__dataclass_fields__}
+    asked = {name: values.get(name) for name in LibraryRequest.__struct_fields__}
     words = {name: value for name, value in asked.items() if isinstance(value, str) and value}
     if words.get("arch") == "list":
         return

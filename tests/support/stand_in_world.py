@@ -7,12 +7,13 @@ import json
 import shutil
 import sys
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from flashdepot import host
 from flashdepot.cli.app import app

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from build.recipes import KIT, TOOLS, fa2_actions, make_recipe
 from flashdepot import targets

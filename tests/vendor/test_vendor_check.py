@@ -6,10 +6,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.link.vendor.index import read_index

@@ -13,12 +13,12 @@ import sys
 import time
 import zipfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from msgspec.structs import replace
 from packaging.metadata import Metadata
 from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename

@@ -3,10 +3,10 @@ from __future__ import annotations
 import ntpath
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path, PureWindowsPath
 
 import pytest
+from msgspec.structs import replace
 
 from build.recipes import KIT, OPTIONS, TOOLS, fa2_actions, make_flags, make_recipe
 from flashdepot.build.diagnosis import killed_for_memory

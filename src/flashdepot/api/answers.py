@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from flashdepot.doctor import Finding, Intention, examine
 from flashdepot.doctor.check import Report, check_file
@@ -97,8 +98,7 @@ def place_of(
     )
 
 
-@dataclass(frozen=True)
-class ExplainedCommand:
+class ExplainedCommand(msgspec.Struct, frozen=True):
     """A command that was run: its exit status as a shell gives it, and what its output shows if it failed."""
 
     status: int

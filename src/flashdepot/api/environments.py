@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.api.libraries import build_library, open_depot, tell_rejected, wheel_of
 from flashdepot.depot import Depot
@@ -37,8 +38,7 @@ _ANY = InstallRequest()
 _SILENT = Events()
 
 
-@dataclass(frozen=True)
-class InstallPlan:
+class InstallPlan(msgspec.Struct, frozen=True):
     """What would be installed where. ``keeper`` is the tool that manages the environment's packages, if one does."""
 
     choice: Choice
@@ -62,8 +62,7 @@ class InstallPlan:
         return {"status": "planned", **self.choice.to_json(), **about}
 
 
-@dataclass(frozen=True)
-class InstallResult:
+class InstallResult(msgspec.Struct, frozen=True):
     """What was installed: the file, what verified it, and our library in it, if it is ours.
 
     ``pinned`` says what was written into the lock. ``seconds`` of wall time is what the call took.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
@@ -218,8 +220,7 @@ def link(
     return LinkableLibrary(found.path, found.manifest)
 
 
-@dataclass(frozen=True)
-class LibraryPlan:
+class LibraryPlan(msgspec.Struct, frozen=True):
     """What a call would do: take ``stored`` or fetch ``offered`` from a remote, or else make one as ``forecast`` says."""
 
     stored: Manifest | None = None

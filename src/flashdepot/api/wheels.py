@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.api.libraries import open_depot
 from flashdepot.depot import Depot
@@ -42,8 +43,7 @@ def resolve(
     return candidates_for(request, library or LibraryRequest(), host, depot, events.warn)
 
 
-@dataclass(frozen=True)
-class LockState:
+class LockState(msgspec.Struct, frozen=True):
     """A lock, and what speaks against using it where it was asked about."""
 
     lock: Lock

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.binary.window import FETCH_AGAIN, Window
 from flashdepot.errors import IntegrityError
@@ -17,8 +18,7 @@ _LONG_NAMES = "//"
 _NAME_LIMIT = 1 << 12
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """A file inside a static library."""
 
     name: str

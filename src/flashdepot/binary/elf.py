@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.binary.kind import ELF_MACHINES
 from flashdepot.binary.window import FETCH_AGAIN, NameBudget, Window, open_window
@@ -41,8 +42,7 @@ _MANY = 1 << 16
 _SYMBOLS_LIMIT = 8 << 20
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """A section by its name, with its bytes."""
 
     name: str
@@ -51,8 +51,7 @@ class Section:
     window: Window
 
 
-@dataclass(frozen=True)
-class Symbol:
+class Symbol(msgspec.Struct, frozen=True):
     """A symbol of the dynamic table, or of an object's table."""
 
     name: str
@@ -255,8 +254,7 @@ class ElfFile:
             at += step
 
 
-@dataclass(frozen=True)
-class SharedLibrary:
+class SharedLibrary(msgspec.Struct, frozen=True):
     """``exported`` symbols without their version, ``needed`` sonames, and the newest ``GLIBC_*`` version it asks for."""
 
     soname: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from flashdepot.binary.window import FETCH_AGAIN, Window
 from flashdepot.errors import IntegrityError
@@ -40,8 +41,7 @@ class CodeKind(Enum):
 _KINDS = {1: CodeKind.PTX, 2: CodeKind.SASS, 16: CodeKind.SASS}  # 16 is the newer form of a cubin (cuobjdump: ELF)
 
 
-@dataclass(frozen=True)
-class GpuCode:
+class GpuCode(msgspec.Struct, frozen=True):
     """One entry: its kind, architecture and compression (``""``, ``"LZ4"`` or ``"Zstandard"``).
 
     ``ptx`` is the version of PTX that it is written in, major and minor, ``None`` for machine code.

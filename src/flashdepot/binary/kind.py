@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from flashdepot.binary.window import Window
 
@@ -44,8 +45,7 @@ _U32 = struct.Struct("<I")
 _PE_DLL = 0x2000
 
 
-@dataclass(frozen=True)
-class LfsPointer:
+class LfsPointer(msgspec.Struct, frozen=True):
     """What a Git LFS pointer stands for: the SHA-256 and the size in bytes of the real file."""
 
     oid: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from flashdepot.binary.kind import COFF_MACHINES
 from flashdepot.binary.window import FETCH_AGAIN, NameBudget, Window
@@ -28,8 +29,7 @@ _NAMES_LIMIT = 64 << 20
 _SECTIONS_LIMIT = 96  # as the loader of Windows has it
 
 
-@dataclass(frozen=True)
-class Import:
+class Import(msgspec.Struct, frozen=True):
     """A DLL that is needed, and the names taken from it; what is taken by number has no name."""
 
     dll: str

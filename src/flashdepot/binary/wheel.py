@@ -12,10 +12,10 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
 
+import msgspec
 from packaging.tags import Tag, parse_tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -48,8 +48,7 @@ _DIGESTS = ("sha256", "sha384", "sha512")
 """The algorithms that RECORD may use: "sha256 or better" (PEP 427), of those that hashlib always has."""
 
 
-@dataclass(frozen=True)
-class WheelFacts:
+class WheelFacts(msgspec.Struct, frozen=True):
     """A wheel's name, version and tags by its file name (``None`` when that is no wheel's) and by its metadata.
 
     ``files`` are the names of all members; ``problems`` is what is wrong with it, a sentence each: members that differ

@@ -6,8 +6,9 @@ import contextlib
 import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import IntegrityError
 
@@ -15,8 +16,7 @@ FETCH_AGAIN = "Fetch the file again, or build it again, and compare its size wit
 _NAME_LIMIT = 1 << 16
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """A stretch of bytes, of a mapped file or of memory, that never reads outside itself.
 
     ``name`` is what errors call the file; ``start`` and ``size`` are in bytes of ``data``.

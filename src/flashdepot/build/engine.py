@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from flashdepot.build.diagnosis import compile_error, killed_for_memory
 from flashdepot.build.estimates import History
 from flashdepot.build.executor import Ended, Executor, Task
@@ -24,8 +26,7 @@ _CHANGES_FOLLOWED = 3
 """How often a unit is compiled whose sources somebody edits meanwhile."""
 
 
-@dataclass(frozen=True)
-class BuildOutcome:
+class BuildOutcome(msgspec.Struct, frozen=True):
     """The record of every action by name, and which of them were compiled by this run."""
 
     actions: Mapping[str, ActionRecord]

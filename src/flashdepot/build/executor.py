@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from flashdepot.build.schedule import Capacity
 from flashdepot.depot import HeldLock
@@ -13,8 +14,7 @@ from flashdepot.model.action import Action
 from flashdepot.system.child import Cost
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """An action that is to run now.
 
     ``made`` are the files that the actions it needs have made, by the names in its arguments. ``lock`` is held until the task is settled. ``log`` gets all that the compiler writes.
@@ -26,8 +26,7 @@ class Task:
     log: Path
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """A task that ended: what it cost, and where what it made is, if its status is 0.
 
     ``inputs`` are the digests by name of all that it read; ``None`` when a file was changed while it ran, so that

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot import __version__
 from flashdepot.build.engine import BuildOutcome, Engine
@@ -48,16 +50,14 @@ from flashdepot.upstream import SourceTree, source_digest
 LIBRARY = "libflashattention"
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """How to build, where the recipe leaves a choice. ``compress`` is a mode of nvcc's ``--compress-mode``."""
 
     front_end: str = "shared"
     compress: str = "size"
 
 
-@dataclass(frozen=True)
-class BuildPlan:
+class BuildPlan(msgspec.Struct, frozen=True):
     """A recipe with all that it takes to carry it out here.
 
     ``sources`` are the :func:`~flashdepot.upstream.source_digest` of the trees when the recipe was made, by family.
@@ -70,7 +70,7 @@ class BuildPlan:
     kit: Kit
     provided: Mapping[str, Path]
     sources: Mapping[str, str]
-    options: Options = field(default_factory=Options)
+    options: Options = msgspec.field(default_factory=Options)
 
     @property
     def linking(self) -> Linking:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.build import link_msvc
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
@@ -22,8 +23,7 @@ _TEMPLATES = NATIVE / "templates"
 _WINDOWS_FILES = Path(__file__).with_name("windows_files")
 
 
-@dataclass(frozen=True)
-class Linking:
+class Linking(msgspec.Struct, frozen=True):
     """One way to link. ``templates`` are files by their place in a library's folder, ``flags`` those of its programs.
 
     ``own_templates`` are those of the templates that are not part of the C layer's folder.

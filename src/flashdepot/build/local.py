@@ -7,8 +7,10 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from flashdepot.build.depfile import read_depfile
 from flashdepot.build.executor import Ended, Task

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 
-@dataclass(frozen=True)
-class PlaceNames:
+
+class PlaceNames(msgspec.Struct, frozen=True):
     """Folders by name: ``{upstream}``, ``{native}``, ``{generated}``, ``{cuda_include}``, ``{cuda}``.
 
     A path inside one of them is written with the name of the first that holds it; every other path, a system header,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 OUT_OF_MEMORY_FACTOR = 1.5
 OUT_OF_MEMORY_TRIES = 3
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """A compilation that waits or runs: its name, predicted CPU-seconds and predicted peak memory in bytes.
 
     ``alone`` is set after a compiler was killed for memory: the job then runs with no other beside it.
@@ -30,8 +31,7 @@ class Job:
         return replace(self, peak=peak, alone=True, tries=self.tries + 1)
 
 
-@dataclass(frozen=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True):
     """How many jobs may run at once, and how many bytes their predicted peaks may sum to."""
 
     jobs: int
@@ -53,8 +53,7 @@ def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity)
     return next((job for job in order if not job.alone and used + job.peak <= capacity.memory), None)
 
 
-@dataclass(frozen=True)
-class Outlook:
+class Outlook(msgspec.Struct, frozen=True):
     """What jobs come to: how many there are, the wall seconds until all are done, and the most bytes at one time."""
 
     jobs: frozenset[str]

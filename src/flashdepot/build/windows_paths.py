@@ -8,7 +8,8 @@ get lost where one of nvcc's phases hands a path to the next.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.errors import MissingToolError
 
@@ -29,8 +30,7 @@ _MEND = {
 }
 
 
-@dataclass(frozen=True)
-class PathProblem:
+class PathProblem(msgspec.Struct, frozen=True):
     """A folder that cannot be used, and the class of failure that it would lead to."""
 
     class_id: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.catalog.packing import Collection, Listing, decode
 from flashdepot.errors import IntegrityError
@@ -15,8 +16,7 @@ CATALOG_FOLDER = "catalog"
 SHIPPED = Path(__file__).parent / "wheels.json.z"
 
 
-@dataclass(frozen=True)
-class Catalog:
+class Catalog(msgspec.Struct, frozen=True):
     """Every wheel that is known, the collections that they are from, and what went wrong in reading, a line each."""
 
     wheels: tuple[PublishedWheel, ...]

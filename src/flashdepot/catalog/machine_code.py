@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import msgspec
 from packaging.version import Version
 
 from flashdepot.model.wheel_name import WheelName
@@ -16,8 +16,7 @@ _TABLE = Path(__file__).parent / "machine_code.toml"
 Sass = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Build:
+class _Build(msgspec.Struct, frozen=True):
     """What versions of a distribution are built for, by the oldest nvcc for which that holds; the newest nvcc first."""
 
     distribution: str

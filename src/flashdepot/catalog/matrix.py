@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.catalog.query import by_version, platform_of, python_of
 from flashdepot.model.published_wheel import PublishedWheel
 
 
-@dataclass(frozen=True)
-class MatrixRow:
+class MatrixRow(msgspec.Struct, frozen=True):
     """What one row's wheels have in common, and the wheels, oldest Python first, of each the newest release first.
 
     ``package`` is the version, with the distribution before it where that is not flash-attn.
@@ -28,8 +28,7 @@ class MatrixRow:
     wheels: tuple[PublishedWheel, ...]
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True):
     """One flash-attn version for one torch: everything that there is, in a line."""
 
     package: str

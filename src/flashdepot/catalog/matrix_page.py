@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
+
+import msgspec
 
 from flashdepot.catalog.load import Catalog
 from flashdepot.catalog.look import command, copy_script, style
@@ -30,8 +31,7 @@ _NOT_SAID = "not said"
 _NOT_KNOWN = "not known"
 
 
-@dataclass(frozen=True)
-class _Option:
+class _Option(msgspec.Struct, frozen=True):
     """One choice of a filter, and the values of the column that it lets through."""
 
     label: str

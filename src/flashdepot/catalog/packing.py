@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.canonical import canonical_json
@@ -21,8 +23,7 @@ SCHEMA = 1
 _LONGEST = 64 << 20
 
 
-@dataclass(frozen=True)
-class Collection:
+class Collection(msgspec.Struct, frozen=True):
     """A publisher of wheels: ``kind`` is ``official`` or ``community``, ``page`` is for people.
 
     ``licence`` is that of the collection's own files, empty where it states none. ``listed`` says when the wheels were
@@ -36,12 +37,11 @@ class Collection:
     listed: str
 
     def __post_init__(self) -> None:
-        if not all(isinstance(value, str) for value in vars(self).values()):
+        if not all(isinstance(value, str) for value in asdict(self).values()):
             raise ValueError("a collection has a field that is not a text")
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """What one collection publishes."""
 
     collection: Collection

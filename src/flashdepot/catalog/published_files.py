@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import msgspec
 from packaging.version import Version
 
 from flashdepot.catalog.machine_code import implied_sass
@@ -31,8 +31,7 @@ class PublishedFile(NamedTuple):
     sha256: str
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """The wheels of FlashAttention on one page of a listing, and what was passed over because it makes no sense."""
 
     files: tuple[PublishedFile, ...]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+import msgspec
 from packaging.version import Version
 
 from flashdepot.model.published_wheel import PublishedWheel
@@ -15,8 +15,7 @@ _CPYTHON = re.compile(r"cp(\d)(\d+)(t?)", re.ASCII)
 _ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
-@dataclass(frozen=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True):
     """What wheels must be. An empty field leaves it open.
 
     ``version``, ``torch`` and ``cuda`` mean what they spell, and what adds numbers to it: ``2.8`` is 2.8, 2.8.0 and
@@ -43,8 +42,7 @@ class Filter:
         )
 
 
-@dataclass(frozen=True)
-class Tally:
+class Tally(msgspec.Struct, frozen=True):
     """How many wheels there are of each value of something."""
 
     of: str

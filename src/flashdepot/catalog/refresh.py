@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.catalog.load import Catalog, refreshed_path
 from flashdepot.catalog.packing import Collection, Listing, encode
@@ -35,8 +36,7 @@ _PROJECTS = ("flash-attn", "flash-attn-3")
 """What is asked of a package index, which has no list of projects worth reading for this."""
 
 
-@dataclass(frozen=True)
-class RefreshOutcome:
+class RefreshOutcome(msgspec.Struct, frozen=True):
     """What came of asking one source: how many wheels it has, and how many came and went since the catalog was made.
 
     ``strange`` are entries that were passed over. ``error`` says why the source gave nothing; its listing then stays

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.system.files import disk_errors, read_json, write_json
@@ -26,8 +28,7 @@ class Format(str, Enum):
     INDEX = "simple-index"
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A collection of wheels and where it is listed.
 
     ``files`` is what the URLs of its files begin with, empty where the listing gives them whole.

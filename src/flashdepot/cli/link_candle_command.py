@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from flashdepot.cli.common import answer, examples, json_option, load_host, options, print_json, say
 from flashdepot.cli.completion import candle_versions, one_of
@@ -113,8 +113,7 @@ def candle(
     answer(f"{project.root / CONFIG}" if write and project else given.text)
 
 
-@dataclass(frozen=True)
-class _Wish:
+class _Wish(msgspec.Struct, frozen=True):
     """What is to be made, and where."""
 
     version: str
@@ -123,8 +122,7 @@ class _Wish:
     folder: Path
 
 
-@dataclass(frozen=True)
-class _Given:
+class _Given(msgspec.Struct, frozen=True):
     """What was made: fields of the JSON document, lines to paste, and what must be known besides."""
 
     setup: CandleSetup

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from flashdepot.api.answers import place_of
 from flashdepot.cli.check_commands import describe

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import click
+import msgspec
 
 from flashdepot import api
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
@@ -82,8 +82,7 @@ choice_options = options(
 )
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """The values of :data:`facts_options`, :data:`choice_options` and ``--depot``, as spelled on the command line."""
 
     torch: str | None

@@ -8,10 +8,12 @@ digest it had then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.fingerprint import mark_used
@@ -29,16 +31,14 @@ _ACTIONS_KEPT = 16
 """How many actions an intent remembers: as many states of the sources as one goes back and forth between."""
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """A file that a compiler made: its SHA-256 and size in bytes."""
 
     digest: str
     size: int
 
 
-@dataclass(frozen=True)
-class ActionRecord:
+class ActionRecord(msgspec.Struct, frozen=True):
     """One compiler run.
 
     ``inputs`` maps the normalized path of every file that was read to its SHA-256. ``outputs`` has ``object`` and
@@ -52,7 +52,7 @@ class ActionRecord:
     cpu_seconds: float
     wall_seconds: float
     peak_rss: int
-    outputs: Mapping[str, Output] = field(default_factory=dict)
+    outputs: Mapping[str, Output] = msgspec.field(default_factory=dict)
     created: str = ""
 
     @property

@@ -10,9 +10,10 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.layout import DepotLayout
@@ -26,8 +27,7 @@ from flashdepot.system.records import read_record, write_record
 ARTIFACT_SCHEMA = 3
 
 
-@dataclass(frozen=True)
-class StoredArtifact:
+class StoredArtifact(msgspec.Struct, frozen=True):
     """A manifest, when its artifact was stored, and when it was last taken. ``manifest.size`` is its size in bytes."""
 
     manifest: Manifest

@@ -12,9 +12,10 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.depot.access import require_safe
 from flashdepot.depot.actions import read_intent
@@ -42,8 +43,7 @@ _FETCHED = ("toolchain", "upstream", "download")
 _DIGEST = re.compile(rb'"([0-9a-f]{64})"')
 
 
-@dataclass(frozen=True)
-class Removal:
+class Removal(msgspec.Struct, frozen=True):
     """One thing to remove: what kind of thing, why, the bytes that it frees, and what it looked like."""
 
     path: Path
@@ -53,8 +53,7 @@ class Removal:
     seen: Fingerprint
 
 
-@dataclass(frozen=True)
-class GcPlan:
+class GcPlan(msgspec.Struct, frozen=True):
     """What to remove, in this order: what refers to something goes before what it refers to."""
 
     removals: tuple[Removal, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.system.files import disk_errors, make_folder, write_atomic
 from flashdepot.system.own_names import present
@@ -57,8 +58,7 @@ def is_leftover(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith((".tmp", ".tmp.part", ".tmp.old"))
 
 
-@dataclass(frozen=True)
-class DepotLayout:
+class DepotLayout(msgspec.Struct, frozen=True):
     """The paths of a depot. Asking for one makes nothing.
 
     In a depot that several users share, a path is where this user finds what belongs there; where it may be written is

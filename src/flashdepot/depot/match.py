@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.fit.requests import unmet
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 
 
-@dataclass(frozen=True)
-class DepotChoice:
+class DepotChoice(msgspec.Struct, frozen=True):
     """What was taken, if anything, and each library that was not fit, with the reasons, nearest miss first."""
 
     taken: Manifest | None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.depot.layout import inside
 from flashdepot.depot.store import Depot
 from flashdepot.system.own_names import key_of
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Things of one kind: how many there are, their bytes on disk, and when one was last used or written."""
 
     kind: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.depot.actions import ACTION_SCHEMA, read_action, read_intent
 from flashdepot.depot.artifacts import ARTIFACT_SCHEMA, read_artifact
@@ -24,8 +25,7 @@ from flashdepot.upstream.git import MIRRORS, mirror_is_whole
 _NAMES_SHOWN = 5
 
 
-@dataclass(frozen=True)
-class VerifyReport:
+class VerifyReport(msgspec.Struct, frozen=True):
     """How many blobs, records and folders were checked, the blobs' bytes, and what is wrong, a sentence each.
 
     ``skipped`` counts the records that another version of flashdepot wrote; they are left alone.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from flashdepot.doctor.finding import Intention
 from flashdepot.errors import IncompatibleError
@@ -19,8 +19,7 @@ from flashdepot.resolve.facts import facts_of
 from flashdepot.toolchain.architectures import ArchitectureChoice, choose_architectures
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """One examination. ``choice`` is what ``--arch`` comes to on this host, or the error that it comes to.
 
     ``units`` are those to be compiled, ``None`` where that is not known yet.

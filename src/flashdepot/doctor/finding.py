@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
 
@@ -38,8 +40,7 @@ class Severity(str, Enum):
         return list(Severity).index(self)
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """What was seen, why it matters, and the command or change that fixes it.
 
     ``class_id`` is the class of failure that it leads to; ``flashdepot explain`` uses the same words. A blocker with
@@ -67,7 +68,7 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
-        return {**vars(self), "severity": self.severity.value}
+        return {**asdict(self), "severity": self.severity.value}
 
 
 def blocker(class_id: str, seen: str, why: str, mend: str, *, incompatible: bool = False) -> Finding:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.errors import UsageError
 from flashdepot.model.architecture import Architecture
@@ -14,8 +15,7 @@ from flashdepot.model.target import Version
 from flashdepot.system.toml import read_toml
 
 
-@dataclass(frozen=True)
-class KnownArchitecture:
+class KnownArchitecture(msgspec.Struct, frozen=True):
     """A compute capability, its GPUs in words and by name, and the CUDA releases (first, last) whose nvcc targets it."""
 
     architecture: Architecture

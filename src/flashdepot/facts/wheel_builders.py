@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.model.target import Version
 from flashdepot.system.toml import read_toml
 
 
-@dataclass(frozen=True)
-class Builder:
+class Builder(msgspec.Struct, frozen=True):
     """The system that made a wheel: it certainly runs with the GNU C library ``certain``, and never without ``needs``."""
 
     system: str

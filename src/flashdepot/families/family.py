@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from flashdepot.events import OnFile
 from flashdepot.model.action import Action, Estimate
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from flashdepot.targets.dialect import Dialect
 
 
-@dataclass(frozen=True)
-class Cross:
+class Cross(msgspec.Struct, frozen=True):
     """What compiles for a target that need not be this machine: the target, nvcc's programs, and zig's."""
 
     row: Row
@@ -29,8 +29,7 @@ class Cross:
     zig: Tool
 
 
-@dataclass(frozen=True)
-class Kit:
+class Kit(msgspec.Struct, frozen=True):
     """The compilers at hand as facts, without a path.
 
     ``nvcc_options`` are the long options of the nvcc at hand. ``source_name`` says whether it takes the arguments that

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Platform, Version
@@ -80,8 +81,7 @@ class DriverNeed(NamedTuple):
     oldest: Version | None = None
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True):
     """Every part is ``None`` where it asks nothing of the kind.
 
     ``accelerator`` says that it works through a PyTorch that computes with CUDA; ``preview`` is the torch whose

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from flashdepot.fit.gpu_rules import judge_code, judge_driver, judge_oldest_gpu
 from flashdepot.fit.needs import Needs
@@ -14,8 +15,7 @@ from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.verdict import Reason, Reasons
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One rule: ``sentence`` says what must hold, ``source`` where the fact comes from.
 
     ``judge`` takes the facts of a place and the ``part`` of :class:`Needs` that the rule is about. It returns ``None``

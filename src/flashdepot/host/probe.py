@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from flashdepot.host.gpu import probe_gpus
 from flashdepot.model.host import HostRecord

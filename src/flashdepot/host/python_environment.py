@@ -6,8 +6,10 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.model.python_environment import Environment
@@ -21,8 +23,7 @@ _OPTION = "--python"
 _TOOL_MARKS = {"uv-receipt.toml": "uv tool", "pipx_metadata.json": "pipx"}
 
 
-@dataclass(frozen=True)
-class ChosenPython:
+class ChosenPython(msgspec.Struct, frozen=True):
     """The interpreter that is meant, and why; ``program`` is ``None`` where there is none to ask, and why."""
 
     program: Path | None

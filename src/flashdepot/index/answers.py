@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from packaging.version import Version as PackageVersion
 
 from flashdepot.facts.gpus import known_architectures
@@ -20,16 +20,14 @@ MACHINES = {"x86_64": "x86-64", "aarch64": "ARM64"}
 _CONTENTS = {"full": "everything", "training": "training", "inference": "inference", "quick": "a small one to try"}
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """One choice: its value in the address, and what people read."""
 
     value: str
     label: str
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """What is asked for under a name; one with a single option need not be shown."""
 
     name: str
@@ -37,8 +35,7 @@ class Question:
     options: tuple[Option, ...]
 
 
-@dataclass(frozen=True)
-class Serving:
+class Serving(msgspec.Struct, frozen=True):
     """A wheel, and the combinations of options, in the order of the questions, that it is the answer to."""
 
     wheel: IndexedWheel | None

@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.binary.wheel import read_wheel
 from flashdepot.errors import FlashdepotError, UsageError
@@ -21,8 +22,7 @@ _VARIANT = re.compile(r"(?P<plain>.+?-\d[^-]*(?:-[^-]+){4})-(?P<label>[a-z0-9_.]
 """A wheel with a build tag, as all of ours have, and a variant label (PEP 825, "Wheel filename")."""
 
 
-@dataclass(frozen=True)
-class HeldWheel:
+class HeldWheel(msgspec.Struct, frozen=True):
     """A wheel file with its row in the record, its METADATA and its manifest."""
 
     path: Path

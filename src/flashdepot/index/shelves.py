@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from packaging.version import Version
 
 from flashdepot.facts.gpus import known_architectures
@@ -14,16 +14,14 @@ EVERYBODY = "simple"
 """The address of the shelf for everybody, and what indexes call theirs."""
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """A wheel on a shelf. ``instead`` is the name of the one that is taken in its place, unless somebody pins it."""
 
     wheel: IndexedWheel
     instead: str = ""
 
 
-@dataclass(frozen=True)
-class Shelf:
+class Shelf(msgspec.Struct, frozen=True):
     """What one address offers: of each upstream version and system one plain wheel, and others as yanked (PEP 592).
 
     An installer takes the greatest of versions that differ in their local part alone, whatever fits the GPU. So nothing

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from packaging.version import Version
 
 from flashdepot.index.shelves import Offer, Shelf
@@ -26,8 +26,7 @@ _TO_FILES = f"../../{FILES}/"
 """From a project's page."""
 
 
-@dataclass(frozen=True)
-class PageFile:
+class PageFile(msgspec.Struct, frozen=True):
     """A file that is no wheel and is on a page: the variants of a version (PEP 825)."""
 
     filename: str

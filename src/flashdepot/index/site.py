@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.index.held import HeldWheel, read_held
@@ -24,8 +25,7 @@ _ELSEWHERE = "flashdepot index DIR"
 _LONGEST_RECORD = 64 << 20
 
 
-@dataclass(frozen=True)
-class IndexSite:
+class IndexSite(msgspec.Struct, frozen=True):
     """An index that was written: its folder, what it holds, its shelves, and the names of the wheels that are new."""
 
     path: Path

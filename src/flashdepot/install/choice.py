@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
@@ -37,15 +39,14 @@ from flashdepot.toolchain.architectures import choose_architectures
 _OTHERS_TRIED = 3
 
 
-@dataclass(frozen=True)
-class InstallRequest:
+class InstallRequest(msgspec.Struct, frozen=True):
     """Which wheel is wanted: ``wheel`` names one by path or address, ``locked`` a lock file, else one is chosen.
 
     ``library`` is what a wheel of ours must have. ``sources`` is empty where none was named. ``sha256`` is the digest
     that the named wheel must have. ``may_compile`` is the user's consent to compile a library where it comes to that.
     """
 
-    library: LibraryRequest = LibraryRequest()  # noqa: RUF009  (frozen)
+    library: LibraryRequest = LibraryRequest()
     sources: frozenset[str] = frozenset()
     wheel: str | None = None
     sha256: str | None = None
@@ -61,8 +62,7 @@ class InstallRequest:
         return self.sources == {OURS} or (upstream is not None and not upstream[:1].isdecimal())
 
 
-@dataclass(frozen=True)
-class ToBuild:
+class ToBuild(msgspec.Struct, frozen=True):
     """A library that must be built: for what need, why each stored one does not serve, and how long it may take."""
 
     need: Need
@@ -70,16 +70,14 @@ class ToBuild:
     seconds: float
 
 
-@dataclass(frozen=True)
-class OwnWheel:
+class OwnWheel(msgspec.Struct, frozen=True):
     """Our wheel over a library, which is stored or must be built, from sources that ``sources`` names by family."""
 
     sources: Mapping[str, str]
     library: LibraryResult | ToBuild
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """The wheel to install, and why it is that one.
 
     ``others`` are to be tried, in their order, when it turns out that nobody ever published it: that is known only of

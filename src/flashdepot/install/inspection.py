@@ -6,10 +6,10 @@ import csv
 import os
 import zipfile
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from importlib.metadata import Distribution
 from pathlib import Path
 
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
 from flashdepot.doctor.check import Evidence, Outcome, Report, check_file

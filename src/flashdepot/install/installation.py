@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.families import oldest_gpu
 from flashdepot.install.inspection import inspect
@@ -16,8 +17,7 @@ from flashdepot.install.wheel_file import WheelFile
 from flashdepot.model.host import HostRecord
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(msgspec.Struct, frozen=True):
     """A wheel that works: by which installer, what import and computation showed, and the version that it replaced."""
 
     installer: str

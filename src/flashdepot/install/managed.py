@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import UsageError
 
@@ -14,8 +15,7 @@ OURS_MADE = '"$(flashdepot wheel --out dist)"'
 _PROJECT_FILES = {"uv.lock": "uv", "poetry.lock": "poetry", "pdm.lock": "pdm", "Pipfile.lock": "pipenv"}
 
 
-@dataclass(frozen=True)
-class Keeper:
+class Keeper(msgspec.Struct, frozen=True):
     """A program that keeps an environment: its name, and the file or folder that shows it.
 
     ``refuses``: its environments are for one application, and installing beside it is wrong; otherwise pip and uv may

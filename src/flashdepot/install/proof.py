@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.model.python_environment import Environment
@@ -30,8 +32,7 @@ print(sys.argv[1] + json.dumps({
 """
 
 
-@dataclass(frozen=True)
-class Imported:
+class Imported(msgspec.Struct, frozen=True):
     """What an import showed: versions, where the module came from, and whether torch sees a GPU."""
 
     version: str
@@ -40,8 +41,7 @@ class Imported:
     sees_gpu: bool
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(msgspec.Struct, frozen=True):
     """What the numeric proof showed: the GPU, and how many results were right and how many left out.
 
     ``not_run`` is the reason why it was not run, empty when it was.
@@ -54,7 +54,7 @@ class Numbers:
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
-        return dict(vars(self))
+        return asdict(self)
 
 
 def prove_import(environment: Environment, version: str) -> Imported:

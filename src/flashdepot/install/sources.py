@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+from msgspec.structs import replace
 from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, UsageError
@@ -31,8 +32,7 @@ _FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{64})")
 _ELSEWHERE = "take another wheel: flashdepot resolve shows them, --wheel FILE or URL names one"
 
 
-@dataclass(frozen=True)
-class WheelAddress:
+class WheelAddress(msgspec.Struct, frozen=True):
     """A wheel to fetch. ``sha256`` is empty and ``size`` 0 where nobody has told; ``url`` may have credentials."""
 
     source: str

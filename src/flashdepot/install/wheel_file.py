@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 
-@dataclass(frozen=True)
-class WheelFile:
+
+class WheelFile(msgspec.Struct, frozen=True):
     """Whose it is (``ours``, ``official``, ``community``, or ``named`` by the user), and what its bytes are.
 
     ``url`` is where it came from, empty for a file and for ours.

@@ -7,7 +7,7 @@ these types: every field at a multiple of its own size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from flashdepot.errors import IntegrityError
 from flashdepot.link.c_tokens import Token, tokens
@@ -20,8 +20,7 @@ _BEHIND_POINTERS = {"void", "char"}
 _BITS = 32  # of the flags
 
 
-@dataclass(frozen=True)
-class CType:
+class CType(msgspec.Struct, frozen=True):
     """A number, a struct, or (``pointer``) one pointer to such, to ``void`` or to ``char``."""
 
     name: str
@@ -29,8 +28,7 @@ class CType:
     const: bool = False
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A field of a struct, or a parameter of a function; ``offset`` is in bytes and 0 for a parameter.
 
     ``section`` is what the header says before it of the fields from here on.
@@ -43,8 +41,7 @@ class Field:
     section: str = ""
 
 
-@dataclass(frozen=True)
-class Struct:
+class Struct(msgspec.Struct, frozen=True):
     """A struct with its size and alignment in bytes."""
 
     name: str
@@ -54,8 +51,7 @@ class Struct:
     doc: str
 
 
-@dataclass(frozen=True)
-class Constant:
+class Constant(msgspec.Struct, frozen=True):
     """A named number. ``type`` is the typedef whose values it is among, ``int``, or ``bits`` for what is never negative.
 
     ``section`` is what the header says of its whole enum.
@@ -68,8 +64,7 @@ class Constant:
     section: str = ""
 
 
-@dataclass(frozen=True)
-class Alias:
+class Alias(msgspec.Struct, frozen=True):
     """Another name of a number type."""
 
     name: str
@@ -77,8 +72,7 @@ class Alias:
     doc: str
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """A function of the library."""
 
     name: str
@@ -87,8 +81,7 @@ class Function:
     doc: str
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """All that a header declares, each kind in its order."""
 
     aliases: tuple[Alias, ...]

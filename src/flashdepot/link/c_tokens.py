@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.errors import IntegrityError
 
@@ -19,8 +20,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """A word, or the text of a comment; the lines where it begins and ends, from 1."""
 
     text: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.binary.archive import read_members
 from flashdepot.binary.kind import COFF_MACHINES, ELF_MACHINES, FileKind, identify, read_lfs_pointer
@@ -35,16 +36,14 @@ _SEARCH = re.compile(r"^cargo::?rustc-link-search=(?:native=)?(.+)$", re.MULTILI
 _HEAD = 1 << 20
 
 
-@dataclass(frozen=True)
-class CandleFinding:
+class CandleFinding(msgspec.Struct, frozen=True):
     """Something that is wrong with a set-up, and the command that fixes it."""
 
     what: str
     fix: str
 
 
-@dataclass(frozen=True)
-class CandleNeed:
+class CandleNeed(msgspec.Struct, frozen=True):
     """What a set-up must have: for which version, on which system, and for which GPUs, if those are known."""
 
     version: str

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.errors import UsageError
 from flashdepot.link.candle_sources import CRATE
@@ -22,8 +23,7 @@ BUILD_DIR = "CANDLE_FLASH_ATTN_BUILD_DIR"
 COMPUTE_CAP = "CUDA_COMPUTE_CAP"
 
 
-@dataclass(frozen=True)
-class CandleSetup:
+class CandleSetup(msgspec.Struct, frozen=True):
     """How a project gets its library: the folder, absolute, and what the folder is.
 
     :param compute_cap: what ``CUDA_COMPUTE_CAP`` is set to where nothing else sets it; empty for a crate.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.link.candle_archive import companions, made_archives
@@ -21,8 +22,7 @@ RECORD = ".flashdepot-candle.json"
 """Which files flashdepot wrote there, with their digests."""
 
 
-@dataclass(frozen=True)
-class PreparedFolder:
+class PreparedFolder(msgspec.Struct, frozen=True):
     """The folder, absolute; the archives in it; and the crate whose sources are older, if it was there to look at."""
 
     root: Path

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.link.candle_sources import CRATE, find_crate
@@ -17,8 +18,7 @@ LOCK = "Cargo.lock"
 _GIT = "git+"
 
 
-@dataclass(frozen=True)
-class CandleProject:
+class CandleProject(msgspec.Struct, frozen=True):
     """What a project's ``Cargo.lock`` says of candle-flash-attn.
 
     :param root: the folder with ``Cargo.lock``, absolute.

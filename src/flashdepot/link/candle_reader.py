@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import UsageError
 
@@ -17,8 +18,7 @@ _HEAD_DIM = re.compile(r"_hdim(\d+)_")
 _CUTLASS_CLONED = re.compile(r"\b(?:fetch_cutlass|with_cutlass)\s*\(")
 
 
-@dataclass(frozen=True)
-class CandleFunction:
+class CandleFunction(msgspec.Struct, frozen=True):
     """The C function that a crate declares in ``src/ffi.rs``.
 
     :param arguments: each as ``name:type``, in order.
@@ -44,8 +44,7 @@ class Cutlass(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True)
-class CandleSources:
+class CandleSources(msgspec.Struct, frozen=True):
     """What was read of a crate.
 
     :param builder: what its build script compiles with: ``nvcc`` itself, ``bindgen_cuda`` or ``cudaforge``.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import asdict
 from packaging.version import InvalidVersion, Version
 
 from flashdepot.errors import IncompatibleError, UsageError
@@ -44,8 +45,7 @@ class Delivery(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True)
-class CandleLine:
+class CandleLine(msgspec.Struct, frozen=True):
     """Versions of a crate that call the same function and are built in the same way, oldest first.
 
     :param call: the digest of the function, see :attr:`CandleFunction.digest`.
@@ -164,7 +164,7 @@ def served_table() -> list[str]:
     for line in filter(lambda line: line.is_served, known_lines()):
         same = joined and (joined[-1].call, joined[-1].deliveries) == (line.call, line.deliveries)
         versions = (*joined.pop().versions, *line.versions) if same else line.versions
-        joined.append(CandleLine(**{**vars(line), "versions": versions}))
+        joined.append(CandleLine(**{**asdict(line), "versions": versions}))
     return [str(line) for line in joined]
 
 

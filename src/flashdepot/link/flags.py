@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.toolchain.msvc_linking import ONE_C_RUNTIME, SYSTEM_LIBRARIES
@@ -17,8 +17,7 @@ TO_LINKER = "/link"
 """What stands before the arguments that ``cl`` hands to ``link``; they are the last ones of a command."""
 
 
-@dataclass(frozen=True)
-class Flags:
+class Flags(msgspec.Struct, frozen=True):
     """Arguments for a compiler: those that go before the sources, and those after them.
 
     For a library for Linux they are those of gcc, clang and their C++ companions; for one for Windows those of ``cl``

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.binary.kind import LFS_MAGIC
 from flashdepot.errors import IntegrityError, UsageError
@@ -29,8 +30,7 @@ class LinkKind(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True)
-class LinkableLibrary:
+class LinkableLibrary(msgspec.Struct, frozen=True):
     """A folder as ``flashdepot get`` writes it, by its absolute path, and its manifest."""
 
     root: Path

@@ -5,8 +5,9 @@ from __future__ import annotations
 import mmap
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.binary.elf import ElfFile
 from flashdepot.binary.window import open_window
@@ -20,24 +21,21 @@ _LIST_OF_TENSORS = re.compile(r"[Ll]ist\[(?:torch|at)\.Tensor\]")
 _KINDS = ("Tensor", "Generator", "float", "bool", "int")
 
 
-@dataclass(frozen=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """A signature as pybind11 keeps it in the file for Python's help: kinds of the arguments, and what it returns."""
 
     arguments: tuple[str, ...]
     returns: str
 
 
-@dataclass(frozen=True)
-class EntryPoint:
+class EntryPoint(msgspec.Struct, frozen=True):
     """A function that C++ can call: ``returns`` is its return type, which its mangled name does not have."""
 
     function: WheelFunction
     returns: str
 
 
-@dataclass(frozen=True)
-class WheelExtension:
+class WheelExtension(msgspec.Struct, frozen=True):
     """An extension module: its entry points, those left out with the reason, and the libraries that it needs."""
 
     name: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
+
+import msgspec
 
 from flashdepot.errors import IncompatibleError
 from flashdepot.link.published_wheel_extension import EntryPoint, WheelExtension, read_extension
@@ -24,8 +25,7 @@ _TEMPLATES = Path(__file__).parent / "published_wheel_templates"
 _SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.", "libstdc++.", "ld-linux")
 
 
-@dataclass(frozen=True)
-class BuildsWith:
+class BuildsWith(msgspec.Struct, frozen=True):
     """What programs are built with: a Python and its torch, the C++ ABI, and where libraries are found by name."""
 
     python: Environment
@@ -34,8 +34,7 @@ class BuildsWith:
     find: Callable[[str], Path | None]
 
 
-@dataclass(frozen=True)
-class WheelPackage:
+class WheelPackage(msgspec.Struct, frozen=True):
     """What was written: the folder, absolute, and the extension; ``missing`` are libraries that were not found."""
 
     root: Path

@@ -6,7 +6,7 @@ is refused, never guessed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 ENTRY_POINTS = ("mha_fwd", "mha_varlen_fwd", "mha_bwd", "mha_varlen_bwd", "mha_fwd_kvcache")
 """The functions that upstream's Python module is made of, in its flash_api.cpp."""
@@ -24,8 +24,7 @@ class UnreadableNameError(ValueError):
     """A name with something in it that this decoder does not know."""
 
 
-@dataclass(frozen=True)
-class WheelFunction:
+class WheelFunction(msgspec.Struct, frozen=True):
     """A function that takes ``parameters``, spelled as in C++, in a namespace (``""`` is the global one)."""
 
     mangled: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.recipe import Tool
@@ -15,8 +16,7 @@ GNU_OUTPUTS = ("-MD", "-MF", "{depfile}", "-c", "{source}", "-o", "{output}")
 """The words of GCC, Clang and nvcc for where they read and write."""
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     """One compiler run: ``arguments`` name folders and programs, as in ``{cuda}/bin/nvcc``.
 
     It runs in the folder ``place``, with ``source`` relative to it, so that no absolute path gets into what it makes: a
@@ -35,7 +35,7 @@ class Action:
     unit: Unit | None = None
     suffix: str = ".o"
     outputs: tuple[str, ...] = GNU_OUTPUTS
-    needs: Mapping[str, str] = field(default_factory=dict)
+    needs: Mapping[str, str] = msgspec.field(default_factory=dict)
     uncounted: tuple[str, ...] = ()
 
     def intent_key(self, environment: Mapping[str, str], made: Mapping[str, str] | None = None) -> str:
@@ -73,8 +73,7 @@ class Action:
         return arguments
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """CPU-seconds, and the peak resident memory in bytes of the largest process of one action."""
 
     seconds: float

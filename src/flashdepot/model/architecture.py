@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.errors import UsageError
 
 _SPELLING = re.compile(r"(?:sm_|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))([af]?)")
 
 
-@dataclass(frozen=True, order=True)
-class Architecture:
+class Architecture(msgspec.Struct, frozen=True, order=True):
     """A compute capability, of a GPU or of machine code made for it.
 
     ``suffix`` is ``"a"`` (that GPU alone) or ``"f"`` (that family), as nvcc spells them; a GPU has none.

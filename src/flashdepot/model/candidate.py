@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import RuntimeFacts
@@ -35,8 +37,7 @@ class Origin(str, Enum):
         return self in {Origin.OURS, Origin.PIP}
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """One thing that could be installed.
 
     ``name`` is a wheel's file name, for ``OURS`` and ``PIP`` what will be made. ``wheel`` has a published wheel's
@@ -54,8 +55,7 @@ class Candidate:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True):
     """A candidate with its verdict: the worst of its reasons, ``FITS`` without any."""
 
     candidate: Candidate
@@ -87,8 +87,7 @@ class Judged:
         }
 
 
-@dataclass(frozen=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True):
     """All published wheels whose first broken rule is the same.
 
     ``nearest`` is what the nearest of them are for, in the rule's terms, empty where the rule knows no nearer.
@@ -101,11 +100,10 @@ class Rejection:
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
-        return dict(vars(self))
+        return asdict(self)
 
 
-@dataclass(frozen=True)
-class NearMiss:
+class NearMiss(msgspec.Struct, frozen=True):
     """Wheels that fit but for one rule: how many, the best of them, and the reason."""
 
     count: int
@@ -121,8 +119,7 @@ class NearMiss:
         return {"count": self.count, "best": self.best.to_json(), "reason": self.reason.to_json()}
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What was decided for some facts.
 
     ``ranked`` are all candidates that may be taken, the best first. ``uncertain`` are those of which it cannot be

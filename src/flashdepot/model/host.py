@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.python_environment import Environment
@@ -13,8 +15,7 @@ from flashdepot.model.target import Platform, Version
 HOST_SCHEMA = 1
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True):
     """One GPU: its product name, compute capability, and memory in bytes."""
 
     name: str
@@ -22,8 +23,7 @@ class Gpu:
     memory: int
 
 
-@dataclass(frozen=True)
-class CudaToolkit:
+class CudaToolkit(msgspec.Struct, frozen=True):
     """A CUDA toolkit: its root folder, nvcc's version, and where it was found (``CUDA_HOME``, ``PATH``, ...).
 
     ``missing`` names the files that a build needs and it lacks; ``codes`` are the architectures that its nvcc makes
@@ -43,7 +43,7 @@ class CudaToolkit:
     def to_json(self) -> dict[str, Any]:
         """All fields."""
         return {
-            **vars(self),
+            **asdict(self),
             "version": str(self.version),
             "missing": list(self.missing) if self.missing is not None else None,
             "codes": [str(c) for c in self.codes] if self.codes is not None else None,
@@ -65,8 +65,7 @@ class CudaToolkit:
         )
 
 
-@dataclass(frozen=True)
-class HostCompiler:
+class HostCompiler(msgspec.Struct, frozen=True):
     """A C++ compiler: ``g++``, ``clang++`` or ``cl``, its program file and its version."""
 
     kind: str
@@ -74,8 +73,7 @@ class HostCompiler:
     version: Version
 
 
-@dataclass(frozen=True)
-class MemoryFacts:
+class MemoryFacts(msgspec.Struct, frozen=True):
     """Bytes of memory: all, what is available now, the control group's limit if it has one, and free swap."""
 
     total: int
@@ -84,8 +82,7 @@ class MemoryFacts:
     swap: int
 
 
-@dataclass(frozen=True)
-class Disk:
+class Disk(msgspec.Struct, frozen=True):
     """The disk behind a folder that is used for ``temp``, ``cache`` or ``depot``.
 
     ``free`` is in bytes. ``filesystem`` is its type as the system calls it (``ext4``, ``tmpfs``, ``overlay``), empty
@@ -99,8 +96,7 @@ class Disk:
     device: str
 
 
-@dataclass(frozen=True)
-class HostRecord:
+class HostRecord(msgspec.Struct, frozen=True):
     """What is known of one machine. Looking never changes it.
 
     ``memory`` is what a build may use, in bytes: the lower of what is available and the control group's limit.
@@ -136,7 +132,7 @@ class HostRecord:
     long_paths: bool | None = None
     memory_facts: MemoryFacts | None = None
     disks: tuple[Disk, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = msgspec.field(default_factory=dict)
     dangling: tuple[str, ...] = ()
     programs: Mapping[str, str] | None = None
     python: Environment | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.manifest import Manifest
@@ -22,8 +23,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _LABEL = re.compile(r"[a-z0-9_.]{1,16}")
 
 
-@dataclass(frozen=True)
-class IndexedWheel:
+class IndexedWheel(msgspec.Struct, frozen=True):
     """One wheel of an index: its file, and what its manifest says of the library in it.
 
     ``size`` is in bytes, ``uploaded`` the time in UTC at which the index had it first (PEP 700). ``version`` is that of
@@ -151,8 +151,7 @@ class IndexedWheel:
         )
 
 
-@dataclass(frozen=True)
-class IndexRecord:
+class IndexRecord(msgspec.Struct, frozen=True):
     """All wheels of an index, and the address that it is served under, empty where nobody has said it."""
 
     wheels: tuple[IndexedWheel, ...]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from flashdepot.errors import IncompatibleError
 
 
-@dataclass(frozen=True)
-class LibraryNames:
+class LibraryNames(msgspec.Struct, frozen=True):
     """The file names of one system, in ``lib/shared`` and ``lib/static``."""
 
     shared: str

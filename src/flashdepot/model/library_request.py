@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.selection import (
@@ -36,8 +38,7 @@ GpuChoice: TypeAlias = "Gpus | tuple[Architecture, ...]"
 CudaChoice: TypeAlias = "AnyCuda | Version | Path"
 
 
-@dataclass(frozen=True)
-class LibraryRequest:
+class LibraryRequest(msgspec.Struct, frozen=True):
     """What a library must have; ``None`` where nothing was said, which another request or a default may fill.
 
     ``upstream`` is a flash-attn version, a source folder, or ``git+URL@REF``. ``passes``, ``head_dims``, ``dtypes`` and
@@ -61,11 +62,11 @@ class LibraryRequest:
 
     def words(self) -> dict[str, str]:
         """The request in the words of the command line, for commands that are printed."""
-        return {f.name: _spell(value) for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        return {name: _spell(value) for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
 
     def or_else(self, other: LibraryRequest) -> LibraryRequest:
         """This request, with its gaps filled from another."""
-        gaps = {f.name: getattr(other, f.name) for f in fields(self) if getattr(self, f.name) is None}
+        gaps = {name: getattr(other, name) for name in self.__struct_fields__ if getattr(self, name) is None}
         return replace(self, **gaps)
 
     @property

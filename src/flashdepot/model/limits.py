@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """``jobs`` compilers at once, ``None``: one a core. ``memory`` in bytes, ``None``: the machine's, less a reserve.
 
     With ``keep_going`` a failure does not keep the other units from being compiled.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Candidate, Origin
@@ -32,8 +34,7 @@ _GPU = re.compile(r"\d{1,2}\.\d")
 _GPU_CODE = re.compile(r"\d{2,3}[af]?")
 
 
-@dataclass(frozen=True)
-class LockedWheel:
+class LockedWheel(msgspec.Struct, frozen=True):
     """The wheel of a lock: a published one by its URL, or ours by the recipe of the stored library that it is over.
 
     ``wheel`` has all facts that rules judge by. A published wheel's ``sha256`` is empty where nobody has told it; the
@@ -55,8 +56,7 @@ class LockedWheel:
         return not self.recipe_key and not self.wheel.sha256
 
 
-@dataclass(frozen=True)
-class Lock:
+class Lock(msgspec.Struct, frozen=True):
     """A locked wheel and the facts that it was chosen for."""
 
     locked: LockedWheel

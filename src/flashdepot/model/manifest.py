@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
+
+import msgspec
 
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import ToolchainId
@@ -18,8 +19,7 @@ MANIFEST_SCHEMA = 3
 MANIFEST_NAME = "manifest.json"
 
 
-@dataclass(frozen=True)
-class ManifestFile:
+class ManifestFile(msgspec.Struct, frozen=True):
     """One file of an artifact: its place (with ``/``), its SHA-256 and its size in bytes, or where it links to."""
 
     path: str
@@ -62,8 +62,7 @@ def _require_apart(files: Sequence[ManifestFile]) -> None:
         raise ValueError("two of its files have the same place")
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """The record that travels with an artifact. It has no time in it: one recipe gives the same bytes everywhere.
 
     ``upstreams`` and ``flags`` are those of each family in it, by its name. ``libc_floor`` is the oldest GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+import msgspec
 
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.upstream import PUBLISHED, UpstreamId
@@ -13,8 +14,7 @@ NVIDIA_TERMS = "LicenseRef-NVIDIA-CUDA-Toolkit-EULA"
 """The End User License Agreement of the CUDA Toolkit, whose attachment A lists what may be passed on."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """Something that others may know by this name, version and address (a package URL), and its SPDX licence.
 
     ``digest`` is the SHA-256 of all of it, empty where nobody counted; ``commit`` that of its repository at ``origin``.

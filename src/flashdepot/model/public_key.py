@@ -6,8 +6,9 @@ import base64
 import binascii
 import hashlib
 import re
-from dataclasses import dataclass
 from datetime import date
+
+import msgspec
 
 from flashdepot.errors import UsageError
 
@@ -15,8 +16,7 @@ KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BYTES = 32
 
 
-@dataclass(frozen=True)
-class PublicKey:
+class PublicKey(msgspec.Struct, frozen=True):
     """An ed25519 key: a name for people, and its 32 bytes in hexadecimal. Written as ``NAME:BASE64``."""
 
     name: str
@@ -46,8 +46,7 @@ class PublicKey:
         return f"{self.name}:{base64.b64encode(bytes.fromhex(self.public)).decode()}"
 
 
-@dataclass(frozen=True)
-class TrustedKey:
+class TrustedKey(msgspec.Struct, frozen=True):
     """A key whose signatures are believed: from some remotes or from all, until a day, unless it was revoked.
 
     ``remotes`` is empty for all. ``expires`` is the last day. ``revoked`` is the day on which trust was withdrawn.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.torch import Torch
@@ -14,16 +16,14 @@ from flashdepot.model.wheel_tag import Interpreter
 _WINDOWS_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
-@dataclass(frozen=True)
-class Extension:
+class Extension(msgspec.Struct, frozen=True):
     """A compiled module of FlashAttention in an environment: its import name and its file."""
 
     module: str
     path: str
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """One interpreter and what is installed for it.
 
     ``tag`` is the interpreter's tag as wheels spell it (``cp312``, ``cp313t``), ``platform`` is sysconfig's
@@ -51,7 +51,7 @@ class Environment:
     conda: bool
     writable: bool
     torch: Torch | None
-    packages: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = msgspec.field(default_factory=dict)
     extensions: tuple[Extension, ...] = ()
     installers: tuple[str, ...] = ()
     shadow: str | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.selection import Selection
@@ -18,8 +19,7 @@ HOST_COMPILERS = frozenset({"g++", "clang++", "cl", "zig"})
 RECIPE_SCHEMA = 2
 
 
-@dataclass(frozen=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """A program that takes part in a build: what it is, its version, and the SHA-256 of its file."""
 
     name: str
@@ -36,8 +36,7 @@ class Tool:
         return cls(row.take("name", str), row.take("version", str), row.digest("digest"))
 
 
-@dataclass(frozen=True)
-class ToolchainId:
+class ToolchainId(msgspec.Struct, frozen=True):
     """What builds: the CUDA version and every program that runs, with digests. No path: those differ by machine.
 
     ``tools`` compile, and are part of what an object is known by. ``linking`` is what objects become libraries with:
@@ -85,8 +84,7 @@ def device_compiler(digests: Mapping[str, str]) -> str:
     return digest_of(dict(digests))
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True):
     """Upstream and flags of each family, selection, target and toolchain of one library.
 
     ``front_end`` is ``shared`` (one front-end pass serves all architectures) or ``native`` (one each).

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from flashdepot.errors import UsageError
 from flashdepot.model.public_key import PublicKey
@@ -21,8 +22,7 @@ _MOST_PATIENCE = 600
 _HERE = {"127.0.0.1", "::1", "localhost"}
 
 
-@dataclass(frozen=True)
-class RemoteSettings:
+class RemoteSettings(msgspec.Struct, frozen=True):
     """One remote.
 
     ``push``: what is built here goes there. ``unsigned``: its records are taken without signatures. ``builders``: how

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.runtime_facts import RuntimeFacts
@@ -12,8 +13,7 @@ from flashdepot.model.target import Platform, Version
 from flashdepot.model.upstream import UpstreamId, leading
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """The upstream of each family, selection, and the facts of the host that the library must run on. It says nothing of how.
 
     ``gpus`` are the architectures that must be served: those present, or those named. ``driver`` and ``libc`` are

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Platform, Version
@@ -11,8 +12,7 @@ from flashdepot.model.torch import Torch
 from flashdepot.model.wheel_tag import Interpreter
 
 
-@dataclass(frozen=True)
-class RuntimeFacts:
+class RuntimeFacts(msgspec.Struct, frozen=True):
     """Platform, C library, Python, PyTorch, GPUs and driver; ``None`` is what nobody has told.
 
     ``libc_name`` is ``glibc``, ``musl``, or empty for another or none. ``gpus`` are compute capabilities, sorted and

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
+
+import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.model.table import Table
@@ -49,8 +50,7 @@ class Feature(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True, order=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True, order=True):
     """What a family compiles at once, and the part of attention that its kernels do.
 
     ``name`` is the family's own for it, the same in no other unit. ``causal`` kernels have the mask built in.
@@ -97,8 +97,7 @@ class Unit:
         return f"{family}{self.pass_}_hdim{self.head_dim}_{self.dtype}{'_causal' if self.causal else ''}"
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The units and features of one library."""
 
     units: frozenset[Unit]
@@ -141,8 +140,7 @@ class Selection:
         return f"{named}{values(passes)}; head dims {values(dims)}; {values(dtypes)}; features {values(features)}"
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """A named choice of passes, head dims, dtypes and features. ``None`` stands for all that upstream has."""
 
     passes: frozenset[Pass] | None

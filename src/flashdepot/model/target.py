@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import total_ordering
+
+import msgspec
 
 from flashdepot.errors import UsageError
 from flashdepot.model.architecture import Architecture
 
 
-@total_ordering
-@dataclass(frozen=True)
-class Version:
+class Version(msgspec.Struct, frozen=True):
     """A dotted number of a driver, a toolkit, a compiler or a C library: ``13.0``, ``580.65.06``, ``2.36``.
 
     Compared number by number; a missing part counts as 0, so 2.36 equals 2.36.0.
@@ -46,6 +44,15 @@ class Version:
     def __lt__(self, other: Version) -> bool:
         return self.numbers < other.numbers
 
+    def __le__(self, other: Version) -> bool:
+        return self.numbers <= other.numbers
+
+    def __gt__(self, other: Version) -> bool:
+        return self.numbers > other.numbers
+
+    def __ge__(self, other: Version) -> bool:
+        return self.numbers >= other.numbers
+
     def __hash__(self) -> int:
         return hash(self.numbers)
 
@@ -53,8 +60,7 @@ class Version:
         return self.text
 
 
-@dataclass(frozen=True)
-class Platform:
+class Platform(msgspec.Struct, frozen=True):
     """Operating system and CPU: ``linux-x86_64``."""
 
     system: str
@@ -72,8 +78,7 @@ class Platform:
         return f"{self.system}-{self.machine}"
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Where a library is to run: platform, CUDA major version, and the architectures it has SASS for."""
 
     platform: Platform

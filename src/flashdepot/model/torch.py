@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from flashdepot.errors import UsageError
 from flashdepot.model.architecture import Architecture
@@ -27,8 +28,7 @@ class Accelerator(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True)
-class Torch:
+class Torch(msgspec.Struct, frozen=True):
     """A PyTorch, or by :data:`NO_TORCH` that there is none.
 
     ``version`` is as torch spells it, ``2.8.0+cu128``. ``accelerator`` and ``cuda`` are ``None`` where they are not

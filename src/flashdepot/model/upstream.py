@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from flashdepot.model.table import Table
 
@@ -12,8 +13,7 @@ PUBLISHED = "sdist"
 """The origin of a source whose digest is on record."""
 
 
-@dataclass(frozen=True)
-class UpstreamId:
+class UpstreamId(msgspec.Struct, frozen=True):
     """A source tree of one family.
 
     ``digest`` stands for every byte that a build can read: the SHA-256 of the published sdist, or of the source files
@@ -24,7 +24,7 @@ class UpstreamId:
     version: str
     digest: str
     origin: str = PUBLISHED
-    commits: Mapping[str, str] = field(default_factory=dict)
+    commits: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """All four fields."""

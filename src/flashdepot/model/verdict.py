@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
+from msgspec.structs import asdict
 
 
 class Verdict(str, Enum):
@@ -23,8 +25,7 @@ class Verdict(str, Enum):
         return list(Verdict).index(self)
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True):
     """Why something does not fit, or why that cannot be told.
 
     ``rule`` is the rule's id, ``wants`` what the thing is for and ``has`` what is there, in the rule's own terms
@@ -61,7 +62,7 @@ class Reason:
 
     def to_json(self) -> dict[str, str]:
         """All fields."""
-        return {**vars(self), "verdict": str(self.verdict)}
+        return {**asdict(self), "verdict": str(self.verdict)}
 
 
 Reasons = tuple[Reason, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from flashdepot.errors import UsageError
 
@@ -25,8 +26,7 @@ _LONGEST = 255
 """No file system keeps a longer name."""
 
 
-@dataclass(frozen=True)
-class WheelName:
+class WheelName(msgspec.Struct, frozen=True):
     """The parts of a wheel's file name, as spelled there; ``str()`` gives the name back.
 
     ``local`` is the local version without its plus sign, ``build`` the build tag; either is empty where there is none.
@@ -78,8 +78,7 @@ class WheelName:
         return BuiltFor.parse(self.local)
 
 
-@dataclass(frozen=True)
-class BuiltFor:
+class BuiltFor(msgspec.Struct, frozen=True):
     """What a wheel was built for, as far as its local version tells.
 
     ``cuda`` and ``torch`` are dotted and empty where nothing is said; ``cxx11_abi`` is ``None`` then.

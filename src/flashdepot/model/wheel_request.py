@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from flashdepot.model.candidate import Origin
 from flashdepot.model.published_wheel import PublishedWheel
@@ -32,8 +32,7 @@ BANDWIDTH = 12.5e6
 """Bytes a second of a download where nobody says otherwise: a line of 100 Mbit/s."""
 
 
-@dataclass(frozen=True)
-class WheelRequest:
+class WheelRequest(msgspec.Struct, frozen=True):
     """Which wheel is needed, and from whom it may come.
 
     ``version`` is empty for the newest FlashAttention-2, a version such as ``2.8.3`` or ``2.7``, or a PEP 440

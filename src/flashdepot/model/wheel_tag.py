@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from flashdepot.errors import UsageError
 from flashdepot.model.target import Platform, Version
@@ -16,8 +17,7 @@ _OLD_FLOORS = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2
 _WINDOWS = {"x86_64": "win_amd64", "aarch64": "win_arm64"}
 
 
-@dataclass(frozen=True)
-class Interpreter:
+class Interpreter(msgspec.Struct, frozen=True):
     """A Python as far as tags go; ``implementation`` is ``cpython``, ``pypy`` or another's name."""
 
     implementation: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.depot import ActionRecord, Depot
 from flashdepot.remotes.remote import OpenRemote
@@ -11,8 +12,7 @@ from flashdepot.remotes.remote import OpenRemote
 DEPOT = "the depot"
 
 
-@dataclass(frozen=True)
-class Mismatch:
+class Mismatch(msgspec.Struct, frozen=True):
     """A compiler run whose object somebody has with other bytes: who, the SHA-256 there, and the right one."""
 
     name: str
@@ -21,8 +21,7 @@ class Mismatch:
     compiled: str
 
 
-@dataclass(frozen=True)
-class AuditReport:
+class AuditReport(msgspec.Struct, frozen=True):
     """The names of what was compiled, how many objects were compared with it, and those that differ.
 
     ``unclaimed`` are compiler runs of which neither the depot nor a remote has a record.

@@ -6,8 +6,8 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from securesystemslib.dsse import Envelope as Dsse
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import Signature, SSlibKey
@@ -28,8 +28,7 @@ _MOST = 32
 """Envelopes in one file: so many states of a unit's sources, or libraries of one source, are remembered."""
 
 
-@dataclass(frozen=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """A payload, and its signatures in hexadecimal by the id of the key that made them."""
 
     payload: bytes

@@ -5,9 +5,11 @@ from __future__ import annotations
 import getpass
 import platform
 import re
-from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.model.public_key import PublicKey, TrustedKey
@@ -15,8 +17,7 @@ from flashdepot.remotes.signing import SigningKey, keep, own_keys, require_name
 from flashdepot.remotes.user_settings import UserSettings, today
 
 
-@dataclass(frozen=True)
-class MadeKey:
+class MadeKey(msgspec.Struct, frozen=True):
     """A key that was just made: the file of its private half, and its public half."""
 
     path: Path

@@ -10,8 +10,9 @@ import hashlib
 import random
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.depot import ActionRecord, Depot
 from flashdepot.depot.artifacts import manifest_text
@@ -35,8 +36,7 @@ _SLOWEST = 64 << 10
 """How long a push may take: so many seconds, and more for each so many bytes."""
 
 
-@dataclass(frozen=True)
-class Pushed:
+class Pushed(msgspec.Struct, frozen=True):
     """How many libraries and units are there now, and what had to be sent: blobs, their bytes, and records."""
 
     libraries: int
@@ -50,8 +50,7 @@ class Pushed:
         return f"{self.libraries} libraries and {self.units} units, {sent if self.records else 'all there already'}"
 
 
-@dataclass(frozen=True)
-class _Parcel:
+class _Parcel(msgspec.Struct, frozen=True):
     """What is to be there: the sources of blobs by digest, and the records by place."""
 
     blobs: dict[str, Path | bytes]

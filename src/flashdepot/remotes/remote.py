@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+import msgspec
 
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError
@@ -35,8 +36,7 @@ _LONGEST_NAMES = 4 << 20
 _SECONDS_PER_RECORD = 0.25
 
 
-@dataclass(frozen=True)
-class Blob:
+class Blob(msgspec.Struct, frozen=True):
     """Bytes to fetch: their SHA-256 and how many there are."""
 
     digest: str

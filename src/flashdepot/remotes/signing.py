@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from flashdepot.errors import IntegrityError, UsageError
@@ -17,8 +17,7 @@ VARIABLE = "FLASHDEPOT_SIGNING_KEY"
 _ENDING = ".pem"
 
 
-@dataclass(frozen=True)
-class SigningKey:
+class SigningKey(msgspec.Struct, frozen=True):
     """A private key that can sign, and its public half."""
 
     public: PublicKey

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.depot import ActionRecord, Output, action_key
 from flashdepot.depot.artifacts import manifest_text
@@ -29,8 +31,7 @@ _LIBRARY = "urn:flashdepot:library:1"
 _SOURCES = frozenset({".cu", ".cpp", ".cc", ".c", ".src"})
 
 
-@dataclass(frozen=True)
-class UnitStatement:
+class UnitStatement(msgspec.Struct, frozen=True):
     """A compiler run with this intent, of inputs that give this action key, made an object.
 
     ``names`` is the digest of the list of what it read, without digests; ``sources`` are the names that are not on it, so
@@ -84,8 +85,7 @@ class UnitStatement:
         return now if action_key(self.intent_key, now) == self.action_key else None
 
 
-@dataclass(frozen=True)
-class LibraryStatement:
+class LibraryStatement(msgspec.Struct, frozen=True):
     """A recipe gave a library: the SHA-256 and size of its manifest, and the manifest without ``actions``."""
 
     manifest_digest: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
+
+import msgspec
 
 from flashdepot.model.public_key import TrustedKey
 from flashdepot.model.remote import RemoteSettings
@@ -14,16 +15,14 @@ from flashdepot.remotes.user_settings import UserSettings, today
 _SHOWN = 12
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Why a record is not believed, and what the reader can do."""
 
     reason: str
     hint: str
 
 
-@dataclass(frozen=True)
-class Trust:
+class Trust(msgspec.Struct, frozen=True):
     """What one reader believes of one remote on one day."""
 
     remote: RemoteSettings

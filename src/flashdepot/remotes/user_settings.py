@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
 from flashdepot.model.public_key import PublicKey, TrustedKey
@@ -24,8 +26,7 @@ def today() -> date:
     return datetime.now(timezone.utc).date()
 
 
-@dataclass(frozen=True)
-class UserSettings:
+class UserSettings(msgspec.Struct, frozen=True):
     """What one user has set, in a folder."""
 
     folder: Path

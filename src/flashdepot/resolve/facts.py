@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
 from flashdepot.facts.gpus import parse_architecture
@@ -15,8 +16,7 @@ from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
 from flashdepot.model.wheel_tag import Interpreter, glibc_floor, platform_of
 
 
-@dataclass(frozen=True)
-class NamedFacts:
+class NamedFacts(msgspec.Struct, frozen=True):
     """Facts as spelled on the command line; ``None`` where nothing was said."""
 
     torch: str | None = None

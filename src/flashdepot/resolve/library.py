@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.events import Events
@@ -23,8 +25,7 @@ Rejected = tuple[tuple[Manifest, tuple[str, ...]], ...]
 """Stored libraries with the reasons why each does not serve."""
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(msgspec.Struct, frozen=True):
     """A request, what of it a build needs besides, and a sentence where a choice was made.
 
     ``sources`` are what names the source of each family.
@@ -36,8 +37,7 @@ class Need:
     note: str
 
 
-@dataclass(frozen=True)
-class LibraryResult:
+class LibraryResult(msgspec.Struct, frozen=True):
     """A library that serves: how it came (``hit``, ``fetched`` or ``built``), its manifest and folder, and the units behind it.
 
     ``seconds`` of wall time is what the call took.

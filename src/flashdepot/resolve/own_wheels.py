@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
@@ -40,8 +42,7 @@ _UPSTREAM_TARGETS = {True: 4, False: 2}
 """Architectures that upstream's setup.py builds for by default: with an nvcc from 12.8 on, and before."""
 
 
-@dataclass(frozen=True)
-class Workshop:
+class Workshop(msgspec.Struct, frozen=True):
     """Where compiling would happen: the machine, with the cores and bytes of memory that a build may use."""
 
     host: HostRecord

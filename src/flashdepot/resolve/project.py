@@ -7,10 +7,11 @@ What runs a program or brings source or libraries from elsewhere needs the conse
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.families import default_family
@@ -28,8 +29,7 @@ KEYS = ("upstream", "profile", "arch", "passes", "head-dims", "dtypes", "feature
 _LARGEST = 1 << 20
 
 
-@dataclass(frozen=True)
-class Project:
+class Project(msgspec.Struct, frozen=True):
     """A project file: where it is, the SHA-256 of its bytes, and what it asks.
 
     ``planted`` says why another user may have written the file; it is empty for one of this user's. ``remotes`` are those

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
 from flashdepot.catalog.machine_code import implied_sass
@@ -22,8 +24,7 @@ NOT_LISTED = "not listed"
 """The source of a wheel that no collection in the catalog has."""
 
 
-@dataclass(frozen=True)
-class Resolution:
+class Resolution(msgspec.Struct, frozen=True):
     """What was asked, and all that there is to answer it with: published wheels, and candidates of our own."""
 
     request: WheelRequest

@@ -7,9 +7,10 @@ each rule runs once for each distinct value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
+
+import msgspec
 
 from flashdepot.fit import rules as fit
 from flashdepot.fit.names import READERS
@@ -19,8 +20,7 @@ from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.resolve.wish_rules import judge_distribution, judge_source, judge_version
 
 
-@dataclass(frozen=True)
-class WheelRule:
+class WheelRule(msgspec.Struct, frozen=True):
     """One rule: ``sentence`` says what must hold, ``source`` where the fact comes from.
 
     ``judge`` takes the request and the wheel's ``fields``, and returns ``None`` for a wheel that keeps the rule.

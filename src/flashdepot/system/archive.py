@@ -11,10 +11,11 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
+
+import msgspec
 
 from flashdepot.errors import IntegrityError
 
@@ -42,8 +43,7 @@ _CANNOT_BE = {errno.EINVAL, errno.ENAMETOOLONG, errno.EILSEQ}
 _COLLISION = (FileExistsError, IsADirectoryError, NotADirectoryError)
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     name: str
     size: int
     executable: bool

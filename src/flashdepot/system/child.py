@@ -8,9 +8,10 @@ import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from flashdepot.errors import MissingToolError
 from flashdepot.system.bound import bound
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     import psutil
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """How a child ended: its exit status (negative: the signal), CPU and wall seconds, peak memory in bytes.
 
     ``cpu_seconds`` counts all its descendants; ``peak`` is the largest resident set of a single one of them, 0 where

@@ -6,9 +6,10 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import FlashdepotError
 from flashdepot.system.process import run
@@ -24,8 +25,7 @@ _SYSTEM = (
 """What programs of every system are made of. /proc is not in it: it shows the environment, and other processes."""
 
 
-@dataclass(frozen=True)
-class Means:
+class Means(msgspec.Struct, frozen=True):
     """How this system confines: ``landlock``, ``bubblewrap`` or nothing; and whether that closes the network, or TCP."""
 
     name: str
@@ -44,8 +44,7 @@ class Means:
         return f"by {self.name}: no file of yours, {closed}"
 
 
-@dataclass(frozen=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """What a confined program sees besides the system's own programs and libraries: files and folders."""
 
     readable: tuple[Path, ...]

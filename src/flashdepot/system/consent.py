@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.canonical import canonical_json
@@ -19,8 +20,7 @@ def users_consents() -> Consents:
     return Consents(platformdirs.user_config_path("flashdepot", appauthor=False) / "trusted.json")
 
 
-@dataclass(frozen=True)
-class Consents:
+class Consents(msgspec.Struct, frozen=True):
     """The SHA-256 of each file that was allowed, by its path, kept in ``file``."""
 
     file: Path

@@ -7,12 +7,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import requests
 import urllib3
+from msgspec.structs import asdict
 from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, MissingToolError
@@ -30,8 +31,7 @@ _SPARE_DISK = 16 << 20
 _CHANGED = "its file has changed since"
 
 
-@dataclass(frozen=True)
-class Remote:
+class Remote(msgspec.Struct, frozen=True):
     """A file on a server; ``sha256`` is empty and ``size`` 0 where nobody has told."""
 
     url: str
@@ -39,8 +39,7 @@ class Remote:
     size: int = 0
 
 
-@dataclass(frozen=True)
-class Downloaded:
+class Downloaded(msgspec.Struct, frozen=True):
     """A file that arrived: its place, SHA-256 and bytes, and how many of them had to be fetched now."""
 
     path: Path
@@ -93,8 +92,7 @@ def download(
                     own_lock.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class _Origin:
+class _Origin(msgspec.Struct, frozen=True):
     """What the beginning of a file belongs to: its address, and the server's name for that state of it."""
 
     url: str

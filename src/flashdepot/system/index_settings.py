@@ -7,9 +7,9 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import platformdirs
 
 from flashdepot.errors import UsageError
@@ -20,8 +20,7 @@ _TIMEOUT = 30.0
 _UV_INDEX = re.compile(r"(?:[\w.-]+=)?(.+)")
 
 
-@dataclass(frozen=True)
-class IndexSettings:
+class IndexSettings(msgspec.Struct, frozen=True):
     """Package indexes in the order in which they are asked, and how to reach them.
 
     An index of ``None`` is the one that pypi-simple knows. ``certificates`` is a file or folder of certificate

@@ -7,9 +7,10 @@ import json
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from flashdepot.errors import IntegrityError
 from flashdepot.system.directory import Directory
@@ -25,8 +26,7 @@ _RECORD_SCHEMA = 1
 _RECORD_KIND = "files that flashdepot wrote here"
 
 
-@dataclass(frozen=True)
-class OutputFile:
+class OutputFile(msgspec.Struct, frozen=True):
     """One file to write.
 
     :param place: where, with ``/``.
@@ -77,8 +77,7 @@ class OutputFile:
                 os.utime(folder.path / name if os.name == "nt" else target.fileno(), ns=(self.modified_ns,) * 2)
 
 
-@dataclass(frozen=True)
-class OutputListing:
+class OutputListing(msgspec.Struct, frozen=True):
     """The file of a folder that says what flashdepot wrote there.
 
     :param read: what its bytes say; raises :class:`ValueError` when it is not one that flashdepot writes.

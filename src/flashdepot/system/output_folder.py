@@ -13,9 +13,10 @@ import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.system.directory import Directory, is_plain_folder
@@ -33,8 +34,7 @@ _NEW, _EARLIER = "new", "earlier"
 _NAMES_SHOWN = 3
 
 
-@dataclass(frozen=True)
-class OutputFolder:
+class OutputFolder(msgspec.Struct, frozen=True):
     """A folder of the user's, and what may be done in it.
 
     :param chosen: the folder that the user named. Links on the way to it are the user's own.

@@ -9,9 +9,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from flashdepot.errors import FlashdepotError, MissingToolError
 from flashdepot.system.bound import bound
@@ -21,8 +22,7 @@ _LAST_OUTPUT = 2.0
 """Seconds for the output of a program that has ended; what it left running may hold the pipe open for ever."""
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """A program that ran: its exit status and what it wrote."""
 
     arguments: tuple[str, ...]

@@ -7,9 +7,10 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.system.process import Finished, run
 
@@ -46,8 +47,7 @@ def run_python(
     return run(command, cwd=Path(path).parent, env=kept, timeout=timeout, on_start=on_start)
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What an interpreter answered: a JSON document, or ``None`` and the last that was heard of it."""
 
     document: Any

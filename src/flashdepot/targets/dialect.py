@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.model.target import Version
 from flashdepot.toolchain.nvcc_flags import msvc_host_flags
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """The words that nvcc takes with one kind of host compiler.
 
     ``variables`` are those of the environment that change what the compilers write. ``host_flags`` tells what nvcc is

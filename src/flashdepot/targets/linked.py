@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import CompileError
 from flashdepot.model.target import Version
@@ -12,15 +13,14 @@ from flashdepot.system.disk_full import disk_full
 from flashdepot.system.process import Finished, first_error
 
 
-@dataclass(frozen=True)
-class Linked:
+class Linked(msgspec.Struct, frozen=True):
     """The libraries of one recipe: ``files`` by their place in the library's folder, ``links`` from place to name.
 
     ``libc_floor`` is the oldest GNU C library that they run with, ``None`` where there is none.
     """
 
     files: Mapping[str, Path]
-    links: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, str] = msgspec.field(default_factory=dict)
     libc_floor: Version | None = None
 
 

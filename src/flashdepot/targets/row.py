@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from flashdepot.model.library_names import LibraryNames
 from flashdepot.model.target import Platform, Version
@@ -46,8 +47,7 @@ class System(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One target.
 
     ``zig`` and ``clang`` are its names there, ``cpu`` the oldest processor. ``headers`` are the folders of zig's

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.facts.gpus import fallback_architecture, known_architectures, universal_architectures
@@ -13,8 +14,7 @@ from flashdepot.model.library_request import GpuChoice, Gpus
 from flashdepot.model.target import Version
 
 
-@dataclass(frozen=True)
-class ArchitectureChoice:
+class ArchitectureChoice(msgspec.Struct, frozen=True):
     """The architectures that must be served, and a sentence where the choice needs one."""
 
     wanted: tuple[Architecture, ...]

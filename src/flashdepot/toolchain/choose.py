@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.events import OnFile
@@ -26,8 +27,7 @@ OLDEST_CUDA = Version("12.0")
 """The oldest CUDA whose compiler builds the CUTLASS of the supported upstream versions as C++17."""
 
 
-@dataclass(frozen=True)
-class Toolchain:
+class Toolchain(msgspec.Struct, frozen=True):
     """An nvcc, the host compiler that it calls, and a sentence on why this one.
 
     ``environment`` is what these programs need to find in their environment besides this process's own. ``named`` says
@@ -37,7 +37,7 @@ class Toolchain:
     nvcc: Nvcc
     cxx: HostCompiler
     reason: str
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     named: bool = False
     zig: Zig | None = None
 
@@ -46,8 +46,7 @@ class Toolchain:
         return {**os.environ, **self.environment}
 
 
-@dataclass(frozen=True)
-class Foreseen:
+class Foreseen(msgspec.Struct, frozen=True):
     """Which nvcc would be taken: a toolkit of the machine, or ``None`` for the one from PyPI, and a sentence on why."""
 
     toolkit: CudaToolkit | None

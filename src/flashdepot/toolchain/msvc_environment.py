@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ntpath
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PureWindowsPath
+
+import msgspec
 
 from flashdepot.errors import MissingToolError
 
@@ -35,8 +36,7 @@ _PROMPT_PATHS = ("PATH", "INCLUDE", "LIB", "LIBPATH")
 _PROMPT = 'Open the "x64 Native Tools Command Prompt" or an ordinary one, and run the same command there.'
 
 
-@dataclass(frozen=True)
-class MsvcToolset:
+class MsvcToolset(msgspec.Struct, frozen=True):
     """One toolset of one installation: ``batch`` is its ``vcvarsall.bat``, ``version`` the name of its folder."""
 
     batch: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.errors import MissingToolError
 from flashdepot.model.architecture import Architecture
@@ -20,8 +22,7 @@ _EXE = ".exe" if os.name == "nt" else ""
 _STATIC_RUNTIME = WINDOWS.cuda_runtime
 
 
-@dataclass(frozen=True)
-class Nvcc:
+class Nvcc(msgspec.Struct, frozen=True):
     """An nvcc and its toolkit. ``codes`` are the architectures it makes SASS for, ``options`` its long options.
 
     ``missing`` names the files of the toolkit that a build needs and that are not there.

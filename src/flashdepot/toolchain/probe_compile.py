@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.model.canonical import digest_of
@@ -38,8 +39,7 @@ int launch(std::vector<float>& host, std::function<void(int)> report) {
 """
 
 
-@dataclass(frozen=True)
-class ProbeResult:
+class ProbeResult(msgspec.Struct, frozen=True):
     """What the probe found out. ``source_name``: nvcc takes :data:`SOURCE_NAME`."""
 
     source_name: bool

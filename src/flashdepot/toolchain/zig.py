@@ -6,10 +6,11 @@ import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot import facts
 from flashdepot.errors import CompileError, IncompatibleError
@@ -43,8 +44,7 @@ def _data() -> dict[str, Any]:
     return read_toml(Path(facts.__file__).with_name("zig_wheels.toml"))
 
 
-@dataclass(frozen=True)
-class Zig:
+class Zig(msgspec.Struct, frozen=True):
     """A zig at hand: the folder with its program and its library, and its version."""
 
     root: Path

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import url2pathname
+
+import msgspec
 
 from flashdepot.errors import NetworkError, UsageError
 from flashdepot.model.table import Table
@@ -34,8 +35,7 @@ _TREE, _RECORD = "tree", "commit.json"
 _BRANCHES_AND_TAGS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 
 
-@dataclass(frozen=True)
-class GitSource:
+class GitSource(msgspec.Struct, frozen=True):
     """A repository's URL, and the branch, tag or commit wanted of it."""
 
     url: str

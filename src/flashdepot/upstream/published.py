@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import IntegrityError
 from flashdepot.events import Download
@@ -14,8 +15,7 @@ from flashdepot.upstream.layout import Layout, is_kept
 from flashdepot.upstream.tree import Identified, SourceTree
 
 
-@dataclass(frozen=True)
-class Sdist:
+class Sdist(msgspec.Struct, frozen=True):
     """One published sdist: its file, and the units and features that are in it. ``size`` is in bytes.
 
     ``tree`` is the :func:`~flashdepot.system.folders.tree_digest` of what flashdepot takes of it.

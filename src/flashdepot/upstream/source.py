@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import UsageError
 from flashdepot.events import Download
@@ -14,8 +15,7 @@ from flashdepot.upstream.published import Sdist, obtain_sdist
 from flashdepot.upstream.tree import Identified, SourceTree
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """Where the source trees of one family come from. ``published`` gives its sdists by version, newest last."""
 
     layout: Layout

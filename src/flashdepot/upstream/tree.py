@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.model.selection import Feature, Unit
 from flashdepot.model.upstream import UpstreamId
 from flashdepot.upstream.layout import Layout
 
 
-@dataclass(frozen=True)
-class Identified:
+class Identified(msgspec.Struct, frozen=True):
     """What is known of an upstream without its tree being unpacked."""
 
     id: UpstreamId
@@ -19,8 +19,7 @@ class Identified:
     features: frozenset[Feature]
 
 
-@dataclass(frozen=True)
-class SourceTree:
+class SourceTree(msgspec.Struct, frozen=True):
     """A tree on disk, complete. It is read and never written to."""
 
     id: UpstreamId

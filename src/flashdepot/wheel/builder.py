@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.errors import UsageError
 from flashdepot.model.manifest import Manifest
@@ -15,8 +16,7 @@ from flashdepot.wheel.archive import write_archive
 from flashdepot.wheel.contents import entries
 
 
-@dataclass(frozen=True)
-class Wheel:
+class Wheel(msgspec.Struct, frozen=True):
     """A wheel file: its place, version and tag, the SHA-256 of its bytes, and their number."""
 
     path: Path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.families import family_of
@@ -22,8 +23,7 @@ RUNTIME = Path(__file__).parent / "runtime"
 _LICENCES = "share/licenses/"
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One file of a wheel: its name with ``/``, how to read its bytes, and whether it is a program or library."""
 
     name: str

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from flashdepot.model.verdict import Reason, Verdict
 
@@ -32,8 +33,7 @@ class Outcome(Enum):
         return list(Outcome).index(self)
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """One comparison: what the file needs or says (``seen``), what the environment has, and what fixes a misfit.
 
     ``topic`` is what was compared, in the field's words; ``where`` the compiled file, for a wheel's.
@@ -69,8 +69,7 @@ def evidence_of(reason: Reason | None, topic: str, seen: str, has: str, where: s
     return Evidence(OUTCOMES[reason.verdict], topic, seen, has, where, reason.mend)
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """The verdict on one file, worst evidence first, and what is known of it as JSON."""
 
     path: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import PurePosixPath
+
+from msgspec.structs import replace
 
 from flashdepot.binary.elf import version_floor
 from flashdepot.binary.fatbin import CodeKind, GpuCode

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
+from msgspec.structs import replace
 from packaging.tags import Tag
 
 from flashdepot.binary.wheel import WheelFacts

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.binary.elf import read_shared_library
 from flashdepot.doctor.check.torch_side import TorchSymbols
@@ -21,8 +23,7 @@ from flashdepot.model.target import Version
 from flashdepot.model.torch import NO_TORCH
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, dict=True):
     """``gpus`` are compute capabilities, of the machine or named. ``is_here`` says whether the host is this machine.
 
     ``python`` and ``torch`` are those that were named, or found here.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.binary.archive import import_machine, is_import, read_members
 from flashdepot.binary.elf import ElfFile
@@ -32,8 +33,7 @@ _RELOCATABLE_SECTION = re.compile(r"__nv_relfatbin")
 _ELF_KINDS = {FileKind.ELF_SHARED, FileKind.ELF_EXECUTABLE, FileKind.ELF_OBJECT}
 
 
-@dataclass(frozen=True)
-class Binary:
+class Binary(msgspec.Struct, frozen=True):
     """One compiled file.
 
     ``torch_symbols`` are those that it takes from torch, ``offered`` those of that sort that it defines itself;
@@ -81,8 +81,7 @@ class Binary:
         }
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """A file with its kind, the compiled files in it, and what it says as a wheel, if it is one."""
 
     path: Path

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from flashdepot.binary.elf import ElfFile
 from flashdepot.binary.kind import FileKind, identify
@@ -55,8 +56,7 @@ class TorchSymbols(Protocol):
         """Whether a library of that file name comes with it."""
 
 
-@dataclass(frozen=True)
-class InstalledTorch:
+class InstalledTorch(msgspec.Struct, frozen=True):
     """torch as the symbols of its libraries show it."""
 
     torch: Torch
@@ -115,8 +115,7 @@ def abi_of(symbols: frozenset[str] | set[str]) -> bool | None:
     return False if any(_OLD_ABI.search(symbol) for symbol in symbols) else None
 
 
-@dataclass(frozen=True)
-class TabledTorch:
+class TabledTorch(msgspec.Struct, frozen=True):
     """A torch that is known only by its version: ``2.8``, ``2.6+cu126``."""
 
     torch: Torch

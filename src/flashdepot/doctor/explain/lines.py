@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import BinaryIO
+
+import msgspec
 
 from flashdepot.doctor.explain.pattern import Pattern
 
@@ -20,8 +21,7 @@ _COLOUR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\
 _BEGIN = Pattern.parse("^")
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Lines that follow one another, the number of the first of them from 1, and the same bytes in lower case."""
 
     first: int

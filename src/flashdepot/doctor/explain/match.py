@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
+
+import msgspec
+from msgspec.structs import replace
 
 from flashdepot.doctor.explain.lines import Chunk, strip_prefixes
 from flashdepot.doctor.explain.packages import Package, package_of
@@ -35,16 +38,14 @@ _NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:
 _TORCH_VERSION = re.compile(rb"torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*['\"]?v?(\d+\.\d+)")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A line of a log: its number from 1, and its text without prefixes."""
 
     number: int
     text: str
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """A rule that the log answers to, the first line that shows it, and the named groups of the match.
 
     One that is not proven stands on a rule's ``likely`` patterns. ``package`` is whose file or build it is about.
@@ -57,8 +58,7 @@ class Hit:
     proven: bool = True
 
 
-@dataclass(frozen=True)
-class RuleOutcome:
+class RuleOutcome(msgspec.Struct, frozen=True):
     """What was found: hits with causes first, the earliest lines that state an error, and the torch that is named.
 
     ``windows`` and ``amd`` say whether something in the log is of that system, or of that vendor's GPUs; ``package`` is

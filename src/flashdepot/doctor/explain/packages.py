@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.doctor.explain.pattern import Found, Pattern
 from flashdepot.system.toml import read_toml
@@ -42,8 +43,7 @@ _HELPERS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(msgspec.Struct, frozen=True):
     """A package by its name on an index, and the command that makes it anew for the torch that is there."""
 
     name: str

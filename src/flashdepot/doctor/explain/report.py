@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from flashdepot.doctor.explain.match import Hit, Line, RuleOutcome
 from flashdepot.doctor.explain.packages import named
@@ -26,8 +27,7 @@ _OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 """Packages in whose place flashdepot has something; the first is meant where a log names none."""
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(msgspec.Struct, frozen=True):
     """One class of failure that the log shows: where, why, what fixes it, and facts about it and this machine."""
 
     id: str
@@ -54,8 +54,7 @@ class Cause:
         }
 
 
-@dataclass(frozen=True)
-class LogReport:
+class LogReport(msgspec.Struct, frozen=True):
     """What a log shows: findings with causes first, and the earliest lines that state an error.
 
     ``next_steps`` are commands and advice for a log that no rule knows, and empty otherwise.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.doctor.explain.pattern import Pattern
 from flashdepot.system.toml import read_toml
@@ -18,16 +19,14 @@ HOST_FACTS = ("gpus", "driver", "toolkits", "compilers", "libc", "memory")
 """What of a host record a rule can ask to see beside its advice."""
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """A short log, and whether the rule must answer to it."""
 
     log: str
     matches: bool
 
 
-@dataclass(frozen=True, eq=False)
-class LogRule:
+class LogRule(msgspec.Struct, frozen=True, eq=False):
     """One class of failures.
 
     ``patterns`` prove it. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count

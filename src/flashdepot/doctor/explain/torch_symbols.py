@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from flashdepot.doctor.explain.pattern import Pattern
 from flashdepot.facts.torch_symbols import patterns
 from flashdepot.model.target import Version
 
 
-@dataclass(frozen=True)
-class TorchRange:
+class TorchRange(msgspec.Struct, frozen=True):
     """The torch minor releases that export a symbol, and the C++ ABI that it belongs to; ``None``: not told."""
 
     first: Version | None = None

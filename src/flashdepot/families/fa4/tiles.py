@@ -4,11 +4,10 @@ From interface.py of flash-attn-4 4.0.0b36: _tile_size_fwd_sm90 (151-183) and _t
 on an H100 SXM.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True)
-class ForwardTiles:
+class ForwardTiles(msgspec.Struct, frozen=True):
     """tile_m query rows and tile_n keys at a time."""
 
     tile_m: int
@@ -17,8 +16,7 @@ class ForwardTiles:
     overlap: bool = True  # of a block's softmax with the next block's first product
 
 
-@dataclass(frozen=True)
-class BackwardTiles:
+class BackwardTiles(msgspec.Struct, frozen=True):
     """tile_n keys stay, tile_m query rows at a time pass by."""
 
     tile_m: int

@@ -1,8 +1,10 @@
 """The kernels of FlashAttention-4 that one library may hold: each a unit, with a name that says what it does."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+import msgspec
+from msgspec.structs import asdict
 
 from flashdepot.families.fa4.tiles import BackwardTiles, backward_tiles, forward_tiles
 
@@ -18,8 +20,7 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 BACKWARD_LAYOUTS: tuple[Layout, ...] = ("dense", "packed")
 
 
-@dataclass(frozen=True, order=True)
-class Variant:
+class Variant(msgspec.Struct, frozen=True, order=True):
     """A kernel, and which problems it runs.
 
     fwd and bwd are the passes. pre prepares bwd's statistics, dq and dkv turn its float32 sums into gradients; these
@@ -71,11 +72,11 @@ class Variant:
 
     def _particulars(self) -> dict[str, JobValue]:
         if self.kernel == "fwd":
-            return {"mask": self.mask, "softcap": self.softcap, **vars(forward_tiles(self.head_dim, self.mask))}
+            return {"mask": self.mask, "softcap": self.softcap, **asdict(forward_tiles(self.head_dim, self.mask))}
         tiles = self._backward_tiles()
         if self.kernel == "bwd":
             kind = {"mask": self.mask, "softcap": self.softcap, "several_heads": self.several_heads}
-            return kind | vars(tiles)
+            return kind | asdict(tiles)
         if self.kernel == "pre":
             return {"tile_m": tiles.tile_m, "hdim_multiple": tiles.hdim_multiple}
         of_queries = self.kernel == "dq"

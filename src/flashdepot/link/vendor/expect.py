@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.model.host import HostRecord

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.architecture import Architecture
@@ -20,8 +21,7 @@ INDEX_SCHEMA = 1
 _SHA256_LENGTH = 64
 
 
-@dataclass(frozen=True)
-class VendoredTarget:
+class VendoredTarget(msgspec.Struct, frozen=True):
     """One library: its folder beside the index, the SHA-256 of its manifest, and what it is for."""
 
     folder: str
@@ -76,8 +76,7 @@ class VendoredTarget:
         )
 
 
-@dataclass(frozen=True)
-class VendorIndex:
+class VendorIndex(msgspec.Struct, frozen=True):
     """The targets of a folder, by the name of their own."""
 
     targets: tuple[VendoredTarget, ...] = ()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 
 class Status(str, Enum):
@@ -30,8 +32,7 @@ class FaultKind(str, Enum):
     LINE_ENDINGS = "line endings"
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """A file that is not what the manifest says: its path in the target's folder, and what was seen."""
 
     path: str
@@ -43,8 +44,7 @@ class Fault:
         return {"path": self.path, "fault": self.kind.value, "seen": self.seen}
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """Something that is not as it was when the library was made, and whether that asks for a new one."""
 
     topic: str
@@ -55,11 +55,10 @@ class Change:
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
-        return dict(vars(self))
+        return asdict(self)
 
 
-@dataclass(frozen=True)
-class TargetReport:
+class TargetReport(msgspec.Struct, frozen=True):
     """One target: faults of its files, files that nobody listed, changes, and why it does not serve this host."""
 
     folder: str
@@ -98,8 +97,7 @@ class TargetReport:
         }
 
 
-@dataclass(frozen=True)
-class VendorReport:
+class VendorReport(msgspec.Struct, frozen=True):
     """All targets of a folder."""
 
     directory: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.depot.artifacts import manifest_text
 from flashdepot.depot.export import export
@@ -21,8 +22,7 @@ ATTRIBUTES_NAME = ".gitattributes"
 _ELSEWHERE = "flashdepot vendor DIR"
 
 
-@dataclass(frozen=True)
-class Vendored:
+class Vendored(msgspec.Struct, frozen=True):
     """Where a library went; ``changed`` is false when all of it was there already."""
 
     directory: Path
