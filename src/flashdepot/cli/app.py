@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from types import FrameType
 
 import click
@@ -71,6 +70,8 @@ def run() -> int:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  (whatever it is, nobody is helped by a page of our own source)
         if not {"-v", "--verbose"}.isdisjoint(sys.argv):
+            import traceback  # noqa: PLC0415  (no command that works needs it)
+
             traceback.print_exc()
         plain = _in_plain_words(error)
         return _report(plain, plain.exit_code)
@@ -93,6 +94,8 @@ def _in_plain_words(error: Exception) -> FlashdepotError:
     if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)) and error.filename:
         named = error.filename2 or error.filename
         return UsageError(f"{named} cannot be used: {error.strerror}.", hint="Name another path.")
+    import traceback  # noqa: PLC0415  (no command that works needs it)
+
     place = traceback.extract_tb(error.__traceback__)[-1]
     return FlashdepotError(
         f"This is a fault of flashdepot's: {type(error).__name__}: {error} ({place.filename}:{place.lineno})",
