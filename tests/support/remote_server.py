@@ -29,6 +29,11 @@ Fault = Callable[[str, str], "Answer | None"]
 """From the method and the path of a request to what is answered; ``None`` is the right thing."""
 
 
+def answers(path_begins: str, answer: Answer, method: str = "GET") -> Fault:
+    """A fault of all requests with this method for paths that begin so."""
+    return lambda asked, path: answer if asked == method and path.startswith(path_begins) else None
+
+
 @dataclass
 class RemoteServer:
     """``files`` by path without the first slash; ``seen`` has method and path of each request."""
@@ -128,7 +133,10 @@ def serve_remote() -> Iterator[RemoteServer]:
         def log_message(self, *_: object) -> None:
             pass
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 64  # with the usual 5, clients that come ten at once wait a second for the next try
+
+    http = Server(("127.0.0.1", 0), Handler)
     http.daemon_threads = True
     http.block_on_close = False
     server.url = f"http://127.0.0.1:{http.server_port}"

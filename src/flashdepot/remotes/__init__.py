@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+_IMPATIENT = 0.15
+"""Seconds after which the other remotes are asked as well: several that do not answer cost the wait for one."""
+
 
 def users_remotes() -> Sequence[RemoteSettings]:
     """The remotes of this user's configuration; :raises UsageError: when its file cannot be used."""
@@ -46,22 +49,33 @@ class Remotes:
 
     def offers(self, request: Request) -> Manifest | None:
         """See :class:`Elsewhere`."""
-        from flashdepot.remotes.fetch import offers  # noqa: PLC0415  (a hit needs none of it)
+        if not self.all():
+            return None
+        from flashdepot.remotes.fetch import offers  # noqa: PLC0415  (a hit needs none of it, nor who has no remote)
+        from flashdepot.remotes.statements import request_place  # noqa: PLC0415
 
-        found = self._first(lambda remote: offers(remote, request))
+        found = self._first(lambda: request_place(request), lambda remote: offers(remote, request))
         return found[0].summary if found else None
 
     def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
         """See :class:`Elsewhere`."""
+        if not self.all():
+            return None
         from flashdepot.remotes.fetch import fetch_library  # noqa: PLC0415
+        from flashdepot.remotes.statements import request_place  # noqa: PLC0415
 
-        return self._first(lambda remote: fetch_library(remote, depot, request, events))
+        return self._first(lambda: request_place(request), lambda remote: fetch_library(remote, depot, request, events))
 
     def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
         """See :class:`Elsewhere`."""
+        if not self.all():
+            return None
         from flashdepot.remotes.fetch import fetch_recipe  # noqa: PLC0415
+        from flashdepot.remotes.statements import recipe_place  # noqa: PLC0415
 
-        return self._first(lambda remote: fetch_recipe(remote, depot, recipe_key, events))
+        return self._first(
+            lambda: recipe_place(recipe_key), lambda remote: fetch_recipe(remote, depot, recipe_key, events)
+        )
 
     def fetch_actions(
         self,
@@ -71,16 +85,17 @@ class Remotes:
         note: Callable[[str], None],
     ) -> None:
         """See :class:`Elsewhere`."""
-        from flashdepot.remotes.fetch import fetch_units  # noqa: PLC0415
-
         wanted = set(intents)
+        if not wanted or not self.all():
+            return
+        from flashdepot.remotes.fetch import fetch_units  # noqa: PLC0415
+        from flashdepot.remotes.statements import unit_place  # noqa: PLC0415
 
         def fetch(remote: OpenRemote) -> bool:
             fetch_units(remote, depot, wanted, current_digest, note)
             return not wanted
 
-        if wanted:
-            self._first(fetch)
+        self._first(lambda: unit_place(min(wanted)), fetch)
 
     def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
         """See :class:`Elsewhere`."""
@@ -105,9 +120,20 @@ class Remotes:
             self._opened = self._open()
         return self._opened
 
-    def _first(self, ask: Callable[[OpenRemote], _T | None]) -> _T | None:
-        """The first answer that is one, of all remotes in order; one that fails is not asked again."""
-        return next((answer for remote in self._usable() if (answer := _asked(remote, ask))), None)
+    def _first(self, place: Callable[[], str], ask: Callable[[OpenRemote], _T | None]) -> _T | None:
+        """The first answer that is one, of all remotes in order; one that fails is not asked again.
+
+        :param place: the record that each is asked for first.
+        """
+        usable = list(self._usable())
+        for number, remote in enumerate(usable, start=1):
+            others = usable[number:]
+            if others and not remote.answers(place(), _IMPATIENT):
+                for other in others:
+                    other.begin(place())
+            if answer := _asked(remote, ask):
+                return answer
+        return None
 
     def _usable(self) -> Iterator[OpenRemote]:
         """Each remote that may be asked and has not failed."""

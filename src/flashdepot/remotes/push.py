@@ -1,5 +1,7 @@
 """To a remote: first the blobs, then the records that name them, so that no record is ever without its blobs.
 
+Records of units come before those of libraries: whoever sees a library there finds its units too.
+
 A record that two push at the same moment may keep one of the two only, for a moment: each looks again, and puts its own
 back. What is lost all the same is a miss for readers, and comes back with the next push.
 """
@@ -51,10 +53,11 @@ class Pushed(msgspec.Struct, frozen=True):
 
 
 class _Parcel(msgspec.Struct, frozen=True):
-    """What is to be there: the sources of blobs by digest, and the records by place."""
+    """What is to be there: the sources of blobs by digest, and the records of units and of libraries by place."""
 
     blobs: dict[str, Path | bytes]
-    records: list[tuple[str, bytes]]
+    units: list[tuple[str, bytes]]
+    libraries: list[tuple[str, bytes]]
 
 
 def push(
@@ -68,7 +71,7 @@ def push(
     :raises NetworkError: when the remote cannot be written; no record is there then whose blobs are not.
     """
     key = key or _key_for(remote)
-    parcel = _Parcel({}, [])
+    parcel = _Parcel({}, [], [])
     units = 0
     for manifest in manifests:
         _add_library(parcel, depot, manifest)
@@ -79,7 +82,7 @@ def push(
     longest = _SECONDS + sum(map(_length, parcel.blobs.values())) / _SLOWEST
     put = each(list(parcel.blobs.items()), lambda blob: _put_blob(remote, *blob), remote.name, seconds=longest)
     sent = [count for count in put if count is not None]
-    records = _put_records(remote, parcel.records, key, longest)
+    records = sum(_put_records(remote, some, key, longest) for some in (parcel.units, parcel.libraries))
     return Pushed(len(manifests), units, len(sent), sum(sent), records)
 
 
@@ -103,7 +106,7 @@ def _add_library(parcel: _Parcel, depot: Depot, manifest: Manifest) -> None:
     text = manifest_text(manifest)
     parcel.blobs[hashlib.sha256(text).hexdigest()] = text
     payload = LibraryStatement.of(manifest).payload()
-    parcel.records.extend((place, payload) for place in library_places(manifest))
+    parcel.libraries.extend((place, payload) for place in library_places(manifest))
 
 
 def _records(depot: Depot, manifest: Manifest) -> Iterable[ActionRecord]:
@@ -118,7 +121,7 @@ def _add_unit(parcel: _Parcel, depot: Depot, record: ActionRecord) -> None:
     statement, names = UnitStatement.of(record)
     parcel.blobs[record.object.digest] = depot.blobs.verified_path(record.object.digest)
     parcel.blobs[statement.names] = names
-    parcel.records.append((unit_place(record.intent_key), statement.payload()))
+    parcel.units.append((unit_place(record.intent_key), statement.payload()))
 
 
 def _put_blob(remote: OpenRemote, digest: str, source: Path | bytes) -> int | None:

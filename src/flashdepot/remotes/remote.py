@@ -25,7 +25,7 @@ from flashdepot.remotes.statements import (
 )
 from flashdepot.remotes.stores import DeniedError, Store, open_store
 from flashdepot.remotes.trust import Trust
-from flashdepot.remotes.workers import Pace, each, within
+from flashdepot.remotes.workers import Begun, Pace, each, within
 from flashdepot.system.files import disk_errors, sha256_file
 from flashdepot.system.own_names import writable
 
@@ -43,8 +43,19 @@ class Blob(msgspec.Struct, frozen=True):
     size: int
 
 
+class SignedLibrary(msgspec.Struct, frozen=True):
+    """A library of a remote that is believed: what was stated of it, and the statement as it was signed."""
+
+    statement: LibraryStatement
+    envelope: Envelope
+
+
 def _is_of(intent_key: str) -> Callable[[UnitStatement], bool]:
     return lambda statement: statement.intent_key == intent_key
+
+
+def _lies_at(place: str) -> Callable[[LibraryStatement], bool]:
+    return lambda statement: place in library_places(statement.summary)
 
 
 class OpenRemote:
@@ -60,6 +71,7 @@ class OpenRemote:
         self._warned: set[str] = set()
         self._store: Store | None = None
         self._names: dict[str, bytes] = {}
+        self._begun: tuple[str, Begun[bytes | None]] | None = None
         self.is_dead = False
 
     @property
@@ -77,25 +89,32 @@ class OpenRemote:
     def libraries(self, request: Request) -> list[LibraryStatement]:
         """What it has that may serve a request, as far as that is believed; raises as :class:`Store`."""
         place = request_place(request)
-        return self._libraries(place, lambda statement: place in library_places(statement.summary))
+        return self._libraries(place, _lies_at(place))
 
     def library(self, recipe_key: str) -> list[LibraryStatement]:
         """The library of a recipe, if it has it and that is believed; raises as :class:`Store`."""
         return self._libraries(recipe_place(recipe_key), lambda found: found.summary.recipe_key == recipe_key)
 
+    def stock(self, places: Sequence[str]) -> list[SignedLibrary]:
+        """The libraries whose records lie at some places, as far as they are believed; raises as :class:`Store`."""
+        found = []
+        for place, data in zip(places, self._many(places), strict=True):
+            believed = self._believed(data, place, LibraryStatement.read, _lies_at(place))
+            found += [SignedLibrary(statement, envelope) for statement, envelope in believed]
+        return found
+
     def _libraries(self, place: str, belongs: Callable[[LibraryStatement], bool]) -> list[LibraryStatement]:
-        return self._believed(self._record(place), place, LibraryStatement.read, belongs)
+        believed = self._believed(self._record(place), place, LibraryStatement.read, belongs)
+        return [statement for statement, _ in believed]
 
     def units(self, intents: Collection[str]) -> Mapping[str, list[UnitStatement]]:
         """What it has of some compiler runs, as far as that is believed; raises as :class:`Store`."""
         keys = sorted(intents)
-        seconds = self.settings.timeout + _SECONDS_PER_RECORD * len(keys)
         places = [unit_place(key) for key in keys]
-        # The first one alone: of a server that does not answer nothing more is asked.
-        data = [self._record(places[0]), *each(places[1:], self._read, self.name, seconds=seconds)]
         found = {}
-        for key, place, record in zip(keys, places, data, strict=True):
-            found[key] = self._believed(record, place, UnitStatement.read, _is_of(key))
+        for key, place, data in zip(keys, places, self._many(places), strict=True):
+            believed = self._believed(data, place, UnitStatement.read, _is_of(key))
+            found[key] = [statement for statement, _ in believed]
         return found
 
     def names(self, statements: Sequence[UnitStatement]) -> None:
@@ -146,8 +165,30 @@ class OpenRemote:
             self._warned.add(text)
             self._warn(text)
 
+    def begin(self, place: str) -> None:
+        """Ask for a record without waiting for it: whatever is asked next begins with that answer."""
+        if self._begun is None:
+            self._begun = place, Begun(lambda: self._read(place), self.name)
+
+    def answers(self, place: str, seconds: float) -> bool:
+        """Whether it answers within so many seconds when it is asked for a record; the answer may be an error."""
+        self.begin(place)
+        return self._begun is None or self._begun[1].is_done(seconds)
+
     def _record(self, place: str) -> bytes | None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            data = begun[1].result(self.settings.timeout)
+            if begun[0] == place:
+                return data
         return within(self.settings.timeout, self.name, lambda: self._read(place))
+
+    def _many(self, places: Sequence[str]) -> list[bytes | None]:
+        """Several records, in order. Of a remote that does not answer to the first nothing more is asked."""
+        if not places:
+            return []
+        seconds = self.settings.timeout + _SECONDS_PER_RECORD * len(places)
+        return [self._record(places[0]), *each(places[1:], self._read, self.name, seconds=seconds)]
 
     def _read(self, place: str) -> bytes | None:
         try:
@@ -162,7 +203,7 @@ class OpenRemote:
         place: str,
         read: Callable[[bytes], _S],
         belongs: Callable[[_S], bool],
-    ) -> list[_S]:
+    ) -> list[tuple[_S, Envelope]]:
         """The statements of a file that are signed as they must be, and are about what they lie under."""
         if data is None:
             return []
@@ -171,8 +212,8 @@ class OpenRemote:
         except IntegrityError as error:
             self.warn(f"{self.settings.url}/{place} is not used: {error.message}.")
             return []
-        statements = (self._statement(envelope, place, read, belongs) for envelope in envelopes)
-        return [statement for statement in statements if statement is not None]
+        statements = ((self._statement(envelope, place, read, belongs), envelope) for envelope in envelopes)
+        return [(statement, envelope) for statement, envelope in statements if statement is not None]
 
     def _statement(
         self,

@@ -57,6 +57,11 @@ class Trust(msgspec.Struct, frozen=True):
             )
         return against[0]
 
+    def signers(self, envelope: Envelope) -> tuple[str, ...]:
+        """The names of the believed keys that have signed a record."""
+        believed = {key_id for key_id, _ in envelope.signatures if self._against(key_id, envelope) is None}
+        return tuple(sorted(known.key.name for known in self.keys if known.key.id in believed))
+
     def _against(self, key_id: str, envelope: Envelope) -> Refusal | None:
         """Why one signature counts for nothing."""
         known = next((trusted for trusted in self.keys if trusted.key.id == key_id), None)

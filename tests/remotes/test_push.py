@@ -1,0 +1,133 @@
+"""What can go wrong with a push, made to happen: nothing is torn, and nobody loses what is theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import NetworkError, UsageError
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.remote import RemoteSettings
+from flashdepot.remotes.envelopes import Envelope, read_envelopes
+from flashdepot.remotes.statements import library_places
+from remotes.parties import Party
+from support.remote_server import Answer, RemoteServer, answers
+
+BLOBS = "blobs/"
+KILLS = int(os.environ.get("FLASHDEPOT_PUSH_KILLS", "6"))
+
+
+def test_what_is_there_is_not_sent_again(
+    pushed: Manifest, maker: Party, team: RemoteSettings, server: RemoteServer
+) -> None:
+    server.seen.clear()
+    again = maker.push(team, pushed)
+    assert (again.blobs, again.records) == (0, 0)
+    assert "PUT" not in {method for method, _ in server.seen}
+
+
+def test_records_are_written_after_all_blobs(pushed: Manifest, server: RemoteServer) -> None:
+    puts = [path.partition("/")[0] for method, path in server.seen if method == "PUT"]
+    assert puts == sorted(puts)
+    assert set(puts) == {"blobs", "signed"}
+
+
+@pytest.mark.parametrize(("status", "hint"), [(401, "netrc"), (403, "netrc"), (405, "PUT"), (500, "PUT"), (507, "PUT")])
+def test_a_remote_that_takes_nothing_gets_no_record(
+    status: int, hint: str, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
+) -> None:
+    reader.trust(maker.key())
+    manifest = maker.store()
+    server.fault = answers(BLOBS, Answer(status), "PUT")
+    with pytest.raises(NetworkError, match=f"cannot be written: it answers {status}") as refused:
+        maker.push(team, manifest)
+    assert hint in refused.value.hint
+    assert not server.records()
+    server.fault = lambda _method, _path: None
+    maker.push(team, manifest)
+    assert reader.fetch(team) == manifest
+
+
+def test_a_push_needs_a_key(maker: Party, team: RemoteSettings, server: RemoteServer) -> None:
+    with pytest.raises(UsageError, match="no key to sign with"):
+        maker.push(team, maker.store())
+    assert not server.files
+
+
+def test_a_blob_that_was_cut_short_on_the_remote_is_sent_again(
+    pushed: Manifest, maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
+) -> None:
+    for path in server.blobs():
+        server.files[path] = server.files[path][:-3]
+    maker.push(team, pushed)
+    assert reader.fetch(team) == pushed
+
+
+def test_two_that_push_at_once_lose_nothing(
+    maker: Party, new_party: Callable[[str], Party], reader: Party, team: RemoteSettings, server: RemoteServer
+) -> None:
+    parties = [maker, *(new_party(f"maker{n}") for n in range(2))]
+    for number, party in enumerate(parties):
+        reader.trust(party.key(f"key{number}"))
+    names = [f"library{number}" for number in range(3)]
+    manifests = [party.store(name) for party, name in zip(parties, names, strict=True)]
+    processes = [_push_process(party, server.url, name) for party, name in zip(parties, names, strict=True)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    for manifest in manifests:
+        other = Party(reader.folder.parent / manifest.recipe_key[:8], reader.monkeypatch)
+        for key in reader.settings.trusted_keys():
+            other.trust(key.key)
+        taken = other.remotes(team).all()[0].library(manifest.recipe_key)
+        assert [statement.summary.recipe_key for statement in taken] == [manifest.recipe_key]
+    assert len(read_envelopes(server.files[library_places(manifests[0])[0]])) == 3
+
+
+def test_a_push_that_is_killed_leaves_nothing_torn(
+    maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
+) -> None:
+    reader.trust(maker.key())
+    manifest = maker.store(units=[f"fwd_hdim{n}_bf16" for n in (32, 64, 96, 128)])
+    began = time.monotonic()
+    assert _push_process(maker, server.url, "one").wait() == 0
+    whole = time.monotonic() - began
+    server.files.clear()
+    chance = random.Random(20)
+    for _ in range(KILLS):
+        process = _push_process(maker, server.url, "one")
+        time.sleep(chance.uniform(0.3, 1.0) * whole)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        for place in server.records():
+            for envelope in read_envelopes(server.files[place]):
+                for digest in _digests(envelope):
+                    assert f"blobs/sha256/{digest[:2]}/{digest}" in server.files
+        if chance.random() < 0.3:
+            server.files.clear()
+    assert _push_process(maker, server.url, "one").wait() == 0
+    assert reader.fetch(team) == manifest
+    assert not reader.warnings
+
+
+def _push_process(party: Party, url: str, name: str) -> subprocess.Popen[bytes]:
+    assert party.settings.trusted_keys()
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(party.folder / "config")}
+    script = Path(__file__).with_name("push_one.py")
+    return subprocess.Popen([sys.executable, str(script), str(party.folder / "depot"), url], env=environment)
+
+
+def _digests(envelope: Envelope) -> list[str]:
+    statement = json.loads(envelope.payload)
+    found = [statement["subject"][0]["digest"]["sha256"]]
+    found += [
+        file["digest"] for file in statement["predicate"].get("manifest", {}).get("files", []) if "digest" in file
+    ]
+    return [*found, *filter(None, [statement["predicate"].get("names")])]
