@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flashdepot.api.environments import InstallRequest, install
     from flashdepot.api.indexes import index
     from flashdepot.api.libraries import build, get, link, open_depot, vendor, wheel
-    from flashdepot.api.sharing import audit, pull, push
+    from flashdepot.api.sharing import audit, pull, push, sync
     from flashdepot.api.wheels import lock, resolve
     from flashdepot.depot import Depot
     from flashdepot.events import Events
@@ -56,6 +56,7 @@ _PLACES = {
     "pull": "flashdepot.api.sharing",
     "push": "flashdepot.api.sharing",
     "resolve": "flashdepot.api.wheels",
+    "sync": "flashdepot.api.sharing",
     "vendor": "flashdepot.api.libraries",
     "wheel": "flashdepot.api.libraries",
 }
@@ -85,6 +86,7 @@ __all__ = [
     "pull",
     "push",
     "resolve",
+    "sync",
     "vendor",
     "wheel",
 ]

@@ -6,9 +6,12 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from flashdepot.api.libraries import open_depot
 from flashdepot.depot import Depot
-from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.depot.export import LIBRARY
+from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
 from flashdepot.events import Events
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
@@ -22,6 +25,8 @@ from flashdepot.system.net import offline, require_network
 if TYPE_CHECKING:
     from flashdepot.remotes.audit import AuditReport
     from flashdepot.remotes.push import Pushed
+    from flashdepot.remotes.remote import OpenRemote
+    from flashdepot.remotes.sync import Synced, SyncPlan
 
 _ANY = LibraryRequest()
 _SILENT = Events()
@@ -80,6 +85,61 @@ def pull(
             hint="See the remotes: flashdepot remote ls. Build it: flashdepot get, with the same options.",
         )
     return found
+
+
+class RemoteSync(msgspec.Struct, frozen=True):
+    """What synchronizing with one remote comes to: the plan, what was done of it, and what stopped it.
+
+    ``plan`` is ``None`` where the remote could not be read, ``done`` likewise, and in a dry run.
+    """
+
+    remote: str
+    url: str
+    plan: SyncPlan | None = None
+    done: Synced | None = None
+    problem: FlashdepotError | None = None
+
+
+def sync(
+    names: Sequence[str] = (),
+    *,
+    dry_run: bool = False,
+    remotes: Remotes | None = None,
+    depot: Depot | None = None,
+    events: Events = _SILENT,
+) -> list[RemoteSync]:
+    """Fetch the libraries that remotes have and the depot lacks, and push the reverse, signed.
+
+    Pushed is to remotes that are set to be pushed to, and what the depot had before. A remote that fails does not keep
+    the others from it: see ``problem`` of each.
+
+    :param names: of the remotes; all that are set when there is none.
+    :param dry_run: only compare.
+    :raises UsageError: when there is no such remote, or none at all.
+    """
+    remotes = remotes or Remotes(users_remotes, events.warn)
+    depot = depot or open_depot(events=events)
+    chosen = [remotes.named(name) for name in dict.fromkeys(names)] or list(remotes.all())
+    if not chosen:
+        raise UsageError("There is no remote to synchronize with.", hint="Add one: flashdepot remote add NAME URL")
+    ours = [manifest for manifest in depot.manifests() if manifest.kind == LIBRARY]
+    return [_synced(remote, ours, depot, events, dry_run=dry_run) for remote in chosen]
+
+
+def _synced(remote: OpenRemote, ours: Sequence[Manifest], depot: Depot, events: Events, *, dry_run: bool) -> RemoteSync:
+    from flashdepot.remotes.sync import plan_sync  # noqa: PLC0415
+    from flashdepot.remotes.sync import sync as carry_out  # noqa: PLC0415
+
+    name, url, plan = remote.name, remote.settings.url, None
+    try:
+        if not remote.settings.is_local:
+            require_network(f"Synchronizing with {remote.name}")
+        plan = plan_sync(remote, ours)
+        if dry_run:
+            return RemoteSync(name, url, plan)
+        return RemoteSync(name, url, plan, carry_out(remote, depot, plan, events))
+    except FlashdepotError as error:
+        return RemoteSync(name, url, plan, problem=error)
 
 
 def audit(

@@ -40,6 +40,7 @@ COMMANDS: Table = {
     "clean": ("depot_commands", "Free everything but the libraries."),
     "push": ("sharing_commands", "Put libraries and their units into a remote, signed."),
     "pull": ("sharing_commands", "Fetch a library from a remote, and never build it."),
+    "sync": ("sharing_commands", "Fetch what remotes have and this depot lacks, and push the reverse."),
     "audit": ("sharing_commands", "Compile units again, and compare their bytes with what is stored or claimed."),
 }
 

@@ -1,8 +1,10 @@
-"""``flashdepot depot push|pull|audit``: what the depot gives to remotes, takes from them, and thinks of them."""
+"""``flashdepot depot push|pull|sync|audit``: what the depot gives to remotes, takes from them, and thinks of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,11 +23,15 @@ from flashdepot.cli.common import (
     quiet_option,
     say,
     verbose_option,
+    warn,
 )
 from flashdepot.cli.depot_commands import by_prefix
 from flashdepot.cli.library_commands import tell
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.model.architecture import spell
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.quantities import size
 
 
 @click.command(
@@ -84,6 +90,95 @@ def pull(
         events=Terminal(quiet=quiet, verbose=verbose),
     )
     tell(found, as_json=as_json, quiet=quiet)
+
+
+@click.command(
+    epilog=examples("flashdepot depot sync", "flashdepot depot sync team --dry-run", "flashdepot depot sync --json")
+)
+@click.argument("names", metavar="[REMOTE]...", nargs=-1)
+@click.option("--dry-run", is_flag=True, help="Say what would be fetched and pushed; do neither.")
+@options(depot_option, json_option, quiet_option, verbose_option)
+def sync(
+    names: tuple[str, ...], depot: Path | None, *, dry_run: bool, as_json: bool, quiet: bool, verbose: bool
+) -> None:
+    """Fetch the libraries that remotes have and this depot lacks, and push the reverse, signed with your key.
+
+    Without a REMOTE all that are set. Pushed is to those that were added with --push, and what this depot had before. What a remote has is found out by one request for each known version and target. When a remote fails the others are
+    synchronized all the same, and the exit code is that of the failure.
+    """
+    found = sharing.sync(
+        names,
+        dry_run=dry_run,
+        remotes=configured_remotes(),
+        depot=open_depot(depot),
+        events=Terminal(quiet=quiet, verbose=verbose),
+    )
+    if as_json:
+        print_json({"status": "planned" if dry_run else "synced", "remotes": [_sync_row(one) for one in found]})
+    for one in found:
+        if not as_json:
+            for line in _sync_lines(one):
+                say(line)
+        if one.problem is not None:
+            warn(f"{one.remote}: {one.problem.message} {one.problem.hint}".rstrip())
+    failed = [one.problem.exit_code for one in found if one.problem is not None]
+    refused = any(one.done is not None and one.done.refused for one in found)
+    if failed or refused:
+        click.get_current_context().exit(failed[0] if failed else IntegrityError.exit_code)
+
+
+def _sync_row(one: sharing.RemoteSync) -> dict[str, Any]:
+    """What ``--json`` says of one remote: what was fetched and pushed, in a dry run what would be."""
+    plan, done = one.plan, one.done
+    fetched = done.fetched if done else [statement.summary for statement in plan.fetched] if plan else []
+    pushed = plan.pushed if plan and (done or one.problem is None) else ()
+    return {
+        "name": one.remote,
+        "url": one.url,
+        "fetched": [_library_row(manifest) for manifest in fetched],
+        "refused": list(done.refused) if done else [],
+        "pushed": [_library_row(manifest) for manifest in pushed],
+        "bytes_sent": done.pushed.bytes if done and done.pushed else 0,
+        "differing": list(plan.differing) if plan else [],
+        "problem": one.problem.message if one.problem else "",
+    }
+
+
+def _library_row(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "recipe_key": manifest.recipe_key,
+        "upstream": str(manifest.upstream),
+        "platform": str(manifest.platform),
+        "gpus": spell(manifest.sass),
+        "size": manifest.size,
+    }
+
+
+def _sync_lines(one: sharing.RemoteSync) -> Sequence[str]:
+    plan, done = one.plan, one.done
+    if plan is None:
+        return []
+    fetched = done.fetched if done else [statement.summary for statement in plan.fetched]
+    will = "" if done else "would be "
+    lines = [f"{one.remote}: fetched  {_library_line(manifest)}" for manifest in fetched if done]
+    lines += [f"{one.remote}: to fetch {_library_line(manifest)}" for manifest in fetched if not done]
+    lines += [
+        f"{one.remote}: {'pushed ' if done else 'to push'}  {_library_line(manifest)}" for manifest in plan.pushed
+    ]
+    lines += [
+        f"{one.remote}: {key[:12]} differs: somebody got other bytes from the same recipe. Find out who: flashdepot depot audit"
+        for key in plan.differing
+    ]
+    total = sum(manifest.size for manifest in fetched)
+    lines.append(
+        f"{one.remote}: {len(fetched)} {will}fetched ({size(total)}), {len(plan.pushed)} {will}pushed"
+        + (f" ({size(done.pushed.bytes)} sent)" if done and done.pushed else "")
+    )
+    return lines
+
+
+def _library_line(manifest: Manifest) -> str:
+    return f"{manifest.recipe_key[:12]}  {manifest.upstream}  {manifest.platform}  {spell(manifest.sass)}  {size(manifest.size)}"
 
 
 @click.command(epilog=examples("flashdepot depot audit --profile inference --sample 3", "flashdepot depot audit --all"))

@@ -134,6 +134,11 @@ def library_places(manifest: Manifest) -> tuple[str, ...]:
     return tuple(_library_place(key) for key in (*found, manifest.recipe_key))
 
 
+def shelf_place(family: str, upstream: UpstreamId, platform: Platform, c_layer: str) -> str:
+    """Where the libraries of one source for one platform are."""
+    return _library_place(_shelf(family, upstream, platform, c_layer))
+
+
 def request_place(request: Request) -> str:
     """Where the libraries that may serve a request are."""
     family = min(request.upstreams)

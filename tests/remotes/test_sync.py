@@ -1,0 +1,174 @@
+"""`flashdepot depot sync`: each side gets what only the other has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from depot.depot_factories import store_library
+from flashdepot.api import sharing
+from flashdepot.depot.verify import verify
+from flashdepot.families.fa2.sdists import published as published_sdists
+from flashdepot.model.canonical import digest_of
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.remote import RemoteSettings
+from flashdepot.model.target import Platform
+from flashdepot.model.upstream import UpstreamId
+from remotes.machines import Machine
+from remotes.parties import Party
+from support.remote_server import Answer, RemoteServer, answers
+
+
+def published() -> dict[str, UpstreamId]:
+    """A source that every flashdepot knows."""
+    return {"fa2": published_sdists()["2.8.3.post2"].identified.id}
+
+
+def put(party: Party, name: str, **more: object) -> Manifest:
+    """A library of that source in the depot."""
+    party.folder.mkdir(exist_ok=True)
+    return store_library(party.depot, party.folder / "files", name=name, upstreams=published(), **more)
+
+
+def synced(party: Party, *remotes: RemoteSettings, dry_run: bool = False) -> list[sharing.RemoteSync]:
+    return sharing.sync(dry_run=dry_run, remotes=party.remotes(*remotes), depot=party.depot)
+
+
+def here(party: Party) -> set[str]:
+    return {manifest.recipe_key for manifest in party.depot.manifests()}
+
+
+@pytest.fixture
+def team(server: RemoteServer) -> RemoteSettings:
+    """It is given time: that it is slow is not what these tests are about."""
+    return RemoteSettings("team", server.url, timeout=30)
+
+
+@pytest.fixture
+def writable(team: RemoteSettings) -> RemoteSettings:
+    return replace(team, push=True)
+
+
+def test_each_side_gets_what_only_the_other_has_and_then_there_is_nothing_to_do(
+    pushed: Manifest, maker: Party, reader: Party, writable: RemoteSettings, server: RemoteServer
+) -> None:
+    maker.trust(reader.key("second"))
+    own = reader.store("two", units=["fwd_hdim128_bf16"])
+    before = dict(server.files)
+    (planned,) = synced(reader, writable, dry_run=True)
+    assert planned.plan is not None
+    assert [statement.summary.recipe_key for statement in planned.plan.fetched] == [pushed.recipe_key]
+    assert planned.plan.pushed == (own,)
+    assert server.files == before
+    assert here(reader) == {own.recipe_key}, "a dry run changes nothing"
+
+    (done,) = synced(reader, writable)
+    assert done.done is not None
+    assert done.done.fetched == (pushed,)
+    assert done.done.pushed is not None
+    assert (done.done.pushed.libraries, done.done.pushed.units) == (1, 1)
+    assert here(reader) == {pushed.recipe_key, own.recipe_key}
+    assert verify(reader.depot).problems == ()
+
+    (theirs,) = synced(maker, writable)
+    assert theirs.done is not None
+    assert theirs.done.fetched == (own,)
+    server.seen.clear()
+    (again,) = synced(reader, writable)
+    assert again.plan is not None
+    assert (again.plan.fetched, again.plan.pushed, again.plan.differing) == ((), (), ())
+    assert {method for method, _ in server.seen} == {"GET"}
+
+
+def test_libraries_for_every_target_come_over(maker: Party, reader: Party, writable: RemoteSettings) -> None:
+    reader.trust(maker.key())
+    made = {put(maker, name, platform=Platform.parse(name)).recipe_key for name in ("linux-aarch64", "windows-x86_64")}
+    synced(maker, writable)
+    synced(reader, writable)
+    assert here(reader) == made
+
+
+def test_a_remote_that_is_only_read_gets_nothing(
+    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
+) -> None:
+    own = reader.store("two")
+    server.seen.clear()
+    (done,) = synced(reader, team)
+    assert done.done is not None
+    assert done.done.pushed is None
+    assert {method for method, _ in server.seen} == {"GET"}
+    assert here(reader) == {pushed.recipe_key, own.recipe_key}
+
+
+def test_what_is_not_signed_by_somebody_trusted_does_not_come(
+    maker: Party, new_party: Callable[[str], Party], writable: RemoteSettings
+) -> None:
+    maker.key()
+    put(maker, "one")
+    synced(maker, writable)
+    stranger = new_party("stranger")
+    stranger.key("mine")
+    synced(stranger, writable)
+    assert not here(stranger)
+    assert "a key that you do not trust" in stranger.warnings[0]
+
+
+def test_a_library_that_arrives_damaged_is_left_out_and_the_others_come(
+    maker: Party, reader: Party, writable: RemoteSettings, server: RemoteServer
+) -> None:
+    reader.trust(maker.key())
+    whole, damaged = put(maker, "whole"), put(maker, "damaged")
+    synced(maker, writable)
+    digest = max(damaged.files, key=lambda file: file.size).digest
+    path = f"blobs/sha256/{digest[:2]}/{digest}"
+    server.files[path] = b"\1" + server.files[path][1:]
+    (done,) = synced(reader, writable)
+    assert done.done is not None
+    assert (done.done.fetched, done.done.refused) == ((whole,), (damaged.recipe_key,))
+    assert here(reader) == {whole.recipe_key}
+
+
+def test_other_bytes_under_one_recipe_are_told_and_neither_side_is_changed(
+    pushed: Manifest, reader: Party, team: RemoteSettings
+) -> None:
+    own = store_library(reader.depot, reader.folder / "files", name="other", recipe_key=pushed.recipe_key)
+    (done,) = synced(reader, team)
+    assert done.plan is not None
+    assert done.plan.differing == (pushed.recipe_key,)
+    assert reader.depot.load(own.recipe_key) == own
+
+
+def test_a_remote_that_fails_keeps_nobody_from_the_others(
+    builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path
+) -> None:
+    line = builder.key()
+    builder.run("remote", "add", "team", server.url, "--push")
+    made = builder.get()["recipe_key"]
+    user.run("remote", "add", "dead", "http://127.0.0.1:9")
+    user.run("remote", "add", "team", server.url)
+    user.run("keys", "trust", line)
+    done = user._invoke("depot", "sync", "--json", "--depot", str(user.depot))
+    assert done.return_value == 7, "that of a network that is not there"
+    dead, team = json.loads(done.stdout)["remotes"]
+    assert (dead["fetched"], bool(dead["problem"])) == ([], True)
+    assert [row["recipe_key"] for row in team["fetched"]] == [made]
+    assert "warning: dead: " in user.said
+    user.run("depot", "sync", "team", "--dry-run", "--depot", str(user.depot))
+    assert "team: 0 would be fetched (0 bytes), 0 would be pushed" in user.said
+
+
+def test_a_push_that_fails_leaves_what_came(
+    pushed: Manifest, reader: Party, writable: RemoteSettings, server: RemoteServer
+) -> None:
+    reader.key("second")
+    own = reader.store("two")
+    server.fault = answers("blobs/", Answer(507), "PUT")
+    (done,) = synced(reader, writable)
+    assert done.problem is not None
+    assert "507" in done.problem.message
+    assert here(reader) == {pushed.recipe_key, own.recipe_key}
+    assert digest_of("two") not in "".join(server.records())
