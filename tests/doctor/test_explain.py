@@ -250,9 +250,6 @@ def test_a_text_is_present_exactly_where_it_is(pieces: list[str], data: st.DataO
         "epoch 3, cuda:0, loss 0.1\nslurmstepd: error: task 0: Killed\nsrun: exit code 137",
         "404 Client Error: Not Found for url: https://example.org/model\nflash_attn is used",
         "zipfile.BadZipFile: File is not a zip file\n  wheel 0.45",
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
-        "RuntimeError: CUDA error: device-side assert triggered",
-        "ModuleNotFoundError: No module named 'torch'",
         "ImportError: libssl.so.3: cannot open shared object file: No such file or directory",
         "/usr/bin/ld: main.o: undefined reference to `SSL_new'\ncollect2: error: ld returned 1 exit status",
         "main.c:1:10: fatal error: openssl/ssl.h: No such file or directory",
@@ -300,3 +297,15 @@ def test_no_bytes_make_it_crash_or_claim(data: bytes) -> None:
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=2000))
 def test_random_text_is_never_explained(text: str) -> None:
     assert look(text).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("log", "named"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.", "gpu-memory-full"),
+        ("RuntimeError: CUDA error: device-side assert triggered", "device-assert"),
+        ("ModuleNotFoundError: No module named 'torch'", "module-missing"),
+    ],
+)
+def test_a_failure_that_is_the_same_in_every_project_is_named_for_what_it_is(log: str, named: str) -> None:
+    assert classes(log) == [named]
