@@ -2,7 +2,8 @@
 
 ``scripts/torch_symbols.py --torch FOLDER --torch FOLDER ... WHEEL...`` with one unpacked ``torch`` folder (``version.py``
 and ``lib/`` are enough) for each minor. Then put the versions and the date into ``torch_symbols.toml``. The table is
-written anew: give every minor that it shall tell apart. ``--check`` writes nothing, and says where the torches and
+written anew: give every minor that it shall tell apart. ``--add`` keeps the table, and says of its symbols what minors
+that are newer than the table export: it needs no wheels. ``--check`` writes nothing, and says where the torches and
 wheels at hand, however few, disagree with the table.
 """
 
@@ -12,15 +13,17 @@ import argparse
 import csv
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from flashdepot.doctor.check import torch_side
 from flashdepot.doctor.check.subject import read_subject
-from flashdepot.facts.torch_symbols import SYMBOLS
+from flashdepot.facts.torch_symbols import SYMBOLS, about
 from flashdepot.model.target import Version
 
 Torch = tuple[Version, frozenset[str]]
+Row = tuple[str, str, str]
+"""A symbol, the first and the last minor that export it; empty at an open end."""
 
 
 def main() -> None:
@@ -28,8 +31,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", type=Path, action="append", required=True)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("wheels", type=Path, nargs="+")
+    parser.add_argument("--add", action="store_true")
+    parser.add_argument("wheels", type=Path, nargs="*")
     options = parser.parse_args()
+    if not options.wheels and not options.add:
+        parser.error("name wheels whose symbols shall be told apart, or --add")
     torches: list[Torch] = []
     for folder in options.torch:
         version = re.search(r"__version__ *= *'(\d+\.\d+)", (folder / "version.py").read_text())
@@ -37,16 +43,46 @@ def main() -> None:
         exported = torch_side.exported_symbols(folder / "lib", libraries)
         torches.append((Version(version[1] if version else "0"), exported))
     torches.sort(key=lambda pair: pair[0])
+    if options.add:
+        write(longer(list(read_table()), about()["newest"], torches))
+        print(f'torch_symbols.toml: newest = "{torches[-1][0]}"')
+        return
     taken = {s for wheel in options.wheels for binary in read_subject(wheel).binaries for s in binary.torch_symbols}
     symbols = sorted(s for s in taken if torch_side.abi_of({s}) is None)
     if options.check:
         sys.exit(check(symbols, torches))
-    with SYMBOLS.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([("symbol", "since", "until"), *rows(symbols, torches)])
+    write(rows(symbols, torches))
     print(f'torch_symbols.toml: oldest = "{torches[0][0]}", newest = "{torches[-1][0]}"')
 
 
-def rows(symbols: list[str], torches: list[Torch]) -> Iterator[tuple[str, str, str]]:
+def read_table() -> Iterator[Row]:
+    """The rows of the table as it is."""
+    with SYMBOLS.open(newline="") as file:
+        yield from ((row["symbol"], row["since"], row["until"]) for row in csv.DictReader(file))
+
+
+def write(table: Iterable[Row]) -> None:
+    """Write the table, with its heading."""
+    with SYMBOLS.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([("symbol", "since", "until"), *table])
+
+
+def longer(table: Iterable[Row], newest: str, torches: list[Torch]) -> Iterator[Row]:
+    """Each row, with what newer minors export; says which symbols are left out, as they come back after a gap.
+
+    :param newest: the newest minor that the table has told apart so far.
+    """
+    for symbol, since, until in table:
+        having = [index for index, (_, exported) in enumerate(torches) if symbol in exported]
+        if having != list(range(len(having))) or (until and having):
+            print(f"left out, exported again by {[str(torches[i][0]) for i in having]}: {symbol}")
+        elif until or len(having) == len(torches):
+            yield symbol, since, until
+        else:
+            yield symbol, since, str(torches[having[-1]][0]) if having else newest
+
+
+def rows(symbols: list[str], torches: list[Torch]) -> Iterator[Row]:
     """Each symbol with the first and the last minor that exports it; says which have none, or a gap."""
     for symbol in symbols:
         having = [index for index, (_, exported) in enumerate(torches) if symbol in exported]
@@ -60,8 +96,7 @@ def rows(symbols: list[str], torches: list[Torch]) -> Iterator[tuple[str, str, s
 
 def check(symbols: list[str], torches: list[Torch]) -> int:
     """Print every disagreement with the table; 1 when there is one."""
-    with SYMBOLS.open(newline="") as file:
-        table = {row["symbol"]: (row["since"], row["until"]) for row in csv.DictReader(file)}
+    table = {symbol: (since, until) for symbol, since, until in read_table()}
     wrong = 0
     known = [symbol for symbol in symbols if symbol in table]
     for symbol in known:
