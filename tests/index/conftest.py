@@ -25,8 +25,10 @@ def public(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def publish(maker: WheelMaker, public: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
-    """Write the index of some wheels at a moment, in seconds since the epoch."""
+def publish(maker: WheelMaker, public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
+    """Write the index of some wheels at a moment, in seconds since the epoch, as a user without a key."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("FLASHDEPOT_SIGNING_KEY", raising=False)
 
     def write(*wheels: Path, when: int = 1_790_000_000, url: str = "") -> IndexSite:
         monkeypatch.setenv("SOURCE_DATE_EPOCH", str(when))

@@ -9,6 +9,7 @@ import click
 from flashdepot import api
 from flashdepot.cli.common import (
     answer,
+    configured_remotes,
     depot_option,
     examples,
     json_option,
@@ -27,6 +28,7 @@ from flashdepot.model.quantities import size
     epilog=examples(
         "flashdepot index public --url https://wheels.example.org/",
         "flashdepot index public dist/*.whl",
+        "flashdepot index public --from team",
     )
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
@@ -38,6 +40,12 @@ from flashdepot.model.quantities import size
         default="",
         help="Address that DIR is served under, for the commands on its page.  [default: the last one]",
     ),
+    click.option(
+        "--from",
+        "source",
+        metavar="REMOTE",
+        help="Take every library of this remote that a key which you trust has signed.",
+    ),
     depot_option,
     json_option,
     quiet_option,
@@ -47,6 +55,7 @@ def index(
     folder: Path,
     wheels: tuple[Path, ...],
     url: str,
+    source: str | None,
     depot: Path | None,
     *,
     as_json: bool,
@@ -55,10 +64,18 @@ def index(
 ) -> None:
     """Write a package index that pip and uv install from: a folder of static files for any web server.
 
-    Without a WHEEL it takes a wheel of every library in the depot. What the index held before stays in it. Prints the
-    folder's path.
+    Without a WHEEL it takes a wheel of every library in the depot, or with --from of every library of a remote. What the
+    index held before stays in it. It is signed with your key, if you have one. Prints the folder's path.
     """
-    site = api.index(folder, wheels, url=url, depot=open_depot(depot), events=Terminal(quiet=quiet, verbose=verbose))
+    site = api.index(
+        folder,
+        wheels,
+        url=url,
+        source=source,
+        remotes=configured_remotes(),
+        depot=open_depot(depot),
+        events=Terminal(quiet=quiet, verbose=verbose),
+    )
     rows = site.record.wheels
     if as_json:
         shelves = {

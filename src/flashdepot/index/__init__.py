@@ -1,5 +1,6 @@
 """A package index as static files: what pip, uv, ``flashdepot install`` and people need to find a wheel of ours."""
 
+from flashdepot.index.seals import Seals
 from flashdepot.index.site import IndexSite, write_site
 
-__all__ = ["IndexSite", "write_site"]
+__all__ = ["IndexSite", "Seals", "write_site"]

@@ -17,6 +17,7 @@ from flashdepot.catalog.look import command, copy_script, style
 from flashdepot.facts.gpus import known_architectures
 from flashdepot.families import oldest_gpu
 from flashdepot.index.answers import Question, Serving, answers, contents_label, contents_of, questions, system_label
+from flashdepot.index.seals import ENDING
 from flashdepot.index.shelves import EVERYBODY, Shelf, shelf_name
 from flashdepot.index.simple import FILES, file_address
 from flashdepot.model.index_record import IndexedWheel, IndexRecord
@@ -153,7 +154,7 @@ def _file(number: int, wheel: IndexedWheel) -> str:
         ("Size", size(wheel.size)),
         ("Machine code", escape(code)),
         ("SHA-256", command(f"digest-{number}", wheel.sha256, f"the SHA-256 of {wheel.filename}")),
-        ("Signed by", escape(", ".join(wheel.signers)) or "nobody"),
+        ("Signed by", _signers(wheel, place)),
         ("Toolchain", escape(", ".join((*wheel.tools, f"flashdepot {wheel.flashdepot}")))),
         ("Proof", f'<a href="{escape(place)}.manifest.json">manifest of {escape(wheel.recipe_key[:12])}</a>'),
         ("Since", escape(wheel.uploaded[:10])),
@@ -164,6 +165,12 @@ def _file(number: int, wheel: IndexedWheel) -> str:
         + "".join(f'<td data-label="{label}">{text}</td>' for label, text in cells)
         + "</tr>"
     )
+
+
+def _signers(wheel: IndexedWheel, place: str) -> str:
+    if not wheel.signers:
+        return "nobody"
+    return f'<a href="{escape(place)}{ENDING}">{escape(", ".join(wheel.signers))}</a>'
 
 
 def _shelf(shelf: Shelf, base: str) -> str:

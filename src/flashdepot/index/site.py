@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.index.held import HeldWheel, read_held
 from flashdepot.index.page import page
+from flashdepot.index.seals import ENDING, Seals
 from flashdepot.index.shelves import EVERYBODY, Shelf, shelves
 from flashdepot.index.simple import FILES, PageFile, simple_pages
 from flashdepot.index.variants import missing_variants, variants_files, write_variant
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
+from flashdepot.remotes.envelopes import LONGEST, Envelope, read_envelopes, write_envelopes
 from flashdepot.system.output_file import OutputFile, record, record_text
 from flashdepot.system.output_folder import OutputFolder
 
@@ -41,6 +44,7 @@ def write_site(
     url: str,
     now: str,
     work: Path,
+    seals: Seals,
     on_note: Callable[[str], None],
 ) -> IndexSite:
     """Add wheels of ours to the index in a folder, or begin one there.
@@ -51,6 +55,7 @@ def write_site(
     :param url: the address that the folder is served under; that of the last time when empty.
     :param now: the time of what is new.
     :param work: a folder for files that are made on the way.
+    :param seals: what signs it, and what others have signed; signatures that the index has of the same bytes stay.
     :param on_note: called with a sentence about a wheel that has gone.
     :raises UsageError: for a wheel that is not ours, or something of the user's in the way; nothing has changed then.
     :raises IntegrityError: for a damaged wheel or index; likewise.
@@ -69,10 +74,14 @@ def write_site(
             f"There is no wheel for the index in {folder}.",
             hint="Make one, and run the same command again: flashdepot get",
         )
-    wheels = [held[name] for name in sorted(held)]
+    signed = {name: seals.of_wheel(wheel, _earlier_envelopes(folder, name)) for name, wheel in sorted(held.items())}
+    wheels = [_told(held[name], seals.signers(envelopes)) for name, envelopes in signed.items()]
     made = IndexRecord(tuple(wheel.row for wheel in wheels), url or earlier.url)
     shown = shelves(made.wheels)
-    files = _files(wheels, made, shown)
+    files = _files(wheels, signed, made, shown)
+    sealed = seals.of_record(RECORD_NAME, _record_text(made), _earlier_envelopes(folder, ""))
+    if sealed:
+        files.append(OutputFile.of(f"{RECORD_NAME}{ENDING}", write_envelopes(sealed)))
     output = OutputFolder(folder, "index", record(_LISTING), _ELSEWHERE)
     return IndexSite(output.write(files, record_text(files)), made, shown, tuple(sorted(set(held) - before)))
 
@@ -86,6 +95,23 @@ def _add(held: dict[str, HeldWheel], wheel: HeldWheel) -> None:
             f"{there.row.sha256}. A name stands for the same bytes for ever.",
             hint="Make the wheel again with this flashdepot, or begin another index.",
         )
+
+
+def _told(wheel: HeldWheel, signers: tuple[str, ...]) -> HeldWheel:
+    return replace(wheel, row=replace(wheel.row, signers=signers))
+
+
+def _earlier_envelopes(folder: Path, wheel: str) -> list[Envelope]:
+    """The envelopes that the index has of a wheel, or of its own record; none where they cannot be read."""
+    path = folder / (f"{FILES}/{wheel}{ENDING}" if wheel else f"{RECORD_NAME}{ENDING}")
+    with contextlib.suppress(OSError, IntegrityError):
+        if path.stat().st_size <= LONGEST:
+            return read_envelopes(path.read_bytes())
+    return []
+
+
+def _record_text(made: IndexRecord) -> bytes:
+    return (json.dumps(made.to_json(), indent=1) + "\n").encode()
 
 
 def _earlier_record(folder: Path) -> IndexRecord:
@@ -123,7 +149,9 @@ def _kept(folder: Path, earlier: IndexRecord, on_note: Callable[[str], None]) ->
         yield found
 
 
-def _files(wheels: Sequence[HeldWheel], made: IndexRecord, shown: Sequence[Shelf]) -> list[OutputFile]:
+def _files(
+    wheels: Sequence[HeldWheel], signed: Mapping[str, Sequence[Envelope]], made: IndexRecord, shown: Sequence[Shelf]
+) -> list[OutputFile]:
     """All files: first what pages lead to, then the pages."""
     files: list[OutputFile] = []
     for wheel in wheels:
@@ -133,13 +161,15 @@ def _files(wheels: Sequence[HeldWheel], made: IndexRecord, shown: Sequence[Shelf
             OutputFile.of(f"{place}.metadata", wheel.metadata),
             OutputFile.of(f"{place}.manifest.json", wheel.origin),
         ]
+        if envelopes := signed[wheel.name]:
+            files.append(OutputFile.of(f"{place}{ENDING}", write_envelopes(envelopes)))
     variants = variants_files(made.wheels)
     files += [OutputFile.of(f"{FILES}/{name}", data) for name, data in variants.items()]
     others = [_page_file(name, data, made) for name, data in variants.items()]
     for shelf in shown:
         pages = simple_pages(shelf, others if shelf.name == EVERYBODY else ())
         files += [OutputFile.of(f"{shelf.name}/{place}", data) for place, data in pages.items()]
-    files.append(OutputFile.of(RECORD_NAME, (json.dumps(made.to_json(), indent=1) + "\n").encode()))
+    files.append(OutputFile.of(RECORD_NAME, _record_text(made)))
     files.append(OutputFile.of("index.html", page(made, shown).encode()))
     return files
 

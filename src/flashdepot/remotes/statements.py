@@ -123,6 +123,11 @@ class LibraryStatement(msgspec.Struct, frozen=True):
         return manifest
 
 
+def file_statement(kind: str, name: str, digest: str, facts: Mapping[str, Any]) -> bytes:
+    """The bytes that are signed of a file: its name and SHA-256, and what is stated of it."""
+    return _payload(kind, name, digest, facts)
+
+
 def unit_place(intent_key: str) -> str:
     """Where a remote keeps the records of compiler runs with one intent."""
     return f"signed/units/{intent_key[:2]}/{intent_key}.json"

@@ -1,0 +1,97 @@
+"""Who has signed what an index holds travels with it, and is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from flashdepot import api
+from flashdepot.errors import UsageError
+from flashdepot.model.index_record import RECORD_NAME
+from flashdepot.model.public_key import PublicKey
+from flashdepot.remotes.envelopes import Envelope, read_envelopes
+from flashdepot.remotes.keyring import new_key
+from flashdepot.remotes.user_settings import UserSettings
+from flashdepot.system.files import read_json
+from index.conftest import Publish
+from support.own_wheels import WheelMaker
+
+
+@pytest.fixture
+def key(publish: Publish) -> PublicKey:
+    """This user's own."""
+    return new_key(UserSettings.of_this_user(), "ci", None).public
+
+
+def envelopes(public: Path, name: str = RECORD_NAME) -> list[Envelope]:
+    return read_envelopes((public / f"{name}.signed.json").read_bytes())
+
+
+def subject(envelope: Envelope) -> tuple[str, str]:
+    (found,) = json.loads(envelope.payload)["subject"]
+    return found["name"], found["digest"]["sha256"]
+
+
+def test_every_wheel_and_the_record_are_signed_by_who_publishes(
+    maker: WheelMaker, publish: Publish, public: Path, key: PublicKey
+) -> None:
+    publish(maker.make("80,90").path, maker.make("90").path)
+    rows = read_json(public / RECORD_NAME)["wheels"]
+    assert len(rows) == 3, "two and a variant"
+    for row in rows:
+        assert row["signers"] == ["ci"]
+        (signed,) = envelopes(public, f"files/{row['filename']}")
+        assert subject(signed) == (row["filename"], row["sha256"])
+        assert signed.is_signed_by(key)
+    (signed,) = envelopes(public)
+    assert subject(signed) == (RECORD_NAME, hashlib.sha256((public / RECORD_NAME).read_bytes()).hexdigest())
+    assert signed.is_signed_by(key)
+    page = (public / "index.html").read_text()
+    assert page.count('.signed.json">ci</a>') == 3
+    assert ">nobody<" not in page
+
+
+def test_without_a_key_nothing_is_signed_and_the_page_says_so(
+    maker: WheelMaker, publish: Publish, public: Path
+) -> None:
+    publish(maker.make().path)
+    assert not list(public.rglob("*.signed.json"))
+    assert '<td data-label="Signed by">nobody</td>' in (public / "index.html").read_text()
+
+
+def test_signatures_stay_when_somebody_without_the_key_adds_a_wheel(
+    maker: WheelMaker, publish: Publish, public: Path, key: PublicKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = maker.make("80,90,120").path
+    publish(first)
+    before = (public / "files" / f"{first.name}.signed.json").read_bytes()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "somebody"))
+    second = maker.make("90", profile="quick").path
+    publish(second)
+    assert (public / "files" / f"{first.name}.signed.json").read_bytes() == before
+    assert not (public / "files" / f"{second.name}.signed.json").exists()
+    assert not (public / f"{RECORD_NAME}.signed.json").exists(), "it signed other bytes"
+
+
+def test_a_signature_of_other_bytes_is_not_shown(
+    maker: WheelMaker, publish: Publish, public: Path, key: PublicKey
+) -> None:
+    first, second = maker.make("80,90,120").path, maker.make("90", profile="quick").path
+    publish(first, second)
+    here, there = (public / "files" / f"{path.name}.signed.json" for path in (first, second))
+    here.write_bytes(there.read_bytes())
+    key_file = UserSettings.of_this_user().private_keys / "ci.pem"
+    key_file.unlink()
+    here_row = {row.filename: row for row in publish().record.wheels}[first.name]
+    assert here_row.signers == ()
+
+
+def test_wheels_and_a_remote_are_not_taken_at_once(maker: WheelMaker, public: Path, publish: Publish) -> None:
+    with pytest.raises(UsageError, match="the one or the other"):
+        api.index(public, [maker.make().path], source="team", depot=maker.depot)
+    with pytest.raises(UsageError, match="There is no remote 'team'"):
+        api.index(public, source="team", depot=maker.depot)
+    assert not public.exists()
