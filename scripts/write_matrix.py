@@ -34,8 +34,8 @@ The second is the whole table of published wheels as one page with filters. This
 _OURS = """\
 ## A library or wheel of flashdepot
 
-It fits every torch and every Python 3, because it links neither. What it depends on is the GPU, the driver, and the C
-library of the machine that built it.
+It fits every torch and every Python 3, because it links neither. What it depends on is the GPU and the driver; on Linux
+GNU libc 2.17 is enough.
 
 | compute capability | GPUs | machine code that runs on it | nvcc that makes its own |
 | --- | --- | --- | --- |
@@ -49,8 +49,9 @@ _DRIVERS = """\
 
 _DRIVER_NOTE = """\
 
-The drivers are those for compressed machine code; with `flashdepot build --compress-mode none` CUDA 12 needs {linux} on
-Linux and {windows} on Windows. GCC and Clang are those that compile, not those that a program needs.
+The machine code is compressed so that these drivers read it. `flashdepot build --compress-mode size` makes smaller
+libraries with CUDA 12.8 and 12.9, which need driver {linux} on Linux and {windows} on Windows. GCC and Clang are those
+that nvcc itself accepts; flashdepot uses neither.
 """
 
 _WHEELS = """\
@@ -77,7 +78,7 @@ def main() -> None:
 def page() -> str:
     """The text of the page."""
     note = _DRIVER_NOTE.format(
-        linux=driver_floor(12, "linux", compressed=False), windows=driver_floor(12, "windows", compressed=False)
+        linux=driver_floor(12, "linux", compressed=True), windows=driver_floor(12, "windows", compressed=True)
     )
     return "".join(
         [_HEAD, "\n", _OURS, *architecture_rows(), _DRIVERS, *map(toolkit_row, _RELEASES), note, _WHEELS, *wheel_rows()]
@@ -95,7 +96,7 @@ def architecture_rows() -> Iterator[str]:
 
 def toolkit_row(release: Version) -> str:
     """The row of a CUDA release."""
-    floors = [str(driver_floor(release.major, system, compressed=True)) for system in ("linux", "windows")]
+    floors = [str(driver_floor(release.major, system, compressed=False)) for system in ("linux", "windows")]
     compilers = [str(newest) for newest in host_compiler_limits(release)]
     return f"| {' | '.join([f'CUDA {release}', *floors, *compilers])} |\n"
 

@@ -39,7 +39,7 @@ def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
     recipe = Recipe(
         upstreams={"fa2": UpstreamId("2.8.3.post2", "d" * 64)},
         selection=Selection(frozenset({make_unit(), make_unit(causal=True)}), ALL_FEATURES),
-        target=Target(Platform("linux", "x86_64"), 13, parse_list(sass)),
+        target=Target(Platform("linux", "x86_64"), 13, parse_list(sass), Version("580")),
         toolchain=ToolchainId(Version("13.0.88"), TOOLS),
         front_end="shared",
         native_digest="e" * 64,

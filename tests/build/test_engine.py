@@ -229,7 +229,8 @@ def test_a_change_between_the_look_up_and_the_compile_is_recorded_as_what_the_co
     bench.source("h.h", "newer")
     bench.source("a.src", f"touch {header}")
     outcome = bench.build("ab", Limits(jobs=1, memory=64 * GB))
-    assert bench.journal[-4:] == ["start a", "end a", "start b", "end b"]
+    # b may be compiled once more: the change may be of the clock tick in which it was started.
+    assert bench.journal[2:6] == ["start a", "end a", "start b", "end b"]
     made = bench.depot.layout.blob(outcome.actions["b"].object.digest).read_text()
     assert made.endswith("changed")
     assert outcome.actions["b"].inputs["{src}/h.h"] == hashlib.sha256(b"changed").hexdigest()

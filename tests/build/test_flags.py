@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from build.recipes import KIT, make_recipe, make_unit
+from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import config_header, family_of
 from flashdepot.families.fa2.actions import feature_macros
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.selection import ALL_FEATURES, Feature, Selection
 from flashdepot.model.target import Version
-from flashdepot.toolchain.nvcc_flags import compression, gencode
+from flashdepot.toolchain.nvcc_flags import compresses_newly, compression, gencode, usual_compression
 from flashdepot.upstream import Identified
 
 
@@ -41,6 +43,23 @@ def test_an_nvcc_without_modes_compresses_in_the_way_it_has() -> None:
     assert compression(frozenset(), "none") == ()
 
 
+@pytest.mark.parametrize(
+    ("cuda", "floor"), [("12.4", "525.60.13"), ("12.8", "525.60.13"), ("12.9", "525.60.13"), ("13.0", "580")]
+)
+@pytest.mark.parametrize("options", [frozenset(), frozenset({"--compress-mode"})])
+def test_every_driver_of_the_cuda_major_version_reads_what_is_compressed_by_default(
+    cuda: str, floor: str, options: frozenset[str]
+) -> None:
+    flags = compression(options, usual_compression(Version(cuda)))
+    found = driver_floor(Version(cuda).major, "linux", compressed=compresses_newly(flags))
+    assert found == Version(floor)
+
+
+def test_a_mode_that_old_drivers_cannot_read_raises_the_floor_of_cuda_12() -> None:
+    flags = compression(frozenset({"--compress-mode"}), "size")
+    assert driver_floor(12, "linux", compressed=compresses_newly(flags)) == Version("550.54.14")
+
+
 def test_kernels_stay_hidden_from_other_libraries() -> None:
     options = frozenset({"--static-global-template-stub", "--device-entity-has-hidden-visibility"})
     kit = replace(KIT, nvcc_options=options)
@@ -54,7 +73,7 @@ def test_the_config_header_says_what_is_in_the_library() -> None:
     recipe = make_recipe("80,90", selection=Selection(units, frozenset({Feature.SOFTCAP})))
     source = Identified(recipe.upstream, units | {make_unit(head_dim=32)}, ALL_FEATURES)
     lines = family_of("fa2").config_lines(recipe.selection, recipe.target.sass, source)
-    text = config_header.config_header(recipe, Version("580"), lines)
+    text = config_header.config_header(recipe, lines)
     assert '#define FA2_CONFIG_UPSTREAM "2.8.3.post2"' in text
     assert "#define FA_CONFIG_CUDA 13000\n" in text
     assert '#define FA_CONFIG_DRIVER "580"\n' in text

@@ -28,9 +28,10 @@ def test_a_recipe_key_does_not_depend_on_where_the_source_came_from() -> None:
         make_recipe(front_end="native"),
         make_recipe(native_digest="0" * 64),
         make_recipe(flags={"fa2": ("-O0",)}),
+        make_recipe(target=replace(make_recipe().target, driver_floor=Version("525.60.13"))),
         make_recipe(toolchain=ToolchainId(Version("13.0.88"), (replace(TOOLS[0], digest="0" * 64), *TOOLS[1:]))),
     ],
-    ids=["sass", "upstream", "features", "front end", "C layer", "flags", "nvcc"],
+    ids=["sass", "upstream", "features", "front end", "C layer", "flags", "driver", "nvcc"],
 )
 def test_a_recipe_key_changes_with_everything_that_makes_the_library(other: Recipe) -> None:
     assert other.key != make_recipe().key

@@ -49,7 +49,11 @@ class Workshop:
         self.depot = folder / "depot"
         self.depot.mkdir()
         if toolchains.is_dir():
-            shutil.copytree(toolchains, self.depot / "toolchains", symlinks=True, copy_function=_link_or_copy)
+            # Not what another test is just making there, under a hidden name.
+            hidden = shutil.ignore_patterns(".*.tmp", ".*.work")
+            shutil.copytree(
+                toolchains, self.depot / "toolchains", symlinks=True, copy_function=_link_or_copy, ignore=hidden
+            )
 
     def build(self, *arguments: str, command: str = "build") -> Any:
         base = [sys.executable, "-m", "flashdepot", command, "--upstream", str(self.tree), *WANTED, *arguments]

@@ -99,7 +99,7 @@ def test_it_is_in_the_plan_and_in_the_generated_header(tree: SourceTree, recipe:
     actions = {action.name: action for action in plan.actions()}
     assert actions["toy_kernel"].unit == UNIT
     lines = TOY.config_lines(recipe.selection, recipe.target.sass, tree.identified)
-    text = config_header(recipe, Version("580"), lines)
+    text = config_header(recipe, lines)
     assert "#define FA_CONFIG_FAMILIES(X) X(toy) X(fa2)" in text
     assert "#define TOY_CONFIG_UNITS 1" in text
 

@@ -110,7 +110,8 @@ def _pack_toolkit(index: Path) -> dict[str, Any]:
 
 def _pack_zig(index: Path) -> dict[str, Any]:
     files = {"zig": f"#!{sys.executable} -S\n{_TOOL.read_text()}".encode(), "lib/compiler_rt.zig": b"const x = 1;\n"}
-    return {"version": "0.14.1", "wheel": [_pack(index / "zig.whl", "ziglang", files)]}
+    wheel = _pack(index / "zig.whl", "ziglang", files)
+    return {"zig": [{"version": "0.14.1", "preprocesses_from": "12.0", "wheel": [wheel]}]}
 
 
 def _pack(wheel: Path, inside: str, files: dict[str, bytes]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flashdepot.host.probe import this_platform
 from flashdepot.system.folders import make_whole
-from flashdepot.toolchain.zig import zig_folder
+from flashdepot.toolchain.zig import compiling_version, zig_folder
 
 
 def put_zig(toolchains: Path, program: str) -> None:
@@ -19,4 +19,4 @@ def put_zig(toolchains: Path, program: str) -> None:
             (folder / name).write_text(program)
             (folder / name).chmod(0o755)
 
-    make_whole(zig_folder(this_platform(), toolchains), fill)
+    make_whole(zig_folder(this_platform(), toolchains, compiling_version()), fill)

@@ -53,7 +53,7 @@ def shop(real_depot: Path, upstream_tree: Path, tmp_path_factory: pytest.TempPat
     make_toy_upstream(folder / "tree", upstream_tree)
     (folder / "depot").mkdir()
     for kept in (real_depot / "toolchains").glob("*"):
-        if kept.is_dir():
+        if kept.is_dir() and not kept.name.startswith("."):
             shutil.copytree(kept, folder / "depot/toolchains" / kept.name, symlinks=True, copy_function=os.link)
     return Shop(folder)
 

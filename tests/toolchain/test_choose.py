@@ -132,6 +132,19 @@ def test_an_architecture_that_a_named_nvcc_lacks_says_which_release_has_it(tmp_p
         pick(str(tmp_path / "mine"), make_host(), "120")
 
 
+@pytest.mark.parametrize(("release", "preprocessing"), [("12.4", "0.11.0"), ("12.8", "0.11.0"), ("13.0", "0.14.1")])
+def test_an_nvcc_that_cannot_read_the_newer_zigs_headers_preprocesses_with_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, preprocessing: str
+) -> None:
+    monkeypatch.setattr(
+        choose, "provide_zig", lambda _platform, _folder, _on_file, version: Zig(tmp_path / version, version)
+    )
+    make_toolkit(tmp_path / "mine", release)
+    chosen = pick(str(tmp_path / "mine"), make_host())
+    assert chosen.host_side == "zig 0.14.1"
+    assert chosen.cxx.path == str(tmp_path / preprocessing / "bin/clang++")
+
+
 def test_a_word_that_is_no_cuda_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="expected 'auto', a version such as"):
         pick("newest", make_host())

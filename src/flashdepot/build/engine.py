@@ -22,6 +22,9 @@ from flashdepot.model.recipe import Recipe
 _TICK = 0.25
 """Seconds between two progress updates, and two looks at what other processes compile."""
 
+_NEARLY = 0.99
+"""The most of a build that is done while a compiler still runs, whatever was predicted of it."""
+
 _CHANGES_FOLLOWED = 3
 """How often a unit is compiled whose sources somebody edits meanwhile."""
 
@@ -276,6 +279,8 @@ class Engine:
         work = sum(job.seconds for job in self._waiting.values())
         work += sum(max(job.seconds - elapsed, job.seconds * 0.1) for job, elapsed in running)
         self._fraction = max(self._fraction, 1 - work / self._work if self._work else 1.0)
+        if self._waiting or self._running:
+            self._fraction = min(self._fraction, _NEARLY)
         kernels = [name for name, action in self._planned.items() if action.unit]
         return Snapshot(
             kernels=len(kernels),

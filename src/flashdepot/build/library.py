@@ -34,7 +34,7 @@ from flashdepot.model.recipe import Recipe
 from flashdepot.model.sbom import PLACE as SBOM_PLACE
 from flashdepot.model.sbom import sbom
 from flashdepot.model.selection import DEFAULT_FAMILY, Selection
-from flashdepot.model.target import Platform, Target, Version
+from flashdepot.model.target import Platform, Target
 from flashdepot.model.upstream import PUBLISHED
 from flashdepot.system.confinement import means
 from flashdepot.system.files import sha256_file
@@ -44,6 +44,7 @@ from flashdepot.targets.linked import Linked
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.identity import identify_toolchain
+from flashdepot.toolchain.nvcc_flags import compresses_newly, usual_compression
 from flashdepot.toolchain.probe_compile import probe_toolchain
 from flashdepot.upstream import SourceTree, source_digest
 
@@ -51,10 +52,14 @@ LIBRARY = "libflashattention"
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How to build, where the recipe leaves a choice. ``compress`` is a mode of nvcc's ``--compress-mode``."""
+    """How to build, where the recipe leaves a choice.
+
+    ``compress`` is a mode of nvcc's ``--compress-mode``; empty for the smallest that every driver of the CUDA major
+    version reads.
+    """
 
     front_end: str = "shared"
-    compress: str = "size"
+    compress: str = ""
 
 
 class BuildPlan(msgspec.Struct, frozen=True):
@@ -94,7 +99,7 @@ class BuildPlan(msgspec.Struct, frozen=True):
 
     def places(self, generated: Path) -> PlaceNames:
         """The folders of this machine that compilations name; ``generated`` is the one of the written header."""
-        nvcc = self.toolchain.nvcc
+        nvcc, zig, front = self.toolchain.nvcc, self.toolchain.zig, self.toolchain.preprocessing
         return PlaceNames(
             (
                 *(
@@ -106,7 +111,8 @@ class BuildPlan(msgspec.Struct, frozen=True):
                 ("generated", generated),
                 *(("cuda_include", folder) for folder in nvcc.includes),
                 ("cuda", nvcc.root),
-                *((("zig", self.toolchain.zig.lib),) if self.toolchain.zig else ()),
+                *((("zig", zig.lib),) if zig else ()),
+                *((("preprocessing", front.lib),) if front and front != zig else ()),
             )
         )
 
@@ -114,7 +120,7 @@ class BuildPlan(msgspec.Struct, frozen=True):
     def programs(self) -> dict[str, str]:
         """What else compilations name: the host compiler, and the toolkit's include folder as an argument."""
         zig = self.toolchain.zig
-        more = {"zig_program": str(zig.program), "preprocessor": str(zig.preprocessor)} if zig else {}
+        more = {"zig_program": str(zig.program), "preprocessor": self.toolchain.cxx.path} if zig else {}
         return {"cxx": self.toolchain.cxx.path, "cuda_include": str(self.toolchain.nvcc.include), **more}
 
 
@@ -157,16 +163,18 @@ def prepare(
     row = target_of(platform) if toolchain.zig else None
     cross = Cross(row, identity.tools[:-1], identity.tools[-1]) if row else None
     kit = Kit(nvcc.version, nvcc.options, dialect, result.source_name, cross)
+    compress = options.compress or usual_compression(nvcc.version)
     flags = {
-        family: family_of(family).flags(kit, sass, front_end=options.front_end, compress=options.compress)
-        for family in trees
+        family: family_of(family).flags(kit, sass, front_end=options.front_end, compress=compress) for family in trees
     }
     oldest = min(family_of(family).oldest_gpu for family in trees)
-    flags[FLAGS] = c_layer_flags(kit, sass, oldest=oldest, front_end=options.front_end, compress=options.compress)
+    flags[FLAGS] = c_layer_flags(kit, sass, oldest=oldest, front_end=options.front_end, compress=compress)
+    newly = any(compresses_newly(words) for words in flags.values())
+    floor = driver_floor(nvcc.version.major, platform.system, compressed=newly)
     recipe = Recipe(
         upstreams={family: tree.id for family, tree in trees.items()},
         selection=selection,
-        target=Target(platform, nvcc.version.major, sass),
+        target=Target(platform, nvcc.version.major, sass, floor),
         toolchain=identity,
         front_end=options.front_end,
         native_digest=(cross_linking(row, toolchain.zig) if row and toolchain.zig else MSVC_LINKING).digest,
@@ -193,7 +201,7 @@ def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgre
         for family, tree in plan.trees.items()
         for line in family_of(family).config_lines(recipe.selection, recipe.target.sass, tree.identified)
     ]
-    text = config_header.config_header(recipe, _driver_floor(plan), lines)
+    text = config_header.config_header(recipe, lines)
     (generated / config_header.NAME).write_text(text, encoding="utf-8")
     environment = plan.toolchain.whole_environment()
     confinement = means() if plan.is_foreign and confines() else None
@@ -332,11 +340,6 @@ def _with_sbom(manifest: Manifest, files: Mapping[str, Path], folder: Path) -> t
     return replace(manifest, files=(*manifest.files, listed)), {**files, SBOM_PLACE: path}
 
 
-def _driver_floor(plan: BuildPlan) -> Version:
-    target = plan.recipe.target
-    return driver_floor(target.cuda_major, target.platform.system, compressed=plan.options.compress != "none")
-
-
 def _manifest(plan: BuildPlan, outcome: BuildOutcome, linked: Linked, files: Mapping[str, Path]) -> Manifest:
     recipe = plan.recipe
     listed = [ManifestFile(place, sha256_file(path), path.stat().st_size) for place, path in sorted(files.items())]
@@ -351,7 +354,7 @@ def _manifest(plan: BuildPlan, outcome: BuildOutcome, linked: Linked, files: Map
         sass=recipe.target.sass,
         toolchain=recipe.toolchain,
         c_layer=c_layer_digest(),
-        driver_floor=_driver_floor(plan),
+        driver_floor=recipe.target.driver_floor,
         libc_floor=linked.libc_floor,
         libstdcxx_floor=None,
         front_end=recipe.front_end,

@@ -103,7 +103,7 @@ def build(
     host_file: Path | None,
     depot: Path | None,
     front_end: str,
-    compress_mode: str,
+    compress_mode: str | None,
     *,
     keep_going: bool,
     yes: bool,
@@ -124,7 +124,7 @@ def build(
         return
     events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
     request, host, opened = o.with_project(words), load_host(host_file), open_depot(depot)
-    limits, how = o.limits(jobs, memory, keep_going=keep_going), Options(front_end, compress_mode)
+    limits, how = o.limits(jobs, memory, keep_going=keep_going), Options(front_end, compress_mode or "")
     if dry_run:
         plan = plan_library(request, exactly=True, host=host, depot=opened, limits=limits, options=how, events=events)
         _foretell(plan, as_json=as_json)

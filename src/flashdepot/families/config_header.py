@@ -6,24 +6,19 @@ from collections.abc import Iterable
 
 from flashdepot import __version__
 from flashdepot.model.recipe import Recipe
-from flashdepot.model.target import Version
 
 NAME = "fa_config.h"
 
 
-def config_header(recipe: Recipe, driver: Version, lines: Iterable[str]) -> str:
-    """The text of the header for one library.
-
-    :param driver: the oldest driver that runs the library.
-    :param lines: those of its families.
-    """
+def config_header(recipe: Recipe, lines: Iterable[str]) -> str:
+    """The text of the header for one library; ``lines`` are those of its families."""
     numbers = [*recipe.toolchain.cuda.numbers, 0]
     head = [
         "// Written by flashdepot for this one library.",
         "#pragma once",
         f'#define FA_CONFIG_FLASHDEPOT "{__version__}"',
         f"#define FA_CONFIG_CUDA {numbers[0] * 1000 + numbers[1] * 10}",
-        f'#define FA_CONFIG_DRIVER "{driver}"',
+        f'#define FA_CONFIG_DRIVER "{recipe.target.driver_floor}"',
         # The newest first: it is the best where it can do a problem at all.
         f"#define FA_CONFIG_FAMILIES(X) {' '.join(f'X({family})' for family in sorted(recipe.upstreams, reverse=True))}",
     ]

@@ -117,6 +117,7 @@ class Recipe(msgspec.Struct, frozen=True):
                     "platform": str(self.target.platform),
                     "cuda_major": self.target.cuda_major,
                     "sass": [str(a) for a in self.target.sass],
+                    "driver_floor": str(self.target.driver_floor),
                 },
                 "toolchain": self.toolchain.to_json(),
                 "front_end": self.front_end,

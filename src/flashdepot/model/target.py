@@ -79,8 +79,9 @@ class Platform(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a library is to run: platform, CUDA major version, and the architectures it has SASS for."""
+    """Where a library is to run: platform, CUDA major version, the architectures it has SASS for, and the oldest driver."""
 
     platform: Platform
     cuda_major: int
     sass: tuple[Architecture, ...]
+    driver_floor: Version

@@ -144,9 +144,7 @@ def _plan(
     work: Path,
 ) -> BuildPlan:
     request, toolchain = need.request, _toolchain(need, depot, host, work, on_file)
-    note(
-        f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host side by {toolchain.cxx.kind} {toolchain.cxx.version}."
-    )
+    note(f"nvcc {toolchain.nvcc.version}: {toolchain.reason}; host side by {toolchain.host_side}.")
     trees = obtain_sources(need.sources, depot.layout.upstreams, on_file)
     return prepare(trees, request.selection, request.gpus, request.platform, toolchain, depot, options, on_file)
 

@@ -20,14 +20,16 @@ from flashdepot.model.selection import PROFILES, Selection, Unit, select
 from flashdepot.resolve.library import Need
 from flashdepot.resolve.times import usual_jobs
 from flashdepot.toolchain.choose import foresee_toolchain, native
-from flashdepot.toolchain.wheels import is_provided
-from flashdepot.toolchain.zig import is_zig_provided
+from flashdepot.toolchain.nvcc import inspect, named_root
+from flashdepot.toolchain.wheels import is_provided, provided_version
+from flashdepot.toolchain.zig import compiling_version, is_zig_provided, preprocessing_version
 
 _MB = 10**6
 _NVCC = Fetch("NVIDIA's compiler", 102 * _MB)
 _ZIG = Fetch("zig", 83 * _MB)
-_UNPACKED = {_NVCC: 279 * _MB, _ZIG: 290 * _MB}
-"""The wheels of nvcc 13.0.88 and of the pinned zig, and their folders in a depot, measured on 2026-11-22."""
+_OLDER_ZIG = Fetch("an older zig, with which nvcc 12 preprocesses", 79 * _MB)
+_UNPACKED = {_NVCC: 279 * _MB, _ZIG: 290 * _MB, _OLDER_ZIG: 250 * _MB}
+"""The wheels of nvcc 13.0.88 and of the pinned zigs, and their folders in a depot, measured on 2026-11-22."""
 
 _SOURCE_UNPACKED = 27 * _MB
 _KEPT = 2 * _MB
@@ -39,12 +41,17 @@ def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
     folder = depot.layout.toolchains
     found = []
     request = need.request
-    named = isinstance(need.cuda, Path)
-    provided = not named and not foresee_toolchain(need.cuda, host, request.gpus, driver=request.driver).toolkit
-    if provided and not is_provided(host.platform, folder):
-        found.append(_NVCC)
-    if not native(host.platform) and not is_zig_provided(host.platform, folder):
-        found.append(_ZIG)
+    if isinstance(need.cuda, Path):
+        cuda = inspect(named_root(need.cuda)).version
+    else:
+        toolkit = foresee_toolchain(need.cuda, host, request.gpus, driver=request.driver).toolkit
+        cuda = toolkit.version if toolkit else provided_version()
+        if toolkit is None and not is_provided(host.platform, folder):
+            found.append(_NVCC)
+    if not native(host.platform):
+        zigs = dict.fromkeys((compiling_version(), preprocessing_version(cuda)))
+        fetched = zip(zigs, (_ZIG, _OLDER_ZIG), strict=False)
+        found += [fetch for version, fetch in fetched if not is_zig_provided(host.platform, folder, version)]
     for family, spec in need.sources.items():
         if size := family_of(family).sources.to_fetch(spec, depot.layout.upstreams):
             found.append(Fetch(f"the source of {family_of(family).title}", size))

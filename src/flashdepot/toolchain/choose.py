@@ -21,7 +21,7 @@ from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.msvc import environment_for
 from flashdepot.toolchain.nvcc import Nvcc, inspect, named_root
 from flashdepot.toolchain.wheels import provide, provided_version, provides
-from flashdepot.toolchain.zig import Zig, provide_zig
+from flashdepot.toolchain.zig import Zig, compiling_version, preprocessing_version, provide_zig
 
 OLDEST_CUDA = Version("12.0")
 """The oldest CUDA whose compiler builds the CUTLASS of the supported upstream versions as C++17."""
@@ -31,7 +31,8 @@ class Toolchain(msgspec.Struct, frozen=True):
     """An nvcc, the host compiler that it calls, and a sentence on why this one.
 
     ``environment`` is what these programs need to find in their environment besides this process's own. ``named`` says
-    that somebody named the toolkit's folder.
+    that somebody named the toolkit's folder. ``zig`` compiles the host side and links, ``preprocessing`` is the one that
+    nvcc preprocesses with: the same, or an older one. Both are ``None`` with MSVC.
     """
 
     nvcc: Nvcc
@@ -40,6 +41,12 @@ class Toolchain(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     named: bool = False
     zig: Zig | None = None
+    preprocessing: Zig | None = None
+
+    @property
+    def host_side(self) -> str:
+        """What compiles the host side, with its version."""
+        return f"zig {self.zig.version}" if self.zig else f"{self.cxx.kind} {self.cxx.version}"
 
     def whole_environment(self) -> dict[str, str]:
         """The environment to run these programs in."""
@@ -87,9 +94,11 @@ def choose_toolchain(
     if native(host.platform):
         cxx = compiler_for(nvcc, host)
         return Toolchain(nvcc, cxx, reason, environment_for(cxx), named)
-    zig = provide_zig(host.platform, folder, on_file)
-    preprocessor = HostCompiler("zig", str(zig.preprocessor), Version(zig.version))
-    return Toolchain(nvcc, preprocessor, reason, zig.environment(work), named, zig)
+    zig = front = provide_zig(host.platform, folder, on_file, compiling_version())
+    if (version := preprocessing_version(nvcc.version)) != zig.version:
+        front = provide_zig(host.platform, folder, on_file, version)
+    preprocessor = HostCompiler("zig", str(front.preprocessor), Version(front.version))
+    return Toolchain(nvcc, preprocessor, reason, zig.environment(work), named, zig, front)
 
 
 def native(platform: Platform) -> bool:

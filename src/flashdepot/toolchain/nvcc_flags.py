@@ -48,11 +48,31 @@ def gencode(sass: Sequence[Architecture], virtual: Architecture | None) -> tuple
     return tuple(arguments)
 
 
+_CLASSIC = "classic"
+"""The compression that nvcc had before ``--compress-mode``."""
+
+_NEW_MODES = ("size", "balance", "speed")
+"""Modes of compression that came with CUDA 12.8, and that the first drivers of CUDA 12 do not read."""
+
+
+def usual_compression(cuda: Version) -> str:
+    """The mode that makes the smallest code which every driver of a CUDA major version reads."""
+    return "size" if cuda >= Version("13") else _CLASSIC
+
+
 def compression(options: frozenset[str], mode: str) -> tuple[str, ...]:
-    """The arguments that compress machine code inside the objects: ``mode`` where this nvcc has modes."""
-    if "--compress-mode" in options:
+    """The arguments that compress machine code inside the objects.
+
+    :param mode: that of ``--compress-mode``, for an nvcc that has it, or what :func:`usual_compression` gave.
+    """
+    if "--compress-mode" in options and mode != _CLASSIC:
         return (f"--compress-mode={mode}",)
     return () if mode == "none" else ("-Xfatbin", "-compress-all")
+
+
+def compresses_newly(flags: Sequence[str]) -> bool:
+    """Whether what nvcc is told makes code that the first drivers of CUDA 12 do not read."""
+    return any(f"--compress-mode={mode}" in flags for mode in _NEW_MODES)
 
 
 def nvcc_flags(

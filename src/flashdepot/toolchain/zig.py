@@ -1,4 +1,8 @@
-"""zig from its PyPI wheel, put into the depot: a clang and a linker for every target, wherever flashdepot runs."""
+"""zig from its PyPI wheels, put into the depot: a clang and a linker for every target, wherever flashdepot runs.
+
+One version compiles and links. nvcc's preprocessor is the same one, or an older one where that nvcc is too old for the
+C++ library of the newer.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from flashdepot import facts
 from flashdepot.errors import CompileError, IncompatibleError
 from flashdepot.events import OnFile
 from flashdepot.model.recipe import Tool
-from flashdepot.model.target import Platform
+from flashdepot.model.target import Platform, Version
 from flashdepot.system.archive import unpack
 from flashdepot.system.files import sha256_file
 from flashdepot.system.folders import make_whole
@@ -42,6 +46,19 @@ exec "${0%/bin/clang++}/zig" c++ -target x86_64-linux-gnu.2.17 -D_ALLOW_UNSUPPOR
 @cache
 def _data() -> dict[str, Any]:
     return read_toml(Path(facts.__file__).with_name("zig_wheels.toml"))
+
+
+def compiling_version() -> str:
+    """The version that compiles the host side and links."""
+    version: str = _data()["zig"][0]["version"]
+    return version
+
+
+def preprocessing_version(cuda: Version) -> str:
+    """The version that preprocesses for the nvcc of a CUDA release: the first pinned one that its front end can read."""
+    pins = _data()["zig"]
+    pin = next((pin for pin in pins if cuda >= Version.parse(pin["preprocesses_from"])), pins[-1])
+    return str(pin["version"])
 
 
 class Zig(msgspec.Struct, frozen=True):
@@ -112,17 +129,17 @@ class Zig(msgspec.Struct, frozen=True):
         return Tool("zig", self.version, sha256_file(self.program))
 
 
-def is_zig_provided(platform: Platform, folder: Path) -> bool:
-    """Whether :func:`provide_zig` finds it in ``folder``; its bytes are not read for that."""
-    return zig_folder(platform, folder).is_dir()
+def is_zig_provided(platform: Platform, folder: Path, version: str) -> bool:
+    """Whether :func:`provide_zig` finds a version in ``folder``; its bytes are not read for that."""
+    return zig_folder(platform, folder, version).is_dir()
 
 
 def _is_wanted(name: str) -> bool:
     return name.startswith(_INSIDE) and _OTHER_SYSTEMS.match(name) is None
 
 
-def provide_zig(platform: Platform, folder: Path, on_file: OnFile) -> Zig:
-    """The pinned zig inside ``folder``, fetched and unpacked on first use: a wheel of 83 MB, 290 MB unpacked.
+def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str) -> Zig:
+    """A pinned zig inside ``folder``, fetched and unpacked on first use: a wheel of 83 MB, 290 MB unpacked.
 
     :param platform: the machine that it runs on.
     :param on_file: called with the name of the wheel before it is fetched.
@@ -130,7 +147,7 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile) -> Zig:
     :raises NetworkError: when it must be fetched and cannot be.
     :raises IntegrityError: when what was fetched is not what is pinned.
     """
-    version, wheel = _data()["version"], _wheel(platform)
+    wheel = _wheel(platform, version)
 
     def fill(temporary: Path) -> None:
         work = temporary.with_name(f"{temporary.name}.work")
@@ -149,19 +166,20 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile) -> Zig:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    return Zig(make_whole(zig_folder(platform, folder), fill), version)
+    return Zig(make_whole(zig_folder(platform, folder, version), fill), version)
 
 
-def zig_folder(platform: Platform, folder: Path) -> Path:
-    """Where the zig for a platform lies in the folder of the toolchains; raises as :func:`provide_zig`."""
-    return folder / f"zig-{_data()['version']}-{_wheel(platform)['sha256'][:12]}"
+def zig_folder(platform: Platform, folder: Path, version: str) -> Path:
+    """Where a zig for a platform lies in the folder of the toolchains; raises as :func:`provide_zig`."""
+    return folder / f"zig-{version}-{_wheel(platform, version)['sha256'][:12]}"
 
 
-def _wheel(platform: Platform) -> dict[str, str]:
-    wheel: dict[str, str] | None = next((w for w in _data()["wheel"] if w["platform"] == str(platform)), None)
+def _wheel(platform: Platform, version: str) -> dict[str, str]:
+    pin = next(pin for pin in _data()["zig"] if pin["version"] == version)
+    wheel: dict[str, str] | None = next((w for w in pin["wheel"] if w["platform"] == str(platform)), None)
     if wheel is None:
         raise IncompatibleError(
-            f"No zig is pinned for {platform}, and it compiles the host side of a library.",
+            f"No zig {version} is pinned for {platform}, and it compiles the host side of a library.",
             hint="Build on Linux, x86_64 or aarch64: --target names what it is for.",
         )
     return wheel

@@ -21,13 +21,13 @@ from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, Feature, Pass, Selection, Unit, select
 from flashdepot.model.table import Table
-from flashdepot.model.target import Platform, Target
+from flashdepot.model.target import Platform, Target, Version
 
 BACKWARD = unit_of(Variant("bwd", 128, "bf16", "packed", "full", several_heads=True))
 
 
 def recipe_of(*chosen: Unit, platform: str = "linux-x86_64", sass: str = "80,90") -> Recipe:
-    target = Target(Platform.parse(platform), 13, parse_list(sass))
+    target = Target(Platform.parse(platform), 13, parse_list(sass), Version("580"))
     return make_recipe(
         selection=Selection(frozenset(chosen), ALL_FEATURES), target=target, flags={"fa4": actions.flags()}
     )
