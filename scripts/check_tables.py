@@ -74,6 +74,7 @@ TABLES = (
     Table("facts/compilers.toml"),
     Table("facts/wheel_builders.toml"),
     Table("facts/zig_wheels.toml", "ziglang", r'^version = "([\d.]+)"', "renew_zig_wheels.py", pinned=True),
+    Table("facts/cuda_archives.toml"),
     Table("toolchain/nvcc_wheels.toml", "nvidia-cuda-nvcc", r'^cuda = "([\d.]+)"', "renew_nvcc_wheels.py", pinned=True),
     Table(
         "toolchain/cute_dsl_wheels.toml", "nvidia-cutlass-dsl", r'^cute_dsl = "([\d.]+)"', "renew_cute_dsl_wheels.py"

@@ -18,6 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 # The tools of the group `dev` (uv, ruff) are found as in an activated environment, whichever way pytest was started.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
+# No test asks NVIDIA's server for a compiler: those of its archives start a server of that layout.
+os.environ["FLASHDEPOT_CUDA_ARCHIVES"] = ""
+
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how old the oldest table of facts is: no test fails by the calendar, and nobody forgets them."""

@@ -191,3 +191,21 @@ def test_an_encrypted_zip_is_refused(tmp_path):
     data[central + 8] |= 1
     path.write_bytes(data)
     assert_refused(path, tmp_path, "encrypted")
+
+
+@pytest.mark.parametrize("cut", [0.2, 0.9])
+def test_a_truncated_tar_of_xz_is_damaged(tmp_path, cut):
+    path = tmp_path / "a.tar.xz"
+    with tarfile.open(path, "w:xz") as file:
+        file.addfile(tarfile.TarInfo("good"), io.BytesIO())
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * cut)])
+    assert_refused(path, tmp_path, "damaged")
+
+
+def test_a_link_that_is_not_wanted_can_be_passed_over_and_one_that_is_cannot(tmp_path):
+    link = member("lib/link", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")
+    path = make_tar(tmp_path / "a.tar.gz", [member("bin/run"), link])
+    unpack(path, tmp_path / "out", keep=lambda name: name.startswith("bin/"), pass_over_links=True)
+    assert [p.name for p in (tmp_path / "out").rglob("*")] == ["bin", "run"]
+    with pytest.raises(IntegrityError, match="'lib/link' is a link"):
+        unpack(path, tmp_path / "all", pass_over_links=True)

@@ -73,6 +73,7 @@ def test_auto_says_how_to_get_an_older_nvcc_without_root_where_none_is_here(tmp_
     with pytest.raises(IncompatibleError, match=r"driver is 560\.35; what nvcc 13\.0\.88 builds needs 580") as caught:
         pick("auto", make_host(make_toolkit(tmp_path / "13", "13.0")), driver="560.35")
     assert "Update the driver" in caught.value.hint
+    assert "from NVIDIA (about 80 MB): --cuda 12.8\n" in caught.value.hint
     assert "conda create" in caught.value.hint
     assert "--cuda ~/cuda-12.8" in caught.value.hint
 

@@ -19,17 +19,20 @@ from flashdepot.model.limits import Limits
 from flashdepot.model.selection import PROFILES, Selection, Unit, select
 from flashdepot.resolve.library import Need
 from flashdepot.resolve.times import usual_jobs
+from flashdepot.toolchain.archives import is_release_provided
 from flashdepot.toolchain.choose import foresee_toolchain, native
 from flashdepot.toolchain.nvcc import inspect, named_root
-from flashdepot.toolchain.wheels import is_provided, provided_version
+from flashdepot.toolchain.wheels import is_provided
 from flashdepot.toolchain.zig import compiling_version, is_zig_provided, preprocessing_version
 
 _MB = 10**6
 _NVCC = Fetch("NVIDIA's compiler", 102 * _MB)
 _ZIG = Fetch("zig", 83 * _MB)
 _OLDER_ZIG = Fetch("an older zig, with which nvcc 12 preprocesses", 79 * _MB)
-_UNPACKED = {_NVCC: 279 * _MB, _ZIG: 290 * _MB, _OLDER_ZIG: 250 * _MB}
-"""The wheels of nvcc 13.0.88 and of the pinned zigs, and their folders in a depot, measured on 2026-11-22."""
+_OTHER_NVCC = Fetch("NVIDIA's compiler of another CUDA, from its archives", 80 * _MB)
+_UNPACKED = {_NVCC: 279 * _MB, _ZIG: 290 * _MB, _OLDER_ZIG: 250 * _MB, _OTHER_NVCC: 190 * _MB}
+"""The wheels of nvcc 13.0.88 and of the pinned zigs, and their folders in a depot, measured on 2026-11-22. Of NVIDIA's
+archives what the same programs of 12.4 take in Debian's package."""
 
 _SOURCE_UNPACKED = 27 * _MB
 _KEPT = 2 * _MB
@@ -44,9 +47,12 @@ def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
     if isinstance(need.cuda, Path):
         cuda = inspect(named_root(need.cuda)).version
     else:
-        toolkit = foresee_toolchain(need.cuda, host, request.gpus, driver=request.driver).toolkit
-        cuda = toolkit.version if toolkit else provided_version()
-        if toolkit is None and not is_provided(host.platform, folder):
+        foreseen = foresee_toolchain(need.cuda, host, request.gpus, driver=request.driver)
+        cuda = foreseen.cuda
+        if foreseen.release:
+            if not is_release_provided(foreseen.release, host.platform, folder):
+                found.append(_OTHER_NVCC)
+        elif foreseen.toolkit is None and not is_provided(host.platform, folder):
             found.append(_NVCC)
     if not native(host.platform):
         zigs = dict.fromkeys((compiling_version(), preprocessing_version(cuda)))

@@ -122,8 +122,8 @@ def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
     try:
         driver, asked = request.facts.driver, asks_machine(need.cuda, workshop.host.platform, request.facts.driver)
         machine = workshop.equipped() if asked else workshop.host
-        toolkit = foresee_toolchain(need.cuda, machine, wanted, driver=driver).toolkit
-        cuda = toolkit.version if toolkit else cuda
+        foreseen = foresee_toolchain(need.cuda, machine, wanted, driver=driver)
+        toolkit, cuda = foreseen.toolkit, foreseen.cuda
         sass = choose_sass(wanted, cuda, toolkit.codes if toolkit and toolkit.codes else codes_of(cuda))
     except FlashdepotError as error:
         reasons.append(Reason.misfit("toolchain", f"CUDA {cuda}", "no usable toolchain", error.message, error.hint))

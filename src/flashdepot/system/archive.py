@@ -17,7 +17,14 @@ from typing import IO
 
 import msgspec
 
-from flashdepot.errors import IntegrityError
+from flashdepot.errors import IntegrityError, MissingToolError
+
+try:
+    import lzma
+except ImportError:  # a Python that was built without it; few archives need it
+    _XZ_DAMAGE: tuple[type[Exception], ...] = ()
+else:
+    _XZ_DAMAGE = (lzma.LZMAError,)
 
 _ENTRY_LIMIT = 100_000
 _SIZE_LIMIT = 4 << 30
@@ -28,11 +35,12 @@ _FREE_SIZE = 64 << 20
 _RATIO_LIMIT = 100
 """Machine code, sources and PTX are compressed to between a half and a twentieth; what deflate can do is a thousandth."""
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
-_DAMAGE = (
+_DAMAGE: tuple[type[Exception], ...] = (
     tarfile.TarError,
     zipfile.BadZipFile,
     gzip.BadGzipFile,
     zlib.error,
+    *_XZ_DAMAGE,
     EOFError,
     ValueError,
     RuntimeError,  # a zip that is encrypted, or compressed in a way that Python does not know
@@ -51,8 +59,10 @@ class _Entry(msgspec.Struct, frozen=True):
     open: Callable[[], IO[bytes] | None]
 
 
-def unpack(archive: Path, folder: Path, *, keep: Callable[[str], bool] = lambda _: True) -> None:
-    """Unpack a ``.tar.gz`` or a ``.whl``/``.zip`` into ``folder``, which must not exist yet.
+def unpack(
+    archive: Path, folder: Path, *, keep: Callable[[str], bool] = lambda _: True, pass_over_links: bool = False
+) -> None:
+    """Unpack a ``.tar.gz``, a ``.tar.xz`` or a ``.whl``/``.zip`` into ``folder``, which must not exist yet.
 
     Only regular files are written, and only those whose name (with ``/``) ``keep`` accepts. Everything is checked
     before it is written: an entry that leaves the folder, a link, a device, a name that is there twice, too many entries,
@@ -60,11 +70,12 @@ def unpack(archive: Path, folder: Path, *, keep: Callable[[str], bool] = lambda 
     removed. A zip says at its end how much it holds, and is refused before anything is written; of a tar no more is
     decompressed than it may hold. Memory does not grow with what an archive holds.
 
+    :param pass_over_links: a link that ``keep`` does not accept ends nothing.
     :raises IntegrityError: for a damaged or hostile archive; it names the entry.
     """
     folder.mkdir(parents=True)
     try:
-        _unpack(archive, folder, keep)
+        _unpack(archive, folder, keep, pass_over_links)
     except _DAMAGE as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise IntegrityError(f"{archive.name} is damaged: {error}.", hint="Fetch it again.") from error
@@ -78,11 +89,12 @@ def unpack(archive: Path, folder: Path, *, keep: Callable[[str], bool] = lambda 
         raise
 
 
-def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool]) -> None:
+def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool], pass_over_links: bool) -> None:
     for count, entry in enumerate(_entries(archive)):
         if count >= _ENTRY_LIMIT:
             raise IntegrityError(f"{archive.name} is refused: more than {_ENTRY_LIMIT} entries.")
-        problem = entry.problem or _name_problem(entry.name)
+        passed = pass_over_links and not keep(entry.name)
+        problem = _name_problem(entry.name) or ("" if passed else entry.problem)
         if problem:
             raise IntegrityError(
                 f"{archive.name} is refused: its entry '{entry.name}' {problem}.",
@@ -160,7 +172,7 @@ def refuse_bomb(archive: Path, unpacked: int, packed: int) -> None:
 
 def _tar_entries(archive: Path) -> Iterator[_Entry]:
     # tarfile's own gzip stream ("r|gz") takes a truncated file for a complete one; GzipFile checks length and CRC.
-    with archive.open("rb") as packed, gzip.open(packed) as unpacked:
+    with archive.open("rb") as packed, _decompressed(archive, packed) as unpacked:
         stream = _Measured(archive, packed, unpacked)
         with tarfile.open(fileobj=stream, mode="r:") as file:  # type: ignore[call-overload]
             for info in file:
@@ -172,10 +184,21 @@ def _tar_entries(archive: Path) -> Iterator[_Entry]:
         _read_to_end(stream)
 
 
+def _decompressed(archive: Path, packed: IO[bytes]) -> gzip.GzipFile | lzma.LZMAFile:
+    if archive.suffix != ".xz":
+        return gzip.GzipFile(fileobj=packed)
+    if not _XZ_DAMAGE:
+        raise MissingToolError(
+            f"{archive.name} cannot be unpacked: this Python has no module lzma.",
+            hint="Run flashdepot with a Python that has it: python3 -c 'import lzma'",
+        )
+    return lzma.LZMAFile(packed)
+
+
 class _Measured:
     """What is decompressed of a tar, for ``tarfile``: in its order, in small pieces, and no more than it may hold."""
 
-    def __init__(self, archive: Path, packed: IO[bytes], unpacked: gzip.GzipFile) -> None:
+    def __init__(self, archive: Path, packed: IO[bytes], unpacked: gzip.GzipFile | lzma.LZMAFile) -> None:
         self._archive, self._packed, self._unpacked = archive, packed, unpacked
 
     def read(self, size: int) -> bytes:

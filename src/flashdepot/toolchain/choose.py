@@ -18,6 +18,7 @@ from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
 from flashdepot.model.library_request import CudaChoice
 from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.architectures import choose_sass
+from flashdepot.toolchain.archives import provide_release, release_of
 from flashdepot.toolchain.msvc import environment_for
 from flashdepot.toolchain.nvcc import Nvcc, inspect, named_root
 from flashdepot.toolchain.wheels import provide, provided_version, provides
@@ -54,10 +55,15 @@ class Toolchain(msgspec.Struct, frozen=True):
 
 
 class Foreseen(msgspec.Struct, frozen=True):
-    """Which nvcc would be taken: a toolkit of the machine, or ``None`` for the one from PyPI, and a sentence on why."""
+    """Which nvcc would be taken, its version, and a sentence on why.
+
+    It is a ``toolkit`` of the machine, or that of a ``release`` of NVIDIA's archives; with neither, the one from PyPI.
+    """
 
     toolkit: CudaToolkit | None
     reason: str
+    cuda: Version
+    release: str = ""
 
 
 def choose_toolchain(
@@ -73,7 +79,8 @@ def choose_toolchain(
     """Find or provide the nvcc that ``--cuda`` asks for, and what compiles the host side.
 
     On Linux that is zig, for every target. ``auto`` is then the nvcc from PyPI, and nothing of the machine is looked at
-    unless its driver is too old for that; a version is the one from PyPI if it is that, else a toolkit of the machine.
+    unless its driver is too old for that; a version is the one from PyPI if it is that, else a toolkit of the machine,
+    else that release of NVIDIA's archives.
     On Windows nvcc calls MSVC and no other, and toolkits of the machine come first. A folder is taken as it is.
 
     :param host: the machine that compiles. Its toolkits count where :func:`asks_machine` says so.
@@ -89,8 +96,7 @@ def choose_toolchain(
             raise MissingToolError(f"The CUDA toolkit in {nvcc.root} cannot be used: it {problem}.")
     else:
         foreseen = foresee_toolchain(option, host, wanted, driver=driver)
-        root = Path(foreseen.toolkit.root) if foreseen.toolkit else provide(host.platform, folder, on_file)
-        nvcc, reason, named = inspect(root), foreseen.reason, False
+        nvcc, reason, named = inspect(_provided(foreseen, host.platform, folder, on_file)), foreseen.reason, False
     if native(host.platform):
         cxx = compiler_for(nvcc, host)
         return Toolchain(nvcc, cxx, reason, environment_for(cxx), named)
@@ -99,6 +105,15 @@ def choose_toolchain(
         front = provide_zig(host.platform, folder, on_file, version)
     preprocessor = HostCompiler("zig", str(front.preprocessor), Version(front.version))
     return Toolchain(nvcc, preprocessor, reason, zig.environment(work), named, zig, front)
+
+
+def _provided(foreseen: Foreseen, platform: Platform, folder: Path, on_file: OnFile) -> Path:
+    """The root of a toolkit that was foreseen, fetched where it must be."""
+    if foreseen.toolkit:
+        return Path(foreseen.toolkit.root)
+    if foreseen.release:
+        return provide_release(foreseen.release, platform, folder, on_file)
+    return provide(platform, folder, on_file)
 
 
 def native(platform: Platform) -> bool:
@@ -129,7 +144,12 @@ def foresee_toolchain(
         if toolkit is not None:
             if native(host.platform):
                 compiler_for(_recorded(toolkit), host)
-            return Foreseen(toolkit, f"the host's own, found by {toolkit.found_by}")
+            return Foreseen(toolkit, f"the host's own, found by {toolkit.found_by}", toolkit.version)
+    if version is not None and (label := _release(version, host.platform)):
+        release = Version(label)
+        if problem := _unfit(_recorded(CudaToolkit("", release, "NVIDIA")), host, wanted, driver=driver):
+            raise MissingToolError(f"nvcc of CUDA {label} cannot be used: it {problem}.")
+        return Foreseen(None, f"CUDA {label} from NVIDIA's archives", release, label)
     _require_providable(version, host, driver, rejected)
     provided = _recorded(CudaToolkit("", provided_version(), "PyPI"))
     if problem := _unfit(provided, host, wanted, driver=driver):
@@ -137,7 +157,14 @@ def foresee_toolchain(
     if native(host.platform):
         compiler_for(provided, host)
     why = f" ({'; '.join(rejected)})" if rejected else ""
-    return Foreseen(None, f"provided from PyPI{why}")
+    return Foreseen(None, f"provided from PyPI{why}", provided_version())
+
+
+def _release(version: Version, platform: Platform) -> str | None:
+    """The release of NVIDIA's archives that a version means where PyPI does not have it."""
+    if native(platform) or _same_release(provided_version(), version):
+        return None
+    return release_of(version, platform)
 
 
 def _driver_serves_ours(platform: Platform, driver: Version | None) -> bool:
@@ -211,7 +238,8 @@ def _require_providable(
 
 
 _OLDER_NVCC = {
-    "linux": "Update the driver, or take an nvcc of CUDA 12, which driver 525 serves; this needs no root: "
+    "linux": "Update the driver, or take an nvcc of CUDA 12, which driver 525 serves; this needs no root. "
+    "flashdepot fetches one from NVIDIA (about 80 MB): --cuda 12.8\nOr, where NVIDIA's server cannot be reached: "
     "conda create -y -p ~/cuda-12.8 -c nvidia/label/cuda-12.8.1 cuda-nvcc cuda-cudart-dev cuda-cccl, "
     "then: --cuda ~/cuda-12.8",
     "windows": "Update the driver, or install a CUDA 12 toolkit (driver 528 serves it) and name it: --cuda DIR",

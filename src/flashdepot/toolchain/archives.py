@@ -1,0 +1,157 @@
+"""nvcc of other CUDA releases, from NVIDIA's redistributable archives, put into the depot.
+
+A release is a manifest, with the address and the SHA-256 of an archive for each component.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from flashdepot import facts
+from flashdepot.errors import IntegrityError, NetworkError
+from flashdepot.events import OnFile
+from flashdepot.model.table import Table
+from flashdepot.model.target import Platform, Version
+from flashdepot.system.archive import unpack
+from flashdepot.system.download import Remote
+from flashdepot.system.files import read_json
+from flashdepot.system.folders import make_whole
+from flashdepot.system.locks import lock_file
+from flashdepot.system.net import fetch_url
+from flashdepot.system.toml import read_toml
+
+BASE = "FLASHDEPOT_CUDA_ARCHIVES"
+"""The variable with the address of a mirror in the place of NVIDIA's server; empty to use no such archives at all."""
+
+_KEPT = re.compile(r"[^/]+/(include/.+|bin/.+|nvvm/(bin|libdevice)/.+|lib(64)?/nvcc\.profile)")
+"""What a compile reads. What else is in an archive, libraries with their links among it, is not unpacked."""
+
+_PATH = re.compile(r"[\w.-]+(/[\w.-]+)+\.tar\.xz")
+_LARGEST_MANIFEST = 4 << 20
+_LARGEST_ARCHIVE = 1 << 30
+_DOTS_OF_A_LABEL = 2
+_ELSEWHERE = f"name a mirror ({BASE}=URL), or a toolkit's folder: --cuda DIR"
+
+
+class Archive(msgspec.Struct, frozen=True):
+    """A component of a release for one platform: its place below the base address, SHA-256 and bytes."""
+
+    component: str
+    path: str
+    sha256: str
+    size: int
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return read_toml(Path(facts.__file__).with_name("cuda_archives.toml"))
+
+
+def base_address() -> str:
+    """Where the archives are; empty when they are not to be used."""
+    ours: str = _data()["base"]
+    return os.environ.get(BASE, ours).rstrip("/")
+
+
+def release_of(asked: Version, platform: Platform) -> str | None:
+    """The label of the release that a version means, ``12.8.1`` of ``12.8``.
+
+    ``None`` where there are no archives for the platform, none are to be used, or nobody knows the newest of that minor
+    version.
+    """
+    if not base_address() or str(platform) not in _data()["platform"]:
+        return None
+    if asked.text.count(".") == _DOTS_OF_A_LABEL:
+        return asked.text
+    fitting = [label for label in _data()["newest"] if f"{label}.".startswith(f"{asked}.")]
+    return fitting[-1] if fitting else None
+
+
+def is_release_provided(label: str, platform: Platform, folder: Path) -> bool:
+    """Whether :func:`provide_release` finds it in ``folder``; its bytes are not read for that."""
+    return _root(label, platform, folder).is_dir()
+
+
+def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFile) -> Path:
+    """The root of a release's toolkit inside ``folder``, fetched and unpacked on first use (about 80 MB).
+
+    What a stopped call had fetched is not fetched again. The manifest is believed because of the server's certificate,
+    the archives because of their SHA-256 in it; what was unpacked is compared with what it was each time.
+
+    :param on_file: called with the name of each archive before it is fetched.
+    :raises NetworkError: when it must be fetched and cannot be, or there is no such release.
+    :raises IntegrityError: when the manifest is not one, or an archive is not what it says.
+    """
+    root = _root(label, platform, folder)
+
+    def fill(temporary: Path) -> None:
+        fetched, work = root.with_name(f".{root.name}.archives"), temporary.with_name(f"{temporary.name}.work")
+        fetched.parent.mkdir(parents=True, exist_ok=True)
+        lock = root.with_name(f".{root.name}.lock.tmp")
+        with lock_file(lock):
+            try:
+                for archive in _archives(label, platform, fetched):
+                    place = fetched / archive.path.rpartition("/")[2]
+                    remote = Remote(f"{base_address()}/{quote(archive.path)}", archive.sha256, archive.size)
+                    fetch_url(remote, place, elsewhere=_ELSEWHERE, on_progress=on_file(place.name))
+                    unpack(place, work / archive.component, keep=_is_kept, pass_over_links=True)
+                    for top in (work / archive.component).iterdir():
+                        shutil.copytree(top, temporary, dirs_exist_ok=True, copy_function=shutil.move)
+                shutil.rmtree(fetched, ignore_errors=True)
+                lock.unlink(missing_ok=True)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+
+    return make_whole(root, fill)
+
+
+def _root(label: str, platform: Platform, folder: Path) -> Path:
+    return folder / f"cuda-{label}-of-nvidia-{platform}"
+
+
+def _is_kept(name: str) -> bool:
+    return _KEPT.fullmatch(name) is not None
+
+
+def _archives(label: str, platform: Platform, folder: Path) -> list[Archive]:
+    """What the manifest of a release lists of it for a platform; it is fetched into ``folder``."""
+    name = f"redistrib_{label}.json"
+    place = folder / name
+    place.unlink(missing_ok=True)  # a file of this name has no digest to be known by
+    fetch_url(Remote(f"{base_address()}/{name}"), place, elsewhere=_ELSEWHERE)
+    if place.stat().st_size > _LARGEST_MANIFEST:
+        raise IntegrityError(f"{name} has {place.stat().st_size} bytes, which no manifest of a CUDA release has.")
+    try:
+        found = list(_listed(Table(read_json(place), name), platform))
+    except ValueError as error:
+        raise IntegrityError(
+            f"{base_address()}/{name} is not the manifest of a CUDA release: {error}.", hint=_ELSEWHERE
+        ) from error
+    lacking = [component for component in _data()["required"] if component not in {a.component for a in found}]
+    if lacking:
+        raise NetworkError(
+            f"CUDA {label} of {base_address()} has no {', '.join(lacking)} for {platform}.", hint=_ELSEWHERE
+        )
+    return found
+
+
+def _listed(manifest: Table, platform: Platform) -> Iterator[Archive]:
+    theirs = _data()["platform"][str(platform)]
+    for component in _data()["components"]:
+        if component in manifest and theirs in manifest.table(component):
+            row = manifest.table(component).table(theirs)
+            path, size = row.match("relative_path", _PATH, "the path of a .tar.xz"), row.take("size", str)
+            if ".." in path.split("/"):
+                raise row.wrong("relative_path", "a path below the manifest's")
+            if not size.isdecimal() or int(size) > _LARGEST_ARCHIVE:
+                raise row.wrong("size", f"the digits of a number up to {_LARGEST_ARCHIVE}")
+            yield Archive(component, path, row.digest("sha256"), int(size))
