@@ -1,5 +1,6 @@
 import re
 import subprocess
+import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -162,6 +163,40 @@ def test_four_actions_lead_from_the_opened_page_to_the_copied_command(whole_page
     assert re.fullmatch(r'pip install "https://.*cu12\d?torch2.8.*-cp312-cp312-[a-z0-9_]*linux\w*_x86_64.whl"', command)
     assert gpu in tab.shown("#why")[0].partition("machine code for ")[2].rstrip(".").split(", ")
     assert command == tab.shown(".take pre")[0]
+
+
+def test_the_copied_command_is_what_resolve_answers(whole_page, tab):
+    tab.open(whole_page)
+    for name, label in [("torch", "2.8.*"), ("cuda", "12.8"), ("python", "3.12")]:
+        choose(tab, name, label)
+    asked = [
+        "resolve", "--torch", "2.8.0+cu128", "--python-tag", "3.12", "--platform", "linux-x86_64", "--glibc", "2.35",
+        "--gpu", "9.0", "--driver", "580", "--source", "official", "--offline",
+    ]  # fmt: skip
+    answer = subprocess.run(
+        [sys.executable, "-m", "flashdepot", *asked], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert answer.stdout.splitlines()[-1].strip() == tab.shown(".take pre")[0].replace('"', "")
+
+
+def test_where_only_others_have_a_wheel_the_page_offers_to_ask_resolve(whole_page, tab):
+    tab.open(whole_page)
+    for name, label in [("torch", "2.9.*"), ("cuda", "13.0"), ("python", "3.12"), ("gpu", "9.0")]:
+        choose(tab, name, label)
+    assert "no official wheel" in tab.shown("#why")[0]
+    assert tab.shown(".take pre") == [
+        "flashdepot resolve --torch 2.9 --cuda 13.0 --python-tag 3.12 --platform linux-x86_64 --gpu 9.0 --allow community"
+    ]
+
+
+def test_no_row_of_others_and_none_for_another_abi_has_a_file_to_install(shipped):
+    rows = re.findall(r'<tr data-file="([^"]+)">(.*)', shipped[1])
+    assert rows
+    for file, cells in rows:
+        assert "<td>official<td>" in cells
+        assert "/Dao-AILab/flash-attention/" in file
+        torch = int(re.search(r"torch2\.(\d+)", file)[1]) if "torch2." in file else 0
+        assert ("TRUE" in file) == (torch >= 7), file
 
 
 def test_of_a_chosen_python_only_its_links_are_shown_and_they_come_back(whole_page, tab):

@@ -15,6 +15,7 @@ from flashdepot.catalog.look import command, copy_script, style
 from flashdepot.catalog.matrix import MatrixRow, python_order, release_of, rows
 from flashdepot.catalog.query import by_version, python_of, serves
 from flashdepot.facts.gpus import known_architectures
+from flashdepot.facts.torch_builds import default_cxx11_abi
 from flashdepot.families import oldest_gpu
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.published_wheel import PublishedWheel
@@ -27,6 +28,7 @@ _FIRST = 5
 """How many filters are shown at once: with these one wheel is found. The others are for looking around."""
 _PYTHON = _COLUMNS.index("Python")
 _LINKED = ("https://", "http://", "file://")
+_OFFICIAL = "official"
 _NOT_SAID = "not said"
 _NOT_KNOWN = "not known"
 
@@ -61,7 +63,6 @@ def page(catalog: Catalog) -> str:
         more_filters="\n".join(filters[_FIRST:]),
         take=command("take", "pip install", "the command"),
         python=_PYTHON,
-        source=_COLUMNS.index("Source"),
         code=_COLUMNS.index("Machine code"),
         copy=copy_script(),
         columns="".join(f'<th scope="col">{name}</th>' for name in _COLUMNS),
@@ -77,7 +78,23 @@ def _row(row: MatrixRow) -> str:
     else:
         cells[-1] = _link_to(_release_page(row.wheels[0]), cells[-1])
     first, *others = cells
-    return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}" for cell in others)
+    file = _file_of_pytorchs_builds(row)
+    begin = f'<tr data-file="{escape(file)}">' if file else "<tr>"
+    return f'{begin}<th scope="row">{first}</th>' + "".join(f"<td>{cell}" for cell in others)
+
+
+def _file_of_pytorchs_builds(row: MatrixRow) -> str:
+    """The address of an official wheel, with ``{}`` for its Python tag, if it is for torch as PyTorch builds it.
+
+    ``resolve`` takes those unasked, and no others: not what others have published, nor a wheel of the other C++ ABI.
+    """
+    wheel = row.wheels[0]
+    machine = "aarch64" if wheel.platform.endswith("aarch64") else "x86_64"
+    if row.source != _OFFICIAL or not row.torch or not wheel.url.lower().startswith(_LINKED):
+        return ""
+    if wheel.platform.startswith("linux") and default_cxx11_abi(row.torch, "", machine) is not wheel.cxx11_abi:
+        return ""
+    return wheel.url.replace(f"-{wheel.python}-{wheel.abi}-", "-{}-{}-")
 
 
 def _values(row: MatrixRow) -> tuple[str, ...]:
