@@ -20,13 +20,13 @@ def test_a_sound_depot_is_clean_and_progress_reaches_the_end(depot: Depot, tmp_p
     seen: list[tuple[int, int]] = []
     report = verify(depot, lambda done, total: seen.append((done, total)))
     size = manifest.size + record.object.size
-    assert report == VerifyReport(checked=4 + 3, bytes=size, skipped=0, problems=())
+    assert report == VerifyReport(checked=4 + 3, bytes=size, folders=0, folder_bytes=0, skipped=0, problems=())
     assert seen[-1] == (size, size)
     assert len(seen) == 4
 
 
 def test_a_depot_that_does_not_exist_is_clean(depot: Depot):
-    assert verify(depot) == VerifyReport(0, 0, 0, ())
+    assert verify(depot) == VerifyReport(0, 0, 0, 0, 0, ())
     assert not depot.root.exists()
 
 

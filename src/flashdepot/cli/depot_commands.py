@@ -206,9 +206,21 @@ def verify(depot: Path | None, *, as_json: bool, quiet: bool) -> None:
     opened = open_depot(depot)
     report = verify_depot(opened)
     if as_json:
-        print_json({"checked": report.checked, "bytes": report.bytes, "problems": list(report.problems)})
+        print_json(
+            {
+                "checked": report.checked,
+                "bytes": report.bytes,
+                "folders": report.folders,
+                "folder_bytes": report.folder_bytes,
+                "problems": list(report.problems),
+            }
+        )
     elif not quiet:
-        say(f"{report.checked} files, {size(report.bytes)}: {len(report.problems) or 'no'} problems.")
+        say(
+            f"{report.checked - report.folders} stored files and records ({size(report.bytes)}), "
+            f"{report.folders} folders of compilers and sources ({size(report.folder_bytes)}), every byte read: "
+            f"{len(report.problems) or 'no'} problems."
+        )
     if report.problems:
         raise IntegrityError(
             f"{opened.root}: " + " ".join(report.problems),

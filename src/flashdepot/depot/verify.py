@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,13 +27,16 @@ _NAMES_SHOWN = 5
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """How many blobs, records and folders were checked, the blobs' bytes, and what is wrong, a sentence each.
+    """How many blobs, records and folders were checked, the bytes of the blobs, and what is wrong, a sentence each.
 
+    ``folders`` is how many of what was checked are folders of compilers and sources, ``folder_bytes`` what they hold.
     ``skipped`` counts the records that another version of flashdepot wrote; they are left alone.
     """
 
     checked: int
     bytes: int
+    folders: int
+    folder_bytes: int
     skipped: int
     problems: tuple[str, ...]
 
@@ -56,6 +60,8 @@ class _Verification:
         self._on_progress = on_progress
         self._checked = 0
         self._bytes = 0
+        self._folders = 0
+        self._folder_bytes = 0
         self._skipped = 0
 
     def run(self) -> VerifyReport:
@@ -69,7 +75,9 @@ class _Verification:
         for path in (*self._probes(), self._depot.root / "estimates.json"):
             self._check_record(path, None, self._other_problem)
         self._check_fetched()
-        return VerifyReport(self._checked, self._bytes, self._skipped, tuple(self._problems))
+        return VerifyReport(
+            self._checked, self._bytes, self._folders, self._folder_bytes, self._skipped, tuple(self._problems)
+        )
 
     def _check_blobs(self) -> None:
         sizes: dict[Path, int] = {}
@@ -114,6 +122,8 @@ class _Verification:
                 # A second user's own has their number after its name.
                 tree = trees.get(folder.name) or trees.get(folder.name.rpartition(".")[0])
                 self._count(_folder_problem(folder, tree))
+                self._folders += 1
+                self._folder_bytes += _held(folder)
         for mirror in sorted(mirror for folder in mirrors for mirror in folder.glob("*.git")):
             self._count(
                 "" if mirror_is_whole(mirror) else f"{mirror} is damaged. The next build from it fetches it again."
@@ -168,6 +178,16 @@ class _Verification:
 
 def _folders(parent: Path) -> list[Path]:
     return sorted(path for path in parent.glob("*") if path.is_dir() and not is_leftover(path))
+
+
+def _held(folder: Path) -> int:
+    """The bytes of a folder's files; one that goes away meanwhile holds none."""
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += Path(where, name).lstat().st_size
+    return total
 
 
 def _folder_problem(folder: Path, tree: str | None) -> str:
