@@ -15,6 +15,7 @@ import pytest
 from candle_project import cargo_run, write_program, write_stand_in
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
+from flashdepot.link.candle_advice import folder_notes
 from flashdepot.link.candle_crate import link_only_manifest
 from flashdepot.link.candle_reader import read_candle_sources
 from flashdepot.link.candle_sources import CRATE, archive_time, default_cargo_home, find_crate, newer_sources
@@ -28,7 +29,10 @@ from flashdepot.link.candle_versions import (
     line_of_folder,
     served_table,
 )
+from flashdepot.model.target import Platform
+from flashdepot.toolchain.wheels import known_trees, provided_nvcc
 
+LINUX = Platform("linux", "x86_64")
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
 HOUR = 3600 * 10**9
 UNPACKED = [find_crate(v, default_cargo_home(), line.crate) for line in known_lines() for v in line.versions]
@@ -142,6 +146,18 @@ def cudart(tmp_path: Path) -> Path:
     )
     assert done.returncode == 0
     return folder
+
+
+def test_where_nvcc_is_not_on_path_the_one_in_the_depot_is_named(tmp_path: Path) -> None:
+    assert provided_nvcc(LINUX, tmp_path) is None
+    for name in known_trees():
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "nvcc").touch()
+    nvcc = provided_nvcc(LINUX, tmp_path)
+    assert nvcc is not None
+    (note,) = (note for note in folder_notes(tmp_path, None, nvcc, "0.9.1") if "nvcc" in note)
+    assert note.endswith(f"The depot has one: export PATH={nvcc.parent}:$PATH")
+    assert not [note for note in folder_notes(tmp_path, "/usr/bin/nvcc", nvcc, "0.9.1") if "nvcc" in note]
 
 
 @pytest.mark.nvcc

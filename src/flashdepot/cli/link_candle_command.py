@@ -10,11 +10,11 @@ from typing import Any
 import click
 import msgspec
 
-from flashdepot.cli.common import answer, examples, json_option, load_host, options, print_json, say
+from flashdepot.cli.common import answer, examples, json_option, load_host, open_depot, options, print_json, say
 from flashdepot.cli.completion import candle_versions, one_of
 from flashdepot.cli.linking import library_options, linkable
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.host.probe import runtime_facts
+from flashdepot.host.probe import runtime_facts, this_platform
 from flashdepot.link import candle_advice as advice
 from flashdepot.link.candle_check import CandleNeed, check_last_build, check_setup
 from flashdepot.link.candle_config import CONFIG, CandleSetup, config_text, read_setup, write_config
@@ -25,6 +25,7 @@ from flashdepot.link.candle_sources import CRATE, default_cargo_home, find_crate
 from flashdepot.link.candle_versions import CandleLine, Delivery, line_of, line_of_folder
 from flashdepot.link.library import LinkableLibrary
 from flashdepot.model.target import Platform
+from flashdepot.toolchain.wheels import provided_nvcc
 
 _DEFAULT = Path("prebuilt", CRATE)
 
@@ -155,11 +156,15 @@ def _give(which: dict[str, Any], wish: _Wish, sources: Path | None, project: Can
         CandleSetup(Delivery.FOLDER, made.root, variables["CUDA_COMPUTE_CAP"]),
         project,
         advice.shell_lines(variables, library.manifest.platform.system),
-        advice.folder_notes(sources, shutil.which("nvcc"), wish.version),
+        advice.folder_notes(sources, shutil.which("nvcc"), _stored_nvcc(which["depot"]), wish.version),
     )
     files = [str(path) for path in made.archives]
     given.document.update(files=files, environment=variables)
     return given
+
+
+def _stored_nvcc(depot: Path | None) -> Path | None:
+    return provided_nvcc(this_platform(), open_depot(depot).layout.toolchains)
 
 
 def _given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -64,15 +65,24 @@ def streams(arguments: int) -> list[str]:
     return [note]
 
 
-def folder_notes(crate: Path | None, nvcc: str | None, version: str) -> list[str]:
-    """What else must be known before a build with a prepared folder."""
+def folder_notes(crate: Path | None, nvcc: str | None, stored: Path | None, version: str) -> list[str]:
+    """What else must be known before a build with a prepared folder.
+
+    :param nvcc: the one on PATH.
+    :param stored: the one in the depot.
+    """
     found = [
         "Built it before? Cargo does not run the build script again for a new folder: cargo clean -p candle-flash-attn",
     ]
     if nvcc is None:
+        remedy = (
+            f"The depot has one: export PATH={shlex.quote(str(stored.parent))}:$PATH"
+            if stored
+            else "pip install nvidia-cuda-nvcc has one, in site-packages/nvidia/cu13/bin: put that folder on PATH."
+        )
         found.append(
             "nvcc is not on PATH. candle's build script runs 'nvcc --list-gpu-code' even when it compiles nothing, and "
-            "stops without it."
+            f"stops without it. {remedy}"
         )
     if crate is None:
         found.append(

@@ -58,6 +58,12 @@ def is_provided(platform: Platform, folder: Path) -> bool:
     return (folder / _folder_name(platform)).is_dir()
 
 
+def provided_nvcc(platform: Platform, folder: Path) -> Path | None:
+    """The nvcc that :func:`provide` has put into ``folder``, or ``None``; its bytes are not read."""
+    nvcc = folder / _folder_name(platform) / "bin" / "nvcc"
+    return nvcc if provides(platform) and nvcc.is_file() else None
+
+
 def unpack_toolkit(wheels: Sequence[Mapping[str, str]], folder: Path, on_file: OnFile) -> None:
     """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``; raises as :func:`provide`."""
     # Beside the folder that is filled, and as much its own: another process may be doing the same.
