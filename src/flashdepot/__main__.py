@@ -12,6 +12,9 @@ def main() -> None:
 
         sys.stdout.write(f"flashdepot {__version__}\n")
         return
+    import gc  # noqa: PLC0415
+
+    gc.set_threshold(50_000)  # thousands of wheels are read at once: looking for circles among them takes longer
     from flashdepot.cli import run  # noqa: PLC0415
 
     sys.exit(run())

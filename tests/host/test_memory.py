@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 import pytest
 
+from flashdepot.host import memory
 from flashdepot.host.memory import usable_cores, usable_memory
 
 
@@ -22,9 +22,10 @@ def membership(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def plenty(monkeypatch: pytest.MonkeyPatch) -> None:
-    available = psutil.virtual_memory()._replace(available=64 * 10**9)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: available)
+def plenty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:  90000000 kB\nMemAvailable:  62500000 kB\n")
+    monkeypatch.setattr(memory, "_MEMORY", meminfo)
 
 
 def test_without_control_groups_what_is_available_counts(tmp_path: Path) -> None:

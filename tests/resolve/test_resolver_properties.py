@@ -7,6 +7,8 @@ from typing import Any
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
+from flashdepot.catalog import Collection, Listing
+from flashdepot.catalog.packing import decode, encode
 from flashdepot.facts.drivers import newest_cuda
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Decision
@@ -190,11 +192,40 @@ def test_neither_verdicts_nor_the_choice_depend_on_the_order(
 @some
 @given(requests, catalogs)
 def test_judging_all_at_once_and_one_by_one_agree(request: WheelRequest, published: list[PublishedWheel]) -> None:
-    for wheel, reasons in zip(published, judge_all(request, published), strict=True):
+    batches = [(batch, wheel) for batch in judge_all(request, published) for wheel in batch.wheels]
+    assert sorted(wheel.url for _, wheel in batches) == sorted(wheel.url for wheel in published)
+    for batch, wheel in batches:
         alone = judge(request, wheel)
-        assert verdict_of(reasons) is verdict_of(alone)
-        assert alone[: len(reasons)] == reasons
-        assert len(reasons) == len(alone) or sum(r.verdict is Verdict.MISFIT for r in reasons) > 1
+        misfits = [reason for reason in alone if reason.verdict is Verdict.MISFIT]
+        assert batch.misfit == (misfits[0] if misfits else None)
+        assert batch.alone == (len(misfits) == 1)
+        assert batch.reasons == alone or len(misfits) > 1
+
+
+@some
+@given(requests, catalogs)
+def test_a_packed_listing_is_judged_like_the_wheels_in_it(
+    request: WheelRequest, published: list[PublishedWheel]
+) -> None:
+    for source in {wheel.source for wheel in published}:
+        wheels = [spelled_out(wheel) for wheel in published if wheel.source == source]
+        packed = decode(encode([Listing(Collection(source, "community", "", "", ""), wheels)]), name="it")[0].wheels
+        assert list(packed) == wheels == [packed[number] for number in range(len(wheels))]
+        assert decide(request, packed) == decide(request, wheels)
+
+
+def spelled_out(wheel: PublishedWheel) -> PublishedWheel:
+    """With a name that tells all of it."""
+    local = "".join(
+        (
+            f"cu{wheel.cuda.replace('.', '')}" if wheel.cuda else "",
+            f"torch{wheel.torch}" if wheel.torch else "",
+            f"cxx11abi{str(wheel.cxx11_abi).upper()}" if wheel.cxx11_abi is not None else "",
+        )
+    )
+    name = f"{wheel.distribution.replace('-', '_')}-{wheel.version}{'+' if local else ''}{local}"
+    place = wheel.url.rpartition("/")[0]
+    return wheel._replace(url=f"{place}/{name}-{wheel.python}-{wheel.abi}-{wheel.platform}.whl")
 
 
 @some

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from packaging.tags import compatible_tags, cpython_tags
 
 from flashdepot.errors import UsageError
 from flashdepot.families import oldest_gpu
@@ -167,6 +168,22 @@ def test_an_interpreters_tag_reads_back(text: str) -> None:
 )
 def test_tags_are_taken_as_pep_425_and_703_say(tags: tuple[str, str], python: str, fits: bool) -> None:
     assert python_fits(*tags, Interpreter.parse(python)) is fits
+
+
+@pytest.mark.parametrize("python", ["cp39", "cp310", "cp312", "cp313", "cp313t", "cp314t", "pp310"])
+def test_an_interpreter_takes_the_tags_that_packaging_says(python: str) -> None:
+    found = Interpreter.parse(python)
+    tags = set(compatible_tags(found.version, python, ["any"]))
+    if found.implementation == "cpython":
+        tags |= set(cpython_tags(found.version, [python], ["any"]))
+    pythons = [f"{kind}{number}" for kind in ("cp3", "py3", "pp3") for number in range(20)]
+    pythons += ["py3", "py2", "cp313t", "cp314t"]
+    abis = ["none", "abi3", "cp39", "cp310", "cp312", "cp313", "cp313t", "cp314t"]
+    taken = {(tag, abi) for tag in pythons for abi in abis if python_fits(tag, abi, found)}
+    expected = {(tag.interpreter, tag.abi) for tag in tags if not tag.abi.startswith("abi3t")}
+    if found.implementation == "pypy":
+        expected |= {(python, abi) for abi in abis}  # nobody has told which ABI it has
+    assert taken == expected
 
 
 @pytest.mark.parametrize("tag", ["manylinux_2_35_x86_64", "linux_aarch64", "win_amd64", "win_arm64"])

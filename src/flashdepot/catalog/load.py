@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from flashdepot.catalog.packing import Collection, Listing, decode
 from flashdepot.errors import IntegrityError
 from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.wheel_lots import LotsOfWheels
 
 CATALOG_FOLDER = "catalog"
 """The folder in a depot that holds what was refreshed."""
@@ -19,7 +21,7 @@ SHIPPED = Path(__file__).parent / "wheels.json.z"
 class Catalog(msgspec.Struct, frozen=True):
     """Every wheel that is known, the collections that they are from, and what went wrong in reading, a line each."""
 
-    wheels: tuple[PublishedWheel, ...]
+    wheels: Sequence[PublishedWheel]
     collections: tuple[Collection, ...]
     notes: tuple[str, ...]
 
@@ -42,7 +44,7 @@ def load_catalog(folder: Path | None = None) -> Catalog:
     shipped = decode(SHIPPED.read_bytes(), name=str(SHIPPED), wanted=counts)
     newest = refreshed | {listing.collection.name: listing for listing in shipped}
     return Catalog(
-        wheels=tuple(wheel for listing in newest.values() for wheel in listing.wheels),
+        wheels=LotsOfWheels(listing.wheels for listing in newest.values()),
         collections=tuple(listing.collection for listing in newest.values()),
         notes=tuple(notes),
     )

@@ -6,17 +6,18 @@ of small numbers for each wheel that says which of them are its own.
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Annotated, Any, overload
 
 import msgspec
 from msgspec.structs import asdict
 
-from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.errors import IntegrityError
 from flashdepot.model.canonical import canonical_json
 from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.wheel_lots import Lot, LotsOfWheels
 from flashdepot.model.wheel_name import BuiltFor, WheelName, canonical_name, filename_of_url
 
 SCHEMA = 1
@@ -36,16 +37,35 @@ class Collection(msgspec.Struct, frozen=True):
     licence: str
     listed: str
 
-    def __post_init__(self) -> None:
-        if not all(isinstance(value, str) for value in asdict(self).values()):
-            raise ValueError("a collection has a field that is not a text")
-
 
 class Listing(msgspec.Struct, frozen=True):
     """What one collection publishes."""
 
     collection: Collection
-    wheels: tuple[PublishedWheel, ...]
+    wheels: Sequence[PublishedWheel]
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int
+
+
+class _Packed(msgspec.Struct, frozen=True):
+    """A listing as it is stored: each row points to one of the names, of the tags and of the places."""
+
+    collection: Collection
+    names: list[tuple[str, str, str, tuple[str, ...], str, bool]]
+    tags: list[tuple[str, str, str, str]]
+    places: list[tuple[str, str, str]]
+    rows: tuple[list[_Number], list[_Number], list[_Number]]
+    sizes: list[_Number]
+    sha256: list[str]
+
+
+class _Document(_Schema, frozen=True):
+    listings: list[_Packed] = []
 
 
 def encode(listings: Iterable[Listing]) -> bytes:
@@ -60,13 +80,22 @@ def decode(data: bytes, *, name: str, wanted: Callable[[Collection], bool] = lam
     :raises IntegrityError: when the bytes are damaged, or of another version of this format.
     """
     try:
-        document = json.loads(_decompress(data))
-        if document["schema"] != SCHEMA:
-            raise IntegrityError(f"{name} has the format {document['schema']}, expected {SCHEMA}.")
-        packed = [(Collection(**listing["collection"]), listing) for listing in document["listings"]]
-        return [_unpack(collection, listing) for collection, listing in packed if wanted(collection)]
-    except (zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError, UsageError) as error:
+        packed = _read_document(_decompress(data), name).listings
+        return [Listing(listing.collection, PackedWheels(listing)) for listing in packed if wanted(listing.collection)]
+    except (zlib.error, ValueError, RecursionError) as error:
         raise IntegrityError(f"{name} is damaged: {error}.") from error
+
+
+def _read_document(text: bytes, name: str) -> _Document:
+    try:
+        document = msgspec.json.decode(text, type=_Document)
+    except msgspec.ValidationError:
+        document = _Document(**asdict(msgspec.json.decode(text, type=_Schema)))
+        if document.schema == SCHEMA:
+            raise
+    if document.schema != SCHEMA:
+        raise IntegrityError(f"{name} has the format {document.schema}, expected {SCHEMA}.")
+    return document
 
 
 def _decompress(data: bytes) -> bytes:
@@ -134,35 +163,63 @@ class _Numbers:
         return list(self._numbers)
 
 
-def _unpack(collection: Collection, packed: dict[str, Any]) -> Listing:
-    source = collection.name
-    if not all(type(size) is int and size >= 0 for size in packed["sizes"]):
-        raise ValueError("a size is not a number of bytes")
-    if not all(
-        type(text) is str for text in (*packed["sha256"], *(text for place in packed["places"] for text in place))
-    ):
-        raise ValueError("a digest or a place is not a text")
-    names = []
-    for distribution, version, local, sass, ptx, seen in packed["names"]:
-        built = BuiltFor.parse(local)
-        first = f"{distribution}-{version}+{local}" if local else f"{distribution}-{version}"
-        facts = (canonical_name(distribution), version, built.cuda, built.torch, built.cxx11_abi)
-        names.append((first, facts, (seen, tuple(sass), ptx)))
-    tags = []
-    for build, python, abi, platform in packed["tags"]:
-        number = f"-{build}" if build else ""
-        tags.append((f"{number}-{python}-{abi}-{platform}.whl", (python, abi, platform, source)))
-    wheels: list[PublishedWheel] = []
-    # A loop over ten thousand rows: names are looked up once, and the tuples are made without their constructor.
-    add, new = wheels.append, tuple.__new__
-    name_codes, tag_codes, place_codes = packed["rows"]
-    places = packed["places"]
-    for n, t, p, size, sha256 in zip(
-        name_codes, tag_codes, place_codes, packed["sizes"], packed["sha256"], strict=True
-    ):
-        first, facts, code = names[n]
-        last, tag = tags[t]
-        before, plus, after = places[p]
-        spelled = first if plus == "+" else first.replace("+", plus)
-        add(new(PublishedWheel, (*facts, *tag, f"{before}{spelled}{last}{after}", size, sha256, *code)))
-    return Listing(collection, tuple(wheels))
+class PackedWheels(LotsOfWheels):
+    """The wheels of a listing, each made when it is asked for.
+
+    :raises ValueError: when the numbers of the listing point to nothing.
+    """
+
+    def __init__(self, packed: _Packed) -> None:
+        super().__init__()
+        self._packed = packed
+        self._names, self._tags, self._places = packed.rows
+        lengths = {len(self._names), len(self._tags), len(self._places), len(packed.sizes), len(packed.sha256)}
+        sizes = (len(packed.names), len(packed.tags), len(packed.places))
+        highest = (max(numbers, default=-1) for numbers in packed.rows)
+        if len(lengths) > 1 or any(number >= size for number, size in zip(highest, sizes, strict=True)):
+            raise ValueError("its columns do not agree")
+        self._built = [BuiltFor.parse(name[2]) for name in packed.names]
+
+    def lots(self) -> Iterator[Lot]:
+        """The wheels of one name and one platform are a lot."""
+        tags, source = self._packed.tags, self._packed.collection.name
+        platforms = sorted({tag[3] for tag in tags})
+        numbers = [platforms.index(tag[3]) for tag in tags]
+        pythons = list(map([tag[1:3] for tag in tags].__getitem__, self._tags))
+        keys = [name * len(tags) + numbers[tag] for name, tag in zip(self._names, self._tags, strict=True)]
+        for key, rows in groupby(sorted(range(len(keys)), key=keys.__getitem__), keys.__getitem__):
+            name, platform = divmod(key, len(tags))
+            like = self._wheel(name, "", "", platforms[platform], source, "", 0, "")
+            yield Lot(like, list(rows), pythons, self)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[PublishedWheel]:
+        return map(self._make, range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> PublishedWheel: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PublishedWheel]: ...
+
+    def __getitem__(self, index: int | slice) -> PublishedWheel | Sequence[PublishedWheel]:
+        numbers = range(len(self))[index]
+        return self._make(numbers) if isinstance(numbers, int) else tuple(map(self._make, numbers))
+
+    def _make(self, row: int) -> PublishedWheel:
+        name = self._names[row]
+        distribution, version, local, *_ = self._packed.names[name]
+        build, python, abi, platform = self._packed.tags[self._tags[row]]
+        before, plus, after = self._packed.places[self._places[row]]
+        first = f"{distribution}-{version}{plus}{local}" if local else f"{distribution}-{version}"
+        url = f"{before}{first}{f'-{build}' if build else ''}-{python}-{abi}-{platform}.whl{after}"
+        source, size, sha256 = self._packed.collection.name, self._packed.sizes[row], self._packed.sha256[row]
+        return self._wheel(name, python, abi, platform, source, url, size, sha256)
+
+    def _wheel(self, name: int, *differs: Any) -> PublishedWheel:
+        distribution, version, _, sass, ptx, seen = self._packed.names[name]
+        built = self._built[name]
+        told = (canonical_name(distribution), version, built.cuda, built.torch, built.cxx11_abi)
+        return PublishedWheel._make((*told, *differs, seen, sass, ptx))

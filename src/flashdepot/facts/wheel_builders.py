@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.model.target import Version
+from flashdepot.model.version_order import version_key
 from flashdepot.system.toml import read_toml
 
 
@@ -28,12 +29,10 @@ def _data() -> dict[str, Any]:
 @cache
 def builder_of(source: str, version: str) -> Builder:
     """Who built a wheel of a collection whose platform tag says nothing of its C library, as far as it is known."""
-    from packaging.version import Version as Release  # noqa: PLC0415
-
     row = next(
         row
         for row in _data()["builder"]
-        if row["source"] in {source, ""} and (not row["before"] or Release(version) < Release(row["before"]))
+        if row["source"] in {source, ""} and (not row["before"] or version_key(version) < version_key(row["before"]))
     )
     return Builder(row["system"], Version(row["certain"]), Version(row["needs"]))
 
@@ -41,9 +40,7 @@ def builder_of(source: str, version: str) -> Builder:
 @cache
 def is_preview(torch_minor: str, version: str) -> bool:
     """Whether an official wheel was built against a development version of the torch that it names."""
-    from packaging.version import Version as Release  # noqa: PLC0415
-
     return any(
-        row["torch"] == torch_minor and Release(row["first"]) <= Release(version) <= Release(row["last"])
+        row["torch"] == torch_minor and version_key(row["first"]) <= version_key(version) <= version_key(row["last"])
         for row in _data()["preview"]
     )

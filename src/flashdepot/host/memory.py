@@ -9,19 +9,25 @@ from flashdepot.model.host import MemoryFacts
 
 _CGROUP = Path("/sys/fs/cgroup")
 _SELF = Path("/proc/self/cgroup")
+_MEMORY = Path("/proc/meminfo")
 
 
 def usable_memory(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:
     """Bytes that new processes can take: what is available now, or what the control group leaves, if that is less."""
-    import psutil  # noqa: PLC0415  (slow to import, and needed for builds alone)
+    return min([_available(), *_group_headrooms(cgroup, membership)])
 
-    available = int(psutil.virtual_memory().available)
-    return min([available, *_group_headrooms(cgroup, membership)])
+
+def _available() -> int:
+    if kibibytes := _statistic(_MEMORY, "MemAvailable:"):
+        return kibibytes << 10
+    import psutil  # noqa: PLC0415  (slow to import, and Linux says it in a file)
+
+    return int(psutil.virtual_memory().available)
 
 
 def memory_facts(cgroup: Path = _CGROUP, membership: Path = _SELF) -> MemoryFacts:
     """All memory, what is available, the lowest limit of the control groups, and free swap, in bytes."""
-    import psutil  # noqa: PLC0415  (as above)
+    import psutil  # noqa: PLC0415  (slow to import, and needed for builds alone)
 
     memory = psutil.virtual_memory()
     limits = [
@@ -58,7 +64,7 @@ def _group_headrooms(cgroup: Path, membership: Path) -> list[int]:
             limit, used = _read(folder / limit_name), _read(folder / used_name)
             if limit.isdecimal() and used.isdecimal():
                 # Page cache counts as used, yet the kernel gives it back under pressure.
-                headrooms.append(max(0, int(limit) - int(used) + _statistic(folder, cache_name)))
+                headrooms.append(max(0, int(limit) - int(used) + _statistic(folder / "memory.stat", cache_name)))
     return headrooms
 
 
@@ -80,9 +86,10 @@ def _group_folders(cgroup: Path, membership: Path, controller: str) -> list[Path
     return folders
 
 
-def _statistic(folder: Path, name: str) -> int:
-    for line in _read(folder / "memory.stat").splitlines():
-        key, _, value = line.partition(" ")
+def _statistic(path: Path, name: str) -> int:
+    """The number behind a name in a file with one of each a line; 0 where there is none."""
+    for line in _read(path).splitlines():
+        key, value, *_ = (*line.split(), "", "")
         if key == name and value.isdecimal():
             return int(value)
     return 0

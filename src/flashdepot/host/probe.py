@@ -37,21 +37,19 @@ def runtime_facts() -> HostRecord:
 
 
 def wheel_facts(python: str | None = None, *, environment: bool = True) -> HostRecord:
-    """The facts that decide which wheel fits here: :func:`runtime_facts`, the system's C++ run time, and a Python.
+    """The facts that decide which wheel fits here, as far as its name tells: :func:`runtime_facts` and a Python.
 
     :param python: as for :func:`probe`.
     :param environment: look at the Python environment, which is asked in a process of its own.
     :raises UsageError: when ``python`` names no interpreter that answers.
     """
-    from flashdepot.host.libraries import system_cxx_versions  # noqa: PLC0415  (a depot hit needs none of these)
-    from flashdepot.host.python_environment import look_for_python  # noqa: PLC0415
-
-    found, why = look_for_python(python) if environment else (None, "")
-    libstdcxx, cxxabi = system_cxx_versions()
     facts = runtime_facts()
-    return replace(
-        facts, libstdcxx=libstdcxx, cxxabi=cxxabi, driver_cuda=_driver_cuda(facts), python=found, no_python=why
-    )
+    found, why = None, ""
+    if environment:
+        from flashdepot.host.python_environment import look_for_python  # noqa: PLC0415  (a depot hit needs none of it)
+
+        found, why = look_for_python(python)
+    return replace(facts, driver_cuda=_driver_cuda(facts), python=found, no_python=why)
 
 
 def with_tools(host: HostRecord) -> HostRecord:
@@ -80,14 +78,12 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
     from flashdepot.host.disks import probe_disks  # noqa: PLC0415
     from flashdepot.host.driver import nvidia_devices  # noqa: PLC0415
     from flashdepot.host.libraries import system_cxx_versions  # noqa: PLC0415
-    from flashdepot.host.python_environment import look_for_python  # noqa: PLC0415
     from flashdepot.host.toolkits import find_toolkits  # noqa: PLC0415
 
     with ThreadPoolExecutor() as pool:
         toolkits = pool.submit(find_toolkits) if tools else None
         compilers = pool.submit(find_compilers) if tools else None
-        environment = pool.submit(look_for_python, python)
-        facts = runtime_facts()
+        facts = wheel_facts(python)
         libstdcxx, cxxabi = system_cxx_versions()
         return replace(
             facts,
@@ -97,7 +93,6 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
             compilers=compilers.result() if compilers else (),
             libstdcxx=libstdcxx,
             cxxabi=cxxabi,
-            driver_cuda=_driver_cuda(facts),
             nvidia_devices=nvidia_devices(),
             container=surroundings.container(),
             wsl=surroundings.is_wsl(),
@@ -107,8 +102,6 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
             variables=surroundings.variables(),
             dangling=surroundings.dangling(),
             programs=surroundings.programs(),
-            python=environment.result()[0],
-            no_python=environment.result()[1],
         )
 
 

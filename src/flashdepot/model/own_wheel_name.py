@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from packaging.version import InvalidVersion, Version
-
 from flashdepot.errors import UsageError
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.manifest import Manifest
@@ -31,6 +29,8 @@ def wheel_version(manifest: Manifest) -> str:
 
     :raises UsageError: when the source tree gives itself no version that a wheel could have.
     """
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415  (a name is made when there is a library)
+
     try:
         version = Version(manifest.upstream.version)
     except InvalidVersion as error:

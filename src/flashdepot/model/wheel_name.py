@@ -110,6 +110,7 @@ class BuiltFor(msgspec.Struct, frozen=True):
         )
 
 
+@lru_cache(maxsize=4096)
 def canonical_name(distribution: str) -> str:
     """A distribution's name with single hyphens and in lower case (PEP 503, "Normalized Names")."""
     return _SEPARATORS.sub("-", distribution).lower()

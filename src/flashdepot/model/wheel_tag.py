@@ -57,15 +57,17 @@ def python_fits(python_tag: str, abi_tag: str, python: Interpreter) -> bool:
 
 @cache
 def _taken(python: Interpreter) -> frozenset[tuple[str, str]]:
-    """All pairs of Python tag and ABI tag that an interpreter takes; an ABI that is empty stands for any."""
-    from packaging.tags import compatible_tags, cpython_tags  # noqa: PLC0415  (17 ms, and few commands need it)
+    """All pairs of Python tag and ABI tag that an interpreter takes; an ABI that is empty stands for any.
 
-    any_platform, own = ["any"], str(python)
-    tags = set(compatible_tags(python.version, own, any_platform))
-    if python.implementation == "cpython":
-        tags |= set(cpython_tags(python.version, [own], any_platform))
-    pairs = {(tag.interpreter, tag.abi) for tag in tags}
-    return frozenset(pairs if python.implementation == "cpython" else pairs | {(own, "")})
+    They are those of ``packaging.tags``, which takes as long to import as a decision takes; a test compares them.
+    """
+    own, (major, minor) = str(python), python.version
+    pairs = {(own, "none"), (f"py{major}", "none"), *((f"py{major}{older}", "none") for older in range(minor + 1))}
+    if python.implementation != "cpython":
+        return frozenset({*pairs, (own, "")})
+    plain, stable = f"cp{major}{minor}", "abi3t" if python.free_threaded else "abi3"
+    pairs |= {(plain, own), (plain, "none"), *((f"cp{major}{older}", stable) for older in range(2, minor + 1))}
+    return frozenset(pairs)
 
 
 def platform_of(tag: str) -> Platform | None:

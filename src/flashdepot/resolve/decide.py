@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Rejection
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.verdict import Reason, Reasons, Verdict, verdict_of
+from flashdepot.model.verdict import Reason, Verdict, verdict_of
+from flashdepot.model.version_order import version_key
 from flashdepot.model.wheel_name import filename_of_url
-from flashdepot.model.wheel_request import WheelRequest, origin_of
-from flashdepot.resolve.order import rank, version_key
-from flashdepot.resolve.rules import RULES, judge, judge_all
+from flashdepot.model.wheel_request import OFFICIAL, WheelRequest, origin_of
+from flashdepot.resolve.order import rank
+from flashdepot.resolve.rules import RULES, JudgedAlike, judge, judge_all
 from flashdepot.resolve.times import fetch_seconds, size_of
 
 _NEVER_NEAR = frozenset({"distribution", "platform"})
@@ -35,12 +37,13 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
     """
     judged = list(own)
     considered = len(judged) + len(published)
-    broken: list[tuple[PublishedWheel, Reasons]] = []
-    for wheel, reasons in zip(published, judge_all(request, published), strict=True):
-        if any(reason.verdict is Verdict.MISFIT for reason in reasons):
-            broken.append((wheel, reasons))
+    broken: list[JudgedAlike] = []
+    for batch in judge_all(request, published):
+        if batch.misfit is not None:
+            broken.append(batch)
         else:
-            judged.append(Judged(candidate_of(request, wheel), verdict_of(reasons), reasons))
+            verdict = verdict_of(batch.reasons)
+            judged += (Judged(candidate_of(request, wheel), verdict, batch.reasons) for wheel in batch.wheels)
     takable = {Verdict.FITS, Verdict.UNCERTAIN} if request.allow_uncertain else {Verdict.FITS}
     return Decision(
         facts=request.facts,
@@ -87,55 +90,67 @@ def _farthest(judged: Judged) -> tuple[int, int]:
     return max((_distance(reason.wants, reason.has) for reason in judged.reasons), default=(0, 0))
 
 
-def _rejections(broken: Iterable[tuple[PublishedWheel, Reasons]]) -> tuple[Rejection, ...]:
+def _rejections(broken: Iterable[JudgedAlike]) -> tuple[Rejection, ...]:
     """Those that do not fit, by the first rule that they break, in the order of the rules."""
-    groups: dict[str, list[tuple[PublishedWheel, Reason]]] = defaultdict(list)
-    for wheel, reasons in broken:
-        first = next(reason for reason in reasons if reason.verdict is Verdict.MISFIT)
-        groups[first.rule].append((wheel, first))
+    groups: dict[str, list[tuple[Reason, JudgedAlike]]] = defaultdict(list)
+    for batch in broken:
+        if batch.misfit is not None:
+            groups[batch.misfit.rule].append((batch.misfit, batch))
     found = []
     for rule in RULES:
         if group := groups.get(rule.id):
-            nearest = min((_distance(r.wants, r.has), r.wants) for r in {reason for _, reason in group})
+            nearest = min((_distance(*pair), pair[0]) for pair in {(reason.wants, reason.has) for reason, _ in group})
             near = nearest[1] if nearest[0] < _FAR else ""
-            example = max((w for w, r in group if not near or r.wants == near), key=_newest)
-            found.append(Rejection(rule.id, len(group), near, filename_of_url(example.url)))
+            _, example = _newest([batch for reason, batch in group if not near or reason.wants == near])
+            found.append(Rejection(rule.id, _count(batch for _, batch in group), near, filename_of_url(example.url)))
     return tuple(found)
 
 
-def _near_misses(request: WheelRequest, broken: Iterable[tuple[PublishedWheel, Reasons]]) -> tuple[NearMiss, ...]:
+def _near_misses(request: WheelRequest, broken: Iterable[JudgedAlike]) -> tuple[NearMiss, ...]:
     """Of each rule, the nearest of those that break it alone; as many as are for the same and have no more doubts."""
-    groups: dict[str, dict[str, list[PublishedWheel]]] = defaultdict(lambda: defaultdict(list))
-    kept: dict[PublishedWheel, Reasons] = {}
-    for wheel, reasons in broken:
-        misfits = [reason for reason in reasons if reason.verdict is Verdict.MISFIT]
-        if len(misfits) == 1 and misfits[0].rule not in _NEVER_NEAR:
-            groups[misfits[0].rule][misfits[0].wants].append(wheel)
-            kept[wheel] = reasons
+    groups: dict[str, dict[str, list[JudgedAlike]]] = defaultdict(lambda: defaultdict(list))
+    for batch in broken:
+        if batch.misfit is not None and batch.alone and batch.misfit.rule not in _NEVER_NEAR:
+            groups[batch.misfit.rule][batch.misfit.wants].append(batch)
     found = []
     for rule in RULES:
         if rule.id not in groups:
             continue
-        bests = {
-            wants: max(group, key=lambda w: (-len(kept[w]), *_newest(w))) for wants, group in groups[rule.id].items()
-        }
-        nearest = min(_rank_miss(kept[best]) for best in bests.values())
-        best = max((b for b in bests.values() if _rank_miss(kept[b]) == nearest), key=_newest)
-        wants = next(wants for wants, wheel in bests.items() if wheel is best)
-        judged = Judged(candidate_of(request, best), Verdict.MISFIT, kept[best])
-        alike = sum(len(kept[wheel]) == len(kept[best]) for wheel in groups[rule.id][wants])
-        found.append(NearMiss(alike, judged))
+        alike = [_fewest_doubts(group) for group in groups[rule.id].values()]
+        nearest = min(_rank_miss(group[0]) for group in alike)
+        near = [group for group in alike if _rank_miss(group[0]) == nearest]
+        batch, best = _newest(chain.from_iterable(near))
+        group = next(group for group in near if batch in group)
+        judged = Judged(candidate_of(request, best), Verdict.MISFIT, batch.reasons)
+        found.append(NearMiss(_count(group), judged))
     return tuple(found)
 
 
-def _rank_miss(reasons: Reasons) -> tuple[int, tuple[int, int]]:
+def _fewest_doubts(batches: Sequence[JudgedAlike]) -> list[JudgedAlike]:
+    fewest = min(len(batch.reasons) for batch in batches)
+    return [batch for batch in batches if len(batch.reasons) == fewest]
+
+
+def _rank_miss(batch: JudgedAlike) -> tuple[int, tuple[int, int]]:
     """Fewer doubts first, then the nearer."""
-    broken = next(reason for reason in reasons if reason.verdict is Verdict.MISFIT)
-    return len(reasons), _distance(broken.wants, broken.has)
+    broken = batch.misfit
+    return len(batch.reasons), _distance(broken.wants, broken.has) if broken is not None else _FAR
 
 
-def _newest(wheel: PublishedWheel) -> tuple[object, ...]:
-    return (wheel.source == "official", version_key(wheel.version), wheel.seen, wheel.url)
+def _count(batches: Iterable[JudgedAlike]) -> int:
+    return sum(len(batch.rows) for batch in batches)
+
+
+def _newest(batches: Iterable[JudgedAlike]) -> tuple[JudgedAlike, PublishedWheel]:
+    """The newest wheel, of upstream's own where there is one, and the batch that it is in."""
+    ordered = [(_age(batch.lot.like), batch) for batch in batches]
+    newest = max(age for age, _ in ordered)
+    wheels = ((batch, wheel) for age, batch in ordered if age == newest for wheel in batch.wheels)
+    return max(wheels, key=lambda pair: pair[1].url)
+
+
+def _age(like: PublishedWheel) -> tuple[object, ...]:
+    return (like.source == OFFICIAL, version_key(like.version), like.seen)
 
 
 def _distance(wants: str, has: str) -> tuple[int, int]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-
-from packaging.version import InvalidVersion, Version
 
 from flashdepot.model.candidate import Judged, Origin
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.verdict import Verdict
+from flashdepot.model.version_order import version_key
 
 _TRUST = {
     Origin.DEPOT: 0,
@@ -69,12 +67,3 @@ def cuda_distance(wheel: PublishedWheel, facts: RuntimeFacts) -> int:
     if mine is None or not wheel.cuda or not wheel.torch or "." not in wheel.cuda:
         return 1
     return 0 if wheel.cuda.split(".")[:2] == mine.text.split(".")[:2] else 2
-
-
-@cache
-def version_key(version: str) -> Version:
-    """For comparing; what is no version (PEP 440) comes before all that are."""
-    try:
-        return Version(version)
-    except InvalidVersion:
-        return Version("0.dev0")

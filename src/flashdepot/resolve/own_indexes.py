@@ -15,9 +15,9 @@ from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.selection import Selection
 from flashdepot.model.verdict import Reason, Reasons, Verdict, verdict_of
+from flashdepot.model.version_order import numbers_of
 from flashdepot.model.wheel_name import WheelName
 from flashdepot.model.wheel_request import INDEX, WheelRequest
-from flashdepot.resolve.order import version_key
 from flashdepot.resolve.rules import judge
 from flashdepot.resolve.times import fetch_seconds
 
@@ -140,7 +140,7 @@ def _published(row: IndexedWheel, source: str) -> PublishedWheel:
 
 def _distance(judged: Judged) -> tuple[int, int]:
     """Fewer reasons first, of those the newer version: versions sort by their numbers alone here."""
-    release = version_key(judged.candidate.wheel.version).release
+    release = numbers_of(judged.candidate.wheel.version)
     return len(judged.reasons), -sum(number * 1000 ** (3 - place) for place, number in enumerate(release[:4]))
 
 

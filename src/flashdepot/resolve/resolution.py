@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
-from flashdepot.catalog.machine_code import implied_sass
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
 from flashdepot.model.candidate import Decision, Judged
@@ -28,7 +27,7 @@ class Resolution(msgspec.Struct, frozen=True):
     """What was asked, and all that there is to answer it with: published wheels, and candidates of our own."""
 
     request: WheelRequest
-    published: tuple[PublishedWheel, ...]
+    published: Sequence[PublishedWheel]
     own: tuple[Judged, ...]
 
     @property
@@ -54,6 +53,8 @@ class Resolution(msgspec.Struct, frozen=True):
         return sorted(found, key=lambda judged: judged.verdict.rank)
 
     def _unlisted(self, name: str) -> Judged:
+        from flashdepot.catalog.machine_code import implied_sass  # noqa: PLC0415  (few ask about one that is not listed)
+
         parts = WheelName.parse(name)
         built_for, sass = parts.built_for, implied_sass(parts, official=False)
         wheel = PublishedWheel(parts.canonical, parts.version, built_for.cuda, built_for.torch, built_for.cxx11_abi,

@@ -6,9 +6,10 @@ each rule runs once for each distinct value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +17,7 @@ from flashdepot.fit import rules as fit
 from flashdepot.fit.names import READERS
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.verdict import Reason, Reasons, Verdict
+from flashdepot.model.wheel_lots import Lot, lots_of
 from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.resolve.wish_rules import judge_distribution, judge_source, judge_version
 
@@ -89,26 +91,82 @@ def judge(request: WheelRequest, wheel: PublishedWheel) -> Reasons:
     return tuple(reason for rule in RULES if (reason := rule(request, wheel)) is not None)
 
 
-def judge_all(request: WheelRequest, wheels: Sequence[PublishedWheel]) -> list[Reasons]:
-    """The reasons against each of many wheels, in their order.
+class JudgedAlike(NamedTuple):
+    """Wheels of one lot that the same reasons speak against.
 
-    A wheel that has broken two rules is not asked about more of them: nothing but :func:`judge` wants to know.
+    ``misfit`` is the first rule that they break, ``None`` where they break none. ``alone`` says that they break no other,
+    and that ``reasons`` are all that speak against them: of those that break several, nobody wants to know more.
     """
-    found: list[Reasons] = [()] * len(wheels)
-    broken: set[int] = set()
-    asked: Sequence[int] = range(len(wheels))
-    for rule in RULES:
-        keys = list(map(rule.reads(), map(wheels.__getitem__, asked)))
-        against = rule.against(request, set(keys))
+
+    lot: Lot
+    rows: Sequence[int]
+    reasons: Reasons
+    misfit: Reason | None = None
+    alone: bool = False
+
+    @property
+    def wheels(self) -> Iterator[PublishedWheel]:
+        """Each of them."""
+        return map(self.lot.wheels.__getitem__, self.rows)
+
+
+Numbered = tuple[int, Reason]
+"""A reason with the number of its rule."""
+
+
+def judge_all(request: WheelRequest, wheels: Sequence[PublishedWheel]) -> Iterator[JudgedAlike]:
+    """Many wheels, those together that the same reasons speak against."""
+    of_python = next(number for number, rule in enumerate(RULES) if "python" in rule.fields)
+    judge_python = cache(partial(RULES[of_python].judge, request))
+    lots = list(lots_of(wheels))
+    found, first, several = _judge_lots(request, lots, of_python)
+    for index, lot in enumerate(lots):
+        if index in several and first[index][0] < of_python:
+            misfit = first[index][1]
+            yield JudgedAlike(lot, lot.rows, (misfit,), misfit)
+            continue
+        rows: dict[tuple[str, str], list[int]] = {}
+        for row in lot.rows:
+            rows.setdefault(lot.pythons[row], []).append(row)
+        for tags, members in rows.items():
+            python = judge_python(lot.like.source, *tags)
+            yield _batch(
+                lot, members, sorted((*found[index], (of_python, python)), key=_NUMBER) if python else found[index]
+            )
+
+
+_NUMBER = itemgetter(0)
+
+
+def _batch(lot: Lot, rows: Sequence[int], numbered: Iterable[Numbered]) -> JudgedAlike:
+    reasons = tuple(reason for _, reason in numbered)
+    misfits = [reason for reason in reasons if reason.verdict is Verdict.MISFIT]
+    return JudgedAlike(lot, rows, reasons, misfits[0] if misfits else None, alone=len(misfits) == 1)
+
+
+def _judge_lots(
+    request: WheelRequest, lots: Sequence[Lot], but: int
+) -> tuple[Sequence[tuple[Numbered, ...]], Mapping[int, Numbered], set[int]]:
+    """By all rules but one: the reasons against each of many lots; the first that it breaks; which break more."""
+    found: list[tuple[Numbered, ...]] = [()] * len(lots)
+    first: dict[int, Numbered] = {}
+    several: set[int] = set()
+    likes = [lot.like for lot in lots]
+    asked: Sequence[int] = range(len(lots))
+    for number, rule in enumerate(RULES):
+        if number == but:
+            continue
+        keys = list(map(rule.reads(), map(likes.__getitem__, asked)))
+        against = {value: (number, reason) for value, reason in rule.against(request, set(keys)).items()}
         if not against:
             continue
-        done: set[int] = set()
+        before = len(several)
         for index, reason in zip(asked, map(against.get, keys), strict=True):
             if reason is None:
                 continue
             found[index] += (reason,)
-            if reason.verdict is Verdict.MISFIT:
-                (done if index in broken else broken).add(index)
-        if done:
-            asked = [index for index in asked if index not in done]
-    return found
+            if reason[1].verdict is Verdict.MISFIT and first.setdefault(index, reason) is not reason:
+                several.add(index)
+        if len(several) > before:
+            asked = [index for index in asked if index not in several]
+    return found, first, several

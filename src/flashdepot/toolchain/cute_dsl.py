@@ -12,7 +12,6 @@ from flashdepot.errors import IncompatibleError
 from flashdepot.events import OnFile
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.target import Platform, Version
-from flashdepot.system.archive import unpack
 from flashdepot.system.folders import make_whole
 from flashdepot.system.net import fetch
 from flashdepot.system.toml import read_toml
@@ -60,6 +59,8 @@ def provide(platform: Platform, python: str, folder: Path, on_file: OnFile) -> P
     pinned = digest_of(sorted(wheel["sha256"] for wheel in wheels))
 
     def fill(temporary: Path) -> None:
+        from flashdepot.system.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
+
         # Beside the folder that is filled, and as much its own: another process may be doing the same.
         work = temporary.with_name(f"{temporary.name}.work")
         try:

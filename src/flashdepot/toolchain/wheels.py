@@ -12,7 +12,6 @@ from flashdepot.errors import IncompatibleError
 from flashdepot.events import OnFile
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.target import Platform, Version
-from flashdepot.system.archive import unpack
 from flashdepot.system.folders import make_whole
 from flashdepot.system.net import fetch
 from flashdepot.system.toml import read_toml
@@ -66,6 +65,8 @@ def provided_nvcc(platform: Platform, folder: Path) -> Path | None:
 
 def unpack_toolkit(wheels: Sequence[Mapping[str, str]], folder: Path, on_file: OnFile) -> None:
     """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``; raises as :func:`provide`."""
+    from flashdepot.system.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
+
     # Beside the folder that is filled, and as much its own: another process may be doing the same.
     work = folder.with_name(f"{folder.name}.work")
     try:

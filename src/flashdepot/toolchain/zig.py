@@ -21,7 +21,6 @@ from flashdepot.errors import CompileError, IncompatibleError
 from flashdepot.events import OnFile
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
-from flashdepot.system.archive import unpack
 from flashdepot.system.files import sha256_file
 from flashdepot.system.folders import make_whole
 from flashdepot.system.net import fetch
@@ -150,6 +149,8 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str)
     wheel = _wheel(platform, version)
 
     def fill(temporary: Path) -> None:
+        from flashdepot.system.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
+
         work = temporary.with_name(f"{temporary.name}.work")
         try:
             progress = on_file(wheel["filename"])
