@@ -176,3 +176,28 @@ def test_lock_check_names_what_is_wrong_with_the_file(flashdepot_at: Any, tmp_pa
 def test_lock_leaves_no_file_when_nothing_fits(flashdepot_at: Any, tmp_path: Path) -> None:
     assert flashdepot_at("lock", *H100, "--gpu", "7.5").returncode == 4
     assert not (tmp_path / "flashdepot.lock").exists()
+
+
+def test_a_decision_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    words = [
+        "resolve",
+        "--torch",
+        "2.8.0+cu128",
+        "--python-tag",
+        "cp312",
+        "--gpu",
+        "9.0",
+        "--depot",
+        str(tmp_path / "d"),
+    ]
+    code = (
+        f"import sys; before = set(sys.modules); sys.argv[1:] = {words}; import flashdepot.cli; flashdepot.cli.run(); "
+    )
+    code += "print(*set(sys.modules) - before, file=sys.stderr)"
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+    )
+    heavy = {"packaging", "psutil", "requests", "rich", "securesystemslib", "tarfile", "urllib3", "zipfile"}
+    assert "flash_attn-2.8.3" in done.stdout
+    assert heavy & set(done.stderr.split()) == set()

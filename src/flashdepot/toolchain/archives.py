@@ -21,8 +21,6 @@ from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.events import OnFile
 from flashdepot.model.table import Table
 from flashdepot.model.target import Platform, Version
-from flashdepot.system.archive import unpack
-from flashdepot.system.download import Remote
 from flashdepot.system.files import read_json
 from flashdepot.system.folders import make_whole
 from flashdepot.system.locks import lock_file
@@ -94,6 +92,9 @@ def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFil
     root = _root(label, platform, folder)
 
     def fill(temporary: Path) -> None:
+        from flashdepot.system.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain fetches and unpacks nothing)
+        from flashdepot.system.download import Remote  # noqa: PLC0415
+
         fetched, work = root.with_name(f".{root.name}.archives"), temporary.with_name(f"{temporary.name}.work")
         fetched.parent.mkdir(parents=True, exist_ok=True)
         lock = root.with_name(f".{root.name}.lock.tmp")
@@ -124,6 +125,8 @@ def _is_kept(name: str) -> bool:
 
 def _archives(label: str, platform: Platform, folder: Path) -> list[Archive]:
     """What the manifest of a release lists of it for a platform; it is fetched into ``folder``."""
+    from flashdepot.system.download import Remote  # noqa: PLC0415
+
     name = f"redistrib_{label}.json"
     place = folder / name
     place.unlink(missing_ok=True)  # a file of this name has no digest to be known by
