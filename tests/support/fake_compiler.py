@@ -4,6 +4,8 @@
     sleep SECONDS  takes its time
     die-once FILE  is killed like a compiler out of memory, unless FILE is there; makes FILE
     die            is always killed like that
+    hang-once FILE writes its process id into FILE and does not end, unless FILE is there
+    kill-worker    kills the Dask worker that it runs on
     spawn          starts a child that would run for ever
     fail TEXT      writes TEXT and refuses
     touch FILE     changes a file while it compiles
@@ -49,6 +51,13 @@ def main() -> int:
             os.kill(os.getpid(), signal.SIGKILL)
         elif word == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        elif word == "hang-once" and not pathlib.Path(rest).exists():
+            pathlib.Path(rest).write_text(str(os.getpid()))
+            time.sleep(600)
+        elif word == "kill-worker":
+            station = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
+            os.kill(int(station.rpartition(")")[2].split()[1]), signal.SIGKILL)
+            time.sleep(600)
         elif word == "spawn":
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "flashdepot-test-orphan"])
         elif word == "fail":

@@ -255,7 +255,8 @@ def plan_library(
         if (offered := depot.elsewhere.offers(need.request)) is not None:
             return LibraryPlan(offered=offered)
         tell_rejected(choice.rejected, events)
-    found = foresee_build_of(need, depot, probe(depot=depot.root), limits or Limits(), options or Options())
+    limits = _surveyed(limits or Limits())
+    found = foresee_build_of(need, depot, probe(depot=depot.root), limits, options or Options())
     return LibraryPlan(forecast=found) if isinstance(found, Forecast) else LibraryPlan(stored=found)
 
 
@@ -287,8 +288,9 @@ def build_library(
                 hint=f"Less takes less time: {forecast.alternatives[-1].options}" if forecast.alternatives else "",
             )
 
+    limits = _surveyed(limits)
     machine = probe(depot=depot.root, tools=asks_machine(need.cuda, this_platform(), need.request.driver))
-    for finding in forewarn(machine, need.request.selection.units):
+    for finding in forewarn(machine, need.request.selection.units) if limits.farm is None else ():
         events.warn(f"{finding.seen} {finding.why} {finding.mend}")
     with events.building() as progress:
         try:
@@ -300,6 +302,15 @@ def build_library(
     if built.status == "built":
         depot.elsewhere.share(depot, built.manifest, events)
     return built
+
+
+def _surveyed(limits: Limits) -> Limits:
+    """The limits with what the workers of a farm have; :raises FlashdepotError: for one that cannot be used."""
+    if limits.farm is None:
+        return limits
+    from flashdepot.build.farm.executor import survey  # noqa: PLC0415  (most builds have none)
+
+    return replace(limits, farm=survey(limits.farm))
 
 
 def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:

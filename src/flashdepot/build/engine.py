@@ -30,10 +30,14 @@ _CHANGES_FOLLOWED = 3
 
 
 class BuildOutcome(msgspec.Struct, frozen=True):
-    """The record of every action by name, and which of them were compiled by this run."""
+    """The record of every action by name, and which of them were compiled by this run.
+
+    ``workers`` are the machines that compiled them, by their names, where that was not this one.
+    """
 
     actions: Mapping[str, ActionRecord]
     compiled: frozenset[str]
+    workers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass
@@ -60,6 +64,7 @@ class Engine:
         self._elsewhere: set[str] = set()
         self._actions: dict[str, ActionRecord] = {}
         self._compiled: set[str] = set()
+        self._workers: dict[str, str] = {}
         self._failed: set[str] = set()
         self._failures: list[FlashdepotError] = []
         self._unsettled: Counter[str] = Counter()
@@ -78,15 +83,16 @@ class Engine:
         if not self._planned:
             self.foresee(actions)
         if self._waiting:
-            self.executor.prepare()
             try:
+                self.executor.prepare()
                 self._drive()
             finally:
                 self.executor.stop()
                 self.history.save()
         if self._failures:
             raise self._failure()
-        return BuildOutcome({name: self._actions[name] for name in self._planned}, frozenset(self._compiled))
+        made = {name: self._actions[name] for name in self._planned}
+        return BuildOutcome(made, frozenset(self._compiled), dict(self._workers))
 
     def foresee(self, actions: Sequence[Action]) -> Outlook:
         """Ask the depot for every output, and say what compiling the others comes to. Nothing is compiled.
@@ -173,7 +179,7 @@ class Engine:
         log = self.depot.log_path(action.name, intent)
         try:
             made = {word: self._made(need) for word, need in action.needs.items()}
-            self.executor.start(Task(action, made, lock, log))
+            self.executor.start(Task(action, made, lock, log, job.peak, job.alone))
         except BaseException:
             lock.release()
             raise
@@ -190,6 +196,9 @@ class Engine:
         """Keep what a compiler made, queue it again if memory killed it, or remember its failure."""
         action, cost, log = ended.task.action, ended.cost, ended.task.log
         name = action.name
+        if ended.error is not None:
+            self._fail(name, ended.error)
+            return
         if cost.status != 0:
             text = log.read_text(errors="replace")
             if killed_for_memory(cost.status, text):
@@ -212,6 +221,8 @@ class Engine:
         )
         self._actions[name] = self.depot.record_action(record, ended.output)
         self._compiled.add(name)
+        if ended.worker:
+            self._workers[name] = ended.worker
         self.history.add(action, self.recipe, cost.cpu_seconds, cost.peak)
         if action.unit:
             self._expected_seconds += job.seconds
@@ -273,10 +284,12 @@ class Engine:
     def _snapshot(self) -> Snapshot:
         # Predictions were made on another machine, or under another load: scale them by what this build has seen.
         pace = self._seen_seconds / self._expected_seconds if self._expected_seconds else 1.0
-        running = [(job, self.executor.elapsed(name) / pace) for name, job in self._running.items()]
-        left = remaining_seconds(list(self._waiting.values()), running, self.executor.capacity())
+        begun = {name: self.executor.elapsed(name) / pace for name in self._running}
+        running = [(self._running[name], elapsed) for name, elapsed in begun.items() if elapsed]
+        waiting = [*self._waiting.values(), *(self._running[name] for name, elapsed in begun.items() if not elapsed)]
+        left = remaining_seconds(waiting, running, self.executor.capacity())
         # A job that has outrun its prediction counts as nearly done, and a build never goes backwards.
-        work = sum(job.seconds for job in self._waiting.values())
+        work = sum(job.seconds for job in waiting)
         work += sum(max(job.seconds - elapsed, job.seconds * 0.1) for job, elapsed in running)
         self._fraction = max(self._fraction, 1 - work / self._work if self._work else 1.0)
         if self._waiting or self._running:
@@ -286,7 +299,7 @@ class Engine:
             kernels=len(kernels),
             done=sum(1 for name in kernels if name in self._actions),
             fraction=self._fraction,
-            running=list(self._running),
+            running=[job.name for job, _ in running],
             elsewhere=sorted(self._elsewhere),
             memory=self.executor.memory(),
             eta=left * pace,

@@ -10,6 +10,7 @@ import msgspec
 
 from flashdepot.build.schedule import Capacity
 from flashdepot.depot import HeldLock
+from flashdepot.errors import FlashdepotError
 from flashdepot.model.action import Action
 from flashdepot.system.child import Cost
 
@@ -18,25 +19,31 @@ class Task(msgspec.Struct, frozen=True):
     """An action that is to run now.
 
     ``made`` are the files that the actions it needs have made, by the names in its arguments. ``lock`` is held until the task is settled. ``log`` gets all that the compiler writes.
+    ``peak`` is the memory in bytes that it is expected to take, and with ``alone`` nothing shall run beside it.
     """
 
     action: Action
     made: Mapping[str, Path]
     lock: HeldLock
     log: Path
+    peak: int = 0
+    alone: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True):
     """A task that ended: what it cost, and where what it made is, if its status is 0.
 
     ``inputs`` are the digests by name of all that it read; ``None`` when a file was changed while it ran, so that
-    nobody knows which bytes the compiler saw.
+    nobody knows which bytes the compiler saw. ``worker`` is the name of the machine that ran it, empty for this one.
+    ``error`` says why it came to no end at all, or why what it made is not taken.
     """
 
     task: Task
     cost: Cost
     output: Path
     inputs: Mapping[str, str] | None
+    worker: str = ""
+    error: FlashdepotError | None = None
 
 
 class Executor(Protocol):
@@ -58,7 +65,7 @@ class Executor(Protocol):
         """Called when what a task made has been kept: its files are not needed any more."""
 
     def elapsed(self, name: str) -> float:
-        """The seconds that the action of that name has run; 0 once it has ended."""
+        """The seconds that the action of that name has run; 0 while it waits for its turn, and once it has ended."""
 
     def memory(self) -> int:
         """Bytes of memory that running tasks hold."""

@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -13,14 +14,16 @@ from msgspec.structs import replace
 from flashdepot import __version__
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
+from flashdepot.build.executor import Executor
 from flashdepot.build.foreign import confined_environment, confines, told
 from flashdepot.build.linking import MSVC_LINKING, Linking, cross_linking
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
+from flashdepot.build.places import place_of, places, programs
 from flashdepot.build.schedule import Outlook
 from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import ActionRecord, Depot
-from flashdepot.errors import CompileError
+from flashdepot.errors import CompileError, IncompatibleError
 from flashdepot.events import BuildProgress, OnFile, Silent
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import Cross, Kit, config_header, family_of
@@ -33,7 +36,7 @@ from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.sbom import PLACE as SBOM_PLACE
 from flashdepot.model.sbom import sbom
-from flashdepot.model.selection import DEFAULT_FAMILY, Selection
+from flashdepot.model.selection import Selection
 from flashdepot.model.target import Platform, Target
 from flashdepot.model.upstream import PUBLISHED
 from flashdepot.system.confinement import means
@@ -46,7 +49,11 @@ from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.identity import identify_toolchain
 from flashdepot.toolchain.nvcc_flags import compresses_newly, usual_compression
 from flashdepot.toolchain.probe_compile import probe_toolchain
+from flashdepot.toolchain.wheels import known_trees
 from flashdepot.upstream import SourceTree, source_digest
+
+if TYPE_CHECKING:
+    from flashdepot.build.farm.orders import Site
 
 LIBRARY = "libflashattention"
 
@@ -99,29 +106,8 @@ class BuildPlan(msgspec.Struct, frozen=True):
 
     def places(self, generated: Path) -> PlaceNames:
         """The folders of this machine that compilations name; ``generated`` is the one of the written header."""
-        nvcc, zig, front = self.toolchain.nvcc, self.toolchain.zig, self.toolchain.preprocessing
-        return PlaceNames(
-            (
-                *(
-                    ("upstream" if family == DEFAULT_FAMILY else family, tree.root)
-                    for family, tree in self.trees.items()
-                ),
-                *self.provided.items(),
-                ("native", NATIVE),
-                ("generated", generated),
-                *(("cuda_include", folder) for folder in nvcc.includes),
-                ("cuda", nvcc.root),
-                *((("zig", zig.lib),) if zig else ()),
-                *((("preprocessing", front.lib),) if front and front != zig else ()),
-            )
-        )
-
-    @property
-    def programs(self) -> dict[str, str]:
-        """What else compilations name: the host compiler, and the toolkit's include folder as an argument."""
-        zig = self.toolchain.zig
-        more = {"zig_program": str(zig.program), "preprocessor": self.toolchain.cxx.path} if zig else {}
-        return {"cxx": self.toolchain.cxx.path, "cuda_include": str(self.toolchain.nvcc.include), **more}
+        trees = {place_of(family): tree.root for family, tree in self.trees.items()}
+        return places({**trees, "native": NATIVE, "generated": generated}, self.provided, self.toolchain)
 
 
 def prepare(
@@ -203,14 +189,61 @@ def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgre
     ]
     text = config_header.config_header(recipe, lines)
     (generated / config_header.NAME).write_text(text, encoding="utf-8")
-    environment = plan.toolchain.whole_environment()
-    confinement = means() if plan.is_foreign and confines() else None
+    executor = _executor(plan, limits, progress, work, generated)
+    history = History(depot.root / "estimates.json")
+    return Engine(
+        depot,
+        recipe,
+        executor,
+        plan.toolchain.whole_environment(),
+        history,
+        progress,
+        work / "made",
+        keep_going=limits.keep_going,
+    )
+
+
+def _executor(plan: BuildPlan, limits: Limits, progress: BuildProgress, work: Path, generated: Path) -> Executor:
+    environment, places = plan.toolchain.whole_environment(), plan.places(generated)
+    variables = {name for action in plan.actions() for name in action.variables}
+    confined = plan.is_foreign and confines()
+    if limits.farm is not None:
+        from flashdepot.build.farm.executor import FarmExecutor, handed_out  # noqa: PLC0415  (most builds have none)
+
+        own = {"native": NATIVE, "generated": generated}
+        sources = handed_out({family: tree.root for family, tree in plan.trees.items()}, own)
+        site = _site(plan, {name: environment.get(name, "") for name in variables}, confined=confined)
+        return FarmExecutor(limits.farm, site, sources, places, limits, work, progress.note)
+    confinement = means() if confined else None
     if confinement is not None:
         progress.note(told(confinement))
-        environment = confined_environment(environment, {name for a in plan.actions() for name in a.variables})
-    executor = LocalExecutor(plan.places(generated), plan.programs, environment, limits, work, confinement)
-    history = History(depot.root / "estimates.json")
-    return Engine(depot, recipe, executor, environment, history, progress, work / "made", keep_going=limits.keep_going)
+        environment = confined_environment(environment, variables)
+    return LocalExecutor(places, programs(plan.toolchain), environment, limits, work, confinement)
+
+
+def _site(plan: BuildPlan, variables: Mapping[str, str], *, confined: bool) -> Site:
+    """What the workers of a farm must know of a build.
+
+    :raises IncompatibleError: when it takes compilers that no worker can provide.
+    """
+    from flashdepot.build.farm.orders import Site  # noqa: PLC0415
+
+    if plan.toolchain.zig is None:
+        raise IncompatibleError(
+            "The workers of a farm compile with nvcc and zig on Linux, and this machine with MSVC.",
+            hint="Build from Linux, or from WSL on this machine; --target windows-x86_64 makes a library for Windows.",
+        )
+    nvcc = plan.toolchain.nvcc
+    return Site(
+        families=tuple(plan.trees),
+        sources={},
+        tools=plan.recipe.toolchain.tools,
+        sass=plan.recipe.target.sass,
+        variables=variables,
+        cuda="" if nvcc.root.name in known_trees() else str(nvcc.root),
+        release=".".join(nvcc.version.text.split(".")[:2]),
+        confined=confined,
+    )
 
 
 def build_library(

@@ -134,6 +134,11 @@ class LocalExecutor:
         """The digest of a file of this machine."""
         return self._inputs.digest(name)
 
+    def end(self, name: str) -> None:
+        """Kill the compiler of one action; :meth:`ended` tells of its end."""
+        if (running := self._running.get(name)) is not None:
+            running.child.kill()
+
     def stop(self) -> None:
         """Kill every compiler and wait for its end."""
         for running in self._running.values():

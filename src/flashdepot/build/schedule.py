@@ -32,10 +32,14 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """How many jobs may run at once, and how many bytes their predicted peaks may sum to."""
+    """How many jobs may run at once, and how many bytes their predicted peaks may sum to.
+
+    ``ahead`` more may be begun than run: they wait where they will run, and there their memory is looked after.
+    """
 
     jobs: int
     memory: int
+    ahead: int = 0
 
 
 def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> Job | None:
@@ -43,14 +47,21 @@ def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity)
 
     A job that fits nowhere is started when nothing else runs: it may succeed, and waiting would not make it smaller.
     """
+    if capacity.ahead:
+        order = sorted(waiting, key=_longest_first)
+        return order[0] if order and len(running) < capacity.jobs + capacity.ahead else None
     if not waiting or len(running) >= capacity.jobs or any(job.alone for job in running):
         return None
-    order = sorted(waiting, key=lambda job: (-job.seconds, job.name))
+    order = sorted(waiting, key=_longest_first)
     if not running:
         fitting = [job for job in order if job.peak <= capacity.memory and not job.alone]
         return (fitting or order)[0]
     used = sum(job.peak for job in running)
     return next((job for job in order if not job.alone and used + job.peak <= capacity.memory), None)
+
+
+def _longest_first(job: Job) -> tuple[float, str]:
+    return -job.seconds, job.name
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -66,6 +77,7 @@ def foresee(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capaci
 
     :param running: each running job with the seconds it has run.
     """
+    capacity = replace(capacity, ahead=0)
     clock, peak = 0.0, 0
     left = list(waiting)
     ends: list[tuple[float, str, Job]] = []

@@ -35,6 +35,7 @@ _shared_options = options(
     o.out_option,
     o.jobs_option,
     o.memory_option,
+    o.farm_option,
     o.yes_option,
     o.dry_run_option,
     host_option,
@@ -57,6 +58,7 @@ def get(
     out: Path | None,
     jobs: int | None,
     memory: str | None,
+    farm: str | None,
     host_file: Path | None,
     depot: Path | None,
     *,
@@ -79,7 +81,7 @@ def get(
         o.with_project(words),
         load_host(host_file),
         open_depot(depot),
-        o.limits(jobs, memory),
+        o.limits(jobs, memory, farm),
     )
     if dry_run:
         _foretell(plan_library(request, host=host, depot=opened, limits=limits, events=events), as_json=as_json)
@@ -100,6 +102,7 @@ def build(
     out: Path | None,
     jobs: int | None,
     memory: str | None,
+    farm: str | None,
     host_file: Path | None,
     depot: Path | None,
     front_end: str,
@@ -124,7 +127,7 @@ def build(
         return
     events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
     request, host, opened = o.with_project(words), load_host(host_file), open_depot(depot)
-    limits, how = o.limits(jobs, memory, keep_going=keep_going), Options(front_end, compress_mode or "")
+    limits, how = o.limits(jobs, memory, farm, keep_going=keep_going), Options(front_end, compress_mode or "")
     if dry_run:
         plan = plan_library(request, exactly=True, host=host, depot=opened, limits=limits, options=how, events=events)
         _foretell(plan, as_json=as_json)
@@ -154,6 +157,7 @@ def tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:
                     "reused": result.reused,
                 },
                 "seconds": round(result.seconds, 3),
+                **({"workers": dict(result.workers)} if result.workers else {}),
             }
         )
         return
@@ -168,7 +172,7 @@ def describe(result: LibraryResult) -> str:
     came = {
         "hit": "from the depot",
         "fetched": "from a remote",
-        "built": f"built: {result.compiled} units compiled, {result.reused} reused",
+        "built": f"built: {result.compiled} units compiled, {result.reused} reused{_where(result)}",
     }
     floors = [f"NVIDIA driver {manifest.driver_floor}"]
     if manifest.libc_floor:
@@ -180,6 +184,10 @@ def describe(result: LibraryResult) -> str:
             f"{came[result.status]}, in {duration(result.seconds)}",
         ]
     )
+
+
+def _where(result: LibraryResult) -> str:
+    return f", on {len(result.workers)} workers" if result.workers else ""
 
 
 def _list_architectures(*, as_json: bool) -> None:

@@ -9,8 +9,9 @@ import click
 
 from flashdepot.cli import completion as c
 from flashdepot.cli.common import options
+from flashdepot.errors import UsageError
 from flashdepot.model.library_request import LibraryRequest
-from flashdepot.model.limits import Limits
+from flashdepot.model.limits import Farm, Limits
 from flashdepot.model.quantities import parse_size
 from flashdepot.resolve.project import find_project, read_project, require_consent
 from flashdepot.resolve.words import library_request
@@ -77,6 +78,11 @@ out_option = click.option(
 jobs_option = click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Number of parallel compilers.  [default: one per core]"
 )
+farm_option = click.option(
+    "--farm",
+    metavar="ADDRESS|FILE",
+    help="Compile on the workers of this Dask cluster: the scheduler's address (tcp://HOST:8786) or its scheduler file.",
+)
 memory_option = click.option(
     "--memory",
     metavar="8GB",
@@ -131,6 +137,11 @@ def each_target(words: Mapping[str, str | None]) -> list[dict[str, str | None]]:
     return [{**words, "target": target or None} for target in (words.get("target") or "").split(",")]
 
 
-def limits(jobs: int | None, memory: str | None, *, keep_going: bool = False) -> Limits:
-    """The limits of a build from options; :raises UsageError: for an amount of memory that is none."""
-    return Limits(jobs, parse_size(memory) if memory else None, keep_going)
+def limits(jobs: int | None, memory: str | None, farm: str | None = None, *, keep_going: bool = False) -> Limits:
+    """The limits of a build from options; :raises UsageError: for an amount of memory that is none, or not ours to say."""
+    if farm is not None and memory is not None:
+        raise UsageError(
+            f"--memory {memory} is for this machine, and --farm {farm} names others.",
+            hint="Each worker says what its compilers may take: dask worker ADDRESS --resources memory=32e9",
+        )
+    return Limits(jobs, parse_size(memory) if memory else None, keep_going, Farm(farm) if farm is not None else None)

@@ -51,6 +51,7 @@ from flashdepot.wheel import Wheel
     ),
     o.jobs_option,
     o.memory_option,
+    o.farm_option,
     o.yes_option,
     o.dry_run_option,
     host_option,
@@ -63,6 +64,7 @@ def wheel(
     out: Path,
     jobs: int | None,
     memory: str | None,
+    farm: str | None,
     host_file: Path | None,
     depot: Path | None,
     *,
@@ -81,7 +83,7 @@ def wheel(
     """
     started = time.monotonic()
     events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
-    host, opened, limits = load_host(host_file), open_depot(depot), o.limits(jobs, memory)
+    host, opened, limits = load_host(host_file), open_depot(depot), o.limits(jobs, memory, farm)
     requests = [o.with_project(one) for one in o.each_target(words)]
     if dry_run:
         then = f"Then a wheel of it is written into {out.absolute()}."
@@ -121,4 +123,5 @@ def _document(made: Wheel, library: LibraryResult) -> dict[str, object]:
         "version": made.version,
         "tag": made.tag,
         "recipe_key": library.manifest.recipe_key,
+        **({"workers": dict(library.workers)} if library.workers else {}),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def build(
         compiled = sum(1 for unit in request.selection.units if unit.name in outcome.compiled)
         path = depot.materialise(manifest)
         _require_fit(request, manifest)
-        return LibraryResult("built", manifest, path, compiled, units - compiled, time.monotonic() - started)
+        seconds, workers = time.monotonic() - started, Counter(outcome.workers.values())
+        return LibraryResult("built", manifest, path, compiled, units - compiled, seconds, dict(workers))
 
 
 def compile_units_afresh(

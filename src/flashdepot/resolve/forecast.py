@@ -112,5 +112,7 @@ def _outlook(selection: Selection, need: Need, limits: Limits) -> Outlook:
 
 
 def _capacity(limits: Limits) -> Capacity:
+    if limits.farm is not None:
+        return Capacity(max(1, min(limits.jobs or limits.farm.slots, limits.farm.slots)), limits.farm.memory)
     memory = usable_memory()
     return Capacity(limits.jobs or usable_cores(), limits.memory or memory - reserve(memory))

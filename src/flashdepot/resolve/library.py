@@ -40,7 +40,7 @@ class Need(msgspec.Struct, frozen=True):
 class LibraryResult(msgspec.Struct, frozen=True):
     """A library that serves: how it came (``hit``, ``fetched`` or ``built``), its manifest and folder, and the units behind it.
 
-    ``seconds`` of wall time is what the call took.
+    ``seconds`` of wall time is what the call took. ``workers`` say how many compiler runs each worker of a farm did.
     """
 
     status: str
@@ -49,6 +49,7 @@ class LibraryResult(msgspec.Struct, frozen=True):
     compiled: int
     reused: int
     seconds: float
+    workers: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:

@@ -34,9 +34,14 @@ def source_digest(layout: Layout, root: Path) -> str:
     The Python package is part of it: a library knows the one that belongs to its kernels. Times and permissions do not count, nor does the place of the tree.
     """
     digest = hashlib.sha256()
-    for name, path in sorted((path.relative_to(root).as_posix(), path) for path in _files(layout, root)):
+    for name, path in sorted(source_files(layout, root)):
         digest.update(f"{name}\0{sha256_file(path)}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def source_files(layout: Layout, root: Path) -> Iterator[tuple[str, Path]]:
+    """Name and path of every file of a tree that gets into a library or a wheel."""
+    yield from ((path.relative_to(root).as_posix(), path) for path in _files(layout, root))
 
 
 def _files(layout: Layout, root: Path) -> Iterator[Path]:

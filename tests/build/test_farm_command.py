@@ -1,0 +1,115 @@
+"""``--farm`` as it is typed: the same library as without it, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from flashdepot.cli.app import app
+from flashdepot.errors import FlashdepotError
+from support.farm import NEEDS_DASK, PACKAGE, Farm, wait_for
+from support.stand_in_toolkit import StandIns, make_stand_ins
+from support.upstream_tree import make_folder
+
+
+@pytest.fixture
+def compilers(tmp_path: Path) -> StandIns:
+    made = make_stand_ins(tmp_path / "compilers", 0)
+    made.put_zig(tmp_path / "depot" / "toolchains")
+    made.put_zig(tmp_path / "worker" / "toolchains")
+    return made
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Iterator[Farm]:
+    made = Farm(tmp_path / "farm", {"FLASHDEPOT_UNCONFINED": "1", "FLASHDEPOT_HOME": str(tmp_path / "worker")})
+    try:
+        made.start(workers=1)
+        yield made
+    finally:
+        made.stop()
+
+
+@NEEDS_DASK
+def test_a_farm_makes_the_same_library_and_says_who_compiled(tmp_path: Path, compilers: StandIns, farm: Farm) -> None:
+    tree = make_folder(tmp_path / "tree")
+    words = (
+        "--upstream",
+        str(tree),
+        "--passes",
+        "fwd",
+        "--dtypes",
+        "bf16",
+        "--arch",
+        "80",
+        "--cuda",
+        str(compilers.cuda),
+    )
+    environment = {**os.environ, **compilers.environment, "PYTHONPATH": str(PACKAGE), "FLASHDEPOT_OFFLINE": "1"}
+
+    def build(*options: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "flashdepot", "build", *words, "--depot", str(tmp_path / "depot"), "--json"]
+        done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return {**document, "objects": manifest_of(document)["files"], "actions": manifest_of(document)["actions"]}
+
+    wait_for(farm.has_all_workers, "the worker")
+    there = build("--farm", str(farm.file))
+    compiled = sum(line.startswith("start") for line in compilers.journal())
+    assert there["status"] == "built"
+    assert sum(there["workers"].values()) == compiled
+    (tmp_path / "depot").rename(tmp_path / "from the farm")
+    compilers.put_zig(tmp_path / "depot" / "toolchains")
+    here = build()
+    assert "workers" not in here
+    same = ("recipe_key", "objects", "actions", "units")
+    assert {name: here[name] for name in same} == {name: there[name] for name in same}
+
+
+def manifest_of(document: dict[str, Any]) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(Path(document["manifest"]).read_text())
+    return read
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "helps", "code"),
+    [
+        (("--farm", "nowhere.json"), "There is no scheduler file nowhere.json", "--scheduler-file nowhere.json", 3),
+        (("--farm", "list.json"), "list.json is not a scheduler file", "tcp://HOST:8786", 3),
+        (("--farm", "tcp://h:1", "--memory", "4GB"), "--memory 4GB is for this machine", "--resources memory=", 2),
+    ],
+)
+def test_a_farm_that_is_none_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str, helps: str, code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("list.json").write_text("[]")
+    error = refused(tmp_path, *words)
+    assert said in error.message
+    assert helps in error.hint
+    assert error.exit_code == code
+
+
+def test_without_the_extra_it_is_said_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    error = refused(tmp_path, "--farm", "tcp://127.0.0.1:8786")
+    assert error.exit_code == 3
+    assert error.hint == "Install it: pip install 'flashdepot[farm]'"
+
+
+def refused(folder: Path, *words: str) -> FlashdepotError:
+    """What a build ends with."""
+    tree = make_folder(folder / "tree")
+    command = ["build", "--upstream", str(tree), "--arch", "80", "--depot", str(folder / "depot"), *words]
+    done = CliRunner().invoke(app, command, standalone_mode=False)
+    assert isinstance(done.exception, FlashdepotError), done.output
+    return done.exception

@@ -1,0 +1,114 @@
+"""A build of fake sources on a farm: ``farm_build.py ORDER`` prints what came out as JSON, an error of ours too.
+
+ORDER is JSON: ``folder`` with ``src/*.src``, each of which becomes an action that is compiled by fake_compiler.py;
+``farm`` and ``cuda``; and perhaps ``sizes`` (bytes by name), ``needs`` (names by name), ``tools`` and ``site`` (its fields), ``keep_going``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from build.recipes import TOOLS, make_recipe
+from flashdepot.build.engine import Engine
+from flashdepot.build.estimates import History
+from flashdepot.build.farm.executor import FarmExecutor
+from flashdepot.build.farm.orders import Site
+from flashdepot.build.names import PlaceNames
+from flashdepot.depot import Depot
+from flashdepot.errors import FlashdepotError
+from flashdepot.events import Silent
+from flashdepot.model.action import Action
+from flashdepot.model.architecture import parse_list
+from flashdepot.model.limits import Farm, Limits
+from flashdepot.model.recipe import Tool
+
+FAKE = Path(__file__).with_name("fake_compiler.py")
+
+
+class Notes(Silent):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def main(order: dict) -> dict:
+    """Build."""
+    folder, notes, recipe = Path(order["folder"]), Notes(), make_recipe()
+    src = folder / "src"
+    history = History(folder / "estimates.json")
+    actions = [
+        Action(
+            path.stem,
+            "src",
+            path.name,
+            (sys.executable, str(FAKE)),
+            TOOLS,
+            needs=order.get("needs", {}).get(path.stem, {}),
+        )
+        for path in sorted(src.glob("*.src"), key=lambda path: path.stem in order.get("needs", {}))
+    ]
+    for action in actions:
+        history.add(action, recipe, 1.0, order.get("sizes", {}).get(action.name, 10**9))
+    history.save()
+    files = {path.name: path for path in src.iterdir()}
+    site = {
+        "families": (),
+        "sources": {},
+        "tools": (),
+        "sass": parse_list("80"),
+        "variables": {},
+        "cuda": order["cuda"],
+    }
+    if named := order.get("tools"):
+        site["tools"] = tuple(Tool(*row) for row in named)
+    depot = Depot(folder / "depot")
+    with depot.workspace() as work:
+        executor = FarmExecutor(
+            Farm(order["farm"]),
+            Site(**{**site, **order.get("site", {})}),
+            {"src": files, "native": {}, "generated": {}},
+            PlaceNames((("src", src),)),
+            Limits(),
+            work,
+            notes.note,
+        )
+        (work / "made").mkdir()
+        engine = Engine(
+            depot,
+            recipe,
+            executor,
+            {},
+            History(folder / "estimates.json"),
+            notes,
+            work / "made",
+            keep_going=order.get("keep_going", False),
+        )
+        try:
+            outcome = engine.run(actions)
+        except FlashdepotError as error:
+            kept = sorted(record.name for path in depot.actions.files() if (record := depot.actions.read(path)))
+            return {
+                "error": error.message,
+                "hint": error.hint,
+                "code": error.exit_code,
+                "kept": kept,
+                "notes": notes.said,
+            }
+    return {
+        "compiled": sorted(outcome.compiled),
+        "digests": {name: record.object.digest for name, record in outcome.actions.items()},
+        "workers": dict(outcome.workers),
+        "notes": notes.said,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(json.loads(sys.argv[1]))))
