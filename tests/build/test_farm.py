@@ -7,11 +7,15 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from flashdepot import __version__
-from flashdepot.build.farm.orders import Site, refusal
+from flashdepot.build.farm.cluster import Cluster
+from flashdepot.build.farm.orders import Lost, Site, refusal
+from flashdepot.errors import NetworkError
 from support.farm import NEEDS_DASK, PACKAGE, Farm, FarmBuild, ends, kill_worker_of, wait_for
 
 pytestmark = NEEDS_DASK
@@ -175,6 +179,23 @@ def test_flashdepot_and_python_are_the_same_on_both_sides(flashdepot: str, pytho
     site = Site((), {}, (), (), {}, flashdepot="1.0", python="3.12")
     refused = refusal(site, flashdepot, python)
     assert (said in refused.reason) if refused and said else refused is said
+
+
+@pytest.mark.parametrize("status", ["lost", "cancelled"])
+def test_a_result_that_dies_with_its_worker_is_made_again_and_one_that_dies_with_the_scheduler_is_an_error(
+    status: str,
+) -> None:
+    client: Any = SimpleNamespace(status="running", subscribe_topic=lambda *_: None)
+    future: Any = SimpleNamespace(status=status, add_done_callback=lambda hear: hear(future))
+    client.submit = lambda *_, **__: future
+    cluster = Cluster(client, "tcp://head:8786", "session")
+    cluster.submit("unit", 1, b"", b"", 1)
+    (result,) = cluster.results(0)
+    assert (result.name, result.answer) == ("unit", Lost())
+    client.status = "connecting"
+    cluster.submit("unit", 2, b"", b"", 1)
+    with pytest.raises(NetworkError, match="does not answer any more"):
+        list(cluster.results(0))
 
 
 def test_nobody_is_there(farm: Farm, tmp_path: Path) -> None:

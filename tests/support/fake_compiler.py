@@ -1,6 +1,7 @@
 """A compiler for tests of the build engine. It is told what to do by the lines of the source it compiles.
 
     include NAME   reads a file beside the source, and says so in the depfile
+    hold BYTES     fills so much memory
     sleep SECONDS  takes its time
     die-once FILE  is killed like a compiler out of memory, unless FILE is there; makes FILE
     die            is always killed like that
@@ -38,12 +39,15 @@ def main() -> int:
     depfile = pathlib.Path(arguments[arguments.index("-MF") + 1])
     journal(f"start {source.stem}")
     inputs, content = [source], source.read_text()
+    held: list[bytes] = []
     for line in source.read_text().splitlines():
         word, _, rest = line.partition(" ")
         if word == "include":
             included = source.parent / rest
             inputs.append(included)
             content += included.read_text()
+        elif word == "hold":
+            held.append(b"\1" * int(rest))
         elif word == "sleep":
             time.sleep(float(rest))
         elif word == "die-once" and not pathlib.Path(rest).exists():

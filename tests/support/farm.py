@@ -148,9 +148,9 @@ class FarmBuild:
         self.farm.clients.append(self.process)
         return self.process
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, seconds: float = PATIENCE) -> dict[str, Any]:
         """What came out: what :mod:`support.farm_build` prints."""
-        printed, complaints = self.process.communicate(timeout=PATIENCE)
+        printed, complaints = self.process.communicate(timeout=seconds)
         assert self.process.returncode == 0, complaints
         answer: dict[str, Any] = json.loads(printed)
         return {**answer, "complaints": complaints}

@@ -18,7 +18,7 @@ import msgspec
 
 from flashdepot import __version__
 from flashdepot.build.farm import tasks
-from flashdepot.build.farm.orders import HOW_TO_START, RESOURCE, Answer, Bundle, Site, python_release, refusal
+from flashdepot.build.farm.orders import HOW_TO_START, RESOURCE, Answer, Bundle, Lost, Site, python_release, refusal
 from flashdepot.errors import CompileError, FlashdepotError, IncompatibleError, MissingToolError, NetworkError
 from flashdepot.system.files import read_json
 
@@ -183,10 +183,9 @@ class Cluster:
         from distributed import KilledWorker  # noqa: PLC0415  (of an extra)
 
         if future.status in {"cancelled", "lost"}:
-            raise self._lost()
+            return self._gone(name)
         try:
-            with self._lost_when_it_fails():
-                worker, address, answer = future.result(timeout=_DELIVERS_WITHIN)
+            worker, address, answer = future.result(timeout=_DELIVERS_WITHIN)
         except KilledWorker as error:
             killed = CompileError(
                 f"{name}: {error.allowed_failures + 1} workers died one after another while they compiled it.",
@@ -194,13 +193,19 @@ class Cluster:
                 "declare less memory than they have, or leave out large units: --head-dims 64,128",
             )
             return Result(name, error=killed)
-        except NetworkError:
-            raise
+        except _NO_ANSWER:
+            return self._gone(name)
         except ImportError as error:
             return Result(name, error=IncompatibleError(f"A worker of the farm has no flashdepot: {error}."))
         except Exception as error:  # noqa: BLE001  (whatever Dask raises is this task's failure)
             return Result(name, error=FlashdepotError(f"{name}: the farm could not run it: {error!r}"))
         return Result(name, worker, address, pickle.loads(answer))  # noqa: S301  (from a worker that this build runs on)
+
+    def _gone(self, name: str) -> Result:
+        """A result that its worker took with it when it died; :raises NetworkError: when it was the scheduler that died."""
+        if self._client.status != "running":
+            raise self._lost()
+        return Result(name, answer=Lost())
 
     @contextlib.contextmanager
     def _lost_when_it_fails(self) -> Iterator[None]:

@@ -172,13 +172,13 @@ class FarmExecutor:
         error = result.error
         if isinstance(answer, Lost):
             running.lost += 1
+            worker = result.worker or running.worker
             if running.lost < _STATIONS_LOST:
-                self.note(f"{name}: flashdepot ended on the worker {result.worker}; compiling it again.")
+                self.note(f"{name}: the worker {worker}, or flashdepot on it, has gone; compiling it again.")
                 self._submit(running)
                 return None
             error = CompileError(
-                f"{name}: flashdepot ended {running.lost} times while workers compiled it, the last time on "
-                f"{result.worker}.",
+                f"{name}: flashdepot ended {running.lost} times while workers compiled it, the last time on {worker}.",
                 hint="The worker's log says why. Most often a machine ran out of memory: start workers that declare less "
                 "memory than they have, or leave out large units: --head-dims 64,128",
             )

@@ -83,7 +83,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The station ended while it had the order."""
+    """The station ended while it had the order, or its worker before the answer had been handed over."""
 
 
 Answer = Done | Lacks | Refused | Lost
