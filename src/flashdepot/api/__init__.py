@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flashdepot.api.environments import InstallRequest, install
     from flashdepot.api.indexes import index
     from flashdepot.api.libraries import build, get, link, open_depot, vendor, wheel
+    from flashdepot.api.publishing import plan_publish, publish
     from flashdepot.api.sharing import audit, pull, push, sync
     from flashdepot.api.wheels import lock, resolve
     from flashdepot.depot import Depot
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from flashdepot.model.library_request import LibraryRequest
     from flashdepot.model.limits import Limits
     from flashdepot.model.wheel_request import WheelRequest
+    from flashdepot.publish.matrix import read_matrix
     from flashdepot.resolve.words import library_request
 
 _PLACES = {
@@ -53,8 +55,11 @@ _PLACES = {
     "link": "flashdepot.api.libraries",
     "lock": "flashdepot.api.wheels",
     "open_depot": "flashdepot.api.libraries",
+    "plan_publish": "flashdepot.api.publishing",
+    "publish": "flashdepot.api.publishing",
     "pull": "flashdepot.api.sharing",
     "push": "flashdepot.api.sharing",
+    "read_matrix": "flashdepot.publish.matrix",
     "resolve": "flashdepot.api.wheels",
     "sync": "flashdepot.api.sharing",
     "vendor": "flashdepot.api.libraries",
@@ -83,8 +88,11 @@ __all__ = [
     "link",
     "lock",
     "open_depot",
+    "plan_publish",
+    "publish",
     "pull",
     "push",
+    "read_matrix",
     "resolve",
     "sync",
     "vendor",

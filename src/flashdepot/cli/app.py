@@ -22,6 +22,7 @@ COMMANDS: Table = {
     "build": ("library_commands", "Build a library with this machine's toolchain."),
     "wheel": ("wheel_commands", "Make a Python wheel that works with every torch and every Python."),
     "index": ("index_command", "Write a package index of your wheels, which pip and uv install from."),
+    "publish": ("publish_command", "Make, prove and push every library and wheel that a matrix file asks for."),
     "install": ("install_commands", "Install flash-attn into a Python environment, and check that it works there."),
     "resolve": ("resolve_commands", "Choose the best wheel of all that exist or could be built, and say why."),
     "lock": ("lock_commands", "Pin what 'resolve' chooses in flashdepot.lock, by address and SHA-256."),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import replace
+
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.events import Events
@@ -46,6 +48,14 @@ class Remotes:
         self._settings = settings
         self._warn = warn
         self._opened: list[OpenRemote] | None = None
+
+    def only_read(self) -> Remotes:
+        """The same remotes, to which nothing that is built is pushed by itself."""
+
+        def settings() -> Sequence[RemoteSettings]:
+            return [replace(remote, push=False) for remote in self._settings()]
+
+        return Remotes(settings, self._warn)
 
     def offers(self, request: Request) -> Manifest | None:
         """See :class:`Elsewhere`."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, foresee_build, prepare
 from flashdepot.build.schedule import Outlook
 from flashdepot.depot import ActionRecord, Depot
 from flashdepot.errors import IncompatibleError
-from flashdepot.events import BuildProgress, Fetch, Forecast, OnFile
+from flashdepot.events import BuildProgress, Download, Events, Fetch, Forecast, OnFile
 from flashdepot.families import obtain_sources
 from flashdepot.fit.requests import unmet
 from flashdepot.model.host import HostRecord
@@ -37,7 +38,7 @@ def build(
     progress: BuildProgress,
     agree: Agree,
 ) -> LibraryResult:
-    """The library of exactly the recipe that this machine gives the request.
+    """The library of exactly the recipe that this machine gives the request: stored, a remote's, or compiled now.
 
     :param agree: called once, before anything is fetched, or else before anything is compiled.
     :raises MissingToolError: when the machine lacks a tool, an architecture or space.
@@ -55,6 +56,8 @@ def build(
         units = len(request.selection.units)
         if (stored := depot.load_intact(plan.recipe.key)) is not None:
             return LibraryResult("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)
+        if (theirs := depot.elsewhere.fetch_recipe(depot, plan.recipe.key, _Fetching(progress))) is not None:
+            return LibraryResult("fetched", theirs, depot.materialise(theirs), 0, units, time.monotonic() - started)
 
         def agreed(outlook: Outlook) -> None:
             if not fetched:
@@ -66,6 +69,21 @@ def build(
         _require_fit(request, manifest)
         seconds, workers = time.monotonic() - started, Counter(outcome.workers.values())
         return LibraryResult("built", manifest, path, compiled, units - compiled, seconds, dict(workers))
+
+
+class _Fetching(Events):
+    """What a fetch says, to whom the build says it."""
+
+    def __init__(self, progress: BuildProgress) -> None:
+        self._progress = progress
+
+    def note(self, text: str) -> None:
+        """A note of the build."""
+        self._progress.note(text)
+
+    def download(self, name: str) -> AbstractContextManager[Download]:
+        """A download of the build."""
+        return nullcontext(self._progress.download(name))
 
 
 def compile_units_afresh(

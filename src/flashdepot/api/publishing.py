@@ -1,0 +1,163 @@
+"""Publishing: all that a matrix file asks for, made, proven, packed, pushed and put into an index."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from flashdepot.api.indexes import index
+from flashdepot.api.libraries import LibraryPlan, build_library, open_depot, plan_library, wheel_of
+from flashdepot.depot import Depot
+from flashdepot.errors import FlashdepotError
+from flashdepot.events import Events
+from flashdepot.host import runtime_facts
+from flashdepot.model.limits import Limits
+from flashdepot.publish.matrix import Part, PublishMatrix
+from flashdepot.publish.proof import prove
+from flashdepot.publish.report import FAILED, PartReport, PublishReport, require_own, waiting
+from flashdepot.remotes import Remotes, users_remotes
+from flashdepot.remotes.push import push
+from flashdepot.remotes.remote import OpenRemote
+from flashdepot.remotes.signing import SigningKey, choose_key
+from flashdepot.remotes.user_settings import UserSettings
+from flashdepot.resolve.library import understand
+from flashdepot.system.net import require_network
+from flashdepot.system.user_files import require_folder
+from flashdepot.wheel import Wheel
+
+_SILENT = Events()
+
+
+class PlannedPart(msgspec.Struct, frozen=True):
+    """A part, and what making it comes to, or what keeps it from being made."""
+
+    part: Part
+    plan: LibraryPlan | None = None
+    problem: FlashdepotError | None = None
+
+
+def plan_publish(
+    matrix: PublishMatrix, *, depot: Depot | None = None, limits: Limits | None = None, events: Events = _SILENT
+) -> list[PlannedPart]:
+    """What :func:`publish` would have to compile for each part; nothing is fetched, compiled or written."""
+    depot = depot or open_depot(events=events)
+
+    def planned(part: Part) -> PlannedPart:
+        try:
+            return PlannedPart(
+                part, plan_library(part.request, exactly=True, depot=depot, limits=limits, events=events)
+            )
+        except FlashdepotError as error:
+            return PlannedPart(part, problem=error)
+
+    return [planned(part) for part in matrix.parts]
+
+
+def publish(
+    matrix: PublishMatrix,
+    *,
+    out: Path | None = None,
+    may_push: bool = True,
+    remotes: Remotes | None = None,
+    depot: Depot | None = None,
+    limits: Limits | None = None,
+    events: Events = _SILENT,
+    on_part: Callable[[PartReport], None] = lambda _: None,
+) -> PublishReport:
+    """Make every part of a matrix: its library, a wheel of it that is proven, both where others find them.
+
+    What exists is used again, whoever was stopped before: a second run goes on where the first was. A part that fails
+    does not keep the others from being made; the report, which is also kept beside the wheels, has what stopped it.
+
+    Typical usage::
+
+        report = api.publish(api.read_matrix(Path("publish.toml")))
+        sys.exit(report.exit_code)
+
+    :param out: the folder of the wheels, in the place of the file's.
+    :param may_push: whether remotes are written to; for jobs that must not.
+    :param on_part: called with each part when it has ended.
+    :raises UsageError: when a remote that the file names is not there, there is no key to sign with, or something of the
+        user's is in the way. Nothing has been made then.
+    """
+    out = (out or matrix.out).absolute()
+    require_folder(out, "--out DIR")
+    require_own(out)
+    remotes = remotes or Remotes(users_remotes, events.warn)
+    targets = _targets(matrix, remotes) if may_push else []
+    key = _key(targets)
+    given = depot or open_depot(events=events)
+    # What is built goes where it is to go once it is proven, and not before.
+    depot = Depot(given.root, events.warn, remotes.only_read())
+    report = PublishReport(matrix, out, waiting(matrix.parts), key.public.name if key else "")
+    for number, part in enumerate(matrix.parts):
+        done = _make(part, out, targets, key, depot, limits or Limits(), events)
+        report = replace(report, parts=(*report.parts[:number], done, *report.parts[number + 1 :]))
+        report.write()
+        on_part(done)
+    return _with_index(report, depot, events)
+
+
+def _targets(matrix: PublishMatrix, remotes: Remotes) -> list[OpenRemote]:
+    if matrix.remotes:
+        return [remotes.named(name) for name in matrix.remotes]
+    return [remote for remote in remotes.all() if remote.settings.push]
+
+
+def _key(targets: Sequence[OpenRemote]) -> SigningKey | None:
+    """The key to sign with; :raises UsageError: when there is none and a remote is to be pushed to."""
+    if all(remote.settings.unsigned for remote in targets):
+        return None
+    return choose_key(UserSettings.of_this_user().private_keys, None)
+
+
+def _make(
+    part: Part,
+    out: Path,
+    targets: Sequence[OpenRemote],
+    key: SigningKey | None,
+    depot: Depot,
+    limits: Limits,
+    events: Events,
+) -> PartReport:
+    started = time.monotonic()
+    done = PartReport(part)
+    try:
+        need = understand(part.request, runtime_facts(), depot)
+        library = build_library(need, depot, limits, events, agreed=True)
+        done = replace(
+            done,
+            status=library.status,
+            recipe_key=library.manifest.recipe_key,
+            compiled=library.compiled,
+            reused=library.reused,
+        )
+        made: Wheel = wheel_of(library, need.sources, depot, out)
+        done = replace(done, wheel=made.path.name, sha256=made.sha256, size=made.size)
+        prove(made.path, library.manifest)
+        done = replace(done, proven=True)
+        for remote in targets:
+            if not remote.settings.is_local:
+                require_network(f"Pushing to {remote.name}")
+            sent = push(remote, depot, [library.manifest], events, None if remote.settings.unsigned else key)
+            done = replace(done, pushed={**done.pushed, remote.name: sent})
+    except FlashdepotError as error:
+        done = replace(done, status=FAILED, problem=error)
+    return replace(done, seconds=time.monotonic() - started)
+
+
+def _with_index(report: PublishReport, depot: Depot, events: Events) -> PublishReport:
+    """The index of all wheels that are proven, where the file names one."""
+    wheels = [report.out / part.wheel for part in report.parts if part.proven]
+    if report.matrix.index is not None and wheels:
+        try:
+            site = index(report.matrix.index, wheels, url=report.matrix.url, depot=depot, events=events)
+            report = replace(report, index=str(site.path))
+        except FlashdepotError as error:
+            report = replace(report, problem=error)
+    report.write()
+    return report

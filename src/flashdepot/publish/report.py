@@ -1,0 +1,131 @@
+"""What publishing came to, part by part: a file beside the wheels, which a run that goes on replaces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.publish.matrix import Part, PublishMatrix
+from flashdepot.remotes.push import Pushed
+from flashdepot.system.files import write_atomic
+
+REPORT_NAME = "flashdepot-publish.json"
+_KIND = "a report of flashdepot publish"
+_SCHEMA = 1
+WAITING, FAILED = "waiting", "failed"
+
+
+class PartReport(msgspec.Struct, frozen=True):
+    """One part: ``waiting``, ``built``, ``fetched``, ``hit`` or ``failed``; what of it is known depends on how far it came.
+
+    ``compiled`` and ``reused`` count units. ``proven`` says that the wheel was read and compared with its manifest.
+    ``pushed`` is by remote, ``problem`` what stopped it.
+    """
+
+    part: Part
+    status: str = WAITING
+    recipe_key: str = ""
+    wheel: str = ""
+    sha256: str = ""
+    size: int = 0
+    compiled: int = 0
+    reused: int = 0
+    seconds: float = 0.0
+    proven: bool = False
+    pushed: Mapping[str, Pushed] = {}
+    problem: FlashdepotError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields; what is not known yet is left out."""
+        document: dict[str, Any] = {"name": self.part.name, "words": dict(self.part.words), "status": self.status}
+        fields = {
+            "recipe_key": self.recipe_key,
+            "wheel": self.wheel,
+            "sha256": self.sha256,
+            "size": self.size,
+            "compiled": self.compiled,
+            "reused": self.reused,
+            "seconds": round(self.seconds, 3),
+            "proven": self.proven,
+        }
+        if self.recipe_key:
+            document.update(fields)
+        if self.pushed:
+            document["pushed"] = {name: msgspec.to_builtins(pushed) for name, pushed in self.pushed.items()}
+        if self.problem is not None:
+            document["problem"] = {
+                "exit_code": self.problem.exit_code,
+                "message": self.problem.message,
+                "hint": self.problem.hint,
+            }
+        return document
+
+
+class PublishReport(msgspec.Struct, frozen=True):
+    """All parts, the folder of the wheels, who signed what was pushed, and the index that was written, if one was."""
+
+    matrix: PublishMatrix
+    out: Path
+    parts: tuple[PartReport, ...]
+    signer: str = ""
+    index: str = ""
+    problem: FlashdepotError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or that of the first thing that failed."""
+        problems = [
+            problem for problem in (*(part.problem for part in self.parts), self.problem) if problem is not None
+        ]
+        return problems[0].exit_code if problems else 0
+
+    def count(self, *statuses: str) -> int:
+        """How many parts are so."""
+        return sum(part.status in statuses for part in self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document."""
+        return {
+            "schema": _SCHEMA,
+            "kind": _KIND,
+            "matrix": str(self.matrix.path),
+            "matrix_sha256": self.matrix.digest,
+            "out": str(self.out),
+            "signer": self.signer,
+            "index": self.index,
+            "exit_code": self.exit_code,
+            "problem": self.problem.message if self.problem else "",
+            "parts": [part.to_json() for part in self.parts],
+        }
+
+    def write(self) -> None:
+        """Keep it beside the wheels; :raises UsageError: when something that is no such report has its name."""
+        require_own(self.out)
+        write_atomic(self.out / REPORT_NAME, (json.dumps(self.to_json(), indent=1) + "\n").encode())
+
+
+def require_own(out: Path) -> None:
+    """:raises UsageError: when a file of the user's has the name of the report."""
+    path = out / REPORT_NAME
+    try:
+        found = json.loads(path.read_bytes()) if path.is_file() and not path.is_symlink() else None
+    except (OSError, ValueError, RecursionError):
+        found = {}
+    if (found is None and not path.is_symlink() and not path.exists()) or (
+        isinstance(found, dict) and found.get("kind") == _KIND
+    ):
+        return
+    raise UsageError(
+        f"{path} is there, and is no report of flashdepot publish: it is not replaced.",
+        hint="Move it away, or name another folder: --out DIR",
+    )
+
+
+def waiting(parts: Sequence[Part]) -> tuple[PartReport, ...]:
+    """The reports of parts that have not begun."""
+    return tuple(PartReport(part) for part in parts)
