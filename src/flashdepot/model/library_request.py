@@ -34,8 +34,8 @@ class AnyCuda(Enum):
     AUTO = "auto"
 
 
-GpuChoice: TypeAlias = "Gpus | tuple[Architecture, ...]"
-CudaChoice: TypeAlias = "AnyCuda | Version | Path"
+GpuChoice: TypeAlias = Gpus | tuple[Architecture, ...]
+CudaChoice: TypeAlias = AnyCuda | Version | Path
 
 
 class LibraryRequest(msgspec.Struct, frozen=True):
