@@ -1,67 +1,159 @@
-//! Attention over candle's tensors.
+//! Attention over candle's tensors, with its gradients.
+
+use std::sync::Arc;
 
 use candle_core::backend::BackendStorage;
+use candle_core::cuda_backend::cudarc::driver::{CudaSlice, CudaStream, CudaView};
 use candle_core::cuda_backend::CudaDType;
-use candle_core::{CpuStorage, CudaStorage, CustomOp3, DType, Result, Shape, Tensor};
+use candle_core::op::BackpropOp;
+use candle_core::{CpuStorage, CudaStorage, CustomOp3, DType, Result, Shape, Storage, Tensor};
 use half::{bf16, f16};
 
-use crate::cuda::{Element, Inputs};
-use crate::{Error, Forward, Layout, Mask, Strides};
+use crate::cuda::{DeviceLengths, Element, Gradients, Inputs, Saved};
+use crate::{Error, Forward, GradientLayout, Layout, Lengths, Mask, Packed, Strides};
 
 /// `softmax(scale * q k^T) v`, as `(batch, seqlen_q, heads_q, head_dim)`.
 ///
 /// `q` is `(batch, seqlen_q, heads_q, head_dim)`, `k` and `v` are `(batch, seqlen_k, heads_k, head_dim)`, all `f16` or all
-/// `bf16`, on one device, with contiguous head vectors.
+/// `bf16`, on one device, with contiguous head vectors. Without a `scale` it is `1 / sqrt(head_dim)`.
+///
+/// candle's `backward` runs the forward pass once more, for a number of each row that candle does not keep.
 ///
 /// # Errors
 /// When shapes, types, strides or devices do not go together, the library has no kernel for them, or CUDA fails.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Mask, scale: Option<f32>) -> Result<Tensor> {
-    q.apply_op3(k, v, Attention { mask, scale })
+    q.apply_op3(k, v, Attention { mask, scale, lengths: None })
+}
+
+/// [`attention`] over sequences of any lengths, which lie one after the other in `(total, heads, head_dim)`.
+///
+/// # Errors
+/// As [`attention`], and when the lengths of the queries or the keys do not add up to the rows of their tensors.
+pub fn packed_attention(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    (lengths_q, lengths_k): (&Lengths, &Lengths),
+    mask: Mask,
+    scale: Option<f32>,
+) -> Result<Tensor> {
+    q.apply_op3(k, v, Attention { mask, scale, lengths: Some((lengths_q.clone(), lengths_k.clone())) })
 }
 
 struct Attention {
     mask: Mask,
     scale: Option<f32>,
+    /// Of queries and keys, for a packed batch.
+    lengths: Option<(Lengths, Lengths)>,
 }
 
 /// The storage of a tensor and where its elements lie in it.
 type Operand<'a> = (&'a CudaStorage, &'a candle_core::Layout);
 
+/// A problem, with where its sequences are on the device.
+enum Call {
+    Dense(Forward),
+    Packed(Forward<Packed>, DeviceLengths, DeviceLengths),
+}
+
 impl Attention {
-    fn run<T: Element + CudaDType>(&self, q: Operand, k: Operand, v: Operand) -> Result<(CudaStorage, Shape)> {
-        let (batch, seqlen_q, heads_q, head_dim) = q.1.shape().dims4()?;
-        let (_, seqlen_k, heads_k, _) = k.1.shape().dims4()?;
-        for (name, operand, expected) in
-            [("k", k, (batch, seqlen_k, heads_k, head_dim)), ("v", v, (batch, seqlen_k, heads_k, head_dim))]
-        {
-            if operand.1.shape().dims4()? != expected {
-                candle_core::bail!("{name} is {:?}, expected {expected:?} beside q and k", operand.1.shape());
-            }
-        }
-        let shape = crate::Shape { batch, seqlen_q, seqlen_k, heads_q, heads_k, head_dim };
-        let o = Strides::contiguous(seqlen_q, heads_q, head_dim).map_err(wrapped)?;
-        let layout = Layout { q: strides("q", q.1)?, k: strides("k", k.1)?, v: strides("v", v.1)?, o };
-        let device = q.0.device();
-        let stream = device.cuda_stream();
-        let (q_all, k_all, v_all) = (q.0.as_cuda_slice::<T>()?, k.0.as_cuda_slice::<T>()?, v.0.as_cuda_slice::<T>()?);
-        let inputs = Inputs {
-            q: &q_all.slice(q.1.start_offset()..),
-            k: &k_all.slice(k.1.start_offset()..),
-            v: &v_all.slice(v.1.start_offset()..),
+    fn call<T: Element>(&self, [q, k, v]: [Operand; 3]) -> Result<Call> {
+        same("v", v.1, k.1.dims())?;
+        let Some((lengths_q, lengths_k)) = &self.lengths else {
+            let (batch, seqlen_q, heads_q, head_dim) = q.1.shape().dims4()?;
+            let (_, seqlen_k, heads_k, _) = k.1.shape().dims4()?;
+            same("k", k.1, &[batch, seqlen_k, heads_k, head_dim])?;
+            let shape = crate::Shape { batch, seqlen_q, seqlen_k, heads_q, heads_k, head_dim };
+            return Ok(Call::Dense(self.with_options(Forward::new(shape, T::DTYPE))));
         };
+        let (_, heads_q, head_dim) = q.1.shape().dims3()?;
+        let (_, heads_k, _) = k.1.shape().dims3()?;
+        same("q", q.1, &[lengths_q.total(), heads_q, head_dim])?;
+        same("k", k.1, &[lengths_k.total(), heads_k, head_dim])?;
+        let shape = Packed::new(lengths_q, lengths_k, heads_q, heads_k, head_dim).map_err(wrapped)?;
+        let stream = q.0.device().cuda_stream();
+        let copied = |lengths: &Lengths| DeviceLengths::new(&stream, lengths.clone()).map_err(wrapped);
+        let forward = self.with_options(Forward::new(shape, T::DTYPE));
+        Ok(Call::Packed(forward, copied(lengths_q)?, copied(lengths_k)?))
+    }
+
+    fn with_options<S: crate::Problem>(&self, forward: Forward<S>) -> Forward<S> {
+        let forward = forward.mask(self.mask);
+        self.scale.map_or(forward, |scale| forward.scale(scale))
+    }
+
+    /// The output and its `lse`.
+    fn forward<T: Element + CudaDType>(&self, of: [Operand; 3]) -> Result<(CudaSlice<T>, CudaSlice<f32>)> {
+        let [q, k, v] = of;
+        let (device, stream) = (q.0.device(), q.0.device().cuda_stream());
+        let call = self.call::<T>(of)?;
+        let layout = layout(of)?;
+        let (q, k, v) = (view::<T>(q)?, view::<T>(k)?, view::<T>(v)?);
         // SAFETY: the kernels write every element of both.
-        let (mut out, mut lse) = unsafe {
+        let (mut o, mut lse) = unsafe {
             (
-                device.alloc::<T>(batch * seqlen_q * heads_q * head_dim)?,
-                device.alloc::<f32>((batch * heads_q * seqlen_q).max(1))?,
+                device.alloc::<T>(of[0].1.shape().elem_count())?,
+                device.alloc::<f32>(call.lse_len().map_err(wrapped)?.max(1))?,
             )
         };
-        let mut forward = Forward::new(shape, T::DTYPE).mask(self.mask);
-        if let Some(scale) = self.scale {
-            forward = forward.scale(scale);
+        call.forward::<T>(&stream, &layout, &Inputs { q: &q, k: &k, v: &v }, &mut o, &mut lse).map_err(wrapped)?;
+        Ok((o, lse))
+    }
+
+    /// The gradients of queries, keys and values.
+    fn backward<T: Element + CudaDType>(&self, of: [Operand; 3], o: Operand, d_o: Operand) -> Result<[CudaStorage; 3]> {
+        let [q, k, v] = of;
+        let (device, stream) = (q.0.device(), q.0.device().cuda_stream());
+        let (_, lse) = self.forward::<T>(of)?;
+        let forwards = Layout { o: strides("o", o.1)?, ..layout(of)? };
+        let (of_q, of_k) = (contiguous(q.1.shape())?, contiguous(k.1.shape())?);
+        let back = GradientLayout { d_o: strides("the gradient", d_o.1)?, dq: of_q, dk: of_k, dv: of_k };
+        let call = self.call::<T>(of)?;
+        // SAFETY: the kernels write every element of them.
+        let room = |of: Operand| unsafe { device.alloc::<T>(of.1.shape().elem_count()) };
+        let (mut dq, mut dk, mut dv) = (room(q)?, room(k)?, room(v)?);
+        let (q, k, v) = (view::<T>(q)?, view::<T>(k)?, view::<T>(v)?);
+        let (o, d_o) = (view::<T>(o)?, view::<T>(d_o)?);
+        let saved = Saved { inputs: Inputs { q: &q, k: &k, v: &v }, o: &o, lse: &lse, d_o: &d_o };
+        let mut gradients = Gradients { dq: &mut dq, dk: &mut dk, dv: &mut dv };
+        call.backward::<T>(&stream, (&forwards, &back), &saved, &mut gradients).map_err(wrapped)?;
+        Ok([dq, dk, dv].map(|of| CudaStorage::wrap_cuda_slice(of, device.clone())))
+    }
+}
+
+impl Call {
+    fn lse_len(&self) -> std::result::Result<usize, Error> {
+        match self {
+            Self::Dense(forward) => crate::Problem::lse_len(forward.shape()),
+            Self::Packed(forward, ..) => crate::Problem::lse_len(forward.shape()),
         }
-        forward.run::<T, _, _, _>(&stream, &layout, &inputs, &mut out, &mut lse).map_err(wrapped)?;
-        Ok((CudaStorage::wrap_cuda_slice(out, device.clone()), q.1.shape().clone()))
+    }
+
+    fn forward<T: Element>(
+        &self,
+        stream: &Arc<CudaStream>,
+        layout: &Layout,
+        inputs: &Inputs<'_, CudaView<'_, T>>,
+        o: &mut CudaSlice<T>,
+        lse: &mut CudaSlice<f32>,
+    ) -> std::result::Result<(), Error> {
+        match self {
+            Self::Dense(forward) => forward.run(stream, layout, inputs, o, lse),
+            Self::Packed(forward, q, k) => forward.run(stream, layout, inputs, (q, k), o, lse),
+        }
+    }
+
+    fn backward<T: Element>(
+        &self,
+        stream: &Arc<CudaStream>,
+        layout: (&Layout, &GradientLayout),
+        saved: &Saved<'_, CudaView<'_, T>, CudaSlice<f32>>,
+        gradients: &mut Gradients<'_, CudaSlice<T>>,
+    ) -> std::result::Result<(), Error> {
+        match self {
+            Self::Dense(forward) => forward.backward().run(stream, layout, saved, gradients),
+            Self::Packed(forward, q, k) => forward.backward().run(stream, layout, saved, (q, k), gradients),
+        }
     }
 }
 
@@ -93,20 +185,70 @@ impl CustomOp3 for Attention {
         v: &CudaStorage,
         v_layout: &candle_core::Layout,
     ) -> Result<(CudaStorage, Shape)> {
-        let (q, k, v) = ((q, q_layout), (k, k_layout), (v, v_layout));
-        match q.0.dtype() {
-            DType::F16 => self.run::<f16>(q, k, v),
-            DType::BF16 => self.run::<bf16>(q, k, v),
+        let (device, of) = (q.device().clone(), [(q, q_layout), (k, k_layout), (v, v_layout)]);
+        let o = match q.dtype() {
+            DType::F16 => CudaStorage::wrap_cuda_slice(self.forward::<f16>(of)?.0, device),
+            DType::BF16 => CudaStorage::wrap_cuda_slice(self.forward::<bf16>(of)?.0, device),
             other => candle_core::bail!("q holds {other:?}, expected F16 or BF16"),
-        }
+        };
+        Ok((o, q_layout.shape().clone()))
     }
+
+    fn bwd(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        o: &Tensor,
+        d_o: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let d_o = d_o.contiguous()?;
+        let held = [q, k, v, o, &d_o].map(Tensor::storage_and_layout);
+        let on_device = |index: usize| match &*held[index].0 {
+            Storage::Cuda(storage) => Ok((storage, held[index].1)),
+            _ => candle_core::bail!("the gradient of flashattention needs tensors on an NVIDIA GPU"),
+        };
+        let (of, o, d_o) = ([on_device(0)?, on_device(1)?, on_device(2)?], on_device(3)?, on_device(4)?);
+        let gradients = match q.dtype() {
+            DType::F16 => self.backward::<f16>(of, o, d_o)?,
+            DType::BF16 => self.backward::<bf16>(of, o, d_o)?,
+            other => candle_core::bail!("q holds {other:?}, expected F16 or BF16"),
+        };
+        let [dq, dk, dv] = gradients.map(Storage::Cuda);
+        let tensor = |storage, of: &Tensor| Some(Tensor::from_storage(storage, of.shape(), BackpropOp::none(), false));
+        Ok((tensor(dq, q), tensor(dk, k), tensor(dv, v)))
+    }
+}
+
+fn view<'a, T: CudaDType>((storage, layout): Operand<'a>) -> Result<CudaView<'a, T>> {
+    Ok(storage.as_cuda_slice::<T>()?.slice(layout.start_offset()..))
+}
+
+/// Of the inputs, and of a contiguous output.
+fn layout([q, k, v]: [Operand; 3]) -> Result<Layout> {
+    Ok(Layout { q: strides("q", q.1)?, k: strides("k", k.1)?, v: strides("v", v.1)?, o: contiguous(q.1.shape())? })
 }
 
 fn strides(name: &str, layout: &candle_core::Layout) -> Result<Strides> {
     match *layout.stride() {
         [batch, row, head, 1] => Ok(Strides { batch, row, head }),
+        [row, head, 1] => Ok(Strides { batch: 0, row, head }),
         ref other => candle_core::bail!("{name} has the strides {other:?}, and its head vectors are not contiguous"),
     }
+}
+
+fn contiguous(shape: &Shape) -> Result<Strides> {
+    match *shape.dims() {
+        [.., rows, heads, head_dim] => Strides::contiguous(rows, heads, head_dim).map_err(wrapped),
+        ref other => candle_core::bail!("a tensor has the shape {other:?}, and no heads"),
+    }
+}
+
+fn same(name: &str, layout: &candle_core::Layout, expected: &[usize]) -> Result<()> {
+    if layout.dims() != expected {
+        candle_core::bail!("{name} is {:?}, expected {expected:?} beside the others", layout.dims());
+    }
+    Ok(())
 }
 
 fn wrapped(error: Error) -> candle_core::Error {

@@ -3,62 +3,9 @@ use std::ffi::CStr;
 use flashattention_sys as sys;
 
 use crate::layout::{address, number};
-use crate::{Error, Layout};
-
-/// The type of the elements of queries, keys, values and output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DType {
-    /// IEEE half precision.
-    F16,
-    /// bfloat16.
-    Bf16,
-}
-
-/// The sizes of a problem. Query head `n` uses key head `n / (heads_q / heads_k)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
-    /// Sequences.
-    pub batch: usize,
-    /// Rows of each sequence of queries.
-    pub seqlen_q: usize,
-    /// Rows of each sequence of keys and values.
-    pub seqlen_k: usize,
-    /// Heads of the queries, a multiple of `heads_k`.
-    pub heads_q: usize,
-    /// Heads of the keys and values.
-    pub heads_k: usize,
-    /// Elements of a head vector: a multiple of 8, at most 256.
-    pub head_dim: usize,
-}
-
-/// Which keys a query sees. The last query stands at the last key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mask {
-    /// All.
-    #[default]
-    None,
-    /// Those up to its own place.
-    Causal,
-    /// Those at most so many places before and after its own; `None` is without an end.
-    Window {
-        /// Places before.
-        left: Option<usize>,
-        /// Places after.
-        right: Option<usize>,
-    },
-}
-
-/// Which line of kernels runs a problem.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// The fastest of those in the library that can.
-    #[default]
-    Best,
-    /// FlashAttention-2.
-    Fa2,
-    /// FlashAttention-4.
-    Fa4,
-}
+use crate::options::Options;
+use crate::problem::RawStream;
+use crate::{Backward, DType, Differentiable, Error, Family, Layout, Mask, Problem, Shape};
 
 /// Which kernels would run a problem, and why not faster ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,34 +25,34 @@ pub struct Workspace {
     pub splits: i32,
 }
 
-/// `o = softmax(scale * q k^T) v` for a dense batch.
+/// `o = softmax(scale * q k^T) v`, for a dense batch ([`Shape`]), a packed one ([`Packed`](crate::Packed)), or over keys
+/// and values in pages ([`Paged`](crate::Paged)).
 ///
 /// ```no_run
-/// use flashattention::{DType, Forward, Mask, Shape};
+/// use flashattention::{DType, Forward, Lengths, Mask, Packed, Shape};
 ///
 /// # fn main() -> Result<(), flashattention::Error> {
 /// let shape = Shape { batch: 2, seqlen_q: 1024, seqlen_k: 1024, heads_q: 16, heads_k: 4, head_dim: 128 };
-/// let forward = Forward::new(shape, DType::Bf16).mask(Mask::Causal);
-/// println!("{}", forward.supported()?.family);
+/// println!("{}", Forward::new(shape, DType::Bf16).mask(Mask::Causal).supported()?.family);
+///
+/// let lengths = Lengths::new([700, 12, 300])?;
+/// let packed = Packed::new(&lengths, &lengths, 16, 4, 128)?;
+/// println!("{}", Forward::new(packed, DType::Bf16).mask(Mask::Causal).supported()?.family);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
-pub struct Forward {
-    shape: Shape,
-    dtype: DType,
-    mask: Mask,
-    scale: f32,
-    softcap: f32,
-    family: Family,
+pub struct Forward<S = Shape> {
+    pub(crate) shape: S,
+    pub(crate) options: Options,
 }
 
 /// Addresses on a device of what a call reads and writes.
 ///
 /// 0 is no address; a tensor without elements may have it.
 #[derive(Clone, Copy, Debug)]
-pub struct Addresses {
+pub struct Addresses<P = ()> {
     /// The queries.
     pub q: u64,
     /// The keys.
@@ -114,52 +61,55 @@ pub struct Addresses {
     pub v: u64,
     /// The output, which is written.
     pub o: u64,
-    /// `(batch, heads_q, seqlen_q)` of `f32`, which is written: log of the sum of exponentials of each row.
+    /// `(batch, heads_q, seqlen_q)`, packed `(heads_q, total_q)`, of `f32`, which is written: log of the sum of
+    /// exponentials of each row.
     pub lse: u64,
     /// The workspace, of as many bytes.
     pub workspace: (u64, u64),
+    /// Where sequences are: `()`, [`PackedPlaces`](crate::PackedPlaces) or [`PagedPlaces`](crate::PagedPlaces).
+    pub places: P,
 }
 
-impl Forward {
+impl<S: Problem> Forward<S> {
     /// A problem without a mask, with the scale `1 / sqrt(head_dim)`.
-    pub fn new(shape: Shape, dtype: DType) -> Self {
-        Self { shape, dtype, mask: Mask::None, scale: 0.0, softcap: 0.0, family: Family::Best }
+    pub fn new(shape: S, dtype: DType) -> Self {
+        Self { shape, options: Options::new(dtype) }
     }
 
     /// Which keys a query sees.
     pub fn mask(mut self, mask: Mask) -> Self {
-        self.mask = mask;
+        self.options.mask = mask;
         self
     }
 
     /// What scores are multiplied by; finite and positive.
     pub fn scale(mut self, scale: f32) -> Self {
-        self.scale = scale;
+        self.options.scale = scale;
         self
     }
 
     /// Scores become `softcap * tanh(score / softcap)`.
     pub fn softcap(mut self, softcap: f32) -> Self {
-        self.softcap = softcap;
+        self.options.softcap = softcap;
         self
     }
 
     /// Which kernels to take.
     pub fn family(mut self, family: Family) -> Self {
-        self.family = family;
+        self.options.family = family;
         self
     }
 
     /// The sizes.
     #[must_use]
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &S {
         &self.shape
     }
 
     /// The type of the elements.
     #[must_use]
     pub fn dtype(&self) -> DType {
-        self.dtype
+        self.options.dtype
     }
 
     /// Which kernels run this on a GPU that the library has machine code for. Needs no GPU.
@@ -198,18 +148,17 @@ impl Forward {
     ///
     /// # Safety
     /// Every address is that of memory on `device` that holds what `layout` and the sizes say, is not written by
-    /// others and not freed until the work on the stream is done; output and `lse` overlap nothing else. The stream is one
-    /// of that device.
+    /// others and not freed until the work on the stream is done; output and `lse` overlap nothing else. What `places`
+    /// points to agrees with the sizes: sequences end within their tensors, and pages are among those there are. The
+    /// stream is one of that device.
     pub unsafe fn launch(
         &self,
         device: usize,
-        stream: *mut core::ffi::c_void,
+        stream: RawStream,
         layout: &Layout,
-        at: &Addresses,
+        at: &Addresses<S::Places>,
     ) -> Result<(), Error> {
-        if layout.output_overlaps(&self.shape) {
-            return Err(Error::invalid(format!("the strides of o, {:?}, let its elements overlap", layout.o)));
-        }
+        layout.o.require_apart("o", &self.shape.queries())?;
         let mut args = self.arguments()?;
         args.device = number("device", device)?;
         args.stream = stream;
@@ -220,6 +169,7 @@ impl Forward {
         args.lse = address(at.lse)?;
         args.workspace = address(at.workspace.0)?;
         args.workspace_bytes = at.workspace.1;
+        self.shape.place(&at.places, &mut args)?;
         // SAFETY: args is a whole struct; the caller answers for what its addresses hold.
         Error::check(unsafe { sys::fa_fwd(&args) })
     }
@@ -234,42 +184,27 @@ impl Forward {
         Ok(Choice { family: text(choice.name), why_not: text(choice.why_not) })
     }
 
-    fn arguments(&self) -> Result<sys::fa_fwd_args, Error> {
-        let Shape { batch, seqlen_q, seqlen_k, heads_q, heads_k, head_dim } = self.shape;
+    /// Sizes and options, without a device, a stream and tensors.
+    pub(crate) fn arguments(&self) -> Result<sys::fa_fwd_args, Error> {
+        let numbers = self.options.numbers()?;
         let mut args = sys::fa_fwd_args {
-            dtype: match self.dtype {
-                DType::F16 => sys::FA_FP16,
-                DType::Bf16 => sys::FA_BF16,
-            },
-            batch: number("batch", batch)?,
-            seqlen_q: number("seqlen_q", seqlen_q)?,
-            seqlen_k: number("seqlen_k", seqlen_k)?,
-            heads_q: number("heads_q", heads_q)?,
-            heads_k: number("heads_k", heads_k)?,
-            head_dim: number("head_dim", head_dim)?,
-            scale: self.scale,
-            softcap: self.softcap,
-            family: match self.family {
-                Family::Best => sys::FA_FAMILY_BEST,
-                Family::Fa2 => sys::FA_FAMILY_FA2,
-                Family::Fa4 => sys::FA_FAMILY_FA4,
-            },
+            dtype: numbers.dtype,
+            flags: numbers.flags,
+            window_left: numbers.window_left,
+            window_right: numbers.window_right,
+            family: numbers.family,
+            scale: self.options.scale,
+            softcap: self.options.softcap,
             ..Default::default()
         };
-        match self.mask {
-            Mask::None => {}
-            Mask::Causal => args.flags |= sys::FA_CAUSAL,
-            Mask::Window { left, right } => {
-                if let Some(left) = left {
-                    args.flags |= sys::FA_WINDOW_LEFT;
-                    args.window_left = number("the window's left", left)?;
-                }
-                if let Some(right) = right {
-                    args.flags |= sys::FA_WINDOW_RIGHT;
-                    args.window_right = number("the window's right", right)?;
-                }
-            }
-        }
+        self.shape.sizes(&mut args)?;
         Ok(args)
+    }
+}
+
+impl<S: Differentiable> Forward<S> {
+    /// The gradients of this.
+    pub fn backward(self) -> Backward<S> {
+        Backward::of(self)
     }
 }

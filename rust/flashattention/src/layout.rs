@@ -1,13 +1,14 @@
 use flashattention_sys as sys;
 
-use crate::{Error, Shape};
+use crate::problem::{Extents, Problem};
+use crate::Error;
 
 /// How the head vectors of a tensor lie in memory: the elements from one to the next of each dimension.
 ///
 /// The elements of a head vector are contiguous. Each stride is a multiple of 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
-    /// From one sequence to the next.
+    /// From one sequence, or page, to the next; not looked at in a packed tensor.
     pub batch: usize,
     /// From one row of a sequence to the next.
     pub row: usize,
@@ -38,6 +39,36 @@ impl Strides {
             .try_fold(head_dim, |sum, (count, step)| sum.checked_add(product(count - 1, step)?).ok_or_else(too_large))
     }
 
+    /// [`extent`](Self::extent) of a tensor of the problem.
+    #[cfg(feature = "cudarc")]
+    pub(crate) fn reach(&self, of: &Extents) -> Result<usize, Error> {
+        self.extent(of.batch, of.rows, of.heads, of.head_dim)
+    }
+
+    /// Whether two elements could be the same place, which a kernel would write twice.
+    pub(crate) fn overlap(&self, extents: &Extents) -> bool {
+        let mut steps = [(extents.batch, self.batch), (extents.rows, self.row), (extents.heads, self.head)];
+        steps.sort_by_key(|&(_, step)| step);
+        let mut reach = extents.head_dim;
+        for (count, step) in steps {
+            if count > 1 {
+                if step < reach {
+                    return true;
+                }
+                reach = reach.saturating_add(step.saturating_mul(count - 1));
+            }
+        }
+        false
+    }
+
+    /// Before a kernel writes a tensor: [`overlap`](Self::overlap) as an error.
+    pub(crate) fn require_apart(&self, name: &str, extents: &Extents) -> Result<(), Error> {
+        if self.overlap(extents) {
+            return Err(Error::invalid(format!("the strides of {name}, {self:?}, let its elements overlap")));
+        }
+        Ok(())
+    }
+
     pub(crate) fn tensor(self, data: u64) -> Result<sys::fa_tensor, Error> {
         Ok(sys::fa_tensor {
             data: address(data)?,
@@ -48,12 +79,13 @@ impl Strides {
     }
 }
 
-/// The strides of the four tensors of a dense forward pass.
+/// The strides of the four tensors of a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Of the queries, `(batch, seqlen_q, heads_q, head_dim)`.
+    /// Of the queries: `(batch, seqlen_q, heads_q, head_dim)`, packed `(total_q, heads_q, head_dim)`.
     pub q: Strides,
-    /// Of the keys, `(batch, seqlen_k, heads_k, head_dim)`.
+    /// Of the keys: `(batch, seqlen_k, heads_k, head_dim)`, packed `(total_k, heads_k, head_dim)`, paged
+    /// `(pages, page_size, heads_k, head_dim)`.
     pub k: Strides,
     /// Of the values, as the keys.
     pub v: Strides,
@@ -66,28 +98,44 @@ impl Layout {
     ///
     /// # Errors
     /// When a stride is larger than `usize` can say.
-    pub fn contiguous(shape: &Shape) -> Result<Self, Error> {
-        let q = Strides::contiguous(shape.seqlen_q, shape.heads_q, shape.head_dim)?;
-        let k = Strides::contiguous(shape.seqlen_k, shape.heads_k, shape.head_dim)?;
+    pub fn contiguous<S: Problem>(shape: &S) -> Result<Self, Error> {
+        let (q, k) = (contiguous(&shape.queries())?, contiguous(&shape.keys())?);
         Ok(Self { q, k, v: k, o: q })
     }
 
     /// Whether two elements of the output could be the same place, which a kernel would write twice.
     #[must_use]
-    pub fn output_overlaps(&self, shape: &Shape) -> bool {
-        let mut steps = [(shape.batch, self.o.batch), (shape.seqlen_q, self.o.row), (shape.heads_q, self.o.head)];
-        steps.sort_by_key(|&(_, step)| step);
-        let mut reach = shape.head_dim;
-        for (count, step) in steps {
-            if count > 1 {
-                if step < reach {
-                    return true;
-                }
-                reach = reach.saturating_add(step.saturating_mul(count - 1));
-            }
-        }
-        false
+    pub fn output_overlaps<S: Problem>(&self, shape: &S) -> bool {
+        self.o.overlap(&shape.queries())
     }
+}
+
+/// The strides of the gradients, each as the tensor that it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GradientLayout {
+    /// Of the gradient of the output.
+    pub d_o: Strides,
+    /// Of the gradient of the queries.
+    pub dq: Strides,
+    /// Of the gradient of the keys.
+    pub dk: Strides,
+    /// Of the gradient of the values.
+    pub dv: Strides,
+}
+
+impl GradientLayout {
+    /// All four contiguous.
+    ///
+    /// # Errors
+    /// When a stride is larger than `usize` can say.
+    pub fn contiguous<S: Problem>(shape: &S) -> Result<Self, Error> {
+        let (q, k) = (contiguous(&shape.queries())?, contiguous(&shape.keys())?);
+        Ok(Self { d_o: q, dq: q, dk: k, dv: k })
+    }
+}
+
+fn contiguous(of: &Extents) -> Result<Strides, Error> {
+    Strides::contiguous(of.rows, of.heads, of.head_dim)
 }
 
 /// An address on a device, which is one of this process as well.
@@ -102,10 +150,10 @@ pub(crate) fn number<T: TryFrom<usize>>(name: &str, value: usize) -> Result<T, E
     T::try_from(value).map_err(|_| Error::invalid(format!("{name} is {value}, which is more than the library counts")))
 }
 
-fn product(one: usize, other: usize) -> Result<usize, Error> {
+pub(crate) fn product(one: usize, other: usize) -> Result<usize, Error> {
     one.checked_mul(other).ok_or_else(too_large)
 }
 
-fn too_large() -> Error {
+pub(crate) fn too_large() -> Error {
     Error::invalid("the tensor has more elements than this machine can count".to_owned())
 }

@@ -1,0 +1,95 @@
+use flashattention_sys as sys;
+
+use crate::layout::number;
+use crate::Error;
+
+/// The type of the elements of queries, keys, values and output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DType {
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+/// Which keys a query sees. The last query of a sequence stands at its last key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mask {
+    /// All.
+    #[default]
+    None,
+    /// Those up to its own place.
+    Causal,
+    /// Those at most so many places before and after its own; `None` is without an end.
+    Window {
+        /// Places before.
+        left: Option<usize>,
+        /// Places after.
+        right: Option<usize>,
+    },
+}
+
+/// Which line of kernels runs a problem.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// The fastest of those in the library that can.
+    #[default]
+    Best,
+    /// FlashAttention-2.
+    Fa2,
+    /// FlashAttention-4.
+    Fa4,
+}
+
+/// What is said of a problem besides its sizes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Options {
+    pub dtype: DType,
+    pub mask: Mask,
+    pub scale: f32,
+    pub softcap: f32,
+    pub family: Family,
+}
+
+/// [`Options`] as the C ABI takes them.
+pub(crate) struct Numbers {
+    pub dtype: i32,
+    pub flags: u32,
+    pub window_left: i32,
+    pub window_right: i32,
+    pub family: i32,
+}
+
+impl Options {
+    pub fn new(dtype: DType) -> Self {
+        Self { dtype, mask: Mask::None, scale: 0.0, softcap: 0.0, family: Family::Best }
+    }
+
+    pub fn numbers(&self) -> Result<Numbers, Error> {
+        let dtype = match self.dtype {
+            DType::F16 => sys::FA_FP16,
+            DType::Bf16 => sys::FA_BF16,
+        };
+        let family = match self.family {
+            Family::Best => sys::FA_FAMILY_BEST,
+            Family::Fa2 => sys::FA_FAMILY_FA2,
+            Family::Fa4 => sys::FA_FAMILY_FA4,
+        };
+        let mut numbers = Numbers { dtype, flags: 0, window_left: 0, window_right: 0, family };
+        match self.mask {
+            Mask::None => {}
+            Mask::Causal => numbers.flags |= sys::FA_CAUSAL,
+            Mask::Window { left, right } => {
+                if let Some(left) = left {
+                    numbers.flags |= sys::FA_WINDOW_LEFT;
+                    numbers.window_left = number("the window's left", left)?;
+                }
+                if let Some(right) = right {
+                    numbers.flags |= sys::FA_WINDOW_RIGHT;
+                    numbers.window_right = number("the window's right", right)?;
+                }
+            }
+        }
+        Ok(numbers)
+    }
+}
