@@ -13,8 +13,13 @@ import pytest
 from flashdepot.errors import CompileError, IntegrityError, MissingToolError
 from flashdepot.link.candle_folder import prepare_folder
 from flashdepot.link.library import read_library
+from flashdepot.toolchain.zig import Zig
 
 pytestmark = pytest.mark.nvcc
+
+
+def no_zig() -> Zig:
+    raise AssertionError("this machine's own tools make an archive for it")
 
 
 @pytest.fixture
@@ -29,7 +34,7 @@ def library(quick_library: Path, tmp_path: Path) -> Path:
 def test_a_library_without_its_archive_is_refused_before_anything_is_written(library: Path, tmp_path: Path) -> None:
     (library / "lib/static/libflashattention.a").unlink()
     with pytest.raises(IntegrityError, match=r"libflashattention\.a is missing"):
-        prepare_folder(read_library(library), 37, tmp_path / "out", None)
+        prepare_folder(read_library(library), 37, tmp_path / "out", None, no_zig)
     assert not (tmp_path / "out").exists()
 
 
@@ -42,7 +47,7 @@ def test_a_missing_tool_is_named_with_its_package(
     monkeypatch.setenv("PATH", str(only))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(MissingToolError, match="'ld' was not found") as caught:
-        prepare_folder(read_library(library), 37, tmp_path / "out", None)
+        prepare_folder(read_library(library), 37, tmp_path / "out", None, no_zig)
     assert "binutils" in caught.value.hint
 
 
@@ -50,7 +55,7 @@ def test_a_compiler_that_refuses_is_quoted(library: Path, tmp_path: Path, monkey
     (library / "include/flash_attention.h").chmod(0o644)
     (library / "include/flash_attention.h").write_text("#error this header is broken\n")
     with pytest.raises(CompileError, match="this header is broken"):
-        prepare_folder(read_library(library), 37, tmp_path / "out", None)
+        prepare_folder(read_library(library), 37, tmp_path / "out", None, no_zig)
 
 
 FAKE_TOOL = """#!{python}
@@ -81,7 +86,7 @@ def test_a_windows_library_goes_through_cl_and_lib_and_has_both_names(
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tools))
 
-    archives = prepare_folder(read_library(library), 45, tmp_path / "out", None).archives
+    archives = prepare_folder(read_library(library), 45, tmp_path / "out", None, no_zig).archives
 
     assert [path.name for path in archives] == ["libflashattention.a", "flashattention.lib"]
     assert {path.read_bytes() for path in archives} == {b"made by lib"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,12 +15,37 @@ from typing import Any
 
 import pytest
 
+from flashdepot.binary.archive import read_members
 from flashdepot.binary.elf import read_shared_library
+from flashdepot.binary.private_names import defined_names
+from flashdepot.binary.window import open_window
 from flashdepot.errors import UsageError
 from flashdepot.host.probe import this_platform
 from flashdepot.model.manifest import Manifest
 from flashdepot.targets import TARGETS, parse_target
 from support.toy_upstream import make_toy_upstream
+
+MINGW, LLD_LINK = shutil.which("x86_64-w64-mingw32-gcc"), shutil.which("lld-link")
+OFFERED = {"run_mha", "fa_candle_last_status", "fa_candle_last_error", "fa_candle_arguments_37"}
+PROGRAM = """
+#include <stdint.h>
+void run_mha(void *, void *, void *, void *, void *, void *, int32_t *, int32_t *, uint32_t, uint32_t, uint32_t, uint32_t,
+             uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t,
+             uint32_t, uint32_t, uint32_t, float, uint32_t, uint32_t, uint32_t, uint32_t, int, int, int, int, int, float);
+static char m[8192];
+int main(int count, char **words) {
+  (void)words;
+  const uint32_t d = count > 1 ? 512 : 32;
+  run_mha(m, m, m, m + 4096, m, 0, 0, 0, d, d, d, d, 0, d, d, d, d, d, d, d, d, 1, 1, 1, d, d, 0.125f, 1, 1, 128, 128, 1, 1,
+          0, -1, 0, 0.0f);
+  return 0;
+}
+"""
+C_RUNTIME = {
+    *("abort", "atexit", "calloc", "fprintf", "free", "getenv", "memcpy", "memset", "strcmp", "vsnprintf"),
+    *("__acrt_iob_func", "_tls_index"),
+}
+KERNEL32 = {"FreeLibrary", "GetModuleHandleA", "GetProcAddress", "LoadLibraryExA"}
 
 
 def test_a_target_that_does_not_exist_is_refused_with_those_that_do() -> None:
@@ -162,3 +188,69 @@ def test_a_library_may_be_unloaded_before_the_program_ends(libraries: dict[str, 
     assert done.returncode == 0
     third, last = done.stdout.split()  # of glibc's own, some stays the first times
     assert third == last
+
+
+@pytest.fixture(scope="module")
+def candle(libraries: dict[str, Any], shop: Shop) -> dict[str, Path]:
+    """The folder with candle's archive for each target that is foreign here."""
+    folders = {}
+    for name in {str(row) for row in TARGETS} - {str(this_platform())}:
+        folders[name] = shop.folder / f"candle-{name}"
+        words = ["--candle-version", "0.9.1", "--build-dir", str(folders[name]), "--library", libraries[name]["path"]]
+        command = [sys.executable, "-m", "flashdepot", "link", "candle", *words, "--depot", str(shop.folder / "depot")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    return folders
+
+
+@pytest.mark.nvcc
+def test_an_archive_for_candle_offers_its_own_function_on_every_target(candle: dict[str, Path]) -> None:
+    for folder in candle.values():
+        for archive in folder.glob("*flashattention.*"):
+            with open_window(archive) as window:
+                objects = [(m.name, m.window.take(0, m.window.size, "object")) for m in read_members(window)]
+            names = {name for member, data in objects for name in defined_names(data, member)}
+            assert {name for name in names if not name.startswith("flashdepot_")} == OFFERED
+    assert sorted(path.name for path in candle["windows-x86_64"].glob("*.*") if path.is_file()) == [
+        ".flashdepot-candle.json",
+        "flashattention.lib",
+        "libflashattention.a",
+    ]
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(MINGW is None or not shutil.which("wine"), reason="needs x86_64-w64-mingw32-gcc and wine")
+def test_a_windows_program_that_calls_candles_function_is_told_that_there_is_no_driver(
+    candle: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "program.c").write_text(PROGRAM)
+    archive = candle["windows-x86_64"] / "libflashattention.a"
+    subprocess.run([str(MINGW), "program.c", str(archive), "-o", "program.exe"], cwd=tmp_path, check=True)
+    for words, said in (([], "CUDA driver version is insufficient"), (["512"], "FA_UNSUPPORTED: d is 512")):
+        ran = subprocess.run(
+            ["wine", "program.exe", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "WINEPREFIX": str(tmp_path / "wine"), "WINEDEBUG": "-all"},
+        )
+        assert said in ran.stderr
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(MINGW is None or LLD_LINK is None, reason="needs x86_64-w64-mingw32-gcc and lld-link")
+def test_microsofts_linker_finds_all_but_windows_itself_and_runs_what_registers_kernels(
+    candle: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "program.c").write_text(PROGRAM.replace("int main", "int start"))
+    subprocess.run([str(MINGW), "-O1", "-c", "program.c", "-o", "program.obj"], cwd=tmp_path, check=True)
+    (tmp_path / "legacy_stdio_definitions.lib").write_bytes(b"!<arch>\n")
+    words = ["/entry:start", "/subsystem:console", "/force:unresolved", "/errorlimit:0", "/map:map", "/out:program.exe"]
+    command = [str(LLD_LINK), "program.obj", str(candle["windows-x86_64"] / "flashattention.lib"), *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    missing = set(re.findall(r"undefined symbol: (?:__declspec\(dllimport\) )?(\S+)", done.stderr))
+    assert missing, "without a C runtime and Windows's libraries something must be missing"
+    assert missing <= C_RUNTIME | KERNEL32, done.stderr
+    assert "error:" not in done.stderr
+    assert ".CRT$XCU" in (tmp_path / "map").read_text()

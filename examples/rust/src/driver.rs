@@ -1,5 +1,5 @@
-//! The few calls of CUDA's driver API that the example needs, found in libcuda.so.1 at run time: the program needs no
-//! CUDA toolkit. Types and names are those of the CUDA Driver API manual.
+//! The few calls of CUDA's driver API that the example needs, found in the driver's library at run time: the program needs
+//! no CUDA toolkit. Types and names are those of the CUDA Driver API manual.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString};
 use std::mem::{size_of, size_of_val, transmute_copy};
@@ -10,13 +10,48 @@ type CuDevicePointer = u64;
 pub type Handle = *mut c_void;
 
 const NO_DEVICE: CuResult = 100;
-const RTLD_NOW: c_int = 2;
 const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
-extern "C" {
-    fn dlopen(name: *const c_char, mode: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+#[cfg(not(windows))]
+mod system {
+    use super::{c_char, c_int, c_void, CStr, Handle};
+
+    extern "C" {
+        fn dlopen(name: *const c_char, mode: c_int) -> *mut c_void;
+        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    }
+
+    pub const DRIVER: &CStr = c"libcuda.so.1";
+    const RTLD_NOW: c_int = 2;
+
+    pub unsafe fn load(name: &CStr) -> Handle {
+        dlopen(name.as_ptr(), RTLD_NOW)
+    }
+
+    pub unsafe fn find(library: Handle, name: &CStr) -> Handle {
+        dlsym(library, name.as_ptr())
+    }
+}
+
+#[cfg(windows)]
+mod system {
+    use super::{c_char, CStr, Handle};
+
+    extern "system" {
+        fn LoadLibraryA(name: *const c_char) -> Handle;
+        fn GetProcAddress(library: Handle, name: *const c_char) -> Handle;
+    }
+
+    pub const DRIVER: &CStr = c"nvcuda.dll";
+
+    pub unsafe fn load(name: &CStr) -> Handle {
+        LoadLibraryA(name.as_ptr())
+    }
+
+    pub unsafe fn find(library: Handle, name: &CStr) -> Handle {
+        GetProcAddress(library, name.as_ptr())
+    }
 }
 
 /// Why there is no driver to call.
@@ -65,7 +100,7 @@ driver! {
 
 fn find(library: *mut c_void, symbol: &'static str) -> Result<*mut c_void, &'static str> {
     let name = CString::new(symbol).expect("names have no zero byte");
-    let found = unsafe { dlsym(library, name.as_ptr()) };
+    let found = unsafe { system::find(library, &name) };
     if found.is_null() { Err(symbol) } else { Ok(found) }
 }
 
@@ -77,9 +112,9 @@ pub struct Driver {
 
 impl Driver {
     pub fn open() -> Result<Self, Failure> {
-        let library = unsafe { dlopen(c"libcuda.so.1".as_ptr(), RTLD_NOW) };
+        let library = unsafe { system::load(system::DRIVER) };
         if library.is_null() {
-            return Err(Failure::NoGpu("libcuda.so.1 is not there. The NVIDIA driver brings it.".into()));
+            return Err(Failure::NoGpu(format!("{} is not there. The NVIDIA driver brings it.", system::DRIVER.to_string_lossy())));
         }
         let calls = Calls::find(library).map_err(|name| Failure::Broken(format!("it is too old: no {name}")))?;
         let mut driver = Self { calls, gpu: String::new() };

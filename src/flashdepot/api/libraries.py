@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from flashdepot.link.library import LinkableLibrary
     from flashdepot.link.vendor.report import VendorReport
     from flashdepot.link.vendor.write import Vendored
+    from flashdepot.toolchain.zig import Zig
     from flashdepot.wheel import Wheel
 
 _REJECTED_SHOWN = 3
@@ -365,3 +366,16 @@ def _nearest(rejected: Rejected) -> str:
         return "It is empty."
     manifest, reasons = rejected[0]
     return f"The nearest one, {manifest.recipe_key[:12]}, {'; '.join(reasons)}."
+
+
+def zig(*, depot: Depot | None = None, events: Events = _SILENT) -> Zig:
+    """The zig that compiles host code for every target, from the depot; it is fetched first where it is not there.
+
+    :raises IncompatibleError: on a machine that no zig is pinned for.
+    :raises NetworkError: when it must be fetched and cannot be.
+    """
+    from flashdepot.toolchain.zig import compiling_version, provide_zig  # noqa: PLC0415
+
+    depot = depot or open_depot(events=events)
+    with depot.workspace(), events.building() as progress:
+        return provide_zig(runtime_facts().platform, depot.layout.toolchains, progress.download, compiling_version())

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from flashdepot.binary.window import FETCH_AGAIN, Window
@@ -27,6 +28,10 @@ _SHT_SYMTAB = 2
 _COFF_HEADER = struct.Struct("<HHIIIHH")
 _COFF_SYMBOL = struct.Struct("<IIIhHBB")
 _COFF_SIZE = struct.Struct("<I")
+_COFF_SECTION = struct.Struct("<8xIIIIIIHHI")
+_COFF_FLAGS = struct.Struct("<I")
+_COFF_EXTERNAL = (2, 105)
+_COFF_WRITABLE = 0x80000000
 _AMD64 = 0x8664
 
 
@@ -49,25 +54,71 @@ def with_private_runtime(data: bytes, name: str) -> bytes:
     :param name: what errors call the file.
     :raises IntegrityError: when the file is neither, or its tables contradict it.
     """
-    window = Window.of(data, name)
+    if _is_elf(data, name):
+        return _rename_elf(Window.of(data, name), _is(_RUNTIME_OF_ELF))
+    return _rename_coff(Window.of(data, name), _is(_RUNTIME))
+
+
+def with_private_names(data: bytes, name: str, private: AbstractSet[str]) -> bytes:
+    """The bytes of an object file in which these names, defined or not, are private ones; otherwise as above."""
+    rename = _rename_elf if _is_elf(data, name) else _rename_coff
+    return rename(Window.of(data, name), private.__contains__)
+
+
+def defined_names(data: bytes, name: str) -> frozenset[str]:
+    """The names that an object file defines for others; raises as :func:`with_private_runtime`."""
+    symbols = _elf_symbols if _is_elf(data, name) else _coff_symbols
+    return frozenset(found for found, is_defined in symbols(Window.of(data, name)) if is_defined)
+
+
+def for_every_linker(data: bytes, name: str) -> bytes:
+    """The bytes of a COFF object of MinGW's kind as Microsoft's linkers take it as well; those of another as they are.
+
+    Its ``.ctors`` are ``.CRT$XCU`` then, which the start-up code of either runs: both hold addresses of functions, and
+    Microsoft's linkers know the second only. What it tells the linker (``.drectve``) is blank: which symbols a DLL is not
+    to export, in a word that lld-link refuses.
+
+    :raises IntegrityError: as :func:`with_private_runtime`.
+    """
+    if _is_elf(data, name):
+        return data
+    window, changed = Window.of(data, name), bytearray(data)
+    header = window.unpack(_COFF_HEADER, 0, "COFF header")
+    start = _COFF_HEADER.size + header[5]
+    for at in range(start, start + header[1] * _COFF_SECTION.size, _COFF_SECTION.size):
+        title = window.take(at, 8, "section headers").rstrip(b"\0")
+        *_, size, where, _, _, _, _, flags = window.unpack(_COFF_SECTION, at, "section headers")
+        if title == b".ctors":
+            changed[at : at + 8] = b".CRT$XCU"
+            _COFF_FLAGS.pack_into(changed, at + _COFF_SECTION.size - _COFF_FLAGS.size, flags & ~_COFF_WRITABLE)
+        elif title == b".drectve":
+            changed[where : where + size] = b" " * len(window.take(where, size, "directives"))
+    return bytes(changed)
+
+
+def _is(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    return lambda name: pattern.fullmatch(name) is not None
+
+
+def _is_elf(data: bytes, name: str) -> bool:
     if data[:6] == b"\x7fELF\x02\x01":
-        return _rename_elf(window)
-    if len(data) >= _COFF_HEADER.size and window.unpack(_COFF_HEADER, 0, "COFF header")[0] == _AMD64:
-        return _rename_coff(window)
+        return True
+    if len(data) >= _COFF_HEADER.size and int.from_bytes(data[:2], "little") == _AMD64:
+        return False
     raise IntegrityError(f"{name} is no object file that linkers for Linux or Windows take.")
 
 
 class _Names:
     """A table of names that grows at its end: names that share their letters with others stay as they were."""
 
-    def __init__(self, old: bytes, private: re.Pattern[str]) -> None:
+    def __init__(self, old: bytes, private: Callable[[str], bool]) -> None:
         self.bytes = bytearray(old)
         self._private = private
         self._new: dict[str, int] = {}
 
     def renamed(self, name: str) -> int | None:
-        """Where the private name for this one is in the table; ``None`` for a name that is not the runtime's."""
-        if self._private.fullmatch(name) is None:
+        """Where the private name for this one is in the table; ``None`` for a name that stays."""
+        if not self._private(name):
             return None
         if name not in self._new:
             self._new[name] = len(self.bytes)
@@ -75,7 +126,8 @@ class _Names:
         return self._new[name]
 
 
-def _rename_elf(window: Window) -> bytes:
+def _elf_sections(window: Window) -> tuple[int, list[tuple[int, ...]]]:
+    """Where the headers of the sections are, and what they say."""
     header = window.unpack(_ELF_HEADER, 0, "ELF header")
     start, size, count = header[5], header[10], header[11]
     if size != _ELF_SECTION.size:
@@ -83,45 +135,85 @@ def _rename_elf(window: Window) -> bytes:
     count = count or window.unpack(_ELF_SECTION, start, "section headers")[5]  # more than 65279: number 0 has it
     table = window.part(start, count * size, "section headers")
     sections = [table.unpack(_ELF_SECTION, at, "section headers") for at in range(0, table.size, size)]
+    if any(section[1] == _SHT_SYMTAB and section[6] >= count for section in sections):
+        raise IntegrityError(f"{window.name} is damaged: its symbols' names are in no section.", hint=FETCH_AGAIN)
+    return start, sections
+
+
+def _elf_symbols_at(window: Window, section: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Where each symbol of a table is, and what it says."""
+    window.part(section[4], section[5], "symbol table")
+    for at in range(section[4], section[4] + section[5] - _ELF_SYMBOL.size + 1, _ELF_SYMBOL.size):
+        yield at, window.unpack(_ELF_SYMBOL, at, "symbol table")
+
+
+def _elf_symbols(window: Window) -> Iterator[tuple[str, bool]]:
+    """The names that others see, and whether they are defined."""
+    _, sections = _elf_sections(window)
+    for section in sections:
+        if section[1] == _SHT_SYMTAB:
+            named = sections[section[6]]
+            names = window.part(named[4], named[5], "symbol names")
+            for _, symbol in _elf_symbols_at(window, section):
+                if symbol[0] and symbol[1] >> 4:
+                    yield names.text(symbol[0], "symbol names"), symbol[3] != 0
+
+
+def _rename_elf(window: Window, private: Callable[[str], bool]) -> bytes:
+    start, sections = _elf_sections(window)
     changed = bytearray(window.take(0, window.size, "object"))
     for section in sections:
         if section[1] != _SHT_SYMTAB:
             continue
-        if section[6] >= count:
-            raise IntegrityError(f"{window.name} is damaged: its symbols' names are in no section.", hint=FETCH_AGAIN)
-        place = start + section[6] * size
         fields = list(sections[section[6]])
         old = window.part(fields[4], fields[5], "symbol names")
-        names = _Names(old.take(0, old.size, "symbol names"), _RUNTIME_OF_ELF)
-        window.part(section[4], section[5], "symbol table")
-        for at in range(section[4], section[4] + section[5] - _ELF_SYMBOL.size + 1, _ELF_SYMBOL.size):
-            symbol = window.unpack(_ELF_SYMBOL, at, "symbol table")
+        names = _Names(old.take(0, old.size, "symbol names"), private)
+        for at, symbol in _elf_symbols_at(window, section):
             where = names.renamed(old.text(symbol[0], "symbol names")) if symbol[0] else None
             if where is not None:
                 _ELF_SYMBOL.pack_into(changed, at, where, *symbol[1:])
         if len(names.bytes) > old.size:  # the longer table lies behind everything else
             fields[4], fields[5] = len(changed), len(names.bytes)
             changed += names.bytes
-            _ELF_SECTION.pack_into(changed, place, *fields)
+            _ELF_SECTION.pack_into(changed, start + section[6] * _ELF_SECTION.size, *fields)
     return bytes(changed)
 
 
-def _rename_coff(window: Window) -> bytes:
+def _coff_names(window: Window) -> tuple[int, Window]:
+    """Where the symbols begin and end, and their longer names behind them."""
     header = window.unpack(_COFF_HEADER, 0, "COFF header")
-    start, count = header[3], header[4]
-    end = start + count * _COFF_SYMBOL.size
+    end = header[3] + header[4] * _COFF_SYMBOL.size
     (size,) = window.unpack(_COFF_SIZE, end, "symbol names")
-    old = window.part(end, size, "symbol names")
-    names = _Names(old.take(0, size, "symbol names"), _RUNTIME)
-    changed = bytearray(window.take(0, window.size, "object"))
-    at = start
+    return header[3], window.part(end, size, "symbol names")
+
+
+def _coff_symbols_at(window: Window) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+    """Where each symbol is, its name, and what it says."""
+    at, old = _coff_names(window)
+    end = at + window.unpack(_COFF_HEADER, 0, "COFF header")[4] * _COFF_SYMBOL.size
     while at < end:
-        zero, where, _, _, _, _, more = window.unpack(_COFF_SYMBOL, at, "symbol table")
+        symbol = window.unpack(_COFF_SYMBOL, at, "symbol table")
         # A name of up to eight letters is in the place of the number.
-        name = window.take(at, 8, "symbol table").rstrip(b"\0").decode("latin-1") if zero else ""
-        renamed = names.renamed(name or old.text(where, "symbol names"))
+        name = window.take(at, 8, "symbol table").rstrip(b"\0").decode("latin-1") if symbol[0] else ""
+        yield at, name or old.text(symbol[1], "symbol names"), symbol
+        at += (1 + symbol[6]) * _COFF_SYMBOL.size
+
+
+def _coff_symbols(window: Window) -> Iterator[tuple[str, bool]]:
+    """The names that others see, and whether they are defined. One without a section and with a size is in no file."""
+    for _, name, symbol in _coff_symbols_at(window):
+        if symbol[5] in _COFF_EXTERNAL:
+            yield name, symbol[3] != 0 or symbol[2] != 0
+
+
+def _rename_coff(window: Window, private: Callable[[str], bool]) -> bytes:
+    start, old = _coff_names(window)
+    end = start + window.unpack(_COFF_HEADER, 0, "COFF header")[4] * _COFF_SYMBOL.size
+    names = _Names(old.take(0, old.size, "symbol names"), private)
+    changed = bytearray(window.take(0, window.size, "object"))
+    for at, name, _ in _coff_symbols_at(window):
+        renamed = names.renamed(name)
         if renamed is not None:
             struct.pack_into("<II", changed, at, 0, renamed)
-        at += (1 + more) * _COFF_SYMBOL.size
     struct.pack_into("<I", names.bytes, 0, len(names.bytes))
-    return bytes(changed[:end] + names.bytes + changed[end + size :])
+    return bytes(changed[:end] + names.bytes + changed[end + old.size :])

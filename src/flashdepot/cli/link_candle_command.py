@@ -12,7 +12,7 @@ import msgspec
 
 from flashdepot.cli.common import answer, examples, json_option, load_host, open_depot, options, print_json, say
 from flashdepot.cli.completion import candle_versions, one_of
-from flashdepot.cli.linking import library_options, linkable
+from flashdepot.cli.linking import library_options, linkable, zig_source
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.host.probe import runtime_facts, this_platform
 from flashdepot.link import candle_advice as advice
@@ -140,15 +140,16 @@ def _sources(project: CandleProject | None, version: str, crate: Path | None) ->
 
 
 def _give(which: dict[str, Any], wish: _Wish, sources: Path | None, project: CandleProject | None) -> _Given:
+    zig = zig_source(which["depot"], quiet=which["quiet"])
     if wish.delivery is Delivery.CRATE:
         if project is not None:
             project.require_published()
         unpacked = require_sources(sources, wish.version, default_cargo_home() / "registry")
         library = linkable(**which)
-        root = write_candle_crate(library, wish.line.arguments, unpacked, wish.folder)
+        root = write_candle_crate(library, wish.line.arguments, unpacked, wish.folder, zig)
         return _given(library, wish, CandleSetup(Delivery.CRATE, root), project, advice.patch_lines(root), [])
     library = linkable(**which)
-    made = prepare_folder(library, wish.line.arguments, wish.folder, sources)
+    made = prepare_folder(library, wish.line.arguments, wish.folder, sources, zig)
     variables = advice.environment(library.manifest, made.root)
     given = _given(
         library,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +19,9 @@ from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.link.shell import Shell
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.resolve.words import library_request
+
+if TYPE_CHECKING:
+    from flashdepot.toolchain.zig import Zig
 
 library_options = options(
     click.option(
@@ -75,6 +80,11 @@ def linkable(
         make = get_command(library_request(**words), host_file, depot)
         hint = error.hint or f"Make it first: {make}   (or add --get to this command)"
         raise IncompatibleError(error.message, hint=hint) from None
+
+
+def zig_source(depot: Path | None, *, quiet: bool) -> Callable[[], Zig]:
+    """Gives the zig in the depot, which is fetched first where it is not there."""
+    return lambda: api.zig(depot=open_depot(depot), events=Terminal(quiet=quiet))
 
 
 def get_command(request: LibraryRequest, host_file: Path | None, depot: Path | None) -> str:

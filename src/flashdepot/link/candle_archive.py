@@ -13,16 +13,21 @@ from tempfile import TemporaryDirectory
 from flashdepot.binary.private_names import privately
 from flashdepot.depot.artifacts import manifest_text
 from flashdepot.errors import CompileError, IntegrityError, MissingToolError
+from flashdepot.host.probe import this_platform
+from flashdepot.link.candle_cross import ByZig, ZigSource
 from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.system.files import sha256_file
 from flashdepot.system.output_file import OutputFile
 from flashdepot.system.process import first_error, run
+from flashdepot.targets import target_of
 
 SOURCES = Path(__file__).parent / "candle_source"
 """Our C sources. They are not beside those of the library, whose digest is part of every recipe."""
 
 ARCHIVE = "libflashattention.a"
+_FOR_MSVC = "flashattention.lib"
+_DEFINES = {_FOR_MSVC: ("-DFLASHDEPOT_MSVC",)}
 HEADER = "flash_attention_candle.h"
 _LICENCES = "share/licenses/"
 
@@ -38,34 +43,46 @@ def sources_of(arguments: int) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def made_archives(
-    library: LinkableLibrary, arguments: int, under: str = "", modified_ns: int | None = None
+    library: LinkableLibrary, arguments: int, zig: ZigSource, under: str = "", modified_ns: int | None = None
 ) -> Iterator[tuple[OutputFile, ...]]:
     """Put ``run_mha`` of so many arguments and the library's kernels into one archive.
 
-    On Linux it holds one object in which every other symbol is local. Kernels and what launches them are then its own,
-    whatever else a program links: candle's FlashAttention-3 archive, any CUDA release's ``libcudart``, torch.
+    Kernels and what launches them are its own, whatever else a program links: candle's FlashAttention-3 archive, any
+    CUDA release's ``libcudart``, torch. For the Linux and the CPU of this machine its own compiler and linker make one
+    object in which every other symbol is local; for another target zig does it, and the other symbols get names of
+    their own. A library that MSVC made is handed to MSVC.
 
     Gives the archive under each name that a build on the library's platform may look for; its bytes are there until the
     block ends.
 
+    :param zig: asked when zig is needed.
     :param under: the folder to write them into, with a ``/`` at its end.
     :param modified_ns: the time that they shall have.
     :raises MissingToolError: when the C compiler, the linker or the archiver is not there.
     :raises CompileError: when one of them refuses.
     :raises IntegrityError: when the library's folder lacks a file.
     """
-    system = library.manifest.platform.system
+    platform, system = library.manifest.platform, library.manifest.platform.system
     static = _required(*(library.folder(LinkKind.STATIC) / name for name in archive_names(system)))
-    make = _make_windows if system == "windows" else _make_linux
     with TemporaryDirectory(prefix="flashdepot-candle-") as name:
-        made = make(library, static, arguments, Path(name))
-        digest = sha256_file(made)
-        yield tuple(OutputFile(f"{under}{n}", digest, lambda: made, "", modified_ns) for n in archive_names(system))
+        work = Path(name)
+        if system == "windows" and len(library.archives) > 1:
+            made = dict.fromkeys(archive_names(system), _make_windows(library, static, arguments, work))
+        elif system == "linux" and platform == this_platform():
+            made = {ARCHIVE: _make_linux(library, static, arguments, work)}
+        else:
+            by_zig = ByZig(zig(), target_of(platform), library.include, static, EXPORTED)
+            sources = [SOURCES / source for source in sources_of(arguments)]
+            made = {name: by_zig.make(sources, _DEFINES.get(name, ()), work / name) for name in archive_names(system)}
+        yield tuple(
+            OutputFile(f"{under}{name}", sha256_file(path), partial(_same, path), "", modified_ns)
+            for name, path in made.items()
+        )
 
 
 def archive_names(system: str) -> tuple[str, ...]:
-    """What the archive is called. rustc for MSVC always took ``NAME.lib``, and ``libNAME.a`` lately."""
-    return (ARCHIVE, "flashattention.lib") if system == "windows" else (ARCHIVE,)
+    """What the archive is called. rustc for MSVC takes ``NAME.lib``, that for MinGW ``libNAME.a``."""
+    return (ARCHIVE, _FOR_MSVC) if system == "windows" else (ARCHIVE,)
 
 
 def companions(library: LinkableLibrary, under: str) -> tuple[OutputFile, ...]:
@@ -79,6 +96,10 @@ def companions(library: LinkableLibrary, under: str) -> tuple[OutputFile, ...]:
             for file in licences
         ),
     )
+
+
+def _same(path: Path) -> Path:
+    return path
 
 
 def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Path) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.link.candle_archive import SOURCES, companions, made_archives
+from flashdepot.link.candle_cross import ZigSource
 from flashdepot.link.candle_sources import CRATE
 from flashdepot.link.library import LinkableLibrary
 from flashdepot.system.output_file import OutputFile, record, record_text
@@ -26,16 +27,17 @@ _LIB = "lib/"
 _LEFT_OUT = frozenset({"Cargo.toml", "Cargo.toml.orig", "build.rs", "kernels", "cutlass", "target", "lib"})
 
 
-def write_candle_crate(library: LinkableLibrary, arguments: int, crate: Path, folder: Path) -> Path:
+def write_candle_crate(library: LinkableLibrary, arguments: int, crate: Path, folder: Path, zig: ZigSource) -> Path:
     """Write the crate into ``folder``, which is new, empty or such a crate, and return it, absolute.
 
     :param crate: the sources of candle-flash-attn of the version that is replaced.
+    :param zig: asked when the archive is for another system or CPU than this machine's.
     :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
     """
     written = OutputFolder(folder, "crate", record(RECORD), "--build-dir DIR")
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
-    build_script = (SOURCES / "build.rs").read_text("utf-8").replace("@PLATFORM@", str(library.manifest.platform))
-    with made_archives(library, arguments, _LIB) as archives:
+    build_script = _build_script(library)
+    with made_archives(library, arguments, zig, _LIB) as archives:
         files = (
             OutputFile.of("Cargo.toml", cargo_toml.encode()),
             OutputFile.of("build.rs", build_script.encode()),
@@ -44,6 +46,13 @@ def write_candle_crate(library: LinkableLibrary, arguments: int, crate: Path, fo
             *companions(library, _LIB),
         )
         return written.write(files, record_text(files))
+
+
+def _build_script(library: LinkableLibrary) -> str:
+    platform = library.manifest.platform
+    cudart = platform.system == "windows" and len(library.archives) > 1
+    text = (SOURCES / "build.rs").read_text("utf-8").replace("@PLATFORM@", str(platform))
+    return text.replace("@CUDART@", "yes" if cudart else "no")
 
 
 def link_only_manifest(cargo_toml: str) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.link.candle_archive import companions, made_archives
+from flashdepot.link.candle_cross import ZigSource
 from flashdepot.link.candle_sources import archive_time, newer_sources, source_times
 from flashdepot.link.library import LinkableLibrary
 from flashdepot.system.output_file import record, record_text
@@ -30,11 +31,14 @@ class PreparedFolder(msgspec.Struct, frozen=True):
     crate: Path | None
 
 
-def prepare_folder(library: LinkableLibrary, arguments: int, folder: Path, crate: Path | None) -> PreparedFolder:
+def prepare_folder(
+    library: LinkableLibrary, arguments: int, folder: Path, crate: Path | None, zig: ZigSource
+) -> PreparedFolder:
     """Put the archive into a folder so that candle's build script takes it.
 
     :param crate: the sources of candle-flash-attn, than which the archive must be newer; ``None`` when Cargo has not
         fetched them yet.
+    :param zig: asked when the archive is for another system or CPU than this machine's.
     :raises UsageError: when the folder has a shared library, which linkers would take instead, or another's file in the
         place of one of ours.
     :raises MissingToolError: when the file system does not keep the archive's time.
@@ -44,7 +48,7 @@ def prepare_folder(library: LinkableLibrary, arguments: int, folder: Path, crate
     sources = source_times(crate) if crate is not None else {}
     wanted = archive_time(time.time_ns(), sources.values())
     written = OutputFolder(folder, "folder for candle", record(RECORD), "--build-dir DIR", beside_others=True)
-    with made_archives(library, arguments, modified_ns=wanted) as archives:
+    with made_archives(library, arguments, zig, modified_ns=wanted) as archives:
         files = (*archives, *companions(library, f"{COMPANIONS}/"))
         written.write(files, record_text(files))
     made = tuple(root / file.place for file in archives)

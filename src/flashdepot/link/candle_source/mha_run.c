@@ -14,6 +14,12 @@
 #define THREAD_LOCAL __thread
 #endif
 
+#if defined(FLASHDEPOT_MSVC)
+/* Where Microsoft's C runtime has vsnprintf and fprintf as functions: its headers have them inline. */
+__attribute__((section(".drectve"), used)) static const char needs[] =
+    " /DEFAULTLIB:legacy_stdio_definitions ";
+#endif
+
 /* From the CUDA runtime, or what the library has in its place. cudaError_t is an int there, and 0
    is success. */
 int cudaGetDevice(int *device);
