@@ -27,7 +27,7 @@ from depot.depot_factories import make_manifest, make_record
 from flashdepot.binary.elf import ElfFile, undefined_symbols
 from flashdepot.binary.fatbin import read_fatbins
 from flashdepot.binary.pe import PeFile
-from flashdepot.binary.private_names import with_private_runtime
+from flashdepot.binary.private_names import defined_names, for_every_linker, with_private_runtime
 from flashdepot.binary.window import Window
 from flashdepot.build.depfile import read_depfile
 from flashdepot.catalog.load import load_catalog
@@ -159,6 +159,7 @@ def read_pe(data: bytes, folder: Path) -> object:
 
 def read_object(data: bytes, folder: Path) -> object:
     with_private_runtime(data, "unit.o")
+    _ = (defined_names(data, "unit.o"), for_every_linker(data, "unit.o"))
     return _file("unit.o", read_subject)(data, folder)
 
 
