@@ -1,8 +1,9 @@
-"""One noun for one thing: a class of a name is defined in one module."""
+"""One noun, one owner: a public class or function of a name is defined in one module."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,30 +12,84 @@ import flashdepot
 
 PACKAGE = Path(flashdepot.__file__).parent
 
-ELSEWHERE = ("wheel/runtime", "families/fa4/worker")
-"""What runs in the user's environment or beside CuTe DSL, and has that place's words."""
+ELSEWHERE = (
+    "wheel/runtime",
+    "families/fa4/worker",
+    "prove/numeric",
+    "prove/speed",
+    "host/python_facts",
+    "system/landlock",
+)
+"""What runs as a program of its own: in the user's environment, beside CuTe DSL, in a process that is confined."""
+
+NAMED_BY_OTHERS = (r"cli/\w+_commands?\.py", r"cli/completion\.py", r"doctor/\w+_checks\.py", r"families/\w+/\w+\.py")
+"""Functions that are called as something else is: a command, an option's values, a topic of doctor, a method of ``Family``."""
+
+SHARED = {
+    "ask": "a person at the terminal, and one rule of fit",
+    "describe": "each page of cli describes its own type",
+    "question": "what a command asks of a person, and what it asks of the resolver",
+    "command": "the command of a page: that of the catalog, that of a decision",
+    "open_depot": "of api and cli each opens depot's with what it knows",
+    "lock": "api pins a wheel; depot holds a lock",
+    "link": "api's use case; the linker of MSVC",
+    "sync": "api's use case, and its work in remotes",
+    "push": "api's use case, and its work in remotes",
+    "build": "api's use case, and its work in resolve",
+    "vendor": "api's use case, and its work in link",
+    "check": "api's use case, and that of what is vendored",
+    "explain": "why a wheel was chosen, and what a log shows",
+    "judge": "the judge of fit; resolve adds what was wished for, doctor.check reads the bytes first",
+    "choose": "which stored library serves; which source an installation takes",
+    "built_for": "which torch names explain, and check",
+    "inspect": "a wheel before it is installed; an nvcc by its answers",
+    "provide": "each pinned tool is provided by its module",
+    "provided_version": "each pinned tool is provided by its module",
+    "page": "the page of the catalog, and that of an index",
+    "rows": "the rows of the matrix, and those of the table of symbols",
+    "keep": "a private key; a folder that is in use",
+    "merge": "signatures of one record; variables of one environment",
+    "programs": "those that are there, and those that an environment has",
+    "require_safe": "of a depot's folders; of a folder to write into",
+    "told": "what of a tool, and of a Python, is told to the user",
+    "run": "the command line, a program, a collection of garbage",
+}
+"""Functions that may share a name, with the reason: each is called by its module's name or has one meaning there."""
 
 
 def defined_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
-    """The public classes of several modules, with the modules."""
+    """The public names of several modules, with the modules."""
     places = defaultdict(list)
     for module, text in sources.items():
-        for name in public_classes(ast.parse(text).body):
+        functions = not any(re.fullmatch(pattern, module) for pattern in NAMED_BY_OTHERS)
+        for name in public_names(ast.parse(text).body, functions=functions):
             places[name].append(module)
     return {name: modules for name, modules in places.items() if len(modules) > 1}
 
 
-def public_classes(body: Iterable[ast.stmt]) -> list[str]:
-    return [node.name for node in body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+def public_names(body: Iterable[ast.stmt], *, functions: bool) -> list[str]:
+    kinds = (ast.ClassDef, ast.FunctionDef) if functions else (ast.ClassDef,)
+    return [node.name for node in body if isinstance(node, kinds) and not node.name.startswith("_")]
 
 
-def test_no_two_modules_define_a_class_of_one_name() -> None:
+def our_sources() -> dict[str, str]:
     modules = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
-    ours = {name: path.read_text(encoding="utf-8") for name, path in modules.items() if not name.startswith(ELSEWHERE)}
+    return {name: path.read_text(encoding="utf-8") for name, path in modules.items() if not name.startswith(ELSEWHERE)}
+
+
+def test_no_two_modules_define_a_public_name() -> None:
+    ours = our_sources()
     assert len(ours) > 200
-    assert defined_twice(ours) == {}
+    found = defined_twice(ours)
+    assert {name: modules for name, modules in found.items() if name not in SHARED} == {}
+    assert set(SHARED) - set(found) == set(), "names that are not shared any more"
 
 
 def test_a_class_that_is_there_twice_is_found() -> None:
     sources = {"a": "class Report: ...", "b": "class Report: ...\nclass _Own: ...", "c": "class _Own: ..."}
     assert defined_twice(sources) == {"Report": ["a", "b"]}
+
+
+def test_a_function_that_is_there_twice_is_found_unless_something_else_names_it() -> None:
+    sources = {"a.py": "def rank(): ...", "b.py": "def rank(): ...", "cli/rank_command.py": "def rank(): ..."}
+    assert defined_twice(sources) == {"rank": ["a.py", "b.py"]}

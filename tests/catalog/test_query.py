@@ -2,7 +2,7 @@ import pytest
 
 from flashdepot.catalog.matrix import in_ranges, python_order, rows, summaries
 from flashdepot.catalog.published_files import PublishedFile, to_wheels
-from flashdepot.catalog.query import Filter, platform_of, python_of, serves, tallies
+from flashdepot.catalog.query import Filter, platform_words, python_of, serves, tallies
 
 
 def wheels(*names):
@@ -79,7 +79,7 @@ def test_tags_serve_the_interpreters_that_they_are_for(tag, interpreter, served)
     ],
 )
 def test_tags_are_said_as_people_say_them(tag, python, platform):
-    assert (python_of(wheel(tag)), platform_of(wheel(tag))) == (python, platform)
+    assert (python_of(wheel(tag)), platform_words(wheel(tag))) == (python, platform)
 
 
 def test_rows_hold_wheels_that_differ_by_python_alone_and_the_newest_come_first():

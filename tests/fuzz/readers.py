@@ -46,7 +46,7 @@ from flashdepot.remotes.envelopes import Envelope, read_envelopes, write_envelop
 from flashdepot.remotes.statements import LibraryStatement, UnitStatement
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.lock_file import read_lock
-from flashdepot.resolve.own_indexes import read_record
+from flashdepot.resolve.own_indexes import read_index_record
 from flashdepot.resolve.project import read_project
 from flashdepot.system.archive import unpack
 from flashdepot.system.files import parse_json
@@ -327,7 +327,9 @@ READERS = {
         Reader("remotes", remotes_seeds, _file("remotes.toml", lambda p: UserSettings(p.parent).remotes())),
         Reader("keys", keys_seeds, _file("keys.toml", lambda p: UserSettings(p.parent).trusted_keys())),
         Reader(
-            "index-record", index_record_seeds, _file(RECORD_NAME, lambda path: read_record(f"{path.parent.as_uri()}/"))
+            "index-record",
+            index_record_seeds,
+            _file(RECORD_NAME, lambda path: read_index_record(f"{path.parent.as_uri()}/")),
         ),
         Reader("lock", lock_seeds, _file("flashdepot.lock", read_lock)),
         Reader("host-record", host_seeds, _file("host.json", load_host)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.host import gpu, probe
-from flashdepot.host.compilers import find_compilers, identify
+from flashdepot.host.compilers import find_compilers, identify_compiler
 from flashdepot.host.toolkits import find_toolkits
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu, HostRecord
@@ -82,11 +82,11 @@ def test_a_compiler_says_what_it_is() -> None:
     program = shutil.which("g++")
     if program is None:
         pytest.skip("this machine has no g++")
-    compiler = identify(program)
+    compiler = identify_compiler(program)
     assert compiler is not None
     assert compiler.kind == "g++"
     assert compiler.version.major >= 5
-    assert identify(sys.executable) is None
+    assert identify_compiler(sys.executable) is None
 
 
 def test_nvcc_ccbin_comes_first_and_links_to_one_compiler_count_once(

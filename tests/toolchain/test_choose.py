@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
-from flashdepot.host.toolkits import identify
+from flashdepot.host.toolkits import identify_toolkit
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
 from flashdepot.model.library_request import AnyCuda, CudaChoice
@@ -94,7 +94,7 @@ def test_a_toolkit_that_cannot_do_the_work_is_passed_over_and_the_reason_said(
 def test_a_toolkit_without_headers_is_passed_over(tmp_path: Path, provided: Path) -> None:
     make_toolkit(tmp_path / "cuda", "12.8")
     (tmp_path / "cuda/include/cuda_runtime.h").unlink()
-    toolkit = identify(tmp_path / "cuda/bin/nvcc", "PATH")
+    toolkit = identify_toolkit(tmp_path / "cuda/bin/nvcc", "PATH")
     assert toolkit
     with pytest.raises(MissingToolError, match=r"lacks include/cuda_runtime\.h"):
         pick("12.8", make_host(toolkit))
@@ -168,7 +168,7 @@ def test_on_windows_a_compiler_too_new_for_nvcc_is_passed_over_for_an_older_one(
 
 def identify_for_windows(folder: Path) -> CudaToolkit:
     make_toolkit(folder / "cuda", "12.8")
-    toolkit = identify(folder / "cuda/bin/nvcc", "PATH")
+    toolkit = identify_toolkit(folder / "cuda/bin/nvcc", "PATH")
     assert toolkit
     return toolkit
 

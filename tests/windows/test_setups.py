@@ -14,7 +14,7 @@ import pytest
 
 from flashdepot.errors import MissingToolError
 from flashdepot.facts.compilers import msvc_limits
-from flashdepot.host.msvc import installations, preferred, rank
+from flashdepot.host.msvc import installations, preferred, rank_installations
 from flashdepot.model.target import Version
 from flashdepot.toolchain.choose import compiler_for
 from flashdepot.toolchain.msvc_environment import MsvcToolset, require_usable
@@ -39,7 +39,7 @@ def test_the_newest_compiler_that_nvcc_accepts_is_taken(setup: dict[str, Any], r
     folders = installations(json.dumps(setup["vswhere"]))
     installed = [program for program in setup["programs"] if any(program.startswith(folder) for folder in folders)]
     assert len(installed) == len(setup["programs"])
-    found = rank(preferred(setup["environment"]), installed, setup["programs"].get)
+    found = rank_installations(preferred(setup["environment"]), installed, setup["programs"].get)
     host = make_host(platform="windows-x86_64", os_name="Windows 11", compilers=found)
     if expected.startswith("C:"):
         assert compiler_for(make_nvcc(release), host).path == expected
@@ -62,7 +62,7 @@ def test_the_newest_compiler_that_nvcc_accepts_is_taken(setup: dict[str, Any], r
 )
 def test_what_is_missing_is_named_as_the_installer_names_it(name: str, release: str, mend: str) -> None:
     setup = next(setup for setup in SETUPS if setup["name"] == name)
-    found = rank((), setup["programs"], setup["programs"].get)
+    found = rank_installations((), setup["programs"], setup["programs"].get)
     host = make_host(platform="windows-x86_64", os_name="Windows 11", compilers=found)
     with pytest.raises(MissingToolError) as caught:
         compiler_for(make_nvcc(release), host)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.api.libraries import build_library, open_depot, tell_rejected, wheel_of
+from flashdepot.api.libraries import build_need, open_depot, tell_rejected, wheel_of
 from flashdepot.depot import Depot
 from flashdepot.doctor import Intention, examine
 from flashdepot.errors import IncompatibleError
@@ -194,7 +194,7 @@ def _library(
             hint="Compile it: flashdepot install --compile, with the options that were given here.",
         )
     tell_rejected(wheel.library.rejected, events)
-    return build_library(wheel.library.need, depot, limits, events, agreed=True)
+    return build_need(wheel.library.need, depot, limits, events, agreed=True)
 
 
 def _accepted(address: WheelAddress, events: Events) -> bool:

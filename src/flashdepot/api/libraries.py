@@ -102,7 +102,7 @@ def build(
     started = time.monotonic()
     depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events)
-    found = build_library(need, depot, limits or Limits(), events, options)
+    found = build_need(need, depot, limits or Limits(), events, options)
     return _delivered(found, depot, out, started)
 
 
@@ -261,7 +261,7 @@ def plan_library(
     return LibraryPlan(forecast=found) if isinstance(found, Forecast) else LibraryPlan(stored=found)
 
 
-def build_library(
+def build_need(
     need: Need,
     depot: Depot,
     limits: Limits,
@@ -344,7 +344,7 @@ def _obtained(need: Need, depot: Depot, limits: Limits | None, events: Events) -
     found = found or from_remotes(need, depot, events)
     if found is None:
         tell_rejected(rejected, events)
-        found = build_library(need, depot, limits or Limits(), events)
+        found = build_need(need, depot, limits or Limits(), events)
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from flashdepot.catalog.query import by_version, platform_of, python_of
+from flashdepot.catalog.query import by_version, platform_words, python_of
 from flashdepot.model.published_wheel import PublishedWheel
 
 
@@ -50,7 +50,7 @@ def rows(wheels: Iterable[PublishedWheel]) -> list[MatrixRow]:
             wheel.torch,
             wheel.cuda,
             wheel.cxx11_abi,
-            platform_of(wheel),
+            platform_words(wheel),
             wheel.source,
             wheel.seen,
             wheel.sass,
@@ -76,7 +76,7 @@ def _row(group: list[PublishedWheel]) -> MatrixRow:
         torch=wheel.torch,
         cuda=wheel.cuda,
         cxx11_abi={True: "new", False: "old", None: ""}[wheel.cxx11_abi],
-        platform=platform_of(wheel),
+        platform=platform_words(wheel),
         source=wheel.source,
         seen=wheel.seen,
         sass=wheel.sass,
@@ -86,7 +86,9 @@ def _row(group: list[PublishedWheel]) -> MatrixRow:
 
 def _in_order(groups: Iterable[list[PublishedWheel]]) -> list[list[PublishedWheel]]:
     """Sorted by what is least important first: each later sort leaves equal ones as they are."""
-    ordered = sorted(groups, key=lambda g: (platform_of(g[0]), str(g[0].cxx11_abi), g[0].source, g[0].sass, g[0].seen))
+    ordered = sorted(
+        groups, key=lambda g: (platform_words(g[0]), str(g[0].cxx11_abi), g[0].source, g[0].sass, g[0].seen)
+    )
     ordered.sort(key=lambda g: tuple(map(by_version, (g[0].version, g[0].torch, g[0].cuda))), reverse=True)
     ordered.sort(key=lambda g: g[0].distribution)
     return ordered
@@ -106,7 +108,7 @@ def _summary(package: str, torch: str, group: list[MatrixRow]) -> Summary:
 
 
 def _newest_release_first(wheel: PublishedWheel) -> tuple[list[int], str]:
-    return [-int(number) for number in re.findall(r"\d+", release_of(wheel))], wheel.url
+    return [-int(number) for number in re.findall(r"\d+", release_name(wheel))], wheel.url
 
 
 def python_order(label: str) -> tuple[int, int, str]:
@@ -129,6 +131,6 @@ def in_ranges(labels: Iterable[str]) -> str:
     return " ".join(first if first == last else f"{first}-{last}" for first, last in words)
 
 
-def release_of(wheel: PublishedWheel) -> str:
+def release_name(wheel: PublishedWheel) -> str:
     """The folder of the wheel's URL, which on GitHub is the tag of the release."""
     return wheel.url.rpartition("/")[0].rpartition("/")[2]

@@ -12,7 +12,7 @@ import msgspec
 
 from flashdepot.catalog.load import Catalog
 from flashdepot.catalog.look import command, copy_script, style
-from flashdepot.catalog.matrix import MatrixRow, python_order, release_of, rows
+from flashdepot.catalog.matrix import MatrixRow, python_order, release_name, rows
 from flashdepot.catalog.query import by_version, python_of, serves
 from flashdepot.facts.gpus import known_architectures
 from flashdepot.facts.torch_builds import default_cxx11_abi
@@ -130,7 +130,7 @@ def _labels(row: MatrixRow) -> list[str]:
     labels: list[str] = []
     for wheel in row.wheels:
         label = python_of(wheel)
-        labels.append(f"{label} in {release_of(wheel)}" if label in labels else label)
+        labels.append(f"{label} in {release_name(wheel)}" if label in labels else label)
     return labels
 
 

@@ -64,7 +64,7 @@ def read_huggingface_tree(document: Any, files: str) -> Page:
     return _page(_huggingface_files(document, files))
 
 
-def read_index(rows: Iterable[tuple[str, str, int | None, str | None]]) -> Page:
+def files_of_index(rows: Iterable[tuple[str, str, int | None, str | None]]) -> Page:
     """Read the name, URL, size and SHA-256 of each file on the pages of a package index."""
     return _page((name, url.partition("#")[0], size or 0, sha256 or "") for name, url, size, sha256 in rows)
 

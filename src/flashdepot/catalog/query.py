@@ -71,7 +71,7 @@ def python_of(wheel: PublishedWheel) -> str:
     return f"{match[1]}.{match[2]}{'+' if stable else match[3]}"
 
 
-def platform_of(wheel: PublishedWheel) -> str:
+def platform_words(wheel: PublishedWheel) -> str:
     """System, processor and, where the tag tells, the oldest GNU libc: ``Linux x86-64, glibc 2.24``."""
     tags = wheel.platform.split(".")
     machine = next((ours for theirs, ours in _ARCHITECTURES.items() if tags[0].endswith(theirs)), "")
@@ -105,7 +105,7 @@ def tallies(wheels: Iterable[PublishedWheel]) -> tuple[Tally, ...]:
         newest_first("version", lambda w: w.version),
         newest_first("torch", lambda w: ".".join(w.torch.split(".")[:2])),
         newest_first("cuda", lambda w: w.cuda),
-        most_first("platform", platform_of),
+        most_first("platform", platform_words),
         most_first("existence", lambda w: "seen" if w.seen else "expected, not seen"),
         most_first("digest", lambda w: "known" if w.sha256 else "not known"),
         most_first("machine code", lambda w: ",".join(w.sass) or "not known"),

@@ -17,9 +17,9 @@ from flashdepot.catalog.pages import Pages, PageToken
 from flashdepot.catalog.published_files import (
     Page,
     PublishedFile,
+    files_of_index,
     read_github_releases,
     read_huggingface_tree,
-    read_index,
     to_wheels,
 )
 from flashdepot.catalog.sources import Format, Source
@@ -120,4 +120,4 @@ def _ask_index(source: Source, settings: IndexSettings) -> Page:
             f"{index.url} has no {' and no '.join(_PROJECTS)}.",
             hint="Name the address that pip would be given with --index-url; it often ends in /simple/.",
         )
-    return read_index((p.filename, p.url, p.size, p.digests.get("sha256")) for p in packages if not p.is_yanked)
+    return files_of_index((p.filename, p.url, p.size, p.digests.get("sha256")) for p in packages if not p.is_yanked)

@@ -284,8 +284,8 @@ def _to_json(wheel: PublishedWheel) -> dict[str, object]:
 
 
 def _cells(wheel: PublishedWheel) -> tuple[str, ...]:
-    from flashdepot.catalog.matrix import release_of  # noqa: PLC0415
-    from flashdepot.catalog.query import platform_of, python_of  # noqa: PLC0415
+    from flashdepot.catalog.matrix import release_name  # noqa: PLC0415
+    from flashdepot.catalog.query import platform_words, python_of  # noqa: PLC0415
 
     package = wheel.version if wheel.distribution == "flash-attn" else f"{wheel.distribution} {wheel.version}"
     return (
@@ -294,9 +294,9 @@ def _cells(wheel: PublishedWheel) -> tuple[str, ...]:
         wheel.cuda,
         {True: "new", False: "old", None: ""}[wheel.cxx11_abi],
         python_of(wheel),
-        platform_of(wheel),
+        platform_words(wheel),
         wheel.source,
-        release_of(wheel),
+        release_name(wheel),
         size(wheel.size) if wheel.size else "",
         "" if wheel.seen else "expected",
     )

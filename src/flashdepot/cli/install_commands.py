@@ -20,7 +20,7 @@ from flashdepot.cli.common import (
     say,
     verbose_option,
 )
-from flashdepot.cli.resolving import read_sources
+from flashdepot.cli.resolving import sources_named
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.install.choice import Choice, InstallRequest
@@ -141,7 +141,7 @@ def _sources(named: tuple[str, ...]) -> frozenset[str]:
             raise UsageError(
                 f"'{source}' is not a source: there are {', '.join(known)} and index:URL.{did_you_mean(source, known)}"
             )
-    return frozenset(read_sources(named))
+    return frozenset(sources_named(named))
 
 
 def _tell(result: InstallResult) -> None:

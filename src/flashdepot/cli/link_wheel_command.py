@@ -11,7 +11,7 @@ from flashdepot.api.answers import place_of
 from flashdepot.cli.check_commands import describe
 from flashdepot.cli.common import answer, examples, json_option, options, print_json, python_option, quiet_option, say
 from flashdepot.doctor.check import Outcome, Report, check_file
-from flashdepot.doctor.check.evidence import worst_first
+from flashdepot.doctor.check.evidence import worst_evidence_first
 from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.torch_side import InstalledTorch
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, MissingToolError, UsageError
@@ -81,7 +81,7 @@ def _report(file: Path, place: Place) -> Report:
     if not isinstance(place.torch, InstalledTorch):
         return report
     asked = judge_requirement(file, place.torch.torch.version)
-    return replace(report, evidence=worst_first([*report.evidence, *asked]))
+    return replace(report, evidence=worst_evidence_first([*report.evidence, *asked]))
 
 
 def _require_fit(report: Report, *, force: bool, quiet: bool) -> None:

@@ -145,7 +145,7 @@ def install_options(asked: Asked) -> str | None:
     return shlex.join(word for name, value in given.items() if value for word in (name, str(value)))
 
 
-def read_sources(named: tuple[str, ...]) -> tuple[str, ...]:
+def sources_named(named: tuple[str, ...]) -> tuple[str, ...]:
     """Sources as they are compared: the addresses of indexes in one spelling.
 
     :raises UsageError: for what is no address of an index.
@@ -159,7 +159,7 @@ def read_sources(named: tuple[str, ...]) -> tuple[str, ...]:
 
 def _sources(named: tuple[str, ...], allowed: tuple[str, ...], catalog: Path) -> frozenset[str]:
     known = {OURS, OFFICIAL, COMMUNITY, PIP}
-    named = read_sources(named)
+    named = sources_named(named)
     if not known.issuperset(named):
         known |= {f"{COMMUNITY}:{c.name}" for c in load_catalog(catalog).collections if c.name != OFFICIAL}
     for source in named:

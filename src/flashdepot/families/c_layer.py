@@ -27,7 +27,7 @@ def driver_sources() -> list[Path]:
     return sorted((NATIVE / "driver").glob("*.cpp"))
 
 
-def own_name(source: Path) -> str:
+def name_of_source(source: Path) -> str:
     """``native-device``, ``native-fa2-units``, ``native-driver-images``: a source of ours in logs and archives."""
     root = NATIVE / "src" if source.is_relative_to(NATIVE / "src") else NATIVE
     return "-".join(("native", *source.relative_to(root).with_suffix("").parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from flashdepot.families.c_layer import NATIVE, driver_sources, own_name
+from flashdepot.families.c_layer import NATIVE, driver_sources, name_of_source
 from flashdepot.families.family import Kit
 from flashdepot.families.nvcc import cuda_actions
 from flashdepot.model.action import Action
@@ -46,14 +46,14 @@ def c_layer_actions(recipe: Recipe, kit: Kit, families: Mapping[str, tuple[str, 
 def _folder_actions(recipe: Recipe, kit: Kit, folder: Path, words: tuple[str, ...]) -> Iterator[Action]:
     for source in sorted(folder.glob("*.cu")):
         yield from cuda_actions(
-            recipe, kit, own_name(source), "native", _place_of(source), recipe.flags[FLAGS], _INCLUDES
+            recipe, kit, name_of_source(source), "native", _place_of(source), recipe.flags[FLAGS], _INCLUDES
         )
     for source in sorted(folder.glob("*.cpp")):
         yield _cxx_action(recipe, kit, source, words)
 
 
 def _cxx_action(recipe: Recipe, kit: Kit, source: Path, words: tuple[str, ...]) -> Action:
-    name, dialect = own_name(source), kit.dialect
+    name, dialect = name_of_source(source), kit.dialect
     ours = ("-I{generated}", *_INCLUDES, "-I{native}/shim")
     theirs = (*words, "-isystem", "{cuda_include}")
     if kit.cross is not None:

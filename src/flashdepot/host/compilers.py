@@ -32,10 +32,10 @@ def find_compilers() -> tuple[HostCompiler, ...]:
         if name and (program := shutil.which(name)):
             programs.setdefault(os.path.realpath(program), program)
     with ThreadPoolExecutor() as pool:
-        return tuple(compiler for compiler in pool.map(identify, programs.values()) if compiler)
+        return tuple(compiler for compiler in pool.map(identify_compiler, programs.values()) if compiler)
 
 
-def identify(program: str) -> HostCompiler | None:
+def identify_compiler(program: str) -> HostCompiler | None:
     """Ask a program which compiler it is; ``None`` when it is none that nvcc can use."""
     try:
         done = run([program, "-dM", "-E", "-x", "c++", os.devnull], timeout=30)

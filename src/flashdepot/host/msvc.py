@@ -26,7 +26,7 @@ def find_msvc(environment: Mapping[str, str] = os.environ) -> tuple[HostCompiler
     decided by what nvcc accepts.
     """
     installed = [program for folder in _installed(environment) for program in _programs(Path(folder))]
-    return rank(preferred(environment), map(str, installed), _banner)
+    return rank_installations(preferred(environment), map(str, installed), _banner)
 
 
 def preferred(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def preferred(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(program for program in (named, prompt_compiler(environment)) if program)
 
 
-def rank(
+def rank_installations(
     first: Sequence[str], installed: Iterable[str], banner: Callable[[str], str | None]
 ) -> tuple[HostCompiler, ...]:
     """Compilers from programs: ``first`` in their order, the installed ones newest first, none twice.

@@ -28,13 +28,13 @@ def find_toolkits() -> tuple[CudaToolkit, ...]:
         candidates.setdefault(os.path.realpath(nvcc), (found_by, nvcc))
     found: dict[str, CudaToolkit] = {}
     with ThreadPoolExecutor() as pool:
-        for toolkit in pool.map(lambda candidate: identify(candidate[1], candidate[0]), candidates.values()):
+        for toolkit in pool.map(lambda candidate: identify_toolkit(candidate[1], candidate[0]), candidates.values()):
             if toolkit is not None:
                 found.setdefault(toolkit.root, toolkit)
     return tuple(found.values())
 
 
-def identify(nvcc: Path, found_by: str) -> CudaToolkit | None:
+def identify_toolkit(nvcc: Path, found_by: str) -> CudaToolkit | None:
     """The toolkit that an nvcc belongs to, or ``None`` when the program does not answer as nvcc does.
 
     nvcc itself is asked for its root, because the program on ``PATH`` may be a link or a script of a distribution.

@@ -42,10 +42,10 @@ def plan_sync(remote: OpenRemote, ours: Collection[Manifest]) -> SyncPlan:
     :raises NetworkError: when the remote fails or is too slow.
     """
     theirs = [library.statement for library in stock(remote, ours)]
-    return compare(ours, theirs, may_push=remote.settings.push)
+    return compare_libraries(ours, theirs, may_push=remote.settings.push)
 
 
-def compare(ours: Collection[Manifest], theirs: Sequence[LibraryStatement], *, may_push: bool) -> SyncPlan:
+def compare_libraries(ours: Collection[Manifest], theirs: Sequence[LibraryStatement], *, may_push: bool) -> SyncPlan:
     """What is on one side only. Of several libraries of one recipe that the remote has, the first one is fetched."""
     here = {manifest.recipe_key: LibraryStatement.of(manifest).manifest_digest for manifest in ours}
     there: dict[str, list[LibraryStatement]] = {}

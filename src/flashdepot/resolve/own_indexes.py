@@ -57,7 +57,7 @@ def index_candidates(request: WheelRequest, wanted: Selection) -> Iterator[Judge
     """
     for source in sorted(source for source in request.sources if source.startswith(INDEX)):
         address = source.removeprefix(INDEX)
-        rows = [row for row in read_record(address).wheels if not row.label]
+        rows = [row for row in read_index_record(address).wheels if not row.label]
         judged = [_judged(request, row, source, wanted) for row in rows]
         fitting = [found for found in judged if found.verdict is not Verdict.MISFIT]
         if fitting:
@@ -66,7 +66,7 @@ def index_candidates(request: WheelRequest, wanted: Selection) -> Iterator[Judge
             yield min(judged, key=_distance)
 
 
-def read_record(address: str) -> IndexRecord:
+def read_index_record(address: str) -> IndexRecord:
     """What an index holds, by its address.
 
     :raises NetworkError: when it cannot be had, or is no index of ours.

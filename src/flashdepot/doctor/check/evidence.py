@@ -94,6 +94,6 @@ class Report(msgspec.Struct, frozen=True):
         }
 
 
-def worst_first(evidence: list[Evidence]) -> tuple[Evidence, ...]:
+def worst_evidence_first(evidence: list[Evidence]) -> tuple[Evidence, ...]:
     """The lines by how bad they are, otherwise in the order given."""
     return tuple(sorted(evidence, key=lambda e: -e.outcome.rank))

@@ -38,11 +38,11 @@ _WINDOWS = re.compile(r"(?:kernel32|user32|advapi32|msvcp\d+|vcruntime\d+(?:_\d)
 def judge_binary(binary: Binary, siblings: Iterable[Binary], place: Place) -> list[Evidence]:
     """Everything about one compiled file but its GPU code, which is judged for all of a wheel's files together."""
     others = tuple(siblings)
-    lines = judge_platform(binary, place)
+    lines = judge_machine(binary, place)
     if any(line.outcome is Outcome.MISFIT for line in lines):
         return lines
     offered = frozenset[str]().union(*(other.offered for other in others))
-    lines += judge_torch(binary, binary.torch_symbols - offered, place)
+    lines += judge_torch_symbols(binary, binary.torch_symbols - offered, place)
     lines += judge_floors(binary, place)
     lines += judge_cuda_runtime(binary, place)
     lines += judge_cuda_symbols(binary, place)
@@ -84,7 +84,7 @@ def judge_cuda_symbols(binary: Binary, place: Place) -> list[Evidence]:
     return lines
 
 
-def judge_platform(binary: Binary, place: Place) -> list[Evidence]:
+def judge_machine(binary: Binary, place: Place) -> list[Evidence]:
     """CPU and operating system."""
     host = place.host.platform
     system = "windows" if binary.is_windows else host.system if binary.kind.value == "static library" else "linux"
@@ -177,7 +177,7 @@ def _cuda_floor(code: GpuCode) -> Version | None:
     return floor
 
 
-def judge_torch(binary: Binary, symbols: frozenset[str], place: Place) -> list[Evidence]:
+def judge_torch_symbols(binary: Binary, symbols: frozenset[str], place: Place) -> list[Evidence]:
     """Whether torch has the symbols, and the C++ ABI, that the file takes from it."""
     torch = place.torch
     wanted = [name for name in binary.needed if _TORCH.fullmatch(name)]

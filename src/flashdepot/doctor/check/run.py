@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flashdepot.doctor.check.alternatives import with_alternatives
-from flashdepot.doctor.check.evidence import Evidence, Outcome, Report, worst_first
+from flashdepot.doctor.check.evidence import Evidence, Outcome, Report, worst_evidence_first
 from flashdepot.doctor.check.judge import judge_architectures, judge_binary
 from flashdepot.doctor.check.judge_claims import judge_claims
 from flashdepot.doctor.check.judge_wheel import judge_extension_name, judge_wheel
@@ -49,4 +49,4 @@ def judge(subject: Subject, place: Place) -> Report:
         "version": subject.wheel.version if subject.wheel else None,
         "binaries": [binary.to_json() for binary in subject.binaries],
     }
-    return Report(str(subject.path), subject.kind, worst_first(lines), facts)
+    return Report(str(subject.path), subject.kind, worst_evidence_first(lines), facts)
