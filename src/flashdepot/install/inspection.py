@@ -35,7 +35,7 @@ def inspect(wheel: WheelFile, environment: Environment, record: HostRecord, on_n
     :raises UsageError: for one of another project.
     """
     report = check_file(wheel.path, _place(environment, record))
-    if (error := refusal(report, environment.executable)) is not None:
+    if (error := objection(report, environment.executable)) is not None:
         raise error
     for line in report.evidence:
         if line.outcome is Outcome.UNKNOWN:
@@ -44,7 +44,7 @@ def inspect(wheel: WheelFile, environment: Environment, record: HostRecord, on_n
     return str(report.facts["version"])
 
 
-def refusal(report: Report, python: Path) -> FlashdepotError | None:
+def objection(report: Report, python: Path) -> FlashdepotError | None:
     """The error that a report comes to; ``None`` when the wheel may be tried."""
     name = Path(report.path).name
     if report.verdict is Outcome.DAMAGED:
