@@ -10,13 +10,13 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.api.indexes import index
-from flashdepot.api.libraries import LibraryPlan, build_library, open_depot, plan_library, wheel_of
+from flashdepot.api.libraries import LibraryPlan, build_need, open_depot, plan_library, wheel_of
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.events import Events
 from flashdepot.host import runtime_facts
 from flashdepot.model.limits import Limits
-from flashdepot.publish.matrix import Part, PublishMatrix
+from flashdepot.publish.matrix import PublishedPart, PublishMatrix
 from flashdepot.publish.proof import prove
 from flashdepot.publish.report import FAILED, PartReport, PublishReport, require_own, waiting
 from flashdepot.remotes import Remotes, users_remotes
@@ -35,7 +35,7 @@ _SILENT = Events()
 class PlannedPart(msgspec.Struct, frozen=True):
     """A part, and what making it comes to, or what keeps it from being made."""
 
-    part: Part
+    part: PublishedPart
     plan: LibraryPlan | None = None
     problem: FlashdepotError | None = None
 
@@ -46,7 +46,7 @@ def plan_publish(
     """What :func:`publish` would have to compile for each part; nothing is fetched, compiled or written."""
     depot = depot or open_depot(events=events)
 
-    def planned(part: Part) -> PlannedPart:
+    def planned(part: PublishedPart) -> PlannedPart:
         try:
             return PlannedPart(
                 part, plan_library(part.request, exactly=True, depot=depot, limits=limits, events=events)
@@ -116,7 +116,7 @@ def _key(targets: Sequence[OpenRemote]) -> SigningKey | None:
 
 
 def _make(
-    part: Part,
+    part: PublishedPart,
     out: Path,
     targets: Sequence[OpenRemote],
     key: SigningKey | None,
@@ -128,7 +128,7 @@ def _make(
     done = PartReport(part)
     try:
         need = understand(part.request, runtime_facts(), depot)
-        library = build_library(need, depot, limits, events, agreed=True)
+        library = build_need(need, depot, limits, events, agreed=True)
         done = replace(
             done,
             status=library.status,

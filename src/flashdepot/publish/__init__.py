@@ -1,6 +1,6 @@
 """Publishing: what a matrix file asks for, what was proven of each part, and the report."""
 
-from flashdepot.publish.matrix import Part, PublishMatrix, read_matrix
+from flashdepot.publish.matrix import PublishedPart, PublishMatrix, read_matrix
 from flashdepot.publish.report import PartReport, PublishReport
 
-__all__ = ["Part", "PartReport", "PublishMatrix", "PublishReport", "read_matrix"]
+__all__ = ["PartReport", "PublishMatrix", "PublishReport", "PublishedPart", "read_matrix"]

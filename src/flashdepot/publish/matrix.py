@@ -22,7 +22,7 @@ _OTHERS = (*_PATHS, "url", "remotes")
 _MOST = 1000
 
 
-class Part(msgspec.Struct, frozen=True):
+class PublishedPart(msgspec.Struct, frozen=True):
     """One combination: the words of the file, and what they ask for."""
 
     words: Mapping[str, str]
@@ -43,7 +43,7 @@ class PublishMatrix(msgspec.Struct, frozen=True):
 
     path: Path
     digest: str
-    parts: tuple[Part, ...]
+    parts: tuple[PublishedPart, ...]
     out: Path
     index: Path | None = None
     url: str = ""
@@ -91,7 +91,7 @@ def combinations(
     return found
 
 
-def _parts(document: Mapping[str, Any], path: Path) -> Iterator[Part]:
+def _parts(document: Mapping[str, Any], path: Path) -> Iterator[PublishedPart]:
     axes = {key: _words(value, key, path) for key, value in _table(document.get("matrix", {}), "matrix", path).items()}
     count = 1
     for words in axes.values():
@@ -108,7 +108,7 @@ def _parts(document: Mapping[str, Any], path: Path) -> Iterator[Part]:
     if not found:
         raise UsageError(f"{path} asks for nothing: there is no [matrix] and no [[include]] that has a part.")
     for row in found:
-        yield Part(row, _request(row, path))
+        yield PublishedPart(row, _request(row, path))
 
 
 def _request(row: Mapping[str, str], path: Path) -> LibraryRequest:

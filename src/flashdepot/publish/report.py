@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.publish.matrix import Part, PublishMatrix
+from flashdepot.publish.matrix import PublishedPart, PublishMatrix
 from flashdepot.remotes.push import Pushed
 from flashdepot.system.files import write_atomic
 
@@ -27,7 +27,7 @@ class PartReport(msgspec.Struct, frozen=True):
     ``pushed`` is by remote, ``problem`` what stopped it.
     """
 
-    part: Part
+    part: PublishedPart
     status: str = WAITING
     recipe_key: str = ""
     wheel: str = ""
@@ -126,6 +126,6 @@ def require_own(out: Path) -> None:
     )
 
 
-def waiting(parts: Sequence[Part]) -> tuple[PartReport, ...]:
+def waiting(parts: Sequence[PublishedPart]) -> tuple[PartReport, ...]:
     """The reports of parts that have not begun."""
     return tuple(PartReport(part) for part in parts)
