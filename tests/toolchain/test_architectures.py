@@ -46,8 +46,8 @@ def test_a_machine_with_old_gpus_only_is_refused() -> None:
         choose_architectures(Gpus.NATIVE, make_host(gpus=(gpu("7.5"),)), oldest_gpu())
 
 
-def test_universal_is_one_architecture_a_generation() -> None:
-    assert spell(choose_architectures(Gpus.UNIVERSAL, make_host(), oldest_gpu()).wanted) == "80,90,100,120"
+def test_universal_is_code_for_each_generation_of_gpus() -> None:
+    assert spell(choose_architectures(Gpus.UNIVERSAL, make_host(), oldest_gpu()).wanted) == "80,86,89,90,100,120"
 
 
 def sass(wanted: str, release: str) -> str:
