@@ -68,7 +68,7 @@ def test_its_system_links_the_objects(tmp_path: Path) -> None:
     objects = [tmp_path / "a.9", tmp_path / "b.9"]
     for path in objects:
         path.write_text(path.stem)
-    linking = cross_linking(ROW, Zig.__new__(Zig))
+    linking = cross_linking(ROW, Zig(Path("zig"), "0.14.1"))
     linked = linking.link(objects, None, tmp_path, tmp_path)  # type: ignore[arg-type]  (zig does it, and no toolchain)
     assert linked.files["lib/static/library.a"].read_bytes() == b"ab"
     assert "-plan9" in linking.flags
