@@ -24,6 +24,14 @@ BOTH = Selection(
     families=("fa4", "fa2"), fa4=(*FORWARD, *BACKWARD),
 )  # fmt: skip
 
+PAGED = {
+    "cache_seqlens": 0x1000, "block_table": 0x2000, "block_table_stride": 8, "page_size": 256,
+    "k": Tensor(0x20000, 256 * 512, 512, 128), "v": Tensor(0x30000, 256 * 512, 512, 128), "heads_k": 4,
+    "workspace": 0x7000_0000, "workspace_bytes": 1 << 40,
+}  # fmt: skip
+PAGED_PACKED = {
+    **PAGED, "cache_seqlens": None, "cu_seqlens_q": 0x3000, "cu_seqlens_k": 0x4000, "total_q": 600, "batch": 2,
+}  # fmt: skip
 
 WORKER = Path(__file__).parents[2] / "src/flashdepot/families/fa4/worker/sm90.py"
 ENTRIES = {"fwd": "fwd", "bwd": "bwd", "pre": "pre", "dq": "post", "dkv": "post"}
@@ -97,6 +105,17 @@ def test_one_query_of_each_sequence_makes_the_heads_of_a_key_head_rows(stub: Stu
     assert launch["lse"][1:] == [[64, 4, 4], [16, 4]]
 
 
+@pytest.mark.parametrize(("keys", "pages"), [(512, 2), (500, 2), (513, 3), (40, 1)])
+def test_a_sequence_has_pages_for_its_last_keys_too(stub: Stub, keys: int, pages: int) -> None:
+    asked = {**PAGED, "seqlen_k": keys, "batch": 3, "heads_q": 4}
+    assert "paged" not in forward(stub, **asked)["kind"], "unless it is asked for"
+    launch = forward(stub, **asked, family=Family.FA4)
+    assert launch["kind"] == "fwd_d128_bf16_paged_full"
+    assert launch["page_table"] == [0x2000, [3, pages], [8]]
+    assert launch["k"][1] == [3 * pages + 1, 256, 4, 128]
+    assert launch["seqused_k"] == [0x1000, [3], []]
+
+
 def test_an_open_end_of_a_window_reaches_every_key(stub: Stub) -> None:
     launch = forward(stub, flags=Flag.WINDOW_LEFT, window_left=7)
     assert launch["window_left"] == 7
@@ -106,6 +125,11 @@ def test_an_open_end_of_a_window_reaches_every_key(stub: Stub) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
+        ({**PAGED, "head_dim": 96}, "(96)"),
+        ({**PAGED, "head_dim": 72}, "block_table at a head dim between those of its kernels"),
+        ({**PAGED, "head_dim": 120}, "block_table at a head dim between those of its kernels"),
+        (PAGED_PACKED, "block_table beside cu_seqlens_q"),
+        ({**PAGED, "cache_seqlens": None}, "block_table without cache_seqlens"),
         ({"dropout": 0.5, "rng_state": 0x60000}, "dropout"),
         ({"alibi_slopes": 0x60000}, "alibi_slopes"),
         ({"device": A100}, "no kernel for compute capability 8.0"),
@@ -115,7 +139,8 @@ def test_an_open_end_of_a_window_reaches_every_key(stub: Stub) -> None:
 def test_what_it_cannot_do_goes_to_fa2_and_is_refused_when_forced(
     stub: Stub, fields: dict[str, Any], text: str
 ) -> None:
-    assert forward(stub, **fields)["kind"] == "fwd"
+    assert "_d" not in forward(stub, **fields)["kind"]
+    stub.reset()
     args = forward_args(**{"device": H100, "head_dim": 128, "family": Family.FA4, **fields})
     answer = stub.fwd(args)
     assert answer.status in (Status.UNSUPPORTED, Status.NO_KERNEL_FOR_ARCH)
@@ -128,6 +153,28 @@ def test_few_tiles_with_many_keys_go_to_the_family_that_divides_them(stub: Stub)
     assert forward(stub, **few)["kind"] != "fwd_d128_bf16_dense_full"
     assert forward(stub, **few, family=Family.FA4)["kind"] == "fwd_d128_bf16_dense_full"
     assert forward(stub, **{**few, "batch": 64})["kind"] == "fwd_d128_bf16_dense_full"
+
+
+@pytest.mark.parametrize(
+    ("keys", "fields", "slower"),
+    [
+        (4096, {"flags": Flag.CAUSAL}, True),
+        (3000, {"flags": Flag.CAUSAL, "head_dim": 104}, True),
+        (6001, {"flags": Flag.CAUSAL}, False),
+        (2999, {"flags": Flag.CAUSAL}, False),
+        (4096, {}, False),
+        (4096, {"flags": Flag.CAUSAL, "family": Family.FA4}, False),
+    ],
+)
+def test_what_was_measured_to_be_slower_goes_to_fa2(
+    stub: Stub, keys: int, fields: dict[str, Any], slower: bool
+) -> None:
+    problem = {"batch": 16, "seqlen_q": keys, "seqlen_k": keys, "head_dim": 128, **fields}
+    assert (forward(stub, **problem)["kind"] == "fwd") == slower
+    answer, choice = stub.choose(H100, forward_args(device=H100, **problem))
+    assert answer.status is Status.OK
+    why = "fa4: it was measured to be slower at this head dim, mask and length"
+    assert choice.why_not == (why if slower else "")
 
 
 @pytest.mark.parametrize("heads_k", [4, 2])

@@ -99,6 +99,10 @@ def test_what_was_imported_of_upstream_and_of_ours_is_in_the_depfile(stand_in: l
 
 
 @pytest.mark.network
+@pytest.mark.skipif(
+    "FLASHDEPOT_TEST_CUTE_DSL" not in os.environ,
+    reason="fetches 125 MB of CuTe DSL and compiles with it: set FLASHDEPOT_TEST_CUTE_DSL=1",
+)
 def test_a_real_kernel_has_the_same_bytes_in_a_warm_worker_and_for_another_user_in_another_folder(
     real_depot: Path, tmp_path: Path
 ) -> None:

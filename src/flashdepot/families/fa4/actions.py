@@ -8,32 +8,26 @@ from pathlib import Path
 
 from flashdepot.families.config_header import c_string
 from flashdepot.families.fa4.layout import KERNELS
-from flashdepot.families.fa4.units import NAME, variants_of
+from flashdepot.families.fa4.speed import TABLE, read_table, table_lines
+from flashdepot.families.fa4.targets import HOSTS, NAME, SASS
+from flashdepot.families.fa4.units import variants_of
 from flashdepot.families.fa4.variants import Variant
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe, Tool
 from flashdepot.model.selection import Feature, Selection
+from flashdepot.system.files import sha256_file
 from flashdepot.toolchain import cute_dsl
 
 WORKER = Path(__file__).with_name("worker")
 """The folder of the compile worker."""
 
-SASS = {Architecture(9, 0): "90a"}
-"""The architectures that there are kernels for, each with the name that CuTe compiles for."""
-
-_HOSTS = {
-    "linux-x86_64": ("x86_64-unknown-linux-gnu", "x86-64-v2"),
-    "linux-aarch64": ("aarch64-unknown-linux-gnu", "generic"),
-}
-"""Triple and oldest CPU of the launch code."""
-
 _OUTPUTS = ("{output}", "{depfile}")
 
 
 def flags() -> tuple[str, ...]:
-    """What every kernel is compiled with."""
-    return (f"cute-dsl {cute_dsl.provided_version()} {cute_dsl.identity()}",)
+    """What every kernel is compiled with, and the measurements by which calls are given to it."""
+    return (f"cute-dsl {cute_dsl.provided_version()} {cute_dsl.identity()}", f"speed {sha256_file(TABLE)}")
 
 
 def compiled_for(sass: Iterable[Architecture]) -> list[str]:
@@ -48,13 +42,13 @@ def actions(recipe: Recipe) -> tuple[Action, ...]:
 
 def _actions(recipe: Recipe) -> Iterator[Action]:
     tools = (Tool("cute-dsl", str(cute_dsl.provided_version()), cute_dsl.identity()),)
-    triple, cpu = _HOSTS[str(recipe.target.platform)]
+    triple, cpu = HOSTS[str(recipe.target.platform)]
     selected = {unit.name: unit for unit in recipe.selection.units if unit.family == NAME}
     for arch in compiled_for(recipe.target.sass):
         for variant in variants_of(selected.values()):
             name = f"{NAME}_sm{arch}_{variant.name}"
             job = {**variant.job(), "arch": f"sm_{arch}", "triple": triple, "cpu": cpu, "prefix": name}
-            worker = ("{python}", "-I", "-S", "-X", "pycache_prefix={cute_dsl}.pycache", "{fa4_worker}")
+            worker = ("{python}", "-I", "-S", "-X", "pycache_prefix={work}/pycache", "{fa4_worker}")
             arguments = (*worker, "{cute_dsl}", "{fa4}", json.dumps(job, sort_keys=True))
             unit = selected.get(variant.name)
             yield Action(name, NAME, KERNELS, arguments, tools, unit=unit, outputs=_OUTPUTS)
@@ -71,6 +65,7 @@ def config_lines(selection: Selection, sass: Iterable[Architecture], version: st
     variants = variants_of(selection.units)
     rows = [_row(arch, variant) for arch in arches for variant in variants]
     yield " \\\n    ".join(["#define FA4_CONFIG_UNITS(X)", *rows])
+    yield from table_lines(read_table())
 
 
 def _row(arch: str, variant: Variant) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flashdepot.families.fa4.targets import SASS
 from flashdepot.model.action import Estimate
 from flashdepot.model.selection import Pass, Unit
 
@@ -17,4 +18,4 @@ _PEAK = 470 << 20
 
 def estimate(unit: Unit, architectures: int) -> Estimate:
     """The shipped expectation for a unit, for a number of architectures that it is compiled for."""
-    return Estimate((_SECONDS[unit.pass_] + _IMPORTS) * architectures, _PEAK)
+    return Estimate((_SECONDS[unit.pass_] + _IMPORTS) * min(architectures, len(SASS)), _PEAK)

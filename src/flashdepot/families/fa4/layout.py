@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flashdepot.errors import UsageError
-from flashdepot.families.fa4.units import units
 from flashdepot.model.selection import Feature, Unit
 from flashdepot.upstream.layout import UNKNOWN_VERSION
 
@@ -35,6 +34,8 @@ class Fa4Layout:
 
     def units(self, root: Path) -> frozenset[Unit]:  # noqa: ARG002  (each version that is known has them all)
         """Every kernel that the compile worker knows."""
+        from flashdepot.families.fa4.units import units  # noqa: PLC0415  (who asks for fa2 alone needs none of them)
+
         return units()
 
     def features(self, root: Path) -> frozenset[Feature]:  # noqa: ARG002

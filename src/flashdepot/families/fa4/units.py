@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
+from flashdepot.families.fa4.targets import NAME
 from flashdepot.families.fa4.variants import Variant, backward_variants, forward_variants
 from flashdepot.model.selection import Dtype, Feature, Pass, Unit
-
-NAME = "fa4"
 
 _PASSES = {"fwd": Pass.FWD, "bwd": Pass.BWD}
 

@@ -100,11 +100,10 @@ def _stream():
 
 
 def forward(job: dict[str, Any]) -> Entry:
-    """o and lse of q, k and v. Layouts: dense, packed, used (dense with a number of keys each), paged, packed_paged."""
+    """o and lse of q, k and v. Layouts: dense, packed, used (dense with a number of keys each), paged."""
     dtype = DTYPES[job["dtype"]]
     layout = job["layout"]
-    packed_q, packed_k = layout in ("packed", "packed_paged"), layout == "packed"
-    paged, softcap, local = "paged" in layout, job["softcap"], job["mask"] == "local"
+    packed, paged, softcap, local = layout == "packed", layout == "paged", job["softcap"], job["mask"] == "local"
     kernel = _Forward(
         dtype,
         job["head_dim"],
@@ -150,15 +149,15 @@ def forward(job: dict[str, Any]) -> Entry:
             stream=stream,
         )  # fmt: skip
 
-    def rows(packed):
+    def rows():
         return _tensor(dtype, 3 if packed else 4, 8)
 
     arguments = (
-        rows(packed_q), rows(packed_k), rows(packed_k), rows(packed_q),
-        _tensor(Float32, 2 if packed_q else 3, 1),
-        _tensor(Int32, 1, 1) if packed_q else None,
-        _tensor(Int32, 1, 1) if packed_k else None,
-        _tensor(Int32, 1, 1) if layout in ("used", "paged", "packed_paged") else None,
+        rows(), rows(), rows(), rows(),
+        _tensor(Float32, 2 if packed else 3, 1),
+        _tensor(Int32, 1, 1) if packed else None,
+        _tensor(Int32, 1, 1) if packed else None,
+        _tensor(Int32, 1, 1) if layout in ("used", "paged") else None,
         _tensor(Int32, 2, 1) if paged else None,
         Float32(1.0),
         Float32(1.0) if softcap else None,

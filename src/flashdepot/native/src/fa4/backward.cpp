@@ -1,7 +1,7 @@
 // The backward pass by FlashAttention-4's kernels: one before the main one, two or three after it.
 #include "buffers.h"
 #include "error.h"
-#include "fa4/lengths.h"
+#include "fa4/statistics.h"
 #include "fa4/passes.h"
 #include "fa4/problem.h"
 #include "fa4/speed.h"

@@ -1,7 +1,5 @@
 // The forward pass by FlashAttention-4's kernels.
-#include "buffers.h"
 #include "error.h"
-#include "fa4/lengths.h"
 #include "fa4/passes.h"
 #include "fa4/problem.h"
 #include "fa4/speed.h"
@@ -17,11 +15,13 @@ const char *obstacle_in(const ForwardCall &call) {
   if (args.cache_batch_idx != nullptr) return "cache_batch_idx";
   if (args.leftpad_k != nullptr) return "leftpad_k";
   if (args.num_splits > 1) return "num_splits above 1";
-  if (problem.packed() && args.seqused_k != nullptr && !problem.paged()) {
-    return "seqused_k without block_table";
-  }
-  if (problem.kind == Kind::cache && problem.paged() && args.cache_seqlens == nullptr) {
-    return "block_table without cache_seqlens";
+  if (problem.packed() && problem.paged()) return "block_table beside cu_seqlens_q";
+  if (problem.packed() && args.seqused_k != nullptr) return "seqused_k";
+  if (problem.paged() && args.cache_seqlens == nullptr) return "block_table without cache_seqlens";
+  // Its copy of a page leaves the columns that the kernel has beyond the tensor's as they were in
+  // shared memory, and what is not a number there makes the product with a zero of q not one either.
+  if (problem.paged() && unit_head_dim(problem.head_dim) != problem.head_dim) {
+    return "block_table at a head dim between those of its kernels";
   }
   return nullptr;
 }
@@ -29,7 +29,7 @@ const char *obstacle_in(const ForwardCall &call) {
 Layout layout_of(const ForwardCall &call) {
   const auto &[args, problem] = call;
   if (problem.paged()) {
-    return problem.packed() ? Layout::packed_paged : Layout::paged;
+    return Layout::paged;
   }
   if (problem.packed()) {
     return Layout::packed;
@@ -51,11 +51,6 @@ fa_tensor grouped(const fa_tensor &tensor, std::int32_t group) {
                                 tensor.head_stride * group};
 }
 
-// Keys of each sequence of a paged packed batch, which the caller gave as cumulative lengths.
-bool counts_lengths(const ForwardCall &call) {
-  return call.problem.packed() && call.problem.paged() && call.args.seqused_k == nullptr;
-}
-
 const Unit *unit_for(const ForwardCall &call, const DeviceFacts *gpu) {
   const Problem &problem = call.problem;
   return find_unit(gpu, {Kernel::fwd, problem.dtype, unit_head_dim(problem.head_dim),
@@ -65,8 +60,7 @@ const Unit *unit_for(const ForwardCall &call, const DeviceFacts *gpu) {
 fa_status run(const Unit &unit, const ForwardCall &call) {
   const auto &[args, problem] = call;
   const Layout layout = layout_of(call);
-  const bool packed_q = problem.packed();
-  const bool packed_k = layout == Layout::packed;
+  const bool packed = problem.packed();
   auto stream = args.stream;
 
   const std::int32_t batch = problem.batch;
@@ -78,28 +72,23 @@ fa_status run(const Unit &unit, const ForwardCall &call) {
   const fa_tensor o = grouped(args.o, group);
   // A table may name any page of a pool whose size the caller does not tell; the kernels find pages
   // by number and do not count them.
-  const std::int32_t pages_each = problem.paged() ? problem.seqlen_k / problem.page_size : 0;
+  const std::int32_t page_size = problem.page_size;
+  const std::int32_t pages_each =
+      problem.paged() ? (problem.seqlen_k + page_size - 1) / page_size : 0;
   const std::int64_t key_batch = problem.paged() ? std::int64_t{batch} * pages_each + 1 : batch;
-  const std::int64_t key_rows = problem.paged() ? problem.page_size : problem.seqlen_k;
+  const std::int64_t key_rows = problem.paged() ? page_size : problem.seqlen_k;
 
-  Rows q_rows(packed_q, q, batch, packed_q ? problem.total_q : rows, heads, dim);
-  Rows o_rows(packed_q, o, batch, packed_q ? problem.total_q : rows, heads, dim);
-  Rows k_rows(packed_k, args.k, key_batch, packed_k ? problem.total_k : key_rows, problem.heads_k,
+  Rows q_rows(packed, q, batch, packed ? problem.total_q : rows, heads, dim);
+  Rows o_rows(packed, o, batch, packed ? problem.total_q : rows, heads, dim);
+  Rows k_rows(packed, args.k, key_batch, packed ? problem.total_k : key_rows, problem.heads_k,
               dim);
-  Rows v_rows(packed_k, args.v, key_batch, packed_k ? problem.total_k : key_rows, problem.heads_k,
+  Rows v_rows(packed, args.v, key_batch, packed ? problem.total_k : key_rows, problem.heads_k,
               dim);
-  Floats lse(packed_q, args.lse, batch, heads, packed_q ? problem.total_q : rows);
+  Floats lse(packed, args.lse, batch, heads, packed ? problem.total_q : rows);
 
-  const std::int32_t *keys_used = packed_q ? args.seqused_k : args.cache_seqlens;
-  if (counts_lengths(call)) {
-    auto *counted = static_cast<std::int32_t *>(args.workspace);
-    FLASHDEPOT_TRY(launch_lengths({args.cu_seqlens_k, counted, batch},
-                                  static_cast<cudaStream_t>(stream)));
-    keys_used = counted;
-  }
   Tensor<1> cu_seqlens_q = list(args.cu_seqlens_q, batch + 1);
   Tensor<1> cu_seqlens_k = list(args.cu_seqlens_k, batch + 1);
-  Tensor<1> seqused_k = list(keys_used, batch);
+  Tensor<1> seqused_k = list(args.cache_seqlens, batch);
   Tensor<2> page_table{const_cast<std::int32_t *>(args.block_table),
                        {batch, pages_each},
                        {args.block_table_stride}};
@@ -114,9 +103,8 @@ fa_status run(const Unit &unit, const ForwardCall &call) {
   v_rows.add_to(arguments);
   o_rows.add_to(arguments);
   lse.add_to(arguments);
-  arguments.add_if(packed_q, cu_seqlens_q);
-  arguments.add_if(packed_k, cu_seqlens_k);
-  arguments.add_if(layout != Layout::dense && !packed_k, seqused_k);
+  arguments.add_if(packed, cu_seqlens_q).add_if(packed, cu_seqlens_k);
+  arguments.add_if(layout == Layout::used || layout == Layout::paged, seqused_k);
   arguments.add_if(problem.paged(), page_table);
   arguments.add(scale);
   arguments.add_if(softcap > 0.0f, softcap);
@@ -142,17 +130,12 @@ Fit fits(const ForwardCall &call, const DeviceFacts *gpu, Text *why) {
   return reason == nullptr ? Fit::serves : decline(why, Fit::slower, "%s", reason);
 }
 
-fa_status workspace(const ForwardCall &call, Workspace &needs) {
-  needs = {counts_lengths(call) ? static_cast<std::uint64_t>(call.problem.batch) * sizeof(std::int32_t)
-                                : 0,
-           1};
+fa_status workspace(const ForwardCall &, Workspace &needs) {
+  needs = {0, 1};
   return FA_OK;
 }
 
 fa_status launch(const ForwardCall &call, const DeviceFacts &gpu) {
-  Workspace needs;
-  FLASHDEPOT_TRY(workspace(call, needs));
-  FLASHDEPOT_TRY(check_workspace(call.args.workspace_bytes, needs.bytes, "fa_fwd_workspace"));
   return run(*unit_for(call, &gpu), call);
 }
 

@@ -1,14 +1,46 @@
 #include "fa4/speed.h"
 
+#include "fa4/problem.h"
+#include "fa_config.h"
+
 namespace flashdepot::fa4 {
 namespace {
 
-// On an H200 fa4 was faster than FA2 at each of 52 points, forward and backward: head dims 64 to
-// 256, causal or not, sequences of 512 to 16384, 128 tiles or more (benchmarks/fa4.md).
-bool was_measured(const DeviceFacts &gpu) { return gpu.major == 9 && gpu.minor == 0; }
+// Problems that FA2 was measured to be faster at (families/fa4/speed.csv).
+struct Slower {
+  std::int32_t arch;  // 10 * major + minor
+  Kernel pass;
+  std::int32_t head_dim;  // of the kernel
+  Mask mask;
+  std::int32_t shortest, longest;  // keys
+};
 
-const char *of_any_pass(const DeviceFacts &gpu) {
-  return was_measured(gpu) ? nullptr : "its kernels for this GPU have not been proved on one";
+#define ARCH(arch) arch,
+#define SLOWER(arch, pass, head_dim, mask, shortest, longest) \
+  {arch, Kernel::pass, head_dim, Mask::mask, shortest, longest},
+
+// A last row that matches nothing, since either list may have no other.
+constexpr std::int32_t kMeasured[] = {FA4_CONFIG_MEASURED(ARCH) 0};
+constexpr Slower kSlower[] = {FA4_CONFIG_SLOWER(SLOWER){0, Kernel::fwd, 0, Mask::full, 0, 0}};
+
+const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel pass) {
+  const std::int32_t arch = gpu.major * 10 + gpu.minor;
+  bool measured = false;
+  for (const std::int32_t known : kMeasured) {
+    measured = measured || known == arch;
+  }
+  if (!measured) {
+    return "its kernels for this GPU have not been measured on one";
+  }
+  const std::int32_t head_dim = unit_head_dim(problem.head_dim);
+  const Mask mask = mask_of(problem);
+  for (const Slower &row : kSlower) {
+    if (row.arch == arch && row.pass == pass && row.head_dim == head_dim && row.mask == mask &&
+        row.shortest <= problem.seqlen_k && problem.seqlen_k <= row.longest) {
+      return "it was measured to be slower at this head dim, mask and length";
+    }
+  }
+  return nullptr;
 }
 
 // Tiles of query rows, each of which one SM works on with all of its keys.
@@ -30,14 +62,20 @@ bool leaves_sms_idle(const Problem &problem, const DeviceFacts &gpu) {
 }  // namespace
 
 const char *drawback(const ForwardCall &call, const DeviceFacts &gpu) {
-  if (const char *unmeasured = of_any_pass(gpu)) {
-    return unmeasured;
+  if (const char *slower = of_any_pass(call.problem, gpu, Kernel::fwd)) {
+    return slower;
+  }
+  // Its copy of a page does not clear the rows after a sequence's last key (benchmarks/fa4.md).
+  if (call.problem.paged()) {
+    return "its kernels over pages have not been proved";
   }
   return leaves_sms_idle(call.problem, gpu)
              ? "it does not divide the keys of few queries among the GPU's SMs"
              : nullptr;
 }
 
-const char *drawback(const BackwardCall &, const DeviceFacts &gpu) { return of_any_pass(gpu); }
+const char *drawback(const BackwardCall &call, const DeviceFacts &gpu) {
+  return of_any_pass(call.problem, gpu, Kernel::bwd);
+}
 
 }  // namespace flashdepot::fa4

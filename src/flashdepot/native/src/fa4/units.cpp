@@ -77,14 +77,56 @@ bool runs_on(const Unit &unit, const DeviceFacts &gpu) {
          (unit.variant == 'f' ? unit.arch % 10 <= gpu.minor : unit.arch % 10 == gpu.minor);
 }
 
-bool is(const Key &unit, const Key &wanted) {
-  const bool of_a_mask = unit.kernel == Kernel::fwd || unit.kernel == Kernel::bwd;
+// Where a unit with this key is looked for: a library has hundreds, and every call asks for one or
+// four. Units of several architectures, and pre and dq with several tiles, share a place.
+constexpr std::size_t kPlaces = 5 * 2 * 5 * 4 * 3 * 2 * 2;
+
+constexpr std::size_t dim_index(std::int32_t head_dim) {
+  std::size_t index = 0;
+  while (kHeadDims[index] < head_dim) {
+    ++index;
+  }
+  return index;
+}
+
+constexpr std::size_t place_of(const Key &key) {
+  const bool of_a_mask = key.kernel == Kernel::fwd || key.kernel == Kernel::bwd;
+  std::size_t place = static_cast<std::size_t>(key.kernel);
+  place = place * 2 + (key.dtype == FA_BF16 ? 1 : 0);
+  place = place * 5 + dim_index(key.head_dim);
+  place = place * 4 + static_cast<std::size_t>(key.layout);
+  place = place * 3 + (of_a_mask ? static_cast<std::size_t>(key.mask) : 0);
+  place = place * 2 + (of_a_mask && key.softcap ? 1 : 0);
+  return place * 2 + (of_a_mask && key.several_heads ? 1 : 0);
+}
+
+#define KEY(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, m, n, name)    \
+  Key{Kernel::kernel, kDtype_##dtype, head_dim, Layout::layout, Mask::mask, softcap != 0, several != 0, \
+      m},
+
+constexpr Key kKeys[] = {FA4_CONFIG_UNITS(KEY)};
+
+// The first unit of each place and the one after each unit, by their numbers from 1 on; 0: none.
+struct Index {
+  std::uint16_t first[kPlaces];
+  std::uint16_t next[std::size(kKeys) + 1];
+};
+
+constexpr Index index_of_keys() {
+  Index index{};
+  for (std::size_t number = std::size(kKeys); number > 0; --number) {
+    std::uint16_t &first = index.first[place_of(kKeys[number - 1])];
+    index.next[number] = first;
+    first = static_cast<std::uint16_t>(number);
+  }
+  return index;
+}
+
+constexpr Index kIndex = index_of_keys();
+
+bool is_of_tile(const Key &unit, const Key &wanted) {
   const bool of_a_tile = unit.kernel == Kernel::pre || unit.kernel == Kernel::dq;
-  return unit.kernel == wanted.kernel && unit.dtype == wanted.dtype &&
-         unit.head_dim == wanted.head_dim && unit.layout == wanted.layout &&
-         (!of_a_mask || (unit.mask == wanted.mask && unit.softcap == wanted.softcap &&
-                         unit.several_heads == wanted.several_heads)) &&
-         (!of_a_tile || unit.tile_m == wanted.tile_m);
+  return !of_a_tile || unit.tile_m == wanted.tile_m;
 }
 
 constexpr std::int32_t kDevices = 64;
@@ -121,10 +163,13 @@ bool load_now(const Unit &unit, State &state, std::int32_t device) {
 }  // namespace
 
 const Unit *find_unit(const DeviceFacts *gpu, const Key &key) {
-  const auto *found = std::find_if(std::begin(kUnits), std::end(kUnits), [&](const Unit &unit) {
-    return (gpu == nullptr || runs_on(unit, *gpu)) && is(unit.key, key);
-  });
-  return found == std::end(kUnits) ? nullptr : found;
+  for (std::size_t number = kIndex.first[place_of(key)]; number != 0; number = kIndex.next[number]) {
+    const Unit &unit = kUnits[number - 1];
+    if ((gpu == nullptr || runs_on(unit, *gpu)) && is_of_tile(unit.key, key)) {
+      return &unit;
+    }
+  }
+  return nullptr;
 }
 
 bool has_units_for(const DeviceFacts &gpu) {
@@ -133,7 +178,7 @@ bool has_units_for(const DeviceFacts &gpu) {
 }
 
 std::int32_t unit_head_dim(std::int32_t head_dim) {
-  return *std::lower_bound(std::begin(kHeadDims), std::end(kHeadDims), head_dim);
+  return kHeadDims[dim_index(head_dim)];
 }
 
 Tiles tiles_of(const Unit &unit) { return unit.tiles; }

@@ -27,7 +27,6 @@ enum class Layout : std::int32_t {
   packed,        // cu_seqlens_q and cu_seqlens_k
   used,          // dense, and the number of keys of each sequence
   paged,         // pages of k and v, and the number of keys of each sequence
-  packed_paged,  // as paged, with cu_seqlens_q
 };
 
 // What is wanted of a unit.

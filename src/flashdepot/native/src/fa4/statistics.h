@@ -1,4 +1,4 @@
-// What fa4's kernels read and write in another form than a caller has it.
+// What fa4's kernels write in another form than a caller has it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,14 +7,6 @@
 #include <cstdint>
 
 namespace flashdepot::fa4 {
-
-struct Lengths {
-  const std::int32_t *cumulative;  // (batch + 1)
-  std::int32_t *each;              // (batch), written
-  std::int32_t batch;
-};
-
-[[nodiscard]] fa_status launch_lengths(const Lengths &lengths, cudaStream_t stream);
 
 // softmax_d, from where fa4 pads sequences to its tiles to where flash_attention.h has it.
 struct Statistics {

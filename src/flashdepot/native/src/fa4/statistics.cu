@@ -1,23 +1,10 @@
-#include "fa4/lengths.h"
+#include "fa4/statistics.h"
 
 #include "error.h"
 #include "own_kernel.cuh"
 #include "problem.h"
 
 namespace flashdepot::fa4 {
-
-__global__ void __launch_bounds__(kThreads) lengths_kernel(const Lengths lengths) {
-  const std::int32_t step = static_cast<std::int32_t>(gridDim.x) * kThreads;
-  for (std::int32_t i = static_cast<std::int32_t>(blockIdx.x * kThreads + threadIdx.x);
-       i < lengths.batch; i += step) {
-    lengths.each[i] = lengths.cumulative[i + 1] - lengths.cumulative[i];
-  }
-}
-
-fa_status launch_lengths(const Lengths &lengths, cudaStream_t stream) {
-  lengths_kernel<<<blocks_for(lengths.batch), kThreads, 0, stream>>>(lengths);
-  return check_cuda(cudaGetLastError(), "kernel launch");
-}
 
 // A packed sequence starts at its first row and a tile for each sequence before it, rounded down
 // (seqlen_info.py of flash-attn-4 4.0.0b36, padded_offset_q), and in flash_attention.h at its first

@@ -1,0 +1,34 @@
+"""The published sdists of flash-attn-4, and what the compile worker makes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from flashdepot.families.fa4.layout import Fa4Layout
+from flashdepot.system.toml import read_toml
+from flashdepot.upstream.published import Sdist
+
+DATA = Path(__file__).with_name("sdists.toml")
+
+
+@cache
+def published() -> Mapping[str, Sdist]:
+    """Every sdist by its version, newest last."""
+    data = read_toml(DATA)
+    layout = Fa4Layout()
+    units, features = layout.units(Path()), layout.features(Path())
+    return {
+        entry["version"]: Sdist(
+            data["project"],
+            entry["version"],
+            entry["filename"],
+            entry["sha256"],
+            entry["size"],
+            entry["tree"],
+            units,
+            features,
+        )
+        for entry in data["sdist"]
+    }

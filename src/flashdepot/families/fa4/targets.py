@@ -1,0 +1,16 @@
+"""What FlashAttention-4's kernels are compiled for: GPUs, and systems that launch them."""
+
+from __future__ import annotations
+
+from flashdepot.model.architecture import Architecture
+
+NAME = "fa4"
+
+SASS = {Architecture(9, 0): "90a"}
+"""The architectures that there are kernels for, each with the name that CuTe compiles for."""
+
+HOSTS = {
+    "linux-x86_64": ("x86_64-unknown-linux-gnu", "x86-64-v2"),
+    "linux-aarch64": ("aarch64-unknown-linux-gnu", "generic"),
+}
+"""Triple and oldest CPU of the launch code."""
