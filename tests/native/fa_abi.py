@@ -313,12 +313,40 @@ class Library:
         return Answer(Status(status), "" if status == Status.OK else self.last_error())
 
 
+Args = TypeVar("Args", ForwardArgs, BackwardArgs)
+
+
+class OneFamily(Library):
+    """A loaded libflashattention that is asked for one family of its kernels."""
+
+    def __init__(self, path: Path, family: Family) -> None:
+        super().__init__(path)
+        self.family = family
+
+    def _asked(self, args: Args) -> Args:
+        args.family = self.family
+        return args
+
+    def fwd(self, args: ForwardArgs) -> Answer:
+        return super().fwd(self._asked(args))
+
+    def supports(self, device: int, args: ForwardArgs) -> Answer:
+        return super().supports(device, self._asked(args))
+
+    def fwd_workspace(self, args: ForwardArgs) -> tuple[Answer, int, int]:
+        return super().fwd_workspace(self._asked(args))
+
+    def bwd(self, args: BackwardArgs) -> Answer:
+        return super().bwd(self._asked(args))
+
+    def bwd_workspace(self, args: BackwardArgs) -> tuple[Answer, int]:
+        return super().bwd_workspace(self._asked(args))
+
+
 def packed(address: int, rows: int, heads: int, head_dim: int) -> Tensor:
     """Make a contiguous (batch, rows, heads, head_dim) tensor at an address."""
     return Tensor(address, rows * heads * head_dim, heads * head_dim, head_dim)
 
-
-Args = TypeVar("Args", ForwardArgs, BackwardArgs)
 
 _SIZES = {"batch": 2, "seqlen_q": 128, "seqlen_k": 128, "heads_q": 4, "heads_k": 4, "head_dim": 64}
 

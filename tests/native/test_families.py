@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fa_abi import Choice, Family, Flag, ForwardArgs, Pass, Status, backward_args
+from fa_abi import Choice, Family, Flag, ForwardArgs, OneFamily, Pass, Status, backward_args
 from fa_abi import forward_args as forward_args_without_workspace
 from stub_library import FEATURES, HEAD_DIMS, Selection, Stub, units_of
 
@@ -64,6 +64,16 @@ def test_the_best_family_that_can_runs_a_call_and_supports_names_it(
 
 def test_without_a_device_the_best_family_for_any_gpu_is_named(both: Stub) -> None:
     assert both.choose(-1, forward_args(device=A100))[1].family is Family.FA4
+
+
+@pytest.mark.parametrize(("family", "kinds"), [(Family.FA4, ["fill", "fill"]), (Family.FA2, ["fwd", "bwd"])])
+def test_a_library_that_is_asked_for_one_family_runs_it_in_both_passes(
+    both: Stub, family: Family, kinds: list[str]
+) -> None:
+    asked = OneFamily(both.path, family)
+    for run, args in ((asked.fwd, forward_args(device=H100)), (asked.bwd, backward_args(device=H100))):
+        assert run(args).status is Status.OK  # type: ignore[operator]
+    assert [launch["kind"] for launch in both.launches()] == kinds
 
 
 def test_a_slower_family_runs_what_no_other_can(build_stub: Callable[[Selection], Stub]) -> None:

@@ -57,7 +57,14 @@ class Runtime:
 
 
 @pytest.fixture
-def runtime(installed_runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+def family() -> str:
+    """What FLASH_ATTENTION_FAMILY is when the module is imported."""
+    return ""
+
+
+@pytest.fixture
+def runtime(installed_runtime: Path, monkeypatch: pytest.MonkeyPatch, family: str) -> Iterator[Runtime]:
+    monkeypatch.setenv("FLASH_ATTENTION_FAMILY", family)
     faked = fake_torch.modules()
     for name, module in faked.items():
         monkeypatch.setitem(sys.modules, name, module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import math
 import re
@@ -466,5 +467,29 @@ def test_a_damaged_library_is_an_import_error_that_names_it(
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     with pytest.raises(ImportError, match=r"libflashattention.so.1 cannot be loaded: .*install it again"):
         importlib.import_module("flash_attn_2_cuda")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attn_2_cuda"]:
+        del sys.modules[name]
     for name in [name for name in sys.modules if name.startswith("flash_attn_2_cuda")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(("family", "number"), [("", 0), ("fa2", 2), ("FA4 ", 4)])
+@pytest.mark.parametrize("function", CALLS)
+def test_every_call_asks_for_the_family_that_the_environment_names(runtime, number: int, function: str) -> None:
+    call(runtime, function)
+    args = runtime.backward_args() if "bwd" in function else runtime.forward_args()
+    assert args.size == ctypes.sizeof(args) or not number
+    assert (args.family if args.size == ctypes.sizeof(args) else 0) == number
+
+
+def test_a_family_that_is_none_is_refused_when_the_module_is_imported(
+    installed_runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLASH_ATTENTION_FAMILY", "fa3")
+    for name, module in fake_torch.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.syspath_prepend(str(installed_runtime))
+    with pytest.raises(ImportError, match="FLASH_ATTENTION_FAMILY is 'fa3': expected fa2 or fa4"):
+        importlib.import_module("flash_attn_2_cuda")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attn_2_cuda"]:
         del sys.modules[name]

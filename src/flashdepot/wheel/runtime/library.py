@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from ctypes import CDLL, byref, c_char_p, c_int32, c_uint64, c_void_p
@@ -51,6 +52,32 @@ _WORKSPACE = Struct("@PQ")
 _FORWARD_WORKSPACE = _offset(FORWARD_FIELDS, "workspace")
 _BACKWARD_WORKSPACE = _offset(BACKWARD_FIELDS, "workspace")
 
+FAMILY = "FLASH_ATTENTION_FAMILY"
+"""The variable that names the family of kernels for every call; without it each call gets the best that can."""
+
+_FAMILIES = {"": 0, "fa2": 2, "fa4": 4}  # FA_FAMILY_* of flash_attention.h
+
+
+def _forced() -> int:
+    name = os.environ.get(FAMILY, "").strip().lower()
+    if name not in _FAMILIES:
+        raise ImportError(
+            f"{FAMILY} is '{name}': expected fa2 or fa4, or nothing for the best of what the library has",
+            name=__package__,
+        )
+    return _FAMILIES[name]
+
+
+def _place(fields: Sequence[tuple[str, str]], name: str) -> slice:
+    end = Struct("@" + "".join(code for _, code in _through(fields, name))).size
+    return slice(end - _INT.size, end)
+
+
+_INT = Struct("@i")
+_WHOLE_FORWARD = _struct(FORWARD_FIELDS).size
+_FORWARD_FAMILY, _BACKWARD_FAMILY = _place(FORWARD_FIELDS, "family"), _place(BACKWARD_FIELDS, "family")
+_family = _forced()
+
 _c = _open()
 _fwd, _fwd_workspace = _c.fa_fwd, _c.fa_fwd_workspace
 _bwd, _bwd_workspace = _c.fa_bwd, _c.fa_bwd_workspace
@@ -72,6 +99,9 @@ def run_forward(arguments: bytes, q: Any) -> None:
 
     :raises RuntimeError: with the library's own text, for every status but FA_OK.
     """
+    if _family:
+        whole = _put(arguments.ljust(_WHOLE_FORWARD, b"\0"), slice(0, _INT.size), _WHOLE_FORWARD)
+        arguments = _put(whole, _FORWARD_FAMILY, _family)
     need = c_uint64()
     if _fwd_workspace(arguments, byref(need), None):
         raise _error()
@@ -88,6 +118,8 @@ def run_backward(arguments: bytes, q: Any, *, zero: bool = False) -> None:
     :param zero: clear the workspace first, so that rows which no sequence covers come out as zeros.
     :raises RuntimeError: with the library's own text, for every status but FA_OK.
     """
+    if _family:
+        arguments = _put(arguments, _BACKWARD_FAMILY, _family)
     need = c_uint64()
     if _bwd_workspace(arguments, byref(need)):
         raise _error()
@@ -103,6 +135,10 @@ def _with_workspace(arguments: bytes, offset: int, workspace: Any) -> bytes:
     """Freed as soon as the call returns: torch gives the memory to nobody but later work on the same stream."""
     field = _WORKSPACE.pack(workspace.data_ptr(), workspace.numel())
     return arguments[:offset] + field + arguments[offset + _WORKSPACE.size :]
+
+
+def _put(arguments: bytes, place: slice, value: int) -> bytes:
+    return arguments[: place.start] + _INT.pack(value) + arguments[place.stop :]
 
 
 def _error() -> RuntimeError:
