@@ -40,10 +40,14 @@ LONG = 120.0
 
 
 class Fetch(msgspec.Struct, frozen=True):
-    """Something that is fetched before anything is compiled, and its size in bytes, as far as it is known."""
+    """Something that is fetched before anything is compiled, and its size in bytes, as far as it is known.
+
+    ``unpacked`` are the bytes of its folder in a depot, 0 where nobody measured them.
+    """
 
     what: str
     size: int
+    unpacked: int = 0
 
 
 class Alternative(msgspec.Struct, frozen=True):

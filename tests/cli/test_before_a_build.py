@@ -50,6 +50,22 @@ def test_a_dry_run_says_what_would_be_fetched_and_compiled_and_makes_nothing(com
     assert "--profile quick" in page
 
 
+@pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 15), reason="CuTe DSL is for Python 3.11 to 3.14")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CuTe DSL is for Linux")
+@pytest.mark.parametrize(("families", "units"), [("fa4", 8), ("all", 10)])
+def test_a_family_that_is_asked_for_brings_its_compiler_and_its_source(depot: Path, families: str, units: int) -> None:
+    asked = ("--profile", "quick", "--arch", "90", "--families", families)
+    plan = json.loads(offline("get", *asked, "--dry-run", "--json", depot=depot).stdout)
+    assert plan["units"]["total"] == units
+    assert [fetch["what"] for fetch in plan["fetches"]] == [
+        "NVIDIA's compiler",
+        "zig",
+        *(["the source of FlashAttention-2"] if families == "all" else []),
+        "the source of FlashAttention-4",
+        "CuTe DSL",
+    ]
+
+
 def test_less_at_once_takes_less_memory_and_more_time(depot: Path) -> None:
     def plan(*options: str) -> Any:
         return json.loads(offline("get", *LONG, "--dry-run", "--json", *options, depot=depot).stdout)

@@ -13,7 +13,6 @@ from build.recipes import KIT, make_recipe
 from depot.depot_factories import store_library
 from families.toy.family import UNIT, Toy
 from flashdepot import families
-from flashdepot.build import estimates
 from flashdepot.build.engine import Engine
 from flashdepot.build.estimates import History, costs, prior
 from flashdepot.build.library import BuildPlan
@@ -34,6 +33,7 @@ from flashdepot.model.selection import Selection
 from flashdepot.model.target import Version
 from flashdepot.model.upstream import UpstreamId
 from flashdepot.resolve import library
+from flashdepot.resolve.words import library_request
 from flashdepot.upstream import SourceTree
 from support.fake_cuda import make_host
 
@@ -43,8 +43,7 @@ ENTRIES = (*families.FAMILIES, TOY)
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (families, library, estimates):  # Python copied the name into those that import it
-        monkeypatch.setattr(module, "FAMILIES", ENTRIES)
+    monkeypatch.setattr(families, "FAMILIES", ENTRIES)
 
 
 @pytest.fixture
@@ -64,9 +63,11 @@ def recipe(tree: SourceTree) -> Recipe:
     return replace(plain, upstreams=upstreams, selection=selection, flags={**plain.flags, "toy": flags})
 
 
-def test_a_request_for_everything_asks_for_its_kernels_and_its_source(tmp_path: Path) -> None:
+def test_a_request_that_names_it_asks_for_its_kernels_and_its_source(tmp_path: Path) -> None:
     host = replace(make_host(), gpus=(Gpu("NVIDIA H100", Architecture(9, 0), 80 * 10**9),), driver=Version("580"))
-    need = library.understand(LibraryRequest(), host, Depot(tmp_path / "depot"))
+    depot = Depot(tmp_path / "depot")
+    assert UNIT not in library.understand(LibraryRequest(), host, depot).request.selection.units
+    need = library.understand(library_request(families="all"), host, depot)
     assert UNIT in need.request.selection.units
     assert need.request.upstreams["toy"] == UpstreamId("0.1", "a" * 64)
     assert need.sources["toy"] == "0.1"

@@ -57,6 +57,22 @@ def maker(whole: WheelMaker) -> WheelMaker:
     return whole
 
 
+def test_a_wheel_with_kernels_that_nobody_asked_for_is_not_chosen(
+    resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, plain = maker.make("90", more=("fa4",)), maker.make("80,90")
+    facts = ("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")
+    publish(both.path)
+    status, document = resolve(*facts)
+    assert status == 4
+    assert "It has kernels of fa4 too, which were not asked for." in json.dumps(document)
+    publish(plain.path)
+    assert resolve(*facts)[1]["chosen"]["name"] == plain.path.name
+    (tmp_path / "flashdepot.toml").write_text('families = "all"\n')
+    monkeypatch.chdir(tmp_path)
+    assert resolve(*facts)[1]["chosen"]["name"] == both.path.name
+
+
 @pytest.mark.parametrize(
     ("gpu", "driver", "code"),
     [("8.9", "580.95", "80"), ("9.0", "590.1", "90"), ("12.0", "580.95", "120"), ("9.0", "535.1", "cu128")],

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from depot.depot_factories import store_library
 from flashdepot.depot import Depot
+from flashdepot.families import family_of
 from flashdepot.families.fa2.sdists import published as published_sdists
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.canonical import digest_of
@@ -48,9 +49,16 @@ class WheelMaker:
         driver: str = "",
         name: str = "",
         library: Path | None = None,
+        more: tuple[str, ...] = (),
     ) -> Wheel:
-        """A wheel; ``name`` makes another one of the same contents, ``library`` is its shared library."""
-        key = f"{sass} {profile} {platform} {libc} {cuda} {name}"
+        """A wheel; ``name`` makes another one of the same contents, ``library`` is its shared library.
+
+        ``more`` are families that it holds besides fa2.
+        """
+        key = f"{sass} {profile} {platform} {libc} {cuda} {name}{''.join(more)}"
+        known = {family: family_of(family).sources.find_sdist(_newest(family)).identified for family in more}
+        trees = {family: replace(self.tree, id=one.id, units=one.units) for family, one in known.items()}
+        trees["fa2"] = self.tree
         place = self.folder / digest_of(key)[:12]
         system = Platform.parse(platform)
         is_linux = system.system == "linux"
@@ -58,8 +66,8 @@ class WheelMaker:
             self.depot,
             place,
             recipe_key=digest_of(key),
-            upstreams={"fa2": self.tree.id},
-            selection=select(PROFILES[profile], self.tree.units),
+            upstreams={family: tree.id for family, tree in trees.items()},
+            selection=select(PROFILES[profile], frozenset().union(*(tree.units for tree in trees.values()))),
             sass=parse_list(sass),
             platform=system,
             libc_floor=Version(libc) if is_linux else None,
@@ -73,4 +81,8 @@ class WheelMaker:
         files = [ManifestFile(name, sha256_file(path), path.stat().st_size) for name, path in sources.items()]
         whole = replace(manifest, files=tuple(files))
         self.depot.store(whole, sources)
-        return build_wheel(whole, self.depot.materialise(whole), {"fa2": self.tree}, self.folder / "dist")
+        return build_wheel(whole, self.depot.materialise(whole), trees, self.folder / "dist")
+
+
+def _newest(family: str) -> str:
+    return family_of(family).sources.default_version()

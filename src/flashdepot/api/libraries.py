@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from flashdepot.resolve.library import (
     from_depot,
     from_remotes,
     understand,
+    understand_for_wheel,
     whatever_is_stored,
 )
 from flashdepot.system.user_files import require_folder
@@ -121,7 +122,7 @@ def wheel(
     """
     require_folder(out, "--out DIR")
     depot = depot or open_depot(events=events)
-    need = _understood(request, host, depot, events)
+    need = _understood(request, host, depot, events, understand_for_wheel)
     library = _obtained(need, depot, limits, events)
     return wheel_of(library, need.sources, depot, out), library
 
@@ -331,8 +332,14 @@ def tell_rejected(rejected: Rejected, events: Events) -> None:
         events.note(f"Neither were {more} others; 'flashdepot depot ls' shows them.")
 
 
-def _understood(request: LibraryRequest, host: HostRecord | None, depot: Depot, events: Events) -> Need:
-    need = understand(request, host or runtime_facts(), depot)
+def _understood(
+    request: LibraryRequest,
+    host: HostRecord | None,
+    depot: Depot,
+    events: Events,
+    how: Callable[[LibraryRequest, HostRecord, Depot], Need] = understand,
+) -> Need:
+    need = how(request, host or runtime_facts(), depot)
     if need.note:
         events.note(need.note)
     return need

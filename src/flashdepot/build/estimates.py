@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from flashdepot.errors import IntegrityError
-from flashdepot.families import FAMILIES, family_of
+from flashdepot.families import default_family, family_of
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import ALL_FEATURES, Unit
@@ -26,8 +26,8 @@ _HOST_SIDE = Estimate(9.0, GB // 2)
 
 
 def costs(units: Iterable[Unit] | None = None) -> Sequence[Estimate]:
-    """What each of some units costs with all features and one architecture; ``None`` for all of a full build."""
-    asked = [unit for family in FAMILIES for unit in family.full()] if units is None else units
+    """What each of some units costs with all features and one architecture; ``None`` for all of a full build of the default family."""
+    asked = default_family().full() if units is None else units
     return [family_of(unit.family).estimate(unit, ALL_FEATURES, 1, "shared") for unit in asked]
 
 

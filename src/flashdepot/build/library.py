@@ -29,6 +29,7 @@ from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import Cross, Kit, config_header, family_of
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
+from flashdepot.host.probe import this_platform
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.limits import Limits
@@ -135,7 +136,7 @@ def prepare(
     provided = {
         name: path
         for family in trees
-        for name, path in family_of(family).provide(platform, depot.layout.toolchains, on_file).items()
+        for name, path in family_of(family).provide(this_platform(), depot.layout.toolchains, on_file).items()
     }
     texts = {
         name: text for family, tree in trees.items() for name, text in family_of(family).licences(tree.root).items()

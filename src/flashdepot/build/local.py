@@ -87,7 +87,7 @@ class LocalExecutor:
         output = folder / f"{action.name}{action.suffix}"
         made = {name: str(path) for name, path in task.made.items()}
         outputs = {"output": str(output), "depfile": str(output.with_suffix(".d"))}
-        command = action.command({**self.places.folders, **self.programs, **made, **outputs})
+        command = action.command({**self.places.folders, **self.programs, "work": str(self.work), **made, **outputs})
         # One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
         language = {"LC_ALL": "C", "VSLANG": "1033"}
         environment = {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}

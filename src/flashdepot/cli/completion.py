@@ -53,6 +53,13 @@ def features() -> list[str]:
     return [*(member.value for member in Feature), "none", "all"]
 
 
+def families() -> list[str]:
+    """Families of kernels."""
+    from flashdepot.families import ALL, FAMILIES  # noqa: PLC0415
+
+    return [*(family.name for family in FAMILIES), ALL]
+
+
 def head_dims() -> list[str]:
     """Head dims that the default family compiles."""
     from flashdepot.families import default_family  # noqa: PLC0415

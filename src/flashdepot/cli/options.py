@@ -59,6 +59,12 @@ selection_options = options(
         metavar="a,b|none|all",
         help="Features to include: dropout, alibi, softcap, local, uneven_k; instead of the profile's.",
     ),
+    click.option(
+        "--families",
+        shell_complete=c.some_of(c.families),
+        metavar="fa2|fa4|all",
+        help="Families of kernels: FlashAttention-2, FlashAttention-4 (Hopper, not proven).  [default: fa2]",
+    ),
     click.option("--cuda", metavar="auto|13.0|DIR", help="Which nvcc builds.  [default: auto]"),
     click.option(
         "--target",

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from flashdepot.errors import UsageError
+from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.events import OnFile
 from flashdepot.families.fa2 import Fa2
+from flashdepot.families.fa4 import Fa4
 from flashdepot.families.family import Cross, Family, Kit
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.upstream import SourceTree
 
-FAMILIES: tuple[Family, ...] = (Fa2(),)
+FAMILIES: tuple[Family, ...] = (Fa2(), Fa4())
 """Every family there is. One joins by its folder and its entry here."""
+
+ALL = "all"
+"""The word for every family."""
 
 
 def family_of(name: str) -> Family:
@@ -22,11 +27,25 @@ def family_of(name: str) -> Family:
     for family in FAMILIES:
         if family.name == name:
             return family
-    raise UsageError(f"'{name}' is not a family of kernels: there are {', '.join(f.name for f in FAMILIES)}.")
+    known = [family.name for family in FAMILIES]
+    raise UsageError(
+        f"'{name}' is not a family of kernels: there are {', '.join(known)}.{did_you_mean(name, known)}",
+        hint=f"Name one, or all of them: --families {ALL}",
+    )
+
+
+def parse_families(text: str) -> frozenset[str]:
+    """Read ``fa4``, ``fa2,fa4`` or ``all``; :raises UsageError: for an unknown or empty name."""
+    words = [word for word in re.split(r"[,\s]+", text.strip().lower()) if word]
+    if words == [ALL]:
+        return frozenset(family.name for family in FAMILIES)
+    if not words:
+        raise UsageError("The list of families is empty.", hint=f"Name some: --families {DEFAULT_FAMILY}")
+    return frozenset(family_of(word).name for word in words)
 
 
 def default_family() -> Family:
-    """The family that ``--upstream`` names a source of."""
+    """The family that is meant where none is named."""
     return family_of(DEFAULT_FAMILY)
 
 
@@ -51,4 +70,15 @@ def oldest_gpu() -> Architecture:
     return min(family.oldest_gpu for family in FAMILIES)
 
 
-__all__ = ["FAMILIES", "Cross", "Family", "Kit", "default_family", "family_of", "obtain_sources", "oldest_gpu"]
+__all__ = [
+    "ALL",
+    "FAMILIES",
+    "Cross",
+    "Family",
+    "Kit",
+    "default_family",
+    "family_of",
+    "obtain_sources",
+    "oldest_gpu",
+    "parse_families",
+]

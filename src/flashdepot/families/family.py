@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from flashdepot.events import OnFile
+from flashdepot.events import Fetch, OnFile
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe, Tool
@@ -61,6 +61,9 @@ class Family(Protocol):
     def oldest_gpu(self) -> Architecture:
         """The oldest GPU that its kernels run on."""
 
+    def lacks(self, gpu: Architecture, platform: Platform) -> str:
+        """Why it has nothing for a GPU of a system: what follows its title in a sentence; empty when it has."""
+
     @property
     def sources(self) -> Sources:
         """Where its source trees come from."""
@@ -68,10 +71,14 @@ class Family(Protocol):
     def provide(self, platform: Platform, folder: Path, on_file: OnFile) -> Mapping[str, Path]:
         """What its actions name besides the CUDA toolchain: folders and programs, by name.
 
+        :param platform: this machine's, whatever the target is.
         :param folder: the depot's ``toolchains`` folder; what is not there is fetched into it.
         :param on_file: called with the name of each file before it is fetched.
         :raises FlashdepotError: when this machine cannot run it, or it cannot be fetched.
         """
+
+    def to_fetch(self, platform: Platform, folder: Path) -> Iterable[Fetch]:
+        """What :meth:`provide` would fetch."""
 
     def flags(self, kit: Kit, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
         """What every unit is compiled with, besides what differs from unit to unit."""

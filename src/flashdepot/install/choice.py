@@ -29,7 +29,7 @@ from flashdepot.resolve.library import (
     from_depot,
     from_remotes,
     published_sources,
-    understand,
+    understand_for_wheel,
 )
 from flashdepot.resolve.lock_file import read_lock
 from flashdepot.resolve.resolution import candidates_for
@@ -191,7 +191,7 @@ def _nothing(decision: Decision) -> IncompatibleError:
 
 
 def _own(request: InstallRequest, record: HostRecord, depot: Depot, why_build: str, events: Events) -> Choice:
-    need = understand(request.library, record, depot)
+    need = understand_for_wheel(request.library, record, depot)
     stored, rejected = from_depot(need, depot)
     if stored is not None:
         return Choice(OwnWheel(need.sources, stored), "the depot has a library that serves")

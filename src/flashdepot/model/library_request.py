@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.selection import (
     ALL_FEATURES,
+    DEFAULT_FAMILY,
     PROFILES,
     Dtype,
     Feature,
@@ -42,7 +43,7 @@ class LibraryRequest(msgspec.Struct, frozen=True):
     """What a library must have; ``None`` where nothing was said, which another request or a default may fill.
 
     ``upstream`` is a flash-attn version, a source folder, or ``git+URL@REF``. ``passes``, ``head_dims``, ``dtypes`` and
-    ``features`` stand in the place of the profile's. ``cuda`` is which nvcc builds: a version, or a toolkit's folder. ``target`` is where
+    ``features`` stand in the place of the profile's. ``families`` are the names of kernel families. ``cuda`` is which nvcc builds: a version, or a toolkit's folder. ``target`` is where
     the library is to run, when that is not simply this machine.
 
     Typical usage::
@@ -57,6 +58,7 @@ class LibraryRequest(msgspec.Struct, frozen=True):
     head_dims: frozenset[int] | None = None
     dtypes: frozenset[Dtype] | None = None
     features: frozenset[Feature] | None = None
+    families: frozenset[str] | None = None
     cuda: CudaChoice | None = None
     target: Platform | None = None
 
@@ -72,7 +74,15 @@ class LibraryRequest(msgspec.Struct, frozen=True):
     @property
     def names_selection(self) -> bool:
         """Whether it says anything about what is selected."""
-        return any(v is not None for v in (self.profile, self.passes, self.head_dims, self.dtypes, self.features))
+        return any(
+            v is not None
+            for v in (self.profile, self.passes, self.head_dims, self.dtypes, self.features, self.families)
+        )
+
+    @property
+    def chosen_families(self) -> frozenset[str]:
+        """The families that are named; FlashAttention-2 where none is."""
+        return self.families or frozenset({DEFAULT_FAMILY})
 
     @property
     def selected(self) -> Profile:

@@ -64,7 +64,8 @@ def build(
                 agree(exact(need, plan, outlook, limits))
 
         manifest, outcome = build_library(plan, depot, limits, progress, agreed)
-        compiled = sum(1 for unit in request.selection.units if unit.name in outcome.compiled)
+        made = {action.unit for action in plan.actions() if action.name in outcome.compiled}
+        compiled = len(made & request.selection.units)
         path = depot.materialise(manifest)
         _require_fit(request, manifest)
         seconds, workers = time.monotonic() - started, Counter(outcome.workers.values())

@@ -26,11 +26,10 @@ from flashdepot.toolchain.wheels import is_provided
 from flashdepot.toolchain.zig import compiling_version, is_zig_provided, preprocessing_version
 
 _MB = 10**6
-_NVCC = Fetch("NVIDIA's compiler", 102 * _MB)
-_ZIG = Fetch("zig", 83 * _MB)
-_OLDER_ZIG = Fetch("an older zig, with which nvcc 12 preprocesses", 79 * _MB)
-_OTHER_NVCC = Fetch("NVIDIA's compiler of another CUDA, from its archives", 80 * _MB)
-_UNPACKED = {_NVCC: 279 * _MB, _ZIG: 290 * _MB, _OLDER_ZIG: 250 * _MB, _OTHER_NVCC: 190 * _MB}
+_NVCC = Fetch("NVIDIA's compiler", 102 * _MB, 279 * _MB)
+_ZIG = Fetch("zig", 83 * _MB, 290 * _MB)
+_OLDER_ZIG = Fetch("an older zig, with which nvcc 12 preprocesses", 79 * _MB, 250 * _MB)
+_OTHER_NVCC = Fetch("NVIDIA's compiler of another CUDA, from its archives", 80 * _MB, 190 * _MB)
 """The wheels of nvcc 13.0.88 and of the pinned zigs, and their folders in a depot, measured on 2026-11-22. Of NVIDIA's
 archives what the same programs of 12.4 take in Debian's package."""
 
@@ -61,6 +60,7 @@ def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
     for family, spec in need.sources.items():
         if size := family_of(family).sources.to_fetch(spec, depot.layout.upstreams):
             found.append(Fetch(f"the source of {family_of(family).title}", size))
+        found.extend(family_of(family).to_fetch(host.platform, folder))
     return tuple(found)
 
 
@@ -81,7 +81,7 @@ def _forecast(
 ) -> Forecast:
     units = need.request.selection.units
     disk = len(left) * len(need.request.gpus) * _KEPT
-    disk += sum(_UNPACKED.get(fetch, fetch.size + _SOURCE_UNPACKED) for fetch in fetched or ())
+    disk += sum(fetch.unpacked or fetch.size + _SOURCE_UNPACKED for fetch in fetched or ())
     return Forecast(
         units=len(units),
         compiled=len(units) - len(left),

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
+from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
-from flashdepot.families import FAMILIES, default_family, oldest_gpu
+from flashdepot.families import Family, default_family, family_of, oldest_gpu
 from flashdepot.families.c_layer import c_layer_digest
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import AnyCuda, CudaChoice, Gpus, LibraryRequest
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 from flashdepot.model.selection import Selection, select
-from flashdepot.model.target import Version
+from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.architectures import choose_architectures
 
 Rejected = tuple[tuple[Manifest, tuple[str, ...]], ...]
@@ -56,19 +58,19 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
     """Make a request concrete for one host.
 
     :raises UsageError: for an upstream or a selection that is not known.
-    :raises IncompatibleError: for a GPU that the kernels cannot run on.
+    :raises IncompatibleError: for a GPU that the kernels cannot run on, or that no family asked for has kernels for.
     :raises NetworkError: when an upstream must be looked at and the network is not there.
     """
     architectures = choose_architectures(wanted.arch or Gpus.NATIVE, host, oldest_gpu())
-    leading = default_family()
-    named = {leading.name: wanted.upstream} if wanted.upstream else {}
-    sources = {family.name: named.get(family.name) or family.sources.default_version() for family in FAMILIES}
-    known = {f.name: f.sources.identify(sources[f.name], depot.layout.upstreams) for f in FAMILIES}
+    platform = wanted.target or host.platform
+    families, left_out = _serving(sorted(wanted.chosen_families), architectures.wanted, platform)
+    named = {min(wanted.chosen_families): wanted.upstream} if wanted.upstream else {}
+    sources = {family.name: named.get(family.name) or family.sources.default_version() for family in families}
+    known = {f.name: f.sources.identify(sources[f.name], depot.layout.upstreams) for f in families}
     selection = select(wanted.selected, frozenset().union(*(source.units for source in known.values())))
     features = frozenset().union(*(source.features for source in known.values()))
     selection = Selection(selection.units, selection.features & features)
     cuda = wanted.cuda or AnyCuda.AUTO
-    platform = wanted.target or host.platform
     here = platform == host.platform
     request = Request(
         upstreams={family: known[family].id for family in selection.families},
@@ -82,7 +84,48 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
         c_layer=c_layer_digest(),
         compiler=_compiler_of(cuda) if isinstance(cuda, Path) else None,
     )
-    return Need(request, {family: sources[family] for family in selection.families}, cuda, architectures.note)
+    return Need(
+        request,
+        {family: sources[family] for family in selection.families},
+        cuda,
+        " ".join(filter(None, (architectures.note, *left_out))),
+    )
+
+
+def understand_for_wheel(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
+    """As :func:`understand`, for a library that gets into a wheel.
+
+    :raises UsageError: when the families leave out the one whose Python package the wheel is.
+    """
+    package = default_family()
+    if package.name not in wanted.chosen_families:
+        raise UsageError(
+            f"A wheel of {', '.join(sorted(wanted.chosen_families))} alone cannot be made: it holds the Python package of "
+            f"{package.title}, which calls that family for what others lack.",
+            hint="Ask for both: --families all",
+        )
+    return understand(wanted, host, depot)
+
+
+def _serving(
+    asked: Sequence[str], gpus: Sequence[Architecture], platform: Platform
+) -> tuple[list[Family], tuple[str, ...]]:
+    """The families that have kernels for some of the GPUs, and a sentence about each other one.
+
+    :raises IncompatibleError: for a GPU that none of them has kernels for.
+    """
+    families = [family_of(name) for name in asked]
+    lacks = {family.name: [family.lacks(gpu, platform) for gpu in gpus] for family in families}
+    serving = [family for family in families if not all(lacks[family.name])]
+    for place, gpu in enumerate(gpus):
+        if all(lacks[family.name][place] for family in families):
+            why = "; ".join(f"{family.title} {lacks[family.name][place]}" for family in families)
+            raise IncompatibleError(
+                f"There are no kernels for compute capability {gpu.dotted} in the families asked for: {why}.",
+                hint=f"Add the one that serves every GPU: --families {default_family().name}, or all",
+            )
+    left_out = [f"{f.title} is left out: it {lacks[f.name][0]}." for f in families if f not in serving]
+    return serving, tuple(left_out)
 
 
 def _compiler_of(toolkit: Path) -> str:

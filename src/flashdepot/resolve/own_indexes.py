@@ -109,6 +109,10 @@ def _judged(request: WheelRequest, row: IndexedWheel, source: str, wanted: Selec
 
 
 def _lacks(row: IndexedWheel, wanted: Selection) -> Reason | None:
+    if besides := sorted(set(row.families) - set(wanted.families)):
+        text = f"It has kernels of {', '.join(besides)} too, which were not asked for."
+        mend = 'Ask for them: families = "all" in flashdepot.toml.'
+        return Reason.misfit("selection", ", ".join(besides), row.version, text, mend)
     if row.covers(wanted):
         return None
     missing = sorted({*map(str, wanted.units)} - row.units) + sorted(f.value for f in wanted.features - row.features)

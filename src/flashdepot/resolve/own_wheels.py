@@ -26,7 +26,7 @@ from flashdepot.model.target import Platform, Version
 from flashdepot.model.verdict import Reason, verdict_of
 from flashdepot.model.wheel_request import FLASH_ATTN, OURS, PIP, WheelRequest
 from flashdepot.model.wheel_tag import platform_tag
-from flashdepot.resolve.library import Need, understand
+from flashdepot.resolve.library import Need, understand_for_wheel
 from flashdepot.resolve.rules import judge
 from flashdepot.resolve.times import build_seconds, install_seconds, pack_seconds
 from flashdepot.resolve.wish_rules import matches
@@ -90,7 +90,7 @@ def need_of(request: WheelRequest, library: LibraryRequest, workshop: Workshop, 
         driver=facts.driver,
         gpus=(),
     )
-    return understand(replace(library, upstream=version, arch=usable or None), target, depot)
+    return understand_for_wheel(replace(library, upstream=version, arch=usable or None), target, depot)
 
 
 def _version(request: WheelRequest, library: LibraryRequest) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.families import default_family
+from flashdepot.families import FAMILIES
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.model.table import Table
@@ -25,7 +25,7 @@ from flashdepot.system.toml import parse_toml
 
 NAME = "flashdepot.toml"
 REMOTE = "remote"
-KEYS = ("upstream", "profile", "arch", "passes", "head-dims", "dtypes", "features", "cuda", "target")
+KEYS = ("upstream", "profile", "arch", "passes", "head-dims", "dtypes", "features", "families", "cuda", "target")
 _LARGEST = 1 << 20
 
 
@@ -123,7 +123,7 @@ def _read(asked: Mapping[str, Any], path: Path) -> LibraryRequest:
 
 
 def _is_published(upstream: str) -> bool:
-    return upstream in default_family().sources.known_versions()
+    return any(upstream in family.sources.known_versions() for family in FAMILIES)
 
 
 def require_consent(project: Project, consents: Consents, objections: Sequence[str]) -> None:

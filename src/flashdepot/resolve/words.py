@@ -8,8 +8,15 @@ from typing import Any
 
 from flashdepot.errors import UsageError
 from flashdepot.facts.gpus import parse_architectures
+from flashdepot.families import parse_families
 from flashdepot.model.library_request import AnyCuda, CudaChoice, GpuChoice, Gpus, LibraryRequest
-from flashdepot.model.selection import parse_dtypes, parse_features, parse_head_dims, parse_passes, parse_profile
+from flashdepot.model.selection import (
+    parse_dtypes,
+    parse_features,
+    parse_head_dims,
+    parse_passes,
+    parse_profile,
+)
 from flashdepot.model.target import Platform, Version
 
 
@@ -55,6 +62,7 @@ _PARSE: Mapping[str, Callable[[str], Any]] = {
     "head_dims": parse_head_dims,
     "dtypes": parse_dtypes,
     "features": parse_features,
+    "families": parse_families,
     "cuda": _parse_cuda,
     "target": _parse_target,
 }

@@ -16,6 +16,10 @@ from flashdepot.system.folders import make_whole
 from flashdepot.system.net import fetch
 from flashdepot.system.toml import read_toml
 
+SIZE = 125 * 10**6
+UNPACKED = 334 * 10**6
+"""Bytes of the wheels and of their folder in a depot, for Python 3.12 on x86-64, measured on 2026-11-21."""
+
 _LEFT_OUT = (".dist-info/", "/tests/", "/include/", ".a", ".pyi", ".pxd")
 
 
@@ -56,7 +60,6 @@ def provide(platform: Platform, python: str, folder: Path, on_file: OnFile) -> P
     :raises IntegrityError: when what was fetched is not what is pinned.
     """
     wheels = _wheels(platform, python)
-    pinned = digest_of(sorted(wheel["sha256"] for wheel in wheels))
 
     def fill(temporary: Path) -> None:
         from flashdepot.system.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
@@ -74,7 +77,17 @@ def provide(platform: Platform, python: str, folder: Path, on_file: OnFile) -> P
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    return make_whole(folder / f"cute-dsl-{provided_version()}-{python}-{pinned[:12]}", fill)
+    return make_whole(_place(wheels, python, folder), fill)
+
+
+def is_dsl_provided(platform: Platform, python: str, folder: Path) -> bool:
+    """Whether :func:`provide` finds it in ``folder``; its bytes are not read for that. Raises as that does."""
+    return _place(_wheels(platform, python), python, folder).is_dir()
+
+
+def _place(wheels: list[dict[str, str]], python: str, folder: Path) -> Path:
+    pinned = digest_of(sorted(wheel["sha256"] for wheel in wheels))
+    return folder / f"cute-dsl-{provided_version()}-{python}-{pinned[:12]}"
 
 
 def _is_needed(name: str) -> bool:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from flashdepot.events import Fetch
 from flashdepot.families import Kit
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
@@ -53,8 +54,14 @@ class Toy:
     sources = Sources(ToyLayout(), published)
     c_layer_words = ("-DTOY",)
 
+    def lacks(self, gpu: Architecture, platform: Platform) -> str:
+        return ""
+
     def provide(self, platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Mapping[str, Path]:
         return {"python": Path(sys.executable), "toy_compiler": COMPILER}
+
+    def to_fetch(self, platform: Platform, folder: Path) -> Iterable[Fetch]:
+        return ()
 
     def flags(self, kit: Kit, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
         return ("toy-flags",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from flashdepot.events import OnFile
+from flashdepot.events import Fetch, OnFile
 from flashdepot.families.fa2.layout import CUTLASS_INCLUDE, SOURCE_DIR, Fa2Layout
 from flashdepot.families.fa2.sdists import published
 from flashdepot.families.fa2.units import NAME, NAMESPACE_MACRO
@@ -32,6 +32,10 @@ class Fa2:
     """Ampere: the kernels use ``cp.async`` and its tensor-core shapes."""
     sources = Sources(Fa2Layout(), published)
 
+    def lacks(self, gpu: Architecture, platform: Platform) -> str:  # noqa: ARG002
+        """Nothing, from the oldest GPU on."""
+        return "" if gpu >= self.oldest_gpu else f"needs compute capability {self.oldest_gpu.dotted} or newer"
+
     def provide(
         self,
         platform: Platform,  # noqa: ARG002
@@ -40,6 +44,10 @@ class Fa2:
     ) -> Mapping[str, Path]:
         """Nothing: nvcc and the host compiler do it all."""
         return {}
+
+    def to_fetch(self, platform: Platform, folder: Path) -> Iterable[Fetch]:  # noqa: ARG002
+        """Nothing likewise."""
+        return ()
 
     def flags(self, kit: Kit, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
         """Upstream's own flags, the namespace, and what nvcc is told for every source."""

@@ -4,48 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
-from flashdepot.events import OnFile
-from flashdepot.families.fa4 import actions
-from flashdepot.families.fa4.costs import estimate
+from flashdepot.events import Fetch, OnFile
 from flashdepot.families.fa4.layout import Fa4Layout
-from flashdepot.families.fa4.units import NAME, units
+from flashdepot.families.fa4.sdists import published
+from flashdepot.families.fa4.targets import HOSTS, NAME, SASS
 from flashdepot.families.family import Kit
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Feature, Selection, Unit
 from flashdepot.model.target import Platform
-from flashdepot.system.toml import read_toml
-from flashdepot.toolchain import cute_dsl
 from flashdepot.upstream import Identified, Sources
-from flashdepot.upstream.published import Sdist
-
-
-@cache
-def published() -> Mapping[str, Sdist]:
-    """Every sdist by its version, newest last."""
-    data = read_toml(Path(__file__).with_name("sdists.toml"))
-    features = Fa4Layout().features(Path())
-    return {
-        entry["version"]: Sdist(
-            data["project"],
-            entry["version"],
-            entry["filename"],
-            entry["sha256"],
-            entry["size"],
-            entry["tree"],
-            units(),
-            features,
-        )
-        for entry in data["sdist"]
-    }
 
 
 class Fa4:
-    """The family ``fa4``."""
+    """The family ``fa4``.
+
+    What only a build asks for is imported when it is asked for: every command knows the families.
+    """
 
     name = NAME
     title = "FlashAttention-4"
@@ -53,10 +31,28 @@ class Fa4:
     """Hopper: the kernels use its tensor memory accelerator and warp group products."""
     sources = Sources(Fa4Layout(), published)
 
+    def lacks(self, gpu: Architecture, platform: Platform) -> str:
+        """Every GPU without kernels here, and every system that its launch code is not made for."""
+        if str(platform) not in HOSTS:
+            return f"is made for {' and '.join(HOSTS)}, and not for {platform}"
+        if Architecture(gpu.major, gpu.minor) not in SASS:
+            return f"has kernels for compute capability {', '.join(a.dotted for a in SASS)}, and not for {gpu.dotted}"
+        return ""
+
     def provide(self, platform: Platform, folder: Path, on_file: OnFile) -> Mapping[str, Path]:
         """CuTe DSL, the Python that runs it, and the compile worker."""
+        from flashdepot.families.fa4.actions import WORKER  # noqa: PLC0415
+        from flashdepot.toolchain import cute_dsl  # noqa: PLC0415
+
         dsl = cute_dsl.provide(platform, cute_dsl.running_python(), folder, on_file)
-        return {"cute_dsl": dsl, "python": Path(sys.executable), "fa4_worker": actions.WORKER}
+        return {"cute_dsl": dsl, "python": Path(sys.executable), "fa4_worker": WORKER}
+
+    def to_fetch(self, platform: Platform, folder: Path) -> Iterable[Fetch]:
+        """CuTe DSL, unless the depot has it."""
+        from flashdepot.toolchain import cute_dsl  # noqa: PLC0415
+
+        there = cute_dsl.is_dsl_provided(platform, cute_dsl.running_python(), folder)
+        return () if there else (Fetch("CuTe DSL", cute_dsl.SIZE, cute_dsl.UNPACKED),)
 
     def flags(
         self,
@@ -67,10 +63,14 @@ class Fa4:
         compress: str,  # noqa: ARG002
     ) -> tuple[str, ...]:
         """Which CuTe DSL compiles; the rest differs from kernel to kernel."""
+        from flashdepot.families.fa4 import actions  # noqa: PLC0415
+
         return actions.flags()
 
     def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:  # noqa: ARG002
         """One run of the compile worker a kernel and architecture."""
+        from flashdepot.families.fa4 import actions  # noqa: PLC0415
+
         return actions.actions(recipe)
 
     c_layer_words: tuple[str, ...] = ("-I{native}",)
@@ -78,6 +78,8 @@ class Fa4:
 
     def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
         """The version, the architectures, the features, and the units."""
+        from flashdepot.families.fa4 import actions  # noqa: PLC0415
+
         return actions.config_lines(selection, sass, source.id.version)
 
     def licences(self, root: Path) -> Mapping[str, str]:
@@ -96,8 +98,12 @@ class Fa4:
         front_end: str,  # noqa: ARG002
     ) -> Estimate:
         """What a unit is expected to cost, by what was measured."""
+        from flashdepot.families.fa4.costs import estimate  # noqa: PLC0415
+
         return estimate(unit, architectures)
 
     def full(self) -> Iterable[Unit]:
         """Every unit."""
+        from flashdepot.families.fa4.units import units  # noqa: PLC0415
+
         return units()

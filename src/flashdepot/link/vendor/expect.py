@@ -12,6 +12,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
+from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.upstream import PUBLISHED
 from flashdepot.resolve.library import understand
 
@@ -40,8 +41,11 @@ def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot
     of_the_same = manifest.upstream.version if manifest.upstream.origin == PUBLISHED else None
     cuda = None if isinstance(wanted.cuda, Path) else wanted.cuda  # where it is checked, no compiler need be
     need = understand(replace(wanted, upstream=wanted.upstream or of_the_same, cuda=cuda), host, depot).request
-    if wanted.upstream is not None:
-        request = replace(request, upstreams=need.upstreams)
+    if wanted.upstream is not None or wanted.families is not None:
+        asked, there = need.upstreams, manifest.upstreams
+        meant = {**there, **asked} if wanted.upstream is not None else {**asked, **there}
+        families = asked if wanted.families is not None else there
+        request = replace(request, upstreams={family: meant[family] for family in families})
     if wanted.names_selection:
         request = replace(request, selection=need.selection)
     if wanted.arch not in {None, Gpus.NATIVE}:
@@ -66,7 +70,9 @@ def rebuild_command(directory: str, manifest: Manifest, wanted: LibraryRequest, 
 
 def _selection_words(manifest: Manifest) -> dict[str, str]:
     units, features = manifest.selection.units, manifest.selection.features
+    families = manifest.selection.families
     return {
+        **({"families": ",".join(families)} if families != (DEFAULT_FAMILY,) else {}),
         "passes": ",".join(sorted({str(u.pass_) for u in units})),
         "head-dims": ",".join(map(str, sorted({u.head_dim for u in units}))),
         "dtypes": ",".join(sorted({str(u.dtype) for u in units})),

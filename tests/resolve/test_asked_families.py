@@ -1,0 +1,141 @@
+"""Which families of kernels a request asks for, and what serves it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from depot.depot_factories import make_manifest
+from flashdepot.depot import Depot
+from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.families import FAMILIES, family_of
+from flashdepot.fit.requests import unmet
+from flashdepot.link.vendor.expect import expected, rebuild_command
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.request import Request
+from flashdepot.model.selection import Selection
+from flashdepot.resolve.library import Need, understand, understand_for_wheel
+from flashdepot.resolve.project import read_project
+from flashdepot.resolve.words import library_request
+from support.fake_cuda import make_host
+
+
+def need_of(tmp_path: Path, **words: str) -> Need:
+    return understand(library_request(**{"arch": "90", **words}), make_host(), Depot(tmp_path / "depot"))
+
+
+def manifest_for(request: Request, *families: str) -> Manifest:
+    units = frozenset(unit for unit in request.selection.units if unit.family in families)
+    return make_manifest(
+        selection=Selection(units, request.selection.features),
+        upstreams={family: family_of(family).sources.find_sdist(version(family)).identified.id for family in families},
+        sass=request.gpus,
+    )
+
+
+def version(family: str) -> str:
+    return family_of(family).sources.default_version()
+
+
+@pytest.mark.parametrize("arch", ["80", "90", "100", "universal", "native"])
+def test_only_fa2_is_asked_for_unless_somebody_names_another(tmp_path: Path, arch: str) -> None:
+    need = need_of(tmp_path, arch=arch)
+    assert need.request.selection.families == ("fa2",)
+    assert set(need.sources) == set(need.request.upstreams) == {"fa2"}
+
+
+@pytest.mark.parametrize(
+    ("families", "arch", "taken"),
+    [
+        ("fa2", "90", ("fa2",)),
+        ("fa4", "90", ("fa4",)),
+        ("all", "90", ("fa2", "fa4")),
+        ("FA4, fa2", "90", ("fa2", "fa4")),
+        ("all", "80,90", ("fa2", "fa4")),
+        ("all", "universal", ("fa2", "fa4")),
+    ],
+)
+def test_families_that_are_named_are_asked_for(
+    tmp_path: Path, families: str, arch: str, taken: tuple[str, ...]
+) -> None:
+    need = need_of(tmp_path, families=families, arch=arch)
+    assert need.request.selection.families == taken
+    assert {family: upstream.version for family, upstream in need.request.upstreams.items()} == {
+        family: version(family) for family in taken
+    }
+    assert "left out" not in need.note
+
+
+def test_a_family_without_kernels_for_any_of_the_gpus_is_left_out_and_that_is_said(tmp_path: Path) -> None:
+    need = need_of(tmp_path, families="all", arch="80,89")
+    assert need.request.selection.families == ("fa2",)
+    assert "FlashAttention-4 is left out: it has kernels for compute capability 9.0, and not for 8.0." in need.note
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"arch": "80"}, "FlashAttention-4 has kernels for compute capability 9.0, and not for 8.0"),
+        ({"arch": "80,90"}, "compute capability 8.0"),
+        ({"arch": "100"}, "and not for 10.0"),
+        ({"arch": "90", "target": "windows-x86_64"}, "is made for linux-x86_64 and linux-aarch64, and not for windows"),
+    ],
+)
+def test_a_gpu_that_no_family_asked_for_serves_is_refused(tmp_path: Path, words: dict[str, str], reason: str) -> None:
+    with pytest.raises(IncompatibleError, match="There are no kernels for compute capability") as refused:
+        need_of(tmp_path, families="fa4", **words)
+    assert reason in refused.value.message
+    assert "--families fa2" in refused.value.hint
+
+
+@pytest.mark.parametrize("name", ["fa3", "fa", ""])
+def test_a_family_that_is_not_there_is_refused_with_those_that_are(name: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        library_request(families=name)
+    assert "--families" in refused.value.hint
+    assert not name or "there are fa2, fa4" in refused.value.message
+
+
+def test_the_source_that_is_named_is_that_of_the_family(tmp_path: Path) -> None:
+    assert need_of(tmp_path, families="fa4", upstream="4.0.0b36").sources == {"fa4": "4.0.0b36"}
+    assert need_of(tmp_path, families="all", upstream="2.7.4.post1").sources["fa2"] == "2.7.4.post1"
+    with pytest.raises(UsageError, match="flash-attn-4"):
+        need_of(tmp_path, families="fa4", upstream="2.8.3")
+
+
+def test_a_library_with_kernels_that_nobody_asked_for_does_not_serve(tmp_path: Path) -> None:
+    default, both = (need_of(tmp_path, families=word).request for word in ("fa2", "all"))
+    two = manifest_for(both, "fa2", "fa4")
+    assert "has kernels of fa4 too, which were not asked for (--families all)" in unmet(default, two)
+    assert unmet(both, two) == ()
+    assert unmet(default, manifest_for(both, "fa2")) == ()
+    assert "lacks the family fa4" in unmet(both, manifest_for(both, "fa2"))
+
+
+def test_a_wheel_is_not_made_of_a_family_without_a_python_package(tmp_path: Path) -> None:
+    depot = Depot(tmp_path / "depot")
+    with pytest.raises(UsageError, match="A wheel of fa4 alone cannot be made") as refused:
+        understand_for_wheel(library_request(families="fa4", arch="90"), make_host(), depot)
+    assert refused.value.hint == "Ask for both: --families all"
+    need = understand_for_wheel(library_request(families="all", arch="90"), make_host(), depot)
+    assert need.request.selection.families == ("fa2", "fa4")
+
+
+def test_a_project_file_names_families_in_the_words_of_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "flashdepot.toml").write_text('families = ["fa2", "fa4"]\n')
+    asked = read_project(tmp_path / "flashdepot.toml").asked
+    assert asked.families == {family.name for family in FAMILIES}
+    assert library_request(**asked.words()) == asked
+
+
+def test_a_vendored_library_of_two_families_is_asked_for_again_by_name(tmp_path: Path) -> None:
+    both = need_of(tmp_path, families="all").request
+    manifest = manifest_for(both, "fa2", "fa4")
+    assert "--families fa2,fa4" in rebuild_command("vendored", manifest, LibraryRequest(), None)
+    host, depot = make_host(), Depot(tmp_path / "depot")
+    assert unmet(replace(expected(manifest, LibraryRequest(), host, depot), driver=None), manifest) == ()
+    asked = expected(manifest, library_request(families="fa2"), host, depot)
+    assert any("fa4 too" in reason for reason in unmet(asked, manifest))
