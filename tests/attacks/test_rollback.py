@@ -31,9 +31,9 @@ def make_wheel(folder: Path, files: dict[str, bytes], *, works: bool) -> Path:
 
 
 HOSTILE = {
-    "a program outside": entry_points("../../../x"),
+    "a program outside": entry_points("../../../flashdepot-attack"),
     "a program outside, in a line that looks like another's": {
-        "flash_attn-2.8.3.dist-info/entry_points.txt": b"[console_scripts]\nrun = a:b\n  ../../../x = a:b\n"
+        "flash_attn-2.8.3.dist-info/entry_points.txt": b"[console_scripts]\nrun = a:b\n  ../../../flashdepot-attack = a:b\n"
     },
     "a program in a folder": entry_points("sub/tool"),
     "an absolute program": entry_points("/tmp/flashdepot-attack"),  # noqa: S108
@@ -59,7 +59,7 @@ def test_a_wheel_brings_no_program_that_is_not_its_own(
     assert done.code == 6, done.err
     assert "is refused: it brings" in done.err
     assert environment.contents() == before
-    assert not [folder for folder in (tmp_path, *tmp_path.parents) if (folder / "x").exists()]
+    assert not [folder for folder in (tmp_path, *tmp_path.parents) if (folder / "flashdepot-attack").exists()]
     assert not Path("/tmp/flashdepot-attack").exists()  # noqa: S108
 
 
