@@ -49,7 +49,6 @@ def test_a_source_of_the_c_layer_compiles_for_windows(source: Path, folders: lis
         *MSVC_C_LAYER_FLAGS,
         f"-DFLASH_NAMESPACE={NAMESPACE}",
         "-D_USE_MATH_DEFINES",
-        "-D_UCRT",  # the C runtime that the targets compile for, where MinGW's own default may be an older one
         "-fsyntax-only",
         *folders,
         str(source),

@@ -1,9 +1,9 @@
 #include "error.h"
 
 #include <cstdarg>
+#include <cstdio>
 
 #include "fa_config.h"
-#include "format.h"
 
 namespace flashdepot {
 namespace {
@@ -38,7 +38,7 @@ const char *advice(cudaError_t code) {
 fa_status refuse(fa_status status, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  format_list(last_error, sizeof last_error, format, arguments);
+  std::vsnprintf(last_error, sizeof last_error, format, arguments);
   va_end(arguments);
   return status;
 }

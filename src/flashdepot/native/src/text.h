@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdarg>
+#include <cstdio>
 
 #include "error.h"
-#include "format.h"
 
 namespace flashdepot {
 
@@ -19,7 +19,7 @@ class Text {
   }
 
   void add_list(const char *format, va_list arguments) {
-    const int wanted = format_list(data_ + used_, sizeof data_ - used_, format, arguments);
+    const int wanted = std::vsnprintf(data_ + used_, sizeof data_ - used_, format, arguments);
     if (wanted > 0) {
       const unsigned room = static_cast<unsigned>(sizeof data_ - 1) - used_;
       used_ += static_cast<unsigned>(wanted) < room ? static_cast<unsigned>(wanted) : room;
