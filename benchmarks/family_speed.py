@@ -1,17 +1,23 @@
 """Times both families on this machine's GPU and writes the table by which calls are given to one of them.
 
-Usage: python benchmarks/family_speed.py [TABLE]     where torch, a GPU and a wheel with both families are (--families all)
+Usage: python benchmarks/family_speed.py [TABLE]     where torch, GPUs and a wheel with both families are (--families all)
+       python benchmarks/family_speed.py --check     whether what is dispatched is the fastest, for every point
 
 TABLE is src/flashdepot/families/fa4/speed.csv unless another is named. Rows of other architectures stay. A library is
-built anew after the table has changed, its kernels are not.
+built anew after the table has changed, its kernels are not. Each GPU that is visible measures a share.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import datetime as dt
 import io
 import itertools
+import math
+import os
+import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,11 +27,14 @@ import torch
 from flash_attn import flash_attn_func
 from flash_attn_2_cuda import library
 
-from flashdepot.prove.speed import flop, milliseconds
+from flashdepot.prove.speed import flop, measure
 
 TABLE = Path(__file__).parents[1] / "src/flashdepot/families/fa4/speed.csv"
 COLUMNS = ("arch", "kernel", "head_dim", "mask", "batch", "seqlen", "heads_q", "heads_k", "fa4", "fa2")
-FAMILIES = {"fa4": 4, "fa2": 2}
+FAMILIES = {"fa4": 4, "fa2": 2, "dispatch": 0}
+ALLOWED = 0.97
+"""What is dispatched may have this part of the best family's speed: the rest is noise."""
+ROUNDS, LONG_ENOUGH = 5, 6.0
 TOKENS = 16384
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 HEADS = {64: 32, 96: 16, 128: 16, 192: 8, 256: 8}
@@ -71,37 +80,98 @@ def runs(problem: dict[str, Any]) -> dict[str, Callable[[], object]]:
     return {name: of(number) for name, number in FAMILIES.items()}
 
 
-def measured(arch: int) -> Iterator[dict[str, Any]]:
-    """A row for each problem; TFLOP/s of the backward pass count 2.5 forward passes."""
-    for problem in problems():
+def milliseconds(runs: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Median milliseconds of one call of each, taken in turn, each time for about LONG_ENOUGH of them."""
+    calls = {}
+    for name, run in runs.items():
+        measure(run, 1)
+        calls[name] = max(1, min(50, math.ceil(LONG_ENOUGH / measure(run, 2))))
+    rounds = [{name: measure(run, calls[name]) for name, run in runs.items()} for _ in range(ROUNDS)]
+    return {name: statistics.median(one[name] for one in rounds) for name in runs}
+
+
+def measured(arch: int, first: int, step: int) -> Iterator[dict[str, Any]]:
+    """A row for each problem of a share; TFLOP/s of the backward pass count 2.5 forward passes."""
+    for problem in list(problems())[first::step]:
         shape = (problem["batch"], problem["heads_q"], problem["seqlen"], problem["head_dim"])
         forward = flop(*shape, causal=problem["mask"] == "causal", backward=False)
         work = forward * (2.5 if problem["kernel"] == "bwd" else 1.0)
         with torch.set_grad_enabled(problem["kernel"] == "bwd"):
-            times = milliseconds(runs(problem), rounds=5, calls=3)
-        row = {"arch": arch, **problem, **{name: f"{work / ms / 1e9:.4g}" for name, ms in times.items()}}
-        print(",".join(str(row[name]) for name in COLUMNS), flush=True)
-        yield row
+            times = milliseconds(runs(problem))
+        yield {"arch": arch, **problem, **{name: f"{work / ms / 1e9:.4g}" for name, ms in times.items()}}
 
 
-def main() -> None:
-    """Measure, then write."""
-    table = Path(sys.argv[1]) if len(sys.argv) > 1 else TABLE
+def by_all_gpus() -> list[dict[str, Any]]:
+    """The rows of every problem, measured by a process for each GPU."""
+    count = torch.cuda.device_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
+    running = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--share", str(i), str(count)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": visible[i]},
+        )
+        for i in range(count)
+    ]
+    shares = [process.communicate()[0] for process in running]
+    assert not any(process.returncode for process in running), "a GPU's share is missing: see above"
+    rows = [row for share in shares for row in csv.DictReader(share.splitlines())]
+    order = {tuple(map(str, problem.values())): place for place, problem in enumerate(problems())}
+    names = ("kernel", "head_dim", "mask", "batch", "seqlen", "heads_q", "heads_k")
+    return sorted(rows, key=lambda row: order[tuple(row[name] for name in names)])
+
+
+def check(rows: list[dict[str, Any]]) -> int:
+    """Name the points whose dispatched family is not the fastest."""
+    late = []
+    for row in rows:
+        best = max(float(row["fa4"]), float(row["fa2"]))
+        ratio = float(row["dispatch"]) / best
+        if ratio < ALLOWED:
+            late.append((ratio, ",".join(str(row[name]) for name in (*COLUMNS, "dispatch"))))
+    faster = sum(float(row["fa4"]) >= float(row["fa2"]) for row in rows)
+    print(f"{len(rows)} points, fa4 the faster one at {faster}; dispatched under {ALLOWED} of the best at {len(late)}")
+    for ratio, text in sorted(late):
+        print(f"  {ratio:.3f} {text}")
+    return bool(late)
+
+
+def main() -> int:
+    """Measure, then write or compare."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("table", type=Path, nargs="?", default=TABLE)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--share", type=int, nargs=2)
+    options = parser.parse_args()
+    table = options.table
     major, minor = torch.cuda.get_device_capability()
     arch = major * 10 + minor
+    if options.share:
+        writer = csv.DictWriter(sys.stdout, (*COLUMNS, "dispatch"), lineterminator="\n")
+        writer.writeheader()
+        for row in measured(arch, *options.share):
+            writer.writerow(row)
+            sys.stdout.flush()
+        return 0
+    found = by_all_gpus()
+    if options.check:
+        return check(found)
     lines = table.read_text(encoding="utf-8").splitlines() if table.exists() else []
     before = csv.DictReader(line for line in lines if not line.startswith("#"))
     others = [row for row in before if int(row["arch"]) != arch]
-    rows = [*others, *measured(arch)]
+    rows = [*others, *found]
     notes = [line for line in lines if line.startswith("#") and others]
     text = io.StringIO()
     today = dt.datetime.now(tz=dt.timezone.utc).date()
     print(*notes, f"# {arch}: {torch.cuda.get_device_name()}, {today}, TFLOP/s, bf16.", sep="\n", file=text)
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(rows)
     table.write_text(text.getvalue().lstrip("\n"), encoding="utf-8")
+    check(found)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

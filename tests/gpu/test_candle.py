@@ -43,7 +43,7 @@ def compiled(command: list[str], **env: str) -> None:
 
 def assert_right(program: Path) -> None:
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=300)
-    print(done.stdout)  # noqa: T201  (the errors, with pytest -s or -rP)
+    print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", 0 wrong" in done.stdout
 

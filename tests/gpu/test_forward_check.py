@@ -53,7 +53,7 @@ def program(request: pytest.FixtureRequest, library_folder: Path, cuda_root: Pat
 
 def test_a_c_program_gets_right_results(program: Path) -> None:
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=300)
-    print(done.stdout)  # noqa: T201 - the speeds, with pytest -s or -rP
+    print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", 0 wrong" in done.stdout
 

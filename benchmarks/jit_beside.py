@@ -1,0 +1,142 @@
+"""flash-attn-4's compiler at run time beside our library: the first call, and the host's time for each later one.
+
+Usage: python benchmarks/jit_beside.py --dsl FOLDER --source FOLDER      on a GPU, with the wheel and torch
+
+--dsl has CuTe DSL's packages (a folder for sys.path), --source has flash_attn/cute of flash-attn-4. Each line is a
+process of its own: a cold cache on disk, the same one warm, and ours by dispatch, by fa4 and by fa2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+SHAPE = (4, 1024, 8, 128)
+CALLS, ROUNDS = 100, 9
+OURS = {"ours, dispatch": "", "ours, fa4": "fa4", "ours, fa2": "fa2"}
+
+
+def upstream(source: str) -> Any:
+    """flash-attn-4's function, without the installed package of the same name."""
+    package = ModuleType("flash_attn")
+    package.__path__ = [str(Path(source) / "flash_attn")]
+    sys.modules["flash_attn"] = package
+    from flash_attn.cute.interface import flash_attn_func  # noqa: PLC0415
+
+    return lambda q, k, v: flash_attn_func(q, k, v, causal=True)[0]
+
+
+def library() -> Any:
+    from flash_attn import flash_attn_func  # noqa: PLC0415
+
+    return lambda q, k, v: flash_attn_func(q, k, v, causal=True)
+
+
+def one(source: str) -> None:
+    """Print the times of this process, in milliseconds and microseconds."""
+    import torch  # noqa: PLC0415
+
+    q, k, v = (torch.randn(SHAPE, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in "qkv")
+    g = torch.randn(SHAPE, device="cuda", dtype=torch.bfloat16)
+    (q.detach() @ q.detach().transpose(-1, -2)).sum().item()
+    times: dict[str, float] = {}
+
+    def timed(name: str, run: Any) -> Any:
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        result = run()
+        torch.cuda.synchronize()
+        times[name] = (time.perf_counter() - began) * 1e3
+        return result
+
+    function = timed("import", lambda: upstream(source) if source else library())
+    out = timed("first forward", lambda: function(q, k, v))
+    timed("first backward", lambda: torch.autograd.grad(out, (q, k, v), g, retain_graph=True))
+
+    def host(run: Any) -> float:
+        """Microseconds of the host for a call; the GPU has room for all of a round in its queue."""
+        found = []
+        for _ in range(ROUNDS):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(CALLS):
+                run()
+            found.append((time.perf_counter() - began) / CALLS * 1e6)
+        return statistics.median(found)
+
+    def forward() -> None:
+        with torch.no_grad():
+            function(q, k, v)
+
+    times["host forward"] = host(forward)
+    times["host both"] = host(lambda: torch.autograd.grad(function(q, k, v), (q, k, v), g))
+    print(json.dumps(times))
+
+
+def process(name: str, environment: dict[str, str], source: str) -> None:
+    """One line of the table."""
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, __file__, "--one", source],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    whole = time.perf_counter() - began
+    if done.returncode:
+        print(f"{name:24} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+        print(done.stderr[-3000:], file=sys.stderr)
+        return
+    t = json.loads(done.stdout.strip().splitlines()[-1])
+    print(
+        f"{name:24} {t['import']:9.0f} {t['first forward']:11.1f} {t['first backward']:12.1f} "
+        f"{t['host forward']:10.1f} {t['host both']:12.1f} {whole:9.1f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dsl")
+    parser.add_argument("--source")
+    parser.add_argument("--one")
+    options = parser.parse_args()
+    if options.one is not None:
+        one(options.one)
+        return
+    print(f"bf16, causal, {SHAPE}; milliseconds, but of the host microseconds a call, and of the process seconds")
+    print(
+        f"{'':24} {'import':>9} {'1st forward':>11} {'1st backward':>12} {'host fwd':>10} {'host fwd+bwd':>12} {'process':>9}"
+    )
+    for name, family in OURS.items():
+        process(name, {"FLASH_ATTENTION_FAMILY": family}, "")
+    if not options.source:
+        return
+    with tempfile.TemporaryDirectory() as cache:
+        path = (
+            [options.dsl, *(str(p) for p in Path(options.dsl).glob("nvidia_cutlass_dsl/*_packages"))]
+            if options.dsl
+            else []
+        )
+        environment = {
+            "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]),
+            "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR": cache,
+        }
+        process("JIT, no cache on disk", environment, options.source)
+        environment["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] = "1"
+        process("JIT, cold cache", environment, options.source)
+        process("JIT, warm cache", environment, options.source)
+
+
+if __name__ == "__main__":
+    main()

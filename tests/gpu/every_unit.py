@@ -1,0 +1,305 @@
+"""A small call of every kernel of family fa4, alone or under compute-sanitizer. It needs numpy, and no torch.
+
+Usage: python tests/gpu/every_unit.py LIBRARY                      each unit once, and whether answers are finite
+       python tests/gpu/every_unit.py LIBRARY --tools memcheck racecheck initcheck synccheck --logs DIR
+
+LIBRARY is a libflashattention.so, or "wheel" for that of the installed flash_attn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import itertools
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
+from fa_abi import BackwardArgs, Dtype, Family, Flag, ForwardArgs, Library, OneFamily, Status, Tensor
+
+HEAD_DIMS = (64, 96, 128, 192, 256)
+MASKS = ("full", "causal", "local")
+FORWARD_LAYOUTS = ("dense", "packed", "used", "paged")
+NOT_PAGED = 96
+PAGE = 256
+BATCH, LENGTH_Q, LENGTH_K = 2, 200, 300
+SANITIZER = "/usr/local/cuda/bin/compute-sanitizer"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A kernel of a pass; its name is the library's."""
+
+    kernel: str
+    head_dim: int
+    dtype: str
+    layout: str
+    mask: str
+    softcap: bool
+    gqa: bool = False
+
+    @property
+    def name(self) -> str:
+        tail = ["softcap"] * self.softcap + ["gqa"] * self.gqa
+        return "_".join([self.kernel, f"d{self.head_dim}", self.dtype, self.layout, self.mask, *tail])
+
+
+def every_unit() -> Iterator[Unit]:
+    for dim, dtype, mask, softcap in itertools.product(HEAD_DIMS, ("bf16", "fp16"), MASKS, (False, True)):
+        for layout in FORWARD_LAYOUTS:
+            if layout != "paged" or dim != NOT_PAGED:
+                yield Unit("fwd", dim, dtype, layout, mask, softcap)
+        for layout, gqa in itertools.product(("dense", "packed"), (False, True)):
+            yield Unit("bwd", dim, dtype, layout, mask, softcap, gqa)
+
+
+class Gpu:
+    """Device memory of the driver's own, each buffer an allocation of exactly its size."""
+
+    def __init__(self) -> None:
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.buffers: list[ctypes.c_uint64] = []
+        context = ctypes.c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self.call("cuCtxSetCurrent", context)
+
+    def call(self, name: str, *arguments: object) -> None:
+        status = getattr(self.cuda, name)(*arguments)
+        assert status == 0, f"{name} answered {status}"
+
+    def empty(self, count: int) -> int:
+        at = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(max(count, 16)))
+        self.buffers.append(at)
+        return at.value
+
+    def holding(self, values: Any) -> int:
+        at = self.empty(values.nbytes)
+        self.call(
+            "cuMemcpyHtoD_v2", ctypes.c_uint64(at), ctypes.c_void_p(values.ctypes.data), ctypes.c_size_t(values.nbytes)
+        )
+        return at
+
+    def read(self, at: int, like: Any) -> Any:
+        values = np.empty_like(like)
+        self.call(
+            "cuMemcpyDtoH_v2", ctypes.c_void_p(values.ctypes.data), ctypes.c_uint64(at), ctypes.c_size_t(values.nbytes)
+        )
+        return values
+
+    def free(self) -> None:
+        for at in self.buffers:
+            self.call("cuMemFree_v2", at)
+        self.buffers.clear()
+
+
+class UnitCall:
+    """A problem that a unit runs."""
+
+    def __init__(self, unit: Unit, gpu: Gpu, library: Library) -> None:
+        self.unit, self.gpu, self.library = unit, gpu, library
+        self.packed, self.paged = unit.layout == "packed", unit.layout == "paged"
+        self.heads_q, self.heads_k = (4, 2) if unit.gqa or unit.kernel == "fwd" else (2, 2)
+        self.lengths = {"q": (LENGTH_Q, 37), "k": (LENGTH_K, 17)}
+        self.written: list[tuple[str, int, Any]] = []
+
+    def values(self, rows: int, heads: int) -> Any:
+        """16-bit numbers of about 1."""
+        source = np.random.default_rng(rows * heads)
+        numbers = source.standard_normal(rows * heads * self.unit.head_dim).astype(np.float32)
+        if self.unit.dtype == "fp16":
+            return numbers.astype(np.float16).view(np.uint16)
+        return (numbers.view(np.uint32) >> 16).astype(np.uint16)
+
+    def rows(self, of: str) -> int:
+        length = LENGTH_Q if of == "q" else LENGTH_K
+        if self.packed:
+            return sum(self.lengths[of])
+        if self.paged and of == "k":
+            return 2 * BATCH * PAGE
+        return BATCH * length
+
+    def tensor(self, of: str, name: str | None = None) -> Tensor:
+        """Values, or (with a name) a buffer that the call writes."""
+        heads = self.heads_q if of == "q" else self.heads_k
+        values = self.values(self.rows(of), heads)
+        at = self.gpu.empty(values.nbytes) if name else self.gpu.holding(values)
+        if name:
+            self.written.append((name, at, values))
+        row = heads * self.unit.head_dim
+        length = PAGE if self.paged and of == "k" else LENGTH_Q if of == "q" else LENGTH_K
+        return Tensor(at, 0 if self.packed else length * row, row, self.unit.head_dim)
+
+    def common(self, kind: Any) -> Any:
+        unit = self.unit
+        args = kind(size=ctypes.sizeof(kind), dtype=Dtype[unit.dtype.upper()], batch=BATCH, head_dim=unit.head_dim)
+        args.seqlen_q, args.seqlen_k = LENGTH_Q, 2 * PAGE if self.paged else LENGTH_K
+        args.heads_q, args.heads_k = self.heads_q, self.heads_k
+        if unit.mask == "causal":
+            args.flags = Flag.CAUSAL
+        elif unit.mask == "local":
+            args.flags, args.window_left, args.window_right = Flag.WINDOW_LEFT | Flag.WINDOW_RIGHT, 90, 20
+        args.softcap = 15.0 if unit.softcap else 0.0
+        if self.packed:
+            args.total_q, args.total_k = self.rows("q"), self.rows("k")
+            for of in ("q", "k"):
+                starts = np.array([0, *itertools.accumulate(self.lengths[of])], dtype=np.int32)
+                setattr(args, f"cu_seqlens_{of}", self.gpu.holding(starts))
+        return args
+
+    def forward(self) -> ForwardArgs:
+        args = self.common(ForwardArgs)
+        if self.unit.layout in ("used", "paged"):
+            args.cache_seqlens = self.gpu.holding(np.array(self.lengths["k"], dtype=np.int32))
+        if self.paged:
+            args.block_table, args.page_size = self.gpu.holding(np.array([3, 0, 2, 1], dtype=np.int32)), PAGE
+            args.block_table_stride = 2
+        args.q, args.k, args.v = self.tensor("q"), self.tensor("k"), self.tensor("k")
+        args.o = self.tensor("q", "o")
+        args.lse = self.gpu.empty(4 * self.heads_q * self.rows("q"))
+        answer, need, _ = self.library.fwd_workspace(args)
+        assert answer.status is Status.OK, answer
+        args.workspace, args.workspace_bytes = self.gpu.empty(need) if need else None, need
+        return args
+
+    def backward(self, forward: ForwardArgs) -> BackwardArgs:
+        args = self.common(BackwardArgs)
+        for name in ("q", "k", "v", "o", "lse"):
+            setattr(args, name, getattr(forward, name))
+        args.d_o = self.tensor("q")
+        args.dq, args.dk, args.dv = self.tensor("q", "dq"), self.tensor("k", "dk"), self.tensor("k", "dv")
+        padded = self.rows("q") + 128 * BATCH if self.packed else BATCH * -(-LENGTH_Q // 128) * 128
+        args.softmax_d = self.gpu.empty(4 * self.heads_q * padded)
+        answer, need = self.library.bwd_workspace(args)
+        assert answer.status is Status.OK, answer
+        args.workspace, args.workspace_bytes = self.gpu.empty(need) if need else None, need
+        return args
+
+    def run(self) -> str:
+        """Launch, wait, and say which answers are not finite."""
+        forward = self.forward()
+        answer = self.library.fwd(forward)
+        assert answer.status is Status.OK, answer
+        if self.unit.kernel == "bwd":
+            answer = self.library.bwd(self.backward(forward))
+            assert answer.status is Status.OK, answer
+        self.gpu.call("cuCtxSynchronize")
+        mask = 0x7C00 if self.unit.dtype == "fp16" else 0x7F80
+        bad = [name for name, at, like in self.written if ((self.gpu.read(at, like) & mask) == mask).any()]
+        self.gpu.free()
+        return f"not finite: {', '.join(bad)}" if bad else "ok"
+
+
+def library_path(named: str) -> Path:
+    if named != "wheel":
+        return Path(named)
+    spec = importlib.util.find_spec("flash_attn_2_cuda")
+    assert spec is not None, "no flash_attn wheel of flashdepot is installed here"
+    assert spec.origin is not None, "no flash_attn wheel of flashdepot is installed here"
+    return Path(spec.origin).parent / "lib" / "libflashattention.so.1"
+
+
+def run(options: argparse.Namespace) -> int:
+    """The units of a share, a line each."""
+    first, step = options.share
+    library, gpu = OneFamily(library_path(options.library), Family.FA4), Gpu()
+    units = list(every_unit())
+    random.Random(1).shuffle(units)  # so that shares cost about the same
+    bad = 0
+    for unit in units[first::step]:
+        outcome = outcome_of(unit, gpu, library)
+        bad += outcome != "ok"
+        print(f"UNIT {unit.name} {outcome}", flush=True)
+    return bad > 0
+
+
+def outcome_of(unit: Unit, gpu: Gpu, library: Library) -> str:
+    """What came of a unit: "ok", or what was wrong; the next one runs all the same."""
+    try:
+        return UnitCall(unit, gpu, library).run()
+    except AssertionError as error:
+        gpu.free()
+        return f"failed: {error}"
+
+
+def ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a process; one that takes longer is ended."""
+    try:
+        process.wait(max(0.1, seconds))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)  # this program's own child, and what it started
+        process.wait()
+        return False
+    return True
+
+
+def check(options: argparse.Namespace, tool: str) -> bool:
+    """Every unit under a tool, in several processes; print a line of the table."""
+    sanitizer = shutil.which("compute-sanitizer") or SANITIZER
+    logs = [Path(options.logs) / f"{tool}-{i}.txt" for i in range(options.processes)]
+    command = [sanitizer, "--tool", tool, "--print-limit", "30"]
+    program = [sys.executable, __file__, options.library, "--share"]
+    began = time.monotonic()
+    running = []
+    for i, log in enumerate(logs):
+        with log.open("w") as out:
+            whole = (
+                [*command, *program, str(i), str(options.processes)]
+                if tool != "none"
+                else [*program, str(i), str(options.processes)]
+            )
+            running.append(subprocess.Popen(whole, stdout=out, stderr=subprocess.STDOUT, start_new_session=True))
+    late = sum(not ends(process, options.limit - (time.monotonic() - began)) for process in running)
+    text = "\n".join(log.read_text(errors="replace") for log in logs)
+    ran = re.findall(r"^UNIT (\S+) (.*)$", text, re.MULTILINE)
+    errors = sum(int(n) for n in re.findall(r"ERROR SUMMARY: (\d+) error", text))
+    hazards = sum(int(n) for n in re.findall(r"RACECHECK SUMMARY: (\d+) hazard", text))
+    summaries = len(re.findall(r"(?:ERROR|RACECHECK) SUMMARY", text))
+    not_ok = [f"{name}: {outcome}" for name, outcome in ran if outcome != "ok"]
+    missing = sorted({unit.name for unit in every_unit()} - {name for name, _ in ran})
+    print(
+        f"{tool:10} units {len(ran):4} of {len(list(every_unit()))}  errors {errors:5}  hazards {hazards:5}  "
+        f"summaries {summaries} of {options.processes}  cut off {late}  {time.monotonic() - began:5.0f} s"
+    )
+    for line in not_ok[:10]:
+        print(f"    {line}")
+    if missing:
+        print(f"    not run: {len(missing)}, such as {', '.join(missing[:5])}")
+    complaints = re.findall(
+        r"^=+ ((?:Error|Warning|Invalid|Uninitialized|Barrier|Program hit|Potential).*)$", text, re.MULTILINE
+    )
+    for line in sorted(set(complaints))[:12]:
+        print(f"    {complaints.count(line)} x {line[:150]}")
+    return not (errors or hazards or not_ok or missing)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library")
+    parser.add_argument("--tools", nargs="+", default=[])
+    parser.add_argument("--logs", default=".")
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--limit", type=float, default=140, help="seconds for a tool")
+    parser.add_argument("--share", type=int, nargs=2, default=(0, 1))
+    options = parser.parse_args()
+    if not options.tools:
+        return run(options)
+    outcomes = [check(options, tool) for tool in options.tools]
+    return 0 if all(outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
