@@ -177,14 +177,15 @@ class Case:
         if p.kind in ("cache", "paged"):
             return answers, floors
         d_scores = weights * (d_o @ v.transpose(-1, -2) - (d_o * o).sum(-1, keepdim=True))
-        rounding = weights * (half_ulp * (d_o * o).abs().sum(-1, keepdim=True))
+        of_rounding = (d_o * (o.to(p.torch_dtype).double() - o)).sum(-1, keepdim=True)
+        rounding = weights * of_rounding
         if slope is not None:
             d_scores, rounding = d_scores * slope, rounding * slope
         d_v = (weights.transpose(-1, -2) @ d_o).sum(2)
         d_k = (d_scores.transpose(-1, -2) @ q).sum(2) * p.scale
         answers |= {"dq": self.rows(d_scores @ k * p.scale), "dk": d_k.transpose(1, 2), "dv": d_v.transpose(1, 2)}
-        floors["dq"] = largest(rounding @ k.abs()) * p.scale
-        floors["dk"] = largest((rounding.transpose(-1, -2) @ q.abs()).sum(2)) * p.scale
+        floors["dq"] = 2 * largest(rounding @ k) * p.scale
+        floors["dk"] = 2 * largest((rounding.transpose(-1, -2) @ q).sum(2)) * p.scale
         floors["dv"] = half_ulp * largest(d_v)
         return answers, floors
 
