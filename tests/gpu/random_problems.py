@@ -32,6 +32,7 @@ FA2, FA4, BEST = 2, 4, 0
 PAGE = 256
 REFUSALS = ("it has no ", "is not in this library", "which its kernels do not count", "head dim between")
 NAMES = ("o", "lse", "dq", "dk", "dv")
+SLACK = {"dq": 1e-4, "dk": 1e-4, "dv": 1e-4}  # of sums in float32, as in gradients.py
 
 
 class Case:
@@ -243,7 +244,7 @@ def judge(index: int, problem: RandomProblem, filler: Filler) -> dict[str, Any]:
     numbers = torch.stack([torch.stack([one[name].double() for name in names]) for one in (*errors, floors)]).tolist()
     misses, ratios = [], {}
     for name, of_fa4, of_fa2, floor in zip(names, *numbers, strict=True):
-        allowed = floor + 1e-5 + (0.0 if name == "lse" else 2 * of_fa2)
+        allowed = floor + SLACK.get(name, 1e-5) + (0.0 if name == "lse" else 2 * of_fa2)
         if not of_fa4 <= allowed:
             misses.append((name, of_fa4, of_fa2, floor))
         elif name != "lse":
