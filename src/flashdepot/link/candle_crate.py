@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from flashdepot.errors import FlashdepotError, UsageError
@@ -15,6 +15,7 @@ from flashdepot.link.candle_archive import SOURCES, companions, made_archives
 from flashdepot.link.candle_cross import ZigSource
 from flashdepot.link.candle_sources import CRATE
 from flashdepot.link.library import LinkableLibrary
+from flashdepot.model.target import Platform
 from flashdepot.system.output_file import OutputFile, record, record_text
 from flashdepot.system.output_folder import OutputFolder
 from flashdepot.system.toml import parse_toml
@@ -36,8 +37,10 @@ def write_candle_crate(library: LinkableLibrary, arguments: int, crate: Path, fo
     """
     written = OutputFolder(folder, "crate", record(RECORD), "--build-dir DIR")
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
-    build_script = _build_script(library)
+    platform = library.manifest.platform
+    cudart = platform.system == "windows" and len(library.archives) > 1
     with made_archives(library, arguments, zig, _LIB) as archives:
+        build_script = linking_build_script(platform, arguments, archives, cudart)
         files = (
             OutputFile.of("Cargo.toml", cargo_toml.encode()),
             OutputFile.of("build.rs", build_script.encode()),
@@ -48,11 +51,27 @@ def write_candle_crate(library: LinkableLibrary, arguments: int, crate: Path, fo
         return written.write(files, record_text(files))
 
 
-def _build_script(library: LinkableLibrary) -> str:
-    platform = library.manifest.platform
-    cudart = platform.system == "windows" and len(library.archives) > 1
-    text = (SOURCES / "build.rs").read_text("utf-8").replace("@PLATFORM@", str(platform))
-    return text.replace("@CUDART@", "yes" if cudart else "no")
+def linking_build_script(platform: Platform, arguments: int, archives: Sequence[OutputFile], cudart: bool) -> str:
+    """A ``build.rs`` that reads the archive, and gives it to cargo if it is the one that was written.
+
+    :param archives: what goes into ``lib``.
+    :param cudart: whether a program over it links NVIDIA's runtime too.
+    """
+    written = [f'("{file.place.removeprefix(_LIB)}", {_length(file)}, "{file.digest}")' for file in archives]
+    text = (SOURCES / "build.rs").read_text("utf-8")
+    for place, value in (
+        ("@PLATFORM@", str(platform)),
+        ("@ARGUMENTS@", str(arguments)),
+        ("@COUNT@", str(len(written))),
+        ("@WRITTEN@", ", ".join(written)),
+        ("@CUDART@", "yes" if cudart else "no"),
+    ):
+        text = text.replace(place, value)
+    return text
+
+
+def _length(file: OutputFile) -> int:
+    return len(file.content) if isinstance(file.content, bytes) else file.content().stat().st_size
 
 
 def link_only_manifest(cargo_toml: str) -> str:

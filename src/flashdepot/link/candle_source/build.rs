@@ -1,26 +1,47 @@
 //! Links libflashattention, which lies in `lib` beside this file, instead of compiling candle's kernels.
 //!
+//! The archive is read once before it is linked: one that is cut off, changed, a Git LFS pointer or for another candle is
+//! refused here, in words, and not by the linker or by wrong numbers.
+//!
 //! FLASHDEPOT_CANDLE_LIB_DIR  folder of another archive, as `flashdepot link candle` writes it
 
 use std::env;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::exit;
+
+const PLATFORM: &str = "@PLATFORM@";
+/// How many arguments the `run_mha` has that this candle calls.
+const ARGUMENTS: &str = "@ARGUMENTS@";
+/// Name, bytes and SHA-256 of each archive in `lib`.
+const WRITTEN: [(&str, u64, &str); @COUNT@] = [@WRITTEN@];
+/// Where `flashdepot link candle` says what it wrote: beside an archive, or above the `lib` of such a crate.
+const RECORDS: [(&str, &str); 2] = [(".flashdepot-candle.json", ""), ("../.flashdepot-candle-crate.json", "lib/")];
+const AGAIN: &str = "Write it again: flashdepot link candle --write";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=FLASHDEPOT_CANDLE_LIB_DIR");
     let variable = |name: &str| env::var(name).unwrap_or_default();
     let target = format!("{}-{}", variable("CARGO_CFG_TARGET_OS"), variable("CARGO_CFG_TARGET_ARCH"));
-    if target != "@PLATFORM@" {
-        panic!("the archive was made for @PLATFORM@, and this is a build for {target}: flashdepot link candle");
+    if target != PLATFORM {
+        stop(&format!("the archive was made for {PLATFORM}, and this is a build for {target}: flashdepot link candle"));
     }
+    let name = match variable("CARGO_CFG_TARGET_ENV").as_str() {
+        "msvc" => "flashattention.lib",
+        _ => "libflashattention.a",
+    };
     let own = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("lib");
     let other = env::var_os("FLASHDEPOT_CANDLE_LIB_DIR").filter(|value| !value.is_empty());
+    let written = match &other {
+        None => WRITTEN.iter().find(|file| file.0 == name).map(|file| (Some(file.1), file.2.to_owned())),
+        Some(named) => recorded(Path::new(named), name).map(|digest| (None, digest)),
+    };
     let folder = other.map_or(own, PathBuf::from);
-    let archive = folder.join("libflashattention.a");
+    let archive = folder.join(name);
     println!("cargo:rerun-if-changed={}", archive.display());
-    if !archive.is_file() {
-        panic!("{} is not there: flashdepot link candle", archive.display());
-    }
+    require(&archive, written);
     println!("cargo:rustc-link-search=native={}", folder.display());
     // -bundle: hundreds of megabytes are not copied into every rlib on the way to the program.
     println!("cargo:rustc-link-lib=static:-bundle=flashattention");
@@ -34,4 +55,146 @@ fn main() {
             println!("cargo:rustc-link-lib=dylib={name}");
         }
     }
+}
+
+/// The SHA-256 that a record of flashdepot's gives an archive.
+fn recorded(folder: &Path, name: &str) -> Option<String> {
+    RECORDS.iter().find_map(|(record, under)| {
+        let path = folder.join(record);
+        let text = std::fs::read_to_string(&path).ok()?;
+        println!("cargo:rerun-if-changed={}", path.display());
+        let (_, rest) = text.split_once(&format!("\"{under}{name}\": \""))?;
+        Some(rest.split('"').next()?.to_owned())
+    })
+}
+
+/// Read an archive to its end, and refuse one that is not what was written or that another candle calls.
+fn require(archive: &Path, written: Option<(Option<u64>, String)>) {
+    let shown = archive.display();
+    let cannot = |error: std::io::Error| -> ! { stop(&format!("{shown} cannot be read: {error}. {AGAIN}")) };
+    let mut file = File::open(archive).unwrap_or_else(|error| cannot(error));
+    let mut hash = Sha256::new();
+    let (mut head, mut chunk) = (Vec::new(), vec![0; 1 << 20]);
+    loop {
+        let read = file.read(&mut chunk).unwrap_or_else(|error| cannot(error));
+        if read == 0 {
+            break;
+        }
+        if head.len() < 1 << 20 {
+            head.extend_from_slice(&chunk[..read]);
+        }
+        if written.is_some() {
+            hash.update(&chunk[..read]);
+        }
+        if head.starts_with(b"version https://git-lfs") {
+            stop(&format!("{shown} is a Git LFS pointer, not a library. Fetch it: git lfs install && git lfs pull"));
+        }
+    }
+    if let Some((bytes, digest)) = written {
+        let found = hash.length;
+        if let Some(bytes) = bytes.filter(|bytes| found < *bytes) {
+            stop(&format!("{shown} is cut off: it has {found} bytes of the {bytes} that were written. {AGAIN}"));
+        }
+        let actual = hash.finish();
+        if actual != digest {
+            stop(&format!("{shown} was changed: SHA-256 {actual} in place of {digest}. {AGAIN}"));
+        }
+    }
+    let mark = format!("fa_candle_arguments_{ARGUMENTS}\0");
+    if !head.windows(mark.len()).any(|bytes| bytes == mark.as_bytes()) {
+        stop(&format!(
+            "{shown} has no run_mha of {ARGUMENTS} arguments, as this candle-flash-attn calls it: it would not link, or \
+             compute wrong numbers. {AGAIN}"
+        ));
+    }
+}
+
+fn stop(text: &str) -> ! {
+    eprintln!("candle-flash-attn, linked by flashdepot: {text}");
+    exit(1)
+}
+
+/// SHA-256 (FIPS 180-4). Its constants are the first bits of the roots of the first primes, as the standard defines them.
+struct Sha256 {
+    state: [u32; 8],
+    constants: [u32; 64],
+    rest: Vec<u8>,
+    length: u64,
+}
+
+impl Sha256 {
+    fn new() -> Self {
+        let primes: Vec<u32> = (2..312).filter(|n| (2..*n).all(|divisor| n % divisor != 0)).collect();
+        let mut made = Self { state: [0; 8], constants: [0; 64], rest: Vec::new(), length: 0 };
+        for (at, prime) in primes.iter().enumerate() {
+            made.constants[at] = root_bits(*prime, 3);
+            if at < 8 {
+                made.state[at] = root_bits(*prime, 2);
+            }
+        }
+        made
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        self.length += bytes.len() as u64;
+        self.rest.extend_from_slice(bytes);
+        let whole = self.rest.len() / 64 * 64;
+        let taken: Vec<u8> = self.rest.drain(..whole).collect();
+        for block in taken.chunks_exact(64) {
+            self.block(block);
+        }
+    }
+
+    fn finish(mut self) -> String {
+        let bits = self.length * 8;
+        let zeros = (119 - self.rest.len() % 64) % 64;
+        self.update(&[0x80]);
+        self.update(&vec![0; zeros]);
+        self.update(&bits.to_be_bytes());
+        self.state.iter().map(|word| format!("{word:08x}")).collect()
+    }
+
+    fn block(&mut self, block: &[u8]) {
+        let mut words = [0u32; 64];
+        let mut at = 0;
+        while at < 64 {
+            words[at] = if at < 16 {
+                let four = at * 4;
+                u32::from_be_bytes([block[four], block[four + 1], block[four + 2], block[four + 3]])
+            } else {
+                let (early, late) = (words[at - 15], words[at - 2]);
+                let first = early.rotate_right(7) ^ early.rotate_right(18) ^ (early >> 3);
+                let second = late.rotate_right(17) ^ late.rotate_right(19) ^ (late >> 10);
+                words[at - 16].wrapping_add(first).wrapping_add(words[at - 7]).wrapping_add(second)
+            };
+            at += 1;
+        }
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = self.state;
+        at = 0; // no iterators: a build script is compiled without optimization, and this is most of its time
+        while at < 64 {
+            let turned = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
+            let chosen = (e & f) ^ (!e & g);
+            let first = h.wrapping_add(turned).wrapping_add(chosen).wrapping_add(self.constants[at]).wrapping_add(words[at]);
+            let turned = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
+            let most = (a & b) ^ (a & c) ^ (b & c);
+            (h, g, f, e, d, c, b, a) =
+                (g, f, e, d.wrapping_add(first), c, b, a, first.wrapping_add(turned.wrapping_add(most)));
+            at += 1;
+        }
+        for (word, add) in self.state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
+            *word = word.wrapping_add(add);
+        }
+    }
+}
+
+/// The first 32 bits behind the point of a number's root: the largest r with r to the power <= number * 2^(32 * power).
+fn root_bits(number: u32, power: u32) -> u32 {
+    let mut low = 0u128; // of floor(root * 2^32), which is below 2^37
+    for bit in (0..37).rev() {
+        let tried = low | 1 << bit;
+        if tried.pow(power) <= u128::from(number) << (32 * power) {
+            low = tried;
+        }
+    }
+    low as u32
 }
