@@ -5,7 +5,9 @@ fn main() {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     match (variable("CARGO_CFG_TARGET_OS").as_str(), variable("DEP_FLASHATTENTION_KIND").as_str()) {
         ("linux", "shared") => println!("cargo:rustc-link-arg=-Wl,-rpath,{}", variable("DEP_FLASHATTENTION_LIBDIR")),
-        ("windows", "static") => println!("cargo:rustc-link-arg=/NODEFAULTLIB:LIBCMT"),
+        ("windows", "static") if variable("CARGO_CFG_TARGET_ENV") == "msvc" => {
+            println!("cargo:rustc-link-arg=/NODEFAULTLIB:LIBCMT");
+        }
         _ => {}
     }
 }

@@ -10,8 +10,9 @@
 //! A build script of a crate that depends on this one reads DEP_FLASHATTENTION_ROOT (the library's folder),
 //! DEP_FLASHATTENTION_INCLUDE, DEP_FLASHATTENTION_LIBDIR and DEP_FLASHATTENTION_KIND (`static` or `shared`).
 //!
-//! On Windows the shared library goes with every toolchain and the static one with Microsoft's. A program finds the DLL
-//! in its own folder or on PATH: Cargo knows no other way to tell it.
+//! On Windows the shared library goes with every toolchain, and so does a static one that was made on Linux; one that
+//! Microsoft's compiler made goes with Microsoft's. A program finds the DLL in its own folder or on PATH: Cargo knows no
+//! other way to tell it.
 
 // Names of variables, which are what a reader looks for, need no quotes.
 #![allow(clippy::doc_markdown)]
@@ -37,11 +38,11 @@ fn main() {
     let kind = kind();
     require_platform(&root);
     let windows = target("OS") == "windows";
-    if windows && kind == "static" {
-        require_microsoft();
-    }
     let folder = root.join("lib").join(&kind);
     let runtime = has_cuda_runtime(windows, &folder);
+    if windows && kind == "static" {
+        require_microsoft(runtime);
+    }
     for file in file_names(windows, &kind, runtime).iter().map(|name| folder.join(name)) {
         require_library(&file);
         println!("cargo:rerun-if-changed={}", file.display());
@@ -61,6 +62,7 @@ fn main() {
 /// What a linker reads, and on Windows what the program loads.
 fn file_names(windows: bool, kind: &str, runtime: bool) -> &'static [&'static str] {
     match (windows, kind) {
+        (true, "static") if !runtime && target("ENV") == "gnu" => &["libflashattention.a"],
         (true, "static") if !runtime => &["flashattention.lib"],
         (false, "static") if !runtime => &["libflashattention.a"],
         (true, "static") => &["flashattention.lib", "cudart_static.lib"],
@@ -89,7 +91,7 @@ fn link_static(windows: bool, runtime: bool) {
     for name in needs {
         println!("cargo:rustc-link-lib=dylib={name}");
     }
-    if windows {
+    if windows && runtime {
         // NVIDIA's library asks for the static C runtime, and all else here for the shared one. This is for the crate's
         // own tests. A program that depends on it has to ask for the same in its own build script.
         println!("cargo:rustc-link-arg=/NODEFAULTLIB:LIBCMT");
@@ -215,10 +217,11 @@ fn require_platform(root: &Path) {
     }
 }
 
-/// The objects in the static library need Microsoft's C++ runtime, as a DLL; the shared library is plain C to a linker.
-fn require_microsoft() {
+/// What Microsoft's compiler made needs its C++ runtime, as a DLL, and lies beside NVIDIA's runtime. What was made on Linux
+/// needs no more than C; the shared library is plain C to a linker.
+fn require_microsoft(runtime: bool) {
     let instead = "Link the shared library: set FLASHDEPOT_LINK=shared, or ask for the feature shared.";
-    if target("ENV") != "msvc" {
+    if runtime && target("ENV") != "msvc" {
         stop(&format!(
             "the static library is made of objects of Microsoft's compiler and needs its C++ runtime, \
              and this is a build for windows-{}. {instead}",

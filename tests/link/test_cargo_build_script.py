@@ -137,6 +137,25 @@ def test_a_build_that_the_static_library_does_not_fit_is_told_to_take_the_other(
     assert run(target, "shared").returncode == 0
 
 
+@pytest.mark.parametrize(("target", "name"), [(MINGW, "libflashattention.a"), (MSVC, "flashattention.lib")])
+def test_a_static_library_without_nvidias_runtime_goes_with_every_toolchain_of_windows(
+    run: Script, tmp_path: Path, target: dict[str, str], name: str
+) -> None:
+    static = tmp_path / "library/lib/static"
+    run(target)
+    (static / "cudart_static.lib").unlink()
+    (static / "libflashattention.a").write_text("a library")
+    env = {"FLASHDEPOT_LIB_DIR": str(shutil.copytree(tmp_path / "library", tmp_path / "made on Linux"))}
+    done = run(target, **env)
+    assert done.returncode == 0, done.stderr
+    told = [line.removeprefix("cargo:") for line in done.stdout.splitlines()]
+    assert [line for line in told if line.startswith("rustc-") and "dylib" not in line] == [
+        f"rustc-link-search=native={env['FLASHDEPOT_LIB_DIR']}/lib/static",
+        "rustc-link-lib=static:-bundle=flashattention",
+    ]
+    assert f"rerun-if-changed={env['FLASHDEPOT_LIB_DIR']}/lib/static/{name}" in told
+
+
 @pytest.mark.parametrize(
     ("library", "target", "said"),
     [
