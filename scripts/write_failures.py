@@ -46,6 +46,7 @@ _HEADINGS = {
     "source": "Source and compiler disagree",
     "link": "Linking",
     "wrapper": "Messages that hide the cause",
+    "symptom": "What happened, where nothing in the log says why",
 }
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from flashdepot.doctor.explain.lines import Chunk, strip_prefixes
 from flashdepot.doctor.explain.packages import Package, package_of
 from flashdepot.doctor.explain.pattern import Found, Pattern
-from flashdepot.doctor.explain.rules import LogRule
+from flashdepot.doctor.explain.rules import SYMPTOM, LogRule
 from flashdepot.doctor.explain.screen import Screen
 from flashdepot.doctor.explain.spoken import AMD_SIGNS, WINDOWS_SIGNS
 
@@ -25,6 +25,9 @@ EARLIEST = 5
 
 _EXAMINED = 1000
 """How many lines of a piece are asked whether they state an error; a hostile one has nothing but lines that seem to."""
+
+_IGNORED = 100
+"""How many lines of a piece a rule passes over before it takes the next one as it is."""
 
 _STATES_ERROR = Pattern.parse(
     r"(?i)(?:^|[^\pL\w/.-])(?:error|fatal|panic(?:ked)?|failed|Fehler|erreur|ошибка|错误|錯誤|エラー|오류|erro)"
@@ -126,8 +129,10 @@ class _Search:
         self._before = chunk.text
 
     def outcome(self) -> RuleOutcome:
-        hits = [hit for hit in self.found.values() if self._holds(hit.rule)]
-        hits = hits or [hit for hit in self.suggested.values() if self._holds(hit.rule)]
+        proven, likely = (
+            [hit for hit in hits.values() if self._holds(hit.rule)] for hits in (self.found, self.suggested)
+        )
+        hits = [hit for hit in proven if hit.rule.rank != SYMPTOM] or likely or proven
         hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
         hits = [hit for hit in hits if hit.rule.id not in hidden]
         hits.sort(key=lambda hit: (hit.rule.rank, hit.line.number, hit.rule.id))
@@ -155,7 +160,7 @@ def _first_hit(rule: LogRule, patterns: Sequence[Pattern], chunk: Chunk, before:
 
     :param before: the piece of the log that came before, for what the line itself does not say.
     """
-    matches = [found for pattern in patterns if (found := pattern.search(chunk.text))]
+    matches = [found for pattern in patterns if (found := _search(pattern, rule.ignore, chunk))]
     if not matches:
         return None
     found = min(matches, key=lambda match: _end_of_line(chunk.text, match.end()))
@@ -165,6 +170,19 @@ def _first_hit(rule: LogRule, patterns: Sequence[Pattern], chunk: Chunk, before:
             groups = {**_groups(detail), **groups}
     line = _line_at(chunk, found.start(), found.end())
     return Hit(rule, line, groups, package_of(line.text, before + chunk.text[: found.end()]))
+
+
+def _search(pattern: Pattern, ignore: Sequence[Pattern], chunk: Chunk) -> Found | None:
+    """The first match in a line that is not to be ignored, of as many as are worth looking at."""
+    found = pattern.search(chunk.text)
+    for _ in range(_IGNORED if ignore else 0):
+        if found is None:
+            break
+        line = _line_at(chunk, found.start(), found.end()).text.encode()
+        if not any(other.search(line) for other in ignore):
+            break
+        found = pattern.search(chunk.text, _end_of_line(chunk.text, found.end()))
+    return found
 
 
 def _groups(found: Found) -> dict[str, str]:

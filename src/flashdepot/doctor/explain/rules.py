@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,15 @@ from typing import Any
 import msgspec
 
 from flashdepot.doctor.explain.pattern import Pattern
+from flashdepot.doctor.explain.spoken import FIELD_SIGNS
 from flashdepot.system.toml import read_toml
 
-RANKS = ("memory-or-disk", "missing-tool", "wrong-version", "source", "link", "wrapper")
-"""Kinds of causes: what stands further left makes what stands further right happen, never the other way round."""
+RANKS = ("memory-or-disk", "missing-tool", "wrong-version", "source", "link", "wrapper", "symptom")
+"""Kinds of causes: what stands further left makes what stands further right happen, never the other way round.
+
+A symptom says what happened and not why; it is named only where nothing else is.
+"""
+SYMPTOM = RANKS.index("symptom")
 
 HOST_FACTS = ("gpus", "driver", "toolkits", "compilers", "libc", "memory")
 """What of a host record a rule can ask to see beside its advice."""
@@ -31,7 +36,9 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
 
     ``patterns`` prove it. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count
     when nothing is proven. With ``context``, lower-case texts, the rule holds only if one of them is in the log; with
-    ``unless``, only if none is. ``hides`` names classes that are consequences of this one.
+    ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of.
+    ``hides`` names classes that are consequences of this one. A line that an ``ignore`` pattern matches, such as a
+    warning about something that is optional, shows nothing.
     ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
     line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place where it does not
     help on that system, or with GPUs of that vendor.
@@ -47,6 +54,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
     patterns: tuple[Pattern, ...]
     likely: tuple[Pattern, ...]
     details: tuple[Pattern, ...]
+    ignore: tuple[Pattern, ...]
     context: tuple[str, ...]
     unless: tuple[str, ...]
     hides: frozenset[str]
@@ -61,7 +69,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
         :raises ValueError: for a missing field, an unknown one, or a value that cannot be.
         """
         known = {"id", "title", "rank", "why", "fix", "patterns", "likely", "context", "unless", "hides"}
-        unknown = set(data) - known - {"fix_windows", "fix_amd", "details", "host", "source", "example"}
+        unknown = set(data) - known - {"fix_windows", "fix_amd", "details", "ignore", "host", "source", "example"}
         if unknown:
             raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
         if data.get("rank") not in RANKS:
@@ -78,8 +86,9 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
                 patterns=tuple(Pattern.parse(pattern) for pattern in data["patterns"]),
                 likely=tuple(Pattern.parse(pattern) for pattern in data.get("likely", ())),
                 details=tuple(Pattern.parse(pattern) for pattern in data.get("details", ())),
-                context=tuple(data.get("context", ())),
-                unless=tuple(data.get("unless", ())),
+                ignore=tuple(Pattern.parse(pattern) for pattern in data.get("ignore", ())),
+                context=_texts(data.get("context", ())),
+                unless=_texts(data.get("unless", ())),
                 hides=frozenset(data.get("hides", ())),
                 host=tuple(data.get("host", ())),
                 source=data["source"],
@@ -92,6 +101,10 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
         if not set(rule.host) <= set(HOST_FACTS):
             raise ValueError(f"host facts are {', '.join(HOST_FACTS)}")
         return rule
+
+
+def _texts(written: Iterable[str]) -> tuple[str, ...]:
+    return tuple(text for item in written for text in (FIELD_SIGNS if item == "@field" else (item,)))
 
 
 @cache

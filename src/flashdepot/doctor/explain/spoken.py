@@ -17,6 +17,17 @@ AMD_SIGNS = (
 )  # fmt: skip
 """Texts in lower case, one of which a log of a machine with AMD GPUs has."""
 
+FIELD_SIGNS = (
+    "torch", "flash", "cuda", "nvcc", "cudnn", "cublas", "nccl", "nvidia", "gpu", "rocm", "hipcc", "triton",
+    "attention", "_attn", "attn_", "cutlass", "cpp_extension", "libtorch", "vllm", "sglang", "sgl_kernel", "xformers",
+    "transformers", "huggingface", "diffusers", "diffusion", "deepspeed", "accelerate", "bitsandbytes", "unsloth",
+    "axolotl", "megatron", "transformer_engine", "transformer-engine", "sageattention", "mamba", "causal-conv1d",
+    "causal_conv1d", "gptq", "awq", "exllama", "comfyui", "custom_nodes", "webui", "text-generation",
+    "text_generation", "candle", "cudarc", "mistralrs", "llama", "qwen", "deepseek", "mistral", "tensorrt", "apex",
+    "jetson", "natten", "spconv", "pytorch3d", "detectron", "gaussian", "splat", "nerf",
+)  # fmt: skip
+"""Texts in lower case, one of which a log of PyTorch, of models or of kernels for GPUs has."""
+
 _SETTING = re.compile(r"^((?:[A-Z][A-Z0-9_]*=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)\s+)+)(.*)$")
 _EXPORT = re.compile(r"\bexport ((?:[A-Z][A-Z0-9_]*=\S+\s*)+)")
 
