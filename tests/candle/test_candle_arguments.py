@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from candle_call import NAMES, dense, packed, paged
 from candle_recorder import Recorded
-from fa_abi import Dtype, Flag, Status
+from fa_abi import Dtype, Family, Flag, Status
 
 from flashdepot.link.candle_archive import SOURCES
 
@@ -105,6 +105,13 @@ def test_a_packed_batch_has_its_cumulative_lengths(mha: Recorded) -> None:
     assert mha(packed()) == Status.OK
     args = mha.args()
     assert (args.cu_seqlens_q, args.cu_seqlens_k, args.total_k) == (0x60000, 0x61000, 400)
+
+
+def test_a_packed_batch_is_given_to_the_family_that_needs_no_number_of_rows(mha: Recorded) -> None:
+    mha(packed())
+    packed_family = mha.args().family
+    mha(dense())
+    assert (packed_family, mha.args().family) == (Family.FA2, 0)
 
 
 def test_only_the_longest_list_knows_the_rows_of_a_packed_batch(load: Callable[[int], Recorded]) -> None:

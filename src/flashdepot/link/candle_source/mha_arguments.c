@@ -198,9 +198,12 @@ static void set_mask(const mha_call *call, fa_fwd_args *args) {
 }
 
 /* Without total_q the heads of lse are one float apart: whatever the batch, the h rows of it then end
- * within h * total_q floats, which is all that is known to be there. They overlap, so it is scratch. */
+ * within h * total_q floats, which is all that is known to be there. They overlap, so it is scratch.
+ * fa4 copies by the numbers of rows, and candle tells that of k in no list, so fa2 it is: it goes by
+ * cu_seqlens alone. */
 static void set_packed(const mha_call *call, fa_fwd_args *args) {
   const uint64_t most_keys = (uint64_t)call->b * call->seqlen_k;
+  args->family = FA_FAMILY_FA2;
   args->cu_seqlens_q = call->cu_seqlens_q;
   args->cu_seqlens_k = call->cu_seqlens_k;
   args->total_q = call->arguments == 45 ? call->total_q : 1;
