@@ -309,3 +309,27 @@ def test_random_text_is_never_explained(text: str) -> None:
 )
 def test_a_failure_that_is_the_same_in_every_project_is_named_for_what_it_is(log: str, named: str) -> None:
     assert classes(log) == [named]
+
+
+@pytest.mark.parametrize(
+    "warning",
+    [
+        "x/torch/nn/modules/transformer.py:20: UserWarning: Failed to initialize NumPy: No module named 'numpy'",
+        "INFO | lightx2v.common.ops: flash_attn not found, please install flash_attn first",
+        "WARNING 07-09 utils.py:562] sliding window attention, which is currently not supported by vLLM",
+    ],
+)
+def test_what_a_warning_says_of_something_optional_is_passed_over(warning: str) -> None:
+    assert classes(warning + "\n") == []
+
+
+def test_a_line_after_a_warning_is_not_passed_over() -> None:
+    log = "UserWarning: No module named 'foo', optional (torch)\n" * 3 + "ModuleNotFoundError: No module named 'bar'\n"
+    cause = explain(io.BytesIO(log.encode())).findings[0]
+    assert (cause.id, cause.line.number) == ("module-missing", 4)
+
+
+def test_what_only_says_what_happened_is_named_where_nothing_else_is() -> None:
+    error = "src/csrc/op.cu(12): error: identifier kFoo is unknown (torch)\n"
+    assert classes(error) == ["compile-failed"]
+    assert classes(error + "nvcc error   : 'cicc' died due to signal 9 (Kill signal)\n") == ["oom-killed"]

@@ -178,10 +178,11 @@ def _search(pattern: Pattern, ignore: Sequence[Pattern], chunk: Chunk) -> Found 
     for _ in range(_IGNORED if ignore else 0):
         if found is None:
             break
-        line = _line_at(chunk, found.start(), found.end()).text.encode()
+        end = _end_of_line(chunk.text, found.end())
+        line = chunk.text[chunk.text.rfind(b"\n", 0, found.end()) + 1 : end]
         if not any(other.search(line) for other in ignore):
             break
-        found = pattern.search(chunk.text, _end_of_line(chunk.text, found.end()))
+        found = pattern.search(chunk.text, end)
     return found
 
 
