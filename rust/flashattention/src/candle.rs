@@ -53,7 +53,13 @@ type Operand<'a> = (&'a CudaStorage, &'a candle_core::Layout);
 /// A problem, with where its sequences are on the device.
 enum Call {
     Dense(Forward),
-    Packed(Forward<Packed>, DeviceLengths, DeviceLengths),
+    Packed(Box<PackedCall>),
+}
+
+struct PackedCall {
+    forward: Forward<Packed>,
+    lengths_q: DeviceLengths,
+    lengths_k: DeviceLengths,
 }
 
 impl Attention {
@@ -74,7 +80,8 @@ impl Attention {
         let stream = q.0.device().cuda_stream();
         let copied = |lengths: &Lengths| DeviceLengths::new(&stream, lengths.clone()).map_err(wrapped);
         let forward = self.with_options(Forward::new(shape, T::DTYPE));
-        Ok(Call::Packed(forward, copied(lengths_q)?, copied(lengths_k)?))
+        let (lengths_q, lengths_k) = (copied(lengths_q)?, copied(lengths_k)?);
+        Ok(Call::Packed(Box::new(PackedCall { forward, lengths_q, lengths_k })))
     }
 
     fn with_options<S: crate::Problem>(&self, forward: Forward<S>) -> Forward<S> {
@@ -125,7 +132,7 @@ impl Call {
     fn lse_len(&self) -> std::result::Result<usize, Error> {
         match self {
             Self::Dense(forward) => crate::Problem::lse_len(forward.shape()),
-            Self::Packed(forward, ..) => crate::Problem::lse_len(forward.shape()),
+            Self::Packed(call) => crate::Problem::lse_len(call.forward.shape()),
         }
     }
 
@@ -139,7 +146,7 @@ impl Call {
     ) -> std::result::Result<(), Error> {
         match self {
             Self::Dense(forward) => forward.run(stream, layout, inputs, o, lse),
-            Self::Packed(forward, q, k) => forward.run(stream, layout, inputs, (q, k), o, lse),
+            Self::Packed(call) => call.forward.run(stream, layout, inputs, call.lengths(), o, lse),
         }
     }
 
@@ -152,8 +159,14 @@ impl Call {
     ) -> std::result::Result<(), Error> {
         match self {
             Self::Dense(forward) => forward.backward().run(stream, layout, saved, gradients),
-            Self::Packed(forward, q, k) => forward.backward().run(stream, layout, saved, (q, k), gradients),
+            Self::Packed(call) => call.forward.backward().run(stream, layout, saved, call.lengths(), gradients),
         }
+    }
+}
+
+impl PackedCall {
+    fn lengths(&self) -> (&DeviceLengths, &DeviceLengths) {
+        (&self.lengths_q, &self.lengths_k)
     }
 }
 
@@ -220,7 +233,7 @@ impl CustomOp3 for Attention {
     }
 }
 
-fn view<'a, T: CudaDType>((storage, layout): Operand<'a>) -> Result<CudaView<'a, T>> {
+fn view<T: CudaDType>((storage, layout): Operand<'_>) -> Result<CudaView<'_, T>> {
     Ok(storage.as_cuda_slice::<T>()?.slice(layout.start_offset()..))
 }
 

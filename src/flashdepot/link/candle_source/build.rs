@@ -90,6 +90,13 @@ fn require(archive: &Path, written: Option<(Option<u64>, String)>) {
             stop(&format!("{shown} is a Git LFS pointer, not a library. Fetch it: git lfs install && git lfs pull"));
         }
     }
+    let list = arguments_of(&head);
+    if let Some(other) = list.as_ref().filter(|list| *list != ARGUMENTS) {
+        stop(&format!(
+            "{shown} has run_mha with {other} arguments, and this candle-flash-attn calls it with {ARGUMENTS}: it would \
+             link, and compute wrong numbers. {AGAIN}"
+        ));
+    }
     if let Some((bytes, digest)) = written {
         let found = hash.length;
         if let Some(bytes) = bytes.filter(|bytes| found < *bytes) {
@@ -100,13 +107,17 @@ fn require(archive: &Path, written: Option<(Option<u64>, String)>) {
             stop(&format!("{shown} was changed: SHA-256 {actual} in place of {digest}. {AGAIN}"));
         }
     }
-    let mark = format!("fa_candle_arguments_{ARGUMENTS}\0");
-    if !head.windows(mark.len()).any(|bytes| bytes == mark.as_bytes()) {
-        stop(&format!(
-            "{shown} has no run_mha of {ARGUMENTS} arguments, as this candle-flash-attn calls it: it would not link, or \
-             compute wrong numbers. {AGAIN}"
-        ));
+    if list.is_none() {
+        stop(&format!("{shown} has no run_mha for candle: 'flashdepot link candle' did not make it. {AGAIN}"));
     }
+}
+
+/// How many arguments the `run_mha` of an archive takes, as the index at its beginning says.
+fn arguments_of(head: &[u8]) -> Option<String> {
+    let mark = b"fa_candle_arguments_";
+    let at = head.windows(mark.len()).position(|bytes| bytes == mark)? + mark.len();
+    let digits = head[at..].iter().take_while(|byte| byte.is_ascii_digit());
+    Some(digits.map(|byte| char::from(*byte)).collect())
 }
 
 fn stop(text: &str) -> ! {
@@ -174,7 +185,8 @@ impl Sha256 {
         while at < 64 {
             let turned = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
             let chosen = (e & f) ^ (!e & g);
-            let first = h.wrapping_add(turned).wrapping_add(chosen).wrapping_add(self.constants[at]).wrapping_add(words[at]);
+            let first =
+                h.wrapping_add(turned).wrapping_add(chosen).wrapping_add(self.constants[at]).wrapping_add(words[at]);
             let turned = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
             let most = (a & b) ^ (a & c) ^ (b & c);
             (h, g, f, e, d, c, b, a) =
