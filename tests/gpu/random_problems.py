@@ -53,6 +53,9 @@ class Case:
             self.q *= p.softcap / 4
         self.k, self.v = normal(p.capacity, p.heads_k), normal(p.capacity, p.heads_k)
         self.of_q, self.of_k = (torch.tensor(n, dtype=torch.int32, device="cuda") for n in (p.lengths_q, p.lengths_k))
+        # A right end of as many keys is none for upstream and so for the wheel (windows in wheel/runtime/numbers.py).
+        pages = -(-p.capacity // PAGE) * PAGE
+        self.longest_k = {"packed": max(p.lengths_k), "paged": pages}.get(p.kind, p.capacity)
         self.mask_q = torch.arange(most_q, device="cuda")[None] < self.of_q[:, None]
         self.mask_k = torch.arange(p.capacity, device="cuda")[None] < self.of_k[:, None]
         if p.kind == "paged":
@@ -163,7 +166,7 @@ class Case:
         hidden = ~(self.mask_q[:, :, None] & self.mask_k[:, None, :])
         if p.left is not None:
             hidden = hidden | (column < row - p.left)
-        if p.causal or p.right is not None:
+        if p.causal or (p.right is not None and p.right < self.longest_k):
             hidden = hidden | (column > row + (p.right or 0))
         scores = scores.masked_fill(hidden[:, None, None], float("-inf"))
         lse = torch.logsumexp(scores, -1) if p.capacity else scores.new_full(scores.shape[:-1], float("-inf"))
@@ -188,6 +191,12 @@ class Case:
         floors["dq"] = 2 * largest(rounding @ k) * p.scale
         floors["dk"] = 2 * largest((rounding.transpose(-1, -2) @ q).sum(2)) * p.scale
         floors["dv"] = half_ulp * largest(d_v)
+        # dP - D is 0 where a query sees one key; the kernels sum both in float32, each in its own order. What that
+        # leaves has any sign, so the squares add up.
+        left_by_order = weights * (d_o.abs() @ v.abs().transpose(-1, -2)) * torch.finfo(torch.float32).eps
+        squares = left_by_order.square()
+        floors["dq"] += 2 * largest((squares @ k.square()).sqrt()) * p.scale
+        floors["dk"] += 2 * largest((squares.transpose(-1, -2) @ q.square()).sum(2).sqrt()) * p.scale
         return answers, floors
 
     @staticmethod
