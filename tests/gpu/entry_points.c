@@ -3,7 +3,8 @@
  * one, whose result forward_check.c and the Python tests hold against double precision. What the
  * library was not built for is named and left out.
  *
- *     entry_points [--small]      --small: one head dim and fewer rows
+ *     entry_points [--small] [fa2|fa4]      --small: one head dim and fewer rows; without a family
+ *                                           the library chooses one for each call
  *
  * Exit status: 0 all right, 1 a wrong result or a failed call, 2 nothing could run. */
 #include <cuda_runtime_api.h>
@@ -32,6 +33,7 @@ typedef struct shape {
 } shape;
 
 static int right, wrong, missing;
+static int32_t family;
 static cudaStream_t stream;
 
 static void *allocate(size_t bytes) {
@@ -181,6 +183,7 @@ static fa_fwd_args dense(const shape *s, void *q, void *k, void *v, void *o, flo
   args.heads_k = HK;
   args.head_dim = s->d;
   args.num_splits = 1;
+  args.family = family;
   args.q = contiguous(q, s->sq, s->h, s->d);
   args.k = contiguous(k, SK, HK, s->d);
   args.v = contiguous(v, SK, HK, s->d);
@@ -221,6 +224,7 @@ static void check_gradients(const shape *s, const fa_fwd_args *forward_args, con
   args.heads_k = HK;
   args.head_dim = s->d;
   args.dropout = s->dropout;
+  args.family = family;
   args.q = forward_args->q;
   args.k = forward_args->k;
   args.v = forward_args->v;
@@ -406,8 +410,10 @@ int main(int count, char **words) {
       {FA_BF16, 33, 2, 256, FA_CAUSAL, 0},
   };
   const int small = count > 1 && strcmp(words[1], "--small") == 0;
+  const char *named = count > 1 ? words[count - 1] : "";
   const size_t shapes_count = small ? 4 : sizeof shapes / sizeof shapes[0];
   size_t i;
+  family = strcmp(named, "fa2") == 0 ? FA_FAMILY_FA2 : strcmp(named, "fa4") == 0 ? FA_FAMILY_FA4 : 0;
   CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   for (i = 0; i < shapes_count; ++i) check(&shapes[i]);
   CUDA(cudaStreamDestroy(stream));

@@ -104,6 +104,8 @@ static fa_tensor packed(void *data, int32_t rows, int32_t heads, int32_t d) {
   return tensor;
 }
 
+static int32_t family; /* 0: the library chooses */
+
 static fa_fwd_args arguments(const problem *p, void *q, void *k, void *v, void *o, float *lse) {
   fa_fwd_args args;
   memset(&args, 0, sizeof args);
@@ -119,6 +121,7 @@ static fa_fwd_args arguments(const problem *p, void *q, void *k, void *v, void *
   args.window_left = p->left;
   args.softcap = p->softcap;
   args.num_splits = p->splits;
+  args.family = family;
   args.q = packed(q, p->sq, p->h, p->d);
   args.k = packed(k, p->sk, p->hk, p->d);
   args.v = packed(v, p->sk, p->hk, p->d);
@@ -331,10 +334,12 @@ int main(int count, char **words) {
       {FA_BF16, 1, 1, 128, 1, 1, 64, 0, 0, 0, 1},
   };
   const int small = count > 1 && strcmp(words[1], "--small") == 0;
+  const char *named = count > 1 ? words[count - 1] : "";
   int wrong = 0, right = 0;
   size_t i;
   fa_info info;
   cudaStream_t stream;
+  family = strcmp(named, "fa2") == 0 ? FA_FAMILY_FA2 : strcmp(named, "fa4") == 0 ? FA_FAMILY_FA4 : 0;
   memset(&info, 0, sizeof info);
   info.size = sizeof info;
   if (fa_build_info(&info) != FA_OK) {

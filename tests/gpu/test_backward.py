@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from attention import Call, Problem, cases, variants
-from fa_abi import Answer, Library
+from fa_abi import Answer, Family, Library, OneFamily
 from gradients import Backward
 from packed import Packed, PackedCall, packed
 from torch_with_gpu import torch
@@ -19,14 +19,18 @@ def make_backward(library: Library, require: Callable[[Answer], None]) -> Callab
     """Run the forward pass of a problem and prepare its backward pass, if the library runs both."""
 
     def make(problem: Problem, **options: bool) -> Backward:
-        call = PackedCall(problem, library) if isinstance(problem, Packed) else Call(problem, library)
-        require(library.supports(0, call.args))
-        backward = Backward(call, **options)
-        require(library.bwd_workspace(backward.args)[0])
-        call.launch()
-        return backward
+        return backward_of(problem, library, require, **options)
 
     return make
+
+
+def backward_of(problem: Problem, library: Library, require: Callable[[Answer], None], **options: bool) -> Backward:
+    call = PackedCall(problem, library) if isinstance(problem, Packed) else Call(problem, library)
+    require(library.supports(0, call.args))
+    backward = Backward(call, **options)
+    require(library.bwd_workspace(backward.args)[0])
+    call.launch()
+    return backward
 
 
 def run(backward: Backward) -> None:
@@ -179,9 +183,9 @@ def test_deterministic_runs_give_equal_bits(make_backward, problem: Problem) -> 
         Problem(seqlen_q=113, seqlen_k=203, batch=2), heads_q=(2, 4, 6, 8, 14), heads_k=(2,), dtype=("fp16", "bf16")
     )
 )
-def test_the_sum_over_a_group_is_that_of_torch_to_the_bit(make_backward, problem: Problem) -> None:
-    """What upstream does, over the same expanded gradients: they end the workspace."""
-    backward = make_backward(problem)
+def test_the_sum_over_a_group_is_that_of_torch_to_the_bit(library: Library, require, problem: Problem) -> None:
+    """What upstream does, over the same expanded gradients: they end fa2's workspace. fa4 sums in its kernel."""
+    backward = backward_of(problem, OneFamily(library.path, Family.FA2), require)
     run(backward)
     group = problem.heads_q // problem.heads_k
     if group == 1:

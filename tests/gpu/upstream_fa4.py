@@ -308,6 +308,8 @@ def _why_not(item: pytest.Item, options: Any) -> str | None:
     function = item.nodeid.split("[")[0]
     if given.get("has_learnable_sink") or "learnable_sink" in function:
         return "learnable_sink"
+    if function.endswith("reuses_fwd_cache"):
+        return "a test of the compiler's cache at run time"
     if given.get("has_qv") or "mla" in function:
         return "qv and MLA"
     if "sm100" in function or "sm120" in function:

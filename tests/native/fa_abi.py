@@ -227,7 +227,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Contents:
-    """fa_info and its fa2, read out. Units are (pass, dtype, head dim, causal)."""
+    """fa_info and its fa2 (without one, its first family), read out. Units are (pass, dtype, head dim, causal)."""
 
     abi: int
     families: tuple[Family, ...]
@@ -292,18 +292,18 @@ class Library:
         answer = self._answer(self.c.fa_build_info(info))
         assert answer.status is Status.OK, answer
         families = [info.families[i] for i in range(info.families_count)]
-        [fa2] = [family for family in families if family.family == Family.FA2]
-        assert (info.family_size, fa2.unit_size) == (ctypes.sizeof(FamilyContents), ctypes.sizeof(Unit))
-        units = [fa2.units[i] for i in range(fa2.units_count)]
+        family = next((family for family in families if family.family == Family.FA2), families[0])
+        assert (info.family_size, family.unit_size) == (ctypes.sizeof(FamilyContents), ctypes.sizeof(Unit))
+        units = [family.units[i] for i in range(family.units_count)]
         return Contents(
             abi=info.abi,
-            families=tuple(Family(family.family) for family in families),
-            upstream=fa2.upstream.decode(),
+            families=tuple(Family(one.family) for one in families),
+            upstream=family.upstream.decode(),
             flashdepot=info.flashdepot.decode(),
             cuda=info.cuda,
-            features=Feature(fa2.features),
-            sass=tuple(fa2.sass[: fa2.sass_count]),
-            head_dims=tuple(fa2.head_dims[: fa2.head_dims_count]),
+            features=Feature(family.features),
+            sass=tuple(family.sass[: family.sass_count]),
+            head_dims=tuple(family.head_dims[: family.head_dims_count]),
             units=frozenset(
                 (Pass(getattr(unit, "pass")), Dtype(unit.dtype), unit.head_dim, bool(unit.causal)) for unit in units
             ),
