@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/jit_beside.py --dsl FOLDER --source FOLDER      on a GPU, with the wheel and torch
 
---dsl has CuTe DSL's packages (a folder for sys.path), --source has flash_attn/cute of flash-attn-4. Each line is a
-process of its own: a cold cache on disk, the same one warm, and ours by dispatch, by fa4 and by fa2.
+--dsl has CuTe DSL's packages (a folder for sys.path), --source is flash-attn-4's source distribution, unpacked. Each
+line is a process of its own: a cold cache on disk, the same one warm, and ours by dispatch, by fa4 and by fa2.
 """
 
 from __future__ import annotations
@@ -28,11 +28,20 @@ OURS = {"ours, dispatch": "", "ours, fa4": "fa4", "ours, fa2": "fa2"}
 def upstream(source: str) -> Any:
     """flash-attn-4's function, without the installed package of the same name."""
     package = ModuleType("flash_attn")
-    package.__path__ = [str(Path(source) / "flash_attn")]
+    package.__path__ = [source]
     sys.modules["flash_attn"] = package
     from flash_attn.cute.interface import flash_attn_func  # noqa: PLC0415
 
     return lambda q, k, v: flash_attn_func(q, k, v, causal=True)[0]
+
+
+def as_package(source: Path, folder: Path) -> None:
+    """Make the source distribution a package `cute` in a folder: its files lie at the top, not in flash_attn/cute."""
+    found = next(iter(source.glob("**/interface.py")), None)
+    if found is None:
+        sys.exit(f"{source} has no interface.py; give the unpacked source distribution of flash-attn-4")
+    folder.mkdir()
+    (folder / "cute").symlink_to(found.parent.resolve(), target_is_directory=True)
 
 
 def library() -> Any:
@@ -122,7 +131,9 @@ def main() -> None:
         process(name, {"FLASH_ATTENTION_FAMILY": family}, "")
     if not options.source:
         return
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory() as folder:
+        cache, packages = f"{folder}/cache", f"{folder}/packages"
+        as_package(Path(options.source), Path(packages))
         path = (
             [options.dsl, *(str(p) for p in Path(options.dsl).glob("nvidia_cutlass_dsl/*_packages"))]
             if options.dsl
@@ -132,10 +143,10 @@ def main() -> None:
             "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]),
             "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR": cache,
         }
-        process("JIT, no cache on disk", environment, options.source)
+        process("JIT, no cache on disk", environment, packages)
         environment["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] = "1"
-        process("JIT, cold cache", environment, options.source)
-        process("JIT, warm cache", environment, options.source)
+        process("JIT, cold cache", environment, packages)
+        process("JIT, warm cache", environment, packages)
 
 
 if __name__ == "__main__":

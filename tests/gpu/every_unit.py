@@ -3,7 +3,8 @@
 Usage: python tests/gpu/every_unit.py LIBRARY                      each unit once, and whether answers are finite
        python tests/gpu/every_unit.py LIBRARY --tools memcheck racecheck initcheck synccheck --logs DIR
 
-LIBRARY is a libflashattention.so, or "wheel" for that of the installed flash_attn.
+LIBRARY is a libflashattention.so, or "wheel" for that of the installed flash_attn. How to read what the tools say of
+these kernels: benchmarks/fa4.md.
 """
 
 from __future__ import annotations
@@ -212,14 +213,19 @@ def library_path(named: str) -> Path:
     return Path(spec.origin).parent / "lib" / "libflashattention.so.1"
 
 
+def chosen_units(options: argparse.Namespace) -> list[Unit]:
+    """The units to run: all, those of some names, or a sample of them."""
+    units = [unit for unit in every_unit() if re.search(options.only, unit.name)]
+    random.Random(1).shuffle(units)  # so that shares cost about the same
+    return units[: options.sample or None]
+
+
 def run(options: argparse.Namespace) -> int:
     """The units of a share, a line each."""
     first, step = options.share
     library, gpu = OneFamily(library_path(options.library), Family.FA4), Gpu()
-    units = list(every_unit())
-    random.Random(1).shuffle(units)  # so that shares cost about the same
     bad = 0
-    for unit in units[first::step]:
+    for unit in chosen_units(options)[first::step]:
         outcome = outcome_of(unit, gpu, library)
         bad += outcome != "ok"
         print(f"UNIT {unit.name} {outcome}", flush=True)
@@ -250,8 +256,9 @@ def check(options: argparse.Namespace, tool: str) -> bool:
     """Every unit under a tool, in several processes; print a line of the table."""
     sanitizer = shutil.which("compute-sanitizer") or SANITIZER
     logs = [Path(options.logs) / f"{tool}-{i}.txt" for i in range(options.processes)]
-    command = [sanitizer, "--tool", tool, "--print-limit", "30"]
-    program = [sys.executable, __file__, options.library, "--share"]
+    command = [sanitizer, "--tool", tool, "--print-limit", str(options.print_limit)]
+    program = [sys.executable, __file__, options.library, "--only", options.only, "--sample", str(options.sample)]
+    program.append("--share")
     began = time.monotonic()
     running = []
     for i, log in enumerate(logs):
@@ -269,9 +276,10 @@ def check(options: argparse.Namespace, tool: str) -> bool:
     hazards = sum(int(n) for n in re.findall(r"RACECHECK SUMMARY: (\d+) hazard", text))
     summaries = len(re.findall(r"(?:ERROR|RACECHECK) SUMMARY", text))
     not_ok = [f"{name}: {outcome}" for name, outcome in ran if outcome != "ok"]
-    missing = sorted({unit.name for unit in every_unit()} - {name for name, _ in ran})
+    wanted = {unit.name for unit in chosen_units(options)}
+    missing = sorted(wanted - {name for name, _ in ran})
     print(
-        f"{tool:10} units {len(ran):4} of {len(list(every_unit()))}  errors {errors:5}  hazards {hazards:5}  "
+        f"{tool:10} units {len(ran):4} of {len(wanted)}  errors {errors:5}  hazards {hazards:5}  "
         f"summaries {summaries} of {options.processes}  cut off {late}  {time.monotonic() - began:5.0f} s"
     )
     for line in not_ok[:10]:
@@ -293,6 +301,9 @@ def main() -> int:
     parser.add_argument("--logs", default=".")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--limit", type=float, default=140, help="seconds for a tool")
+    parser.add_argument("--only", default="", help="a pattern: the units of such names; '^(?!bwd_d96)' is all others")
+    parser.add_argument("--sample", type=int, default=0, help="only so many units; 0: all")
+    parser.add_argument("--print-limit", type=int, default=30, help="complaints that a tool prints in a process")
     parser.add_argument("--share", type=int, nargs=2, default=(0, 1))
     options = parser.parse_args()
     if not options.tools:
