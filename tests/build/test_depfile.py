@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,9 @@ def test_a_windows_target_with_a_drive_letter_is_not_the_end_of_the_target() -> 
 def test_text_without_a_rule_is_refused() -> None:
     with pytest.raises(ValueError, match="no rule"):
         read_depfile("", Path("/s"))
+
+
+@pytest.mark.skipif(os.sep != "/", reason="a backslash and digits are folders elsewhere")
+def test_letters_that_nvcc_writes_by_their_bytes_are_read() -> None:
+    rule = "a.o : a.cu \\\n    /home/J\\303\\274rgen\\ \\320\\266/my\\ k.h /\\377.h\n"
+    assert read_depfile(rule, Path("/s"))[1:] == ("/home/Jürgen ж/my k.h", os.fsdecode(b"/\xff.h"))

@@ -30,7 +30,7 @@ from flashdepot.families import Cross, Kit, config_header, family_of
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
 from flashdepot.host.probe import this_platform
-from flashdepot.model.action import Action
+from flashdepot.model.action import Action, filled_in
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest, ManifestFile
@@ -144,7 +144,7 @@ def prepare(
     identity = identify_toolchain(toolchain)
     dialect = dialect_of(toolchain.cxx.kind)
     host_flags = dialect.host_flags(nvcc.version, nvcc.options)
-    here = tuple(flag.replace("{native}", str(NATIVE)) for flag in host_flags)
+    here = tuple(filled_in(flag, {"native": str(NATIVE)}) for flag in host_flags)
     result = probe_toolchain(toolchain, identity, depot.layout.toolchains, here)
     sass = choose_sass(wanted, nvcc.version, nvcc.codes)
     row = target_of(platform) if toolchain.zig else None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from flashdepot.build.depfile import read_depfile
+from flashdepot.build.depfile import decoded, read_depfile
 from flashdepot.build.executor import Ended, Task
 from flashdepot.build.foreign import named_folders, tool_folders
 from flashdepot.build.inputs import InputDigests, Moment
@@ -155,7 +155,7 @@ class LocalExecutor:
             cost = replace(cost, cpu_seconds=cost.wall_seconds, peak=0)
         inputs = None
         if cost.status == 0:
-            rule = running.output.with_suffix(".d").read_text(errors="replace")
+            rule = decoded(running.output.with_suffix(".d").read_bytes())
             inputs = self._inputs.closure(read_depfile(rule, self._cwd(task)), running.started)
         return Ended(task, cost, running.output, inputs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -65,12 +66,25 @@ class Action(msgspec.Struct, frozen=True):
         :param names: what stands for each name: folders, programs, ``output`` and ``depfile``.
         """
         known = {**names, "source": self.source}
-        arguments = []
-        for argument in (*self.arguments, *self.outputs):
-            for name, value in known.items():
-                argument = argument.replace(f"{{{name}}}", value)  # noqa: PLW2901
-            arguments.append(argument)
-        return arguments
+        return [filled_in(argument, known) for argument in (*self.arguments, *self.outputs)]
+
+
+def filled_in(argument: str, names: Mapping[str, str]) -> str:
+    """An argument with every name replaced by what stands for it."""
+    spelled = _for_a_shell if argument.startswith(_HANDED_ON) else str
+    for name, value in names.items():
+        argument = argument.replace(f"{{{name}}}", spelled(value))
+    return argument
+
+
+_HANDED_ON = "-Xcompiler="
+"""What nvcc hands to its preprocessor, and does not quote as it quotes what it is told itself."""
+
+
+def _for_a_shell(path: str) -> str:
+    """A path for :data:`_HANDED_ON`: nvcc splits at commas and takes a backslash away, then a shell does its own."""
+    quoted = re.sub(r"[^\w@%+=:./-]", r"\\\g<0>", path)
+    return quoted.replace("\\", "\\\\").replace(",", "\\,")
 
 
 class Estimate(msgspec.Struct, frozen=True):
