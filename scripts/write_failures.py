@@ -37,7 +37,7 @@ Causes come before their consequences.
 _MARK = "<!-- needs failure: it fixes a machine on which this happened -->"
 """Why the tests of the documents do not run the commands of an entry."""
 
-_VALUES = named("flash-attn").values
+_VALUES = {**named("flash-attn").values, "install": "python -m pip install <module>"}
 
 _HEADINGS = {
     "memory-or-disk": "Memory and disks",

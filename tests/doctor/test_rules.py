@@ -59,6 +59,7 @@ def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) 
         "driver",
         "package",
         "rebuild",
+        "install",
         "module",
     }
     named = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,10 @@ _MODULE_FILE = Pattern.parse(
     r"(?:(?:site|dist)-packages[\\/](?P<folder>\w+?)(?:-[\d.]\S*?\.egg)?[\\/][^\s'\"]*?)?"
     r"(?P<module>\w+?)(?:\.cpython-\w+[\w-]*|\.abi3|\.cp\d+-win\w+)?\.(?:so|pyd|dll)\b"
 )
-_LOADED = Pattern.parse(r"(?:while importing |No module named ['\"]|from ['\"]|module ['\"])(?P<module>\w+)")
+_LOADED = Pattern.parse(
+    r"(?:while importing |No module named ['\"]|from ['\"]|module ['\"]|NameError: name ['\"]|has no attribute ['\"])"
+    r"(?P<module>\w+)"
+)
 _BUILT = Pattern.parse(
     r"(?:Building wheels? for |Failed building wheel for |[Ff]ailed to build [`'(]?|Building editable for "
     r"|Running setup\.py (?:install|clean|bdist_wheel) for |Failed to download and build `|[Bb]uilding '|of `?"
@@ -76,6 +80,13 @@ def package_of(line: str, before: bytes) -> Package | None:
                 return package
     built = _last_built(before[-_LOOKED_BACK:])
     return named(built) if built else None
+
+
+def how_to_install(module: str) -> str:
+    """The command that brings a module: the table's for its package, else pip's with the module's own name."""
+    top = module.partition(".")[0]
+    known = _table().get(top.lower())
+    return known.rebuild if known else f"python -m pip install {shlex.quote(top)}"
 
 
 def _last_built(log: bytes) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.doctor.explain.match import Hit, Line, RuleOutcome
-from flashdepot.doctor.explain.packages import named
+from flashdepot.doctor.explain.packages import how_to_install, named
 from flashdepot.doctor.explain.rules import RANKS, LogRule
 from flashdepot.doctor.explain.spoken import for_windows
 from flashdepot.doctor.explain.torch_symbols import built_for
@@ -118,13 +118,14 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Map
     rule = hit.rule
     package = hit.package or named(_OURS[0])
     values = {**(_host_values(host) if host else {}), **package.values, **hit.groups}
+    values["install"] = how_to_install(values["module"])
     facts = _symbol_facts(hit.groups["symbol"], outcome.torch, names) if "symbol" in hit.groups else []
     if host and not outcome.amd:
         facts += [fact for name in rule.host for fact in _host_facts(name, host)]
     advice = _advice(rule, outcome)
     if outcome.windows:
         advice = [for_windows(command) for command in advice]
-        values["rebuild"] = for_windows(values["rebuild"])
+        values |= {name: for_windows(values[name]) for name in ("rebuild", "install")}
     fix = [fill(command, values, quoted=hit.groups) for command in advice]
     if package.name not in _OURS:
         fix = [command for command in fix if not re.match(r"(?:or: )?flashdepot ", command)]
