@@ -34,6 +34,11 @@ HEAD_DIMS = (64, 96, 128, 192, 256)
 MASKS = ("full", "causal", "local")
 FORWARD_LAYOUTS = ("dense", "packed", "used", "paged")
 NOT_PAGED = 96
+LONG = {
+    (64, "full"): 363, (64, "causal"): 1449, (96, "full"): 1449, (96, "causal"): 2897, (128, "causal"): 1025,
+    (192, "full"): 2897, (192, "causal"): 1449, (256, "full"): 725, (256, "causal"): 363,
+}  # fmt: skip
+"""The shortest sequences that dense kernels for long ones run."""
 PAGE = 256
 BATCH, LENGTH_Q, LENGTH_K = 2, 200, 300
 SANITIZER = "/usr/local/cuda/bin/compute-sanitizer"
@@ -50,10 +55,11 @@ class Unit:
     mask: str
     softcap: bool
     gqa: bool = False
+    long: bool = False
 
     @property
     def name(self) -> str:
-        tail = ["softcap"] * self.softcap + ["gqa"] * self.gqa
+        tail = ["softcap"] * self.softcap + ["gqa"] * self.gqa + ["long"] * self.long
         return "_".join([self.kernel, f"d{self.head_dim}", self.dtype, self.layout, self.mask, *tail])
 
 
@@ -62,6 +68,8 @@ def every_unit() -> Iterator[Unit]:
         for layout in FORWARD_LAYOUTS:
             if layout != "paged" or dim != NOT_PAGED:
                 yield Unit("fwd", dim, dtype, layout, mask, softcap)
+        if (dim, mask) in LONG:
+            yield Unit("fwd", dim, dtype, "dense", mask, softcap, long=True)
         for layout, gqa in itertools.product(("dense", "packed"), (False, True)):
             yield Unit("bwd", dim, dtype, layout, mask, softcap, gqa)
 
@@ -114,6 +122,8 @@ class UnitCall:
         self.unit, self.gpu, self.library = unit, gpu, library
         self.packed, self.paged = unit.layout == "packed", unit.layout == "paged"
         self.heads_q, self.heads_k = (4, 2) if unit.gqa or unit.kernel == "fwd" else (2, 2)
+        shortest = LONG[unit.head_dim, unit.mask] if unit.long else 0
+        self.length = {"q": shortest + LENGTH_Q, "k": shortest + LENGTH_K}
         self.lengths = {"q": (LENGTH_Q, 37), "k": (LENGTH_K, 17)}
         self.written: list[tuple[str, int, Any]] = []
 
@@ -126,12 +136,11 @@ class UnitCall:
         return (numbers.view(np.uint32) >> 16).astype(np.uint16)
 
     def rows(self, of: str) -> int:
-        length = LENGTH_Q if of == "q" else LENGTH_K
         if self.packed:
             return sum(self.lengths[of])
         if self.paged and of == "k":
             return 2 * BATCH * PAGE
-        return BATCH * length
+        return BATCH * self.length[of]
 
     def tensor(self, of: str, name: str | None = None) -> Tensor:
         """Values, or (with a name) a buffer that the call writes."""
@@ -141,13 +150,13 @@ class UnitCall:
         if name:
             self.written.append((name, at, values))
         row = heads * self.unit.head_dim
-        length = PAGE if self.paged and of == "k" else LENGTH_Q if of == "q" else LENGTH_K
+        length = PAGE if self.paged and of == "k" else self.length[of]
         return Tensor(at, 0 if self.packed else length * row, row, self.unit.head_dim)
 
     def common(self, kind: Any) -> Any:
         unit = self.unit
         args = kind(size=ctypes.sizeof(kind), dtype=Dtype[unit.dtype.upper()], batch=BATCH, head_dim=unit.head_dim)
-        args.seqlen_q, args.seqlen_k = LENGTH_Q, 2 * PAGE if self.paged else LENGTH_K
+        args.seqlen_q, args.seqlen_k = self.length["q"], 2 * PAGE if self.paged else self.length["k"]
         args.heads_q, args.heads_k = self.heads_q, self.heads_k
         if unit.mask == "causal":
             args.flags = Flag.CAUSAL

@@ -32,7 +32,8 @@ def parameters(variant: Variant) -> list[tuple[str, str]]:
         used = [("seqused_k", "1")] if variant.layout in ("used", "paged") else []
         pages = [("page_table", "2")] if "paged" in variant.layout else []
         tensors = [("q", q), ("k", k), ("v", k), ("o", q), ("lse", row)]
-        return [*tensors, *cu, *used, *pages, ("scale", "f"), *softcap, *window, *stream]
+        blocks = [("blocks", "i")] if variant.walks else []
+        return [*tensors, *cu, *used, *pages, ("scale", "f"), *softcap, *window, *blocks, *stream]
     if variant.kernel == "pre":
         tensors = [("o", q), ("d_o", q), ("softmax_d", row), ("lse", row), ("lse_log2", row), ("dq_sum", row)]
         return [*tensors, *cu, *stream]

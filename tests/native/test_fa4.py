@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from fa4_units import parameters
 from fa_abi import Family, Flag, Status, Tensor, backward_args, forward_args
-from stub_library import FEATURES, HEAD_DIMS, Selection, Stub, units_of
+from stub_library import DEVICES, FEATURES, HEAD_DIMS, Selection, Stub, units_of
 
 from flashdepot.families.fa4.variants import LAYOUTS, MASKS, Variant, backward_variants, forward_variants
 
 A100, H100, B200 = 0, 2, 3
 
-FORWARD = tuple(Variant("fwd", 128, "bf16", layout, mask) for layout in LAYOUTS for mask in MASKS)
+FORWARD = (
+    *(Variant("fwd", 128, "bf16", layout, mask) for layout in LAYOUTS for mask in MASKS),
+    Variant("fwd", 128, "bf16", "dense", "causal", long=True),
+)
 BACKWARD = tuple(v for v in backward_variants() if (v.kernel, v.head_dim, v.dtype) == ("bwd", 128, "bf16"))
 BOTH = Selection(
     fwd=units_of(HEAD_DIMS), splitkv=units_of(HEAD_DIMS), bwd=units_of(HEAD_DIMS), features=FEATURES,
@@ -29,6 +32,7 @@ PAGED = {
     "k": Tensor(0x20000, 256 * 512, 512, 128), "v": Tensor(0x30000, 256 * 512, 512, 128), "heads_k": 4,
     "workspace": 0x7000_0000, "workspace_bytes": 1 << 40,
 }  # fmt: skip
+CACHE = {"cache_seqlens": 0x1000, "batch": 2, "workspace": 0x7000_0000, "workspace_bytes": 1 << 40}
 PAGED_PACKED = {
     **PAGED, "cache_seqlens": None, "cu_seqlens_q": 0x3000, "cu_seqlens_k": 0x4000, "total_q": 600, "batch": 2,
 }  # fmt: skip
@@ -94,6 +98,44 @@ def test_tensors_are_passed_with_their_own_strides_and_the_callers_head_dim(stub
     assert launch["lse"] == [args.lse, [2, 6, 300], [6 * 300, 300]]
 
 
+def test_sequences_of_one_length_are_dealt_out_to_as_many_blocks_as_the_gpu_has_sms(stub: Stub) -> None:
+    assert forward(stub)["blocks"] == forward(stub, flags=Flag.CAUSAL)["blocks"] == DEVICES[H100][2]
+    assert "blocks" not in forward(stub, cache_seqlens=0x1000), "whose sequences differ"
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "name"),
+    [(1024, 4096, "causal"), (1025, 1024, "causal"), (1025, 1025, "causal_long"), (9000, 4096, "causal_long")],
+)
+def test_long_sequences_have_a_kernel_of_their_own(stub: Stub, queries: int, keys: int, name: str) -> None:
+    asked = {"batch": 16, "seqlen_q": queries, "seqlen_k": keys, "flags": Flag.CAUSAL, "family": Family.FA4}
+    launch = forward(stub, **asked)
+    assert launch["kind"] == f"fwd_d128_bf16_dense_{name}"
+    assert ("blocks" in launch) == (name == "causal")
+
+
+@pytest.mark.parametrize(
+    ("batch", "keys", "strides", "passed"),
+    [
+        (3, 500, (500 * 512, 512, 128), (500 * 512, 512, 128)),
+        (3, 500, (640 * 512, 512, 128), (640 * 512, 512, 128)),
+        (3, 500, (4 * 500 * 128, 128, 500 * 128), (4 * 500 * 128, 128, 500 * 128)),
+        (1, 500, (0, 512, 128), (500 * 512, 512, 128)),
+        (3, 1, (512, 7, 128), (512, 8, 128)),
+        (1, 1, (3, 7, 128), (8, 8, 128)),
+    ],
+)
+def test_the_rows_of_a_cache_are_one_list(
+    stub: Stub, batch: int, keys: int, strides: tuple[int, ...], passed: tuple[int, ...]
+) -> None:
+    k = Tensor(0x20000, *strides)
+    launch = forward(
+        stub, batch=batch, seqlen_k=keys, k=k, v=k, heads_q=4, heads_k=4, cache_seqlens=0x1000, family=Family.FA4
+    )
+    assert launch["kind"] == "fwd_d128_bf16_used_full"
+    assert launch["k"] == launch["v"] == [0x20000, [batch + 1, keys, 4, 128], list(passed)]
+
+
 def test_a_stride_that_means_nothing_does_not_reach_a_descriptor(stub: Stub) -> None:
     launch = forward(stub, batch=1, q=Tensor(0x100000, 3, 128, -5), heads_q=1, heads_k=1)
     assert launch["q"][2] == [8, 128, 8]
@@ -129,6 +171,10 @@ def test_an_open_end_of_a_window_reaches_every_key(stub: Stub) -> None:
         ({**PAGED, "head_dim": 72}, "block_table at a head dim between those of its kernels"),
         ({**PAGED, "head_dim": 120}, "block_table at a head dim between those of its kernels"),
         (PAGED_PACKED, "block_table beside cu_seqlens_q"),
+        ({**CACHE, "k": Tensor(0x20000, 500 * 512 + 8, 512, 128)}, "a whole number of rows apart"),
+        ({**CACHE, "v": Tensor(0x20000, 100 * 512, 512, 128)}, "a whole number of rows apart"),
+        ({**CACHE, "v": Tensor(0x20000, 500 * 512, 0, 128)}, "a whole number of rows apart"),
+        ({**CACHE, "k": Tensor(0x20000, 2**30 * 512, 512, 128)}, "a whole number of rows apart"),
         ({**PAGED, "cache_seqlens": None}, "block_table without cache_seqlens"),
         ({"dropout": 0.5, "rng_state": 0x60000}, "dropout"),
         ({"alibi_slopes": 0x60000}, "alibi_slopes"),
@@ -190,8 +236,7 @@ def test_the_backward_pass_is_prepared_and_finished_by_kernels_with_its_tiles(
     args.workspace, args.workspace_bytes = 0x7000_0000, needed.value
     assert stub.bwd(args).status is Status.OK
     launches = stub.launches()
-    tile = 64 if flags else 80
-    rows = (300 + tile - 1) // tile * tile
+    tile, rows = 64, 320
     several = heads_k != 4
     expected = [f"pre_d128_bf16_dense_m{tile}"]
     expected += [f"bwd_d128_bf16_dense_{'causal' if flags else 'full'}{'_gqa' if several else ''}"]

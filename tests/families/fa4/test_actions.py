@@ -52,8 +52,8 @@ def test_a_backward_unit_brings_the_kernels_that_prepare_and_finish_for_it() -> 
     made = {a.name: a for a in actions.actions(recipe_of(BACKWARD))}
     assert set(made) == {
         "fa4_sm90a_bwd_d128_bf16_packed_full_gqa",
-        "fa4_sm90a_pre_d128_bf16_packed_m80",
-        "fa4_sm90a_dq_d128_bf16_packed_m80",
+        "fa4_sm90a_pre_d128_bf16_packed_m64",
+        "fa4_sm90a_dq_d128_bf16_packed_m64",
         "fa4_sm90a_dkv_d128_bf16_packed",
     }
     assert [a.unit for a in made.values() if a.unit] == [BACKWARD]
@@ -85,7 +85,7 @@ def test_the_table_of_the_c_layer_has_a_row_for_each_object() -> None:
     assert {f"fa4_sm90a_{row.rstrip(')').rsplit(' ', 1)[1]}" for row in rows} == {
         a.name for a in actions.actions(recipe)
     }
-    assert "X(90, a, fwd, fp16, 64, paged, local, 1, 0, 192, 128, fwd_d64_fp16_paged_local_softcap)" in rows
+    assert "X(90, a, fwd, fp16, 64, paged, local, 1, 0, 0, 0, 192, 128, fwd_d64_fp16_paged_local_softcap)" in rows
 
 
 @pytest.mark.network

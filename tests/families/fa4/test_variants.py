@@ -14,6 +14,8 @@ def test_every_kernel_has_a_name_of_its_own_that_says_what_it_does() -> None:
     assert max(Counter(v.name for v in ALL).values()) == 1
     assert Variant("fwd", 128, "bf16", "packed", "causal", softcap=True).name == "fwd_d128_bf16_packed_causal_softcap"
     assert Variant("bwd", 64, "fp16", "dense", "full", several_heads=True).name == "bwd_d64_fp16_dense_full_gqa"
+    long = Variant("fwd", 128, "bf16", "dense", "causal", long=True)
+    assert long.name == "fwd_d128_bf16_dense_causal_long"
     assert Variant("pre", 96, "bf16", "dense", tile_m=64).name == "pre_d96_bf16_dense_m64"
     assert Variant("dkv", 96, "bf16", "dense").name == "dkv_d96_bf16_dense"
 

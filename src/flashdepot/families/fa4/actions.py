@@ -70,6 +70,6 @@ def config_lines(selection: Selection, sass: Iterable[Architecture], version: st
 
 def _row(arch: str, variant: Variant) -> str:
     tile_m, tile_n = variant.tiles
-    flags = f"{int(variant.softcap)}, {int(variant.several_heads)}"
+    flags = f"{int(variant.softcap)}, {int(variant.several_heads)}, {int(variant.walks)}, {variant.shortest}"
     what = f"{variant.kernel}, {variant.dtype}, {variant.head_dim}, {variant.layout}, {variant.mask}, {flags}"
     return f"X({arch[:-1]}, {arch[-1]}, {what}, {tile_m}, {tile_n}, {variant.name})"

@@ -1,7 +1,7 @@
 """How Hopper's kernels of each head dim are tiled, and what else upstream fixes with it.
 
 From interface.py of flash-attn-4 4.0.0b36: _tile_size_fwd_sm90 (151-183) and _tile_size_bwd_sm90 (216-291), there tuned
-on an H100 SXM.
+on an H100 SXM. Forward tiles of dense sequences, and backward ones at 128, are those that were fastest on an H200.
 """
 
 import msgspec
@@ -14,6 +14,9 @@ class ForwardTiles(msgspec.Struct, frozen=True):
     tile_n: int
     p_in_registers: bool = True  # the probabilities, between the two products
     overlap: bool = True  # of a block's softmax with the next block's first product
+    stages: int = 2
+    walks: bool = False  # a block of threads takes tile after tile, instead of one
+    o_apart: bool = False  # o has shared memory of its own; without it the next q waits until o is stored
 
 
 class BackwardTiles(msgspec.Struct, frozen=True):
@@ -55,6 +58,27 @@ _FORWARD_EXCEPTIONS = {
     (192, "local"): ForwardTiles(128, 96),
     (256, "local"): ForwardTiles(128, 64),
 }
+_SHORT = {
+    64: ForwardTiles(128, 128, walks=True, o_apart=True),
+    96: ForwardTiles(128, 128, walks=True, o_apart=True),
+    128: ForwardTiles(128, 128, walks=True, o_apart=True),
+    192: ForwardTiles(128, 80, walks=True, o_apart=True),
+    256: ForwardTiles(128, 64, walks=True),
+}
+"""Of dense sequences: the fastest on an H200 up to the length that another one is faster from, see _LONG."""
+_LONG = {
+    (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
+    (64, "causal"): (1449, ForwardTiles(192, 128, walks=True, o_apart=True)),
+    (96, "full"): (1449, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
+    (96, "causal"): (2897, ForwardTiles(192, 128, p_in_registers=False)),
+    (128, "causal"): (1025, ForwardTiles(128, 128)),
+    (192, "full"): (2897, ForwardTiles(128, 112, walks=True)),
+    (192, "causal"): (1449, ForwardTiles(128, 112)),
+    (256, "full"): (725, ForwardTiles(128, 80)),
+    (256, "causal"): (363, ForwardTiles(128, 80)),
+}
+"""Of dense sequences: the length from which other tiles were faster, and those. Lengths lie between two that were measured,
+by ratio (benchmarks/fa4.md)."""
 _BACKWARD = {
     64: BackwardTiles(128, 128, atoms_dq=2),
     96: BackwardTiles(64, 128, dq_in_one_warp_group=True),
@@ -62,14 +86,24 @@ _BACKWARD = {
     192: BackwardTiles(64, 96, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True),
     256: BackwardTiles(64, 48, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True, atoms_dkv=1),
 }
-_BACKWARD_EXCEPTIONS = {(128, "full"): BackwardTiles(80, 128, swap_dq=True)}
 
 
-def forward_tiles(head_dim: int, mask: str) -> ForwardTiles:
+def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False) -> ForwardTiles:
+    """mask: full, causal or local. layout: dense, packed, used or paged. long: of the kernel for long sequences.
+
+    A block of threads a tile suits sequences of different lengths, and causal masks: there are more tiles than one for
+    each SM, and the longest are taken first. Where they are equal, or few, a block that walks loses less between two tiles.
+    """
+    if layout != "dense":
+        return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
+    return _LONG[head_dim, mask][1] if long else _SHORT[head_dim]
+
+
+def long_from(head_dim: int, mask: str, layout: str) -> int:
+    """The shortest sequence that there is another forward kernel for, or 0 where there is none."""
+    return _LONG.get((head_dim, mask), (0,))[0] if layout == "dense" else 0
+
+
+def backward_tiles(head_dim: int, mask: str) -> BackwardTiles:  # noqa: ARG001  (one was fastest for each so far)
     """mask: full, causal or local."""
-    return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
-
-
-def backward_tiles(head_dim: int, mask: str) -> BackwardTiles:
-    """mask: full, causal or local."""
-    return _BACKWARD_EXCEPTIONS.get((head_dim, mask), _BACKWARD[head_dim])
+    return _BACKWARD[head_dim]

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec.structs import asdict
 
-from flashdepot.families.fa4.tiles import BackwardTiles, backward_tiles, forward_tiles
+from flashdepot.families.fa4.tiles import BackwardTiles, ForwardTiles, backward_tiles, forward_tiles, long_from
 
 Kernel = Literal["fwd", "bwd", "pre", "dq", "dkv"]
 Mask = Literal["full", "causal", "local"]
@@ -38,12 +38,15 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     softcap: bool = False
     several_heads: bool = False
     tile_m: int = 0
+    long: bool = False
+    """Of fwd: for sequences from ``shortest`` on, beside the one for shorter ones."""
 
     @property
     def name(self) -> str:
         """fwd_d128_bf16_packed_causal_softcap, bwd_d128_bf16_dense_full_gqa, pre_d128_bf16_dense_m80, .."""
         if self.kernel in ("fwd", "bwd"):
-            tail = [self.mask, *(["softcap"] if self.softcap else []), *(["gqa"] if self.several_heads else [])]
+            more = {"softcap": self.softcap, "gqa": self.several_heads, "long": self.long}
+            tail = [self.mask, *(name for name, is_so in more.items() if is_so)]
         else:
             tail = [f"m{self.tile_m}"] if self.tile_m else []
         return "_".join([self.kernel, f"d{self.head_dim}", self.dtype, self.layout, *tail])
@@ -62,10 +65,23 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     def tiles(self) -> tuple[int, int]:
         """(query rows, keys) that the kernel works on at a time; 0 where it does not matter to its caller."""
         if self.kernel == "fwd":
-            forward = forward_tiles(self.head_dim, self.mask)
+            forward = self._forward_tiles()
             return forward.tile_m, forward.tile_n
         backward = self._backward_tiles()
         return (0 if self.kernel == "dkv" else backward.tile_m), backward.tile_n
+
+    @property
+    def walks(self) -> bool:
+        """Whether the number of its blocks is an argument, see ForwardTiles."""
+        return self.kernel == "fwd" and self._forward_tiles().walks
+
+    @property
+    def shortest(self) -> int:
+        """The length from which it is faster than its neighbour for shorter sequences; 0 where it is that itself."""
+        return long_from(self.head_dim, self.mask, self.layout) if self.long else 0
+
+    def _forward_tiles(self) -> ForwardTiles:
+        return forward_tiles(self.head_dim, self.mask, self.layout, long=self.long)
 
     def _backward_tiles(self) -> BackwardTiles:
         if self.kernel in ("bwd", "dkv"):
@@ -75,7 +91,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
 
     def _particulars(self) -> dict[str, JobValue]:
         if self.kernel == "fwd":
-            return {"mask": self.mask, "softcap": self.softcap, **asdict(forward_tiles(self.head_dim, self.mask))}
+            return {"mask": self.mask, "softcap": self.softcap, **asdict(self._forward_tiles())}
         tiles = self._backward_tiles()
         if self.kernel == "bwd":
             kind = {"mask": self.mask, "softcap": self.softcap, "several_heads": self.several_heads}
@@ -105,6 +121,8 @@ def forward_variants() -> Iterator[Variant]:
                 for mask in MASKS:
                     for softcap in (False, True):
                         yield Variant("fwd", head_dim, dtype, layout, mask, softcap)
+                        if long_from(head_dim, mask, layout):
+                            yield Variant("fwd", head_dim, dtype, layout, mask, softcap, long=True)
 
 
 def backward_variants() -> Iterator[Variant]:

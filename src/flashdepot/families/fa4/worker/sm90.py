@@ -10,13 +10,16 @@ from typing import Any, NamedTuple, Optional
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
+from bounded import bounded
 from cutlass import Float32, Int32
+from flash_attn.cute import flash_bwd_sm90, flash_fwd_sm90
 from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostprocess
 from flash_attn.cute.flash_bwd_preprocess import FlashAttentionBackwardPreprocess
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90
 from flash_attn.cute.paged_kv import PagedKVManager
 from flash_attn.cute.utils import AuxData
+from walking import Grid, walking
 
 DTYPES = {"bf16": cutlass.BFloat16, "fp16": cutlass.Float16}
 
@@ -104,7 +107,10 @@ def forward(job: dict[str, Any]) -> Entry:
     dtype = DTYPES[job["dtype"]]
     layout = job["layout"]
     packed, paged, softcap, local = layout == "packed", layout == "paged", job["softcap"], job["mask"] == "local"
-    kernel = _Forward(
+    kind = walking(_Forward, o_apart=job["o_apart"]) if job["walks"] else _Forward
+    if layout in ("packed", "used"):
+        kind = bounded(kind, flash_fwd_sm90, q_too=False)
+    kernel = kind(
         dtype,
         job["head_dim"],
         job["head_dim"],
@@ -114,7 +120,7 @@ def forward(job: dict[str, Any]) -> Entry:
         pack_gqa=False,
         tile_m=job["tile_m"],
         tile_n=job["tile_n"],
-        num_stages=2,
+        num_stages=job["stages"],
         num_threads=384,
         Q_in_regs=False,
         intra_wg_overlap=job["overlap"],
@@ -140,8 +146,10 @@ def forward(job: dict[str, Any]) -> Entry:
         softcap: Optional[Float32],
         window_left: Optional[Int32],
         window_right: Optional[Int32],
+        blocks: Optional[Int32],
         stream: cuda.CUstream,
     ):
+        Grid.blocks = blocks
         kernel(
             q, k, v, o, lse, scale, cu_seqlens_q, cu_seqlens_k, None, seqused_k, page_table,
             window_left, window_right,
@@ -163,6 +171,7 @@ def forward(job: dict[str, Any]) -> Entry:
         Float32(1.0) if softcap else None,
         Int32(0) if local else None,
         Int32(0) if local else None,
+        Int32(1) if job["walks"] else None,
         _stream(),
     )  # fmt: skip
     return Entry(fwd, arguments)
@@ -173,7 +182,10 @@ def backward(job: dict[str, Any]) -> Entry:
     dtype = DTYPES[job["dtype"]]
     packed, several, softcap = job["layout"] == "packed", job["several_heads"], job["softcap"]
     local = job["mask"] == "local"
-    kernel = (_Backward if several else FlashAttentionBackwardSm90)(
+    kind = _Backward if several else FlashAttentionBackwardSm90
+    if packed:
+        kind = bounded(kind, flash_bwd_sm90, q_too=True)
+    kernel = kind(
         dtype,
         job["head_dim"],
         job["head_dim"],

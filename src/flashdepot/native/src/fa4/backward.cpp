@@ -32,6 +32,7 @@ Units units_for(const Problem &problem, const DeviceFacts *gpu) {
           mask_of(problem),
           problem.softcap > 0.0f,
           several,
+          0,
           0};
   Units units{};
   units.bwd = find_unit(gpu, key);

@@ -1,4 +1,7 @@
 // The forward pass by FlashAttention-4's kernels.
+#include <algorithm>
+#include <cstdint>
+
 #include "error.h"
 #include "fa4/passes.h"
 #include "fa4/problem.h"
@@ -7,6 +10,34 @@
 
 namespace flashdepot::fa4 {
 namespace {
+
+// Kernels for sequences that use some of their keys take the rows of all as one list, in which each
+// sequence's begin a number of rows after those of the one before it.
+fa_tensor listed(const fa_tensor &keys, const Problem &problem) {
+  const std::int64_t row_stride = stride_of(keys.row_stride, problem.seqlen_k);
+  return {keys.data, problem.batch > 1 ? keys.batch_stride : row_stride * problem.seqlen_k,
+          row_stride, keys.head_stride};
+}
+
+bool is_list(const fa_tensor &keys, const Problem &problem) {
+  const fa_tensor list = listed(keys, problem);
+  if (list.row_stride <= 0 || list.batch_stride % list.row_stride != 0) {
+    return false;
+  }
+  const std::int64_t apart = list.batch_stride / list.row_stride;
+  return apart >= problem.seqlen_k && apart * (std::int64_t{problem.batch} + 1) <= INT32_MAX;
+}
+
+Layout layout_of(const ForwardCall &call) {
+  const auto &[args, problem] = call;
+  if (problem.paged()) {
+    return Layout::paged;
+  }
+  if (problem.packed()) {
+    return Layout::packed;
+  }
+  return args.cache_seqlens != nullptr ? Layout::used : Layout::dense;
+}
 
 const char *obstacle_in(const ForwardCall &call) {
   const auto &[args, problem] = call;
@@ -23,18 +54,11 @@ const char *obstacle_in(const ForwardCall &call) {
   if (problem.paged() && unit_head_dim(problem.head_dim) != problem.head_dim) {
     return "block_table at a head dim between those of its kernels";
   }
+  if (layout_of(call) == Layout::used &&
+      !(is_list(args.k, problem) && is_list(args.v, problem))) {
+    return "cache_seqlens where sequences do not begin a whole number of rows apart";
+  }
   return nullptr;
-}
-
-Layout layout_of(const ForwardCall &call) {
-  const auto &[args, problem] = call;
-  if (problem.paged()) {
-    return Layout::paged;
-  }
-  if (problem.packed()) {
-    return Layout::packed;
-  }
-  return args.cache_seqlens != nullptr ? Layout::used : Layout::dense;
 }
 
 // Where each sequence has one query that sees every key, the query heads of a key head become rows
@@ -54,10 +78,11 @@ fa_tensor grouped(const fa_tensor &tensor, std::int32_t group) {
 const Unit *unit_for(const ForwardCall &call, const DeviceFacts *gpu) {
   const Problem &problem = call.problem;
   return find_unit(gpu, {Kernel::fwd, problem.dtype, unit_head_dim(problem.head_dim),
-                         layout_of(call), mask_of(problem), problem.softcap > 0.0f, false, 0});
+                         layout_of(call), mask_of(problem), problem.softcap > 0.0f, false, 0,
+                         std::min(problem.seqlen_q, problem.seqlen_k)});
 }
 
-fa_status run(const Unit &unit, const ForwardCall &call) {
+fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
   const auto &[args, problem] = call;
   const Layout layout = layout_of(call);
   const bool packed = problem.packed();
@@ -75,15 +100,18 @@ fa_status run(const Unit &unit, const ForwardCall &call) {
   const std::int32_t page_size = problem.page_size;
   const std::int32_t pages_each =
       problem.paged() ? (problem.seqlen_k + page_size - 1) / page_size : 0;
-  const std::int64_t key_batch = problem.paged() ? std::int64_t{batch} * pages_each + 1 : batch;
+  // One more, so that the stride between sequences means something for a single one too.
+  const std::int64_t key_batch = problem.paged()           ? std::int64_t{batch} * pages_each + 1
+                                 : layout == Layout::used ? std::int64_t{batch} + 1
+                                                          : batch;
   const std::int64_t key_rows = problem.paged() ? page_size : problem.seqlen_k;
 
   Rows q_rows(packed, q, batch, packed ? problem.total_q : rows, heads, dim);
   Rows o_rows(packed, o, batch, packed ? problem.total_q : rows, heads, dim);
-  Rows k_rows(packed, args.k, key_batch, packed ? problem.total_k : key_rows, problem.heads_k,
-              dim);
-  Rows v_rows(packed, args.v, key_batch, packed ? problem.total_k : key_rows, problem.heads_k,
-              dim);
+  const fa_tensor k = layout == Layout::used ? listed(args.k, problem) : args.k;
+  const fa_tensor v = layout == Layout::used ? listed(args.v, problem) : args.v;
+  Rows k_rows(packed, k, key_batch, packed ? problem.total_k : key_rows, problem.heads_k, dim);
+  Rows v_rows(packed, v, key_batch, packed ? problem.total_k : key_rows, problem.heads_k, dim);
   Floats lse(packed, args.lse, batch, heads, packed ? problem.total_q : rows);
 
   Tensor<1> cu_seqlens_q = list(args.cu_seqlens_q, batch + 1);
@@ -109,6 +137,7 @@ fa_status run(const Unit &unit, const ForwardCall &call) {
   arguments.add(scale);
   arguments.add_if(softcap > 0.0f, softcap);
   arguments.add_if(local, windows.left).add_if(local, windows.right);
+  arguments.add_if(walks(unit), blocks);
   arguments.add(stream);
   return launch(unit, arguments);
 }
@@ -136,7 +165,7 @@ fa_status workspace(const ForwardCall &, Workspace &needs) {
 }
 
 fa_status launch(const ForwardCall &call, const DeviceFacts &gpu) {
-  return run(*unit_for(call, &gpu), call);
+  return run(*unit_for(call, &gpu), call, gpu.multiprocessors);
 }
 
 }  // namespace flashdepot::fa4

@@ -11,7 +11,7 @@
 // Functions of the objects that CuTe DSL exported, see worker/compile_one.py of families/fa4. Each
 // takes an array of pointers to its arguments.
 #define FA4_SYMBOL(arch, variant, name, function) _mlir_fa4_sm##arch##variant##_##name##function
-#define DECLARE(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, m, n, name) \
+#define DECLARE(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, walks, shortest, m, n, name) \
   void FA4_SYMBOL(arch, variant, name, _cuda_init)(void **);                                        \
   void FA4_SYMBOL(arch, variant, name, _cuda_load_to_device)(void **);                              \
   void FA4_SYMBOL(arch, variant, name, __mlir_ciface_run)(void **, std::int32_t);
@@ -27,6 +27,8 @@ struct Unit {
   char variant;       // 'a' or 'f' of sm_90a, sm_100f
   Key key;
   Tiles tiles;
+  bool walks;
+  std::int32_t shortest;  // length that it is meant for
   const char *name;
   void (*initialize)(void **);
   void (*load_to_device)(void **);
@@ -38,12 +40,14 @@ namespace {
 constexpr std::int32_t kDtype_bf16 = FA_BF16;
 constexpr std::int32_t kDtype_fp16 = FA_FP16;
 
-#define ROW(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, m, n, name) \
+#define ROW(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, walks, shortest, m, n, name) \
   {arch,                                                                                        \
    #variant[0],                                                                                 \
    {Kernel::kernel, kDtype_##dtype, head_dim, Layout::layout, Mask::mask, softcap != 0,         \
-    several != 0, m},                                                                           \
+    several != 0, m, 0},                                                                        \
    {m, n},                                                                                      \
+   walks != 0,                                                                                  \
+   shortest,                                                                                    \
    #name,                                                                                       \
    FA4_SYMBOL(arch, variant, name, _cuda_init),                                                 \
    FA4_SYMBOL(arch, variant, name, _cuda_load_to_device),                                       \
@@ -62,7 +66,7 @@ constexpr std::int32_t kHeadDims[] = {64, 96, 128, 192, 256};
 #define CAUSAL_full 0
 #define CAUSAL_causal 1
 #define CAUSAL_local 0
-#define LISTED(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, m, n, name) \
+#define LISTED(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, walks, shortest, m, n, name) \
   UNIT_##kernel(dtype, head_dim, CAUSAL_##mask)
 
 constexpr fa_unit kListed[] = {FA4_CONFIG_UNITS(LISTED)};
@@ -78,7 +82,8 @@ bool runs_on(const Unit &unit, const DeviceFacts &gpu) {
 }
 
 // Where a unit with this key is looked for: a library has hundreds, and every call asks for one or
-// four. Units of several architectures, and pre and dq with several tiles, share a place.
+// four. Units of several architectures, pre and dq with several tiles, and fwd for several lengths
+// share a place.
 constexpr std::size_t kPlaces = 5 * 2 * 5 * 4 * 3 * 2 * 2;
 
 constexpr std::size_t dim_index(std::int32_t head_dim) {
@@ -100,9 +105,9 @@ constexpr std::size_t place_of(const Key &key) {
   return place * 2 + (of_a_mask && key.several_heads ? 1 : 0);
 }
 
-#define KEY(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, m, n, name)    \
+#define KEY(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, walks, shortest, m, n, name)    \
   Key{Kernel::kernel, kDtype_##dtype, head_dim, Layout::layout, Mask::mask, softcap != 0, several != 0, \
-      m},
+      m, 0},
 
 constexpr Key kKeys[] = {FA4_CONFIG_UNITS(KEY)};
 
@@ -127,6 +132,13 @@ constexpr Index kIndex = index_of_keys();
 bool is_of_tile(const Key &unit, const Key &wanted) {
   const bool of_a_tile = unit.kernel == Kernel::pre || unit.kernel == Kernel::dq;
   return !of_a_tile || unit.tile_m == wanted.tile_m;
+}
+
+// Each does any length; a library may hold one of two.
+bool is_meant_more(const Unit &unit, const Unit &other, std::int32_t length) {
+  const bool is_meant = unit.shortest <= length;
+  const bool other_is = other.shortest <= length;
+  return is_meant != other_is ? is_meant : is_meant && unit.shortest > other.shortest;
 }
 
 constexpr std::int32_t kDevices = 64;
@@ -163,13 +175,15 @@ bool load_now(const Unit &unit, State &state, std::int32_t device) {
 }  // namespace
 
 const Unit *find_unit(const DeviceFacts *gpu, const Key &key) {
+  const Unit *best = nullptr;
   for (std::size_t number = kIndex.first[place_of(key)]; number != 0; number = kIndex.next[number]) {
     const Unit &unit = kUnits[number - 1];
-    if ((gpu == nullptr || runs_on(unit, *gpu)) && is_of_tile(unit.key, key)) {
-      return &unit;
+    if ((gpu == nullptr || runs_on(unit, *gpu)) && is_of_tile(unit.key, key) &&
+        (best == nullptr || is_meant_more(unit, *best, key.length))) {
+      best = &unit;
     }
   }
-  return nullptr;
+  return best;
 }
 
 bool has_units_for(const DeviceFacts &gpu) {
@@ -182,6 +196,8 @@ std::int32_t unit_head_dim(std::int32_t head_dim) {
 }
 
 Tiles tiles_of(const Unit &unit) { return unit.tiles; }
+
+bool walks(const Unit &unit) { return unit.walks; }
 
 const char *name_of(const Unit &unit) { return unit.name; }
 

@@ -39,6 +39,7 @@ struct Key {
   bool softcap;         // of fwd and bwd
   bool several_heads;   // of bwd: several query heads share a key head
   std::int32_t tile_m;  // of pre and dq: bwd's
+  std::int32_t length;  // of fwd: of the queries or the keys of a sequence, whichever are fewer
 };
 
 struct Unit;
@@ -57,6 +58,9 @@ struct Tiles {
   std::int32_t m, n;
 };
 Tiles tiles_of(const Unit &unit);
+
+// Whether a block of the unit goes from tile to tile, so that it is told how many blocks there are.
+bool walks(const Unit &unit);
 
 // "fwd_d128_bf16_dense_causal"
 const char *name_of(const Unit &unit);
