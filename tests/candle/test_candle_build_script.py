@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,18 +25,21 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
 Script = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The script as a program, for candle with 37 arguments and the archive above."""
+def compiled_script(folder: Path, platform: Platform, archives: Sequence[OutputFile]) -> Path:
+    """The script as a program, for candle with 37 arguments."""
     rustc = shutil.which("rustc")
     if rustc is None:
         pytest.skip("rustc is not installed")
-    folder = tmp_path_factory.mktemp("script")
-    text = linking_build_script(LINUX, 37, [OutputFile.of(f"lib/{NAME}", ARCHIVE)], cudart=False)
+    text = linking_build_script(platform, 37, archives, cudart=False)
     (folder / "build.rs").write_text(text)
     command = [rustc, "--edition", "2021", "-D", "warnings", str(folder / "build.rs"), "-o", str(folder / "build")]
     subprocess.run(command, check=True)
     return folder / "build"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled_script(tmp_path_factory.mktemp("script"), LINUX, [OutputFile.of(f"lib/{NAME}", ARCHIVE)])
 
 
 @pytest.fixture
@@ -117,3 +120,26 @@ def test_an_archive_elsewhere_is_held_against_the_record_beside_it(run: Script, 
     done = run(FLASHDEPOT_CANDLE_LIB_DIR=str(other))
     assert done.returncode == 1
     assert ("was changed" if record else "has no run_mha for candle") in done.stderr
+
+
+def test_on_windows_the_archive_that_rustc_takes_is_the_one_that_is_read(tmp_path: Path) -> None:
+    lib = tmp_path / "lib"
+    lib.mkdir()
+    names = {"gnu": NAME, "msvc": "flashattention.lib"}
+    archives = [OutputFile.of(f"lib/{name}", ARCHIVE + name.encode()) for name in names.values()]
+    program = compiled_script(tmp_path, Platform("windows", "x86_64"), archives)
+    for environment, name in names.items():
+        for other in names.values():
+            (lib / other).write_bytes(POINTER)
+        (lib / name).write_bytes(ARCHIVE + name.encode())
+        said = {"OS": "windows", "ARCH": "x86_64", "ENV": environment}
+        env = {"CARGO_MANIFEST_DIR": str(tmp_path), **{f"CARGO_CFG_TARGET_{part}": v for part, v in said.items()}}
+        done = subprocess.run([str(program)], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert [line for line in done.stdout.splitlines() if "rustc-link" in line] == [
+            f"cargo:rustc-link-search=native={lib}",
+            "cargo:rustc-link-lib=static:-bundle=flashattention",
+        ]
+        (lib / name).write_bytes(POINTER)
+        done = subprocess.run([str(program)], env=env, capture_output=True, text=True, check=False)
+        assert f"{name} is a Git LFS pointer" in done.stderr
