@@ -16,7 +16,7 @@ def fa4_lines(variants: Sequence[Variant]) -> Iterable[str]:
     units = frozenset(unit_of(v) for v in variants)
     yield from config_lines(Selection(units, ALL_FEATURES), parse_list("90"), "4.0.0b36")
     yield "#undef FA4_CONFIG_SLOWER"
-    yield "#define FA4_CONFIG_SLOWER(X) X(90, fwd, 128, causal, 3000, 6000)"
+    yield "#define FA4_CONFIG_SLOWER(X) X(90, fwd, 128, causal, 1, 3000, 6000) X(90, fwd, 128, full, 0, 0, 200)"
 
 
 def parameters(variant: Variant) -> list[tuple[str, str]]:

@@ -210,6 +210,9 @@ def test_few_tiles_with_many_keys_go_to_the_family_that_divides_them(stub: Stub)
         (2999, {"flags": Flag.CAUSAL}, False),
         (4096, {}, False),
         (4096, {"flags": Flag.CAUSAL, "family": Family.FA4}, False),
+        (200, {}, False),
+        (200, {"cache_seqlens": 0x1000}, True),
+        (201, {"cache_seqlens": 0x1000}, False),
     ],
 )
 def test_what_was_measured_to_be_slower_goes_to_fa2(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashdepot.families.fa4.speed import Measured, Slower, read_table, slower, table_lines
+from flashdepot.families.fa4.speed import UNEVEN, Measured, Slower, read_table, slower, table_lines
 
 KIND = (90, "fwd", 128, "causal")
 
@@ -35,4 +35,14 @@ def test_the_table_that_is_shipped_is_of_hopper_and_has_both_passes() -> None:
     table = read_table()
     assert {(one.arch, one.pass_) for one in table} == {(90, "fwd"), (90, "bwd")}
     assert {one.head_dim for one in table} == {64, 96, 128, 192, 256}
-    assert "#define FA4_CONFIG_MEASURED(X) X(90)" in list(table_lines(table))
+    assert "#define FA4_CONFIG_MEASURED(X) X(90)" in list(table_lines(table, []))
+
+
+def test_packed_sequences_go_by_figures_of_their_own_and_backward_by_those_of_dense_ones() -> None:
+    backward = Measured(90, "bwd", 64, "full", 512, 90, 100)
+    _, rows = table_lines([measured(512, 90), backward], [measured(512, 110)])
+    assert "X(90, fwd, 128, causal, 1, " in rows
+    assert "X(90, fwd, 128, causal, 0, " not in rows
+    assert "X(90, bwd, 64, full, 1, " in rows
+    assert "X(90, bwd, 64, full, 0, " in rows
+    assert {one.pass_ for one in read_table(UNEVEN)} == {"fwd"}

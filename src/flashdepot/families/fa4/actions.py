@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flashdepot.families.config_header import c_string
 from flashdepot.families.fa4.layout import KERNELS
-from flashdepot.families.fa4.speed import TABLE, read_table, table_lines
+from flashdepot.families.fa4.speed import TABLE, UNEVEN, read_table, table_lines
 from flashdepot.families.fa4.targets import HOSTS, NAME, SASS
 from flashdepot.families.fa4.units import variants_of
 from flashdepot.families.fa4.variants import Variant
@@ -27,7 +27,10 @@ _OUTPUTS = ("{output}", "{depfile}")
 
 def flags() -> tuple[str, ...]:
     """What every kernel is compiled with, and the measurements by which calls are given to it."""
-    return (f"cute-dsl {cute_dsl.provided_version()} {cute_dsl.identity()}", f"speed {sha256_file(TABLE)}")
+    return (
+        f"cute-dsl {cute_dsl.provided_version()} {cute_dsl.identity()}",
+        f"speed {sha256_file(TABLE)} {sha256_file(UNEVEN)}",
+    )
 
 
 def compiled_for(sass: Iterable[Architecture]) -> list[str]:
@@ -65,7 +68,7 @@ def config_lines(selection: Selection, sass: Iterable[Architecture], version: st
     variants = variants_of(selection.units)
     rows = [_row(arch, variant) for arch in arches for variant in variants]
     yield " \\\n    ".join(["#define FA4_CONFIG_UNITS(X)", *rows])
-    yield from table_lines(read_table())
+    yield from table_lines(read_table(), read_table(UNEVEN))
 
 
 def _row(arch: str, variant: Variant) -> str:

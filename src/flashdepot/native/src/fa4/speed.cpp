@@ -6,22 +6,23 @@
 namespace flashdepot::fa4 {
 namespace {
 
-// Problems that FA2 was measured to be faster at (families/fa4/speed.csv).
+// Problems that FA2 was measured to be faster at (families/fa4/speed.csv, speed_uneven.csv).
 struct Slower {
   std::int32_t arch;  // 10 * major + minor
   Kernel pass;
   std::int32_t head_dim;  // of the kernel
   Mask mask;
+  bool dense;  // sequences of one length; else packed ones, or those of a cache
   std::int32_t shortest, longest;  // keys
 };
 
 #define ARCH(arch) arch,
-#define SLOWER(arch, pass, head_dim, mask, shortest, longest) \
-  {arch, Kernel::pass, head_dim, Mask::mask, shortest, longest},
+#define SLOWER(arch, pass, head_dim, mask, dense, shortest, longest) \
+  {arch, Kernel::pass, head_dim, Mask::mask, dense != 0, shortest, longest},
 
 // A last row that matches nothing, since either list may have no other.
 constexpr std::int32_t kMeasured[] = {FA4_CONFIG_MEASURED(ARCH) 0};
-constexpr Slower kSlower[] = {FA4_CONFIG_SLOWER(SLOWER){0, Kernel::fwd, 0, Mask::full, 0, 0}};
+constexpr Slower kSlower[] = {FA4_CONFIG_SLOWER(SLOWER){0, Kernel::fwd, 0, Mask::full, false, 0, 0}};
 
 const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel pass) {
   const std::int32_t arch = gpu.major * 10 + gpu.minor;
@@ -36,6 +37,7 @@ const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel p
   const Mask mask = mask_of(problem);
   for (const Slower &row : kSlower) {
     if (row.arch == arch && row.pass == pass && row.head_dim == head_dim && row.mask == mask &&
+        row.dense == (problem.kind == Kind::dense) &&
         row.shortest <= problem.seqlen_k && problem.seqlen_k <= row.longest) {
       return "it was measured to be slower at this head dim, mask and length";
     }
