@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "native"))  # the ctypes binding is shared
+sys.path.insert(0, str(Path(__file__).parent / "under_wine"))
 from attention import Call, Problem
 from fa_abi import Answer, Contents, Dtype, Family, Feature, Library, OneFamily, Pass, Status
+from relayed import RelayedLibrary, is_windows_library, prepare_wine
 from torch_with_gpu import torch
 
 
@@ -36,11 +38,21 @@ def library_folder(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def library(library_folder: Path) -> Library:
-    """The library; asked for the family that FLASHDEPOT_TEST_FAMILY names (fa2, fa4), where that is set."""
+def library(library_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    """The library; asked for the family that FLASHDEPOT_TEST_FAMILY names (fa2, fa4), where that is set.
+
+    One for Windows runs under wine, on this machine's GPU.
+    """
+    if is_windows_library(library_folder):
+        # each buffer is an allocation of its own, and no more than it is copied
+        os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+        relayed = RelayedLibrary(library_folder, prepare_wine(tmp_path_factory.mktemp("wine")))
+        yield relayed
+        relayed.close()
+        return
     path = library_folder / "lib" / "shared" / "libflashattention.so"
     named = os.environ.get("FLASHDEPOT_TEST_FAMILY")
-    return OneFamily(path, Family[named.upper()]) if named else Library(path)
+    yield OneFamily(path, Family[named.upper()]) if named else Library(path)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,43 @@
+// The functions of the driver that nvcuda.dll hands on: those of the library, and those of server.c.
+#pragma once
+
+#define DRIVER_FUNCTIONS(X)            \
+  X(cuInit)                            \
+  X(cuDriverGetVersion)                \
+  X(cuDeviceGetCount)                  \
+  X(cuDeviceGet)                       \
+  X(cuDeviceGetAttribute)              \
+  X(cuDevicePrimaryCtxRetain)          \
+  X(cuCtxGetCurrent)                   \
+  X(cuCtxSetCurrent)                   \
+  X(cuCtxGetDevice)                    \
+  X(cuCtxSynchronize)                  \
+  X(cuThreadExchangeStreamCaptureMode) \
+  X(cuLibraryLoadData)                 \
+  X(cuLibraryUnload)                   \
+  X(cuLibraryGetKernel)                \
+  X(cuKernelGetAttribute)              \
+  X(cuKernelSetAttribute)              \
+  X(cuLaunchKernel)                    \
+  X(cuLaunchKernelEx)                  \
+  X(cuMemAllocAsync)                   \
+  X(cuMemFreeAsync)                    \
+  X(cuMemcpyAsync)                     \
+  X(cuMemsetD8Async)                   \
+  X(cuMemAlloc_v2)                     \
+  X(cuMemFree_v2)                      \
+  X(cuMemcpyHtoD_v2)                   \
+  X(cuMemcpyDtoH_v2)
+
+#define DRIVER_NUMBER(name) NUMBER_OF_##name,
+enum { DRIVER_FUNCTIONS(DRIVER_NUMBER) DRIVER_FUNCTION_COUNT };
+#undef DRIVER_NUMBER
+
+// One call. Integers and addresses only: each takes 8 bytes in both calling conventions, so that a
+// function of fewer arguments does not look at the rest.
+enum { DRIVER_ARGUMENTS = 11 };
+struct driver_call {
+  unsigned long long arguments[DRIVER_ARGUMENTS];
+  int function;
+  int result;
+};
