@@ -6,8 +6,10 @@ import datetime as dt
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,17 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 
 # No test asks NVIDIA's server for a compiler: those of its archives start a server of that layout.
 os.environ["FLASHDEPOT_CUDA_ARCHIVES"] = ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the files that take longest begin first, so that no worker is left with one of them at the end.
+
+    A test that needs a real compiler counts as ten others.
+    """
+    cost: Counter[Path] = Counter()
+    for item in items:
+        cost[item.path] += 10 if item.get_closest_marker("nvcc") else 1
+    items.sort(key=lambda item: -cost[item.path])
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -62,3 +75,14 @@ def upstream_tree(real_depot: Path) -> Path:
 def quick_library(flashdepot: Any) -> Path:
     """A library of the profile `quick`, compiled by a real nvcc (about a minute on two cores the first time)."""
     return Path(flashdepot("get", "--profile", "quick", "--arch", "80,90")["path"])
+
+
+@pytest.fixture(scope="session")
+def cuda_include(real_depot: Path) -> Path:
+    """Find the folder with cuda_runtime_api.h; a depot that has built something has one."""
+    nvcc = shutil.which("nvcc")
+    roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc and Path(nvcc).resolve().parents[1]]
+    for root in [*roots, "/usr/local/cuda", *sorted((real_depot / "toolchains").glob("cuda-*"))]:
+        if root and (Path(root) / "include" / "cuda_runtime_api.h").is_file():
+            return Path(root) / "include"
+    pytest.skip("needs the CUDA headers; set CUDA_HOME to a toolkit")

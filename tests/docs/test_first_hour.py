@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.depot_copies import copy_depot
 from support.document_scripts import document_script, run
 from support.documents import ROOT
 from support.markdown import Page, parse_page
@@ -47,9 +48,7 @@ def typed(page: Page, folder: Path, environment: dict[str, str], *having: str) -
 @pytest.fixture(scope="module")
 def depot(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, quick_library: Path) -> Path:
     """A copy of the depot that has the small library: a first build of it takes minutes."""
-    copied = tmp_path_factory.mktemp("newcomer") / "depot"
-    shutil.copytree(real_depot, copied, symlinks=True, ignore=shutil.ignore_patterns("locks", "tmp"))
-    return copied
+    return copy_depot(real_depot, tmp_path_factory.mktemp("newcomer") / "depot")
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,7 @@ def crates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def cargo(crates: Path, library: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "FLASHDEPOT_LIB_DIR": str(library), "CARGO_TARGET_DIR": str(crates / "target")}
+    env |= {"CARGO_INCREMENTAL": "0", "CARGO_PROFILE_DEV_DEBUG": "0"}  # nobody builds it again, or debugs it
     return subprocess.run(
         ["cargo", *arguments, "-j1"], cwd=crates, env=env, capture_output=True, text=True, check=False
     )

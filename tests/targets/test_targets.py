@@ -23,6 +23,7 @@ from flashdepot.errors import UsageError
 from flashdepot.host.probe import this_platform
 from flashdepot.model.manifest import Manifest
 from flashdepot.targets import TARGETS, parse_target
+from support.depot_copies import COMPILED, copy_depot
 from support.toy_upstream import make_toy_upstream
 
 MINGW, LLD_LINK = shutil.which("x86_64-w64-mingw32-gcc"), shutil.which("lld-link")
@@ -64,7 +65,7 @@ class Shop:
     folder: Path
 
     def run(self, command: str, *options: str) -> Any:
-        words = ["--passes", "fwd", "--head-dims", "32", "--arch", "80", "--upstream", str(self.folder / "tree")]
+        words = ["--passes", "fwd", "--head-dims", "32", "--arch", "80,90", "--upstream", str(self.folder / "tree")]
         words += ["--depot", str(self.folder / "depot"), "--json", *options]
         done = subprocess.run(
             [sys.executable, "-m", "flashdepot", command, *words], capture_output=True, text=True, check=False
@@ -74,13 +75,10 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(real_depot: Path, upstream_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+def shop(real_depot: Path, quick_library: Path, upstream_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     folder = tmp_path_factory.mktemp("targets")
     make_toy_upstream(folder / "tree", upstream_tree)
-    (folder / "depot").mkdir()
-    for kept in (real_depot / "toolchains").glob("*"):
-        if kept.is_dir() and not kept.name.startswith("."):
-            shutil.copytree(kept, folder / "depot/toolchains" / kept.name, symlinks=True, copy_function=os.link)
+    copy_depot(real_depot, folder / "depot", COMPILED)
     return Shop(folder)
 
 
