@@ -1,26 +1,20 @@
-"""Fixtures over stub_library: the C layer without kernels and without a GPU."""
+"""A real library, and stub_library: the C layer without kernels and without a GPU."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import stub_library
+from fa_abi import Library
 from stub_library import FULL, Selection, Stub
 
 
 @pytest.fixture(scope="session")
-def cuda_include(real_depot: Path) -> Path:
-    """Find the folder with cuda_runtime_api.h; a depot that has built something has one."""
-    nvcc = shutil.which("nvcc")
-    roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc and Path(nvcc).resolve().parents[1]]
-    for root in [*roots, "/usr/local/cuda", *sorted((real_depot / "toolchains").glob("cuda-*"))]:
-        if root and (Path(root) / "include" / "cuda_runtime_api.h").is_file():
-            return Path(root) / "include"
-    pytest.skip("needs the CUDA headers; set CUDA_HOME to a toolkit")
+def library(quick_library: Path) -> Library:
+    """The quick library, asked by ctypes."""
+    return Library(quick_library / "lib" / "shared" / "libflashattention.so")
 
 
 @pytest.fixture(scope="session")

@@ -362,6 +362,10 @@ def _over_packed_inputs(kind: type[Args], fields: dict[str, object]) -> Args:
     return args
 
 
+PACKED = {"cu_seqlens_q": 0x60000, "cu_seqlens_k": 0x60000, "total_q": 9, "total_k": 9}
+"""What makes a problem of sequences that lie one after the other."""
+
+
 def forward_args(**fields: object) -> ForwardArgs:
     """Correct arguments over packed tensors at addresses that nobody follows; `fields` are set last."""
     args = _over_packed_inputs(ForwardArgs, fields)
