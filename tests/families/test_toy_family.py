@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import stub_library
+from fa_abi import ChoiceAnswer, Info, Status, forward_args
 from msgspec.structs import replace
 
 from build.recipes import KIT, make_recipe
 from depot.depot_factories import store_library
-from families.toy.family import UNIT, Toy
+from families.toy.family import C_LAYER, KERNEL, UNIT, Toy
 from flashdepot import families
 from flashdepot.build.engine import Engine
 from flashdepot.build.estimates import History, costs, prior
@@ -34,7 +39,7 @@ from flashdepot.model.target import Version
 from flashdepot.model.upstream import UpstreamId
 from flashdepot.resolve import library
 from flashdepot.resolve.words import library_request
-from flashdepot.upstream import SourceTree
+from flashdepot.upstream import Identified, SourceTree
 from support.fake_cuda import make_host
 
 TOY = Toy()
@@ -50,7 +55,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def tree(tmp_path: Path) -> SourceTree:
     folder = tmp_path / "toy-source"
     folder.mkdir()
-    (folder / "kernel.src").write_text("one kernel")
+    (folder / "kernel.cpp").write_text(KERNEL)
     return TOY.sources.obtain(str(folder), tmp_path / "cache")
 
 
@@ -73,11 +78,9 @@ def test_a_request_that_names_it_asks_for_its_kernels_and_its_source(tmp_path: P
     assert need.sources["toy"] == "0.1"
 
 
-def test_its_kernel_is_compiled_by_its_own_compiler_and_kept_in_the_depot(
-    tmp_path: Path, tree: SourceTree, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal = tmp_path / "journal"
-    monkeypatch.setenv("FAKE_JOURNAL", str(journal))
+@pytest.fixture
+def kernel(tmp_path: Path, tree: SourceTree, recipe: Recipe) -> Path:
+    """The object of its kernel in a depot, compiled by the family's action the first time, and found the second."""
     provided = TOY.provide(recipe.target.platform, tmp_path, print)
     planned = family_of("toy").actions(recipe, tree.identified, KIT)
     depot = Depot(tmp_path / "depot")
@@ -91,16 +94,59 @@ def test_its_kernel_is_compiled_by_its_own_compiler_and_kept_in_the_depot(
             engine = Engine(depot, recipe, executor, {}, history, Silent(), work / "made")
             outcome = engine.run(planned)
         assert outcome.compiled == compiled
-    assert journal.read_text().splitlines() == ["start kernel", "end kernel"]
-    assert outcome.actions["toy_kernel"].object.size > 0
+    blob = depot.blobs.find(outcome.actions["toy_kernel"].object.digest)
+    assert blob is not None
+    return Path(shutil.copy(blob, tmp_path / "toy_kernel.o"))
+
+
+def header(recipe: Recipe, tree: SourceTree) -> str:
+    """What a build with both families generates for the C layer."""
+    fa2 = Identified(recipe.upstreams["fa2"], recipe.selection.units, recipe.selection.features)
+    lines = [
+        line
+        for family, source in (("fa2", fa2), ("toy", tree.identified))
+        for line in family_of(family).config_lines(recipe.selection, recipe.target.sass, source)
+    ]
+    return config_header(recipe, lines)
+
+
+@dataclass(frozen=True)
+class ToyLibrary(stub_library.Selection):
+    """A library whose header is the generated one."""
+
+    text: str = ""
+
+    def header(self) -> str:
+        return self.text
+
+
+def test_it_is_linked_into_a_library_that_gives_it_the_calls_that_it_serves(
+    tmp_path: Path, tree: SourceTree, recipe: Recipe, kernel: Path, upstream_tree: Path, cuda_include: Path
+) -> None:
+    wanted = ToyLibrary(text=header(recipe, tree), parts=(C_LAYER, kernel))
+    stub = stub_library.build(wanted, tmp_path, upstream_tree, cuda_include)
+    stub.reset()
+    info = Info(size=ctypes.sizeof(Info))
+    assert stub.c.fa_build_info(info) == Status.OK
+    held = [(family.name, family.upstream) for family in info.families[: info.families_count]]
+    assert held == [(b"toy", b"0.1"), (b"fa2", b"2.8.3.post2")]
+    for fields, kind in (({"dtype": 1, "head_dim": 32}, "fill"), ({}, "fwd"), ({"dtype": 1, "family": 1}, "")):
+        args = forward_args(**fields)
+        answer = stub.fwd(args)
+        launches = stub.launches()
+        assert [launch["kind"] for launch in launches] == ([kind] if kind else []), answer.text
+        assert answer.status is (Status.OK if kind else Status.UNSUPPORTED)
+    assert answer.text == "head_dim is 64, and its one kernel is fp16 32"
+    choice = ChoiceAnswer(size=ctypes.sizeof(ChoiceAnswer))
+    assert stub.c.fa_supports(0, forward_args(dtype=1, head_dim=32), choice) == Status.OK
+    assert choice.name == b"toy"
 
 
 def test_it_is_in_the_plan_and_in_the_generated_header(tree: SourceTree, recipe: Recipe) -> None:
     plan = BuildPlan(recipe, {"toy": tree}, None, {}, KIT, {}, {})  # type: ignore[arg-type]  (no compiler is called)
     actions = {action.name: action for action in plan.actions()}
     assert actions["toy_kernel"].unit == UNIT
-    lines = TOY.config_lines(recipe.selection, recipe.target.sass, tree.identified)
-    text = config_header(recipe, lines)
+    text = header(recipe, tree)
     assert "#define FA_CONFIG_FAMILIES(X) X(toy) X(fa2)" in text
     assert "#define TOY_CONFIG_UNITS 1" in text
 

@@ -38,6 +38,7 @@ class Selection:
     dq_index_bits: int = 64
     families: tuple[str, ...] = ("fa2",)
     fa4: tuple[Variant, ...] = ()  # without any, a library of fa4 has the one of stub/fa4.cpp
+    parts: tuple[Path, ...] = ()  # of further families: sources of their C layer, and objects of their kernels
 
     def header(self) -> str:
         def units(of: tuple[tuple[str, int, bool], ...]) -> str:
@@ -157,15 +158,15 @@ def _objects(
         str(cuda_include),
     ]
     stubs = ["cudart.cpp", "kernels.cpp", *more]
-    stubs += [f"{family}.cpp" for family in selection.families if family != "fa2"]
+    stubs += ["fa4.cpp"] if "fa4" in selection.families and not selection.fa4 else []
     folders = [NATIVE / "src", NATIVE / "src" / "fa2", *([NATIVE / "src" / "fa4"] if selection.fa4 else [])]
     jobs = [(source, ours) for part in folders for source in sorted(part.glob("*.cpp"))]
     jobs = [job for job in jobs if job[0].name != "runtime.cpp"]  # what the stand-ins for objects do not call
     if selection.fa4:
-        stubs.remove("fa4.cpp")
         (folder / "fa4_units.cpp").write_text(stand_ins(selection.fa4))
         jobs.append((folder / "fa4_units.cpp", theirs))
     jobs += [(STUB / name, theirs) for name in stubs]
+    jobs += [(part, ours) for part in selection.parts if part.suffix == ".cpp"]
 
     def compile_one(job: tuple[Path, list[str]]) -> Path:
         source, flags = job
@@ -174,7 +175,7 @@ def _objects(
         return output
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(compile_one, jobs))
+        return [*pool.map(compile_one, jobs), *(part for part in selection.parts if part.suffix == ".o")]
 
 
 def run(command: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,17 +16,22 @@ from flashdepot.model.target import Platform
 from flashdepot.upstream import Identified, Sources
 from flashdepot.upstream.published import Sdist
 
-COMPILER = Path(__file__).parents[2] / "support" / "fake_compiler.py"
+C_LAYER = Path(__file__).with_name("toy.cpp")
+KERNEL = """\
+extern "C" void stub_record_fill(void *to, int value, unsigned long bytes, void *stream);
+extern "C" void toy_kernel(void *o, void *stream) { stub_record_fill(o, 32, 1, stream); }
+"""
+"""The source: a kernel that runs on the host, and writes down that it did."""
 UNIT = Unit("toy", Pass.FWD, 32, Dtype.FP16, causal=False, name="toy_kernel")
 
 
 class ToyLayout:
     project = "toy-attention"
-    kept = ("kernel.src",)
+    kept = ("kernel.cpp",)
     submodules: tuple[str, ...] = ()
 
     def require_complete(self, root: Path) -> None:
-        assert (root / "kernel.src").is_file()
+        assert (root / "kernel.cpp").is_file()
 
     def units(self, root: Path) -> frozenset[Unit]:
         return frozenset({UNIT})
@@ -38,7 +43,7 @@ class ToyLayout:
         return "0.1"
 
     def sources(self, root: Path) -> Iterator[Path]:
-        yield root / "kernel.src"
+        yield root / "kernel.cpp"
 
 
 def published() -> Mapping[str, Sdist]:
@@ -58,7 +63,7 @@ class Toy:
         return ""
 
     def provide(self, platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Mapping[str, Path]:
-        return {"python": Path(sys.executable), "toy_compiler": COMPILER}
+        return {"toy_compiler": Path(str(shutil.which("g++")))}
 
     def to_fetch(self, platform: Platform, folder: Path) -> Iterable[Fetch]:
         return ()
@@ -67,10 +72,10 @@ class Toy:
         return ("toy-flags",)
 
     def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
-        command = ("{python}", "{toy_compiler}")
+        command = ("{toy_compiler}", "-O1", "-fPIC", "-MD")
         tools = recipe.toolchain.tools
         return tuple(
-            Action(unit.name, "toy", "kernel.src", command, tools, unit=unit)
+            Action(unit.name, "toy", "kernel.cpp", command, tools, unit=unit)
             for unit in recipe.selection.units
             if unit.family == self.name
         )
