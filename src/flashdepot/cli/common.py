@@ -144,7 +144,7 @@ def load_host(path: Path | None) -> HostRecord | None:
         raise UsageError(f"{path} is not a host record: {error}", hint=hint) from error
 
 
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_STEERING = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 """What steers a terminal or turns its text around instead of being shown, and what is no character at all."""
 
 
@@ -153,7 +153,9 @@ def printable(text: str) -> str:
 
     Everything that flashdepot prints goes through here, because it may come from a log, a file's name or a server.
     """
-    return _STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
+    if text.isascii() and all(line.isprintable() for line in text.split("\n")):
+        return text
+    return re.sub(_STEERING, lambda match: ascii(match[0])[1:-1], text)
 
 
 def answer(text: str) -> None:

@@ -17,7 +17,7 @@ from flashdepot.system.own_names import held_by_another
 
 _PREFIX = "work-"
 _LOCK = ".lock"
-_NAME = re.compile(rf"{_PREFIX}\d+-")
+_NAME = rf"{_PREFIX}\d+-"
 
 
 @contextlib.contextmanager
@@ -45,12 +45,12 @@ def workspace(layout: DepotLayout) -> Iterator[Path]:
 
 def workspaces(layout: DepotLayout) -> Iterator[Path]:
     """Every workspace there is, in use or left behind."""
-    yield from (path for path in real_folders(layout.temporary) if _NAME.match(path.name))
+    yield from (path for path in real_folders(layout.temporary) if re.match(_NAME, path.name))
 
 
 def abandoned_locks(layout: DepotLayout) -> Iterator[Path]:
     """The locks of workspaces that are gone: a kill came between a folder and its lock. One may still be held."""
-    locks = (path for path in inside(layout.temporary) if _NAME.match(path.name) and path.suffix == _LOCK)
+    locks = (path for path in inside(layout.temporary) if re.match(_NAME, path.name) and path.suffix == _LOCK)
     yield from (path for path in locks if not path.with_suffix("").exists())
 
 

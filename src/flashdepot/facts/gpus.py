@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from functools import cache
 from pathlib import Path
@@ -83,16 +84,15 @@ def parse_architecture(text: str) -> Architecture:
 
     :raises UsageError: for anything else.
     """
+    with contextlib.suppress(UsageError):
+        return Architecture.parse(text)
     if found := _named(text):
         return found
-    try:
-        return Architecture.parse(text)
-    except UsageError:
-        raise UsageError(
-            f"'{text}' is not a GPU architecture: expected a compute capability such as 80, 9.0 or sm_120, or the name "
-            "of a GPU such as RTX 4090.",
-            hint="flashdepot get --arch list shows the architectures that can be built.",
-        ) from None
+    raise UsageError(
+        f"'{text}' is not a GPU architecture: expected a compute capability such as 80, 9.0 or sm_120, or the name "
+        "of a GPU such as RTX 4090.",
+        hint="flashdepot get --arch list shows the architectures that can be built.",
+    )
 
 
 def _named(text: str) -> Architecture | None:

@@ -12,7 +12,7 @@ import msgspec
 
 from flashdepot.errors import UsageError
 
-KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+KEY_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _BYTES = 32
 
 
@@ -30,7 +30,7 @@ class PublicKey(msgspec.Struct, frozen=True):
             public = base64.b64decode(encoded, validate=True)
         except binascii.Error:
             public = b""
-        if len(public) != _BYTES or KEY_NAME.fullmatch(name) is None:
+        if len(public) != _BYTES or re.fullmatch(KEY_NAME, name) is None:
             raise UsageError(
                 f"'{text[:100]}' is not a public key: expected NAME:BASE64, with 32 bytes in Base64.",
                 hint="Whoever signs sees the line with: flashdepot keys ls",

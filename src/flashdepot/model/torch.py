@@ -13,8 +13,8 @@ from flashdepot.errors import UsageError
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
 
-_SPELLING = re.compile(r"\d+\.\d+[\w.]*(?:\+[\w.]+)?")
-_RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*(?:\.post\d+)?(?:\+(?:cu\d+|cpu|rocm[\d.]+|xpu))?")
+_SPELLING = r"\d+\.\d+[\w.]*(?:\+[\w.]+)?"
+_RELEASE = r"(\d+)\.(\d+)(?:\.\d+)*(?:\.post\d+)?(?:\+(?:cu\d+|cpu|rocm[\d.]+|xpu))?"
 
 
 class Accelerator(str, Enum):
@@ -57,7 +57,7 @@ class Torch(msgspec.Struct, frozen=True):
         version = text.strip()
         if version.lower() == "none":
             return NO_TORCH
-        if _SPELLING.fullmatch(version) is None:
+        if re.fullmatch(_SPELLING, version) is None:
             raise UsageError(f"'{text}' is not a version of PyTorch: expected one such as 2.8.0+cu128, or none.")
         local = version.partition("+")[2]
         if match := re.fullmatch(r"cu(\d+)(\d)", local):
@@ -86,7 +86,7 @@ class Torch(msgspec.Struct, frozen=True):
     @property
     def is_release(self) -> bool:
         """Whether it is a release of PyTorch's own: no pre-release, and no local version of another builder."""
-        return _RELEASE.fullmatch(self.version) is not None
+        return re.fullmatch(_RELEASE, self.version) is not None
 
     def to_json(self) -> dict[str, Any]:
         """All fields; what the files did not tell, or nobody looked at, is left out or ``null``."""

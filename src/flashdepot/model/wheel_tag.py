@@ -10,8 +10,8 @@ import msgspec
 from flashdepot.errors import UsageError
 from flashdepot.model.target import Platform, Version
 
-_SPELLING = re.compile(r"(cp|pp)(\d)(\d{1,2})(t?)")
-_VERSION = re.compile(r"(?:python)?(\d)\.(\d{1,2})(t?)")
+_SPELLING = r"(cp|pp)(\d)(\d{1,2})(t?)"
+_VERSION = r"(?:python)?(\d)\.(\d{1,2})(t?)"
 _KINDS = {"cp": "cpython", "pp": "pypy"}
 _OLD_FLOORS = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 600, "Legacy"
 _WINDOWS = {"x86_64": "win_amd64", "aarch64": "win_arm64"}
@@ -27,7 +27,7 @@ class Interpreter(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Interpreter:
         """Read ``cp312``, ``cp313t`` or ``pp310``; :raises UsageError: for anything else."""
-        match = _SPELLING.fullmatch(text.strip().lower())
+        match = re.fullmatch(_SPELLING, text.strip().lower())
         if match is None:
             raise UsageError(
                 f"'{text}' is not an interpreter's tag: expected one such as cp312, or cp313t for a free-threaded one.",
@@ -38,7 +38,7 @@ class Interpreter(msgspec.Struct, frozen=True):
     @classmethod
     def named(cls, text: str) -> Interpreter:
         """What a person names: a tag, or a version of CPython such as ``3.12`` or ``3.13t``; raises as :meth:`parse`."""
-        version = _VERSION.fullmatch(text.strip().lower())
+        version = re.fullmatch(_VERSION, text.strip().lower())
         return cls.parse(f"cp{version[1]}{version[2]}{version[3]}" if version else text)
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -68,7 +69,7 @@ class SigningKey(msgspec.Struct, frozen=True):
 
 def require_name(name: str) -> None:
     """:raises UsageError: for a text that is no name of a key."""
-    if KEY_NAME.fullmatch(name) is None:
+    if re.fullmatch(KEY_NAME, name) is None:
         raise UsageError(f"'{name[:80]}' is not a name for a key: letters, digits, '.', '_' and '-', at most 64.")
 
 

@@ -26,7 +26,7 @@ from flashdepot.system.user_files import folder_errors, require_folder
 _SMALL = 1 << 20
 """Bytes up to which a file is looked at for being one of ours in disguise."""
 
-_STAGE = re.compile(r"\.flashdepot-export-[0-9a-f]{8}")
+_STAGE = r"\.flashdepot-export-[0-9a-f]{8}"
 _STAGE_LIFETIME = 3600.0
 """Seconds after which another run's stage counts as left behind by a kill."""
 
@@ -278,7 +278,7 @@ def _add(known: dict[str, frozenset[str]], found: Written | None) -> None:
 
 
 def _is_stage(folder: Directory, name: str) -> bool:
-    if not _STAGE.fullmatch(name):
+    if not re.fullmatch(_STAGE, name):
         return False
     status = folder.status(name)
     return status is not None and is_plain_folder(status)

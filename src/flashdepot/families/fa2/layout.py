@@ -16,8 +16,8 @@ CUTLASS_DIR = "csrc/cutlass"
 CUTLASS_INCLUDE = f"{CUTLASS_DIR}/include"
 
 _CUTLASS_HEADERS = ("cutlass/numeric_types.h", "cute/tensor.hpp")
-_FEATURE_SWITCH = re.compile(r"\bFLASHATTENTION_DISABLE_(\w+)")
-_VERSION = re.compile(r"""^__version__\s*=\s*["'](\d[\w.+!-]*)["']""", re.MULTILINE)
+_FEATURE_SWITCH = r"\bFLASHATTENTION_DISABLE_(\w+)"
+_VERSION = r"""(?m)^__version__\s*=\s*["'](\d[\w.+!-]*)["']"""
 
 
 class Fa2Layout:
@@ -71,7 +71,7 @@ class Fa2Layout:
         if not switches.is_file():
             return frozenset()
         text = switches.read_text(encoding="utf-8", errors="replace")
-        macros = {macro.lower() for macro in _FEATURE_SWITCH.findall(text)}
+        macros = {macro.lower() for macro in re.findall(_FEATURE_SWITCH, text)}
         return frozenset(feature for feature in Feature if feature.value in macros)
 
     def version(self, root: Path) -> str:
@@ -79,7 +79,7 @@ class Fa2Layout:
         package = root / "flash_attn" / "__init__.py"
         if not package.is_file():
             return UNKNOWN_VERSION
-        match = _VERSION.search(package.read_text(encoding="utf-8", errors="replace"))
+        match = re.search(_VERSION, package.read_text(encoding="utf-8", errors="replace"))
         return match[1] if match else UNKNOWN_VERSION
 
     def sources(self, root: Path) -> Iterator[Path]:

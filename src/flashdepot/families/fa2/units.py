@@ -15,7 +15,7 @@ NAMESPACE_MACRO = f"-DFLASH_NAMESPACE={NAMESPACE}"
 
 _FILE_PASS = {"fwd": Pass.FWD, "fwd_split": Pass.SPLITKV, "bwd": Pass.BWD}
 _PASS_FILE = {p: name for name, p in _FILE_PASS.items()}
-_FILE = re.compile(r"flash_(fwd_split|fwd|bwd)_hdim(\d+)_(bf16|fp16)(_causal)?_sm80")
+_FILE = r"flash_(fwd_split|fwd|bwd)_hdim(\d+)_(bf16|fp16)(_causal)?_sm80"
 
 
 def make_unit(pass_: Pass, head_dim: int, dtype: Dtype, *, causal: bool) -> Unit:
@@ -29,7 +29,7 @@ def parse_unit(name: str) -> Unit | None:
 
     :returns: the unit, or ``None`` for a name that is not a unit's.
     """
-    match = _FILE.fullmatch(name)
+    match = re.fullmatch(_FILE, name)
     if match is None:
         return None
     return make_unit(_FILE_PASS[match[1]], int(match[2]), Dtype(match[3]), causal=bool(match[4]))

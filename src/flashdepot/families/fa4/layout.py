@@ -13,7 +13,7 @@ from flashdepot.upstream.layout import UNKNOWN_VERSION
 KERNELS = "flash_fwd_sm90.py"
 """A module that every tree has."""
 
-_VERSION = re.compile(r"^Version: (\S+)$", re.MULTILINE)
+_VERSION = r"(?m)^Version: (\S+)$"
 
 
 class Fa4Layout:
@@ -45,7 +45,7 @@ class Fa4Layout:
     def version(self, root: Path) -> str:
         """Read the version from the sdist's ``PKG-INFO``; ``unknown`` for another tree."""
         info = root / "PKG-INFO"
-        match = _VERSION.search(info.read_text(encoding="utf-8")) if info.is_file() else None
+        match = re.search(_VERSION, info.read_text(encoding="utf-8")) if info.is_file() else None
         return match[1] if match else UNKNOWN_VERSION
 
     def sources(self, root: Path) -> Iterator[Path]:
