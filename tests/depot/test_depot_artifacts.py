@@ -177,6 +177,16 @@ def test_a_damaged_manifest_is_reported_and_left_out(depot: Depot, problems: lis
         depot.load(bad.recipe_key)
 
 
+def test_what_another_release_wrote_is_not_called_damaged(depot: Depot, problems: list[str], tmp_path: Path):
+    plain, later = (store_library(depot, tmp_path, name=name) for name in ("plain", "later"))
+    depot.layout.artifact(plain.recipe_key).write_text('{"schema": 1, "manifest": {}}')
+    rewrite_record(depot.layout.artifact(later.recipe_key), lambda data: {**data, "schema": 99})
+    assert list(depot.manifests()) == []
+    assert len(problems) == 2
+    assert all("was written by another release of flashdepot" in problem for problem in problems)
+    assert not any("damaged" in problem for problem in problems)
+
+
 @pytest.mark.parametrize("hostile", ["../" * 21 + "x", "/etc/passwd", "A" * 64])
 def test_a_manifest_cannot_name_a_file_outside_the_blobs(
     depot: Depot, problems: list[str], tmp_path: Path, hostile: str

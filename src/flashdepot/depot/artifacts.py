@@ -22,7 +22,7 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.table import Table
 from flashdepot.system.files import disk_errors
 from flashdepot.system.own_names import key_of, writable
-from flashdepot.system.records import read_record, write_record
+from flashdepot.system.records import is_foreign, read_record, write_record
 
 ARTIFACT_SCHEMA = 3
 
@@ -129,8 +129,18 @@ class Artifacts:
         except FileNotFoundError:
             return None
         except (IntegrityError, OSError) as error:
-            self._on_problem(f"{error} It is left out; 'flashdepot depot verify' moves damaged ones away.")
+            if _is_of_another_release(path):
+                self._on_problem(f"{path} was written by another release of flashdepot, which this one does not read.")
+            else:
+                self._on_problem(f"{error} It is left out; 'flashdepot depot verify' moves damaged ones away.")
             return None
+
+
+def _is_of_another_release(path: Path) -> bool:
+    try:
+        return is_foreign(path, ARTIFACT_SCHEMA)
+    except (IntegrityError, OSError):
+        return False
 
 
 def read_artifact(path: Path) -> tuple[Manifest, datetime]:

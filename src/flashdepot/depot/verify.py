@@ -16,10 +16,10 @@ from flashdepot.depot.layout import is_leftover
 from flashdepot.depot.store import Depot
 from flashdepot.errors import IntegrityError
 from flashdepot.families import FAMILIES
-from flashdepot.system.files import read_json, sha256_file
+from flashdepot.system.files import sha256_file
 from flashdepot.system.folders import changed_files
 from flashdepot.system.own_names import key_of
-from flashdepot.system.records import read_record
+from flashdepot.system.records import is_foreign, read_record
 from flashdepot.toolchain import wheels
 from flashdepot.upstream.git import MIRRORS, mirror_is_whole
 
@@ -94,7 +94,7 @@ class _Verification:
     def _check_record(self, path: Path, schema: int | None, problem_of: Callable[[Path], str]) -> None:
         try:
             seen = Fingerprint.of(path)
-            if schema is not None and _is_foreign(path, schema):
+            if schema is not None and is_foreign(path, schema):
                 self._skipped += 1
                 return
             problem = problem_of(path)
@@ -197,12 +197,3 @@ def _folder_problem(folder: Path, tree: str | None) -> str:
     shown = ", ".join((changed or ["which files cannot be told"])[:_NAMES_SHOWN])
     more = f" and {len(changed) - _NAMES_SHOWN} more" if changed and len(changed) > _NAMES_SHOWN else ""
     return f"{folder} does not hold what was put there: {shown}{more}. The next command that uses it makes it again."
-
-
-def _is_foreign(path: Path, schema: int) -> bool:
-    """Whether another version of flashdepot wrote a record; the first ones were plain JSON."""
-    try:
-        data = read_record(path)
-    except IntegrityError:
-        data = read_json(path)
-    return isinstance(data, dict) and type(data.get("schema")) is int and data["schema"] != schema

@@ -9,7 +9,7 @@ from typing import Any
 
 from flashdepot.errors import IntegrityError
 from flashdepot.model.canonical import canonical_json
-from flashdepot.system.files import parse_json, write_atomic
+from flashdepot.system.files import parse_json, read_json, write_atomic
 
 _HEAD = b'{"record":'
 _TAIL = re.compile(rb',"sha256":"([0-9a-f]{64})"\}')
@@ -36,3 +36,15 @@ def read_record(path: Path) -> Any:
     if hashlib.sha256(body).hexdigest().encode() != tail[1]:
         raise IntegrityError(f"{path} is damaged: its contents do not have the SHA-256 that it states.")
     return parse_json(body, str(path))
+
+
+def is_foreign(path: Path, schema: int) -> bool:
+    """Whether another release of flashdepot wrote a record, one of another schema; the first ones were plain JSON.
+
+    :raises IntegrityError: when it is damaged.
+    """
+    try:
+        data = read_record(path)
+    except IntegrityError:
+        data = read_json(path)
+    return isinstance(data, dict) and type(data.get("schema")) is int and data["schema"] != schema
