@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from flashdepot.facts.drivers import cuda_of_ptx, newest_cuda
@@ -117,3 +118,11 @@ def test_the_limit_of_the_control_group_is_a_fact(tmp_path: Path) -> None:
     assert facts.limit == 10**9
     assert facts.total >= facts.available > 0
     assert memory_facts(tmp_path / "none", tmp_path / "none").limit is None
+
+
+def test_a_system_that_does_not_count_swap_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise RuntimeError("PdhAddEnglishCounterW failed. Performance counters may be disabled.")
+
+    monkeypatch.setattr(psutil, "swap_memory", refused)
+    assert memory_facts().swap == 0

@@ -36,9 +36,16 @@ def memory_facts(cgroup: Path = _CGROUP, membership: Path = _SELF) -> MemoryFact
         for name in ("memory.max", "memory.limit_in_bytes")
         if (text := _read(folder / name)).isdecimal() and int(text) < memory.total
     ]
-    return MemoryFacts(
-        int(memory.total), int(memory.available), min(limits) if limits else None, int(psutil.swap_memory().free)
-    )
+    return MemoryFacts(int(memory.total), int(memory.available), min(limits) if limits else None, _free_swap())
+
+
+def _free_swap() -> int:
+    import psutil  # noqa: PLC0415  (as above)
+
+    try:
+        return int(psutil.swap_memory().free)
+    except (RuntimeError, OSError):  # Windows counts it by performance counters, which may be disabled
+        return 0
 
 
 def usable_cores(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:
