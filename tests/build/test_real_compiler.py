@@ -1,4 +1,7 @@
-"""The whole way with a real nvcc, on a source tree whose kernels are small."""
+"""The whole way with a real nvcc, on a source tree whose kernels are small.
+
+FLASHDEPOT_TEST_COMPILER=1 runs those that compile it again and again too: six minutes on two cores.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ from support.depot_copies import COMPILED, COMPILERS, copy_depot
 from support.toy_upstream import make_toy_upstream
 
 pytestmark = pytest.mark.nvcc
+slow = pytest.mark.skipif(
+    os.environ.get("FLASHDEPOT_TEST_COMPILER") != "1", reason="compiles for minutes: set FLASHDEPOT_TEST_COMPILER=1"
+)
 
 WANTED = ("--profile", "full", "--passes", "fwd", "--head-dims", "32", "--arch", "80,90")
 
@@ -72,6 +78,7 @@ def test_a_change_recompiles_just_the_units_that_read_it(workshop: Workshop) -> 
     assert workshop.build()["units"]["compiled"] == 1
 
 
+@slow
 def test_keys_and_bytes_are_the_same_in_another_folder_and_depot_and_with_more_cores(
     tmp_path: Path, upstream_tree: Path, real_depot: Path, quick_library: Path
 ) -> None:
@@ -94,6 +101,7 @@ def copy_of_toolkit(workshop: Workshop, folder: Path) -> Path:
     return folder
 
 
+@slow
 def test_another_toolkit_recompiles_everything(workshop: Workshop, tmp_path: Path) -> None:
     workshop.build()
     copy = copy_of_toolkit(workshop, tmp_path / "cuda")
@@ -171,6 +179,7 @@ def test_no_file_of_the_library_names_a_folder_of_this_machine(quick_library: Pa
             assert str(real_depot).encode() not in path.read_bytes(), path
 
 
+@slow
 def test_the_object_of_a_unit_is_read_back_verified(workshop: Workshop) -> None:
     document = workshop.build()
     depot = Depot(workshop.depot)
@@ -180,6 +189,7 @@ def test_the_object_of_a_unit_is_read_back_verified(workshop: Workshop) -> None:
         assert depot.blobs.find(record.object.digest) is not None
 
 
+@slow
 @pytest.mark.parametrize("damage", ["flip", "truncate", "manifest"])
 def test_a_damaged_library_is_made_again_from_the_units(workshop: Workshop, damage: str) -> None:
     first = workshop.build(command="get")

@@ -75,16 +75,17 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(real_depot: Path, quick_library: Path, upstream_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+def shop(quick_library: Path, upstream_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     folder = tmp_path_factory.mktemp("targets")
     make_toy_upstream(folder / "tree", upstream_tree)
-    copy_depot(real_depot, folder / "depot", COMPILED)
     return Shop(folder)
 
 
 @pytest.fixture(scope="module")
-def libraries(shop: Shop) -> dict[str, Any]:
+def libraries(shop: Shop, real_depot: Path) -> dict[str, Any]:
     """The answers of one `build` a target, in the order in which they ran."""
+    shutil.rmtree(shop.folder / "depot", ignore_errors=True)  # of an attempt that ended in the middle
+    copy_depot(real_depot, shop.folder / "depot", COMPILED)
     return {str(row): shop.run("build", "--target", str(row)) for row in TARGETS}
 
 
