@@ -1,6 +1,7 @@
 """Times flash_attn as a caller gets it beside torch's cuDNN and FlashAttention-2, forward and backward.
 
-Usage: python benchmarks/attention_speed.py [--quick] [--csv FILE]      on all GPUs that are visible, each a share
+Usage: python benchmarks/attention_speed.py [--quick] [--csv FILE]      on all GPUs that are visible, each a share;
+       with torch, the wheel, and flashdepot (PYTHONPATH=src)
 
 Rivals take turns; a figure is the median of the rounds, in TFLOP/s, where a backward pass counts as 2.5 forward passes.
 "fa2" is the wheel's own, forced; "torch flash" is torch's copy of FlashAttention-2.
@@ -22,9 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from family_speed import milliseconds
 from flash_attn import flash_attn_func, flash_attn_varlen_func
 from flash_attn_2_cuda import library
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from flashdepot.prove.speed import Run
 
 DIMS = (64, 96, 128, 192, 256)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -32,8 +36,6 @@ GROUPS = (1, 4, 8)
 TOKENS = 16384
 SHAPE = ("kind", "dim", "mask", "length", "group", "batch", "heads")
 RIVALS = ("ours", "cudnn", "torch flash", "fa2")
-ROUNDS, LONG_ENOUGH = 5, 6.0
-Run = Callable[[], object]
 
 
 def problems(lengths: Iterable[int]) -> Iterator[dict[str, Any]]:
@@ -44,29 +46,6 @@ def problems(lengths: Iterable[int]) -> Iterator[dict[str, Any]]:
         heads = max(8, (1024 if length > TOKENS else 2048) // dim)
         shape = {"length": length, "group": group, "batch": max(1, TOKENS // length) if length else 8}
         yield {"kind": which, "dim": dim, "mask": mask, **shape, "heads": heads // 8 * 8}
-
-
-def once(run: Run, calls: int) -> float:
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(calls):
-        run()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / calls
-
-
-def medians(runs: dict[str, Run]) -> dict[str, float]:
-    """Milliseconds of each, in turn."""
-    calls = {}
-    for name, run in runs.items():
-        once(run, 1)
-        calls[name] = max(1, min(50, math.ceil(LONG_ENOUGH / once(run, 2))))
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(ROUNDS):
-        for name, run in runs.items():
-            times[name].append(once(run, calls[name]))
-    return {name: statistics.median(t) for name, t in times.items()}
 
 
 def ours(inputs: Any, gradient: Any, forward: Callable[[], Any], family: int, *, backward: bool) -> Run:
@@ -156,7 +135,7 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for problem in list(problems(lengths))[first::step]:
         with torch.set_grad_enabled(problem["kind"] == "bwd"):
             runs, work = dense(problem) if problem["length"] else mixed(problem)
-            times = medians(runs)
+            times = milliseconds(runs)
         yield problem | {name: round(work / times[name] / 1e9, 1) for name in RIVALS if name in times}
         del runs
 
@@ -164,7 +143,7 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def product() -> float:
     """TFLOP/s of a matrix product, the chip's own limit."""
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in "ab")
-    return 2 * 8192**3 / medians({"product": lambda: a @ b})["product"] / 1e9
+    return 2 * 8192**3 / milliseconds({"product": lambda: a @ b})["product"] / 1e9
 
 
 def mean(ratios: list[float]) -> float:

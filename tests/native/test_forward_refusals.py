@@ -16,6 +16,14 @@ DROPOUT = {"dropout": 0.1, "rng_state": 0x60000}
 ROTARY = {**APPEND, "rotary_cos": 0x60000, "rotary_sin": 0x60000, "rotary_dim": 32, "rotary_seqlen": 128}
 
 
+def assert_unsupported_everywhere(library: Library, fields: dict[str, object], fragments: list[str]) -> None:
+    """Every function that takes the arguments refuses them, and says why."""
+    args = forward_args(**fields)  # type: ignore[arg-type]
+    for answer in (library.fwd(args), library.supports(-1, args), library.fwd_workspace(args)[0]):
+        assert answer.status is Status.UNSUPPORTED
+        assert all(fragment in answer.text for fragment in fragments), answer.text
+
+
 @pytest.mark.parametrize(
     ("fields", "fragments"),
     [
@@ -155,10 +163,7 @@ def test_a_wrong_argument_is_named_with_its_value_and_what_is_allowed(
 def test_what_no_kernel_of_upstream_does_is_refused(
     library: Library, fields: dict[str, object], fragments: list[str]
 ) -> None:
-    args = forward_args(**fields)  # type: ignore[arg-type]
-    for answer in (library.fwd(args), library.supports(-1, args), library.fwd_workspace(args)[0]):
-        assert answer.status is Status.UNSUPPORTED
-        assert all(fragment in answer.text for fragment in fragments), answer.text
+    assert_unsupported_everywhere(library, fields, fragments)
 
 
 @pytest.mark.parametrize(
@@ -190,10 +195,7 @@ def test_what_no_kernel_of_upstream_does_is_refused(
 def test_what_is_not_compiled_in_comes_with_the_command_that_builds_it(
     library: Library, fields: dict[str, object], fragments: list[str]
 ) -> None:
-    args = forward_args(**fields)  # type: ignore[arg-type]
-    for answer in (library.fwd(args), library.supports(-1, args), library.fwd_workspace(args)[0]):
-        assert answer.status is Status.UNSUPPORTED
-        assert all(fragment in answer.text for fragment in fragments), answer.text
+    assert_unsupported_everywhere(library, fields, fragments)
 
 
 def test_a_window_that_reaches_every_key_needs_no_feature(library: Library) -> None:
