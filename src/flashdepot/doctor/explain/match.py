@@ -38,6 +38,11 @@ _STATES_ERROR = Pattern.parse(
     memory=1 << 23,
 )
 _NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b")
+_DOES_WITHOUT = Pattern.parse(
+    r"(?i)\bfall(?:ing|s)?[ -]?back (?:to|on)\b|\bwill fall ?back\b|\bunavailable_reason\b|['\"]available['\"]: False"
+)
+"""What a program says that does without something: a line of its own life, and no reason why a command failed."""
+
 _TORCH_VERSION = re.compile(rb"torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*['\"]?v?(\d+\.\d+)")
 
 
@@ -88,7 +93,9 @@ def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
 def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
     patterns = [pattern for rule in rules for pattern in rule.patterns + rule.likely]
-    texts = {text for rule in rules for text in rule.context + rule.unless}.union(WINDOWS_SIGNS, AMD_SIGNS)
+    texts = {text for rule in rules for text in rule.context + rule.likely_context + rule.unless}.union(
+        WINDOWS_SIGNS, AMD_SIGNS
+    )
     return Screen(dict.fromkeys((*patterns, _STATES_ERROR)), texts)
 
 
@@ -129,9 +136,7 @@ class _Search:
         self._before = chunk.text
 
     def outcome(self) -> RuleOutcome:
-        proven, likely = (
-            [hit for hit in hits.values() if self._holds(hit.rule)] for hits in (self.found, self.suggested)
-        )
+        proven, likely = ([hit for hit in hits.values() if self._holds(hit)] for hits in (self.found, self.suggested))
         hits = [hit for hit in proven if hit.rule.rank != SYMPTOM] or likely or proven
         hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
         hits = [hit for hit in hits if hit.rule.id not in hidden]
@@ -139,8 +144,10 @@ class _Search:
         windows, amd = (not self._seen.isdisjoint(signs) for signs in (WINDOWS_SIGNS, AMD_SIGNS))
         return RuleOutcome(tuple(hits), tuple(self.errors), self.torch, windows, amd, self._package)
 
-    def _holds(self, rule: LogRule) -> bool:
-        return (not rule.context or not self._seen.isdisjoint(rule.context)) and self._seen.isdisjoint(rule.unless)
+    def _holds(self, hit: Hit) -> bool:
+        rule = hit.rule
+        context = (not hit.proven and rule.likely_context) or rule.context
+        return (not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(rule.unless)
 
     def _keep_errors(self, chunk: Chunk) -> None:
         end = 0
@@ -175,12 +182,12 @@ def _first_hit(rule: LogRule, patterns: Sequence[Pattern], chunk: Chunk, before:
 def _search(pattern: Pattern, ignore: Sequence[Pattern], chunk: Chunk) -> Found | None:
     """The first match in a line that is not to be ignored, of as many as are worth looking at."""
     found = pattern.search(chunk.text)
-    for _ in range(_IGNORED if ignore else 0):
+    for _ in range(_IGNORED):
         if found is None:
             break
         end = _end_of_line(chunk.text, found.end())
         line = chunk.text[chunk.text.rfind(b"\n", 0, found.end()) + 1 : end]
-        if not any(other.search(line) for other in ignore):
+        if not any(other.search(line) for other in (_DOES_WITHOUT, *ignore)):
             break
         found = pattern.search(chunk.text, end)
     return found

@@ -35,7 +35,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
     """One class of failures.
 
     ``patterns`` prove it. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count
-    when nothing is proven. With ``context``, lower-case texts, the rule holds only if one of them is in the log; with
+    when nothing is proven, and with ``likely_context`` they wait for one of its texts. With ``context``, lower-case texts, the rule holds only if one of them is in the log; with
     ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of.
     ``hides`` names classes that are consequences of this one. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing.
@@ -56,6 +56,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
     details: tuple[Pattern, ...]
     ignore: tuple[Pattern, ...]
     context: tuple[str, ...]
+    likely_context: tuple[str, ...]
     unless: tuple[str, ...]
     hides: frozenset[str]
     host: tuple[str, ...]
@@ -68,8 +69,10 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
 
         :raises ValueError: for a missing field, an unknown one, or a value that cannot be.
         """
-        known = {"id", "title", "rank", "why", "fix", "patterns", "likely", "context", "unless", "hides"}
-        unknown = set(data) - known - {"fix_windows", "fix_amd", "details", "ignore", "host", "source", "example"}
+        known = {"id", "title", "rank", "why", "fix", "patterns", "likely", "context", "unless", "hides", "source"}
+        unknown = (
+            set(data) - known - {"fix_windows", "fix_amd", "details", "ignore", "likely_context", "host", "example"}
+        )
         if unknown:
             raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
         if data.get("rank") not in RANKS:
@@ -88,6 +91,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
                 details=tuple(Pattern.parse(pattern) for pattern in data.get("details", ())),
                 ignore=tuple(Pattern.parse(pattern) for pattern in data.get("ignore", ())),
                 context=_texts(data.get("context", ())),
+                likely_context=_texts(data.get("likely_context", ())),
                 unless=_texts(data.get("unless", ())),
                 hides=frozenset(data.get("hides", ())),
                 host=tuple(data.get("host", ())),
@@ -96,8 +100,8 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
             )
         except (KeyError, ValueError) as error:
             raise ValueError(f"field missing or of no use: {error}") from error
-        if any(text != text.lower() for text in rule.context + rule.unless):
-            raise ValueError("context and unless are lower-case")
+        if any(text != text.lower() for text in rule.context + rule.likely_context + rule.unless):
+            raise ValueError("context, likely_context and unless are lower-case")
         if not set(rule.host) <= set(HOST_FACTS):
             raise ValueError(f"host facts are {', '.join(HOST_FACTS)}")
         return rule
