@@ -1,6 +1,6 @@
 """Times flash_attn as a caller gets it beside torch's cuDNN and FlashAttention-2, forward and backward.
 
-Usage: python benchmarks/attention_speed.py [--quick] [--csv FILE]      on all GPUs that are visible, each a share;
+Usage: python benchmarks/attention_speed.py [--lengths 512,4096] [--csv FILE]      on all GPUs that are visible, each a share;
        with torch, the wheel, and flashdepot (PYTHONPATH=src)
 
 Rivals take turns; a figure is the median of the rounds, in TFLOP/s, where a backward pass counts as 2.5 forward passes.
@@ -131,8 +131,7 @@ def mixed(problem: dict[str, Any]) -> tuple[dict[str, Run], float]:
 
 def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     first, step = options.share
-    lengths = (512, 4096) if options.quick else LENGTHS
-    for problem in list(problems(lengths))[first::step]:
+    for problem in list(problems(options.lengths))[first::step]:
         with torch.set_grad_enabled(problem["kind"] == "bwd"):
             runs, work = dense(problem) if problem["length"] else mixed(problem)
             times = milliseconds(runs)
@@ -193,7 +192,7 @@ def shares(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What a process for each GPU measures."""
     count = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
-    command = [sys.executable, __file__, *(["--quick"] if options.quick else [])]
+    command = [sys.executable, __file__, "--lengths", ",".join(map(str, options.lengths))]
     running = [
         subprocess.Popen(
             [*command, "--share", str(i), str(count)],
@@ -212,7 +211,7 @@ def shares(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="lengths 512 and 4096 only")
+    parser.add_argument("--lengths", type=lambda text: tuple(map(int, text.split(","))), default=LENGTHS)
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--share", type=int, nargs=2)
     options = parser.parse_args()

@@ -1,10 +1,12 @@
 """Times both families on this machine's GPU and writes the table by which calls are given to one of them.
 
-Usage: python benchmarks/family_speed.py [TABLE]     where torch, GPUs and a wheel with both families are (--families all)
-       python benchmarks/family_speed.py --check     whether what is dispatched is the fastest, for every point
+Usage: python benchmarks/family_speed.py [--packed] [TABLE]     where torch, GPUs and a wheel with both families are
+       python benchmarks/family_speed.py [--packed] --check     whether what is dispatched is the fastest, for every point
 
-TABLE is src/flashdepot/families/fa4/speed.csv unless another is named. Rows of other architectures stay. A library is
-built anew after the table has changed, its kernels are not. Each GPU that is visible measures a share.
+TABLE is src/flashdepot/families/fa4/speed.csv, and with --packed, for packed sequences, speed_uneven.csv there, unless
+another is named. Rows of other architectures stay. A library is built anew after a table has changed, its kernels are
+not. Each GPU that is visible measures a share. A point where what is dispatched seems late is measured again, for longer.
+--rows FILE keeps every point, with what was dispatched.
 """
 
 from __future__ import annotations
@@ -24,17 +26,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flash_attn import flash_attn_func
+from flash_attn import flash_attn_func, flash_attn_varlen_func
 from flash_attn_2_cuda import library
 
 from flashdepot.prove.speed import flop, measure
 
-TABLE = Path(__file__).parents[1] / "src/flashdepot/families/fa4/speed.csv"
+TABLES = Path(__file__).parents[1] / "src/flashdepot/families/fa4"
+TABLE, PACKED = TABLES / "speed.csv", TABLES / "speed_uneven.csv"
 COLUMNS = ("arch", "kernel", "head_dim", "mask", "batch", "seqlen", "heads_q", "heads_k", "fa4", "fa2")
 FAMILIES = {"fa4": 4, "fa2": 2, "dispatch": 0}
 ALLOWED = 0.97
 """What is dispatched may have this part of the best family's speed: the rest is noise."""
 ROUNDS, LONG_ENOUGH = 5, 6.0
+AGAIN = 4
+"""How much longer a point is measured the second time."""
 TOKENS = 16384
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 HEADS = {64: 32, 96: 16, 128: 16, 192: 8, 256: 8}
@@ -51,63 +56,78 @@ def problems() -> Iterator[dict[str, Any]]:
         yield {"kernel": kernel, "head_dim": dim, "mask": mask, **shape}
 
 
-def runs(problem: dict[str, Any]) -> dict[str, Callable[[], object]]:
-    """The pass of a problem by each family."""
+def runs(problem: dict[str, Any], *, packed: bool) -> dict[str, Callable[[], object]]:
+    """The pass of a problem by each family; packed: with its sequences one after the other in one tensor."""
     batch, length, dim = problem["batch"], problem["seqlen"], problem["head_dim"]
     backward = problem["kernel"] == "bwd"
 
     def tensor(heads: int, *, grad: bool = backward) -> torch.Tensor:
-        return torch.randn(batch, length, heads, dim, device="cuda", dtype=torch.bfloat16, requires_grad=grad)
+        rows = (batch * length,) if packed else (batch, length)
+        return torch.randn(*rows, heads, dim, device="cuda", dtype=torch.bfloat16, requires_grad=grad)
 
     q, k, v = tensor(problem["heads_q"]), tensor(problem["heads_k"]), tensor(problem["heads_k"])
     g = tensor(problem["heads_q"], grad=False)
     mask = {"causal": problem["mask"] == "causal"}
     if problem["mask"] == "local":
         mask = {"window_size": (length // 4, 0)}
+    starts = torch.arange(0, (batch + 1) * length, length, device="cuda", dtype=torch.int32)
+
+    def forward() -> Any:
+        if packed:
+            return flash_attn_varlen_func(q, k, v, starts, starts, length, length, **mask)
+        return flash_attn_func(q, k, v, **mask)
 
     def of(number: int) -> Callable[[], object]:
         library._family = number  # noqa: SLF001  (what FLASH_ATTENTION_FAMILY sets)
-        out = flash_attn_func(q, k, v, **mask)
+        out = forward()
 
         def run() -> object:
             library._family = number  # noqa: SLF001
             if backward:
                 return torch.autograd.grad(out, (q, k, v), g, retain_graph=True)
-            return flash_attn_func(q, k, v, **mask)
+            return forward()
 
         return run
 
     return {name: of(number) for name, number in FAMILIES.items()}
 
 
-def milliseconds(runs: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median milliseconds of one call of each, taken in turn, each time for about LONG_ENOUGH of them."""
+def milliseconds(runs: dict[str, Callable[[], object]], longer: int = 1) -> dict[str, float]:
+    """Median milliseconds of one call of each, taken in turn, each time for about LONG_ENOUGH times ``longer`` of them."""
     calls = {}
     for name, run in runs.items():
         measure(run, 1)
-        calls[name] = max(1, min(50, math.ceil(LONG_ENOUGH / measure(run, 2))))
+        calls[name] = max(1, min(50 * longer, math.ceil(longer * LONG_ENOUGH / measure(run, 2))))
     rounds = [{name: measure(run, calls[name]) for name, run in runs.items()} for _ in range(ROUNDS)]
     return {name: statistics.median(one[name] for one in rounds) for name in runs}
 
 
-def measured(arch: int, first: int, step: int) -> Iterator[dict[str, Any]]:
+def is_late(times: dict[str, float]) -> bool:
+    """Whether the best family is faster than what is dispatched by more than noise."""
+    return min(times.values()) < ALLOWED * times["dispatch"]
+
+
+def measured(arch: int, first: int, step: int, *, packed: bool) -> Iterator[dict[str, Any]]:
     """A row for each problem of a share; TFLOP/s of the backward pass count 2.5 forward passes."""
     for problem in list(problems())[first::step]:
         shape = (problem["batch"], problem["heads_q"], problem["seqlen"], problem["head_dim"])
         forward = flop(*shape, causal=problem["mask"] == "causal", backward=False)
         work = forward * (2.5 if problem["kernel"] == "bwd" else 1.0)
         with torch.set_grad_enabled(problem["kernel"] == "bwd"):
-            times = milliseconds(runs(problem))
+            found = runs(problem, packed=packed)
+            times = milliseconds(found)
+            if is_late(times):
+                times = milliseconds(found, AGAIN)
         yield {"arch": arch, **problem, **{name: f"{work / ms / 1e9:.4g}" for name, ms in times.items()}}
 
 
-def by_all_gpus() -> list[dict[str, Any]]:
+def by_all_gpus(*, packed: bool) -> list[dict[str, Any]]:
     """The rows of every problem, measured by a process for each GPU."""
     count = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
     running = [
         subprocess.Popen(
-            [sys.executable, __file__, "--share", str(i), str(count)],
+            [sys.executable, __file__, *(["--packed"] if packed else []), "--share", str(i), str(count)],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": visible[i]},
@@ -140,21 +160,28 @@ def check(rows: list[dict[str, Any]]) -> int:
 def main() -> int:
     """Measure, then write or compare."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("table", type=Path, nargs="?", default=TABLE)
+    parser.add_argument("table", type=Path, nargs="?")
+    parser.add_argument("--packed", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--rows", type=Path)
     parser.add_argument("--share", type=int, nargs=2)
     options = parser.parse_args()
-    table = options.table
+    table = options.table or (PACKED if options.packed else TABLE)
     major, minor = torch.cuda.get_device_capability()
     arch = major * 10 + minor
     if options.share:
         writer = csv.DictWriter(sys.stdout, (*COLUMNS, "dispatch"), lineterminator="\n")
         writer.writeheader()
-        for row in measured(arch, *options.share):
+        for row in measured(arch, *options.share, packed=options.packed):
             writer.writerow(row)
             sys.stdout.flush()
         return 0
-    found = by_all_gpus()
+    found = by_all_gpus(packed=options.packed)
+    if options.rows:
+        with options.rows.open("w", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, (*COLUMNS, "dispatch"), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(found)
     if options.check:
         return check(found)
     lines = table.read_text(encoding="utf-8").splitlines() if table.exists() else []

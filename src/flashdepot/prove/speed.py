@@ -29,6 +29,9 @@ WARMUPS = 3
 GROWN = 0.97
 """Throughput that is this part of the best one has stopped growing: what is left is noise and clocks."""
 
+FAMILIES = {"fa4": 4, "fa2": 2}
+"""Families that a library of ours may have, by the numbers of FLASH_ATTENTION_FAMILY."""
+
 LONG_ENOUGH = 20.0
 """Milliseconds that one measurement lasts at least, so that starting its first kernel does not count."""
 
@@ -64,10 +67,37 @@ def milliseconds(runs: dict[str, Run], rounds: int, calls: int) -> dict[str, flo
     return {name: statistics.median(t) for name, t in times.items()}
 
 
+def by_family(run: Run) -> dict[str, Run]:
+    """``run`` by each family of kernels; nothing where flash_attn has one family for it, or is another wheel than ours."""
+    try:
+        from flash_attn_2_cuda import library  # noqa: PLC0415
+    except ImportError:
+        return {}
+
+    def forced(number: int) -> Run:
+        def run_by() -> object:
+            before, library._family = library._family, number  # noqa: SLF001
+            try:
+                return run()
+            finally:
+                library._family = before  # noqa: SLF001
+
+        return run_by
+
+    found = {}
+    for name, number in FAMILIES.items():
+        try:
+            forced(number)()
+        except RuntimeError:
+            continue
+        found[name] = forced(number)
+    return found if len(found) > 1 else {}
+
+
 def contestants(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, *, causal: bool, backward: bool
 ) -> dict[str, Run]:
-    """Every implementation that takes these inputs, ours first."""
+    """Every implementation that takes these inputs: ours first, then its families if it has several."""
     inputs = (q, k, v)
 
     def ours() -> object:
@@ -85,7 +115,7 @@ def contestants(
 
         return run
 
-    found: dict[str, Run] = {"flash_attn": ours}
+    found: dict[str, Run] = {"flash_attn": ours, **by_family(ours)}
     for name, backend in BACKENDS.items():
         if backend is None:
             continue
