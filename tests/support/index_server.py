@@ -49,7 +49,7 @@ def serve_index():
             if index.authorization not in {None, self.headers.get("Authorization")}:
                 return self.answer(401, "text/plain", b"who are you")
             name = self.path.rpartition("/")[2]
-            if self.path in {"/simple/demo/", "/simple/flash-attn/"}:
+            if self.path in {"/simple/demo/", "/simple/flash-attn/", "/simple/ziglang/"}:
                 return self.answer(200, *index.page())
             if self.path.startswith("/files/") and name in index.files:
                 return self.answer(200, "application/octet-stream", index.files[name], may_be_cut=True)

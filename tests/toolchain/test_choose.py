@@ -78,6 +78,14 @@ def test_auto_says_how_to_get_an_older_nvcc_without_root_where_none_is_here(tmp_
     assert "--cuda ~/cuda-12.8" in caught.value.hint
 
 
+def test_a_driver_that_no_nvcc_serves_is_to_be_updated(provided: Path) -> None:
+    with pytest.raises(IncompatibleError, match=r"driver is 470\.82; what nvcc 13\.0\.88 builds needs 580") as caught:
+        pick("auto", make_host(), driver="470.82")
+    assert "Update the driver" in caught.value.hint
+    assert "older than 525" in caught.value.hint
+    assert "--cuda" not in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("release", "arch", "said"),
     [("11.8", "80", "older than CUDA 12.0"), ("12.4", "120", "cannot make sm_120")],

@@ -224,7 +224,7 @@ def _require_providable(
         found = "".join(f" {reason}." for reason in rejected)
         raise IncompatibleError(
             f"This machine's NVIDIA driver is {driver}; what nvcc {ours} builds needs {floor}.{found}",
-            hint=_OLDER_NVCC[host.platform.system],
+            hint=_hint_for_old(driver, host.platform.system),
         )
     if not provides(host.platform):
         raise MissingToolError(
@@ -235,6 +235,13 @@ def _require_providable(
         )
     if native(host.platform):
         _require_compiler(host)
+
+
+def _hint_for_old(driver: Version, system: str) -> str:
+    oldest = driver_floor(OLDEST_CUDA.major, system, compressed=False)
+    if driver < oldest:
+        return f"Update the driver: no nvcc that flashdepot can use builds for one older than {oldest}"
+    return _OLDER_NVCC[system]
 
 
 _OLDER_NVCC = {
