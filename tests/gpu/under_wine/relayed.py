@@ -73,7 +73,10 @@ def prepare_wine(folder: Path) -> Wine:
     if not kept:
         subprocess.run([program, "cmd", "/c", "exit 0"], env=wine.environment, capture_output=True, check=True)
     system = wine.prefix / "drive_c" / "windows" / "system32"
-    shutil.copyfile(wine.programs / "x86_64-windows" / "nvcuda.dll", system / "nvcuda.dll")
+    # other processes may have the one that is there mapped
+    new = system / f"nvcuda.{os.getpid()}"
+    shutil.copyfile(wine.programs / "x86_64-windows" / "nvcuda.dll", new)
+    new.replace(system / "nvcuda.dll")
     return wine
 
 
