@@ -1,9 +1,12 @@
 """Times libraries beside each other in one process, the forward pass of bf16 with head dim 64, as `quick` has it.
 
-    python benchmarks/libraries_beside.py FOLDER FOLDER [--first 5]
+    python benchmarks/libraries_beside.py FOLDER FOLDER [--calls 200] [--first 5]
 
 A folder is one that `flashdepot get --out` wrote, such as one made with `--cuda 12.4` and one made with 13.0. They take
 turns in every round. A figure is the median of the rounds, and behind it how many times as fast as the first folder's.
+
+`--calls N` then measures what a call costs the CPU: N calls of a tiny problem, which the GPU ends sooner than the next
+one is made, a library's after another's in every round.
 
 `--first N` then times, in N fresh processes each whose CUDA context exists already, loading the library, its first
 call and its second one; and torch's own FlashAttention-2, which NVIDIA's runtime loads lazily.
@@ -30,14 +33,15 @@ from fa_abi import Dtype, Flag, ForwardArgs, Library, Status, packed
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 TOKENS, HEADS, DIM = 16384, 32, 64
 ROUNDS, LONG_ENOUGH = 15, 10.0
+CALL_ROUNDS = 60
 TORCH = "torch"
 
 
 class Problem:
     """Inputs and outputs of one call, the same memory for every library."""
 
-    def __init__(self, length: int, *, causal: bool) -> None:
-        batch = max(1, TOKENS // length)
+    def __init__(self, length: int, *, causal: bool, tokens: int = TOKENS) -> None:
+        batch = max(1, tokens // length)
         shape = (batch, length, HEADS, DIM)
         self.q, self.k, self.v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
         self.o = torch.empty_like(self.q)
@@ -103,6 +107,31 @@ def beside(folders: list[Path]) -> None:
             print(f"{'causal' if causal else 'full':6} {length:6}  " + "  ".join(cells) + f"  {same}", flush=True)
 
 
+def cost_of_calls(folders: list[Path], calls: int) -> None:
+    """Print the CPU's and the wall clock's microseconds of a call, medians of rounds, and how they compare."""
+    libraries = {str(folder): load(folder) for folder in folders}
+    problem = Problem(128, causal=True, tokens=128)
+    spent: dict[str, list[float]] = {name: [] for name in libraries}
+    walls: dict[str, list[float]] = {name: [] for name in libraries}
+    for library in libraries.values():
+        problem.run(library)
+    for turn in range(CALL_ROUNDS):
+        for name in list(libraries) if turn % 2 == 0 else list(libraries)[::-1]:
+            torch.cuda.synchronize()
+            begin, wall = time.thread_time_ns(), time.perf_counter_ns()
+            for _ in range(calls):
+                problem.run(libraries[name])
+            spent[name].append((time.thread_time_ns() - begin) / calls * 1e-3)
+            walls[name].append((time.perf_counter_ns() - wall) / calls * 1e-3)
+    print(f"\nCPU time of a call, {calls} calls in each of {CALL_ROUNDS} rounds; medians, and of the first folder's")
+    first = next(iter(libraries))
+    for name, found in spent.items():
+        ratio = statistics.median(a / b for a, b in zip(found, spent[first], strict=True))
+        print(
+            f"{name[-40:]:40} {statistics.median(found):8.2f} us CPU  {statistics.median(walls[name]):8.2f} us  {ratio:6.4f}"
+        )
+
+
 def first_calls(what: str) -> dict[str, float]:
     """Milliseconds to load a library, of its first call and of its second, with the context there."""
     problem = Problem(1024, causal=True)
@@ -139,6 +168,7 @@ def in_fresh_processes(what: str, count: int, loading: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path)
+    parser.add_argument("--calls", type=int, default=0, metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="N")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     words = parser.parse_args()
@@ -146,6 +176,8 @@ def main() -> None:
         print(json.dumps(first_calls(words.one)))
         return
     beside(words.folders)
+    if words.calls:
+        cost_of_calls(words.folders, words.calls)
     if words.first:
         print("\nin a fresh process whose context exists; medians")
         for what in [*map(str, words.folders), TORCH]:
