@@ -5,11 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from depot_factories import flip_bit, make_request, record_unit, rewrite_record, store_library, truncate
 
+from flashdepot.cli.app import app
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ACTION_SCHEMA
 from flashdepot.depot.verify import VerifyReport, verify
+from flashdepot.errors import IntegrityError
 from flashdepot.model.manifest import MANIFEST_SCHEMA
 
 
@@ -41,6 +44,17 @@ def test_a_damaged_object_is_found_once_and_then_out_of_the_way(
     assert record.object.digest in first[0]
     assert "The object of fwd_hdim64_bf16 is lost" in first[1]
     assert verify(depot).problems == ()
+
+
+def test_each_problem_has_a_line_of_its_own(depot: Depot, tmp_path: Path):
+    record = record_unit(depot, tmp_path, content=b"object" * 100)
+    flip_bit(depot.layout.blob(record.object.digest))
+    done = CliRunner().invoke(app, ["depot", "verify", "--depot", str(depot.root)], standalone_mode=False)
+    assert isinstance(done.exception, IntegrityError)
+    head, first, second = done.exception.message.splitlines()
+    assert head == f"{depot.root}:"
+    assert record.object.digest in first
+    assert "The object of fwd_hdim64_bf16 is lost" in second
 
 
 def test_a_library_that_lost_a_file_is_reported_until_it_is_stored_again(depot: Depot, tmp_path: Path):

@@ -223,7 +223,7 @@ def verify(depot: Path | None, *, as_json: bool, quiet: bool) -> None:
         )
     if report.problems:
         raise IntegrityError(
-            f"{opened.root}: " + " ".join(report.problems),
+            "\n  ".join((f"{opened.root}:", *report.problems)),
             hint="You need to do nothing: what was damaged is made again when it is needed.",
         )
 
