@@ -166,6 +166,9 @@ def tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:
     answer(str(result.path))
 
 
+_HOPPER, _HOPPER_FAMILY = 9, "fa4"
+
+
 def describe(result: LibraryResult) -> str:
     """What was got, what it needs, and how it came, a line each."""
     manifest = result.manifest
@@ -182,8 +185,19 @@ def describe(result: LibraryResult) -> str:
             f"flash-attn {manifest.upstream}: {manifest.selection}",
             f"machine code for {spell(manifest.sass)}; needs {' and '.join(floors)} or newer; {size(manifest.size)}",
             f"{came[result.status]}, in {duration(result.seconds)}",
+            *_more_for_hopper(result),
         ]
     )
+
+
+def _more_for_hopper(result: LibraryResult) -> list[str]:
+    """What a new library for Hopper could have besides, which nobody asks for who has not heard of it."""
+    hopper = any(architecture.major == _HOPPER for architecture in result.manifest.sass)
+    if result.status != "built" or not hopper or _HOPPER_FAMILY in result.manifest.selection.families:
+        return []
+    return [
+        "for Hopper there are FlashAttention-4's kernels as well, about twice as fast: --families all   # docs/fa4.md"
+    ]
 
 
 def _where(result: LibraryResult) -> str:

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from depot_factories import make_manifest
+
+from flashdepot.cli.library_commands import describe
+from flashdepot.model.architecture import Architecture
+from flashdepot.resolve.library import LibraryResult
+
+
+@pytest.mark.parametrize(
+    ("status", "sass", "told"),
+    [("built", (8, 0), False), ("built", (9, 0), True), ("hit", (9, 0), False)],
+)
+def test_a_new_library_for_hopper_names_the_other_family(status: str, sass: tuple[int, int], told: bool) -> None:
+    manifest = make_manifest(sass=(Architecture(*sass),))
+    page = describe(LibraryResult(status, manifest, Path("lib"), 2, 0, 1.0))
+    assert ("--families all" in page) is told
