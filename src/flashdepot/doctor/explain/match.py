@@ -26,6 +26,8 @@ EARLIEST = 5
 _EXAMINED = 1000
 """How many lines of a piece are asked whether they state an error; a hostile one has nothing but lines that seem to."""
 
+_FLASH = "flash"
+
 _IGNORED = 100
 """How many lines of a piece a rule passes over before it takes the next one as it is."""
 
@@ -69,8 +71,8 @@ class Hit(msgspec.Struct, frozen=True):
 class RuleOutcome(msgspec.Struct, frozen=True):
     """What was found: hits with causes first, the earliest lines that state an error, and the torch that is named.
 
-    ``windows`` and ``amd`` say whether something in the log is of that system, or of that vendor's GPUs; ``package`` is
-    the one that the first error is about.
+    ``windows`` and ``amd`` say whether something in the log is of that system, or of that vendor's GPUs, and ``flash``
+    whether it speaks of FlashAttention at all; ``package`` is the one that the first error is about.
     """
 
     hits: tuple[Hit, ...]
@@ -78,6 +80,7 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     torch: str = ""
     windows: bool = False
     amd: bool = False
+    flash: bool = False
     package: Package | None = None
 
 
@@ -142,7 +145,8 @@ class _Search:
         hits = [hit for hit in hits if hit.rule.id not in hidden]
         hits.sort(key=lambda hit: (hit.rule.rank, hit.line.number, hit.rule.id))
         windows, amd = (not self._seen.isdisjoint(signs) for signs in (WINDOWS_SIGNS, AMD_SIGNS))
-        return RuleOutcome(tuple(hits), tuple(self.errors), self.torch, windows, amd, self._package)
+        flash = _FLASH in self._seen
+        return RuleOutcome(tuple(hits), tuple(self.errors), self.torch, windows, amd, flash, self._package)
 
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.doctor.explain.match import Hit, Line, RuleOutcome
-from flashdepot.doctor.explain.packages import how_to_install, named
+from flashdepot.doctor.explain.packages import Package, how_to_install, named
 from flashdepot.doctor.explain.rules import RANKS, LogRule
 from flashdepot.doctor.explain.spoken import for_windows
 from flashdepot.doctor.explain.torch_symbols import built_for
@@ -24,7 +24,9 @@ REPORT_SCHEMA = 1
 _JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
 _SHOWN = 300
 _OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
-"""Packages in whose place flashdepot has something; the first is meant where a log names none."""
+"""Packages in whose place flashdepot has something; the first is meant where a log speaks of FlashAttention alone."""
+
+_UNNAMED = "THE_PACKAGE"
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -92,7 +94,7 @@ def next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     What hides the first error most often is a tool that shows the end of its output only, and several compilers that
     write at once.
     """
-    package = outcome.package.name if outcome.package else _OURS[0]
+    package = (outcome.package or _package_meant(outcome)).name
     jobs = "set MAX_JOBS=1&& " if outcome.windows else "MAX_JOBS=1 "
     if outcome.errors:
         again = (
@@ -109,14 +111,14 @@ def next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
         f"search the issues of {package} for the first line above; report it there with the whole log and the output of"
     )
     return (
-        *(step for step in steps if package in _OURS or "flashdepot install" not in step),
+        *(step for step in steps if package in (*_OURS, _UNNAMED) or "flashdepot install" not in step),
         f"{report} flashdepot host",
     )
 
 
 def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Mapping[str, str]) -> Cause:
     rule = hit.rule
-    package = hit.package or named(_OURS[0])
+    package = hit.package or _package_meant(outcome)
     values = {**(_host_values(host) if host else {}), **package.values, **hit.groups}
     values["install"] = how_to_install(values["module"])
     facts = _symbol_facts(hit.groups["symbol"], outcome.torch, names) if "symbol" in hit.groups else []
@@ -127,11 +129,16 @@ def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Map
         advice = [for_windows(command) for command in advice]
         values |= {name: for_windows(values[name]) for name in ("rebuild", "install")}
     fix = [fill(command, values, quoted=hit.groups) for command in advice]
-    if package.name not in _OURS:
+    if package.name not in (*_OURS, _UNNAMED):
         fix = [command for command in fix if not re.match(r"(?:or: )?flashdepot ", command)]
     line = Line(hit.line.number, _shortened(hit.line.text))
     why = fill(rule.why, values)
     return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.proven)
+
+
+def _package_meant(outcome: RuleOutcome) -> Package:
+    """What advice speaks of where no line names a package."""
+    return named(_OURS[0] if outcome.flash else _UNNAMED)
 
 
 def _advice(rule: LogRule, outcome: RuleOutcome) -> Sequence[str]:
