@@ -13,7 +13,7 @@ import msgspec
 
 TABLE = Path(__file__).with_name("speed.csv")
 UNEVEN = TABLE.with_name("speed_uneven.csv")
-"""Of forward kernels for packed sequences and caches, which have other tiles."""
+"""Of packed sequences, and of caches, which have the same kernels."""
 
 _SHORTEST, _LONGEST = 0, 2**31 - 1
 
@@ -80,16 +80,11 @@ def _around(lengths: Sequence[int], place: int) -> tuple[int, int]:
 
 
 def table_lines(measured: Sequence[Measured], uneven: Sequence[Measured]) -> Iterator[str]:
-    """Yield the macros of ``native/src/fa4/speed.cpp``: the architectures measured, and where fa4 is slower.
-
-    A backward kernel for packed sequences goes by its twin for dense ones, which has the same tiles.
-    """
+    """Yield the macros of ``native/src/fa4/speed.cpp``: the architectures measured, and where fa4 is slower."""
     yield f"#define FA4_CONFIG_MEASURED(X) {' '.join(f'X({arch})' for arch in sorted({m.arch for m in measured}))}"
-    dense = list(slower(measured))
-    others = [*slower(uneven), *(one for one in dense if one.pass_ == "bwd")]  # noqa: S105
     rows = [
         f"X({one.arch}, {one.pass_}, {one.head_dim}, {one.mask}, {is_dense}, {one.shortest}, {one.longest})"
-        for is_dense, found in ((1, dense), (0, others))
-        for one in found
+        for is_dense, table in ((1, measured), (0, uneven))
+        for one in slower(table)
     ]
     yield " \\\n    ".join(["#define FA4_CONFIG_SLOWER(X)", *rows])
