@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from depot.depot_factories import make_manifest
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.families import FAMILIES, family_of
+from flashdepot.families import FAMILIES, fa4, family_of
 from flashdepot.fit.requests import unmet
 from flashdepot.link.vendor.expect import expected, rebuild_command
 from flashdepot.model.library_request import LibraryRequest
@@ -21,6 +22,12 @@ from flashdepot.resolve.library import Need, understand, understand_for_wheel
 from flashdepot.resolve.project import read_project
 from flashdepot.resolve.words import library_request
 from support.fake_cuda import make_host
+from support.upstream_tree import make_folder
+
+
+@pytest.fixture(autouse=True)
+def _any_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fa4, "PYTHONS", {sys.version_info[:2]})
 
 
 def need_of(tmp_path: Path, **words: str) -> Need:
@@ -40,11 +47,59 @@ def version(family: str) -> str:
     return family_of(family).sources.default_version()
 
 
-@pytest.mark.parametrize("arch", ["80", "90", "100", "universal", "native"])
-def test_only_fa2_is_asked_for_unless_somebody_names_another(tmp_path: Path, arch: str) -> None:
-    need = need_of(tmp_path, arch=arch)
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        ({"arch": "90"}, ("fa2", "fa4")),
+        ({"arch": "universal"}, ("fa2", "fa4")),
+        ({"arch": "80,90", "profile": "full", "upstream": "2.7.4.post1"}, ("fa2", "fa4")),
+        ({"arch": "90", "target": "linux-aarch64"}, ("fa2", "fa4")),
+        ({"arch": "90", "target": "windows-x86_64"}, ("fa2",)),
+        ({"arch": "80"}, ("fa2",)),
+        ({"arch": "100,120"}, ("fa2",)),
+        ({"arch": "native"}, ("fa2",)),
+        ({"arch": "90", "cuda": "12.4"}, ("fa2",)),
+        ({"arch": "90", "profile": "quick"}, ("fa2",)),
+        ({"arch": "90", "profile": "inference"}, ("fa2",)),
+        ({"arch": "90", "profile": "full", "head_dims": "128"}, ("fa2",)),
+        ({"arch": "90", "dtypes": "bf16"}, ("fa2",)),
+        ({"arch": "90", "features": "none"}, ("fa2",)),
+        ({"arch": "90", "passes": "fwd"}, ("fa2",)),
+    ],
+)
+def test_full_has_both_families_where_both_are_proven_and_less_than_full_has_fa2(
+    tmp_path: Path, words: dict[str, str], taken: tuple[str, ...]
+) -> None:
+    need = need_of(tmp_path, **words)
+    assert need.request.selection.families == taken
+    assert set(need.sources) == set(need.request.upstreams) == {*taken}
+    assert need.sources["fa2"] == words.get("upstream", version("fa2"))
+    assert need.note.endswith("left out.") is False
+
+
+@pytest.mark.parametrize(("driver", "taken"), [("535.54", ("fa2",)), ("580.65", ("fa2", "fa4"))])
+def test_a_driver_that_does_not_load_its_code_gets_no_fa4_that_nobody_named(
+    tmp_path: Path, driver: str, taken: tuple[str, ...]
+) -> None:
+    host, depot = make_host(driver=driver), Depot(tmp_path / "depot")
+    assert understand(library_request(arch="90"), host, depot).request.selection.families == taken
+    named = library_request(arch="90", families="all")
+    assert understand(named, host, depot).request.selection.families == ("fa2", "fa4")
+
+
+def test_a_python_that_does_not_run_its_compiler_gets_no_fa4_that_nobody_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fa4, "PYTHONS", frozenset())
+    need = need_of(tmp_path)
     assert need.request.selection.families == ("fa2",)
-    assert set(need.sources) == set(need.request.upstreams) == {"fa2"}
+    assert "FlashAttention-4 is left out: it cannot be compiled by this Python on linux-x86_64." in need.note
+    assert need_of(tmp_path, families="all").request.selection.families == ("fa2", "fa4")
+
+
+def test_a_changed_source_is_built_by_itself(tmp_path: Path) -> None:
+    need = need_of(tmp_path, upstream=str(make_folder(tmp_path / "tree")))
+    assert need.request.selection.families == ("fa2",)
 
 
 @pytest.mark.parametrize(

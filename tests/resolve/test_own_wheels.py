@@ -46,7 +46,7 @@ def depot(tmp_path: Path) -> Depot:
 
 def test_a_stored_library_that_serves_comes_before_every_published_wheel(depot: Depot, tmp_path: Path) -> None:
     store(depot, tmp_path / "files")
-    decision = decide(H100.request, CATALOG, own(depot))
+    decision = decide(H100.request, CATALOG, own(depot, families="fa2"))
     chosen, second = decision.chosen, decision.runner_up
     assert chosen is not None
     assert second is not None
@@ -83,7 +83,7 @@ def test_a_damaged_stored_library_is_no_candidate(depot: Depot, tmp_path: Path) 
 
 def test_a_stored_library_is_locked_by_its_recipe(depot: Depot, tmp_path: Path) -> None:
     store(depot, tmp_path / "files")
-    (stored,) = own(depot)
+    (stored,) = own(depot, families="fa2")
     write_lock(tmp_path / "flashdepot.lock", lock_decision(stored, H100.request, accept_unverified=False))
     lock = read_lock(tmp_path / "flashdepot.lock")
     assert (lock.locked.origin, lock.locked.recipe_key) == (Origin.DEPOT, stored.candidate.recipe_key)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flashdepot.errors import IncompatibleError
+from flashdepot.families.fa4.targets import PYTHONS
 from flashdepot.model.target import Platform
 from flashdepot.toolchain import cute_dsl
 
@@ -94,3 +95,5 @@ def test_every_project_is_pinned_once_for_each_python_and_platform() -> None:
         for python in ("cp311", "cp312", "cp313", "cp314"):
             chosen = cute_dsl._wheels(Platform.parse(platform), python)
             assert Counter(row["project"] for row in chosen) == Counter(projects)
+    pinned = {row["python"] for row in rows} - {"any"}
+    assert pinned == {f"cp{major}{minor}" for major, minor in PYTHONS}, "families/fa4/targets.py names others"

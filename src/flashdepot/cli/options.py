@@ -63,7 +63,7 @@ selection_options = options(
         "--families",
         shell_complete=c.some_of(c.families),
         metavar="fa2|fa4|all",
-        help="Families of kernels: FlashAttention-2, FlashAttention-4 (Hopper).  [default: fa2]",
+        help="Families of kernels: FlashAttention-2, FlashAttention-4 (Hopper).  [default: fa2; with full, both]",
     ),
     click.option("--cuda", metavar="auto|13.0|DIR", help="Which nvcc builds.  [default: auto]"),
     click.option(

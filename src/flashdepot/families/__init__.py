@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from flashdepot.errors import UsageError, did_you_mean
@@ -13,6 +13,7 @@ from flashdepot.families.fa4 import Fa4
 from flashdepot.families.family import Cross, Family, Kit
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.selection import DEFAULT_FAMILY
+from flashdepot.model.target import Platform
 from flashdepot.upstream import SourceTree
 
 FAMILIES: tuple[Family, ...] = (Fa2(), Fa4())
@@ -49,6 +50,11 @@ def default_family() -> Family:
     return family_of(DEFAULT_FAMILY)
 
 
+def proven_families(gpus: Iterable[Architecture], platform: Platform) -> list[Family]:
+    """The families that are proven on some of the GPUs, and have kernels for those on that system."""
+    return [f for f in FAMILIES if any(f.is_proven(gpu) and not f.lacks(gpu, platform) for gpu in gpus)]
+
+
 def obtain_sources(sources: Mapping[str, str], cache: Path, on_file: OnFile = lambda _: None) -> dict[str, SourceTree]:
     """The trees of some families, complete and on disk.
 
@@ -81,4 +87,5 @@ __all__ = [
     "obtain_sources",
     "oldest_gpu",
     "parse_families",
+    "proven_families",
 ]

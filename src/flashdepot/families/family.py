@@ -64,6 +64,12 @@ class Family(Protocol):
     def lacks(self, gpu: Architecture, platform: Platform) -> str:
         """Why it has nothing for a GPU of a system: what follows its title in a sentence; empty when it has."""
 
+    def is_proven(self, gpu: Architecture) -> bool:
+        """Whether its kernels have been proven on such a GPU: the profile ``full`` has them, without being told to."""
+
+    def compiles_here(self, platform: Platform) -> bool:
+        """Whether this machine and the Python that runs this can compile its kernels; platform: this machine's."""
+
     @property
     def sources(self) -> Sources:
         """Where its source trees come from."""

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.selection import (
     ALL_FEATURES,
-    DEFAULT_FAMILY,
     PROFILES,
     Dtype,
     Feature,
@@ -80,9 +79,10 @@ class LibraryRequest(msgspec.Struct, frozen=True):
         )
 
     @property
-    def chosen_families(self) -> frozenset[str]:
-        """The families that are named; FlashAttention-2 where none is."""
-        return self.families or frozenset({DEFAULT_FAMILY})
+    def is_all(self) -> bool:
+        """Whether it asks for ``full``, by name or by naming nothing, and for nothing less of it."""
+        less = (self.passes, self.head_dims, self.dtypes, self.features)
+        return self.profile in (None, PROFILES["full"]) and all(v is None for v in less)
 
     @property
     def selected(self) -> Profile:

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
-from flashdepot.families import Family, default_family, family_of, oldest_gpu
+from flashdepot.facts.drivers import newest_cuda
+from flashdepot.families import Family, default_family, family_of, oldest_gpu, proven_families
 from flashdepot.families.c_layer import c_layer_digest
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
@@ -22,6 +23,9 @@ from flashdepot.model.request import Request
 from flashdepot.model.selection import Selection, select
 from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.architectures import choose_architectures
+
+_CUDA_OF_OTHERS = 13
+"""The CUDA whose drivers load what CuTe DSL's assembler writes."""
 
 Rejected = tuple[tuple[Manifest, tuple[str, ...]], ...]
 """Stored libraries with the reasons why each does not serve."""
@@ -63,15 +67,16 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
     """
     architectures = choose_architectures(wanted.arch or Gpus.NATIVE, host, oldest_gpu())
     platform = wanted.target or host.platform
-    families, left_out = _serving(sorted(wanted.chosen_families), architectures.wanted, platform)
-    named = {min(wanted.chosen_families): wanted.upstream} if wanted.upstream else {}
+    here = platform == host.platform
+    names, notes = _asked(wanted, architectures.wanted, platform, host)
+    families, left_out = _serving(names, architectures.wanted, platform)
+    named = {names[0]: wanted.upstream} if wanted.upstream else {}
     sources = {family.name: named.get(family.name) or family.sources.default_version() for family in families}
     known = {f.name: f.sources.identify(sources[f.name], depot.layout.upstreams) for f in families}
     selection = select(wanted.selected, frozenset().union(*(source.units for source in known.values())))
     features = frozenset().union(*(source.features for source in known.values()))
     selection = Selection(selection.units, selection.features & features)
     cuda = wanted.cuda or AnyCuda.AUTO
-    here = platform == host.platform
     request = Request(
         upstreams={family: known[family].id for family in selection.families},
         selection=selection,
@@ -88,7 +93,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
         request,
         {family: sources[family] for family in selection.families},
         cuda,
-        " ".join(filter(None, (architectures.note, *left_out))),
+        " ".join(filter(None, (architectures.note, *left_out, *notes))),
     )
 
 
@@ -98,13 +103,46 @@ def understand_for_wheel(wanted: LibraryRequest, host: HostRecord, depot: Depot)
     :raises UsageError: when the families leave out the one whose Python package the wheel is.
     """
     package = default_family()
-    if package.name not in wanted.chosen_families:
+    if wanted.families is not None and package.name not in wanted.families:
         raise UsageError(
-            f"A wheel of {', '.join(sorted(wanted.chosen_families))} alone cannot be made: it holds the Python package of "
+            f"A wheel of {', '.join(sorted(wanted.families))} alone cannot be made: it holds the Python package of "
             f"{package.title}, which calls that family for what others lack.",
             hint="Ask for both: --families all",
         )
     return understand(wanted, host, depot)
+
+
+def _asked(
+    wanted: LibraryRequest, gpus: Sequence[Architecture], platform: Platform, host: HostRecord
+) -> tuple[list[str], tuple[str, ...]]:
+    """The families that are named; else the default one, and with ``full`` those proven on some of the GPUs.
+
+    The default one comes first. A family that this machine cannot compile is left out, and a sentence says so.
+    """
+    if wanted.families is not None:
+        return sorted(wanted.families), ()
+    package = default_family()
+    if not wanted.is_all or not _may_have_others(wanted, platform, host):
+        return [package.name], ()
+    proven = [family for family in proven_families(gpus, platform) if family is not package]
+    notes = [
+        f"{family.title} is left out: it cannot be compiled by this Python on {host.platform}."
+        for family in proven
+        if not family.compiles_here(host.platform)
+    ]
+    return [package.name, *(f.name for f in proven if f.compiles_here(host.platform))], tuple(notes)
+
+
+def _may_have_others(wanted: LibraryRequest, platform: Platform, host: HostRecord) -> bool:
+    """Whether families may join that nobody named: those have code for drivers of CUDA 13, and own no changed source."""
+    if wanted.upstream is not None and wanted.upstream not in default_family().sources.known_versions():
+        return False
+    if isinstance(wanted.cuda, Version) and wanted.cuda.major < _CUDA_OF_OTHERS:
+        return False
+    if platform != host.platform or host.driver is None:
+        return True
+    served = newest_cuda(host.driver, platform.system)
+    return served is not None and served.major >= _CUDA_OF_OTHERS
 
 
 def _serving(

@@ -59,6 +59,12 @@ class Toy:
     sources = Sources(ToyLayout(), published)
     c_layer_words = ("-DTOY",)
 
+    def is_proven(self, gpu: Architecture) -> bool:
+        return False
+
+    def compiles_here(self, platform: Platform) -> bool:
+        return True
+
     def lacks(self, gpu: Architecture, platform: Platform) -> str:
         return ""
 

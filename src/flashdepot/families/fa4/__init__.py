@@ -9,7 +9,7 @@ from pathlib import Path
 from flashdepot.events import Fetch, OnFile
 from flashdepot.families.fa4.layout import Fa4Layout
 from flashdepot.families.fa4.sdists import published
-from flashdepot.families.fa4.targets import HOSTS, NAME, SASS
+from flashdepot.families.fa4.targets import HOSTS, NAME, PROVEN, PYTHONS, SASS
 from flashdepot.families.family import Kit
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
@@ -38,6 +38,14 @@ class Fa4:
         if Architecture(gpu.major, gpu.minor) not in SASS:
             return f"has kernels for compute capability {', '.join(a.dotted for a in SASS)}, and not for {gpu.dotted}"
         return ""
+
+    def is_proven(self, gpu: Architecture) -> bool:
+        """On those of :data:`PROVEN`."""
+        return Architecture(gpu.major, gpu.minor) in PROVEN
+
+    def compiles_here(self, platform: Platform) -> bool:
+        """Where PyPI has CuTe DSL for the system and the Python."""
+        return str(platform) in HOSTS and sys.implementation.name == "cpython" and sys.version_info[:2] in PYTHONS
 
     def provide(self, platform: Platform, folder: Path, on_file: OnFile) -> Mapping[str, Path]:
         """CuTe DSL, the Python that runs it, and the compile worker."""

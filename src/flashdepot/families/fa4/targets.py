@@ -9,6 +9,12 @@ NAME = "fa4"
 SASS = {Architecture(9, 0): "90a"}
 """The architectures that there are kernels for, each with the name that CuTe compiles for."""
 
+PROVEN = frozenset({Architecture(9, 0)})
+"""Those on which the kernels have been proven (benchmarks/fa4.md)."""
+
+PYTHONS = frozenset({(3, 11), (3, 12), (3, 13), (3, 14)})
+"""The versions of CPython that CuTe DSL is published for, see ``toolchain/cute_dsl_wheels.toml``."""
+
 HOSTS = {
     "linux-x86_64": ("x86_64-unknown-linux-gnu", "x86-64-v2"),
     "linux-aarch64": ("aarch64-unknown-linux-gnu", "generic"),
