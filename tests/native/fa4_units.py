@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flashdepot.families.fa4.actions import config_lines
+from flashdepot.families.fa4.kernels import Kernel, kernels_of
 from flashdepot.families.fa4.units import unit_of
 from flashdepot.families.fa4.variants import Variant
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.selection import ALL_FEATURES, Selection
 
+SASS = parse_list("90,120")
+
 
 def fa4_lines(variants: Sequence[Variant]) -> Iterable[str]:
-    """What fa_config.h says of a library with these kernels for sm_90a, and their helpers; a measurement is made up."""
+    """What fa_config.h says of a library with these kernels, and their helpers; a measurement is made up."""
     units = frozenset(unit_of(v) for v in variants)
-    yield from config_lines(Selection(units, ALL_FEATURES), parse_list("90"), "4.0.0b36")
+    yield from config_lines(Selection(units, ALL_FEATURES), SASS, "4.0.0b36")
     yield "#undef FA4_CONFIG_SLOWER"
     yield "#define FA4_CONFIG_SLOWER(X) X(90, fwd, 128, causal, 1, 3000, 6000) X(90, fwd, 128, full, 0, 0, 200)"
 
@@ -53,18 +56,18 @@ def parameters(variant: Variant) -> list[tuple[str, str]]:
 
 def stand_ins(variants: Sequence[Variant]) -> str:
     """C++ that defines the functions of each object, and of the kernels beside them."""
-    from flashdepot.families.fa4.units import variants_of  # noqa: PLC0415
-
-    made = "\n".join(_stand_in(v) for v in variants_of(unit_of(v) for v in variants))
-    return _HEAD + made
+    return _HEAD + "\n".join(map(_stand_in, kernels_of([unit_of(v) for v in variants], SASS)))
 
 
-def _stand_in(variant: Variant) -> str:
-    prefix = f"_mlir_fa4_sm90a_{variant.name}"
-    listed = "".join(f"{{\"{name}\", '{kind}'}}, " for name, kind in parameters(variant))
-    return f"""extern "C" void {prefix}_cuda_init(void **a) {{ *static_cast<int *>(a[1]) = stub_refuses("{variant.name}"); }}
+def _stand_in(kernel: Kernel) -> str:
+    """It is recorded by its variant's name, and one for another GPU than Hopper by its architecture's too."""
+    prefix = f"_mlir_fa4_sm{kernel.arch}_{kernel.variant.name}"
+    name = kernel.variant.name if kernel.arch == "90a" else f"sm{kernel.arch}_{kernel.variant.name}"
+    taken = [(name, kind) for name, kind in parameters(kernel.variant) if name != "blocks" or kernel.walks]
+    listed = "".join(f"{{\"{name}\", '{kind}'}}, " for name, kind in taken)
+    return f"""extern "C" void {prefix}_cuda_init(void **a) {{ *static_cast<int *>(a[1]) = stub_refuses("{name}"); }}
 extern "C" void {prefix}_cuda_load_to_device(void **a) {{ *static_cast<int *>(a[2]) = 0; }}
-extern "C" void {prefix}__mlir_ciface_run(void **a, int n) {{ run("{variant.name}", {{{listed}}}, a, n); }}
+extern "C" void {prefix}__mlir_ciface_run(void **a, int n) {{ run("{name}", {{{listed}}}, a, n); }}
 """
 
 

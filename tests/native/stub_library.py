@@ -21,7 +21,7 @@ HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FEATURES = ("DROPOUT", "ALIBI", "SOFTCAP", "LOCAL", "UNEVEN_K")
 
 # The GPUs of stub/cudart.cpp: compute capability and number of SMs.
-DEVICES = {0: (8, 0, 108), 1: (8, 9, 128), 2: (9, 0, 132), 3: (10, 0, 148), 4: (7, 5, 40)}
+DEVICES = {0: (8, 0, 108), 1: (8, 9, 128), 2: (9, 0, 132), 3: (10, 0, 148), 4: (7, 5, 40), 5: (12, 1, 48)}
 
 
 @dataclass(frozen=True)

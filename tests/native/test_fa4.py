@@ -15,7 +15,7 @@ from stub_library import DEVICES, FEATURES, HEAD_DIMS, Selection, Stub, units_of
 
 from flashdepot.families.fa4.variants import LAYOUTS, MASKS, Variant, backward_variants, forward_variants
 
-A100, H100, B200 = 0, 2, 3
+A100, H100, B200, GB10 = 0, 2, 3, 5
 
 FORWARD = (
     *(Variant("fwd", 128, "bf16", layout, mask) for layout in LAYOUTS for mask in MASKS),
@@ -24,7 +24,7 @@ FORWARD = (
 BACKWARD = tuple(v for v in backward_variants() if (v.kernel, v.head_dim, v.dtype) == ("bwd", 128, "bf16"))
 BOTH = Selection(
     fwd=units_of(HEAD_DIMS), splitkv=units_of(HEAD_DIMS), bwd=units_of(HEAD_DIMS), features=FEATURES,
-    families=("fa4", "fa2"), fa4=(*FORWARD, *BACKWARD),
+    sass=(80, 90, 120), families=("fa4", "fa2"), fa4=(*FORWARD, *BACKWARD),
 )  # fmt: skip
 
 PAGED = {
@@ -224,6 +224,19 @@ def test_what_was_measured_to_be_slower_goes_to_fa2(
     assert answer.status is Status.OK
     why = "fa4: it was measured to be slower at this head dim, mask and length"
     assert choice.why_not == (why if slower else "")
+
+
+def test_kernels_that_have_run_on_no_gpu_of_a_kind_are_taken_only_when_they_are_forced(stub: Stub) -> None:
+    problem = {"device": GB10, "head_dim": 120, "batch": 2, "seqlen_q": 300, "seqlen_k": 500}
+    assert forward(stub, **problem)["kind"] == "fwd"
+    _, choice = stub.choose(GB10, forward_args(**problem))
+    assert choice.why_not == "fa4: its kernels for this GPU have not been measured on one"
+    launched = forward(stub, **problem, family=Family.FA4)
+    assert (launched["kind"], launched["count"]) == ("sm120f_fwd_d128_bf16_dense_full", 7)
+    stub.reset()
+    window = forward_args(**problem, family=Family.FA4, flags=Flag.WINDOW_LEFT, window_left=7)
+    assert stub.fwd(window).status is Status.UNSUPPORTED
+    assert stub.launches() == []
 
 
 @pytest.mark.parametrize("heads_k", [4, 2])

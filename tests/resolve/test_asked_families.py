@@ -127,13 +127,23 @@ def test_families_that_are_named_are_asked_for(
 def test_a_family_without_kernels_for_any_of_the_gpus_is_left_out_and_that_is_said(tmp_path: Path) -> None:
     need = need_of(tmp_path, families="all", arch="80,89")
     assert need.request.selection.families == ("fa2",)
-    assert "FlashAttention-4 is left out: it has kernels for compute capability 9.0, and not for 8.0." in need.note
+    assert (
+        "FlashAttention-4 is left out: it has kernels for compute capability 9.0, 12.0, and not for 8.0." in need.note
+    )
+
+
+def test_consumer_blackwell_gets_only_the_kernels_that_there_are_for_it(tmp_path: Path) -> None:
+    units = need_of(tmp_path, families="all", arch="120").request.selection.units
+    assert len([unit for unit in units if unit.family == "fa4"]) == 12
+    assert need_of(tmp_path, families="all", arch="120", passes="bwd").request.selection.families == ("fa2",)
+    with pytest.raises(UsageError, match="256"):
+        need_of(tmp_path, families="fa4", arch="120", head_dims="256")
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ({"arch": "80"}, "FlashAttention-4 has kernels for compute capability 9.0, and not for 8.0"),
+        ({"arch": "80"}, "FlashAttention-4 has kernels for compute capability 9.0, 12.0, and not for 8.0"),
         ({"arch": "80,90"}, "compute capability 8.0"),
         ({"arch": "100"}, "and not for 10.0"),
         ({"arch": "90", "target": "windows-x86_64"}, "is made for linux-x86_64 and linux-aarch64, and not for windows"),

@@ -64,6 +64,9 @@ class Family(Protocol):
     def lacks(self, gpu: Architecture, platform: Platform) -> str:
         """Why it has nothing for a GPU of a system: what follows its title in a sentence; empty when it has."""
 
+    def runs(self, unit: Unit, gpu: Architecture) -> bool:
+        """Whether a unit has a kernel for a GPU that the family serves."""
+
     def is_proven(self, gpu: Architecture) -> bool:
         """Whether its kernels have been proven on such a GPU: the profile ``full`` has them, without being told to."""
 

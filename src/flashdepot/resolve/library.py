@@ -73,7 +73,9 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
     named = {names[0]: wanted.upstream} if wanted.upstream else {}
     sources = {family.name: named.get(family.name) or family.sources.default_version() for family in families}
     known = {f.name: f.sources.identify(sources[f.name], depot.layout.upstreams) for f in families}
-    selection = select(wanted.selected, frozenset().union(*(source.units for source in known.values())))
+    gpus = architectures.wanted
+    there = (unit for f in families for unit in known[f.name].units if any(f.runs(unit, gpu) for gpu in gpus))
+    selection = select(wanted.selected, frozenset(there))
     features = frozenset().union(*(source.features for source in known.values()))
     selection = Selection(selection.units, selection.features & features)
     cuda = wanted.cuda or AnyCuda.AUTO

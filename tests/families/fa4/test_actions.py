@@ -14,6 +14,7 @@ from flashdepot.build.names import PlaceNames
 from flashdepot.depot import Depot
 from flashdepot.events import Silent
 from flashdepot.families.fa4 import Fa4, actions
+from flashdepot.families.fa4.actions import WORKER
 from flashdepot.families.fa4.units import unit_of, units
 from flashdepot.families.fa4.variants import Variant
 from flashdepot.model.architecture import parse_list
@@ -61,6 +62,25 @@ def test_a_backward_unit_brings_the_kernels_that_prepare_and_finish_for_it() -> 
 
 def test_nothing_is_compiled_for_an_architecture_that_has_no_kernels() -> None:
     assert actions.actions(recipe_of(BACKWARD, sass="80,89")) == ()
+
+
+def test_consumer_blackwell_has_dense_forward_kernels_by_a_program_of_their_own() -> None:
+    recipe = recipe_of(*units(), sass="90,120")
+    made = {a.name: a for a in actions.actions(recipe) if a.name.startswith("fa4_sm120f_")}
+    assert set(made) == {
+        f"fa4_sm120f_fwd_d{dim}_{dtype}_dense_{mask}"
+        for dim in (64, 96, 128)
+        for dtype in ("bf16", "fp16")
+        for mask in ("full", "causal")
+    }
+    action = made["fa4_sm120f_fwd_d96_fp16_dense_causal"]
+    assert action.arguments[5] == "{fa4_worker}/for_sm120.py"
+    assert (WORKER / "for_sm120.py").is_file()
+    job = json.loads(action.arguments[-1])
+    assert (job["arch"], job["tile_m"], job["tile_n"]) == ("sm_120f", 128, 64)
+    lines = "\n".join(actions.config_lines(recipe.selection, recipe.target.sass, "4.0.0b36"))
+    assert "#define FA4_CONFIG_SASS 90, 120\n" in lines
+    assert "X(120, f, fwd, fp16, 96, dense, causal, 0, 0, 0, 0, 128, 64, fwd_d96_fp16_dense_causal)" in lines
 
 
 def test_the_host_that_launches_a_kernel_is_in_its_key_and_the_place_of_tools_is_not() -> None:

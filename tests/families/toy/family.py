@@ -59,6 +59,9 @@ class Toy:
     sources = Sources(ToyLayout(), published)
     c_layer_words = ("-DTOY",)
 
+    def runs(self, unit: Unit, gpu: Architecture) -> bool:
+        return True
+
     def is_proven(self, gpu: Architecture) -> bool:
         return False
 

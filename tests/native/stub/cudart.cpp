@@ -19,7 +19,8 @@ constexpr Device kDevices[] = {{8, 0, 108, 166912},
                                {8, 9, 128, 101376},
                                {9, 0, 132, 232448},
                                {10, 0, 148, 232448},
-                               {7, 5, 40, 65536}};
+                               {7, 5, 40, 65536},
+                               {12, 1, 48, 101376}};
 constexpr int kDeviceCount = sizeof kDevices / sizeof kDevices[0];
 
 int current = 0;

@@ -36,6 +36,10 @@ class Fa2:
         """Nothing, from the oldest GPU on."""
         return "" if gpu >= self.oldest_gpu else f"needs compute capability {self.oldest_gpu.dotted} or newer"
 
+    def runs(self, unit: Unit, gpu: Architecture) -> bool:  # noqa: ARG002
+        """Every one."""
+        return True
+
     def is_proven(self, gpu: Architecture) -> bool:  # noqa: ARG002
         """On every GPU: the kernels are upstream's own releases."""
         return True

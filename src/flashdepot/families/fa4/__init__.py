@@ -39,6 +39,12 @@ class Fa4:
             return f"has kernels for compute capability {', '.join(a.dotted for a in SASS)}, and not for {gpu.dotted}"
         return ""
 
+    def runs(self, unit: Unit, gpu: Architecture) -> bool:
+        """Every one on Hopper, some on newer GPUs."""
+        from flashdepot.families.fa4.kernels import kernels_of  # noqa: PLC0415
+
+        return bool(kernels_of([unit], [Architecture(gpu.major, gpu.minor)]))
+
     def is_proven(self, gpu: Architecture) -> bool:
         """On those of :data:`PROVEN`."""
         return Architecture(gpu.major, gpu.minor) in PROVEN

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from flashdepot.families.config_header import c_string
+from flashdepot.families.fa4.kernels import Kernel, kernels_of
 from flashdepot.families.fa4.layout import KERNELS
 from flashdepot.families.fa4.speed import TABLE, UNEVEN, read_table, table_lines
-from flashdepot.families.fa4.targets import HOSTS, NAME, SASS
-from flashdepot.families.fa4.units import variants_of
-from flashdepot.families.fa4.variants import Variant
+from flashdepot.families.fa4.targets import HOSTS, NAME
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe, Tool
@@ -33,11 +32,6 @@ def flags() -> tuple[str, ...]:
     )
 
 
-def compiled_for(sass: Iterable[Architecture]) -> list[str]:
-    """CuTe's names of those architectures that there are kernels for."""
-    return [SASS[architecture] for architecture in sass if architecture in SASS]
-
-
 def actions(recipe: Recipe) -> tuple[Action, ...]:
     """One run of the worker for each kernel and architecture."""
     return tuple(_actions(recipe))
@@ -47,32 +41,31 @@ def _actions(recipe: Recipe) -> Iterator[Action]:
     tools = (Tool("cute-dsl", str(cute_dsl.provided_version()), cute_dsl.identity()),)
     triple, cpu = HOSTS[str(recipe.target.platform)]
     selected = {unit.name: unit for unit in recipe.selection.units if unit.family == NAME}
-    for arch in compiled_for(recipe.target.sass):
-        for variant in variants_of(selected.values()):
-            name = f"{NAME}_sm{arch}_{variant.name}"
-            job = {**variant.job(), "arch": f"sm_{arch}", "triple": triple, "cpu": cpu, "prefix": name}
-            worker = ("{python}", "-I", "-S", "-X", "pycache_prefix={work}/pycache", "{fa4_worker}")
-            arguments = (*worker, "{cute_dsl}", "{fa4}", json.dumps(job, sort_keys=True))
-            unit = selected.get(variant.name)
-            yield Action(name, NAME, KERNELS, arguments, tools, unit=unit, outputs=_OUTPUTS)
+    for kernel in kernels_of(selected.values(), recipe.target.sass):
+        name = f"{NAME}_sm{kernel.arch}_{kernel.variant.name}"
+        job = {**kernel.job, "arch": f"sm_{kernel.arch}", "triple": triple, "cpu": cpu, "prefix": name}
+        worker = ("{python}", "-I", "-S", "-X", "pycache_prefix={work}/pycache", f"{{fa4_worker}}{kernel.program}")
+        arguments = (*worker, "{cute_dsl}", "{fa4}", json.dumps(job, sort_keys=True))
+        unit = selected.get(kernel.variant.name)
+        yield Action(name, NAME, KERNELS, arguments, tools, unit=unit, outputs=_OUTPUTS)
 
 
 def config_lines(selection: Selection, sass: Iterable[Architecture], version: str) -> Iterator[str]:
     """Yield the macros that the C layer makes its table of units from (native/src/fa4/units.cpp)."""
-    arches = compiled_for(sass)
+    kernels = kernels_of(selection.units, sass)
+    arches = dict.fromkeys(kernel.arch for kernel in kernels)
     yield f'#define FA4_CONFIG_UPSTREAM "{c_string(version)}"'
     yield f"#define FA4_CONFIG_SASS {', '.join(arch[:-1] for arch in arches)}"
     yield from (
         f"#define FA4_CONFIG_HAS_{feature.value.upper()} {int(feature in selection.features)}" for feature in Feature
     )
-    variants = variants_of(selection.units)
-    rows = [_row(arch, variant) for arch in arches for variant in variants]
-    yield " \\\n    ".join(["#define FA4_CONFIG_UNITS(X)", *rows])
+    yield " \\\n    ".join(["#define FA4_CONFIG_UNITS(X)", *map(_row, kernels)])
     yield from table_lines(read_table(), read_table(UNEVEN))
 
 
-def _row(arch: str, variant: Variant) -> str:
-    tile_m, tile_n = variant.tiles
-    flags = f"{int(variant.softcap)}, {int(variant.several_heads)}, {int(variant.walks)}, {variant.shortest}"
+def _row(kernel: Kernel) -> str:
+    variant = kernel.variant
+    tile_m, tile_n = kernel.tiles
+    flags = f"{int(variant.softcap)}, {int(variant.several_heads)}, {int(kernel.walks)}, {kernel.shortest}"
     what = f"{variant.kernel}, {variant.dtype}, {variant.head_dim}, {variant.layout}, {variant.mask}, {flags}"
-    return f"X({arch[:-1]}, {arch[-1]}, {what}, {tile_m}, {tile_n}, {variant.name})"
+    return f"X({kernel.arch[:-1]}, {kernel.arch[-1]}, {what}, {tile_m}, {tile_n}, {variant.name})"

@@ -6,8 +6,9 @@ from flashdepot.model.architecture import Architecture
 
 NAME = "fa4"
 
-SASS = {Architecture(9, 0): "90a"}
-"""The architectures that there are kernels for, each with the name that CuTe compiles for."""
+SASS = {Architecture(9, 0): "90a", Architecture(12, 0): "120f"}
+"""The architectures that there are kernels for, each with the name that CuTe compiles for. What is compiled for 120f runs on
+12.1 too."""
 
 PROVEN = frozenset({Architecture(9, 0)})
 """Those on which the kernels have been proven (benchmarks/fa4.md)."""
