@@ -133,6 +133,9 @@ def test_a_family_without_kernels_for_any_of_the_gpus_is_left_out_and_that_is_sa
 
 
 def test_consumer_blackwell_gets_only_the_kernels_that_there_are_for_it(tmp_path: Path) -> None:
+    need = need_of(tmp_path, families="all", arch="90,120")
+    assert "FlashAttention-4 for compute capability 12.0 is unproven" in need.note
+    assert "9.0 is unproven" not in need.note
     units = need_of(tmp_path, families="all", arch="120").request.selection.units
     assert len([unit for unit in units if unit.family == "fa4"]) == 12
     assert need_of(tmp_path, families="all", arch="120", passes="bwd").request.selection.families == ("fa2",)

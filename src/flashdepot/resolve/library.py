@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -95,7 +95,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
         request,
         {family: sources[family] for family in selection.families},
         cuda,
-        " ".join(filter(None, (architectures.note, *left_out, *notes))),
+        " ".join(filter(None, (architectures.note, *left_out, *notes, *_unproven(families, gpus, platform)))),
     )
 
 
@@ -133,6 +133,15 @@ def _asked(
         if not family.compiles_here(host.platform)
     ]
     return [package.name, *(f.name for f in proven if f.compiles_here(host.platform))], tuple(notes)
+
+
+def _unproven(families: Iterable[Family], gpus: Sequence[Architecture], platform: Platform) -> Iterator[str]:
+    for family in families:
+        found = [gpu.dotted for gpu in gpus if not family.is_proven(gpu) and not family.lacks(gpu, platform)]
+        if found:
+            yield (
+                f"{family.title} for compute capability {', '.join(found)} is unproven: its kernels have run on no such GPU yet."
+            )
 
 
 def _may_have_others(wanted: LibraryRequest, platform: Platform, host: HostRecord) -> bool:
