@@ -196,7 +196,7 @@ static fa_fwd_args dense(const shape *s, void *q, void *k, void *v, void *o, flo
 static void compare(const char *name, const shape *s, fa_fwd_args args, const float *expected) {
   const size_t count = (size_t)B * (size_t)s->sq * (size_t)s->h * (size_t)s->d;
   float *got;
-  CUDA(cudaMemset(args.o.data, 0xff, count * 2));
+  CUDA(cudaMemsetAsync(args.o.data, 0xff, count * 2, stream));
   if (forward(name, &args)) return;
   got = read_halves(args.o.data, count, s->dtype);
   report(name, s, distance(got, expected, count));
@@ -244,9 +244,9 @@ static void check_gradients(const shape *s, const fa_fwd_args *forward_args, con
     again.total_q = args.total_q = is_packed ? B * s->sq : 0;
     again.total_k = args.total_k = is_packed ? B * SK : 0;
     args.lse = forward_args->lse;
-    CUDA(cudaMemset(dq, 0xff, nq * 2));
-    CUDA(cudaMemset(dk, 0xff, nk * 2));
-    CUDA(cudaMemset(dv, 0xff, nk * 2));
+    CUDA(cudaMemsetAsync(dq, 0xff, nq * 2, stream));
+    CUDA(cudaMemsetAsync(dk, 0xff, nk * 2, stream));
+    CUDA(cudaMemsetAsync(dv, 0xff, nk * 2, stream));
     if (forward(names[kind], &again) || backward(names[kind], &args)) continue;
     for (i = 0; i < 3; ++i) {
       const size_t count = i == 0 ? nq : nk;
