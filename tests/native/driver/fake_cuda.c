@@ -44,7 +44,7 @@ struct kernel {
 static struct context primaries[DEVICES];
 static _Thread_local struct context *current;
 static _Thread_local int capture_mode; /* 0 global, 1 thread local, 2 relaxed */
-static int version = 13000, devices = DEVICES, capturing, loaded, initialized_by;
+static int version = 13000, devices = DEVICES, capability = 80, capturing, loaded, initialized_by;
 static char failing[64];
 static int failing_code;
 static char *text;
@@ -98,8 +98,10 @@ API void fake_parameters(const char *part_of_the_name, size_t bytes) {
 }
 
 /* What a program that loads the driver itself cannot set comes from the environment, and goes to a
- * file: FAKE_CUDA_PARAMETERS "part:bytes,..", FAKE_CUDA_RECORD. */
+ * file: FAKE_CUDA_PARAMETERS "part:bytes,..", FAKE_CUDA_CAPABILITY "90", FAKE_CUDA_RECORD. */
 static void read_environment(void) {
+  const char *number = getenv("FAKE_CUDA_CAPABILITY");
+  if (number != NULL) capability = atoi(number);
   const char *list = getenv("FAKE_CUDA_PARAMETERS");
   while (list != NULL && *list != '\0') {
     char part[100];
@@ -172,13 +174,16 @@ API result cuDeviceGetAttribute(int *value, int attribute, int device) {
       *value = 108 + device - FIRST_DEVICE;
       return SUCCESS; /* multiprocessors */
     case 75:
-      *value = 8;
+      *value = capability / 10;
       return SUCCESS; /* compute capability */
     case 76:
-      *value = 0;
+      *value = capability % 10;
       return SUCCESS;
+    case 81:
+      *value = capability < 90 ? 167936 : 233472;
+      return SUCCESS; /* shared memory of a multiprocessor */
     case 97:
-      *value = 166912;
+      *value = capability < 90 ? 166912 : 232448;
       return SUCCESS; /* shared memory of a block that asks for more */
     default:
       return INVALID_VALUE;
