@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -29,6 +31,17 @@ int cudaGetDevice(int x) { return 1000 * x; }
 int __cudaLaunchKernel(int x) { return 1000 * x; }
 int cudaGet(int x) { return 1000 * x; }
 int main(void) { return entry() == 42 && cudaGetDevice(2) == 2000 ? 0 : 1; }
+"""
+LARGE = """
+__asm__(".section .ltext,\\"axl\\",@progbits\\n.globl large\\n.type large,@function\\nlarge:\\n.cfi_startproc\\n"
+        "movl $42, %eax\\nret\\n.cfi_endproc\\n.size large, .-large\\n.text\\n");
+"""
+PANICKING = """
+extern "C" { fn large() -> i32; }
+fn main() {
+    let caught = std::panic::catch_unwind(|| assert_ne!(unsafe { large() }, 42));
+    std::process::exit(i32::from(caught.is_ok()));
+}
 """
 COMPILERS = {
     "linux": (shutil.which("gcc"), ()),
@@ -78,6 +91,23 @@ def test_atexit_is_the_run_times_own_on_linux_only(system: str, private: bool, t
     compiled = compile_source(compiler, text, tmp_path / "library.o")
     [changed] = privately([compiled], tmp_path / "private")
     assert names(changed) - {".text"} == {"entry", "flashdepot_atexit" if private else "atexit"}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="large sections are those of x86-64")
+def test_code_that_is_marked_as_large_does_not_take_a_programs_panics_away(tmp_path: Path) -> None:
+    large = compile_source("gcc", LARGE, tmp_path / "large.o")
+    [changed] = privately([large], tmp_path / "private")
+    flags = [
+        re.findall(r"\.ltext +PROGBITS.* ([A-Zl]+) ", shown)
+        for shown in (subprocess.check_output(["readelf", "-SW", str(path)], text=True) for path in (large, changed))
+    ]
+    assert flags == [["AXl"], ["AX"]]
+    if not shutil.which("rustc"):
+        pytest.skip("needs rustc, whose linker places large code elsewhere")
+    (tmp_path / "program.rs").write_text(PANICKING)
+    words = ["rustc", "program.rs", "-C", f"link-arg={changed}", "-o", "program"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    assert subprocess.run([str(tmp_path / "program")], capture_output=True, check=False).returncode == 0
 
 
 def test_what_is_private_already_stays(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ _ELF_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _ELF_SECTION = struct.Struct("<IIQQQQIIQQ")
 _ELF_SYMBOL = struct.Struct("<IBBHQQ")
 _SHT_SYMTAB = 2
+_SHF_X86_64_LARGE = 0x10000000
+_EM_X86_64 = 62
 _COFF_HEADER = struct.Struct("<HHIIIHH")
 _COFF_SYMBOL = struct.Struct("<IIIhHBB")
 _COFF_SIZE = struct.Struct("<I")
@@ -48,14 +50,15 @@ def with_private_runtime(data: bytes, name: str) -> bytes:
     """The bytes of an object file in which every name of the CUDA runtime, defined or not, is a private one.
 
     ``cudaLaunchKernel`` becomes ``flashdepot_cudaLaunchKernel``. Symbols get other names; everything else stays where
-    it is.
+    it is. Sections for x86-64 that say they are large say so no more (:func:`_with_ordinary_sections`).
 
     :param data: an ELF object of 64 bits, little-endian, or a COFF object for x86-64.
     :param name: what errors call the file.
     :raises IntegrityError: when the file is neither, or its tables contradict it.
     """
     if _is_elf(data, name):
-        return _rename_elf(Window.of(data, name), _is(_RUNTIME_OF_ELF))
+        renamed = _rename_elf(Window.of(data, name), _is(_RUNTIME_OF_ELF))
+        return _with_ordinary_sections(Window.of(renamed, name))
     return _rename_coff(Window.of(data, name), _is(_RUNTIME))
 
 
@@ -176,6 +179,23 @@ def _rename_elf(window: Window, private: Callable[[str], bool]) -> bytes:
             fields[4], fields[5] = len(changed), len(names.bytes)
             changed += names.bytes
             _ELF_SECTION.pack_into(changed, start + section[6] * _ELF_SECTION.size, *fields)
+    return bytes(changed)
+
+
+def _with_ordinary_sections(window: Window) -> bytes:
+    """An object for x86-64 whose sections lie among those of other objects.
+
+    CuTe DSL's compiler marks its code as large, and lld, which Rust links with, puts such code before the table of stack
+    frames. lld sorts that table as if all code lay behind it, so that a search in it misses functions: a panic or an
+    exception of the program ends it then. What such code refers to by 64 bits may lie anywhere.
+    """
+    start, sections = _elf_sections(window)
+    changed = bytearray(window.take(0, window.size, "object"))
+    if window.unpack(_ELF_HEADER, 0, "ELF header")[1] == _EM_X86_64:
+        for index, (name, kind, flags, *rest) in enumerate(sections):
+            if flags & _SHF_X86_64_LARGE:
+                place = start + index * _ELF_SECTION.size
+                _ELF_SECTION.pack_into(changed, place, name, kind, flags & ~_SHF_X86_64_LARGE, *rest)
     return bytes(changed)
 
 
