@@ -237,19 +237,28 @@ def test_a_windows_program_that_calls_candles_function_is_told_that_there_is_no_
         assert said in ran.stderr
 
 
+def linked_as_by_microsoft(folder: Path, program: str, archive: Path) -> str:
+    """What lld-link puts where, without a C runtime and Windows's libraries: no other name may be missing."""
+    (folder / "program.c").write_text(program.replace("int main", "int start"))
+    subprocess.run([str(MINGW), "-O1", "-c", "program.c", "-o", "program.obj"], cwd=folder, check=True)
+    (folder / "legacy_stdio_definitions.lib").write_bytes(b"!<arch>\n")
+    words = ["/entry:start", "/subsystem:console", "/force:unresolved", "/errorlimit:0", "/map:map", "/out:program.exe"]
+    command = [str(LLD_LINK), "program.obj", str(archive), *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    missing = set(re.findall(r"undefined symbol: (?:__declspec\(dllimport\) )?(\S+)", done.stderr))
+    assert missing, "something must be missing"
+    assert missing <= C_RUNTIME | KERNEL32, done.stderr
+    assert "error:" not in done.stderr
+    return (folder / "map").read_text()
+
+
 @pytest.mark.nvcc
 @pytest.mark.skipif(MINGW is None or LLD_LINK is None, reason="needs x86_64-w64-mingw32-gcc and lld-link")
 def test_microsofts_linker_finds_all_but_windows_itself_and_runs_what_registers_kernels(
-    candle: dict[str, Path], tmp_path: Path
+    candle: dict[str, Path], libraries: dict[str, Any], tmp_path: Path
 ) -> None:
-    (tmp_path / "program.c").write_text(PROGRAM.replace("int main", "int start"))
-    subprocess.run([str(MINGW), "-O1", "-c", "program.c", "-o", "program.obj"], cwd=tmp_path, check=True)
-    (tmp_path / "legacy_stdio_definitions.lib").write_bytes(b"!<arch>\n")
-    words = ["/entry:start", "/subsystem:console", "/force:unresolved", "/errorlimit:0", "/map:map", "/out:program.exe"]
-    command = [str(LLD_LINK), "program.obj", str(candle["windows-x86_64"] / "flashattention.lib"), *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    missing = set(re.findall(r"undefined symbol: (?:__declspec\(dllimport\) )?(\S+)", done.stderr))
-    assert missing, "without a C runtime and Windows's libraries something must be missing"
-    assert missing <= C_RUNTIME | KERNEL32, done.stderr
-    assert "error:" not in done.stderr
-    assert ".CRT$XCU" in (tmp_path / "map").read_text()
+    of_candle = candle["windows-x86_64"] / "flashattention.lib"
+    assert ".CRT$XCU" in linked_as_by_microsoft(tmp_path, PROGRAM, of_candle)
+    static = Path(libraries["windows-x86_64"]["path"]) / "lib/static/flashattention.lib"
+    forward = "int fa_fwd(void *);\nint main(void) { return fa_fwd(0); }\n"
+    assert ".CRT$XCU" in linked_as_by_microsoft(tmp_path, forward, static)

@@ -38,7 +38,7 @@ class Windows:
 
     def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
         """Make ``flashattention.dll``, its import library and ``flashattention.lib``."""
-        from flashdepot.binary.private_names import privately  # noqa: PLC0415
+        from flashdepot.binary.private_names import for_every_linker, privately  # noqa: PLC0415
         from flashdepot.system.process import run  # noqa: PLC0415  (every command knows the targets, and few link)
         from flashdepot.targets.checks import prove_dll, prove_import_library  # noqa: PLC0415
         from flashdepot.targets.exports import definition_text, exported_names  # noqa: PLC0415
@@ -52,12 +52,18 @@ class Windows:
         definition = folder / "flashattention.def"
         definition.write_text(definition_text(names), encoding="ascii")
         archive, dll, imports = static / WINDOWS.static[0], shared / WINDOWS.shared, shared / WINDOWS.shared_linked
-        paths = [str(path) for path in privately(objects, folder / "objects")]
-        require(run([str(zig.program), "ar", "rcsD", str(archive), *paths], env=environment, timeout=600), archive)
+        own = privately(objects, folder / "objects")
+        (folder / "members").mkdir()
+        members = [folder / "members" / path.name for path in own]
+        for path, member in zip(own, members, strict=True):
+            member.write_bytes(for_every_linker(path.read_bytes(), path.name))
+        packed = [str(zig.program), "ar", "rcsD", str(archive), *map(str, members)]
+        require(run(packed, env=environment, timeout=600), archive)
         shutil.copyfile(archive, static / WINDOWS.static[1])
         command = [str(zig.program), "cc", "-target", row.zig, *self.link_words, "-o", str(dll)]
         implib = f"-Wl,--out-implib,{imports}"
-        require(run([*command, implib, *paths, str(definition)], env=environment, timeout=1200), dll)
+        objects_and_names = [*map(str, own), str(definition)]
+        require(run([*command, implib, *objects_and_names], env=environment, timeout=1200), dll)
         shutil.copyfile(imports, shared / _MINGW_IMPORTS)
         prove_dll(dll, names)
         prove_import_library(imports)
