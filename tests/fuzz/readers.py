@@ -42,6 +42,7 @@ from flashdepot.link.vendor.index import INDEX_NAME, VendoredTarget, VendorIndex
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.wheel_name import WheelName
+from flashdepot.publish.matrix import read_matrix
 from flashdepot.remotes.envelopes import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.statements import LibraryStatement, UnitStatement
 from flashdepot.remotes.user_settings import UserSettings
@@ -198,6 +199,13 @@ def project_seeds() -> tuple[bytes, ...]:
     return (tomli_w.dumps(project).encode(),)
 
 
+def matrix_seeds() -> tuple[bytes, ...]:
+    axes = {"profile": ["quick", "inference"], "arch": [[80, 90], "90"], "head-dims": 64, "target": "linux-x86_64"}
+    others = {"out": "dist", "index": "public", "url": "https://wheels.example.org/", "remotes": ["team"]}
+    more = {"exclude": [{"arch": "90"}], "include": [{"profile": "full", "arch": "universal"}]}
+    return (tomli_w.dumps({**others, "matrix": axes, **more}).encode(),)
+
+
 def catalog_seeds() -> tuple[bytes, ...]:
     catalog = load_catalog()
     return (encode([Listing(catalog.collections[0], catalog.wheels[:3])]),)
@@ -316,6 +324,7 @@ READERS = {
             _file(f"{'b' * 64}.json", read_intent),
             RECORD_REFUSALS,
         ),
+        Reader("matrix", matrix_seeds, _file("publish.toml", read_matrix)),
         Reader("project", project_seeds, _file("flashdepot.toml", read_project)),
         Reader("envelopes", envelope_seeds, lambda data, _: read_envelopes(data)),
         Reader("unit-statement", lambda: (UnitStatement.of(made_record())[0].payload(),), read_unit_statement),

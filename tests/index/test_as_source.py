@@ -14,6 +14,9 @@ from flashdepot.cli.app import run
 from flashdepot.depot import Depot
 from flashdepot.model.index_record import RECORD_NAME
 from flashdepot.model.lock import LOCK_NAME
+from flashdepot.model.public_key import PublicKey, TrustedKey
+from flashdepot.remotes.keyring import new_key
+from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.lock_file import read_lock
 from index.conftest import Publish
 from install.conftest import Run, Venv, command, environment, installer, recorder, template  # noqa: F401  (fixtures)
@@ -212,3 +215,18 @@ def test_a_lock_pins_a_wheel_of_an_index(
     assert (locked.wheel.sha256, locked.wheel.source, str(locked.origin)) == (wheel.sha256, f"index:{address}", "index")
     monkeypatch.setattr("sys.argv", [*words, "--check"])
     assert run() == 0, capfd.readouterr().err
+
+
+def test_an_index_on_a_server_is_believed_by_its_signature(
+    resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, public: Path
+) -> None:
+    UserSettings.of_this_user().write_keys([TrustedKey(PublicKey("team", "ab" * 32))])
+    publish(maker.make("80,90").path)
+    code, document = resolve("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")
+    assert code == 6
+    assert "is not believed: nobody has signed it" in document["message"]
+    new_key(UserSettings.of_this_user(), "ci", None)
+    publish(maker.make("90").path)
+    assert resolve("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")[0] == 0
+    (public / f"{RECORD_NAME}.signed.json").write_bytes(b"{}")
+    assert resolve("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")[0] == 6

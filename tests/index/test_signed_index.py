@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from flashdepot import api
-from flashdepot.errors import UsageError
+from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.index_record import RECORD_NAME
-from flashdepot.model.public_key import PublicKey
+from flashdepot.model.public_key import PublicKey, TrustedKey
 from flashdepot.remotes.envelopes import Envelope, read_envelopes
 from flashdepot.remotes.keyring import new_key
 from flashdepot.remotes.user_settings import UserSettings
+from flashdepot.resolve.own_indexes import read_index_record
 from flashdepot.system.files import read_json
 from index.conftest import Publish
 from support.own_wheels import WheelMaker
@@ -95,3 +97,52 @@ def test_wheels_and_a_remote_are_not_taken_at_once(maker: WheelMaker, public: Pa
     with pytest.raises(UsageError, match="There is no remote 'team'"):
         api.index(public, source="team", depot=maker.depot)
     assert not public.exists()
+
+
+def keys_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *keys: TrustedKey) -> None:
+    """Be another user, who trusts these keys."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    UserSettings.of_this_user().write_keys(keys)
+
+
+def test_who_trusts_keys_takes_only_an_index_that_one_of_them_has_signed(
+    maker: WheelMaker, publish: Publish, public: Path, key: PublicKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(maker.make().path)
+    address = f"{public.as_uri()}/"
+    other, day = PublicKey("other", "ab" * 32), date(2026, 1, 1)
+    believed = [
+        (TrustedKey(other), TrustedKey(key)),
+        (),
+        (TrustedKey(other, ("team",)),),
+        (TrustedKey(other, revoked=day),),
+    ]
+    for number, keys in enumerate(believed):
+        keys_of(monkeypatch, tmp_path / f"believes{number}", *keys)
+        assert len(read_index_record(address).wheels) == 1
+    refused = {
+        "signed by a key that you do not trust": (TrustedKey(other),),
+        "the key ci was revoked on 2026-01-01": (TrustedKey(other), TrustedKey(key, revoked=day)),
+        "the key ci expired on 2026-01-01": (TrustedKey(key, expires=day),),
+    }
+    for number, (reason, keys) in enumerate(refused.items()):
+        keys_of(monkeypatch, tmp_path / f"refuses{number}", *keys)
+        with pytest.raises(IntegrityError, match=reason):
+            read_index_record(address)
+
+
+def test_an_index_that_was_changed_or_never_signed_is_refused_by_who_trusts_keys(
+    maker: WheelMaker, publish: Publish, public: Path, key: PublicKey
+) -> None:
+    publish(maker.make().path)
+    record, signatures = public / RECORD_NAME, public / f"{RECORD_NAME}.signed.json"
+    record.write_text(record.read_text() + " ")
+    with pytest.raises(IntegrityError, match="it was changed after it was signed"):
+        read_index_record(f"{public.as_uri()}/")
+    signatures.write_text("[]")
+    with pytest.raises(IntegrityError, match="damaged"):
+        read_index_record(f"{public.as_uri()}/")
+    signatures.unlink()
+    with pytest.raises(IntegrityError, match="nobody has signed it") as caught:
+        read_index_record(f"{public.as_uri()}/")
+    assert "flashdepot keys new" in caught.value.hint

@@ -72,7 +72,7 @@ class Farm:
     def environment(self) -> dict[str, str]:
         return {
             **os.environ,
-            "PYTHONPATH": str(PACKAGE),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")])),
             "FLASHDEPOT_HOME": str(self.folder / "depot"),
             "FLASHDEPOT_OFFLINE": "1",
             "FAKE_JOURNAL": str(self.folder / "journal"),

@@ -1,12 +1,13 @@
 """A build of fake sources on a farm: ``farm_build.py ORDER`` prints what came out as JSON, an error of ours too.
 
 ORDER is JSON: ``folder`` with ``src/*.src``, each of which becomes an action that is compiled by fake_compiler.py;
-``farm`` and ``cuda``; and perhaps ``sizes`` (bytes by name), ``needs`` (names by name), ``tools`` and ``site`` (its fields), ``keep_going``.
+``farm`` and ``cuda``, or ``jobs`` to run so many at once on this machine; and perhaps ``sizes`` (bytes by name), ``needs`` (names by name), ``tools`` and ``site`` (its fields), ``keep_going``.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -15,8 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from build.recipes import TOOLS, make_recipe
 from flashdepot.build.engine import Engine
 from flashdepot.build.estimates import History
+from flashdepot.build.executor import Executor
 from flashdepot.build.farm.executor import FarmExecutor
 from flashdepot.build.farm.orders import Site
+from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
@@ -71,15 +74,19 @@ def main(order: dict) -> dict:
         site["tools"] = tuple(Tool(*row) for row in named)
     depot = Depot(folder / "depot")
     with depot.workspace() as work:
-        executor = FarmExecutor(
-            Farm(order["farm"]),
-            Site(**{**site, **order.get("site", {})}),
-            {"src": files, "native": {}, "generated": {}},
-            PlaceNames((("src", src),)),
-            Limits(),
-            work,
-            notes.note,
-        )
+        executor: Executor
+        if "jobs" in order:
+            executor = LocalExecutor(PlaceNames((("src", src),)), {}, os.environ, Limits(order["jobs"]), work)
+        else:
+            executor = FarmExecutor(
+                Farm(order["farm"]),
+                Site(**{**site, **order.get("site", {})}),
+                {"src": files, "native": {}, "generated": {}},
+                PlaceNames((("src", src),)),
+                Limits(),
+                work,
+                notes.note,
+            )
         (work / "made").mkdir()
         engine = Engine(
             depot,

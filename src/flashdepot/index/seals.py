@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -11,12 +10,9 @@ from flashdepot.index.held import HeldWheel
 from flashdepot.model.public_key import PublicKey
 from flashdepot.remotes.envelopes import Envelope
 from flashdepot.remotes.signing import SigningKey
-from flashdepot.remotes.statements import LibraryStatement, file_statement
+from flashdepot.remotes.statements import LibraryStatement, file_statement, index_statement
 
 WHEEL = "urn:flashdepot:wheel:1"
-RECORD = "urn:flashdepot:index:1"
-ENDING = ".signed.json"
-"""What the name of a file ends with that has the envelopes of the file before it."""
 
 
 class Seals(msgspec.Struct, frozen=True):
@@ -43,7 +39,7 @@ class Seals(msgspec.Struct, frozen=True):
 
     def of_record(self, name: str, data: bytes, earlier: Sequence[Envelope]) -> list[Envelope]:
         """The envelopes of the index's own record."""
-        payload = file_statement(RECORD, name, hashlib.sha256(data).hexdigest(), {"size": len(data)})
+        payload = index_statement(name, data)
         return _merged([*self._signed(payload), *earlier], {payload})
 
     def signers(self, envelopes: Sequence[Envelope]) -> tuple[str, ...]:

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.index.held import HeldWheel, read_held
 from flashdepot.index.page import page
-from flashdepot.index.seals import ENDING, Seals
+from flashdepot.index.seals import Seals
 from flashdepot.index.shelves import EVERYBODY, Shelf, shelves
 from flashdepot.index.simple import FILES, PageFile, simple_pages
 from flashdepot.index.variants import missing_variants, variants_files, write_variant
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
-from flashdepot.remotes.envelopes import LONGEST, Envelope, read_envelopes, write_envelopes
+from flashdepot.remotes.envelopes import ENDING, LONGEST, Envelope, read_envelopes, write_envelopes
 from flashdepot.system.output_file import OutputFile, record, record_text
 from flashdepot.system.output_folder import OutputFolder
 

@@ -14,7 +14,7 @@ from flashdepot.model.table import Table
 
 BUCKETS = ("s3", "gs", "az")
 SCHEMES = (*BUCKETS, "https", "http", "file")
-PATIENCE = 2.5
+PATIENCE = 2.0
 """Seconds that a remote has to answer for a record, unless its settings say otherwise."""
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"

@@ -20,6 +20,9 @@ from flashdepot.remotes.signing import SigningKey
 from flashdepot.system.files import parse_json
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
+ENDING = ".signed.json"
+"""What the name of a file ends with that has the envelopes of the file before it."""
+
 LONGEST = 2 << 20
 """Bytes of a file of envelopes that are read at most."""
 

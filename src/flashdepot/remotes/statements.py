@@ -28,6 +28,7 @@ from flashdepot.system.files import parse_json
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _UNIT = "urn:flashdepot:unit:1"
 _LIBRARY = "urn:flashdepot:library:1"
+_INDEX = "urn:flashdepot:index:1"
 _SOURCES = frozenset({".cu", ".cpp", ".cc", ".c", ".src"})
 
 
@@ -126,6 +127,11 @@ class LibraryStatement(msgspec.Struct, frozen=True):
 def file_statement(kind: str, name: str, digest: str, facts: Mapping[str, Any]) -> bytes:
     """The bytes that are signed of a file: its name and SHA-256, and what is stated of it."""
     return _payload(kind, name, digest, facts)
+
+
+def index_statement(name: str, data: bytes) -> bytes:
+    """The bytes that are signed of the list of an index of ours."""
+    return file_statement(_INDEX, name, hashlib.sha256(data).hexdigest(), {"size": len(data)})
 
 
 def unit_place(intent_key: str) -> str:

@@ -64,32 +64,73 @@ class Trust(msgspec.Struct, frozen=True):
 
     def _against(self, key_id: str, envelope: Envelope) -> Refusal | None:
         """Why one signature counts for nothing."""
-        known = next((trusted for trusted in self.keys if trusted.key.id == key_id), None)
-        if known is None:
-            return Refusal(
-                f"it is signed by a key that you do not trust ({key_id[:_SHOWN]})",
-                "Ask its owner for the line of 'flashdepot keys ls', over a way that you trust: "
-                "flashdepot keys trust NAME:BASE64",
-            )
+        known = _usable(key_id, self.keys, self.today)
+        if isinstance(known, Refusal):
+            return known
         name = known.key.name
-        if known.revoked is not None:
-            return Refusal(f"the key {name} was revoked on {known.revoked}", "Let it be signed by another key.")
-        if known.expires is not None and self.today > known.expires:
-            return Refusal(
-                f"the key {name} expired on {known.expires}, and this machine's clock says {self.today}",
-                f"Get the new key of {name}: flashdepot keys trust NAME:BASE64. If the clock is wrong, set it.",
-            )
         if known.remotes and self.remote.name not in known.remotes:
             return Refusal(
                 f"the key {name} is trusted for {', '.join(known.remotes)} only",
                 f"Trust it here too: flashdepot keys trust {known.key} --remote {self.remote.name}",
             )
-        if not envelope.is_signed_by(known.key):
-            return Refusal(
-                f"the signature by {name} does not fit: it was changed after it was signed",
-                f"Find out who may write to {self.remote.url}.",
-            )
+        return _unless_signed(envelope, known, self.remote.url)
+
+
+def refusal_of_index(
+    address: str, payload: bytes, envelopes: Sequence[Envelope], keys: Sequence[TrustedKey], today: date
+) -> Refusal | None:
+    """Why the list of an index is not to be believed, ``None`` when one of some keys has signed it.
+
+    :param payload: what its publisher signs, for the bytes that the list has here.
+    """
+    ours = [
+        (envelope, key_id) for envelope in envelopes if envelope.payload == payload for key_id, _ in envelope.signatures
+    ]
+    if not ours and envelopes:
+        return Refusal("it was changed after it was signed", f"Find out who may write to {address}.")
+    if not ours:
+        return Refusal(
+            "nobody has signed it",
+            "Let its publisher sign it ('flashdepot keys new', then 'flashdepot index' again). pip and uv install from it "
+            "without that, verified by the SHA-256 that it names.",
+        )
+    against = []
+    for envelope, key_id in ours:
+        known = _usable(key_id, keys, today)
+        refused = known if isinstance(known, Refusal) else _unless_signed(envelope, known, address)
+        if refused is None:
+            return None
+        against.append(refused)
+    return against[0]
+
+
+def _usable(key_id: str, keys: Sequence[TrustedKey], today: date) -> TrustedKey | Refusal:
+    """The trusted key of an id, or why its signatures count for nothing."""
+    known = next((trusted for trusted in keys if trusted.key.id == key_id), None)
+    if known is None:
+        return Refusal(
+            f"it is signed by a key that you do not trust ({key_id[:_SHOWN]})",
+            "Ask its owner for the line of 'flashdepot keys ls', over a way that you trust: "
+            "flashdepot keys trust NAME:BASE64",
+        )
+    name = known.key.name
+    if known.revoked is not None:
+        return Refusal(f"the key {name} was revoked on {known.revoked}", "Let it be signed by another key.")
+    if known.expires is not None and today > known.expires:
+        return Refusal(
+            f"the key {name} expired on {known.expires}, and this machine's clock says {today}",
+            f"Get the new key of {name}: flashdepot keys trust NAME:BASE64. If the clock is wrong, set it.",
+        )
+    return known
+
+
+def _unless_signed(envelope: Envelope, known: TrustedKey, url: str) -> Refusal | None:
+    if envelope.is_signed_by(known.key):
         return None
+    return Refusal(
+        f"the signature by {known.key.name} does not fit: it was changed after it was signed",
+        f"Find out who may write to {url}.",
+    )
 
 
 def trust_of(remotes: Sequence[RemoteSettings]) -> list[Trust]:

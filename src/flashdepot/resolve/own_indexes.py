@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from flashdepot.errors import NetworkError, UsageError
+from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.fit.needs import DriverNeed
 from flashdepot.fit.rules import ask
 from flashdepot.model.candidate import Candidate, Judged, Origin
@@ -54,6 +54,7 @@ def index_candidates(request: WheelRequest, wanted: Selection) -> Iterator[Judge
 
     :param wanted: what the kernels must be able to do.
     :raises NetworkError: when an index cannot be read.
+    :raises IntegrityError: when one is not signed by whom this user trusts.
     """
     for source in sorted(source for source in request.sources if source.startswith(INDEX)):
         address = source.removeprefix(INDEX)
@@ -70,14 +71,44 @@ def read_index_record(address: str) -> IndexRecord:
     """What an index holds, by its address.
 
     :raises NetworkError: when it cannot be had, or is no index of ours.
+    :raises IntegrityError: when this user trusts keys, and none of them has signed it.
     """
     url = f"{address}{RECORD_NAME}"
     try:
-        parts = urlsplit(address)
-        body = Path(unquote(parts.path), RECORD_NAME).read_bytes() if parts.scheme == "file" else _fetched(url)
-        return IndexRecord.from_json(json.loads(body))
+        body = _read(address, RECORD_NAME)
+        record = IndexRecord.from_json(json.loads(body))
     except (OSError, ValueError, RecursionError) as error:
         raise NetworkError(f"{url} is not the list of an index of ours: {error}.", hint=_hint("its address")) from error
+    _require_signed(address, body)
+    return record
+
+
+def _require_signed(address: str, body: bytes) -> None:
+    """Whoever trusts keys for more than single remotes takes no index that none of them has signed."""
+    from flashdepot.remotes.user_settings import UserSettings, today  # noqa: PLC0415
+
+    keys = [key for key in UserSettings.of_this_user().trusted_keys() if not key.remotes]
+    if all(key.revoked is not None for key in keys):
+        return
+    from flashdepot.remotes.envelopes import ENDING, read_envelopes  # noqa: PLC0415  (securesystemslib)
+    from flashdepot.remotes.statements import index_statement  # noqa: PLC0415
+    from flashdepot.remotes.trust import refusal_of_index  # noqa: PLC0415
+    from flashdepot.system.network_errors import NotThereError  # noqa: PLC0415
+
+    url = f"{address}{RECORD_NAME}"
+    try:
+        signed = read_envelopes(_read(address, f"{RECORD_NAME}{ENDING}"))
+    except (NotThereError, FileNotFoundError):
+        signed = []
+    except OSError as error:
+        raise NetworkError(f"{url}{ENDING} cannot be read: {error.strerror}.", hint=_ELSEWHERE.capitalize()) from error
+    if refused := refusal_of_index(address, index_statement(RECORD_NAME, body), signed, keys, today()):
+        raise IntegrityError(f"{url} is not believed: {refused.reason}.", hint=refused.hint)
+
+
+def _read(address: str, name: str) -> bytes:
+    parts = urlsplit(address)
+    return Path(unquote(parts.path), name).read_bytes() if parts.scheme == "file" else _fetched(f"{address}{name}")
 
 
 def _fetched(url: str) -> bytes:
@@ -89,7 +120,7 @@ def _fetched(url: str) -> bytes:
     require_network(f"Reading {url}")
     settings = read_index_settings()
     with (
-        network_errors(RECORD_NAME, url, _ELSEWHERE),
+        network_errors(url.rpartition("/")[2], url, _ELSEWHERE),
         open_session(url, settings) as session,
         session.get(url, timeout=settings.timeout, stream=True) as answer,
     ):
