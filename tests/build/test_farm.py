@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,6 +72,12 @@ def test_workers_compile_what_needs_what_and_retry_what_memory_killed(farm: Farm
     assert not re.search(r"distributed\.\w+ - ", done["complaints"]), (
         "one display of progress; Dask is silent beside it"
     )
+
+
+def test_units_are_spread_over_all_slots_at_once(farm: Farm, tmp_path: Path) -> None:
+    sources = {f"u{i}.src": f"sleep 0.5\n# {i}\n" for i in range(4)}
+    done = FarmBuild(tmp_path, farm, sources).run()
+    assert sorted(Counter(done["workers"].values()).values()) == [2, 2]
 
 
 def test_what_a_compiler_refuses_is_told_with_its_log(farm: Farm, tmp_path: Path) -> None:
@@ -192,11 +199,11 @@ def test_a_result_that_dies_with_its_worker_is_made_again_and_one_that_dies_with
     future: Any = SimpleNamespace(status=status, add_done_callback=lambda hear: hear(future))
     client.submit = lambda *_, **__: future
     cluster = Cluster(client, "tcp://head:8786", "session")
-    cluster.submit("unit", 1, b"", b"", 1)
+    cluster.submit("unit", 1, b"", b"", 1, "tcp://node:1")
     (result,) = cluster.results(0)
     assert (result.name, result.answer) == ("unit", Lost())
     client.status = "connecting"
-    cluster.submit("unit", 2, b"", b"", 1)
+    cluster.submit("unit", 2, b"", b"", 1, "tcp://node:1")
     with pytest.raises(NetworkError, match="does not answer any more"):
         list(cluster.results(0))
 

@@ -10,7 +10,7 @@ import queue
 import secrets
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +35,10 @@ _LOOK = 2.0
 
 
 class FarmWorker(msgspec.Struct, frozen=True):
-    """A worker: how many tasks it runs at once, and the bytes of memory that it lets them have together."""
+    """A worker: what people call it, how many tasks it runs at once, and the bytes of memory that they have together."""
 
     address: str
+    name: str
     slots: int
     memory: int
 
@@ -76,7 +77,7 @@ class Cluster:
                     self._client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWERS_WITHIN
                 )
             self._workers = tuple(
-                FarmWorker(address, row["nthreads"], int(row["resources"].get(RESOURCE, 0)))
+                FarmWorker(address, str(row["name"]), row["nthreads"], int(row["resources"].get(RESOURCE, 0)))
                 for address, row in found["workers"].items()
             )
             self._looked = now
@@ -122,8 +123,11 @@ class Cluster:
                     hint="FLASHDEPOT_HOME in the environment of the worker names the folder of its depot.",
                 )
 
-    def submit(self, name: str, attempt: int, site: bytes, order: bytes, memory: int) -> None:
-        """Begin a task as soon as a worker has that much memory left."""
+    def submit(self, name: str, attempt: int, site: bytes, order: bytes, memory: int, worker: str) -> None:
+        """Begin a task on a worker as soon as that has so much memory left; on another one when it has gone.
+
+        Dask is not left to choose: it spreads tasks by how long such ones took, and knows nothing of compilers.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of arguments of some MB
             future = self._client.submit(
@@ -134,10 +138,18 @@ class Cluster:
                 order,
                 key=f"{name}-{self._session}-{attempt}",
                 resources={RESOURCE: memory},
+                workers=[worker],
+                allow_other_workers=True,
                 pure=False,
             )
         self._futures[name] = future
         future.add_done_callback(lambda done: self._done.put((name, done)))
+
+    def take_back(self, name: str) -> None:
+        """Cancel a task: whatever becomes of it is not told."""
+        if (future := self._futures.pop(name, None)) is not None:
+            with contextlib.suppress(*_NO_ANSWER):
+                self._client.cancel([future], force=True)
 
     def results(self, seconds: float) -> Iterator[Result]:
         """Wait so long at most, and yield what has ended; :raises NetworkError: when the scheduler has."""
@@ -154,11 +166,18 @@ class Cluster:
                 del self._futures[name]
                 yield self._result(name, future)
 
-    def deliver(self, address: str, bundles: list[Bundle]) -> None:
-        """Give files to a worker; nothing happens when it has gone meanwhile."""
+    def deliver(self, addresses: list[str], bundles: Iterable[Bundle]) -> None:
+        """Give files to workers; one that has gone meanwhile, or lacks them still, says so when it gets a task."""
         for bundle in bundles:
             with contextlib.suppress(*_NO_ANSWER, ValueError):
-                self._call(tasks.deliver, bundle.digest, bundle.data, workers=[address], within=_DELIVERS_WITHIN)
+                self._call(
+                    tasks.deliver,
+                    bundle.digest,
+                    bundle.data,
+                    workers=addresses,
+                    on_error="ignore",
+                    within=_DELIVERS_WITHIN,
+                )
 
     def end(self) -> None:
         """Cancel all tasks, end the stations with their compilers, and leave."""

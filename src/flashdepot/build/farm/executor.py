@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from flashdepot.build.executor import Ended, Task
 from flashdepot.build.farm.cluster import Cluster, Result, connect
 from flashdepot.build.farm.orders import HOW_TO_START, Bundle, Done, Lacks, Lost, Order, Refused, Site, pack
+from flashdepot.build.farm.rooms import choose_room, rooms_of
 from flashdepot.build.inputs import InputDigests
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.places import place_of
@@ -32,30 +33,37 @@ _STATIONS_LOST = 4
 _LACKED = 1000
 """How often an action may meet a worker that has not got the sources yet, before something must be wrong."""
 
+_BEGUN_AGAIN = 5.0
+"""Seconds after the death of a worker in which Dask begins again what that had."""
+
 _WITHOUT_ROOM = 60.0
 """Seconds that an action waits when no worker that is there could ever run it."""
 
 
 @dataclass
 class _Running:
+    """An action on the farm. ``place`` is the address of the worker that it was given to, empty while it waits for one."""
+
     task: Task
     memory: int
     order: bytes
-    submitted: float
+    submitted: float = 0.0
     attempts: int = 0
     lacked: int = 0
     lost: int = 0
     started: float | None = None
     worker: str = ""
+    place: str = ""
+    orphaned: float | None = None
 
 
 @dataclass
 class FarmExecutor:
     """Runs actions on the workers of a cluster, and takes only what was compiled of the bytes that are here.
 
-    ``sources`` are the files of each place that workers get from here, by name. ``site`` lacks only their bundles. Its
-    tasks are begun ahead of the workers' slots, so that none waits for the next: Dask runs them in the order in which
-    they were begun, as far as memory allows.
+    ``sources`` are the files of each place that workers get from here, by name. ``site`` lacks only their bundles.
+    Actions wait here, in the order in which they were begun, for a worker with a free slot and memory left. While many
+    wait, each worker has one more than it runs, so that no slot waits for this machine.
     """
 
     farm: Farm
@@ -87,9 +95,10 @@ class FarmExecutor:
         self._bundles = {bundle.digest: bundle for bundle in packed.values()}
         digests = {place: bundle.digest for place, bundle in packed.items()}
         self._packed_site = pickle.dumps(replace(self.site, sources=digests))
+        self._cluster.deliver(sorted(self._known), self._bundles.values())
 
     def capacity(self) -> Capacity:
-        """What all workers have together; as many tasks again are begun ahead."""
+        """What all workers have together; as many actions again wait here."""
         slots, memory = self.farm.slots, self.farm.memory
         if self._cluster is not None:
             workers = self._cluster.workers()
@@ -105,8 +114,8 @@ class FarmExecutor:
         memory = largest or task.peak if task.alone else task.peak
         made = {word: path.read_bytes() for word, path in task.made.items()}
         order = pickle.dumps(Order(task.action, made))
-        running = self._running[task.action.name] = _Running(task, memory, order, time.monotonic())
-        self._submit(running)
+        self._running[task.action.name] = _Running(task, memory, order)
+        self._hand_out()
 
     def ended(self, seconds: float) -> Sequence[Ended]:
         """Wait for the first result, and take those that came with it."""
@@ -118,6 +127,7 @@ class FarmExecutor:
                 found.append(ended)
         self._hear()
         self._see_who_left()
+        self._hand_out()
         self._require_room()
         return found
 
@@ -151,12 +161,27 @@ class FarmExecutor:
         assert self._cluster is not None, "the engine prepares before it starts anything"  # noqa: S101
         return self._cluster
 
-    def _submit(self, running: _Running) -> None:
+    def _hand_out(self) -> None:
+        """Give to workers what waits, as far as they have room."""
+        waiting = [running for running in self._running.values() if not running.place]
+        if not waiting:
+            return
+        rooms = rooms_of(self._connected.workers(), [(r.place, r.memory) for r in self._running.values()])
+        for number, running in enumerate(waiting):
+            many = len(waiting) - number > sum(room.worker.slots for room in rooms) / 2
+            room = choose_room(rooms, running.memory, alone=running.task.alone, ahead=1 if many else 0)
+            if room is None:
+                continue
+            self._submit(running, room.worker.address)
+            rooms[rooms.index(room)] = room.less(running.memory)
+
+    def _submit(self, running: _Running, place: str) -> None:
         running.attempts += 1
         running.submitted = time.monotonic()
         running.started = None
+        running.place = place
         name = running.task.action.name
-        self._connected.submit(name, running.attempts, self._packed_site, running.order, running.memory)
+        self._connected.submit(name, running.attempts, self._packed_site, running.order, running.memory, place)
 
     def _take(self, running: _Running, result: Result) -> Ended | None:
         """What the engine is told of a result; ``None`` when the action was begun again."""
@@ -165,9 +190,9 @@ class FarmExecutor:
             running.lacked += 1
             if self._delivered.get(result.address, 0) <= running.submitted:
                 wanted = [self._bundles[digest] for digest in answer.bundles if digest in self._bundles]
-                self._connected.deliver(result.address, wanted)
+                self._connected.deliver([result.address], wanted)
                 self._delivered[result.address] = time.monotonic()
-            self._submit(running)
+            self._submit(running, result.address)
             return None
         error = result.error
         if isinstance(answer, Lost):
@@ -175,7 +200,7 @@ class FarmExecutor:
             worker = result.worker or running.worker
             if running.lost < _STATIONS_LOST:
                 self.note(f"{name}: the worker {worker}, or flashdepot on it, has gone; compiling it again.")
-                self._submit(running)
+                running.place = ""
                 return None
             error = CompileError(
                 f"{name}: flashdepot ended {running.lost} times while workers compiled it, the last time on {worker}.",
@@ -239,6 +264,8 @@ class FarmExecutor:
                 if running.started is not None:
                     self.note(f"{event['name']}: the worker {running.worker} has gone; {worker} compiles it again.")
                 running.started, running.worker = time.monotonic(), worker
+                found = (known.address for known in self._connected.workers() if known.name == worker)
+                running.place = next(found, running.place)
 
     def _see_who_left(self) -> None:
         now = {worker.address: worker for worker in self._connected.workers()}
@@ -248,6 +275,19 @@ class FarmExecutor:
         for address in set(now) - self._known:
             self.note(f"A worker has joined: {address}, {now[address].slots} at once.")
         self._known = set(now)
+        for running in self._running.values():
+            self._see_if_orphaned(running)
+
+    def _see_if_orphaned(self, running: _Running) -> None:
+        """Dask gives what a dead worker had to any other one: unless that begins soon, it has much to do or no room."""
+        if not running.place or running.place in self._known:
+            running.orphaned = None
+        elif running.orphaned is None:
+            running.orphaned = time.monotonic()
+        elif time.monotonic() - running.orphaned > _BEGUN_AGAIN and running.lost < _STATIONS_LOST:
+            self._connected.take_back(running.task.action.name)
+            running.lost += 1
+            running.place, running.orphaned = "", None
 
     def _require_room(self) -> None:
         """:raises MissingToolError: when something has waited long for a worker that is not there."""
