@@ -199,11 +199,11 @@ def test_a_result_that_dies_with_its_worker_is_made_again_and_one_that_dies_with
     future: Any = SimpleNamespace(status=status, add_done_callback=lambda hear: hear(future))
     client.submit = lambda *_, **__: future
     cluster = Cluster(client, "tcp://head:8786", "session")
-    cluster.submit("unit", 1, b"", b"", 1, "tcp://node:1")
+    cluster.submit("unit", b"", b"", 1, "tcp://node:1")
     (result,) = cluster.results(0)
     assert (result.name, result.answer) == ("unit", Lost())
     client.status = "connecting"
-    cluster.submit("unit", 2, b"", b"", 1, "tcp://node:1")
+    cluster.submit("unit", b"", b"", 1, "tcp://node:1")
     with pytest.raises(NetworkError, match="does not answer any more"):
         list(cluster.results(0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import pickle
 import queue
@@ -60,6 +61,7 @@ class Cluster:
         self._client = client
         self._session = session
         self._futures: dict[str, Future] = {}
+        self._numbers = itertools.count()
         self._done: queue.SimpleQueue[tuple[str, Future]] = queue.SimpleQueue()
         self._workers: tuple[FarmWorker, ...] = ()
         self._looked = -_LOOK
@@ -123,7 +125,7 @@ class Cluster:
                     hint="FLASHDEPOT_HOME in the environment of the worker names the folder of its depot.",
                 )
 
-    def submit(self, name: str, attempt: int, site: bytes, order: bytes, memory: int, worker: str) -> None:
+    def submit(self, name: str, site: bytes, order: bytes, memory: int, worker: str) -> None:
         """Begin a task on a worker as soon as that has so much memory left; on another one when it has gone.
 
         Dask is not left to choose: it spreads tasks by how long such ones took, and knows nothing of compilers.
@@ -136,7 +138,7 @@ class Cluster:
                 __version__,
                 site,
                 order,
-                key=f"{name}-{self._session}-{attempt}",
+                key=f"{name}-{self._session}-{next(self._numbers)}",  # the result of a key that was used is there at once
                 resources={RESOURCE: memory},
                 workers=[worker],
                 allow_other_workers=True,

@@ -48,7 +48,6 @@ class _Running:
     memory: int
     order: bytes
     submitted: float = 0.0
-    attempts: int = 0
     lacked: int = 0
     lost: int = 0
     started: float | None = None
@@ -176,12 +175,11 @@ class FarmExecutor:
             rooms[rooms.index(room)] = room.less(running.memory)
 
     def _submit(self, running: _Running, place: str) -> None:
-        running.attempts += 1
         running.submitted = time.monotonic()
         running.started = None
         running.place = place
         name = running.task.action.name
-        self._connected.submit(name, running.attempts, self._packed_site, running.order, running.memory, place)
+        self._connected.submit(name, self._packed_site, running.order, running.memory, place)
 
     def _take(self, running: _Running, result: Result) -> Ended | None:
         """What the engine is told of a result; ``None`` when the action was begun again."""
