@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-import shutil
+from pathlib import Path
 
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu
 from flashdepot.model.target import Version
+
+_SUCCESS = 0
+_TEXT = 96
+"""Bytes of a text: NVML_DEVICE_NAME_V2_BUFFER_SIZE, the longest of those asked for here (nvml.h)."""
+
+_NVML = {
+    True: ("libnvidia-ml.so.1",),
+    False: ("nvml.dll", r"C:\Program Files\NVIDIA Corporation\NVSMI\nvml.dll"),
+}
+"""The driver's library on POSIX and on Windows, where old drivers put it beside nvidia-smi."""
 
 _QUERY = "name,compute_cap,memory.total,driver_version"
 
@@ -20,38 +31,53 @@ def probe_gpus() -> tuple[Version | None, tuple[Gpu, ...]]:
 
 
 def _through_nvml() -> tuple[Version, tuple[Gpu, ...]] | None:
-    if os.name == "posix":
-        try:
-            ctypes.CDLL("libnvidia-ml.so.1")
-        except OSError:
-            return None  # no driver: spare the machines without one the slow import
-    import pynvml  # noqa: PLC0415  (as above)
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+    """Ask NVML by its C interface: a hit takes no time for the module of all its structures."""
+    nvml = _load_nvml()
+    if nvml is None or nvml.nvmlInit_v2() != _SUCCESS:
         return None
     try:
-        driver = Version.parse(pynvml.nvmlSystemGetDriverVersion())
-        gpus = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-            memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-            gpus.append(Gpu(pynvml.nvmlDeviceGetName(handle), Architecture(major, minor), memory))
-    except (pynvml.NVMLError, UsageError):
+        text, count = ctypes.create_string_buffer(_TEXT), ctypes.c_uint()
+        _require(nvml.nvmlSystemGetDriverVersion(text, ctypes.c_uint(_TEXT)))
+        driver = Version.parse(text.value.decode())
+        _require(nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)))
+        return driver, tuple(_gpu(nvml, index) for index in range(count.value))
+    except (FlashdepotError, ValueError, AttributeError):  # AttributeError: an NVML without one of these functions
         return None
-    else:
-        return driver, tuple(gpus)
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
+
+
+def _load_nvml() -> ctypes.CDLL | None:
+    for name in _NVML[os.name == "posix"]:
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(name)
+    return None
+
+
+def _gpu(nvml: ctypes.CDLL, index: int) -> Gpu:
+    device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+    memory, name = (ctypes.c_ulonglong * 3)(), ctypes.create_string_buffer(_TEXT)
+    _require(nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device)))
+    _require(nvml.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor)))
+    _require(nvml.nvmlDeviceGetMemoryInfo(device, memory))  # nvmlMemory_t: total, free and used
+    _require(nvml.nvmlDeviceGetName(device, name, ctypes.c_uint(_TEXT)))
+    return Gpu(name.value.decode(), Architecture(major.value, minor.value), memory[0])
+
+
+def _require(status: int) -> None:
+    if status != _SUCCESS:
+        raise ValueError(f"NVML returned {status}")
 
 
 def _through_nvidia_smi() -> tuple[Version, tuple[Gpu, ...]] | None:
-    program = shutil.which("nvidia-smi")
+    if os.name == "posix" and not any(Path(folder, "nvidia-smi").exists() for folder in os.get_exec_path()):
+        return None  # machines without a driver are spared the import
+    from shutil import which  # noqa: PLC0415
+
+    program = which("nvidia-smi")
     if program is None:
         return None
-    from flashdepot.system.process import run  # noqa: PLC0415  (as above)
+    from flashdepot.system.process import run  # noqa: PLC0415
 
     try:
         done = run([program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"], timeout=30)

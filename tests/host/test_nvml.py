@@ -1,0 +1,54 @@
+"""NVML as the driver has it, in the place of a machine's own: a library with its functions, compiled here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FUNCTIONS = r"""
+#include <string.h>
+typedef struct { unsigned long long total, free, used; } memory;
+int nvmlInit_v2(void) { return INIT; }
+int nvmlShutdown(void) { return 0; }
+int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "580.159.04", size); return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (char *)0 + (1ull << 40) + index; return 0; }
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) { *major = 9; *minor = 0; return 0; }
+int nvmlDeviceGetMemoryInfo(void *device, memory *found) { found->total = 150754820096ull; return MEMORY; }
+int nvmlDeviceGetName(void *device, char *name, unsigned size) {
+  strncpy(name, device == (char *)0 + (1ull << 40) ? "NVIDIA H200" : "NVIDIA H100", size);
+  return 0;
+}
+"""
+ASK = "from flashdepot.host.gpu import probe_gpus; driver, gpus = probe_gpus(); print(driver, *gpus, sep='\\n')"
+
+
+def ask(folder: Path, *macros: str) -> list[str]:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("no C compiler")
+    source = folder / "nvml.c"
+    source.write_text(FUNCTIONS)
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", *macros, "-o", library, source], check=True)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PATH": str(folder)}
+    done = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_driver_and_gpus_are_what_nvml_says(tmp_path: Path) -> None:
+    driver, first, second = ask(tmp_path, "-DINIT=0", "-DMEMORY=0")
+    assert driver == "580.159.04"
+    assert "NVIDIA H200" in first
+    assert "150754820096" in first
+    assert "NVIDIA H100" in second
+
+
+@pytest.mark.parametrize("macros", [("-DINIT=9", "-DMEMORY=0"), ("-DINIT=0", "-DMEMORY=3")])
+def test_an_nvml_that_refuses_is_no_answer(tmp_path: Path, macros: tuple[str, ...]) -> None:
+    assert ask(tmp_path, *macros) == ["None"]
