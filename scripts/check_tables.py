@@ -115,7 +115,8 @@ def main() -> int:
     parser.add_argument("--renew", action="store_true", help="run the scripts that renew tables first")
     options = parser.parse_args()
     if options.renew:
-        for script in dict.fromkeys(table.script for table in TABLES if table.script):
+        scripts = dict.fromkeys(table.script for table in TABLES if table.script)
+        for script in (*scripts, "write_tables.py"):
             print(f"running {script}", flush=True)
             subprocess.run([sys.executable, str(ROOT / "scripts" / script)], check=True)
     today = dt.datetime.now(tz=dt.timezone.utc).date()

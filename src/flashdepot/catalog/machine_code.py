@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 from packaging.version import Version
 
+from flashdepot.facts import read_table
 from flashdepot.model.wheel_name import WheelName
-from flashdepot.system.toml import read_toml
 
 _TABLE = Path(__file__).parent / "machine_code.toml"
 
@@ -52,11 +52,11 @@ def _builds() -> tuple[_Build, ...]:
             Version(row["last"]),
             tuple(sorted(((Version(nvcc), tuple(sass)) for nvcc, sass in row["sass"].items()), reverse=True)),
         )
-        for row in read_toml(_TABLE)["build"]
+        for row in read_table(_TABLE)["build"]
     )
 
 
 @cache
 def _official_nvcc() -> dict[str, dict[str, str]]:
-    table: dict[str, dict[str, str]] = read_toml(_TABLE)["official_nvcc"]
+    table: dict[str, dict[str, str]] = read_table(_TABLE)["official_nvcc"]
     return table

@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import asdict
 
 from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.facts import read_table
 from flashdepot.system.files import disk_errors, read_json, write_json
-from flashdepot.system.toml import read_toml
 
 _SHIPPED = Path(__file__).parent / "sources.toml"
 _OWN = "sources.json"
@@ -131,7 +131,7 @@ def remember(folder: Path, source: Source) -> None:
 
 
 def _read_shipped() -> list[Source]:
-    return [Source.from_json(row) for row in read_toml(_SHIPPED)["source"]]
+    return [Source.from_json(row) for row in read_table(_SHIPPED)["source"]]
 
 
 def _read_own(folder: Path) -> list[Source]:

@@ -6,13 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flashdepot.facts import read_table
 from flashdepot.model.target import Version
-from flashdepot.system.toml import read_toml
 
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(Path(__file__).with_suffix(".toml"))
+    return read_table(Path(__file__).with_suffix(".toml"))
 
 
 def host_compiler_limits(release: Version) -> tuple[int | None, int | None]:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from flashdepot.errors import IncompatibleError
+from flashdepot.facts import read_table
 from flashdepot.model.target import Version
-from flashdepot.system.toml import read_toml
 
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(Path(__file__).with_suffix(".toml"))
+    return read_table(Path(__file__).with_suffix(".toml"))
 
 
 def newest_cuda(driver: Version, system: str) -> Version | None:

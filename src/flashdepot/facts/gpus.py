@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from flashdepot.errors import UsageError
+from flashdepot.facts import read_table
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
-from flashdepot.system.toml import read_toml
 
 
 class KnownArchitecture(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class KnownArchitecture(msgspec.Struct, frozen=True):
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(Path(__file__).with_suffix(".toml"))
+    return read_table(Path(__file__).with_suffix(".toml"))
 
 
 def known_architectures() -> tuple[KnownArchitecture, ...]:

@@ -6,14 +6,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flashdepot.facts import read_table
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
-from flashdepot.system.toml import read_toml
 
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(Path(__file__).with_suffix(".toml"))
+    return read_table(Path(__file__).with_suffix(".toml"))
 
 
 def default_cxx11_abi(minor: str, local: str, machine: str) -> bool | None:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flashdepot.system.toml import read_toml
+from flashdepot.facts import read_table
 
 SYMBOLS = Path(__file__).with_name("torch_symbols.csv")
 """The table that ``scripts/torch_symbols.py`` writes."""
@@ -24,10 +24,10 @@ def rows() -> tuple[Mapping[str, str], ...]:
 @cache
 def about() -> Mapping[str, Any]:
     """Which torches the table was made of, and what of them no symbol tells."""
-    return read_toml(Path(__file__).with_suffix(".toml"))
+    return read_table(Path(__file__).with_suffix(".toml"))
 
 
 @cache
 def patterns() -> tuple[Mapping[str, Any], ...]:
     """The patterns of symbols that one line of a log shows, each with the torches that export such a symbol."""
-    return tuple(read_toml(Path(__file__).with_name("torch_symbol_patterns.toml"))["symbol"])
+    return tuple(read_table(Path(__file__).with_name("torch_symbol_patterns.toml"))["symbol"])

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from flashdepot.facts import read_table
 from flashdepot.model.target import Version
 from flashdepot.model.version_order import version_key
-from flashdepot.system.toml import read_toml
 
 
 class Builder(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class Builder(msgspec.Struct, frozen=True):
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(Path(__file__).with_suffix(".toml"))
+    return read_table(Path(__file__).with_suffix(".toml"))
 
 
 @cache

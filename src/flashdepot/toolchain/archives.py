@@ -19,13 +19,13 @@ import msgspec
 from flashdepot import facts
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.events import OnFile
+from flashdepot.facts import read_table
 from flashdepot.model.table import Table
 from flashdepot.model.target import Platform, Version
 from flashdepot.system.files import read_json
 from flashdepot.system.folders import make_whole
 from flashdepot.system.locks import lock_file
 from flashdepot.system.net import fetch_url
-from flashdepot.system.toml import read_toml
 
 BASE = "FLASHDEPOT_CUDA_ARCHIVES"
 """The variable with the address of a mirror in the place of NVIDIA's server; empty to use no such archives at all."""
@@ -51,7 +51,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(Path(facts.__file__).with_name("cuda_archives.toml"))
+    return read_table(Path(facts.__file__).with_name("cuda_archives.toml"))
 
 
 def base_address() -> str:

@@ -10,11 +10,11 @@ from typing import Any
 
 from flashdepot.errors import IncompatibleError
 from flashdepot.events import OnFile
+from flashdepot.facts import read_table
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.target import Platform, Version
 from flashdepot.system.folders import make_whole
 from flashdepot.system.net import fetch
-from flashdepot.system.toml import read_toml
 
 SIZE = 125 * 10**6
 UNPACKED = 334 * 10**6
@@ -25,7 +25,7 @@ _LEFT_OUT = (".dist-info/", "/tests/", "/include/", ".a", ".pyi", ".pxd")
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(Path(__file__).with_name("cute_dsl_wheels.toml"))
+    return read_table(Path(__file__).with_name("cute_dsl_wheels.toml"))
 
 
 def provided_version() -> Version:

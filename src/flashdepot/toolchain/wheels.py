@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flashdepot.errors import IncompatibleError
-from flashdepot.events import OnFile
+from flashdepot.facts import read_table
 from flashdepot.model.canonical import digest_of
 from flashdepot.model.target import Platform, Version
-from flashdepot.system.folders import make_whole
-from flashdepot.system.net import fetch
-from flashdepot.system.toml import read_toml
+
+if TYPE_CHECKING:
+    from flashdepot.events import OnFile
 
 _INSIDE = "nvidia/cu13/"
 
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(Path(__file__).with_name("nvcc_wheels.toml"))
+    return read_table(Path(__file__).with_name("nvcc_wheels.toml"))
 
 
 def provided_version() -> Version:
@@ -48,6 +47,8 @@ def provide(platform: Platform, folder: Path, on_file: OnFile) -> Path:
         raise IncompatibleError(
             f"PyPI has no nvcc for {platform}.", hint="Install a CUDA toolkit and name its folder: --cuda DIR"
         )
+    from flashdepot.system.folders import make_whole  # noqa: PLC0415  (foreseeing a toolchain provides nothing)
+
     root = folder / _folder_name(platform)
     return make_whole(root, lambda temporary: unpack_toolkit(_wheels(platform), temporary, on_file), _tree(platform))
 
@@ -65,7 +66,10 @@ def provided_nvcc(platform: Platform, folder: Path) -> Path | None:
 
 def unpack_toolkit(wheels: Sequence[Mapping[str, str]], folder: Path, on_file: OnFile) -> None:
     """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``; raises as :func:`provide`."""
-    from flashdepot.system.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
+    import shutil  # noqa: PLC0415  (as above)
+
+    from flashdepot.system.archive import unpack  # noqa: PLC0415
+    from flashdepot.system.net import fetch  # noqa: PLC0415
 
     # Beside the folder that is filled, and as much its own: another process may be doing the same.
     work = folder.with_name(f"{folder.name}.work")

@@ -19,13 +19,13 @@ import msgspec
 from flashdepot import facts
 from flashdepot.errors import CompileError, IncompatibleError
 from flashdepot.events import OnFile
+from flashdepot.facts import read_table
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
 from flashdepot.system.files import sha256_file
 from flashdepot.system.folders import make_whole
 from flashdepot.system.net import fetch
 from flashdepot.system.process import first_error, run
-from flashdepot.system.toml import read_toml
 
 _INSIDE = "ziglang/"
 
@@ -44,7 +44,7 @@ exec "${0%/bin/clang++}/zig" c++ -target x86_64-linux-gnu.2.17 -D_ALLOW_UNSUPPOR
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(Path(facts.__file__).with_name("zig_wheels.toml"))
+    return read_table(Path(facts.__file__).with_name("zig_wheels.toml"))
 
 
 def compiling_version() -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from flashdepot.system.toml import read_toml
+from flashdepot.facts import read_table
 
 _FILE = Path(__file__).with_name("quirks.toml")
 
@@ -29,4 +29,4 @@ def indexes_dq_with_64_bits(version: str) -> bool:
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_toml(_FILE)
+    return read_table(_FILE)

@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flashdepot.facts import read_table
 from flashdepot.families.fa2.units import make_unit
-from flashdepot.model.selection import Dtype, Feature, Pass
-from flashdepot.system.toml import read_toml
+from flashdepot.model.selection import Dtype, Feature, Pass, Unit
 from flashdepot.upstream.published import Sdist
 
 DATA = Path(__file__).with_name("sdists.toml")
@@ -19,18 +19,12 @@ DATA = Path(__file__).with_name("sdists.toml")
 @cache
 def published() -> Mapping[str, Sdist]:
     """Every sdist by its version, newest last."""
-    data = read_toml(DATA)
+    data = read_table(DATA)
     return {entry["version"]: _parse(data["project"], entry) for entry in data["sdist"]}
 
 
 def _parse(project: str, entry: Mapping[str, Any]) -> Sdist:
-    dtypes = [Dtype(name) for name in entry["dtypes"]]
-    units = frozenset(
-        make_unit(Pass(name), head_dim, dtype, causal=causal)
-        for name, head_dims in entry["head_dims"].items()
-        for head_dim, dtype, causal in itertools.product(head_dims, dtypes, (False, True))
-    )
-    features = frozenset(Feature(name) for name in entry["features"])
+    head_dims = tuple((name, tuple(values)) for name, values in entry["head_dims"].items())
     return Sdist(
         project,
         entry["version"],
@@ -38,6 +32,15 @@ def _parse(project: str, entry: Mapping[str, Any]) -> Sdist:
         entry["sha256"],
         entry["size"],
         entry["tree"],
-        units,
-        features,
+        _units(head_dims, tuple(entry["dtypes"])),
+        frozenset(Feature(name) for name in entry["features"]),
+    )
+
+
+@cache  # of two versions that follow each other, most have the same
+def _units(head_dims: tuple[tuple[str, tuple[int, ...]], ...], dtypes: tuple[str, ...]) -> frozenset[Unit]:
+    return frozenset(
+        make_unit(Pass(name), head_dim, Dtype(dtype), causal=causal)
+        for name, values in head_dims
+        for head_dim, dtype, causal in itertools.product(values, dtypes, (False, True))
     )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from flashdepot.facts import read_table
 from flashdepot.families.fa4.layout import Fa4Layout
-from flashdepot.system.toml import read_toml
 from flashdepot.upstream.published import Sdist
 
 DATA = Path(__file__).with_name("sdists.toml")
@@ -16,7 +16,7 @@ DATA = Path(__file__).with_name("sdists.toml")
 @cache
 def published() -> Mapping[str, Sdist]:
     """Every sdist by its version, newest last."""
-    data = read_toml(DATA)
+    data = read_table(DATA)
     layout = Fa4Layout()
     units, features = layout.units(Path()), layout.features(Path())
     return {
