@@ -14,7 +14,7 @@ def main() -> None:
         return
     import gc  # noqa: PLC0415
 
-    gc.set_threshold(50_000)  # thousands of wheels are read at once: looking for circles among them takes longer
+    gc.set_threshold(200_000)  # thousands of wheels and modules: looking for circles among them takes longer
     from flashdepot.cli import run  # noqa: PLC0415
 
     sys.exit(run())

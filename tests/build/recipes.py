@@ -6,10 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from flashdepot.families import Cross, Kit, family_of, oldest_gpu
+from flashdepot.families import family_of, oldest_gpu
 from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
 from flashdepot.families.fa2.units import make_unit as fa2_unit
 from flashdepot.families.fa2.units import parse_unit
+from flashdepot.families.family import Cross, Kit
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.recipe import Recipe, Tool, ToolchainId

@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from flashdepot.depot import ActionRecord, Depot, action_key
+from flashdepot.depot import Depot
+from flashdepot.depot.actions import ActionRecord, action_key
 from flashdepot.families.c_layer import c_layer_digest
 from flashdepot.families.fa2 import units as fa2
 from flashdepot.model.architecture import parse_list

@@ -146,7 +146,7 @@ def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
 ) -> None:
     make_toolkit(tmp_path / "provided", "13.0")
     monkeypatch.setattr(choose, "provide", lambda *_: tmp_path / "provided")
-    monkeypatch.setattr(choose, "provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
+    monkeypatch.setattr("flashdepot.toolchain.zig.provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
     monkeypatch.setattr(choose, "provided_version", lambda: Version("13.0.99"))
     host = make_host(*(make_toolkit(tmp_path / r, r) for r in releases), gcc=(), driver=driver)
     found = build_findings(host, arch)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from depot.depot_factories import make_record, make_request, record_unit, store_library
-from flashdepot.depot import ActionRecord, Depot
+from flashdepot.depot import Depot
+from flashdepot.depot.actions import ActionRecord
 from flashdepot.events import Events
 from flashdepot.families.c_layer import c_layer_digest
 from flashdepot.model.manifest import Manifest

@@ -21,9 +21,9 @@ from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.families.fa2 import sdists
 from flashdepot.host.probe import this_platform
 from flashdepot.model.canonical import digest_of
+from flashdepot.system import net
 from flashdepot.system.net import offline
 from flashdepot.toolchain import wheels, zig
-from flashdepot.upstream import published
 from support.upstream_tree import cutlass_files, make_sdist, sdists_toml, tree_files
 
 VERSION = "9.9.9"
@@ -91,9 +91,8 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
             raise IntegrityError(f"{filename} is not what is pinned")
         return destination
 
-    monkeypatch.setattr(wheels, "fetch", fetch)
+    monkeypatch.setattr(net, "fetch", fetch)
     monkeypatch.setattr(zig, "fetch", fetch)
-    monkeypatch.setattr(published, "fetch", fetch)
     # The machine's own toolkits would be taken before the stand-in.
     probe = host.probe
     monkeypatch.setattr(host, "probe", lambda **options: replace(probe(**options), toolkits=()))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from build.recipes import KIT, TOOLS, fa2_actions, make_recipe
 from flashdepot import targets
 from flashdepot.build.linking import cross_linking
-from flashdepot.families import Cross
+from flashdepot.families.family import Cross
 from flashdepot.model.library_names import LINUX
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform

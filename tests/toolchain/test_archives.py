@@ -12,7 +12,6 @@ import pytest
 from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError, NetworkError
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.target import Platform, Version
-from flashdepot.toolchain import choose
 from flashdepot.toolchain.archives import BASE, provide_release, release_of
 from flashdepot.toolchain.choose import choose_toolchain, foresee_toolchain
 from flashdepot.toolchain.nvcc import inspect
@@ -182,7 +181,7 @@ def test_other_platforms_have_no_archives(server: FileServer, platform: str) -> 
 def test_a_version_that_the_machine_lacks_comes_from_the_archives(
     server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
+    monkeypatch.setattr("flashdepot.toolchain.zig.provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
     chosen = choose_toolchain(
         Version("12.8"),
         make_host(driver="560.35"),

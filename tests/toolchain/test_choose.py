@@ -25,7 +25,7 @@ def provided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "provided"
     make_toolkit(root, "13.0")
     monkeypatch.setattr(choose, "provide", lambda *_: root)
-    monkeypatch.setattr(choose, "provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
+    monkeypatch.setattr("flashdepot.toolchain.zig.provide_zig", lambda *_: Zig(tmp_path / "zig", "0.14.1"))
     return root
 
 
@@ -146,7 +146,8 @@ def test_an_nvcc_that_cannot_read_the_newer_zigs_headers_preprocesses_with_an_ol
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, preprocessing: str
 ) -> None:
     monkeypatch.setattr(
-        choose, "provide_zig", lambda _platform, _folder, _on_file, version: Zig(tmp_path / version, version)
+        "flashdepot.toolchain.zig.provide_zig",
+        lambda _platform, _folder, _on_file, version: Zig(tmp_path / version, version),
     )
     make_toolkit(tmp_path / "mine", release)
     chosen = pick(str(tmp_path / "mine"), make_host())

@@ -43,7 +43,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     pinned = {"cuda": "13.0.88", "wheel": listed, "tree": {"linux-x86_64": digest_of(held)}}
     monkeypatch.setattr(wheels, "_data", lambda: pinned)
-    monkeypatch.setattr(wheels, "fetch", fetch)
+    monkeypatch.setattr("flashdepot.system.net.fetch", fetch)
     return folder
 
 

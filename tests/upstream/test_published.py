@@ -101,10 +101,10 @@ def test_two_processes_at_once_both_get_the_whole_tree(cache):
 
 @pytest.mark.usefixtures("index")
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-@pytest.mark.parametrize("moment", ["archive.unpack", "published._read", "published.fetch"])
+@pytest.mark.parametrize("moment", ["archive.unpack", "published._read", "net.fetch"])
 def test_a_kill_in_the_middle_leaves_no_tree_and_the_next_run_mends_it(cache, moment):
     die = (
-        f"import os; from flashdepot.system import archive; real = {moment}\n"
+        f"import os; from flashdepot.system import archive, net; real = {moment}\n"
         "def die(*a, **k): real(*a, **k); os.kill(os.getpid(), 9)\n"
         f"{moment} = die"
     )

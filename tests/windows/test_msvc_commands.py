@@ -14,7 +14,7 @@ from flashdepot.build.linking import MSVC_LINKING, cross_linking
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.windows_paths import BELOW, path_problems, require_usable_paths
 from flashdepot.errors import MissingToolError
-from flashdepot.families import Kit
+from flashdepot.families.family import Kit
 from flashdepot.host.toolkits import find_toolkits
 from flashdepot.model.action import Action
 from flashdepot.model.recipe import Tool, ToolchainId

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
-from flashdepot.depot.export import require_exportable
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events, Forecast
 from flashdepot.host import runtime_facts
@@ -31,7 +30,6 @@ from flashdepot.resolve.library import (
     understand_for_wheel,
     whatever_is_stored,
 )
-from flashdepot.system.user_files import require_folder
 
 if TYPE_CHECKING:
     from flashdepot.build.library import Options
@@ -76,6 +74,8 @@ def get(
     :raises NetworkError: when source or toolchain must be fetched and cannot be.
     """
     if out is not None:
+        from flashdepot.depot.export import require_exportable  # noqa: PLC0415
+
         require_exportable(out)
     started = time.monotonic()
     depot = depot or open_depot(events=events)
@@ -99,6 +99,8 @@ def build(
     are those of :func:`get`.
     """
     if out is not None:
+        from flashdepot.depot.export import require_exportable  # noqa: PLC0415
+
         require_exportable(out)
     started = time.monotonic()
     depot = depot or open_depot(events=events)
@@ -120,6 +122,8 @@ def wheel(
 
     Parameters and errors are otherwise those of :func:`get`, which gets the library.
     """
+    from flashdepot.system.user_files import require_folder  # noqa: PLC0415
+
     require_folder(out, "--out DIR")
     depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events, understand_for_wheel)
@@ -145,6 +149,7 @@ def vendor(
     """
     from flashdepot.link.library import LinkableLibrary, read_library  # noqa: PLC0415
     from flashdepot.link.vendor.write import vendor as write  # noqa: PLC0415
+    from flashdepot.system.user_files import require_folder  # noqa: PLC0415
 
     _require_one(library, request)
     if library is not None:

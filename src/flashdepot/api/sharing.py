@@ -10,14 +10,13 @@ import msgspec
 
 from flashdepot.api.libraries import open_depot
 from flashdepot.depot import Depot
-from flashdepot.depot.export import LIBRARY
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
 from flashdepot.events import Events
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
-from flashdepot.model.manifest import Manifest
+from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.resolve.library import LibraryResult, from_depot, from_remotes, understand
 from flashdepot.system.net import offline, require_network

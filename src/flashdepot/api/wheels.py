@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,12 +13,13 @@ from flashdepot.events import Events
 from flashdepot.host import wheel_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
-from flashdepot.model.lock import LOCK_NAME, Lock
 from flashdepot.model.verdict import Reasons, Verdict, verdict_of
 from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.resolve.facts import facts_of
-from flashdepot.resolve.lock_file import judge_lock, lock_decision, read_lock, write_lock
 from flashdepot.resolve.resolution import Resolution, candidates_for
+
+if TYPE_CHECKING:
+    from flashdepot.model.lock import Lock
 
 _SILENT = Events()
 
@@ -55,15 +57,19 @@ class LockState(msgspec.Struct, frozen=True):
         return verdict_of(self.reasons)
 
 
-def check_lock(request: WheelRequest, path: Path = Path(LOCK_NAME)) -> LockState:
-    """Whether a lock still fits; :raises UsageError: when it is not there or cannot be used."""
-    found = read_lock(path)
+def check_lock(request: WheelRequest, path: Path | None = None) -> LockState:
+    """Whether a lock, this folder's where none is named, still fits; :raises UsageError: when it cannot be used."""
+    from flashdepot.model.lock import LOCK_NAME  # noqa: PLC0415  (a question pins nothing)
+    from flashdepot.resolve.lock_file import judge_lock, read_lock  # noqa: PLC0415
+
+    found = read_lock(path or Path(LOCK_NAME))
     return LockState(found, judge_lock(found, request))
 
 
-def lock(resolution: Resolution, path: Path = Path(LOCK_NAME), *, accept_unverified: bool = False) -> Lock | None:
+def lock(resolution: Resolution, path: Path | None = None, *, accept_unverified: bool = False) -> Lock | None:
     """Pin what was decided, by address and SHA-256; ``None`` when nothing was.
 
+    :param path: the file to write; ``flashdepot.lock`` in this folder when it is not given.
     :param accept_unverified: pin the address of a wheel whose digest nobody has told.
     :raises IncompatibleError: when it must be compiled first, so that there is nothing yet to pin.
     :raises IntegrityError: when nobody has told its digest, and that was not accepted.
@@ -72,6 +78,9 @@ def lock(resolution: Resolution, path: Path = Path(LOCK_NAME), *, accept_unverif
     chosen = resolution.decision.chosen
     if chosen is None:
         return None
+    from flashdepot.model.lock import LOCK_NAME  # noqa: PLC0415
+    from flashdepot.resolve.lock_file import lock_decision, write_lock  # noqa: PLC0415
+
     made = lock_decision(chosen, resolution.request, accept_unverified=accept_unverified)
-    write_lock(path, made)
+    write_lock(path or Path(LOCK_NAME), made)
     return made

@@ -13,7 +13,8 @@ from flashdepot.build.diagnosis import compile_error, killed_for_memory
 from flashdepot.build.estimates import History
 from flashdepot.build.executor import Ended, Executor, Task
 from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, Job, Outlook, foresee, next_job, remaining_seconds
-from flashdepot.depot import ActionRecord, Depot, action_key
+from flashdepot.depot import Depot
+from flashdepot.depot.actions import ActionRecord, action_key
 from flashdepot.errors import CompileError, FlashdepotError
 from flashdepot.events import BuildProgress, Snapshot
 from flashdepot.model.action import Action

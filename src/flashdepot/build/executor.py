@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from flashdepot.build.schedule import Capacity
-from flashdepot.depot import HeldLock
+from flashdepot.depot.locks import HeldLock
 from flashdepot.errors import FlashdepotError
 from flashdepot.model.action import Action
 from flashdepot.system.child import Cost

@@ -22,13 +22,15 @@ from flashdepot.build.names import PlaceNames
 from flashdepot.build.places import place_of, places, programs
 from flashdepot.build.schedule import Outlook
 from flashdepot.build.windows_paths import require_usable_paths
-from flashdepot.depot import ActionRecord, Depot
+from flashdepot.depot import Depot
+from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import CompileError, IncompatibleError
 from flashdepot.events import BuildProgress, OnFile, Silent
 from flashdepot.facts.drivers import driver_floor
-from flashdepot.families import Cross, Kit, config_header, family_of
+from flashdepot.families import config_header, family_of
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
+from flashdepot.families.family import Cross, Kit
 from flashdepot.host.probe import this_platform
 from flashdepot.model.action import Action, filled_in
 from flashdepot.model.architecture import Architecture
@@ -51,7 +53,8 @@ from flashdepot.toolchain.identity import identify_toolchain
 from flashdepot.toolchain.nvcc_flags import compresses_newly, usual_compression
 from flashdepot.toolchain.probe_compile import probe_toolchain
 from flashdepot.toolchain.wheels import known_trees
-from flashdepot.upstream import SourceTree, source_digest
+from flashdepot.upstream import SourceTree
+from flashdepot.upstream.folder import source_digest
 
 if TYPE_CHECKING:
     from flashdepot.build.farm.orders import Site

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,10 +16,11 @@ from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.host import HostRecord
-from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.system.files import read_json
-from flashdepot.system.net import OFFLINE
+
+if TYPE_CHECKING:
+    from flashdepot.model.remote import RemoteSettings
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -51,6 +52,8 @@ def _show_more(_: click.Context, __: click.Parameter, value: bool) -> bool:
 
 def _go_offline(_: click.Context, __: click.Parameter, value: bool) -> None:
     if value:
+        from flashdepot.system.net import OFFLINE  # noqa: PLC0415
+
         os.environ[OFFLINE] = "1"  # for what is started from here as well
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from flashdepot.cli.common import COMMON_OPTIONS
 from flashdepot.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 Table = Mapping[str, tuple[str, str]]
 """Every command of a group: the module of this package that has it under the same name, and its line in the help."""
@@ -66,6 +68,8 @@ class LazyCommands(Commands):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         """The names that begin so; no command is imported."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415
+
         return [
             CompletionItem(name, help=line) for name, (_, line) in self._table.items() if name.startswith(incomplete)
         ]

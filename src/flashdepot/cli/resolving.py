@@ -17,7 +17,6 @@ from flashdepot.cli.options import with_project
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.events import Events
 from flashdepot.host import wheel_facts
-from flashdepot.host.python_environment import told
 from flashdepot.model.quantities import parse_size
 from flashdepot.model.wheel_request import (
     BANDWIDTH,
@@ -122,8 +121,11 @@ def question(asked: Asked, events: Events) -> Resolution:
     opened = open_depot(asked.depot)
     named = asked.python is None and asked.torch is not None and asked.python_tag is not None
     host = load_host(asked.host_file) or wheel_facts(asked.python, environment=not named)
-    if asked.host_file is None and (said := told(host.python)):
-        events.note(said)
+    if asked.host_file is None and host.python is not None:
+        from flashdepot.host.python_environment import told  # noqa: PLC0415  (not when all is named)
+
+        if said := told(host.python):
+            events.note(said)
     request = WheelRequest(
         facts=override(facts_of(host), asked.facts),
         distribution=asked.distribution.lower().replace("_", "-"),

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from flashdepot.depot.layout import DepotLayout
 from flashdepot.errors import IntegrityError, UsageError
@@ -59,12 +60,11 @@ def require_safe(layout: DepotLayout, environment: Mapping[str, str] = os.enviro
         return layout.shared.exists()
 
 
-@dataclass
-class _Rules:
+class _Rules(msgspec.Struct):
     layout: DepotLayout
     top: os.stat_result
     environment: Mapping[str, str]
-    _group: int | None = field(default=None, init=False)
+    group: int | None = None
 
     def require(self, folder: Path, status: os.stat_result) -> None:
         if os.name != "posix":  # Windows: the user's own folder of caches is nobody else's by its access list
@@ -86,9 +86,9 @@ class _Rules:
             return True
         if folder == self.layout.root or not status.st_mode & stat.S_ISVTX:
             return False
-        if self._group is None:
-            self._group = _shared_with(self.layout, self.top.st_uid)
-        return status.st_gid == self._group
+        if self.group is None:
+            self.group = _shared_with(self.layout, self.top.st_uid)
+        return status.st_gid == self.group
 
     def _writable(self, folder: Path, who: str, mend: str) -> IntegrityError:
         return IntegrityError(

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.layout import DepotLayout
+from flashdepot.depot.layout import DepotLayout, inside
 from flashdepot.errors import IntegrityError
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.table import Table
@@ -121,7 +121,8 @@ class Artifacts:
 
     def files(self) -> Iterator[Path]:
         """Yield the file of every manifest there is, in order."""
-        yield from sorted((self._layout.root / "artifacts").glob("[0-9a-f]*.json"))
+        found = inside(self._layout.root / "artifacts")
+        yield from (path for path in found if path.suffix == ".json" and path.name[0] in "0123456789abcdef")
 
     def _readable(self, path: Path) -> tuple[Manifest, datetime] | None:
         try:
@@ -165,4 +166,4 @@ def read_artifact(path: Path) -> tuple[Manifest, datetime]:
 
 def manifest_text(manifest: Manifest) -> bytes:
     """Return the manifest as it lies in a library's folder, for people to read."""
-    return (json.dumps(manifest.to_json(), indent=2) + "\n").encode()
+    return msgspec.json.format(json.dumps(manifest.to_json()).encode(), indent=2) + b"\n"

@@ -7,13 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flashdepot.depot.artifacts import manifest_text
-from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
+from flashdepot.model.manifest import LIBRARY, MANIFEST_NAME, Manifest, ManifestFile
 from flashdepot.model.table import Table
 from flashdepot.system.output_file import OutputFile, OutputListing, Written
 from flashdepot.system.output_folder import OutputFolder
-
-LIBRARY = "library"
-"""The kind of artifact that is exported; the ``kind`` of its manifest."""
 
 _FOLDERS = ("include", "lib", "share")
 """All that lies in a library's folder beside its manifest. What a found manifest names elsewhere is not ours."""

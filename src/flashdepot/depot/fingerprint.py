@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import time
 from pathlib import Path
@@ -73,6 +72,8 @@ def move_if_unchanged(path: Path, seen: Fingerprint, destination: Path) -> bool:
 def remove(path: Path) -> None:
     """Remove a file, a link or a folder with all in it; nothing happens when it is not there."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        from shutil import rmtree  # noqa: PLC0415  (a depot hit removes nothing)
+
+        rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

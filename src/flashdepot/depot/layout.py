@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +29,7 @@ _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 
 def hidden_sibling(path: Path) -> Path:
     """Return a name beside ``path`` that nobody else uses. If a kill leaves it behind, gc removes it."""
-    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
 
 
 def real_folders(folder: Path) -> list[Path]:
@@ -179,9 +178,9 @@ class DepotLayout(msgspec.Struct, frozen=True):
         self.prepare()
         with disk_errors(self.root):
             make_folder(self.temporary)
-        return self.temporary / f"{purpose}-{secrets.token_hex(8)}"
+        return self.temporary / f"{purpose}-{os.urandom(8).hex()}"
 
     def new_quarantine(self, name: str) -> Path:
         """Return a path in ``quarantine/`` for a damaged file; :raises OSError: when the folder cannot be made."""
         self.quarantine.mkdir(exist_ok=True)
-        return self.quarantine / f"{name}.{secrets.token_hex(4)}"
+        return self.quarantine / f"{name}.{os.urandom(4).hex()}"

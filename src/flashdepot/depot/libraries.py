@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -105,7 +104,7 @@ class Libraries:
                     if not folder.is_dir():  # otherwise another process was first: what it made is hashed next
                         raise
             finally:
-                shutil.rmtree(temporary, ignore_errors=True)
+                remove(temporary)
 
     def _place(self, manifest: Manifest, place: str, file: ManifestFile | None, folder: Path) -> None:
         """Put one file where it belongs; ``None`` is the manifest itself."""

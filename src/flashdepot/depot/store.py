@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flashdepot.depot.access import require_safe
-from flashdepot.depot.actions import ActionRecord, Actions
 from flashdepot.depot.artifacts import Artifacts, StoredArtifact
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.elsewhere import Elsewhere, Nowhere
-from flashdepot.depot.export import LIBRARY, export
 from flashdepot.depot.fingerprint import mark_used
 from flashdepot.depot.layout import DepotLayout
 from flashdepot.depot.libraries import Libraries
-from flashdepot.depot.locks import HeldLock, lock, try_lock
 from flashdepot.depot.match import DepotChoice, choose
-from flashdepot.depot.workspaces import workspace
-from flashdepot.model.manifest import Manifest
+from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import Request
 from flashdepot.system.digests import KnownDigests
 from flashdepot.system.files import disk_errors
 from flashdepot.system.own_names import writable
+
+if TYPE_CHECKING:
+    from flashdepot.depot.actions import ActionRecord, Actions
+    from flashdepot.depot.locks import HeldLock
 
 DAMAGED = "a file of it is damaged or missing"
 
@@ -57,11 +59,18 @@ class Depot:
         self.root = root
         self.elsewhere = elsewhere or Nowhere()
         self.layout = DepotLayout(root, is_shared=require_safe(DepotLayout(root)))
+        self._on_problem = on_problem
         digests = KnownDigests()
         self.blobs = Blobs(self.layout, on_problem, digests)
-        self.actions = Actions(self.layout, self.blobs, on_problem)
         self.artifacts = Artifacts(self.layout, self.blobs, on_problem)
         self.libraries = Libraries(self.layout, self.blobs, digests)
+
+    @cached_property
+    def actions(self) -> Actions:
+        """What was compiled. A hit asks for none of it, nor for what the other local imports here bring."""
+        from flashdepot.depot.actions import Actions  # noqa: PLC0415
+
+        return Actions(self.layout, self.blobs, self._on_problem)
 
     def find_action(self, intent_key: str, current_digest: Callable[[str], str | None]) -> ActionRecord | None:
         """See :meth:`Actions.find`."""
@@ -119,18 +128,26 @@ class Depot:
 
     def export(self, manifest: Manifest, destination: Path) -> Path:
         """Copy a library into a folder outside the depot; see :func:`flashdepot.depot.export.export`."""
+        from flashdepot.depot.export import export  # noqa: PLC0415
+
         return export(manifest, self.libraries.source(manifest), destination)
 
     def lock(self, key: str, on_wait: Callable[[], None] | None = None) -> AbstractContextManager[HeldLock]:
         """See :func:`flashdepot.depot.locks.lock`."""
+        from flashdepot.depot.locks import lock  # noqa: PLC0415
+
         return lock(self.layout, key, on_wait)
 
     def try_lock(self, key: str) -> HeldLock | None:
         """See :func:`flashdepot.depot.locks.try_lock`."""
+        from flashdepot.depot.locks import try_lock  # noqa: PLC0415
+
         return try_lock(self.layout, key)
 
     def workspace(self) -> AbstractContextManager[Path]:
         """See :func:`flashdepot.depot.workspaces.workspace`."""
+        from flashdepot.depot.workspaces import workspace  # noqa: PLC0415
+
         return workspace(self.layout)
 
     def log_path(self, name: str, intent_key: str) -> Path:
@@ -145,9 +162,9 @@ def depot_folder(folder: Path | None = None) -> Path:
     """The folder that was named, or the user's: ``FLASHDEPOT_HOME``, else a folder of the user's cache."""
     named = str(folder) if folder is not None else os.environ.get("FLASHDEPOT_HOME")
     if named is None:
-        from platformdirs import user_cache_dir  # noqa: PLC0415
+        from flashdepot.system.user_folders import user_cache  # noqa: PLC0415
 
-        named = user_cache_dir("flashdepot", appauthor=False)
+        named = str(user_cache())
     return Path(os.path.abspath(os.path.expanduser(named)))  # noqa: PTH100, PTH111  (links stay)
 
 

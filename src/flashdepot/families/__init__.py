@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.events import OnFile
 from flashdepot.families.fa2 import Fa2
 from flashdepot.families.fa4 import Fa4
-from flashdepot.families.family import Cross, Family, Kit
-from flashdepot.model.architecture import Architecture
 from flashdepot.model.selection import DEFAULT_FAMILY
-from flashdepot.model.target import Platform
-from flashdepot.upstream import SourceTree
+
+if TYPE_CHECKING:
+    from flashdepot.events import OnFile
+    from flashdepot.families.family import Family
+    from flashdepot.model.architecture import Architecture
+    from flashdepot.model.target import Platform
+    from flashdepot.upstream import SourceTree
 
 FAMILIES: tuple[Family, ...] = (Fa2(), Fa4())
 """Every family there is. One joins by its folder and its entry here."""
@@ -79,9 +82,6 @@ def oldest_gpu() -> Architecture:
 __all__ = [
     "ALL",
     "FAMILIES",
-    "Cross",
-    "Family",
-    "Kit",
     "default_family",
     "family_of",
     "obtain_sources",

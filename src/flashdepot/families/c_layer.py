@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from flashdepot.model.canonical import digest_of
-from flashdepot.system.files import sha256_file
+from flashdepot.system.digests import contents
 
 NATIVE = Path(__file__).parents[1] / "native"
 """Their folder."""
@@ -36,5 +36,4 @@ def name_of_source(source: Path) -> str:
 @cache
 def c_layer_digest() -> str:
     """One SHA-256 for all of them, by name and bytes."""
-    files = sorted(path for path in NATIVE.rglob("*") if path.is_file())
-    return digest_of({path.relative_to(NATIVE).as_posix(): sha256_file(path) for path in files})
+    return digest_of(contents(NATIVE))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from flashdepot.model.architecture import Architecture
@@ -13,14 +11,14 @@ UNKNOWN = "not known"
 """In the place of what a name does not tell and the bytes would."""
 
 
-class PlatformNeed(NamedTuple):
+class PlatformNeed(msgspec.Struct, frozen=True):
     """Operating systems and CPUs that it is made for; ``spelled`` as its tags or its kind of file say it."""
 
     platforms: tuple[Platform, ...]
     spelled: str
 
 
-class PythonNeed(NamedTuple):
+class PythonNeed(msgspec.Struct, frozen=True):
     """Pairs of Python tag and ABI tag, any of which will do, and the oldest Python where ``py3`` promises too much."""
 
     tags: tuple[tuple[str, str], ...]
@@ -28,7 +26,7 @@ class PythonNeed(NamedTuple):
     oldest: Version | None = None
 
 
-class LibcNeed(NamedTuple):
+class LibcNeed(msgspec.Struct, frozen=True):
     """``glibc`` or ``musl``; it certainly runs with ``certain`` or newer, and never with what is older than ``oldest``.
 
     ``builder`` is the system that it was built on, where only that is known.
@@ -40,33 +38,33 @@ class LibcNeed(NamedTuple):
     builder: str = ""
 
 
-class CxxNeed(NamedTuple):
+class CxxNeed(msgspec.Struct, frozen=True):
     """The newest symbol versions of libstdc++ that it takes: ``GLIBCXX_*`` and ``CXXABI_*``."""
 
     glibcxx: Version | None = None
     cxxabi: Version | None = None
 
 
-class TorchNeed(NamedTuple):
+class TorchNeed(msgspec.Struct, frozen=True):
     """The minor version of PyTorch that it was built for, or the oldest that will do; ``minor`` may be unknown."""
 
     minor: str = ""
     oldest: Version | None = None
 
 
-class CudaNeed(NamedTuple):
+class CudaNeed(msgspec.Struct, frozen=True):
     """The CUDA whose runtime library it takes from PyTorch: ``12.4``, ``12``, or :data:`UNKNOWN`."""
 
     cuda: str
 
 
-class AbiNeed(NamedTuple):
+class AbiNeed(msgspec.Struct, frozen=True):
     """Whether it was built with the new C++ ABI of libstdc++; ``None`` where that is not known."""
 
     new: bool | None
 
 
-class CodeNeed(NamedTuple):
+class CodeNeed(msgspec.Struct, frozen=True):
     """Device code: the SASS that it has, the newest PTX, and the CUDA that built it, ``""`` where that is not known."""
 
     sass: tuple[Architecture, ...]
@@ -74,7 +72,7 @@ class CodeNeed(NamedTuple):
     cuda: str = ""
 
 
-class DriverNeed(NamedTuple):
+class DriverNeed(msgspec.Struct, frozen=True):
     """The CUDA that built it, ``12.4`` or ``12``; ``oldest`` is the oldest driver, where more than that is known."""
 
     cuda: str

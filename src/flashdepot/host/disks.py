@@ -9,16 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flashdepot.model.host import Disk
+from flashdepot.system.user_folders import user_cache
 
 _MOUNTS = Path("/proc/self/mounts")
 
 
 def probe_disks(depot: Path | None) -> tuple[Disk, ...]:
     """The disks of the temporary folder, the user's cache and the depot (the cache's own when none is named)."""
-    from platformdirs import user_cache_dir  # noqa: PLC0415  (a depot hit imports it when it must alone)
-
-    cache = Path(user_cache_dir())
-    places = {"temp": Path(tempfile.gettempdir()), "cache": cache, "depot": depot or cache / "flashdepot"}
+    ours = user_cache()
+    places = {"temp": Path(tempfile.gettempdir()), "cache": ours.parent, "depot": depot or ours}
     types = mount_types(_mounts())
     return tuple(disk for use, place in places.items() if (disk := look(use, place, types)))
 

@@ -17,6 +17,8 @@ from flashdepot.model.upstream import UpstreamId, leading
 
 MANIFEST_SCHEMA = 3
 MANIFEST_NAME = "manifest.json"
+LIBRARY = "library"
+"""The kind of artifact that holds kernels; the ``kind`` of its manifest."""
 
 
 class ManifestFile(msgspec.Struct, frozen=True):

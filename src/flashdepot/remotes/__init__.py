@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.events import Events
-from flashdepot.model.manifest import Manifest
-from flashdepot.model.remote import RemoteSettings
-from flashdepot.model.request import Request
-from flashdepot.system.net import offline
 
 if TYPE_CHECKING:
+    from flashdepot.depot import Depot
+    from flashdepot.events import Events
+    from flashdepot.model.manifest import Manifest
+    from flashdepot.model.remote import RemoteSettings
+    from flashdepot.model.request import Request
     from flashdepot.remotes.remote import OpenRemote
 
 
@@ -147,6 +146,8 @@ class Remotes:
 
     def _usable(self) -> Iterator[OpenRemote]:
         """Each remote that may be asked and has not failed."""
+        from flashdepot.system.net import offline  # noqa: PLC0415  (a hit asks nobody)
+
         for remote in self.all():
             if not remote.is_dead and not (offline() and not remote.settings.is_local):
                 yield remote

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flashdepot.depot import ActionRecord, Depot
+from flashdepot.depot import Depot
+from flashdepot.depot.actions import ActionRecord
 from flashdepot.remotes.remote import OpenRemote
 
 DEPOT = "the depot"

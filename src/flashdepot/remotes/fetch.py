@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flashdepot.depot import ActionRecord, Depot, choose
-from flashdepot.depot.export import LIBRARY
+from flashdepot.depot import Depot, choose
+from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import IntegrityError
 from flashdepot.events import Events
 from flashdepot.fit.requests import unmet
-from flashdepot.model.manifest import Manifest
+from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.quantities import size
 from flashdepot.model.request import Request
 from flashdepot.remotes.remote import Blob, OpenRemote

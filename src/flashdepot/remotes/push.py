@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from flashdepot.depot import ActionRecord, Depot
+from flashdepot.depot import Depot
+from flashdepot.depot.actions import ActionRecord
 from flashdepot.depot.artifacts import manifest_text
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.events import Events

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.depot import ActionRecord, Output, action_key
+from flashdepot.depot.actions import ActionRecord, Output, action_key
 from flashdepot.depot.artifacts import manifest_text
 from flashdepot.errors import IntegrityError
 from flashdepot.model.canonical import canonical_json, digest_of

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from flashdepot.depot.export import LIBRARY
 from flashdepot.families import FAMILIES
 from flashdepot.families.c_layer import c_layer_digest
-from flashdepot.model.manifest import Manifest
+from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.upstream import UpstreamId
 from flashdepot.remotes.remote import OpenRemote, SignedLibrary
 from flashdepot.remotes.statements import library_places, shelf_place

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
-from flashdepot.model.public_key import PublicKey, TrustedKey
-from flashdepot.model.remote import RemoteSettings
 from flashdepot.model.table import Table
 from flashdepot.system.files import disk_errors, write_atomic
-from flashdepot.system.ownership import planted
-from flashdepot.system.toml import read_toml
+from flashdepot.system.user_folders import user_config
+
+if TYPE_CHECKING:
+    from flashdepot.model.public_key import TrustedKey
+    from flashdepot.model.remote import RemoteSettings
 
 _T = TypeVar("_T")
 
@@ -34,9 +36,7 @@ class UserSettings(msgspec.Struct, frozen=True):
     @classmethod
     def of_this_user(cls) -> UserSettings:
         """Those in the user's configuration folder."""
-        import platformdirs  # noqa: PLC0415  (a hit needs none of it)
-
-        return cls(platformdirs.user_config_path("flashdepot", appauthor=False))
+        return cls(user_config())
 
     @property
     def private_keys(self) -> Path:
@@ -45,6 +45,10 @@ class UserSettings(msgspec.Struct, frozen=True):
 
     def remotes(self) -> list[RemoteSettings]:
         """In the order in which they are asked; :raises UsageError: when the file cannot be used."""
+        if not os.path.lexists(self._remotes_file):
+            return []  # most users have none, and are spared the imports
+        from flashdepot.model.remote import RemoteSettings  # noqa: PLC0415
+
         return _read(self._remotes_file, "remote", RemoteSettings.read)
 
     def add_remote(self, added: RemoteSettings) -> None:
@@ -120,6 +124,9 @@ class UserSettings(msgspec.Struct, frozen=True):
 
 
 def _read(path: Path, kind: str, read: Callable[[Table], _T]) -> list[_T]:
+    from flashdepot.system.ownership import planted  # noqa: PLC0415
+    from flashdepot.system.toml import read_toml  # noqa: PLC0415
+
     try:
         if by_others := planted(path):
             raise UsageError(f"{path} is not believed: {by_others}.", hint=f"Remove it: rm {path}")
@@ -143,6 +150,8 @@ def _write(path: Path, kind: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _read_key(row: Table) -> TrustedKey:
+    from flashdepot.model.public_key import PublicKey, TrustedKey  # noqa: PLC0415
+
     key = TrustedKey(
         key=row.convert("key", PublicKey.parse),
         remotes=row.texts("remotes") if "remotes" in row else (),

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, foresee_build, prepare
 from flashdepot.build.schedule import Outlook
-from flashdepot.depot import ActionRecord, Depot
+from flashdepot.depot import Depot
+from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import IncompatibleError
 from flashdepot.events import BuildProgress, Download, Events, Fetch, Forecast, OnFile
 from flashdepot.families import obtain_sources

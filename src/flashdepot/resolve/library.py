@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
 from flashdepot.facts.drivers import newest_cuda
-from flashdepot.families import Family, default_family, family_of, oldest_gpu, proven_families
+from flashdepot.families import default_family, family_of, oldest_gpu, proven_families
 from flashdepot.families.c_layer import c_layer_digest
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
@@ -23,6 +24,9 @@ from flashdepot.model.request import Request
 from flashdepot.model.selection import Selection, select
 from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.architectures import choose_architectures
+
+if TYPE_CHECKING:
+    from flashdepot.families.family import Family
 
 _CUDA_OF_OTHERS = 13
 """The CUDA whose drivers load what CuTe DSL's assembler writes."""

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.families import FAMILIES
 from flashdepot.model.library_request import LibraryRequest
-from flashdepot.model.remote import RemoteSettings
-from flashdepot.model.table import Table
 from flashdepot.resolve.words import library_request
-from flashdepot.system.consent import Consents
-from flashdepot.system.ownership import planted
-from flashdepot.system.toml import parse_toml
+
+if TYPE_CHECKING:
+    from flashdepot.model.remote import RemoteSettings
+    from flashdepot.system.consent import Consents
 
 NAME = "flashdepot.toml"
 REMOTE = "remote"
@@ -69,6 +68,9 @@ def read_project(path: Path) -> Project:
 
     :raises UsageError: for a key or a value that is not known, or a file that cannot be read; it names the file.
     """
+    from flashdepot.system.ownership import planted  # noqa: PLC0415  (a folder without a project needs none of it)
+    from flashdepot.system.toml import parse_toml  # noqa: PLC0415
+
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST + 1)
@@ -86,6 +88,9 @@ def read_project(path: Path) -> Project:
 
 
 def _read_remotes(rows: Any, path: Path) -> tuple[RemoteSettings, ...]:
+    from flashdepot.model.remote import RemoteSettings  # noqa: PLC0415
+    from flashdepot.model.table import Table  # noqa: PLC0415
+
     try:
         return tuple(map(RemoteSettings.read, Table({REMOTE: rows}).tables(REMOTE)))
     except ValueError as error:

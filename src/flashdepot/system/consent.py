@@ -11,13 +11,12 @@ from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.canonical import canonical_json
 from flashdepot.system.files import disk_errors, read_json, write_atomic
 from flashdepot.system.ownership import planted
+from flashdepot.system.user_folders import user_config
 
 
 def users_consents() -> Consents:
     """Those of this user, beside the user's configuration."""
-    import platformdirs  # noqa: PLC0415  (most runs need no consent)
-
-    return Consents(platformdirs.user_config_path("flashdepot", appauthor=False) / "trusted.json")
+    return Consents(user_config() / "trusted.json")
 
 
 class Consents(msgspec.Struct, frozen=True):

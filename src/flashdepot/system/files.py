@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,7 +82,7 @@ def atomic_file(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     if not path.name:  # the empty path is the current folder
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         yield temporary
         with temporary.open("r+b") as file:  # Windows flushes only what is open for writing

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -45,7 +44,7 @@ def make_whole(folder: Path, fill: Callable[[Path], None], tree: str | None = No
 
 
 def _make(folder: Path, fill: Callable[[Path], None], tree: str | None) -> None:
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     with disk_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:

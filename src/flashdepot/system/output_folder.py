@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -82,7 +81,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
             files = [file for file in files if not self._is_there(folder, file)]
             if not files and self._is_there(folder, listed):
                 return self.path
-            stage = f".flashdepot-export-{secrets.token_hex(4)}"
+            stage = f".flashdepot-export-{os.urandom(4).hex()}"
             try:
                 with folder.folder(stage, create=True) as staged, staged.folder(_NEW, create=True) as new:
                     for file in (*files, listed):

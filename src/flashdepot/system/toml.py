@@ -8,12 +8,6 @@ from typing import Any
 
 from flashdepot.errors import UsageError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover  (Python 3.10)
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
-
-
 _MOST_DOTS = 1000
 """tomllib takes memory that grows with the square of the parts of a dotted key: 100,000 are 40 GB."""
 
@@ -32,6 +26,11 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
     """Read the text of a TOML file; :raises UsageError: when it is not TOML, with its name and the place of the mistake."""
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415  (a depot hit without a project file reads no TOML)
+    else:  # pragma: no cover  (Python 3.10)
+        import tomli as tomllib  # noqa: PLC0415  # type: ignore[import-not-found,unused-ignore]
+
     if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
         raise UsageError(f"{name} is refused: a line has more than {_MOST_DOTS} dots.")
     try:

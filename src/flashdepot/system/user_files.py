@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -136,7 +135,7 @@ def _require_regular(path: Path, status: os.stat_result, elsewhere: str) -> None
 @contextlib.contextmanager
 def _beside(folder: Directory, name: str, mode: int) -> Iterator[IO[bytes]]:
     """Give a new file that takes its name when the block ends well; nothing is left behind when it does not."""
-    temporary = f".{name}.{secrets.token_hex(4)}.tmp"
+    temporary = f".{name}.{os.urandom(4).hex()}.tmp"
     try:
         with folder.create(temporary) as file:
             yield file

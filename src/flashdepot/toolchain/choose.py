@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.events import OnFile
 from flashdepot.facts.compilers import BUILD_TOOLS, host_compiler_limits, installable_msvc, msvc_limits
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.facts.gpus import codes_of
@@ -18,11 +18,12 @@ from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
 from flashdepot.model.library_request import CudaChoice
 from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.archives import provide_release, release_of
-from flashdepot.toolchain.msvc import environment_for
 from flashdepot.toolchain.nvcc import Nvcc, inspect, named_root
 from flashdepot.toolchain.wheels import provide, provided_version, provides
-from flashdepot.toolchain.zig import Zig, compiling_version, preprocessing_version, provide_zig
+
+if TYPE_CHECKING:
+    from flashdepot.events import OnFile
+    from flashdepot.toolchain.zig import Zig
 
 OLDEST_CUDA = Version("12.0")
 """The oldest CUDA whose compiler builds the CUTLASS of the supported upstream versions as C++17."""
@@ -98,8 +99,16 @@ def choose_toolchain(
         foreseen = foresee_toolchain(option, host, wanted, driver=driver)
         nvcc, reason, named = inspect(_provided(foreseen, host.platform, folder, on_file)), foreseen.reason, False
     if native(host.platform):
+        from flashdepot.toolchain.msvc import environment_for  # noqa: PLC0415  (foreseeing a toolchain needs none of it)
+
         cxx = compiler_for(nvcc, host)
         return Toolchain(nvcc, cxx, reason, environment_for(cxx), named)
+    from flashdepot.toolchain.zig import (  # noqa: PLC0415  (likewise)
+        compiling_version,
+        preprocessing_version,
+        provide_zig,
+    )
+
     zig = front = provide_zig(host.platform, folder, on_file, compiling_version())
     if (version := preprocessing_version(nvcc.version)) != zig.version:
         front = provide_zig(host.platform, folder, on_file, version)
@@ -112,6 +121,8 @@ def _provided(foreseen: Foreseen, platform: Platform, folder: Path, on_file: OnF
     if foreseen.toolkit:
         return Path(foreseen.toolkit.root)
     if foreseen.release:
+        from flashdepot.toolchain.archives import provide_release  # noqa: PLC0415  (most take the nvcc from PyPI)
+
         return provide_release(foreseen.release, platform, folder, on_file)
     return provide(platform, folder, on_file)
 
@@ -164,6 +175,8 @@ def _release(version: Version, platform: Platform) -> str | None:
     """The release of NVIDIA's archives that a version means where PyPI does not have it."""
     if native(platform) or _same_release(provided_version(), version):
         return None
+    from flashdepot.toolchain.archives import release_of  # noqa: PLC0415
+
     return release_of(version, platform)
 
 

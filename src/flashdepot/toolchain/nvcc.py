@@ -16,7 +16,6 @@ from flashdepot.model.library_names import WINDOWS
 from flashdepot.model.recipe import device_compiler
 from flashdepot.model.target import Version
 from flashdepot.system.files import sha256_file
-from flashdepot.system.process import run
 
 _EXE = ".exe" if os.name == "nt" else ""
 _STATIC_RUNTIME = WINDOWS.cuda_runtime
@@ -148,6 +147,8 @@ def inspect(root: Path) -> Nvcc:
 
     :raises MissingToolError: when there is none or it does not answer.
     """
+    from flashdepot.system.process import run  # noqa: PLC0415  (what is foreseen from a record starts no program)
+
     nvcc = program(root)
     version = re.search(r"\bV(\d+\.\d+\.\d+)", run([str(nvcc), "--version"]).stdout)
     codes = run([str(nvcc), "--list-gpu-code"])

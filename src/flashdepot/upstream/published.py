@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from flashdepot.errors import IntegrityError
-from flashdepot.events import Download
-from flashdepot.model.selection import Feature, Unit
 from flashdepot.model.upstream import UpstreamId
-from flashdepot.system.net import fetch
-from flashdepot.upstream.layout import Layout, is_kept
+from flashdepot.upstream.layout import is_kept
 from flashdepot.upstream.tree import Identified, SourceTree
+
+if TYPE_CHECKING:
+    from flashdepot.events import Download
+    from flashdepot.model.selection import Feature, Unit
+    from flashdepot.upstream.layout import Layout
 
 
 class Sdist(msgspec.Struct, frozen=True):
@@ -51,6 +54,7 @@ def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Downloa
     """
     from flashdepot.system.archive import unpack  # noqa: PLC0415  (a version is known by its data: a depot hit unpacks nothing)
     from flashdepot.system.folders import make_whole  # noqa: PLC0415
+    from flashdepot.system.net import fetch  # noqa: PLC0415
     from flashdepot.system.use import keep  # noqa: PLC0415
 
     def fill(folder: Path) -> None:

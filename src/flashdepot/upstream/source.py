@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from flashdepot.errors import UsageError
-from flashdepot.events import Download
-from flashdepot.upstream.layout import Layout
 from flashdepot.upstream.published import Sdist, obtain_sdist
-from flashdepot.upstream.tree import Identified, SourceTree
+
+if TYPE_CHECKING:
+    from flashdepot.events import Download
+    from flashdepot.upstream.layout import Layout
+    from flashdepot.upstream.tree import Identified, SourceTree
 
 
 class Sources(msgspec.Struct, frozen=True):

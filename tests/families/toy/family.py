@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from flashdepot.events import Fetch
-from flashdepot.families import Kit
+from flashdepot.families.family import Kit
 from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe

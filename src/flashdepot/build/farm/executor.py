@@ -25,7 +25,7 @@ from flashdepot.families import family_of
 from flashdepot.model.limits import Farm, Limits
 from flashdepot.system.child import Cost
 from flashdepot.system.files import open_fresh
-from flashdepot.upstream import source_files
+from flashdepot.upstream.folder import source_files
 
 _STATIONS_LOST = 4
 """How often an action is begun again because the station that had it ended; Dask gives up a task as often."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flashdepot.events import Fetch, OnFile
 from flashdepot.families.fa2.layout import CUTLASS_INCLUDE, SOURCE_DIR, Fa2Layout
 from flashdepot.families.fa2.sdists import published
 from flashdepot.families.fa2.units import NAME, NAMESPACE_MACRO
-from flashdepot.families.family import Kit
-from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Feature, Pass, Selection, Unit
-from flashdepot.model.target import Platform
-from flashdepot.upstream import Identified, Sources
+from flashdepot.upstream import Sources
+
+if TYPE_CHECKING:
+    from flashdepot.events import Fetch, OnFile
+    from flashdepot.families.family import Kit
+    from flashdepot.model.action import Action, Estimate
+    from flashdepot.model.recipe import Recipe
+    from flashdepot.model.target import Platform
+    from flashdepot.upstream import Identified
 
 _PACKAGE = "flash_attn"
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flashdepot.events import Fetch, OnFile
+from flashdepot.events import Fetch
 from flashdepot.families.fa4.layout import Fa4Layout
 from flashdepot.families.fa4.sdists import published
 from flashdepot.families.fa4.targets import HOSTS, NAME, PROVEN, PYTHONS, SASS
-from flashdepot.families.family import Kit
-from flashdepot.model.action import Action, Estimate
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.recipe import Recipe
-from flashdepot.model.selection import Feature, Selection, Unit
-from flashdepot.model.target import Platform
-from flashdepot.upstream import Identified, Sources
+from flashdepot.upstream import Sources
+
+if TYPE_CHECKING:
+    from flashdepot.events import OnFile
+    from flashdepot.families.family import Kit
+    from flashdepot.model.action import Action, Estimate
+    from flashdepot.model.recipe import Recipe
+    from flashdepot.model.selection import Feature, Selection, Unit
+    from flashdepot.model.target import Platform
+    from flashdepot.upstream import Identified
 
 
 class Fa4:
