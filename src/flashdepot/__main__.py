@@ -17,7 +17,9 @@ def main() -> None:
     gc.set_threshold(200_000)  # thousands of wheels and modules: looking for circles among them takes longer
     from flashdepot.cli import run  # noqa: PLC0415
 
-    sys.exit(run())
+    status = run()
+    gc.freeze()  # or Python looks for circles among all of them once more before it ends
+    sys.exit(status)
 
 
 if __name__ == "__main__":

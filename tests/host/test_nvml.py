@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from flashdepot.host import gpu
+from flashdepot.model.target import Version
+
 FUNCTIONS = r"""
 #include <string.h>
 typedef struct { unsigned long long total, free, used; } memory;
@@ -52,3 +55,26 @@ def test_driver_and_gpus_are_what_nvml_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize("macros", [("-DINIT=9", "-DMEMORY=0"), ("-DINIT=0", "-DMEMORY=3")])
 def test_an_nvml_that_refuses_is_no_answer(tmp_path: Path, macros: tuple[str, ...]) -> None:
     assert ask(tmp_path, *macros) == ["None"]
+
+
+@pytest.mark.parametrize("told", ["580.159.04\n", "not a version\n", None])
+def test_the_drivers_version_is_what_the_kernel_says_where_it_says_one(
+    told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "version"
+    if told is not None:
+        module.write_text(told)
+    monkeypatch.setattr(gpu, "_DEVICE", tmp_path)
+    monkeypatch.setattr(gpu, "_MODULE", module)
+    monkeypatch.setattr(gpu, "probe_gpus", lambda: (Version("575.51"), ()))
+    assert gpu.probe_driver() == Version("580.159.04" if told == "580.159.04\n" else "575.51")
+
+
+def test_a_container_without_gpus_has_no_driver_though_its_kernel_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "version").write_text("580.159.04\n")
+    monkeypatch.setattr(gpu, "_DEVICE", tmp_path / "nvidiactl")
+    monkeypatch.setattr(gpu, "_MODULE", tmp_path / "version")
+    monkeypatch.setattr(gpu, "probe_gpus", lambda: (None, ()))
+    assert gpu.probe_driver() is None

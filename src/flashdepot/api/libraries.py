@@ -16,7 +16,7 @@ from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events, Forecast
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.remotes import Remotes, users_remotes
@@ -344,7 +344,7 @@ def _understood(
     events: Events,
     how: Callable[[LibraryRequest, HostRecord, Depot], Need] = understand,
 ) -> Need:
-    need = how(request, host or runtime_facts(), depot)
+    need = how(request, host or runtime_facts(gpus=request.arch in (None, Gpus.NATIVE)), depot)
     if need.note:
         events.note(need.note)
     return need

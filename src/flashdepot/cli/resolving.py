@@ -120,7 +120,7 @@ def question(asked: Asked, events: Events) -> Resolution:
         raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
     opened = open_depot(asked.depot)
     named = asked.python is None and asked.torch is not None and asked.python_tag is not None
-    host = load_host(asked.host_file) or wheel_facts(asked.python, environment=not named)
+    host = load_host(asked.host_file) or wheel_facts(asked.python, environment=not named, gpus=not asked.gpus)
     if asked.host_file is None and host.python is not None:
         from flashdepot.host.python_environment import told  # noqa: PLC0415  (not when all is named)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 from pathlib import Path
 
@@ -12,61 +10,27 @@ from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu
 from flashdepot.model.target import Version
 
-_SUCCESS = 0
-_TEXT = 96
-"""Bytes of a text: NVML_DEVICE_NAME_V2_BUFFER_SIZE, the longest of those asked for here (nvml.h)."""
-
-_NVML = {
-    True: ("libnvidia-ml.so.1",),
-    False: ("nvml.dll", r"C:\Program Files\NVIDIA Corporation\NVSMI\nvml.dll"),
-}
-"""The driver's library on POSIX and on Windows, where old drivers put it beside nvidia-smi."""
+_DEVICE = Path("/dev/nvidiactl")
+_MODULE = Path("/sys/module/nvidia/version")
 
 _QUERY = "name,compute_cap,memory.total,driver_version"
 
 
 def probe_gpus() -> tuple[Version | None, tuple[Gpu, ...]]:
     """The driver's version and the GPUs it serves; ``(None, ())`` on a machine without an NVIDIA driver."""
-    return _through_nvml() or _through_nvidia_smi() or (None, ())
+    from flashdepot.host.nvml import ask_nvml  # noqa: PLC0415  (who names the GPUs asks for the driver alone)
+
+    return ask_nvml() or _through_nvidia_smi() or (None, ())
 
 
-def _through_nvml() -> tuple[Version, tuple[Gpu, ...]] | None:
-    """Ask NVML by its C interface: a hit takes no time for the module of all its structures."""
-    nvml = _load_nvml()
-    if nvml is None or nvml.nvmlInit_v2() != _SUCCESS:
-        return None
+def probe_driver() -> Version | None:
+    """The driver's version alone, which Linux tells in a file: starting NVML takes longer than all else of an answer."""
     try:
-        text, count = ctypes.create_string_buffer(_TEXT), ctypes.c_uint()
-        _require(nvml.nvmlSystemGetDriverVersion(text, ctypes.c_uint(_TEXT)))
-        driver = Version.parse(text.value.decode())
-        _require(nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)))
-        return driver, tuple(_gpu(nvml, index) for index in range(count.value))
-    except (FlashdepotError, ValueError, AttributeError):  # AttributeError: an NVML without one of these functions
-        return None
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _load_nvml() -> ctypes.CDLL | None:
-    for name in _NVML[os.name == "posix"]:
-        with contextlib.suppress(OSError):
-            return ctypes.CDLL(name)
-    return None
-
-
-def _gpu(nvml: ctypes.CDLL, index: int) -> Gpu:
-    device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-    memory, name = (ctypes.c_ulonglong * 3)(), ctypes.create_string_buffer(_TEXT)
-    _require(nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device)))
-    _require(nvml.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor)))
-    _require(nvml.nvmlDeviceGetMemoryInfo(device, memory))  # nvmlMemory_t: total, free and used
-    _require(nvml.nvmlDeviceGetName(device, name, ctypes.c_uint(_TEXT)))
-    return Gpu(name.value.decode(), Architecture(major.value, minor.value), memory[0])
-
-
-def _require(status: int) -> None:
-    if status != _SUCCESS:
-        raise ValueError(f"NVML returned {status}")
+        if _DEVICE.exists():  # in a container without GPUs the file is there as well, and the driver is not
+            return Version.parse(_MODULE.read_text(encoding="ascii").strip())
+    except (OSError, ValueError, UsageError):
+        pass
+    return probe_gpus()[0]
 
 
 def _through_nvidia_smi() -> tuple[Version, tuple[Gpu, ...]] | None:

@@ -8,19 +8,21 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from flashdepot.host.gpu import probe_gpus
+from flashdepot.host.gpu import probe_driver, probe_gpus
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Platform, Version
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
-def runtime_facts() -> HostRecord:
+def runtime_facts(*, gpus: bool = True) -> HostRecord:
     """The facts that decide what runs here: platform, libc, driver and GPUs. Quick: no other program is started.
 
     Memory and cores are 0 and the lists of tools empty: they matter to builds alone.
+
+    :param gpus: look for GPUs; otherwise there are none in the record, for somebody who has named those that are meant.
     """
-    driver, gpus = probe_gpus()
+    driver, found = probe_gpus() if gpus else (probe_driver(), ())
     libc = libc_version()
     return HostRecord(
         platform=this_platform(),
@@ -30,20 +32,21 @@ def runtime_facts() -> HostRecord:
         cores=0,
         memory=0,
         driver=driver,
-        gpus=gpus,
+        gpus=found,
         toolkits=(),
         compilers=(),
     )
 
 
-def wheel_facts(python: str | None = None, *, environment: bool = True) -> HostRecord:
+def wheel_facts(python: str | None = None, *, environment: bool = True, gpus: bool = True) -> HostRecord:
     """The facts that decide which wheel fits here, as far as its name tells: :func:`runtime_facts` and a Python.
 
     :param python: as for :func:`probe`.
     :param environment: look at the Python environment, which is asked in a process of its own.
+    :param gpus: as for :func:`runtime_facts`.
     :raises UsageError: when ``python`` names no interpreter that answers.
     """
-    facts = runtime_facts()
+    facts = runtime_facts(gpus=gpus)
     found, why = None, ""
     if environment:
         from flashdepot.host.python_environment import look_for_python  # noqa: PLC0415  (a depot hit needs none of it)
