@@ -60,20 +60,29 @@ def maker(whole: WheelMaker) -> WheelMaker:
     return whole
 
 
-def test_a_wheel_with_kernels_that_nobody_asked_for_is_not_chosen(
+def test_a_wheel_of_both_families_is_chosen_where_both_are_proven_unless_one_is_named(
     resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, plain = maker.make("90", more=("fa4",)), maker.make("80,90")
     facts = ("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")
-    publish(both.path)
-    status, document = resolve(*facts)
-    assert status == 4
-    assert "It has kernels of fa4 too, which were not asked for." in json.dumps(document)
     publish(plain.path)
     assert resolve(*facts)[1]["chosen"]["name"] == plain.path.name
-    (tmp_path / "flashdepot.toml").write_text('families = "all"\n')
-    monkeypatch.chdir(tmp_path)
+    publish(both.path)
     assert resolve(*facts)[1]["chosen"]["name"] == both.path.name
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flashdepot.toml").write_text('families = "fa2"\n')
+    assert resolve(*facts)[1]["chosen"]["name"] == plain.path.name
+
+
+def test_a_wheel_with_kernels_that_nobody_asked_for_is_not_chosen(
+    resolve: Resolve, maker: WheelMaker, publish: Publish, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(maker.make("90", more=("fa4",)).path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flashdepot.toml").write_text('families = "fa2"\n')
+    status, document = resolve("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")
+    assert status == 4
+    assert "It has kernels of fa4 too, which were not asked for." in json.dumps(document)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -49,22 +49,22 @@ def index_source(text: str) -> str:
     return f"{INDEX}{parts._replace(query='', fragment='').geturl().rstrip('/')}/"
 
 
-def index_candidates(request: WheelRequest, wanted: Selection) -> Iterator[Judged]:
+def index_candidates(request: WheelRequest, wanted: Sequence[Selection]) -> Iterator[Judged]:
     """Of each index that the request names: the plain wheels that may fit, or the nearest where none does.
 
-    :param wanted: what the kernels must be able to do.
+    :param wanted: what the kernels must be able to do; where no wheel can do the first, the next will do.
     :raises NetworkError: when an index cannot be read.
     :raises IntegrityError: when one is not signed by whom this user trusts.
     """
     for source in sorted(source for source in request.sources if source.startswith(INDEX)):
         address = source.removeprefix(INDEX)
         rows = [row for row in read_index_record(address).wheels if not row.label]
-        judged = [_judged(request, row, source, wanted) for row in rows]
-        fitting = [found for found in judged if found.verdict is not Verdict.MISFIT]
-        if fitting:
-            yield from fitting
-        elif judged:
-            yield min(judged, key=_distance)
+        judged = [[_judged(request, row, source, selection) for row in rows] for selection in wanted]
+        fitting = ([found for found in some if found.verdict is not Verdict.MISFIT] for some in judged)
+        if best := next(filter(None, fitting), []):
+            yield from best
+        elif rows:
+            yield min(judged[-1], key=_distance)
 
 
 def read_index_record(address: str) -> IndexRecord:

@@ -14,6 +14,7 @@ from flashdepot.model.candidate import Decision, Judged
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.selection import DEFAULT_FAMILY, Selection
 from flashdepot.model.wheel_name import WheelName
 from flashdepot.model.wheel_request import COMMUNITY, INDEX, WheelRequest
 from flashdepot.resolve.decide import decide, explain, judge_candidate
@@ -86,5 +87,11 @@ def candidates_for(
         from flashdepot.resolve.own_indexes import index_candidates  # noqa: PLC0415  (few name one)
 
         need = need_of(request, library, workshop, depot)
-        own += index_candidates(request, need.request.selection) if need else ()
+        own += index_candidates(request, _served_by(need.request.selection, library)) if need else ()
     return Resolution(request, catalog.wheels, tuple(own))
+
+
+def _served_by(selection: Selection, library: LibraryRequest) -> tuple[Selection, ...]:
+    """What a library must be able to do, the best first: of families that nobody named, the default one alone will do."""
+    alone = replace(selection, units=frozenset(unit for unit in selection.units if unit.family == DEFAULT_FAMILY))
+    return (selection, alone) if library.families is None else (selection,)
