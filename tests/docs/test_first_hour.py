@@ -116,8 +116,8 @@ def test_somebody_without_torch_gets_the_command_that_installs_it(project: Path,
 
 def test_somebody_whose_pip_fails_gets_the_cause(project: Path, begun: dict[str, str]) -> None:
     done = typed(section(IN_TROUBLE), project, begun, "network")
-    assert "No module named 'torch'" in done.stdout
-    assert "How to fix it:" in done.stdout
+    assert "No module named '" in done.stdout  # torch; packaging, where an old pip isolates nothing
+    assert "pip install flash-attn --no-build-isolation" in done.stdout
 
 
 def test_every_section_with_commands_has_its_newcomer() -> None:
