@@ -47,6 +47,19 @@ def test_a_build_is_named_by_the_last_package_that_the_log_said_it_was_building(
     assert any("pip install mamba-ssm" in command for command in first(log).fix)
 
 
+@pytest.mark.parametrize(
+    ("begun", "package"),
+    [
+        ("Collecting torch-scatter\n  Getting requirements to build wheel: started\n", "torch-scatter"),
+        ("Collecting flash-attn==2.8.3\n  Preparing metadata (setup.py): started\n", "flash-attn"),
+        ("Collecting einops\nBuilding wheel for flash-attn (setup.py): started\n", "flash-attn"),
+    ],
+)
+def test_a_build_that_finds_no_torch_is_not_torchs_own(begun: str, package: str) -> None:
+    log = f"{begun}  error: subprocess-exited-with-error\nModuleNotFoundError: No module named 'torch'\n"
+    assert any(f"pip install {package} --no-build-isolation" in command for command in first(log).fix)
+
+
 def test_another_package_is_not_offered_a_wheel_of_flash_attn() -> None:
     cause = first(f"ImportError: /env/site-packages/vllm/_C.abi3.so: {ABI}")
     assert not any("flashdepot install" in command for command in cause.fix)

@@ -23,9 +23,10 @@ _LOADED = Pattern.parse(
 )
 _BUILT = Pattern.parse(
     r"(?:Building wheels? for |Failed building wheel for |[Ff]ailed to build [`'(]?|Building editable for "
-    r"|Running setup\.py (?:install|clean|bdist_wheel) for |Failed to download and build `|[Bb]uilding '|of `?"
+    r"|Running setup\.py (?:install|clean|bdist_wheel) for |Failed to download and build `|[Bb]uilding '|of `"
     r"|pip-install-\w+/)(?P<name>[A-Za-z][\w.-]*?)(?:_[0-9a-f]{32}\b|==|`|'| \(|\s|@|$|[/)])"
 )
+_COLLECTED = Pattern.parse(r"(?m)^\s*Collecting (?P<name>[A-Za-z][\w.-]*)")
 _LOOKED_BACK = 1 << 15
 """Bytes of the log before a line in which a build's name is looked for."""
 
@@ -67,7 +68,7 @@ def package_of(line: str, before: bytes) -> Package | None:
     """
     text = line.encode()
     if (found := _LOADED.search(text)) and (package := _table().get(_name(found, "module"))):
-        return package
+        return _built_without_torch(before[-_LOOKED_BACK:]) if package.name == "torch" else package
     if found := _MODULE_FILE.search(text):
         folder = _name(found, "folder")
         for name in (_name(found, "module"), folder):
@@ -78,7 +79,7 @@ def package_of(line: str, before: bytes) -> Package | None:
         for part in reversed(re.split(r"[\\/]", text[: found.end()].decode(errors="replace"))[1:-1]):
             if package := _table().get(part.lower()):
                 return package
-    built = _last_built(before[-_LOOKED_BACK:])
+    built = _last(_BUILT, before[-_LOOKED_BACK:])
     return named(built) if built else None
 
 
@@ -89,11 +90,16 @@ def how_to_install(module: str) -> str:
     return known.rebuild if known else f"python -m pip install {shlex.quote(top)}"
 
 
-def _last_built(log: bytes) -> str:
-    name, found = "", _BUILT.search(log)
+def _built_without_torch(log: bytes) -> Package:
+    """The package whose build finds no torch, which is what pip began with last; torch itself where nothing is built."""
+    return named(_last(_BUILT, log) or _last(_COLLECTED, log) or "torch")
+
+
+def _last(names: Pattern, log: bytes) -> str:
+    name, found = "", names.search(log)
     while found is not None:
         name = said if (said := _name(found, "name")) not in _HELPERS else name
-        found = _BUILT.search(log, found.end())
+        found = names.search(log, found.end())
     return name
 
 
