@@ -24,10 +24,11 @@ from flashdepot.cli.common import (
     verbose_option,
 )
 from flashdepot.cli.terminal import Terminal
-from flashdepot.families import oldest_gpu
+from flashdepot.families import oldest_gpu, proven_families
 from flashdepot.model.architecture import spell
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.quantities import duration, size
+from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.resolve.library import LibraryResult
 
 _shared_options = options(
@@ -166,9 +167,6 @@ def tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:
     answer(str(result.path))
 
 
-_HOPPER, _HOPPER_FAMILY = 9, "fa4"
-
-
 def describe(result: LibraryResult) -> str:
     """What was got, what it needs, and how it came, a line each."""
     manifest = result.manifest
@@ -192,8 +190,9 @@ def describe(result: LibraryResult) -> str:
 
 def _more_for_hopper(result: LibraryResult) -> list[str]:
     """What a new library for Hopper could have besides, which nobody asks for who has not heard of it."""
-    hopper = any(architecture.major == _HOPPER for architecture in result.manifest.sass)
-    if result.status != "built" or not hopper or _HOPPER_FAMILY in result.manifest.selection.families:
+    made = result.manifest
+    others = {family.name for family in proven_families(made.sass, made.platform)} - {DEFAULT_FAMILY}
+    if result.status != "built" or others <= set(made.selection.families):
         return []
     return [
         "for Hopper there are FlashAttention-4's kernels as well, about twice as fast: --families all   # docs/fa4.md"
