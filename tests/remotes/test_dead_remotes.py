@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -17,7 +18,8 @@ from msgspec.structs import replace
 from flashdepot import remotes
 from flashdepot.events import Events
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.remote import RemoteSettings
+from flashdepot.model.remote import PATIENCE, RemoteSettings
+from flashdepot.remotes import workers
 from remotes.parties import Party
 from support.remote_server import serve_remote
 
@@ -47,11 +49,52 @@ def test_several_remotes_that_never_answer_cost_together_little_more_than_one(
     assert time.monotonic() - began < len(silent) / 2
 
 
-def test_units_and_recipes_wait_for_the_dead_at_once_too(reader: Party, silent: list[RemoteSettings]) -> None:
-    began = time.monotonic()
-    assert reader.fetch_unit(*silent) is None
-    assert reader.remotes(*silent).fetch_recipe(reader.depot, "a" * 64, Events()) is None
-    assert time.monotonic() - began < len(silent)
+class Standstill:
+    """A clock that only waiting moves, and threads of which only those of some remotes ever run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, alive: set[str]) -> None:
+        self.now = 0.0
+        clock = self
+
+        class Event:
+            is_set = False
+
+            def set(self) -> None:
+                self.is_set = True
+
+            def wait(self, seconds: float) -> bool:
+                clock.now += 0.0 if self.is_set else seconds
+                return self.is_set
+
+        class Thread:
+            def __init__(self, target: Callable[[], None], daemon: bool, name: str) -> None:
+                self.run = target if name in {f"remote {one}" for one in alive} else lambda: None
+
+            def start(self) -> None:
+                self.run()
+
+        for module in (remotes, workers):
+            monkeypatch.setattr(module, "time", self)
+        monkeypatch.setattr(workers, "threading", SimpleNamespace(Event=Event, Thread=Thread))
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("alive", [None, 0, 3, 5], ids=["none alive", "the first", "the fourth", "the last"])
+def test_six_remotes_of_which_five_or_six_are_dead_have_the_time_of_one(
+    reader: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: int | None
+) -> None:
+    everywhere = [RemoteSettings(f"r{n}", f"file://{tmp_path}/{n}", unsigned=True) for n in range(6)]
+    for folder in range(6):
+        (tmp_path / str(folder)).mkdir()
+    clock = Standstill(monkeypatch, set() if alive is None else {f"r{alive}"})
+    assert reader.fetch(*everywhere) is None
+    assert clock.now == pytest.approx(PATIENCE)
+    assert reader.fetch_unit(*everywhere) is None
+    assert clock.now == pytest.approx(2 * PATIENCE)
+    assert reader.remotes(*everywhere).fetch_recipe(reader.depot, "a" * 64, Events()) is None
+    assert clock.now == pytest.approx(3 * PATIENCE)
 
 
 def test_while_the_first_remote_answers_nobody_else_is_asked(

@@ -5,6 +5,7 @@ Importing this costs next to nothing, because a hit of the depot needs no remote
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _IMPATIENT = 0.15
-"""Seconds after which the other remotes are asked as well: several that do not answer cost the wait for one."""
+"""Seconds after which the other remotes are asked as well, in the time of the first: any number that do not answer cost
+the wait for one."""
 
 
 def users_remotes() -> Sequence[RemoteSettings]:
@@ -135,11 +137,14 @@ class Remotes:
         :param place: the record that each is asked for first.
         """
         usable = list(self._usable())
+        all_asked = False
         for number, remote in enumerate(usable, start=1):
             others = usable[number:]
-            if others and not remote.answers(place(), _IMPATIENT):
+            began = time.monotonic()
+            if others and not all_asked and not remote.answers(place(), _IMPATIENT):
                 for other in others:
-                    other.begin(place())
+                    other.begin(place(), since=began)
+                all_asked = True
             if answer := _asked(remote, ask):
                 return answer
         return None

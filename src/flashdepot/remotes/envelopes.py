@@ -6,18 +6,20 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-from securesystemslib.dsse import Envelope as Dsse
-from securesystemslib.exceptions import UnverifiedSignatureError
-from securesystemslib.signer import Signature, SSlibKey
 
 from flashdepot.errors import IntegrityError
 from flashdepot.model.canonical import canonical_json
 from flashdepot.model.public_key import PublicKey
 from flashdepot.model.table import Table
-from flashdepot.remotes.signing import SigningKey
 from flashdepot.system.files import parse_json
+
+if TYPE_CHECKING:
+    from securesystemslib.dsse import Envelope as Dsse
+
+    from flashdepot.remotes.signing import SigningKey
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 ENDING = ".signed.json"
@@ -45,6 +47,9 @@ class Envelope(msgspec.Struct, frozen=True):
 
     def is_signed_by(self, key: PublicKey) -> bool:
         """Whether the payload is what the owner of a key signed."""
+        from securesystemslib.exceptions import UnverifiedSignatureError  # noqa: PLC0415  (a remote that is dead needs none of it)
+        from securesystemslib.signer import SSlibKey  # noqa: PLC0415
+
         known = SSlibKey(key.id, "ed25519", "ed25519", {"public": key.public})
         try:
             self._dsse().verify([known], 1)
@@ -53,6 +58,9 @@ class Envelope(msgspec.Struct, frozen=True):
         return True
 
     def _dsse(self) -> Dsse:
+        from securesystemslib.dsse import Envelope as Dsse  # noqa: PLC0415
+        from securesystemslib.signer import Signature  # noqa: PLC0415
+
         return Dsse(self.payload, PAYLOAD_TYPE, {key: Signature(key, value) for key, value in self.signatures})
 
 

@@ -165,10 +165,13 @@ class OpenRemote:
             self._warned.add(text)
             self._warn(text)
 
-    def begin(self, place: str) -> None:
-        """Ask for a record without waiting for it: whatever is asked next begins with that answer."""
+    def begin(self, place: str, since: float | None = None) -> None:
+        """Ask for a record without waiting for it: whatever is asked next begins with that answer.
+
+        :param since: the moment from which its time counts, where that is not now.
+        """
         if self._begun is None:
-            self._begun = place, Begun(lambda: self._read(place), self.name)
+            self._begun = place, Begun(lambda: self._read(place), self.name, since)
 
     def answers(self, place: str, seconds: float) -> bool:
         """Whether it answers within so many seconds when it is asked for a record; the answer may be an error."""

@@ -64,14 +64,17 @@ class Pace:
 
 
 class Begun(Generic[_R]):
-    """An action that runs from now on, while its caller does something else."""
+    """An action that runs from now on, while its caller does something else.
 
-    def __init__(self, action: Callable[[], _R], who: str) -> None:
+    :param since: the moment from which its time counts, where that is not now.
+    """
+
+    def __init__(self, action: Callable[[], _R], who: str, since: float | None = None) -> None:
         self._who = who
         self._result: _R | None = None
         self._error: BaseException | None = None
         self._done = threading.Event()
-        self._began = time.monotonic()
+        self._since = time.monotonic() if since is None else since
 
         def work() -> None:
             try:
@@ -87,8 +90,8 @@ class Begun(Generic[_R]):
         return self._done.wait(seconds)
 
     def result(self, seconds: float) -> _R:
-        """Its result, or its error; :raises NetworkError: when it takes longer than so many seconds since it began."""
-        if not self._done.wait(max(0.0, self._began + seconds - time.monotonic())):
+        """Its result, or its error; :raises NetworkError: when it takes longer than so many seconds of its time."""
+        if not self._done.wait(max(0.0, self._since + seconds - time.monotonic())):
             raise NetworkError(f"{self._who} has not answered within {seconds:g} s")
         if self._error is not None:
             raise self._error
