@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
-from flashdepot.errors import IntegrityError
+from flashdepot.errors import IntegrityError, UsageError
 from remotes.machines import Machine
 from remotes.test_read_through import share
 from support.remote_server import RemoteServer
@@ -46,3 +46,32 @@ def test_an_honest_machine_passes_and_a_unit_that_was_replaced_is_found(
     builder.push()
     with pytest.raises(IntegrityError, match=f"{name}: the remote team has"):
         user.get("--all", command="depot audit")
+
+
+def test_who_compiled_the_same_signs_beside_the_builder_and_counts_as_a_second_one(
+    builder: Machine, user: Machine, server: RemoteServer, tmp_path: Path, new_machine: Callable[[str], Machine]
+) -> None:
+    line = share(builder, server)
+    with pytest.raises(UsageError, match="No remote is set to be pushed to"):
+        user.get("--all", "--sign", command="depot audit")
+    user.run("remote", "add", "team", server.url, "--push")
+    user.run("keys", "trust", line)
+    with pytest.raises(UsageError, match="no key to sign with"):
+        user.get("--all", "--sign", command="depot audit")
+    second = user.key("second")
+
+    demanding = new_machine("demanding")
+    demanding.run("remote", "add", "team", server.url, "--builders", "2")
+    for key in (line, second):
+        demanding.run("keys", "trust", key)
+    report = user.get("--all", "--sign", command="depot audit")
+    assert report["signed"] == {"team": len(report["compiled"])}
+    assert user.get("--sample", "1", "--sign", command="depot audit")["signed"] == {"team": 0}
+    got = demanding.get()
+    assert (got["status"], got["units"]["compiled"]) == ("built", 0)
+
+    before = dict(server.files)
+    replace_a_unit(builder, tmp_path)
+    with pytest.raises(IntegrityError, match="the depot has"):
+        builder.get("--all", "--sign", command="depot audit")
+    assert server.files == before, "who found other bytes signs nothing"

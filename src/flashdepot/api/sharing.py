@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from flashdepot.api.libraries import open_depot
 from flashdepot.depot import Depot
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from flashdepot.remotes.audit import AuditReport
     from flashdepot.remotes.push import Pushed
     from flashdepot.remotes.remote import OpenRemote
+    from flashdepot.remotes.signing import SigningKey
     from flashdepot.remotes.sync import Synced, SyncPlan
 
 _ANY = LibraryRequest()
@@ -145,6 +147,7 @@ def audit(
     request: LibraryRequest = _ANY,
     *,
     sample: int | None = 2,
+    sign: bool = False,
     remotes: Remotes | None = None,
     host: HostRecord | None = None,
     depot: Depot | None = None,
@@ -154,6 +157,8 @@ def audit(
     """Compile units of a request again, and compare their bytes with those in the depot and with what remotes claim.
 
     :param sample: how many units, drawn at random; ``None`` for all of them.
+    :param sign: when all bytes are the same, sign what the remotes that are set to be pushed to state of these units.
+    :raises UsageError: when there is no such remote, or no key to sign with.
     :raises NetworkError: when a remote fails.
 
     It raises what :func:`flashdepot.api.build` raises as well.
@@ -163,6 +168,8 @@ def audit(
     from flashdepot.resolve.build import compile_units_afresh  # noqa: PLC0415
 
     depot = depot or open_depot(events=events)
+    remotes = remotes or Remotes(users_remotes, events.warn)
+    key, signed = _to_countersign(remotes) if sign else (None, [])
     machine = probe(depot=depot.root)
     need = understand(request, host or runtime_facts(), depot)
     units = sorted(unit.name for unit in need.request.selection.units)
@@ -171,5 +178,27 @@ def audit(
         units = random.SystemRandom().sample(units, min(sample, len(units)))
     with events.building() as progress:
         records = compile_units_afresh(need, units, depot, machine, limits or Limits(), progress)
-    asked = (remotes or Remotes(users_remotes, events.warn)).all()
-    return compare(records, depot, [remote for remote in asked if remote.settings.is_local or not offline()])
+    asked = [remote for remote in remotes.all() if remote.settings.is_local or not offline()]
+    report = compare(records, depot, asked)
+    if key is None or report.mismatches:
+        return report
+    from flashdepot.remotes.push import countersign  # noqa: PLC0415
+
+    return replace(report, signed={remote.name: countersign(remote, records, key) for remote in signed})
+
+
+def _to_countersign(remotes: Remotes) -> tuple[SigningKey, list[OpenRemote]]:
+    """What to sign with, and the remotes where; before anything is compiled for it."""
+    from flashdepot.remotes.signing import choose_key  # noqa: PLC0415
+    from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
+
+    chosen = [remote for remote in remotes.all() if remote.settings.push]
+    if not chosen:
+        raise UsageError(
+            "No remote is set to be pushed to, and what is signed must be written there.",
+            hint="Set it: flashdepot remote add NAME URL --push",
+        )
+    for remote in chosen:
+        if not remote.settings.is_local:
+            require_network(f"Signing in {remote.name}")
+    return choose_key(UserSettings.of_this_user().private_keys, None), chosen

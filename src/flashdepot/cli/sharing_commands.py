@@ -190,6 +190,9 @@ def _library_line(manifest: Manifest) -> str:
     help="How many units, drawn at random.  [default: 2]",
 )
 @click.option("--all", "everything", is_flag=True, help="Compile all units again.")
+@click.option(
+    "--sign", is_flag=True, help="If all are the same, put your signature beside the builder's, in remotes with --push."
+)
 @options(
     o.selection_options,
     o.jobs_option,
@@ -208,6 +211,7 @@ def audit(
     depot: Path | None,
     *,
     everything: bool,
+    sign: bool,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -220,6 +224,7 @@ def audit(
     report = sharing.audit(
         o.with_project(words),
         sample=None if everything else sample,
+        sign=sign,
         remotes=configured_remotes(),
         host=load_host(host_file),
         depot=open_depot(depot),
@@ -234,6 +239,7 @@ def audit(
                 "compiled": list(report.compiled),
                 "compared": report.compared,
                 "unclaimed": list(report.unclaimed),
+                "signed": dict(report.signed),
             }
         )
     elif not quiet:
@@ -243,6 +249,8 @@ def audit(
         )
         if report.unclaimed:
             say(f"Of {len(report.unclaimed)} there is nothing to compare with: build or pull them first.")
+        for name, count in report.signed.items():
+            say(f"{count} records of {name} have got your signature.")
     if wrong:
         raise IntegrityError(
             f"Not what the compilers make: {'; '.join(wrong)}.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -25,13 +25,15 @@ class Mismatch(msgspec.Struct, frozen=True):
 class AuditReport(msgspec.Struct, frozen=True):
     """The names of what was compiled, how many objects were compared with it, and those that differ.
 
-    ``unclaimed`` are compiler runs of which neither the depot nor a remote has a record.
+    ``unclaimed`` are compiler runs of which neither the depot nor a remote has a record. ``signed`` has how many records
+    of each remote have got this user's signature.
     """
 
     compiled: tuple[str, ...]
     compared: int
     mismatches: tuple[Mismatch, ...]
     unclaimed: tuple[str, ...]
+    signed: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 def compare(records: Sequence[ActionRecord], depot: Depot, remotes: Sequence[OpenRemote]) -> AuditReport:

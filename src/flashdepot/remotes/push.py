@@ -87,6 +87,22 @@ def push(
     return Pushed(len(manifests), units, len(sent), sum(sent), records)
 
 
+def countersign(remote: OpenRemote, records: Sequence[ActionRecord], key: SigningKey) -> int:
+    """Sign what a remote states of some compiler runs, where that is what these are; nothing else is sent.
+
+    :returns: how many records have got the signature, that is, had not had it.
+    :raises NetworkError: when the remote fails or cannot be written.
+    """
+    ours = [(unit_place(record.intent_key), UnitStatement.of(record)[0].payload()) for record in records]
+
+    def is_there(place: str, payload: bytes) -> bool:
+        return any(envelope.payload == payload for envelope in _found(remote, place))
+
+    there = each(ours, lambda record: is_there(*record), remote.name, seconds=_SECONDS)
+    stated = [record for record, same in zip(ours, there, strict=True) if same]
+    return _put_records(remote, stated, key, _SECONDS)
+
+
 def _key_for(remote: OpenRemote) -> SigningKey | None:
     folder = UserSettings.of_this_user().private_keys
     if remote.settings.unsigned:
