@@ -36,8 +36,8 @@ class Recorded(Mha):
         return args
 
 
-def compile_over_recorder(form: int, library: Path, *options: str) -> Path:
-    sources = [str(SOURCES / name) for name in sources_of(form)]
+def compile_over_recorder(form: int, library: Path, *options: str, with_candles: bool = False) -> Path:
+    sources = [str(SOURCES / name) for name in sources_of(form, with_candles=with_candles)]
     command = ["gcc", "-std=c99", "-O1", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fPIC", "-shared"]
     command += [f"-I{INCLUDE}", *sources, str(HERE / "recorder.c"), *options, "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

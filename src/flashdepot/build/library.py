@@ -16,6 +16,7 @@ from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.executor import Executor
 from flashdepot.build.foreign import confined_environment, confines, told
+from flashdepot.build.kit import kit_of
 from flashdepot.build.linking import MSVC_LINKING, Linking, cross_linking
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.names import PlaceNames
@@ -30,9 +31,9 @@ from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import config_header, family_of
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
-from flashdepot.families.family import Cross, Kit
+from flashdepot.families.family import Kit
 from flashdepot.host.probe import this_platform
-from flashdepot.model.action import Action, filled_in
+from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest, ManifestFile
@@ -44,14 +45,11 @@ from flashdepot.model.target import Platform, Target
 from flashdepot.model.upstream import PUBLISHED
 from flashdepot.system.confinement import means
 from flashdepot.system.files import sha256_file
-from flashdepot.targets import target_of
-from flashdepot.targets.dialect import dialect_of
 from flashdepot.targets.linked import Linked
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.identity import identify_toolchain
 from flashdepot.toolchain.nvcc_flags import compresses_newly, usual_compression
-from flashdepot.toolchain.probe_compile import probe_toolchain
 from flashdepot.toolchain.wheels import known_trees
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.folder import source_digest
@@ -145,14 +143,9 @@ def prepare(
         name: text for family, tree in trees.items() for name, text in family_of(family).licences(tree.root).items()
     }
     identity = identify_toolchain(toolchain)
-    dialect = dialect_of(toolchain.cxx.kind)
-    host_flags = dialect.host_flags(nvcc.version, nvcc.options)
-    here = tuple(filled_in(flag, {"native": str(NATIVE)}) for flag in host_flags)
-    result = probe_toolchain(toolchain, identity, depot.layout.toolchains, here)
+    kit = kit_of(toolchain, identity, platform, depot.layout.toolchains)
+    row = kit.cross.row if kit.cross else None
     sass = choose_sass(wanted, nvcc.version, nvcc.codes)
-    row = target_of(platform) if toolchain.zig else None
-    cross = Cross(row, identity.tools[:-1], identity.tools[-1]) if row else None
-    kit = Kit(nvcc.version, nvcc.options, dialect, result.source_name, cross)
     compress = options.compress or usual_compression(nvcc.version)
     flags = {
         family: family_of(family).flags(kit, sass, front_end=options.front_end, compress=compress) for family in trees

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from flashdepot.api.candle import added_kernels
 from flashdepot.cli.common import answer, examples, json_option, load_host, open_depot, options, print_json, say
 from flashdepot.cli.completion import candle_versions, one_of
 from flashdepot.cli.linking import library_options, linkable, zig_source
+from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.host.probe import runtime_facts, this_platform
 from flashdepot.link import candle_advice as advice
+from flashdepot.link.candle_archive import AddedKernels
 from flashdepot.link.candle_check import CandleNeed, check_last_build, check_setup
 from flashdepot.link.candle_config import CONFIG, CandleSetup, config_text, read_setup, write_config
 from flashdepot.link.candle_crate import write_candle_crate
 from flashdepot.link.candle_folder import prepare_folder
+from flashdepot.link.candle_kernels import CandleKernel, choose_kernels
 from flashdepot.link.candle_project import CandleProject, read_candle_project, require_sources
 from flashdepot.link.candle_sources import CRATE, default_cargo_home, find_crate, require_crate
 from flashdepot.link.candle_versions import CandleLine, Delivery, line_of, line_of_folder
@@ -65,6 +71,13 @@ _DEFAULT = Path("prebuilt", CRATE)
     type=click.Choice([str(way) for way in Delivery]),
     help="Write an archive for candle's build script, or a crate for [patch.crates-io].  [default: by version]",
 )
+@click.option(
+    "--candle-kernels",
+    "kernels",
+    metavar="NAMES",
+    help="Compile kernels of candle's own too, for calls that flash-attention's cannot do (candle 0.11 and newer: head dim "
+    "512, pages of 32 rows, prefix ranges): 'all', or names such as splitkv_hdim256_bf16*.",
+)
 @click.option("--write", is_flag=True, help=f"Add the lines to the project's {CONFIG}.")
 @click.option("--check", is_flag=True, help="Only say whether the project's set-up still holds. Exit code 6 if not.")
 @options(library_options, json_option)
@@ -73,6 +86,7 @@ def candle(
     folder: Path | None,
     crate: Path | None,
     wanted: str | None,
+    kernels: str | None,
     *,
     write: bool,
     check: bool,
@@ -99,7 +113,7 @@ def candle(
     if folder is None and project is None:
         raise UsageError("--candle-version needs a folder to write into.", hint="--build-dir prebuilt")
     place = folder or (project.root if project else Path()) / _DEFAULT
-    given = _give(which, _Wish(asked, line, delivery, place), sources, project)
+    given = _give(which, _Wish(asked, line, delivery, place, kernels), sources, project)
     if write and project is not None:
         write_config(project.root, given.setup)
     if as_json:
@@ -121,6 +135,7 @@ class _Wish(msgspec.Struct, frozen=True):
     line: CandleLine
     delivery: Delivery
     folder: Path
+    kernels: str | None = None
 
 
 class _Given(msgspec.Struct, frozen=True):
@@ -145,9 +160,15 @@ def _give(which: dict[str, Any], wish: _Wish, sources: Path | None, project: Can
         if project is not None:
             project.require_published()
         unpacked = require_sources(sources, wish.version, default_cargo_home() / "registry")
+        kernels: tuple[CandleKernel, ...] = ()
+        if wish.kernels is not None:
+            kernels = choose_kernels(unpacked, wish.kernels, wish.line.arguments, wish.version)
         library = linkable(**which)
-        root = write_candle_crate(library, wish.line.arguments, unpacked, wish.folder, zig)
+        with _added(kernels, unpacked, library, which) as added:
+            root = write_candle_crate(library, wish.line.arguments, unpacked, wish.folder, zig, added)
         return _given(library, wish, CandleSetup(Delivery.CRATE, root), project, advice.patch_lines(root), [])
+    if wish.kernels is not None:
+        choose_kernels(sources or wish.folder, wish.kernels, wish.line.arguments, wish.version)
     library = linkable(**which)
     made = prepare_folder(library, wish.line.arguments, wish.folder, sources, zig)
     variables = advice.environment(library.manifest, made.root)
@@ -162,6 +183,15 @@ def _give(which: dict[str, Any], wish: _Wish, sources: Path | None, project: Can
     files = [str(path) for path in made.archives]
     given.document.update(files=files, environment=variables)
     return given
+
+
+def _added(
+    kernels: Sequence[CandleKernel], crate: Path, library: LinkableLibrary, which: dict[str, Any]
+) -> AbstractContextManager[AddedKernels | None]:
+    if not kernels:
+        return nullcontext()
+    events = Terminal(quiet=which["quiet"], may_ask=True, yes=which["yes"])
+    return added_kernels(kernels, crate, library, depot=open_depot(which["depot"]), events=events)
 
 
 def _stored_nvcc(depot: Path | None) -> Path | None:

@@ -10,13 +10,18 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
+
 from flashdepot.binary.private_names import privately
 from flashdepot.depot.artifacts import manifest_text
 from flashdepot.errors import CompileError, IntegrityError, MissingToolError
 from flashdepot.host.probe import this_platform
 from flashdepot.link.candle_cross import ByZig, ZigSource
+from flashdepot.link.candle_kernels import HEADER as HEADER_OF_KERNELS
+from flashdepot.link.candle_kernels import RUN_MHA, CandleKernel, table_header
 from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.model.manifest import MANIFEST_NAME
+from flashdepot.model.selection import Feature
 from flashdepot.system.files import sha256_file
 from flashdepot.system.output_file import OutputFile
 from flashdepot.system.process import first_error, run
@@ -36,14 +41,27 @@ EXPORTED = ("run_mha", "fa_candle_*")
 may link the library itself as well."""
 
 
-def sources_of(arguments: int) -> tuple[str, ...]:
-    """The files that make ``run_mha`` with 35, 37 or 45 arguments."""
-    return ("mha_arguments.c", "mha_run.c", f"run_mha_{arguments}.c")
+class AddedKernels(msgspec.Struct, frozen=True):
+    """Kernels of candle's own, what they can do, and their objects with those of candle's code that launches them."""
+
+    kernels: tuple[CandleKernel, ...]
+    features: frozenset[Feature]
+    objects: tuple[Path, ...]
+
+
+def sources_of(arguments: int, *, with_candles: bool = False) -> tuple[str, ...]:
+    """The files that make ``run_mha`` with 35, 37 or 45 arguments, with kernels of candle's own beside or without."""
+    return ("mha_arguments.c", "mha_run.c", *["mha_candle.c"] * with_candles, f"run_mha_{arguments}.c")
 
 
 @contextlib.contextmanager
 def made_archives(
-    library: LinkableLibrary, arguments: int, zig: ZigSource, under: str = "", modified_ns: int | None = None
+    library: LinkableLibrary,
+    arguments: int,
+    zig: ZigSource,
+    under: str = "",
+    modified_ns: int | None = None,
+    added: AddedKernels | None = None,
 ) -> Iterator[tuple[OutputFile, ...]]:
     """Put ``run_mha`` of so many arguments and the library's kernels into one archive.
 
@@ -58,6 +76,7 @@ def made_archives(
     :param zig: asked when zig is needed.
     :param under: the folder to write them into, with a ``/`` at its end.
     :param modified_ns: the time that they shall have.
+    :param added: kernels of candle's own for the calls that the library's cannot do; for this machine's Linux and CPU.
     :raises MissingToolError: when the C compiler, the linker or the archiver is not there.
     :raises CompileError: when one of them refuses.
     :raises IntegrityError: when the library's folder lacks a file.
@@ -69,7 +88,7 @@ def made_archives(
         if system == "windows" and len(library.archives) > 1:
             made = dict.fromkeys(archive_names(system), _make_windows(library, static, arguments, work))
         elif system == "linux" and platform == this_platform():
-            made = {ARCHIVE: _make_linux(library, static, arguments, work)}
+            made = {ARCHIVE: _make_linux(library, static, arguments, work, added)}
         else:
             by_zig = ByZig(zig(), target_of(platform), library.include, static, EXPORTED)
             sources = [SOURCES / source for source in sources_of(arguments)]
@@ -102,22 +121,44 @@ def _same(path: Path) -> Path:
     return path
 
 
-def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Path) -> Path:
+def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Path, added: AddedKernels | None) -> Path:
     compiler = _tool(os.environ.get("CC") or "cc", "gcc")
     linker, localizer, archiver = (_tool(name, "binutils") for name in ("ld", "objcopy", "ar"))
-    objects = [str(work / f"{Path(source).stem}.o") for source in sources_of(arguments)]
-    for source, compiled in zip(sources_of(arguments), objects, strict=True):
-        flags = ["-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{library.include}"]
+    sources = sources_of(arguments, with_candles=added is not None)
+    objects = [str(work / f"{Path(source).stem}.o") for source in sources]
+    flags = ["-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{library.include}"]
+    if added is not None:
+        (work / HEADER_OF_KERNELS).write_text(table_header(added.kernels, added.features))
+        flags += ["-DFLASHDEPOT_CANDLE_KERNELS", f"-I{work}"]
+    for source, compiled in zip(sources, objects, strict=True):
         _do([compiler, *flags, "-c", str(SOURCES / source), "-o", compiled])
     joined, local, made = (str(work / name) for name in ("joined.o", "flashattention.o", "made.a"))
     # Section groups would be merged by name with those of other objects, local or not: --force-group-allocation.
     runtime = [str(static.with_name(name)) for name in library.archives[1:]]
     whole = ["--whole-archive", str(static), "--no-whole-archive", *runtime]
-    _do([linker, "-r", "--force-group-allocation", "-o", joined, *_calling(library, objects, work), *whole])
+    candles = [] if added is None else [_one_object(library, added, work, linker, localizer)]
+    called = [*_calling(library, objects, work), *candles]
+    _do([linker, "-r", "--force-group-allocation", "-o", joined, *called, *whole])
     keep = [f"--keep-global-symbol={name}" for name in EXPORTED]
     _do([localizer, "--wildcard", *keep, joined, local])
     _do([archiver, "rcsD", made, local])
     return Path(made)
+
+
+def _one_object(library: LinkableLibrary, added: AddedKernels, work: Path, linker: str, localizer: str) -> str:
+    """candle's own objects as one that defines its ``run_mha`` alone.
+
+    They were compiled with another CUTLASS than the library's, and functions of both have the same names. What candle's
+    code would launch of kernels that were not compiled is left undefined and weak: it is never called.
+    """
+    joined, made = str(work / "candle-joined.o"), str(work / "candle.o")
+    objects = [str(path) for path in added.objects]
+    if len(library.archives) == 1:
+        objects = [str(path) for path in privately(added.objects, work / "candle-private")]
+    _do([linker, "-r", "--force-group-allocation", "-o", joined, *objects])
+    weak = ["--weaken-symbol=*run_mha_fwd_*"]
+    _do([localizer, "--wildcard", f"--keep-global-symbol={RUN_MHA}", *weak, joined, made])
+    return made
 
 
 def _make_windows(library: LinkableLibrary, static: Path, arguments: int, work: Path) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.link.candle_archive import SOURCES, companions, made_archives
+from flashdepot.link.candle_archive import SOURCES, AddedKernels, companions, made_archives
 from flashdepot.link.candle_cross import ZigSource
 from flashdepot.link.candle_sources import CRATE
 from flashdepot.link.library import LinkableLibrary
@@ -28,18 +28,26 @@ _LIB = "lib/"
 _LEFT_OUT = frozenset({"Cargo.toml", "Cargo.toml.orig", "build.rs", "kernels", "cutlass", "target", "lib"})
 
 
-def write_candle_crate(library: LinkableLibrary, arguments: int, crate: Path, folder: Path, zig: ZigSource) -> Path:
+def write_candle_crate(
+    library: LinkableLibrary,
+    arguments: int,
+    crate: Path,
+    folder: Path,
+    zig: ZigSource,
+    added: AddedKernels | None = None,
+) -> Path:
     """Write the crate into ``folder``, which is new, empty or such a crate, and return it, absolute.
 
     :param crate: the sources of candle-flash-attn of the version that is replaced.
     :param zig: asked when the archive is for another system or CPU than this machine's.
+    :param added: kernels of candle's own that go into the archive too.
     :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
     """
     written = OutputFolder(folder, "crate", record(RECORD), "--build-dir DIR")
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
     platform = library.manifest.platform
     cudart = platform.system == "windows" and len(library.archives) > 1
-    with made_archives(library, arguments, zig, _LIB) as archives:
+    with made_archives(library, arguments, zig, _LIB, added=added) as archives:
         build_script = linking_build_script(platform, arguments, archives, cudart)
         files = (
             OutputFile.of("Cargo.toml", cargo_toml.encode()),

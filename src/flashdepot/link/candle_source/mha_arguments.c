@@ -39,12 +39,16 @@ static fa_status check_sizes(const mha_call *call, const reason *why) {
                     (unsigned long)sizes[i].value);
     }
   }
+  return FA_OK;
+}
+
+#define ADD_KERNELS "add candle's: flashdepot link candle --write --candle-kernels all"
+
+static fa_status check_head_dim(const mha_call *call, const reason *why) {
   if (call->d > 256) {
-    return refuse(
-        why, FA_UNSUPPORTED,
-        "d is %lu, and flash-attention's own kernels end at head dim 256 (those for 512 are "
-        "candle's): build candle-flash-attn from its sources for this model",
-        (unsigned long)call->d);
+    return refuse(why, FA_UNSUPPORTED,
+                  "d is %lu, and flash-attention's own kernels end at head dim 256; " ADD_KERNELS,
+                  (unsigned long)call->d);
   }
   return FA_OK;
 }
@@ -95,7 +99,7 @@ static fa_status check_pages(const mha_call *call, const reason *why) {
     return refuse(
         why, FA_UNSUPPORTED,
         "mm_prefix_ranges is set (max_mm_prefix_ranges %d), and no kernel of flash-attention "
-        "has prefix ranges: build candle-flash-attn from its sources for this model",
+        "has prefix ranges; " ADD_KERNELS,
         call->max_prefix_ranges);
   }
   if (call->block_table == NULL) {
@@ -110,7 +114,7 @@ static fa_status check_pages(const mha_call *call, const reason *why) {
     return refuse(
         why, FA_UNSUPPORTED,
         "page_block_size is %d; the kernels of flash-attention read pages of 256 rows or "
-        "multiples of it (candle's own: multiples of 32): make the cache with block_size 256",
+        "multiples of it: make the cache with block_size 256, or, for multiples of 32, " ADD_KERNELS,
         call->page_size);
   }
   return FA_OK;
@@ -216,17 +220,32 @@ static void set_packed(const mha_call *call, fa_fwd_args *args) {
   }
 }
 
-fa_status flashdepot_mha_arguments(const mha_call *call, fa_fwd_args *args, char *text,
-                                   size_t text_size) {
+fa_status flashdepot_mha_checks(const mha_call *call, char *text, size_t text_size) {
   const reason why = {text, text_size};
-  fa_status (*const checks[])(const mha_call *, const reason *) = {
-      check_sizes, check_numbers, check_batch, check_pages, check_strides};
+  fa_status (*const checks[])(const mha_call *, const reason *) = {check_sizes, check_numbers,
+                                                                   check_batch, check_strides};
   size_t i;
   for (i = 0; i < sizeof checks / sizeof checks[0]; ++i) {
     const fa_status status = checks[i](call, &why);
     if (status != FA_OK) {
       return status;
     }
+  }
+  return FA_OK;
+}
+
+fa_status flashdepot_mha_arguments(const mha_call *call, fa_fwd_args *args, char *text,
+                                   size_t text_size) {
+  const reason why = {text, text_size};
+  fa_status status = flashdepot_mha_checks(call, text, text_size);
+  if (status == FA_OK) {
+    status = check_head_dim(call, &why);
+  }
+  if (status == FA_OK) {
+    status = check_pages(call, &why);
+  }
+  if (status != FA_OK) {
+    return status;
   }
   memset(args, 0, sizeof *args);
   args->size = sizeof *args;

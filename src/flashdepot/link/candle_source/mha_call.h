@@ -75,10 +75,25 @@ typedef struct mha_call {
 /* Carry a call out, or report why not as flash_attention_candle.h says. */
 MHA_INTERNAL void flashdepot_mha_run(const mha_call *call);
 
+#if defined(FLASHDEPOT_CANDLE_KERNELS)
+/* Whether a call is one that only kernels of candle's own can do. */
+MHA_INTERNAL int flashdepot_is_for_candle(const mha_call *call);
+
+/* Whether those in this archive can do it. As flashdepot_mha_arguments. */
+MHA_INTERNAL fa_status flashdepot_candle_checks(const mha_call *call, char *text, size_t text_size);
+
+/* Before and after such a call: whether to make it, and how it went. */
+MHA_INTERNAL int flashdepot_candle_begins(const mha_call *call);
+MHA_INTERNAL void flashdepot_candle_ended(const mha_call *call);
+#endif
+
 /* The call as arguments of fa_fwd, without device and workspace. Returns a fa_status; unless it is
  * FA_OK the reason is in text. */
 MHA_INTERNAL fa_status flashdepot_mha_arguments(const mha_call *call, fa_fwd_args *args, char *text,
                                                 size_t text_size);
+
+/* What every call is held to, whichever kernels it goes to. As flashdepot_mha_arguments. */
+MHA_INTERNAL fa_status flashdepot_mha_checks(const mha_call *call, char *text, size_t text_size);
 
 /* Bytes of o where it is one contiguous piece of known length; 0 for another. */
 MHA_INTERNAL uint64_t flashdepot_mha_output_bytes(const mha_call *call);

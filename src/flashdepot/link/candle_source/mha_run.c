@@ -28,6 +28,9 @@ int cudaMallocAsync(void **data, size_t bytes, void *stream);
 int cudaFreeAsync(void *data, void *stream);
 int cudaMemsetAsync(void *data, int value, size_t bytes, void *stream);
 const char *cudaGetErrorString(int code);
+#if defined(FLASHDEPOT_CANDLE_KERNELS)
+int cudaGetLastError(void);
+#endif
 
 static THREAD_LOCAL int32_t last_status;
 static THREAD_LOCAL char last_error[1024];
@@ -106,10 +109,10 @@ static int may_go_on(void) {
   return wish == NULL || wish[0] == '\0' || strcmp(wish, "nan") == 0;
 }
 
-void flashdepot_mha_run(const mha_call *call) {
+static void settle(const mha_call *call, fa_status status) {
   uint64_t bytes;
   int filled;
-  last_status = run(call);
+  last_status = status;
   if (last_status == FA_OK) {
     return;
   }
@@ -123,3 +126,22 @@ void flashdepot_mha_run(const mha_call *call) {
     abort();
   }
 }
+
+void flashdepot_mha_run(const mha_call *call) { settle(call, run(call)); }
+
+#if defined(FLASHDEPOT_CANDLE_KERNELS)
+int flashdepot_candle_begins(const mha_call *call) {
+  const fa_status status = flashdepot_candle_checks(call, last_error, sizeof last_error);
+  if (status != FA_OK || call->b == 0 || call->h == 0 || call->seqlen_q == 0) {
+    settle(call, status);
+    return 0;
+  }
+  (void)cudaGetLastError(); /* of somebody else's, earlier */
+  return 1;
+}
+
+/* candle's code looks at no error itself. */
+void flashdepot_candle_ended(const mha_call *call) {
+  settle(call, cuda("a launch of candle's own kernel", cudaGetLastError()));
+}
+#endif

@@ -1,0 +1,66 @@
+"""Some compiler runs of their own, without a library: their objects, from the depot or compiled now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from flashdepot.build.engine import Engine
+from flashdepot.build.estimates import History
+from flashdepot.build.foreign import confined_environment, confines, told
+from flashdepot.build.local import LocalExecutor
+from flashdepot.build.places import places, programs
+from flashdepot.build.schedule import Outlook
+from flashdepot.depot import Depot
+from flashdepot.events import BuildProgress
+from flashdepot.families.c_layer import NATIVE
+from flashdepot.model.action import Action
+from flashdepot.model.limits import Limits
+from flashdepot.model.recipe import Recipe
+from flashdepot.system.confinement import means
+from flashdepot.toolchain.choose import Toolchain
+
+
+def make_objects(
+    actions: Sequence[Action],
+    sources: Mapping[str, Path],
+    recipe: Recipe,
+    toolchain: Toolchain,
+    depot: Depot,
+    folder: Path,
+    limits: Limits,
+    progress: BuildProgress,
+    agree: Callable[[Outlook], None],
+) -> list[Path]:
+    """The object of every action that no other needs, in the new folder ``folder``, under names that say what it is.
+
+    The compilers see the sources and their own tools, as for every source that nobody vouches for. What was compiled
+    stays in the depot; what it has, or a remote has, is not compiled again.
+
+    :param sources: folders by the names that actions have for them.
+    :param recipe: of the library that they are for: it says what they are expected to cost.
+    :param agree: told what must be compiled, before the first compiler starts; what it raises ends it.
+    :raises CompileError: when a compiler refuses.
+    """
+    work = folder
+    for name in ("made", "generated", "objects"):
+        (work / name).mkdir(parents=True)
+    named = places({**sources, "native": NATIVE, "generated": work / "generated"}, {}, toolchain)
+    environment = toolchain.whole_environment()
+    confinement = means() if confines() else None
+    if confinement is not None:
+        progress.note(told(confinement))
+        environment = confined_environment(environment, {name for action in actions for name in action.variables})
+    executor = LocalExecutor(named, programs(toolchain), environment, limits, work, confinement)
+    history = History(depot.root / "estimates.json")
+    whole = toolchain.whole_environment()
+    engine = Engine(depot, recipe, executor, whole, history, progress, work / "made", keep_going=limits.keep_going)
+    agree(engine.foresee(actions))
+    outcome = engine.run(actions)
+    needed = {need for action in actions for need in action.needs.values()}
+    objects = []
+    for action in actions:
+        if action.name not in needed:
+            objects.append(work / "objects" / f"{action.name}{action.suffix}")
+            depot.blobs.link_or_copy(outcome.actions[action.name].object.digest, objects[-1])
+    return objects

@@ -1,0 +1,159 @@
+"""candle's own kernels, for the calls that no kernel of flash-attention can do: head dim 512, small pages, prefix ranges.
+
+Their sources are in the crate, in ``kernels``. Only those files are compiled that were asked for, beside candle's own
+``flash_api.cu``, which launches them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from flashdepot.errors import IncompatibleError, UsageError, did_you_mean
+from flashdepot.families.family import Kit
+from flashdepot.families.nvcc import cuda_actions
+from flashdepot.model.action import Action
+from flashdepot.model.architecture import Architecture
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.recipe import Recipe, ToolchainId
+from flashdepot.model.selection import Dtype, Feature, Pass, Unit
+from flashdepot.model.target import Target
+from flashdepot.toolchain.nvcc_flags import nvcc_flags, usual_compression
+
+ARGUMENTS = 45
+"""The argument list of the versions whose calls need them: 0.11.0 and newer."""
+
+RUN_MHA = "flashdepot_candle_run_mha"
+"""What candle's ``run_mha`` is called in an archive that has one of its own before it."""
+
+HEADER = "candle_kernels.h"
+PLACE = "candle"
+"""The name of the folder of the sources in compilers' arguments."""
+
+_API = "flash_api"
+_FILE = r"flash_fwd_(splitkv_)?hdim(\d+)_(bf16|fp16)(_causal)?_sm80"
+_LARGEST_OF_FLASH_ATTENTION = 256
+_OLDEST = Architecture(8, 0)
+_FLAGS = (
+    # candle's own (build.rs).
+    "-O3",
+    "-std=c++17",
+    "-U__CUDA_NO_HALF_OPERATORS__",
+    "-U__CUDA_NO_HALF_CONVERSIONS__",
+    "-U__CUDA_NO_HALF2_OPERATORS__",
+    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "--expt-relaxed-constexpr",
+    "--expt-extended-lambda",
+    "--use_fast_math",
+)
+
+
+class CandleKernel(msgspec.Struct, frozen=True, order=True):
+    """A file of ``kernels``: ``paged`` kernels read keys and values in pages of any multiple of 32 rows."""
+
+    paged: bool
+    head_dim: int
+    dtype: Dtype
+    causal: bool
+
+    @property
+    def name(self) -> str:
+        """What users call it: ``splitkv_hdim256_bf16_causal``."""
+        return f"{'splitkv_' * self.paged}hdim{self.head_dim}_{self.dtype}{'_causal' * self.causal}"
+
+    @property
+    def stem(self) -> str:
+        """Its file without the ending."""
+        return f"flash_fwd_{self.name}_sm80"
+
+    @classmethod
+    def parse(cls, stem: str) -> CandleKernel | None:
+        """Read :attr:`stem`; ``None`` for a file that is no kernel."""
+        found = re.fullmatch(_FILE, stem)
+        return cls(bool(found[1]), int(found[2]), Dtype(found[3]), bool(found[4])) if found else None
+
+    @property
+    def unit(self) -> Unit:
+        """What it is to a build: a kernel of flash-attention's kind, and about as long to compile."""
+        pass_ = Pass.SPLITKV if self.paged else Pass.FWD
+        return Unit("fa2", pass_, self.head_dim, self.dtype, self.causal, self.stem)
+
+
+def kernels_beyond(crate: Path) -> list[CandleKernel]:
+    """The kernels of a crate that do what none of flash-attention's does."""
+    found = (CandleKernel.parse(path.stem) for path in sorted((crate / "kernels").glob("*.cu")))
+    return [kernel for kernel in found if kernel and (kernel.paged or kernel.head_dim > _LARGEST_OF_FLASH_ATTENTION)]
+
+
+def choose_kernels(crate: Path, words: str, arguments: int, version: str) -> tuple[CandleKernel, ...]:
+    """The kernels that ``--candle-kernels`` names: ``all``, or names with ``*``, such as ``splitkv_hdim256_bf16*``.
+
+    :param arguments: how many ``run_mha`` of that version takes.
+    :raises IncompatibleError: for a version whose calls need none.
+    :raises UsageError: for a name that no kernel has.
+    """
+    there = kernels_beyond(crate) if arguments == ARGUMENTS else []
+    if not there:
+        raise IncompatibleError(
+            f"candle-flash-attn {version} has no kernels that its calls here would need: those of 0.11.0 and newer do, for "
+            "head dim 512, pages of 32 rows and prefix ranges.",
+            hint="Leave out --candle-kernels.",
+        )
+    chosen: set[CandleKernel] = set()
+    for word in filter(None, re.split(r"[,\s]+", words.strip())):
+        found = [kernel for kernel in there if word == "all" or fnmatchcase(kernel.name, word)]
+        if not found:
+            names = [kernel.name for kernel in there]
+            raise UsageError(
+                f"'{word}' is none of candle's kernels that would be added: {', '.join(names)}.{did_you_mean(word, names)}",
+                hint="Name some, with * for any text, or: --candle-kernels all",
+            )
+        chosen.update(found)
+    if not chosen:
+        raise UsageError("--candle-kernels names none.", hint="--candle-kernels all")
+    return tuple(sorted(chosen))
+
+
+def table_header(kernels: Sequence[CandleKernel], features: frozenset[Feature]) -> str:
+    """What ``mha_candle.c`` is told of the kernels in an archive."""
+    rows = [f"X({k.paged:d}, {k.head_dim}, {k.dtype is Dtype.BF16:d}, {k.causal:d})" for k in kernels]
+    asked = (Feature.ALIBI, Feature.SOFTCAP, Feature.LOCAL, Feature.UNEVEN_K)
+    lines = [f"#define HAS_{feature.value.upper()} {feature in features:d}" for feature in asked]
+    return "\n".join([*lines, " \\\n  ".join(["#define CANDLE_KERNELS(X)", *rows]), ""])
+
+
+def kernel_flags(kit: Kit, sass: Sequence[Architecture]) -> tuple[str, ...]:
+    """What nvcc is told for each: candle's flags, and what every kernel here is compiled with."""
+    host = kit.dialect.host_flags(kit.cuda, kit.nvcc_options)
+    mode = usual_compression(kit.cuda)
+    return (*_FLAGS, *nvcc_flags(sass, virtual=_OLDEST, compress=mode, options=kit.nvcc_options, host=host))
+
+
+def recipe_for(manifest: Manifest, toolchain: ToolchainId, kit: Kit) -> Recipe:
+    """The recipe of the library that they are added to, as their compiler runs must know it."""
+    target = Target(manifest.platform, kit.cuda.major, manifest.sass, manifest.driver_floor)
+    flags = {PLACE: kernel_flags(kit, manifest.sass)}
+    return Recipe(manifest.upstreams, manifest.selection, target, toolchain, "shared", "", flags)
+
+
+def kernel_actions(
+    kernels: Iterable[CandleKernel], features: frozenset[Feature], recipe: Recipe, kit: Kit
+) -> tuple[Action, ...]:
+    """The compiler runs of some kernels and of what launches them, both sides of each.
+
+    :param features: what a kernel shall be able to do; candle's macros leave the others out, and dropout, which its
+        calls never ask for.
+    """
+    wanted = features - {Feature.DROPOUT}
+    left_out = tuple(f"-DFLASHATTENTION_DISABLE_{f.value.upper()}" for f in Feature if f not in wanted)
+    words = (*left_out, "-I{cutlass}")
+    made = [(_API, (f"-Drun_mha={RUN_MHA}", *words), None), *((k.stem, words, k.unit) for k in kernels)]
+    return tuple(
+        action
+        for stem, told, unit in made
+        for action in cuda_actions(recipe, kit, f"candle-{stem}", PLACE, f"{stem}.cu", recipe.flags[PLACE], told, unit)
+    )
