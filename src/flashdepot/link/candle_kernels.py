@@ -149,7 +149,8 @@ def kernel_actions(
         calls never ask for.
     """
     wanted = features - {Feature.DROPOUT}
-    left_out = tuple(f"-DFLASHATTENTION_DISABLE_{f.value.upper()}" for f in Feature if f not in wanted)
+    # "=": as empty as where candle's files for head dim 512 define them, which is then no other definition.
+    left_out = tuple(f"-DFLASHATTENTION_DISABLE_{f.value.upper()}=" for f in Feature if f not in wanted)
     words = (*left_out, "-I{cutlass}")
     made = [(_API, (f"-Drun_mha={RUN_MHA}", *words), None), *((k.stem, words, k.unit) for k in kernels)]
     return tuple(
