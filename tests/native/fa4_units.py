@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flashdepot.families.fa4.actions import config_lines
-from flashdepot.families.fa4.kernels import Kernel, kernels_of
+from flashdepot.families.fa4.blackwell import is_made
+from flashdepot.families.fa4.kernels import HOPPER, Kernel, kernels_of
+from flashdepot.families.fa4.targets import code_for
 from flashdepot.families.fa4.units import unit_of
 from flashdepot.families.fa4.variants import Variant
 from flashdepot.model.architecture import parse_list
-from flashdepot.model.selection import ALL_FEATURES, Selection
+from flashdepot.model.selection import ALL_FEATURES, Selection, Unit
 
-SASS = parse_list("90,120")
+SASS = parse_list("90,100,120")
+
+
+def _units(variants: Sequence[Variant]) -> frozenset[Unit]:
+    arches = map(code_for, SASS)
+    return frozenset(unit_of(v, arch) for arch in arches for v in variants if arch == HOPPER or is_made(arch, v))
 
 
 def fa4_lines(variants: Sequence[Variant]) -> Iterable[str]:
     """What fa_config.h says of a library with these kernels, and their helpers; a measurement is made up."""
-    units = frozenset(unit_of(v) for v in variants)
-    yield from config_lines(Selection(units, ALL_FEATURES), SASS, "4.0.0b36")
+    yield from config_lines(Selection(_units(variants), ALL_FEATURES), SASS, "4.0.0b36")
     yield "#undef FA4_CONFIG_SLOWER"
     yield "#define FA4_CONFIG_SLOWER(X) X(90, fwd, 128, causal, 1, 3000, 6000) X(90, fwd, 128, full, 0, 0, 200)"
 
 
-def parameters(variant: Variant) -> list[tuple[str, str]]:
-    """Name and kind of each parameter that the kernel's function in worker/sm90.py has: a tensor's rank, or f, i, p."""
+def parameters(variant: Variant, *, walks: bool) -> list[tuple[str, str]]:
+    """Name and kind of each parameter that the kernel's function in the worker has: a tensor's rank, or f, i, p."""
     packed_q, packed_k = "packed" in variant.layout, variant.layout == "packed"
     q, k, row = ("3", "3" if packed_k else "4", "2") if packed_q else ("4", "4", "3")
     softcap = [("softcap", "f")] if variant.softcap else []
@@ -35,7 +41,7 @@ def parameters(variant: Variant) -> list[tuple[str, str]]:
         used = [("seqused_k", "1")] if variant.layout in ("used", "paged") else []
         pages = [("page_table", "2")] if "paged" in variant.layout else []
         tensors = [("q", q), ("k", k), ("v", k), ("o", q), ("lse", row)]
-        blocks = [("blocks", "i")] if variant.walks else []
+        blocks = [("blocks", "i")] if walks else []
         return [*tensors, *cu, *used, *pages, ("scale", "f"), *softcap, *window, *blocks, *stream]
     if variant.kernel == "pre":
         tensors = [("o", q), ("d_o", q), ("softmax_d", row), ("lse", row), ("lse_log2", row), ("dq_sum", row)]
@@ -56,14 +62,14 @@ def parameters(variant: Variant) -> list[tuple[str, str]]:
 
 def stand_ins(variants: Sequence[Variant]) -> str:
     """C++ that defines the functions of each object, and of the kernels beside them."""
-    return _HEAD + "\n".join(map(_stand_in, kernels_of([unit_of(v) for v in variants], SASS)))
+    return _HEAD + "\n".join(map(_stand_in, kernels_of((unit.name for unit in _units(variants)), SASS)))
 
 
 def _stand_in(kernel: Kernel) -> str:
     """It is recorded by its variant's name, and one for another GPU than Hopper by its architecture's too."""
     prefix = f"_mlir_fa4_sm{kernel.arch}_{kernel.variant.name}"
     name = kernel.variant.name if kernel.arch == "90a" else f"sm{kernel.arch}_{kernel.variant.name}"
-    taken = [(name, kind) for name, kind in parameters(kernel.variant) if name != "blocks" or kernel.walks]
+    taken = parameters(kernel.variant, walks=kernel.walks)
     listed = "".join(f"{{\"{name}\", '{kind}'}}, " for name, kind in taken)
     return f"""extern "C" void {prefix}_cuda_init(void **a) {{ *static_cast<int *>(a[1]) = stub_refuses("{name}"); }}
 extern "C" void {prefix}_cuda_load_to_device(void **a) {{ *static_cast<int *>(a[2]) = 0; }}

@@ -24,7 +24,7 @@ FORWARD = (
 BACKWARD = tuple(v for v in backward_variants() if (v.kernel, v.head_dim, v.dtype) == ("bwd", 128, "bf16"))
 BOTH = Selection(
     fwd=units_of(HEAD_DIMS), splitkv=units_of(HEAD_DIMS), bwd=units_of(HEAD_DIMS), features=FEATURES,
-    sass=(80, 90, 120), families=("fa4", "fa2"), fa4=(*FORWARD, *BACKWARD),
+    sass=(80, 90, 100, 120), families=("fa4", "fa2"), fa4=(*FORWARD, *BACKWARD),
 )  # fmt: skip
 
 PAGED = {
@@ -37,20 +37,20 @@ PAGED_PACKED = {
     **PAGED, "cache_seqlens": None, "cu_seqlens_q": 0x3000, "cu_seqlens_k": 0x4000, "total_q": 600, "batch": 2,
 }  # fmt: skip
 
-WORKER = Path(__file__).parents[2] / "src/flashdepot/families/fa4/worker/sm90.py"
+WORKER = Path(__file__).parents[2] / "src/flashdepot/families/fa4/worker"
 ENTRIES = {"fwd": "fwd", "bwd": "bwd", "pre": "pre", "dq": "post", "dkv": "post"}
 
 
 @pytest.mark.parametrize("kernel", ENTRIES)
-def test_the_stand_ins_take_what_the_compiled_functions_take_in_the_same_order(kernel: str) -> None:
-    functions = {
-        node.name: node for node in ast.walk(ast.parse(WORKER.read_text())) if isinstance(node, ast.FunctionDef)
-    }
+@pytest.mark.parametrize("module", ["sm90", "sm100"])
+def test_the_stand_ins_take_what_the_compiled_functions_take_in_the_same_order(module: str, kernel: str) -> None:
+    text = "".join((WORKER / f"{name}.py").read_text() for name in ("sm90", module))
+    functions = {node.name: node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)}
     arguments = {a.arg: ast.unparse(a.annotation or ast.Constant("")) for a in functions[ENTRIES[kernel]].args.args}
     variants = [v for v in (*forward_variants(), *backward_variants()) if v.kernel == kernel]
     assert variants
     for variant in variants:
-        taken = [name for name, _ in parameters(variant)]
+        taken = [name for name, _ in parameters(variant, walks=variant.walks)]
         assert taken == [name for name in arguments if name in taken]
         assert all(kind.startswith("Optional") for name, kind in arguments.items() if name not in taken)
 
@@ -85,7 +85,7 @@ def test_a_problem_gets_the_kernel_for_its_mask_and_layout(stub: Stub, fields: d
     launch = forward(stub, **fields)
     assert launch["kind"] == f"fwd_d128_bf16_{name}"
     variant = next(v for v in FORWARD if v.name == launch["kind"])
-    assert launch["count"] == len(parameters(variant))
+    assert launch["count"] == len(parameters(variant, walks=variant.walks))
 
 
 def test_tensors_are_passed_with_their_own_strides_and_the_callers_head_dim(stub: Stub) -> None:
@@ -237,6 +237,52 @@ def test_kernels_that_have_run_on_no_gpu_of_a_kind_are_taken_only_when_they_are_
     window = forward_args(**problem, family=Family.FA4, flags=Flag.WINDOW_LEFT, window_left=7)
     assert stub.fwd(window).status is Status.UNSUPPORTED
     assert stub.launches() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "kernel", "blocks"),
+    [
+        ({}, "dense_full", 148),
+        ({"flags": Flag.CAUSAL}, "dense_causal", None),
+        ({"flags": Flag.WINDOW_LEFT, "window_left": 7}, "dense_local", None),
+        ({"cache_seqlens": 0x1000}, "used_full", 148),
+        (
+            {"cu_seqlens_q": 0x3000, "cu_seqlens_k": 0x4000, "total_q": 600, "total_k": 900, "batch": 2},
+            "packed_full",
+            None,
+        ),
+    ],
+)
+def test_datacenter_blackwell_runs_its_own_kernels_when_they_are_forced(
+    stub: Stub, fields: dict[str, Any], kernel: str, blocks: int | None
+) -> None:
+    problem = {"device": B200, "workspace": 0x7000_0000, "workspace_bytes": 1 << 30, **fields}
+    assert forward(stub, **problem)["kind"] in ("fwd", "splitkv")
+    launched = forward(stub, **problem, family=Family.FA4)
+    assert launched["kind"] == f"sm100f_fwd_d128_bf16_{kernel}"
+    assert launched.get("blocks") == blocks
+
+
+@pytest.mark.parametrize("heads_k", [4, 2])
+@pytest.mark.parametrize("head_dim", [128, 120])
+@pytest.mark.parametrize("flags", [0, Flag.CAUSAL, Flag.WINDOW_LEFT])
+def test_a_backward_pass_of_datacenter_blackwell_writes_no_zeros_past_the_head_dim(
+    stub: Stub, flags: int, head_dim: int, heads_k: int
+) -> None:
+    args = backward_args(
+        device=B200, head_dim=head_dim, batch=2, seqlen_q=300, seqlen_k=500, heads_q=4, heads_k=heads_k, flags=flags,
+        window_left=7 if flags == Flag.WINDOW_LEFT else 0, family=Family.FA4, workspace=0x7000_0000, workspace_bytes=1 << 40,
+    )  # fmt: skip
+    answer = stub.bwd(args)
+    if flags == Flag.WINDOW_LEFT and head_dim == 120 and heads_k == 4:
+        assert answer.status is Status.UNSUPPORTED
+        assert "no windows and no packed sequences at head dims between those of its kernels" in answer.text
+        return
+    assert answer.status is Status.OK, answer.text
+    kinds = [entry["kind"] for entry in stub.launches()]
+    assert next(kind for kind in kinds if kind.startswith("sm100f_")) == "sm100f_pre_d128_bf16_dense_m128"
+    assert sum(kind.startswith("sm100f_bwd_d128_bf16_dense_") for kind in kinds) == 1
+    assert kinds.count("sm100f_dkv_d128_bf16_dense") == (2 if heads_k == 2 else 0)
 
 
 @pytest.mark.parametrize("heads_k", [4, 2])

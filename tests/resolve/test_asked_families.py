@@ -17,7 +17,7 @@ from flashdepot.link.vendor.expect import expected, rebuild_command
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
-from flashdepot.model.selection import Selection
+from flashdepot.model.selection import Pass, Selection
 from flashdepot.resolve.library import Need, understand, understand_for_wheel
 from flashdepot.resolve.project import read_project
 from flashdepot.resolve.words import library_request
@@ -128,8 +128,33 @@ def test_a_family_without_kernels_for_any_of_the_gpus_is_left_out_and_that_is_sa
     need = need_of(tmp_path, families="all", arch="80,89")
     assert need.request.selection.families == ("fa2",)
     assert (
-        "FlashAttention-4 is left out: it has kernels for compute capability 9.0, 12.0, and not for 8.0." in need.note
+        "FlashAttention-4 is left out: it has kernels for compute capability 9.0, 10.0, 11.0, 12.0, and not for 8.0."
+        in need.note
     )
+
+
+@pytest.mark.parametrize(
+    ("arch", "named"), [("90,100", "10.0"), ("universal", "10.0, 12.0"), ("90,103,121", "10.3, 12.1")]
+)
+def test_unproven_kernels_are_for_those_who_name_the_family(tmp_path: Path, arch: str, named: str) -> None:
+    asked = need_of(tmp_path, families="all", arch=arch)
+    assert f"FlashAttention-4 for compute capability {named} is unproven" in asked.note
+    unasked = need_of(tmp_path, arch=arch)
+    assert "unproven" not in unasked.note
+    assert unasked.request.selection == need_of(tmp_path, families="all", arch="80,90").request.selection
+    assert unasked.request.selection.units < asked.request.selection.units
+
+
+def test_datacenter_blackwell_gets_the_kernels_that_there_are_for_it(tmp_path: Path) -> None:
+    units = {
+        arch: need_of(tmp_path, families="fa4", arch=arch).request.selection.units for arch in ("100", "103", "110")
+    }
+    assert units["100"] == units["103"]
+    assert {unit.name.partition("_")[0] for unit in units["110"]} == {"sm110f"}
+    assert {unit.head_dim for unit in units["100"] if unit.pass_ is Pass.FWD} == {64, 96, 128, 256}
+    assert {unit.head_dim for unit in units["100"] if unit.pass_ is Pass.BWD} == {64, 96, 128}
+    with pytest.raises(UsageError, match="192"):
+        need_of(tmp_path, families="fa4", arch="100", head_dims="192")
 
 
 def test_consumer_blackwell_gets_only_the_kernels_that_there_are_for_it(tmp_path: Path) -> None:
@@ -146,9 +171,8 @@ def test_consumer_blackwell_gets_only_the_kernels_that_there_are_for_it(tmp_path
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ({"arch": "80"}, "FlashAttention-4 has kernels for compute capability 9.0, 12.0, and not for 8.0"),
+        ({"arch": "80"}, "FlashAttention-4 has kernels for compute capability 9.0, 10.0, 11.0, 12.0, and not for 8.0"),
         ({"arch": "80,90"}, "compute capability 8.0"),
-        ({"arch": "100"}, "and not for 10.0"),
         ({"arch": "90", "target": "windows-x86_64"}, "is made for linux-x86_64 and linux-aarch64, and not for windows"),
     ],
 )

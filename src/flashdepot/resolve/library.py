@@ -78,7 +78,8 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
     sources = {family.name: named.get(family.name) or family.sources.default_version() for family in families}
     known = {f.name: f.sources.identify(sources[f.name], depot.layout.upstreams) for f in families}
     gpus = architectures.wanted
-    there = (unit for f in families for unit in known[f.name].units if any(f.runs(unit, gpu) for gpu in gpus))
+    served = {f.name: gpus if _is_meant(f, wanted) else [gpu for gpu in gpus if f.is_proven(gpu)] for f in families}
+    there = (u for f in families for u in known[f.name].units if any(f.runs(u, gpu) for gpu in served[f.name]))
     selection = select(wanted.selected, frozenset(there))
     features = frozenset().union(*(source.features for source in known.values()))
     selection = Selection(selection.units, selection.features & features)
@@ -99,7 +100,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
         request,
         {family: sources[family] for family in selection.families},
         cuda,
-        " ".join(filter(None, (architectures.note, *left_out, *notes, *_unproven(families, gpus, platform)))),
+        " ".join(filter(None, (architectures.note, *left_out, *notes, *_unproven(families, served, platform)))),
     )
 
 
@@ -139,9 +140,18 @@ def _asked(
     return [package.name, *(f.name for f in proven if f.compiles_here(host.platform))], tuple(notes)
 
 
-def _unproven(families: Iterable[Family], gpus: Sequence[Architecture], platform: Platform) -> Iterator[str]:
+def _is_meant(family: Family, wanted: LibraryRequest) -> bool:
+    """Whether a family is there for every GPU that it has kernels for: one that nobody named, only where it is proven."""
+    return wanted.families is not None or family is default_family()
+
+
+def _unproven(
+    families: Iterable[Family], served: Mapping[str, Sequence[Architecture]], platform: Platform
+) -> Iterator[str]:
     for family in families:
-        found = [gpu.dotted for gpu in gpus if not family.is_proven(gpu) and not family.lacks(gpu, platform)]
+        found = [
+            gpu.dotted for gpu in served[family.name] if not family.is_proven(gpu) and not family.lacks(gpu, platform)
+        ]
         if found:
             yield (
                 f"{family.title} for compute capability {', '.join(found)} is unproven: its kernels have run on no such GPU yet."

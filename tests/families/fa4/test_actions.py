@@ -74,13 +74,37 @@ def test_consumer_blackwell_has_dense_forward_kernels_by_a_program_of_their_own(
         for mask in ("full", "causal")
     }
     action = made["fa4_sm120f_fwd_d96_fp16_dense_causal"]
-    assert action.arguments[5] == "{fa4_worker}/for_sm120.py"
-    assert (WORKER / "for_sm120.py").is_file()
+    assert action.arguments[5] == "{fa4_worker}/for_blackwell.py"
+    assert (WORKER / "for_blackwell.py").is_file()
     job = json.loads(action.arguments[-1])
     assert (job["arch"], job["tile_m"], job["tile_n"]) == ("sm_120f", 128, 64)
     lines = "\n".join(actions.config_lines(recipe.selection, recipe.target.sass, "4.0.0b36"))
     assert "#define FA4_CONFIG_SASS 90, 120\n" in lines
     assert "X(120, f, fwd, fp16, 96, dense, causal, 0, 0, 0, 0, 128, 64, fwd_d96_fp16_dense_causal)" in lines
+
+
+def test_datacenter_blackwell_has_a_backward_pass_that_is_prepared_for_by_its_own_tiles() -> None:
+    variant = Variant("bwd", 96, "fp16", "packed", "local", several_heads=True)
+    chosen = [unit_of(variant), unit_of(variant, "100f"), unit_of(variant, "110f")]
+    made = {a.name: a for a in actions.actions(recipe_of(*chosen, sass="90,100,103"))}
+    of_both = ("bwd_d96_fp16_packed_local_gqa", "dkv_d96_fp16_packed")
+    assert set(made) == {
+        *(f"fa4_sm{arch}_{name}" for arch in ("90a", "100f") for name in of_both),
+        *(f"fa4_sm90a_{kernel}_d96_fp16_packed_m64" for kernel in ("pre", "dq")),
+        *(f"fa4_sm100f_{kernel}_d96_fp16_packed_m128" for kernel in ("pre", "dq")),
+    }
+    assert {a.unit for a in made.values() if a.unit} == set(chosen[:2])
+    job = json.loads(made["fa4_sm100f_bwd_d96_fp16_packed_local_gqa"].arguments[-1])
+    assert (job["arch"], job["tile_m"], job["tile_n"]) == ("sm_100f", 128, 128)
+
+
+def test_every_unit_has_an_architecture_that_runs_it_and_no_two_have_one_name() -> None:
+    family = Fa4()
+    gpus = parse_list("90,100,110,120")
+    assert [sum(family.runs(unit, gpu) for gpu in gpus) for unit in units()] == [1] * len({u.name for u in units()})
+    for newer, older in (("103", "100"), ("121", "120")):
+        (new,), (old,) = parse_list(newer), parse_list(older)
+        assert all(family.runs(unit, new) == family.runs(unit, old) for unit in units())
 
 
 def test_the_host_that_launches_a_kernel_is_in_its_key_and_the_place_of_tools_is_not() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flashdepot.events import Fetch
 from flashdepot.families.fa4.layout import Fa4Layout
 from flashdepot.families.fa4.sdists import published
-from flashdepot.families.fa4.targets import HOSTS, NAME, PROVEN, PYTHONS, SASS
+from flashdepot.families.fa4.targets import HOSTS, NAME, PROVEN, PYTHONS, SASS, code_for
 from flashdepot.model.architecture import Architecture
 from flashdepot.upstream import Sources
 
@@ -40,15 +40,15 @@ class Fa4:
         """Every GPU without kernels here, and every system that its launch code is not made for."""
         if str(platform) not in HOSTS:
             return f"is made for {' and '.join(HOSTS)}, and not for {platform}"
-        if Architecture(gpu.major, gpu.minor) not in SASS:
+        if not code_for(gpu):
             return f"has kernels for compute capability {', '.join(a.dotted for a in SASS)}, and not for {gpu.dotted}"
         return ""
 
     def runs(self, unit: Unit, gpu: Architecture) -> bool:
-        """Every one on Hopper, some on newer GPUs."""
-        from flashdepot.families.fa4.kernels import kernels_of  # noqa: PLC0415
+        """Each on the GPUs of one architecture."""
+        from flashdepot.families.fa4.kernels import passes  # noqa: PLC0415
 
-        return bool(kernels_of([unit], [Architecture(gpu.major, gpu.minor)]))
+        return unit.family == NAME and passes()[unit.name][0] == code_for(gpu)
 
     def is_proven(self, gpu: Architecture) -> bool:
         """On those of :data:`PROVEN`."""

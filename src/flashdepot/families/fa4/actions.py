@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from flashdepot.families.config_header import c_string
-from flashdepot.families.fa4.kernels import Kernel, kernels_of
+from flashdepot.families.fa4.kernels import Kernel, kernels_of, unit_name
 from flashdepot.families.fa4.layout import KERNELS
 from flashdepot.families.fa4.speed import TABLE, UNEVEN, read_table, table_lines
 from flashdepot.families.fa4.targets import HOSTS, NAME
@@ -41,18 +41,18 @@ def _actions(recipe: Recipe) -> Iterator[Action]:
     tools = (Tool("cute-dsl", str(cute_dsl.provided_version()), cute_dsl.identity()),)
     triple, cpu = HOSTS[str(recipe.target.platform)]
     selected = {unit.name: unit for unit in recipe.selection.units if unit.family == NAME}
-    for kernel in kernels_of(selected.values(), recipe.target.sass):
+    for kernel in kernels_of(selected, recipe.target.sass):
         name = f"{NAME}_sm{kernel.arch}_{kernel.variant.name}"
         job = {**kernel.job, "arch": f"sm_{kernel.arch}", "triple": triple, "cpu": cpu, "prefix": name}
         worker = ("{python}", "-I", "-S", "-X", "pycache_prefix={work}/pycache", f"{{fa4_worker}}{kernel.program}")
         arguments = (*worker, "{cute_dsl}", "{fa4}", json.dumps(job, sort_keys=True))
-        unit = selected.get(kernel.variant.name)
+        unit = selected.get(unit_name(kernel.arch, kernel.variant))
         yield Action(name, NAME, KERNELS, arguments, tools, unit=unit, outputs=_OUTPUTS)
 
 
 def config_lines(selection: Selection, sass: Iterable[Architecture], version: str) -> Iterator[str]:
     """Yield the macros that the C layer makes its table of units from (native/src/fa4/units.cpp)."""
-    kernels = kernels_of(selection.units, sass)
+    kernels = kernels_of((unit.name for unit in selection.units if unit.family == NAME), sass)
     arches = dict.fromkeys(kernel.arch for kernel in kernels)
     yield f'#define FA4_CONFIG_UPSTREAM "{c_string(version)}"'
     yield f"#define FA4_CONFIG_SASS {', '.join(arch[:-1] for arch in arches)}"

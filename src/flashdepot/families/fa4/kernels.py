@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
 
 import msgspec
 
-from flashdepot.families.fa4.targets import SASS
-from flashdepot.families.fa4.units import variants_of
-from flashdepot.families.fa4.variants import JobValue, Variant
+from flashdepot.families.fa4 import blackwell
+from flashdepot.families.fa4.targets import SASS, code_for
+from flashdepot.families.fa4.variants import JobValue, Variant, backward_variants, forward_variants
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.selection import Unit
+
+HOPPER = "90a"
 
 
 class Kernel(msgspec.Struct, frozen=True):
@@ -29,37 +31,54 @@ class Kernel(msgspec.Struct, frozen=True):
     shortest: int = 0
 
 
-def kernels_of(selected: Iterable[Unit], sass: Iterable[Architecture]) -> list[Kernel]:
-    """The kernels that some units come to, for those architectures that there are kernels for."""
-    variants = variants_of(selected)
-    found = [_MADE[a.major](SASS[a], variant) for a in sass if a in SASS for variant in variants]
-    return [kernel for kernel in found if kernel is not None]
-
-
 def _of_hopper(arch: str, variant: Variant) -> Kernel:
     return Kernel(variant, arch, "", variant.job(), variant.tiles, variant.walks, variant.shortest)
 
 
-_TILES_OF_12 = {64: (128, 128), 96: (128, 64), 128: (128, 64)}
-"""As interface.py of flash-attn-4 4.0.0b36 has them for 99 KB of shared memory (359-365)."""
+def _of_blackwell(arch: str, variant: Variant) -> Kernel:
+    return Kernel(variant, arch, blackwell.PROGRAM, *blackwell.made_of(arch, variant))
 
 
-def _of_consumer_blackwell(arch: str, variant: Variant) -> Kernel | None:
-    """Forward, dense, without windows and softcap: the rest is left to FlashAttention-2."""
-    tiles = _TILES_OF_12.get(variant.head_dim)
-    is_there = variant.kernel == "fwd" and variant.layout == "dense" and variant.mask != "local"
-    if tiles is None or not is_there or variant.softcap or variant.long:
-        return None
-    job: dict[str, JobValue] = {
-        "kernel": variant.kernel,
-        "head_dim": variant.head_dim,
-        "dtype": variant.dtype,
-        "layout": variant.layout,
-        "mask": variant.mask,
-        "tile_m": tiles[0],
-        "tile_n": tiles[1],
+def _made(arch: str, variant: Variant) -> Kernel:
+    return _of_hopper(arch, variant) if arch == HOPPER else _of_blackwell(arch, variant)
+
+
+@cache
+def passes() -> dict[str, tuple[str, Variant]]:
+    """Every kernel that is a pass of attention by itself, by the name of its unit: architecture and variant."""
+    variants = [v for v in (*forward_variants(), *backward_variants()) if v.is_pass]
+    return {
+        unit_name(arch, variant): (arch, variant)
+        for arch in SASS.values()
+        for variant in variants
+        if arch == HOPPER or blackwell.is_made(arch, variant)
     }
-    return Kernel(variant, arch, "/for_sm120.py", job, tiles)
 
 
-_MADE: dict[int, Callable[[str, Variant], Kernel | None]] = {9: _of_hopper, 12: _of_consumer_blackwell}
+def unit_name(arch: str, variant: Variant) -> str:
+    """The variant's name, and of another GPU than Hopper its architecture before it."""
+    return variant.name if arch == HOPPER else f"sm{arch}_{variant.name}"
+
+
+def kernels_of(units: Iterable[str], gpus: Iterable[Architecture]) -> list[Kernel]:
+    """The kernels that some units, by name, come to for GPUs: theirs, and what prepares and finishes for a backward pass."""
+    chosen = [passes()[unit] for unit in units]
+    codes = dict.fromkeys(map(code_for, gpus))
+    return [kernel for code in codes for kernel in _with_helpers(code, [v for arch, v in chosen if arch == code])]
+
+
+def _with_helpers(arch: str, chosen: Iterable[Variant]) -> Iterator[Kernel]:
+    kernels = {variant: _made(arch, variant) for variant in chosen}
+    for kernel in tuple(kernels.values()):
+        kernels |= {helper: _made(arch, helper) for helper in _helpers(kernel) if helper not in kernels}
+    yield from (kernels[variant] for variant in sorted(kernels))
+
+
+def _helpers(kernel: Kernel) -> Iterator[Variant]:
+    variant = kernel.variant
+    if variant.kernel == "bwd":
+        shared = (variant.head_dim, variant.dtype, variant.layout)
+        yield Variant("pre", *shared, tile_m=kernel.tiles[0])
+        yield Variant("dq", *shared, tile_m=kernel.tiles[0])
+        if variant.several_heads:
+            yield Variant("dkv", *shared)

@@ -6,9 +6,14 @@ from flashdepot.model.architecture import Architecture
 
 NAME = "fa4"
 
-SASS = {Architecture(9, 0): "90a", Architecture(12, 0): "120f"}
-"""The architectures that there are kernels for, each with the name that CuTe compiles for. What is compiled for 120f runs on
-12.1 too."""
+SASS = {
+    Architecture(9, 0): "90a",
+    Architecture(10, 0): "100f",
+    Architecture(11, 0): "110f",
+    Architecture(12, 0): "120f",
+}
+"""The architectures that there are kernels for, each with the name that CuTe compiles for. What is compiled for 100f runs on
+10.3 too, and for 120f on 12.1."""
 
 PROVEN = frozenset({Architecture(9, 0)})
 """Those on which the kernels have been proven (benchmarks/fa4.md)."""
@@ -21,3 +26,8 @@ HOSTS = {
     "linux-aarch64": ("aarch64-unknown-linux-gnu", "generic"),
 }
 """Triple and oldest CPU of the launch code."""
+
+
+def code_for(gpu: Architecture) -> str:
+    """What a GPU of a compute capability runs, of :data:`SASS`; empty where there is nothing."""
+    return next((code for code in SASS.values() if Architecture.parse(code).runs_on(gpu)), "")

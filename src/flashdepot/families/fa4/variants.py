@@ -44,12 +44,17 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     @property
     def name(self) -> str:
         """fwd_d128_bf16_packed_causal_softcap, bwd_d128_bf16_dense_full_gqa, pre_d128_bf16_dense_m80, .."""
-        if self.kernel in ("fwd", "bwd"):
+        if self.is_pass:
             more = {"softcap": self.softcap, "gqa": self.several_heads, "long": self.long}
             tail = [self.mask, *(name for name, is_so in more.items() if is_so)]
         else:
             tail = [f"m{self.tile_m}"] if self.tile_m else []
         return "_".join([self.kernel, f"d{self.head_dim}", self.dtype, self.layout, *tail])
+
+    @property
+    def is_pass(self) -> bool:
+        """Whether it is a pass of attention by itself, which others prepare and finish for."""
+        return self.kernel in ("fwd", "bwd")
 
     def job(self) -> dict[str, JobValue]:
         """What the compile worker is told of the kernel, see worker/__main__.py."""

@@ -247,6 +247,11 @@ Fit fits(const BackwardCall &call, const DeviceFacts *gpu, Text *why) {
   if (!units.complete(several_heads(problem))) {
     return decline_unit(why, gpu, problem, "backward");
   }
+  if (zeros_whole_rows(*units.bwd) && unit_head_dim(problem.head_dim) != problem.head_dim) {
+    return decline(why, Fit::unsupported,
+                   "for this GPU it has no windows and no packed sequences at head dims between those "
+                   "of its kernels where each query head has its own key head");
+  }
   const Buffers buffers = buffers_of(problem, units);
   if (buffers.columns_q > INT32_MAX || buffers.columns_k > INT32_MAX) {
     return decline(why, Fit::unsupported,

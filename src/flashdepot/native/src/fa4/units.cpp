@@ -199,6 +199,12 @@ Tiles tiles_of(const Unit &unit) { return unit.tiles; }
 
 bool walks(const Unit &unit) { return unit.walks; }
 
+bool zeros_whole_rows(const Unit &unit) {
+  const bool of_datacenter_blackwell = unit.arch / 10 == 10 || unit.arch / 10 == 11;
+  const bool may_see_none = unit.key.mask == Mask::local || unit.key.layout == Layout::packed;
+  return of_datacenter_blackwell && may_see_none && !unit.key.several_heads;
+}
+
 const char *name_of(const Unit &unit) { return unit.name; }
 
 bool load(const Unit &unit, const DeviceFacts &gpu) {

@@ -62,6 +62,10 @@ Tiles tiles_of(const Unit &unit);
 // Whether a block of the unit goes from tile to tile, so that it is told how many blocks there are.
 bool walks(const Unit &unit);
 
+// Whether a backward unit writes zeros, where no query sees a key, up to its own head dim: past that of
+// a tensor with a smaller one.
+bool zeros_whole_rows(const Unit &unit);
+
 // "fwd_d128_bf16_dense_causal"
 const char *name_of(const Unit &unit);
 

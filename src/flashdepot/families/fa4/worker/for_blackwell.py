@@ -1,10 +1,11 @@
-"""Compiles one kernel for compute capability 12, as __main__.py does those for Hopper.
+"""Compiles one kernel for compute capability 10, 11 or 12, as __main__.py does those for Hopper.
 
 python -I -S THIS CUTE_DSL UPSTREAM JOB OBJECT DEPFILE
 
 It is a program of its own so that Hopper's kernels are made of the same files as before, and keep their keys.
 """
 
+import importlib
 import importlib.machinery
 import importlib.util
 import json
@@ -12,6 +13,8 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
+
+_MODULES = {"sm_10": "sm100", "sm_11": "sm100", "sm_12": "sm120"}
 
 
 def _worker() -> ModuleType:
@@ -27,11 +30,10 @@ def main() -> int:
     cute_dsl, upstream, job, target, depfile = sys.argv[1:]
     worker = _worker()
     worker._prepare(Path(cute_dsl), Path(upstream))
-    os.environ["CUTE_DSL_ARCH"] = json.loads(job)["arch"]
+    arch = os.environ["CUTE_DSL_ARCH"] = json.loads(job)["arch"]
     import compile_one
-    import sm120
 
-    compile_one._KERNELS["fwd"] = sm120.forward
+    compile_one._KERNELS = importlib.import_module(_MODULES[arch[:5]]).KERNELS
     return worker._one(Path(upstream), job, target, depfile)
 
 
