@@ -35,6 +35,8 @@ class FileServer:
     validator: str = "etag"
     pace: float = 0.0
     """Seconds to wait after each 16 kB."""
+    goes_on: threading.Event = field(default_factory=threading.Event)
+    """While it is not set, no answer gets beyond its first half, for two minutes at most."""
     authorization: str | None = None
     seen: list[tuple[str, str | None]] = field(default_factory=list)
 
@@ -48,6 +50,7 @@ class FileServer:
 @contextlib.contextmanager
 def serve_files() -> Iterator[FileServer]:
     server = FileServer()
+    server.goes_on.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -81,6 +84,8 @@ def serve_files() -> Iterator[FileServer]:
                 for start in range(0, len(body[:drop_after]), 1 << 14):
                     self.wfile.write(body[start : min(start + (1 << 14), drop_after or len(body))])
                     time.sleep(server.pace)
+                    if 2 * start > len(body):
+                        server.goes_on.wait(120)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -92,6 +97,7 @@ def serve_files() -> Iterator[FileServer]:
     try:
         yield server
     finally:
+        server.goes_on.set()
         http.shutdown()
         http.server_close()
         thread.join()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,14 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def vendored_once(quick_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the quick library in ``prebuilt`` of a project that no test changes."""
+    return vendored(quick_library, tmp_path_factory.mktemp("vendored"))
+
+
 @pytest.fixture
-def target(quick_library: Path, project: Path) -> Path:
+def target(vendored_once: Path, project: Path) -> Path:
     """The folder of the quick library in ``prebuilt`` of the project."""
-    return vendored(quick_library, project)
+    shutil.copytree(vendored_once.parent, project / "prebuilt", symlinks=True)
+    return project / "prebuilt" / vendored_once.name
