@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from flashdepot.link.candle_crate import linking_build_script
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Platform
 from flashdepot.system.output_file import OutputFile
 
 NAME = "libflashattention.a"
 LINUX = Platform("linux", "x86_64")
+SASS = (Architecture(8, 0), Architecture(9, 0))
 ARCHIVE = b"!<arch>\n run_mha\0fa_candle_arguments_37\0" + bytes(range(256)) * 5000
 OTHER_CANDLE = ARCHIVE.replace(b"_37", b"_45")
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
@@ -30,7 +32,7 @@ def compiled_script(folder: Path, platform: Platform, archives: Sequence[OutputF
     rustc = shutil.which("rustc")
     if rustc is None:
         pytest.skip("rustc is not installed")
-    text = linking_build_script(platform, 37, archives, cudart=False)
+    text = linking_build_script(platform, SASS, 37, archives, cudart=False)
     (folder / "build.rs").write_text(text)
     command = [rustc, "--edition", "2021", "-D", "warnings", str(folder / "build.rs"), "-o", str(folder / "build")]
     subprocess.run(command, check=True)
@@ -143,3 +145,27 @@ def test_on_windows_the_archive_that_rustc_takes_is_the_one_that_is_read(tmp_pat
         (lib / name).write_bytes(POINTER)
         done = subprocess.run([str(program)], env=env, capture_output=True, text=True, check=False)
         assert f"{name} is a Git LFS pointer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("capability", "serves"), [("75", True), ("86", True), ("90a", True), ("9.0", True), ("120", False)]
+)
+def test_an_archive_for_no_gpu_that_candle_is_compiled_for_is_refused(
+    run: Script, tmp_path: Path, capability: str, serves: bool
+) -> None:
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(f"#!/bin/sh\necho {capability}\n")
+    smi.chmod(0o755)
+    for source, variables in (
+        ("CUDA_COMPUTE_CAP", {"CUDA_COMPUTE_CAP": capability}),
+        ("nvidia-smi", {"PATH": f"{smi.parent}:{os.environ['PATH']}"}),
+    ):
+        done = run(**variables)
+        assert done.returncode == (0 if serves else 1), done.stderr
+        if not serves:
+            said = (
+                f"machine code for 8.0 9.0 alone, and candle is compiled for {capability} and newer, as {source} says"
+            )
+            assert said in done.stderr
+            assert "rustc-link-lib" not in done.stdout

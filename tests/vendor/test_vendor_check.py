@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.errors import FlashdepotError, IntegrityError
+from flashdepot.api.libraries import link, open_depot
+from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.link.vendor.index import read_index
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import CudaToolkit, Gpu, HostRecord
-from flashdepot.model.target import Version
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.target import Platform, Version
 from support.fake_cuda import make_host
 from vendor.vendor_tools import FOLDER, check, for_target, save, vendor, vendored
 
@@ -120,6 +122,26 @@ def test_targets_for_other_platforms_alone_serve_nobody_here(
     status, report = check(project)
     assert (status, report["status"], report["rebuild"]) == (4, "for another platform", True)
     assert "mend: flashdepot vendor prebuilt" in vendor("--check", cwd=project).stdout
+
+
+def test_a_target_chooses_among_the_libraries_of_a_tree_and_holds_a_folder_to_it(
+    quick_library: Path, project: Path, tmp_path: Path
+) -> None:
+    windows = for_target(quick_library, tmp_path / "win", lambda m: m.update(platform="windows-x86_64"))
+    made = {name: vendored(library, project) for name, library in (("linux", quick_library), ("windows", windows))}
+    depot = open_depot(tmp_path / "depot")
+    for system, folder in made.items():
+        target = LibraryRequest(target=Platform(system, "x86_64"))
+        assert link(target, library=project / "prebuilt", host=GOOD, depot=depot).root == folder
+        assert link(target, library=folder, host=GOOD, depot=depot).root == folder
+    arm = LibraryRequest(target=Platform("linux", "aarch64"))
+    with pytest.raises(IncompatibleError, match="no library for linux-aarch64") as refused:
+        link(arm, library=project / "prebuilt", host=GOOD, depot=depot)
+    assert refused.value.hint.endswith("--target linux-aarch64")
+    with pytest.raises(IncompatibleError, match="is for windows-x86_64, and --target says linux-aarch64"):
+        link(arm, library=made["windows"], host=GOOD, depot=depot)
+    with pytest.raises(UsageError, match="both were given"):
+        link(replace(arm, upstream="2.8.3"), library=project / "prebuilt", host=GOOD, depot=depot)
 
 
 def flip(path: Path) -> None:

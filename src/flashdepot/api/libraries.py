@@ -198,22 +198,23 @@ def link(
     When the request names no selection and no stored library has all kernels, the one that has most of them is taken,
     and ``events`` is told what it has.
 
-    :param library: a folder that :func:`get` or :func:`vendor` wrote.
+    :param library: a folder that :func:`get` or :func:`vendor` wrote. Of a request it takes the target alone, which chooses
+        among the libraries of a project's tree.
     :param may_build: build it when the depot has none that serves.
-    :raises UsageError: for a folder that holds no library, or when both a folder and a request are given.
+    :raises UsageError: for a folder that holds no library, or when both a folder and a request for more are given.
     :raises IncompatibleError: when nothing serves and nothing may be built.
     """
     from flashdepot.link.library import LinkableLibrary, read_library  # noqa: PLC0415
     from flashdepot.link.vendor.index import INDEX_NAME  # noqa: PLC0415
 
-    _require_one(library, request)
+    _require_one(library, replace(request, target=None))
     if library is not None and not (library / INDEX_NAME).is_file():
-        return read_library(library)
+        return read_library(library).required_for(request.target)
     depot = depot or open_depot(events=events)
     if library is not None:
         from flashdepot.link.vendor.check import choose_vendored  # noqa: PLC0415
 
-        return choose_vendored(library, host or runtime_facts(), depot)
+        return choose_vendored(library, host or runtime_facts(), depot, request.target)
     if may_build:
         got = get(request, host=host, depot=depot, events=events)
         return LinkableLibrary(got.path, got.manifest)

@@ -28,7 +28,8 @@ library_options = options(
         "--library",
         metavar="DIR",
         type=click.Path(path_type=Path),
-        help="A folder that 'get' or 'vendor' wrote.  [default: the library that 'get' takes from the depot]",
+        help="A folder that 'get' or 'vendor' wrote; --target chooses among several.  [default: the library that 'get' takes "
+        "from the depot]",
     ),
     click.option(
         "--get", "may_build", is_flag=True, help="If the depot has no library that fits, build one as 'get' does."

@@ -15,6 +15,7 @@ from flashdepot.link.candle_archive import SOURCES, AddedKernels, companions, ma
 from flashdepot.link.candle_cross import ZigSource
 from flashdepot.link.candle_sources import CRATE
 from flashdepot.link.library import LinkableLibrary
+from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Platform
 from flashdepot.system.output_file import OutputFile, record, record_text
 from flashdepot.system.output_folder import OutputFolder
@@ -48,7 +49,7 @@ def write_candle_crate(
     platform = library.manifest.platform
     cudart = platform.system == "windows" and len(library.archives) > 1
     with made_archives(library, arguments, zig, _LIB, added=added) as archives:
-        build_script = linking_build_script(platform, arguments, archives, cudart)
+        build_script = linking_build_script(platform, library.manifest.sass, arguments, archives, cudart)
         files = (
             OutputFile.of("Cargo.toml", cargo_toml.encode()),
             OutputFile.of("build.rs", build_script.encode()),
@@ -59,9 +60,12 @@ def write_candle_crate(
         return written.write(files, record_text(files))
 
 
-def linking_build_script(platform: Platform, arguments: int, archives: Sequence[OutputFile], cudart: bool) -> str:
+def linking_build_script(
+    platform: Platform, sass: Sequence[Architecture], arguments: int, archives: Sequence[OutputFile], cudart: bool
+) -> str:
     """A ``build.rs`` that reads the archive, and gives it to cargo if it is the one that was written.
 
+    :param sass: the machine code in it.
     :param archives: what goes into ``lib``.
     :param cudart: whether a program over it links NVIDIA's runtime too.
     """
@@ -69,6 +73,7 @@ def linking_build_script(platform: Platform, arguments: int, archives: Sequence[
     text = (SOURCES / "build.rs").read_text("utf-8")
     for place, value in (
         ("@PLATFORM@", str(platform)),
+        ("@SASS@", " ".join(architecture.dotted for architecture in sass)),
         ("@ARGUMENTS@", str(arguments)),
         ("@COUNT@", str(len(written))),
         ("@WRITTEN@", ", ".join(written)),

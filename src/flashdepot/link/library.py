@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from flashdepot.binary.kind import LFS_MAGIC
-from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.model.architecture import spell
 from flashdepot.model.library_names import LibraryNames, names_of
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
+from flashdepot.model.target import Platform
 from flashdepot.system.files import read_json
 
 _KIND = "library"
@@ -35,6 +36,15 @@ class LinkableLibrary(msgspec.Struct, frozen=True):
 
     root: Path
     manifest: Manifest
+
+    def required_for(self, target: Platform | None) -> LinkableLibrary:
+        """The library itself; :raises IncompatibleError: when it is for another system or CPU than the one that was named."""
+        if target is None or self.manifest.platform == target:
+            return self
+        raise IncompatibleError(
+            f"The library in {self.root} is for {self.manifest.platform}, and --target says {target}.",
+            hint=f"Get one for it: flashdepot get --target {target} --out DIR",
+        )
 
     @property
     def include(self) -> Path:

@@ -4,16 +4,19 @@
 //! refused here, in words, and not by the linker or by wrong numbers.
 //!
 //! FLASHDEPOT_CANDLE_LIB_DIR  folder of another archive, as `flashdepot link candle` writes it
+//! CUDA_COMPUTE_CAP           the oldest GPU that candle's own kernels are compiled for, as candle reads it
 
 use std::env;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::exit;
+use std::process::{exit, Command};
 
 const PLATFORM: &str = "@PLATFORM@";
 /// How many arguments the `run_mha` has that this candle calls.
 const ARGUMENTS: &str = "@ARGUMENTS@";
+/// The compute capabilities that the archive in `lib` has machine code for.
+const MACHINE_CODE: &str = "@SASS@";
 /// Name, bytes and SHA-256 of each archive in `lib`.
 const WRITTEN: [(&str, u64, &str); @COUNT@] = [@WRITTEN@];
 /// Where `flashdepot link candle` says what it wrote: beside an archive, or above the `lib` of such a crate.
@@ -38,6 +41,10 @@ fn main() {
         None => WRITTEN.iter().find(|file| file.0 == name).map(|file| (Some(file.1), file.2.to_owned())),
         Some(named) => recorded(Path::new(named), name).map(|digest| (None, digest)),
     };
+    println!("cargo:rerun-if-env-changed=CUDA_COMPUTE_CAP");
+    if other.is_none() {
+        require_machine_code(&variable("CUDA_COMPUTE_CAP"));
+    }
     let folder = other.map_or(own, PathBuf::from);
     let archive = folder.join(name);
     println!("cargo:rerun-if-changed={}", archive.display());
@@ -53,6 +60,31 @@ fn main() {
     } else if variable("CARGO_CFG_TARGET_OS") != "windows" {
         for name in ["dl", "pthread"] {
             println!("cargo:rustc-link-lib=dylib={name}");
+        }
+    }
+}
+
+/// Refuse an archive whose machine code runs on no GPU that the rest of candle is compiled for, which is the one of
+/// `CUDA_COMPUTE_CAP`, else that of this machine, and all newer ones. Machine code runs on GPUs of its own major version.
+fn require_machine_code(named: &str) {
+    let (oldest, source) = if named.is_empty() {
+        let asked = Command::new("nvidia-smi").args(["--query-gpu=compute_cap", "--format=csv,noheader"]).output();
+        let text = asked.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
+        (text.lines().next().unwrap_or_default().to_owned(), "nvidia-smi")
+    } else {
+        (named.to_owned(), "CUDA_COMPUTE_CAP")
+    };
+    let major = |capability: &str| {
+        let digits: String = capability.chars().filter(char::is_ascii_digit).collect();
+        digits.parse::<u32>().ok().map(|number| number / 10)
+    };
+    if let Some(least) = major(&oldest) {
+        if MACHINE_CODE.split(' ').filter_map(major).all(|has| has < least) {
+            stop(&format!(
+                "the archive has machine code for {MACHINE_CODE} alone, and candle is compiled for {} and newer, as \
+                 {source} says: no GPU runs both. Get one for yours: flashdepot link candle --write --get",
+                oldest.trim()
+            ));
         }
     }
 }

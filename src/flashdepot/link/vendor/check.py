@@ -22,6 +22,7 @@ from flashdepot.link.vendor.report import Fault, FaultKind, Status, TargetReport
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
+from flashdepot.model.target import Platform
 
 
 def check(
@@ -48,24 +49,30 @@ def require_index(directory: Path) -> VendorIndex:
     return index
 
 
-def choose_vendored(directory: Path, host: HostRecord, depot: Depot) -> LinkableLibrary:
+def choose_vendored(
+    directory: Path, host: HostRecord, depot: Depot, platform: Platform | None = None
+) -> LinkableLibrary:
     """The smallest of a folder's libraries that runs on a host; their bytes are not read.
 
+    :param platform: the system and CPU that it shall be for; of another machine than the host nothing more is known.
     :raises IncompatibleError: when none does.
     """
     fitting: list[LinkableLibrary] = []
     refused: list[str] = []
     for target in require_index(directory).targets:
         library = read_library(directory / target.folder)
-        reasons = unmet(expected(library.manifest, LibraryRequest(), host, depot), library.manifest)
+        there = library.manifest.platform
+        reasons: tuple[str, ...] = () if there == platform else (f"is for {there}",)
+        if platform in {None, host.platform}:
+            reasons = unmet(expected(library.manifest, LibraryRequest(), host, depot), library.manifest)
         if reasons:
             refused.append(f"{target.folder} {'; '.join(reasons)}")
         else:
             fitting.append(library)
     if not fitting:
         raise IncompatibleError(
-            f"{directory} has no library for this host: {'. '.join(refused)}.",
-            hint=f"Put one there: flashdepot vendor {directory}",
+            f"{directory} has no library for {platform or 'this host'}: {'. '.join(refused)}.",
+            hint=f"Put one there: flashdepot vendor {directory}{f' --target {platform}' if platform else ''}",
         )
     return min(fitting, key=lambda library: library.manifest.size)
 
