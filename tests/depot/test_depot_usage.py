@@ -7,11 +7,14 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from depot_factories import make_depot_older, make_request, record_unit, store_library
 
 from flashdepot.depot import Depot, gc
 from flashdepot.depot.usage import usage
 from flashdepot.depot.verify import verify
+from flashdepot.model.architecture import parse_list
+from flashdepot.model.manifest import Manifest
 
 
 def flashdepot(*words: str, depot: Depot) -> subprocess.CompletedProcess[str]:
@@ -65,6 +68,21 @@ def test_the_list_of_libraries_has_a_head_sizes_and_when_they_were_used(depot: D
     assert row.startswith(manifest.recipe_key[:12])
     assert "2 days ago" in row
     assert "1 libraries" in done.stderr
+
+
+def test_a_library_with_kernels_that_are_unproven_on_some_gpus_says_so_wherever_it_is_shown(
+    depot: Depot, tmp_path: Path
+) -> None:
+    manifest = store_library(depot, tmp_path, unproven={"fa4": parse_list("100,120")})
+    assert depot.load(manifest.recipe_key) == manifest
+    assert "(unproven: fa4 on 10.0, 12.0)" in flashdepot("depot", "ls", depot=depot).stdout
+    shown = flashdepot("depot", "show", manifest.recipe_key[:8], depot=depot).stdout
+    assert "unproven       fa4 on 10.0, 12.0\n" in shown
+    document = json.loads(flashdepot("depot", "show", manifest.recipe_key[:8], "--json", depot=depot).stdout)
+    assert document["unproven"] == {"fa4": ["100", "120"]}
+    for wrong in (["100"], {"fa4": "100"}, {"fa4": ["ten"]}):
+        with pytest.raises(ValueError, match="unproven"):
+            Manifest.from_json({**document, "unproven": wrong})
 
 
 def test_clean_frees_at_once_what_no_library_needs_and_all_frees_those_too(depot: Depot, tmp_path: Path) -> None:

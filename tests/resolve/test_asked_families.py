@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from depot.depot_factories import make_manifest
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.families import FAMILIES, fa4, family_of
+from flashdepot.families import FAMILIES, fa4, family_of, unproven_code
 from flashdepot.fit.requests import unmet
 from flashdepot.link.vendor.expect import expected, rebuild_command
 from flashdepot.model.library_request import LibraryRequest
@@ -143,6 +143,8 @@ def test_unproven_kernels_are_for_those_who_name_the_family(tmp_path: Path, arch
     assert "unproven" not in unasked.note
     assert unasked.request.selection == need_of(tmp_path, families="all", arch="80,90").request.selection
     assert unasked.request.selection.units < asked.request.selection.units
+    assert [a.dotted for a in unproven_code(asked.request.selection, asked.request.gpus)["fa4"]] == named.split(", ")
+    assert unproven_code(unasked.request.selection, unasked.request.gpus) == {}
 
 
 def test_datacenter_blackwell_gets_the_kernels_that_there_are_for_it(tmp_path: Path) -> None:

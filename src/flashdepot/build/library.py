@@ -28,7 +28,7 @@ from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import CompileError, IncompatibleError
 from flashdepot.events import BuildProgress, OnFile, Silent
 from flashdepot.facts.drivers import driver_floor
-from flashdepot.families import config_header, family_of
+from flashdepot.families import config_header, family_of, unproven_code
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
 from flashdepot.families.family import Kit
@@ -392,4 +392,5 @@ def _manifest(plan: BuildPlan, outcome: BuildOutcome, linked: Linked, files: Map
         files=(*listed, *links),
         actions={name: record.action_key for name, record in sorted(outcome.actions.items())},
         flashdepot=__version__,
+        unproven=unproven_code(recipe.selection, recipe.target.sass),
     )

@@ -118,7 +118,7 @@ def ls(depot: Path | None, *, as_json: bool) -> None:
                 str(a.manifest.toolchain.cuda),
                 size(a.manifest.size),
                 _age(a.last_used),
-                str(a.manifest.selection),
+                f"{a.manifest.selection}{f' (unproven: {a.manifest.doubts})' if a.manifest.doubts else ''}",
             )
             for a in stored
         ],
@@ -183,6 +183,7 @@ def show(key: str, depot: Path | None, *, as_json: bool) -> None:
         ("selection", str(manifest.selection)),
         ("units", str(len(manifest.selection.units))),
         ("machine code", spell(manifest.sass)),
+        *([("unproven", manifest.doubts)] if manifest.doubts else []),
         ("needs", f"driver {manifest.driver_floor}, GNU libc {manifest.libc_floor or '(none)'}"),
         ("made by", ", ".join(f"{t.name} {t.version}" for t in manifest.toolchain.tools)),
         ("front end", manifest.front_end),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.families.fa2 import Fa2
 from flashdepot.families.fa4 import Fa4
-from flashdepot.model.selection import DEFAULT_FAMILY
+from flashdepot.model.selection import DEFAULT_FAMILY, Selection
 
 if TYPE_CHECKING:
     from flashdepot.events import OnFile
@@ -56,6 +56,17 @@ def default_family() -> Family:
 def proven_families(gpus: Iterable[Architecture], platform: Platform) -> list[Family]:
     """The families that are proven on some of the GPUs, and have kernels for those on that system."""
     return [f for f in FAMILIES if any(f.is_proven(gpu) and not f.lacks(gpu, platform) for gpu in gpus)]
+
+
+def unproven_code(selection: Selection, sass: Iterable[Architecture]) -> dict[str, tuple[Architecture, ...]]:
+    """By family, the GPUs among those that a library has machine code for, on which its kernels have not been proven."""
+    families = [family_of(name) for name in selection.families]
+    found = {f.name: tuple(a for a in sass if not f.is_proven(a) and _has_code(f, selection, a)) for f in families}
+    return {name: gpus for name, gpus in found.items() if gpus}
+
+
+def _has_code(family: Family, selection: Selection, gpu: Architecture) -> bool:
+    return any(unit.family == family.name and family.runs(unit, gpu) for unit in selection.units)
 
 
 def obtain_sources(sources: Mapping[str, str], cache: Path, on_file: OnFile = lambda _: None) -> dict[str, SourceTree]:

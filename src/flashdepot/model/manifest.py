@@ -67,7 +67,8 @@ def _require_apart(files: Sequence[ManifestFile]) -> None:
 class Manifest(msgspec.Struct, frozen=True):
     """The record that travels with an artifact. It has no time in it: one recipe gives the same bytes everywhere.
 
-    ``upstreams`` and ``flags`` are those of each family in it, by its name. ``libc_floor`` is the oldest GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver.
+    ``upstreams`` and ``flags`` are those of each family in it, by its name. ``unproven`` has those GPUs, by the name of a
+    family, that it has code for and has been proven on none of; calls there do not choose it. ``libc_floor`` is the oldest GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver.
     ``c_layer`` is the digest of flashdepot's own sources in it. ``libstdcxx_floor`` is empty because the shared library holds its own. ``actions`` maps each compiled file to its
     action key.
     """
@@ -89,11 +90,19 @@ class Manifest(msgspec.Struct, frozen=True):
     files: tuple[ManifestFile, ...]
     actions: Mapping[str, str]
     flashdepot: str
+    unproven: Mapping[str, tuple[Architecture, ...]] = msgspec.field(default_factory=dict)
 
     @property
     def upstream(self) -> UpstreamId:
         """The source that gives the artifact its version."""
         return leading(self.upstreams)
+
+    @property
+    def doubts(self) -> str:
+        """``fa4 on 10.0, 12.0``: what is unproven in it; empty for nothing."""
+        return "; ".join(
+            f"{family} on {', '.join(gpu.dotted for gpu in gpus)}" for family, gpus in sorted(self.unproven.items())
+        )
 
     @property
     def size(self) -> int:
@@ -102,6 +111,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """The JSON document, ``schema`` first; the same text whether it was just made or read."""
+        unproven = {family: [str(a) for a in gpus] for family, gpus in sorted(self.unproven.items())}
         return {
             "schema": MANIFEST_SCHEMA,
             "kind": self.kind,
@@ -119,6 +129,7 @@ class Manifest(msgspec.Struct, frozen=True):
             "toolchain": self.toolchain.to_json(),
             "front_end": self.front_end,
             "flags": {name: list(flags) for name, flags in sorted(self.flags.items())},
+            **({"unproven": unproven} if unproven else {}),
             "files": [f.to_json() for f in self.files],
             "actions": dict(sorted(self.actions.items())),
             "flashdepot": self.flashdepot,
@@ -160,7 +171,13 @@ class Manifest(msgspec.Struct, frozen=True):
             files=files,
             actions=record.text_by_name("actions"),
             flashdepot=record.take("flashdepot", str),
+            unproven=_unproven(record) if "unproven" in record else {},
         )
+
+
+def _unproven(record: Table) -> dict[str, tuple[Architecture, ...]]:
+    rows = record.table("unproven")
+    return {family: rows.convert_all(family, Architecture.parse) for family in record.take("unproven", dict)}
 
 
 def _version(record: Table, key: str) -> Version | None:
