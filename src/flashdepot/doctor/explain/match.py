@@ -42,6 +42,7 @@ _STATES_ERROR = Pattern.parse(
 _NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b")
 _DOES_WITHOUT = Pattern.parse(
     r"(?i)\bfall(?:ing|s)?[ -]?back (?:to|on)\b|\bwill fall ?back\b|\bunavailable_reason\b|['\"]available['\"]: False"
+    r"|\bignor(?:e|ed|ing) (?:the |this |an? )?(?:import )?(?:error|exception|failure)"
 )
 """What a program says that does without something: a line of its own life, and no reason why a command failed."""
 
