@@ -234,8 +234,11 @@ def test_kernels_that_have_run_on_no_gpu_of_a_kind_are_taken_only_when_they_are_
     launched = forward(stub, **problem, family=Family.FA4)
     assert (launched["kind"], launched["count"]) == ("sm120f_fwd_d128_bf16_dense_full", 7)
     stub.reset()
-    window = forward_args(**problem, family=Family.FA4, flags=Flag.WINDOW_LEFT, window_left=7)
-    assert stub.fwd(window).status is Status.UNSUPPORTED
+    window = {"flags": Flag.WINDOW_LEFT, "window_left": 7, "family": Family.FA4}
+    assert forward(stub, **problem, **window)["kind"] == "sm120f_fwd_d128_bf16_dense_local"
+    stub.reset()
+    cache = {**problem, **PAGED, "head_dim": 128, "page_size": 256, "family": Family.FA4}
+    assert stub.fwd(forward_args(**cache)).status is Status.UNSUPPORTED
     assert stub.launches() == []
 
 

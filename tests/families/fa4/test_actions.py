@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import json
 import os
 from pathlib import Path
@@ -64,14 +65,16 @@ def test_nothing_is_compiled_for_an_architecture_that_has_no_kernels() -> None:
     assert actions.actions(recipe_of(BACKWARD, sass="80,89")) == ()
 
 
-def test_consumer_blackwell_has_dense_forward_kernels_by_a_program_of_their_own() -> None:
+def test_consumer_blackwell_has_forward_kernels_by_a_program_of_their_own() -> None:
     recipe = recipe_of(*units(), sass="90,120")
     made = {a.name: a for a in actions.actions(recipe) if a.name.startswith("fa4_sm120f_")}
     assert set(made) == {
-        f"fa4_sm120f_fwd_d{dim}_{dtype}_dense_{mask}"
+        f"fa4_sm120f_fwd_d{dim}_{dtype}_{layout}_{mask}{softcap}"
         for dim in (64, 96, 128)
         for dtype in ("bf16", "fp16")
-        for mask in ("full", "causal")
+        for layout in ("dense", "packed", "used")
+        for mask in ("full", "causal", "local")
+        for softcap in ("", "_softcap")
     }
     action = made["fa4_sm120f_fwd_d96_fp16_dense_causal"]
     assert action.arguments[5] == "{fa4_worker}/for_blackwell.py"
@@ -96,6 +99,24 @@ def test_datacenter_blackwell_has_a_backward_pass_that_is_prepared_for_by_its_ow
     assert {a.unit for a in made.values() if a.unit} == set(chosen[:2])
     job = json.loads(made["fa4_sm100f_bwd_d96_fp16_packed_local_gqa"].arguments[-1])
     assert (job["arch"], job["tile_m"], job["tile_n"]) == ("sm_100f", 128, 128)
+
+
+@pytest.mark.parametrize("arch", ["100", "110", "120"])
+def test_the_program_for_blackwell_knows_what_compiles_each_job(arch: str) -> None:
+    program, by_arch = (
+        (WORKER / f"{name}.py").read_text() for name in ("for_blackwell", "sm120" if arch == "120" else "sm100")
+    )
+    made = actions.actions(recipe_of(*units(), sass=arch))
+    jobs = [json.loads(a.arguments[-1]) for a in made]
+    modules = next(
+        ast.literal_eval(line.split("=", 1)[1].strip()) for line in program.splitlines() if "_MODULES =" in line
+    )
+    assert {modules[job["arch"][:5]] for job in jobs} == {"sm120" if arch == "120" else "sm100"}
+    table = next(
+        n.value for n in ast.parse(by_arch).body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "KERNELS"
+    )
+    assert isinstance(table, ast.Dict)
+    assert {job["kernel"] for job in jobs} == {ast.literal_eval(key) for key in table.keys if key}
 
 
 def test_every_unit_has_an_architecture_that_runs_it_and_no_two_have_one_name() -> None:

@@ -30,8 +30,7 @@ def is_made(arch: str, variant: Variant) -> bool:
     if variant.long:
         return False
     if arch.startswith("12"):
-        plain = variant.layout == "dense" and variant.mask != "local" and not variant.softcap
-        return variant.kernel == "fwd" and plain and variant.head_dim in _CONSUMER_TILES
+        return variant.kernel == "fwd" and variant.layout != "paged" and variant.head_dim in _CONSUMER_TILES
     return variant.head_dim in (_DATACENTER_FORWARD if variant.kernel == "fwd" else _DATACENTER_BACKWARD)
 
 
@@ -54,7 +53,8 @@ def _shared(variant: Variant) -> dict[str, JobValue]:
 
 def _consumer(variant: Variant) -> Made:
     tiles = _CONSUMER_TILES[variant.head_dim]
-    return {**_shared(variant), "tile_m": tiles[0], "tile_n": tiles[1]}, tiles, False
+    job: dict[str, JobValue] = {**_shared(variant), "softcap": variant.softcap, "tile_m": tiles[0], "tile_n": tiles[1]}
+    return job, tiles, False
 
 
 def _datacenter_forward(variant: Variant) -> Made:

@@ -1,17 +1,18 @@
 """Kernels for compute capability 12: upstream's for older GPUs, with what they leave out.
 
 They copy by cp.async and multiply by mma.sync, as on Ampere, within 99 KB of shared memory. Arguments are those of
-Hopper's kernels for dense sequences (sm90.py).
+Hopper's kernels (sm90.py).
 """
 
-from typing import Any
+from typing import Any, Optional
 
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Uint32
+from cutlass import Float32, Int32, Uint32
 from flash_attn.cute.flash_fwd_sm120 import FlashAttentionForwardSm120
-from sm90 import DTYPES, Entry, _stream, _tensor
+from flash_attn.cute.utils import AuxData
+from sm90 import DTYPES, Entry, _softcap, _stream, _tensor
 
 _THREADS = 128
 
@@ -24,11 +25,11 @@ class _Forward(FlashAttentionForwardSm120):
         group = mQ.shape[2] // mK.shape[2]
 
         def by_query_head(tensor):
-            rows, dims, heads, sequences = tensor.shape
-            row_stride, dim_stride, head_stride, sequence_stride = tensor.stride
+            rows, dims, heads, *sequences = tensor.shape
+            row_stride, dim_stride, head_stride, *sequence_stride = tensor.stride
             layout = cute.make_layout(
-                (rows, dims, (group, heads), sequences),
-                stride=(row_stride, dim_stride, (0, head_stride), sequence_stride),
+                (rows, dims, (group, heads), *sequences),
+                stride=(row_stride, dim_stride, (0, head_stride), *sequence_stride),
             )
             return cute.make_tensor(tensor.iterator, layout)
 
@@ -53,20 +54,23 @@ class _Forward(FlashAttentionForwardSm120):
 
 
 def forward(job: dict[str, Any]) -> Entry:
-    """o and lse of q, k and v, dense."""
+    """o and lse of q, k and v. Layouts: dense, packed, used (dense with a number of keys each)."""
     dtype = DTYPES[job["dtype"]]
+    packed, softcap, local = job["layout"] == "packed", job["softcap"], job["mask"] == "local"
     kernel = _Forward(
         dtype,
         job["head_dim"],
         job["head_dim"],
         1,
         is_causal=job["mask"] == "causal",
+        is_local=local,
         pack_gqa=False,
         tile_m=job["tile_m"],
         tile_n=job["tile_n"],
         num_stages=1,
         num_threads=_THREADS,
         Q_in_regs=False,
+        score_mod=_softcap if softcap else None,
     )
     kernel.check_hdim_oob = kernel.check_hdim_v_oob = True
 
@@ -77,12 +81,37 @@ def forward(job: dict[str, Any]) -> Entry:
         v: cute.Tensor,
         o: cute.Tensor,
         lse: cute.Tensor,
+        cu_seqlens_q: Optional[cute.Tensor],
+        cu_seqlens_k: Optional[cute.Tensor],
+        seqused_k: Optional[cute.Tensor],
         scale: Float32,
+        softcap: Optional[Float32],
+        window_left: Optional[Int32],
+        window_right: Optional[Int32],
         stream: cuda.CUstream,
     ):
-        kernel(q, k, v, o, lse, scale, stream=stream)
+        kernel(
+            q, k, v, o, lse, scale, cu_seqlens_q, cu_seqlens_k, None, seqused_k, None, window_left, window_right,
+            aux_data=AuxData(None, (softcap,) if softcap is not None else None),
+            stream=stream,
+        )  # fmt: skip
 
     def rows():
-        return _tensor(dtype, 4, 8)
+        return _tensor(dtype, 3 if packed else 4, 8)
 
-    return Entry(fwd, (rows(), rows(), rows(), rows(), _tensor(Float32, 3, 1), Float32(1.0), _stream()))
+    arguments = (
+        rows(), rows(), rows(), rows(),
+        _tensor(Float32, 2 if packed else 3, 1),
+        _tensor(Int32, 1, 1) if packed else None,
+        _tensor(Int32, 1, 1) if packed else None,
+        _tensor(Int32, 1, 1) if job["layout"] == "used" else None,
+        Float32(1.0),
+        Float32(1.0) if softcap else None,
+        Int32(0) if local else None,
+        Int32(0) if local else None,
+        _stream(),
+    )  # fmt: skip
+    return Entry(fwd, arguments)
+
+
+KERNELS = {"fwd": forward}
