@@ -19,6 +19,7 @@ from flashdepot.api.candle import added_kernels
 from flashdepot.api.libraries import open_depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events, Forecast
+from flashdepot.link.candle_advice import missing_kernels
 from flashdepot.link.candle_archive import made_archives
 from flashdepot.link.candle_kernels import CandleKernel, choose_kernels, table_header
 from flashdepot.link.candle_sources import default_cargo_home, find_crate
@@ -186,6 +187,15 @@ def test_a_launch_that_fails_is_reported_and_the_output_is_nan(
     assert "cudaMemsetAsync(7," in asked
     assert error.startswith("a launch of candle's own kernel answered with error 98")
     assert "the output was filled with NaN" in capfd.readouterr().err
+
+
+@pytest.mark.nvcc
+def test_a_note_tells_which_of_candles_kernels_are_in_the_archive(quick_library: Path) -> None:
+    manifest = read_library(quick_library).manifest
+    assert "candle's own" not in missing_kernels(manifest, 45)
+    assert "kernels of candle's own serve what they can: hdim512_bf16." in missing_kernels(
+        manifest, 45, [kernel("hdim512_bf16")]
+    )
 
 
 @pytest.fixture

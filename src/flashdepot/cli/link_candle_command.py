@@ -166,7 +166,7 @@ def _give(which: dict[str, Any], wish: _Wish, sources: Path | None, project: Can
         library = linkable(**which)
         with _added(kernels, unpacked, library, which) as added:
             root = write_candle_crate(library, wish.line.arguments, unpacked, wish.folder, zig, added)
-        return _given(library, wish, CandleSetup(Delivery.CRATE, root), project, advice.patch_lines(root), [])
+        return _given(library, wish, CandleSetup(Delivery.CRATE, root), project, advice.patch_lines(root), [], kernels)
     if wish.kernels is not None:
         choose_kernels(sources or wish.folder, wish.kernels, wish.line.arguments, wish.version)
     library = linkable(**which)
@@ -205,13 +205,14 @@ def _given(
     project: CandleProject | None,
     text: str,
     notes: list[str],
+    added: Sequence[CandleKernel] = (),
 ) -> _Given:
     arguments = wish.line.arguments
-    document = {**library.to_json(), "built": str(setup.folder)}
+    document = {**library.to_json(), "built": str(setup.folder), "candle_kernels": [kernel.name for kernel in added]}
     if setup.delivery is Delivery.CRATE:
         document["patch"] = text
     lines = text if project is None else config_text("", setup, project.root).rstrip("\n")
-    said = [advice.missing_kernels(library.manifest, arguments), *advice.streams(arguments), *notes]
+    said = [advice.missing_kernels(library.manifest, arguments, added), *advice.streams(arguments), *notes]
     if project is not None and project.features:
         said.append(f"candle-flash-attn is behind a feature here: cargo build --features {project.features[0]}")
     return _Given(setup, document, lines, said)

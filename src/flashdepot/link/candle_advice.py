@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from flashdepot.link.candle_kernels import CandleKernel
 from flashdepot.link.candle_sources import CRATE
 from flashdepot.link.shell import Shell
 from flashdepot.model.manifest import Manifest
@@ -42,8 +43,11 @@ def patch_lines(folder: Path) -> str:
     return f'[patch.crates-io]\n{CRATE} = {{ path = "{folder.as_posix()}" }}'
 
 
-def missing_kernels(manifest: Manifest, arguments: int) -> str:
-    """What of candle a library cannot run and will refuse, as one sentence."""
+def missing_kernels(manifest: Manifest, arguments: int, added: Sequence[CandleKernel] = ()) -> str:
+    """What of candle an archive cannot run and will refuse, as a sentence or two.
+
+    :param added: kernels of candle's own in it.
+    """
     selection = manifest.selection
     lacks = [str(dtype) for dtype in Dtype if not any(unit.dtype is dtype for unit in selection.units)]
     lacks += [words for feature, words in _USED_BY.items() if feature not in selection.features]
@@ -51,7 +55,11 @@ def missing_kernels(manifest: Manifest, arguments: int) -> str:
         lacks.append("paged keys and values")
     dims = sorted({unit.head_dim for unit in selection.units if unit.pass_ is Pass.FWD})
     lacks.append("head dims over " + str(dims[-1]) if dims else "everything: it has no forward pass")
-    return f"This library refuses {', '.join(lacks)}; run_mha then says so."
+    refuses = f"This library refuses {', '.join(lacks)}; run_mha then says so."
+    if not added:
+        return refuses
+    names = ", ".join(kernel.name for kernel in added)
+    return f"{refuses} Of those calls, the archive's kernels of candle's own serve what they can: {names}."
 
 
 def streams(arguments: int) -> list[str]:
