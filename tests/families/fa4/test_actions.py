@@ -119,6 +119,12 @@ def test_the_program_for_blackwell_knows_what_compiles_each_job(arch: str) -> No
     assert {job["kernel"] for job in jobs} == {ast.literal_eval(key) for key in table.keys if key}
 
 
+def test_a_unit_costs_what_one_architecture_does_whatever_else_is_compiled() -> None:
+    family, other = Fa4(), unit_of(Variant("bwd", 128, "bf16", "packed", "full", several_heads=True), "100f")
+    one, four = (family.estimate(BACKWARD, ALL_FEATURES, n, "shared").seconds for n in (1, 4))
+    assert one == four < family.estimate(other, ALL_FEATURES, 1, "shared").seconds
+
+
 def test_every_unit_has_an_architecture_that_runs_it_and_no_two_have_one_name() -> None:
     family = Fa4()
     gpus = parse_list("90,100,110,120")

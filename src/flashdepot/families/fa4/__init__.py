@@ -113,13 +113,13 @@ class Fa4:
         self,
         unit: Unit,
         features: frozenset[Feature],  # noqa: ARG002
-        architectures: int,
+        architectures: int,  # noqa: ARG002
         front_end: str,  # noqa: ARG002
     ) -> Estimate:
         """What a unit is expected to cost, by what was measured."""
         from flashdepot.families.fa4.costs import estimate  # noqa: PLC0415
 
-        return estimate(unit, architectures)
+        return estimate(unit)
 
     def full(self) -> Iterable[Unit]:
         """Every unit."""
