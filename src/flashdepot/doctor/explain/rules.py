@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.doctor.explain.pattern import Pattern
+from flashdepot.doctor.explain.phrases import missing, unsuitable
 from flashdepot.doctor.explain.spoken import FIELD_SIGNS
 from flashdepot.system.toml import read_toml
 
@@ -39,6 +40,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
     ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of.
     ``hides`` names classes that are consequences of this one. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing.
+    ``missing`` and ``unsuitable`` of a file name things; the sentences that say so of them are patterns (`phrases`).
     ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
     line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place where it does not
     help on that system, or with GPUs of that vendor.
@@ -71,7 +73,19 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
         """
         known = {"id", "title", "rank", "why", "fix", "patterns", "likely", "context", "unless", "hides", "source"}
         unknown = (
-            set(data) - known - {"fix_windows", "fix_amd", "details", "ignore", "likely_context", "host", "example"}
+            set(data)
+            - known
+            - {
+                "fix_windows",
+                "fix_amd",
+                "details",
+                "ignore",
+                "likely_context",
+                "host",
+                "example",
+                "missing",
+                "unsuitable",
+            }
         )
         if unknown:
             raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
@@ -86,7 +100,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
                 fix=tuple(data["fix"]),
                 fix_windows=tuple(data.get("fix_windows", ())),
                 fix_amd=tuple(data.get("fix_amd", ())),
-                patterns=tuple(Pattern.parse(pattern) for pattern in data["patterns"]),
+                patterns=tuple(Pattern.parse(pattern) for pattern in (*data["patterns"], *_sentences(data))),
                 likely=tuple(Pattern.parse(pattern) for pattern in data.get("likely", ())),
                 details=tuple(Pattern.parse(pattern) for pattern in data.get("details", ())),
                 ignore=tuple(Pattern.parse(pattern) for pattern in data.get("ignore", ())),
@@ -105,6 +119,13 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
         if not set(rule.host) <= set(HOST_FACTS):
             raise ValueError(f"host facts are {', '.join(HOST_FACTS)}")
         return rule
+
+
+def _sentences(data: Mapping[str, Any]) -> Iterable[str]:
+    for thing in data.get("missing", ()):
+        yield from missing(thing)
+    for thing in data.get("unsuitable", ()):
+        yield from unsuitable(thing)
 
 
 def _texts(written: Iterable[str]) -> tuple[str, ...]:

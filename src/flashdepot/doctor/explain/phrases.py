@@ -1,0 +1,61 @@
+"""The ways in which programs say that something is not there, or is of a version that will not do.
+
+Every program has its own sentence for it ("nvcc was not found", "please install nvcc", "could not locate nvcc"), so a rule
+names only the thing, as a regular expression, and the sentences are made here.
+"""
+
+from __future__ import annotations
+
+_STATES = r"(?:\b[A-Z]\w*(?:Error|Exception)|\b(?:error|ERROR|Error|fatal|FATAL)): (?:.*[^\w.-])?"
+"""What a line that reports a failure begins with, and as much as may stand before the sentence; a warning does not."""
+
+_NOT = r"(?:(?:is|was|are|were|has|have|could|can|did|does) not|(?:is|was|are|were|has|have|could|did|does)n't|not)"
+_THERE = (
+    r"(?:been |be |currently |correctly |properly |yet |seem to be )*"
+    r"(?:installed|available|found|set|present|detected|located|imported|importable|loaded)"
+)
+_KINDS = r"(?: (?:package|module|library|compiler|toolkit|executable|command|binary|environment variable|variable))?"
+_FAILS = r"(?:could not|couldn't|cannot|can't|can not|unable to|failed to|did not|didn't|does not|doesn't)"
+_ANY = r"(?:(?:a|an|any|the|your|module|package|command|executable|working|usable|suitable|compatible|valid) )*"
+_ENDS = (
+    r"(?:$|[.,;:)!/](?:\s|$)|\s[(/|-]|\s(?:to|but|first|for|in|is|was|and|before|when|on|correctly|from|via|using|or|as|at"
+    r"|because|found|available|detected|installed)\b)"
+)
+"""What may follow a thing that is missing: a number or a sign would make it a version that is."""
+
+_NUMBER = r"v?\d+(?:\.\d+)*\+?"
+_SIGN = r"(?:>=|<=|==|~=|<|>|≥)"
+
+
+def missing(thing: str) -> tuple[str, ...]:
+    """Patterns for "there is no such thing": it stands before the verb, or behind it."""
+    named = rf"[`'\"]?(?:{thing})[`'\"]?"
+    after = (
+        rf"(?:{_NOT} {_THERE}|(?:is|was) (?:missing|unavailable|required|needed|absent)|missing\b|unavailable\b"
+        r"|(?:must|has to|needs to|should) be installed|import(?:ing)? failed)"
+    )
+    before = (
+        rf"(?:{_FAILS} (?:find|locate|detect|import|load|get|execute)|(?:please|must|need to|have to|should)"
+        r"(?: first)? install|requires?|needs?|missing|no|error importing|make sure(?: that)?|install)"
+    )
+    return (
+        rf"{_STATES}(?i:{named}{_KINDS} {after})",
+        rf"{_STATES}(?i:{before} {_ANY}{named}{_KINDS}){_ENDS}",
+    )
+
+
+def unsuitable(thing: str) -> tuple[str, ...]:
+    """Patterns for "another version of it is needed": the number stands behind its name, or the verb says it all."""
+    named = rf"[`'\"]?(?:{thing})[`'\"]?"
+    after = (
+        rf"(?: version)?:? ?(?:{_SIGN} ?)?{_NUMBER}[`'\"]? (?:or (?:newer|later|higher|above|greater|older|lower|earlier)"
+        r"|(?:is )?(?:required|needed|(?:not |un)supported|too (?:old|new)|(?:not |in)compatible))"
+        r"|(?: version)? (?:is )?too (?:old|new)| version mismatch"
+        rf"|(?: version)? (?:must|should|has to|needs to) be (?:{_SIGN}|at least|newer|older|between|{_NUMBER})"
+    )
+    before = (
+        r"(?:(?:requires?|required|needs?|minimum|incompatible|unsupported|only supports?|at least|only)"
+        rf" (?:a |the )?(?:version of )?{named}(?: version)?(?: is| of|:)? ?(?:{_SIGN}|at least|version)? ?{_NUMBER}"
+        rf"|(?:upgrade|update) (?:your )?{named})"
+    )
+    return rf"{_STATES}(?i:{named}(?:{after}))", rf"{_STATES}(?i:{before})"
