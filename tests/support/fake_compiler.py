@@ -11,7 +11,9 @@
     fail TEXT      writes TEXT and refuses
     touch FILE     changes a file while it compiles
     age FILE       makes a file look as if it had been changed long ago
+    no-header      refuses to begin with a precompiled header
 
+``-begin FILE`` puts a file before the source, and ``-header OUTPUT`` takes that from what was made of an empty source.
 It appends "start NAME" and "end NAME" to the journal named by FAKE_JOURNAL, with one write each.
 """
 
@@ -39,6 +41,11 @@ def main() -> int:
     depfile = pathlib.Path(arguments[arguments.index("-MF") + 1])
     journal(f"start {source.stem}")
     inputs, content = [source], source.read_text()
+    if "-header" in arguments:
+        content = pathlib.Path(arguments[arguments.index("-header") + 1]).read_text() + content
+    elif "-begin" in arguments:
+        inputs.append(pathlib.Path(arguments[arguments.index("-begin") + 1]))
+        content = inputs[-1].read_text() + content
     held: list[bytes] = []
     for line in source.read_text().splitlines():
         word, _, rest = line.partition(" ")
@@ -66,6 +73,8 @@ def main() -> int:
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "flashdepot-test-orphan"])
         elif word == "fail":
             sys.stderr.write(rest + "\n")
+            return 1
+        elif word == "no-header" and "-header" in arguments:
             return 1
         elif word == "touch":
             pathlib.Path(rest).write_text("changed")

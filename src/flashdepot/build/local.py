@@ -17,7 +17,9 @@ from flashdepot.build.executor import Ended, Task
 from flashdepot.build.foreign import named_folders, tool_folders
 from flashdepot.build.inputs import InputDigests, Moment
 from flashdepot.build.names import PlaceNames
+from flashdepot.build.precompiled import SharedHeader, SharedHeaders
 from flashdepot.build.schedule import Capacity
+from flashdepot.errors import FlashdepotError
 from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.model.limits import Limits
 from flashdepot.system.child import Child, Cost, descendants_memory
@@ -27,13 +29,22 @@ from flashdepot.toolchain.long_commands import startable
 _MEMORY_TICK = 1.0
 """Seconds between two looks at the machine's memory: each reads the whole process table."""
 
+_NOTHING = Cost(0, 0.0, 0.0, 0)
+
 
 @dataclass
 class _Running:
+    """A task, and the compiler that runs for it now: that of the header it begins with, or its own."""
+
     task: Task
-    child: Child
     output: Path
+    header: SharedHeader | None
+    child: Child
     started: Moment
+    before: Cost = _NOTHING
+    """What its compilers cost that have ended."""
+    ended: bool = False
+    """Somebody has asked for its end: no other compiler is started for it."""
 
 
 @dataclass
@@ -55,6 +66,7 @@ class LocalExecutor:
 
     def __post_init__(self) -> None:
         self._inputs = InputDigests(self.places)
+        self._headers = SharedHeaders(self.work)
         self._ended: queue.Queue[tuple[_Running, Cost]] = queue.Queue()
         self._tries = 0
         self._looked = -_MEMORY_TICK
@@ -85,16 +97,29 @@ class LocalExecutor:
         folder = self.work / f"{action.name}-{self._tries}"
         folder.mkdir()
         output = folder / f"{action.name}{action.suffix}"
+        header = self._headers.next_for(action)
+        child, started = self._compiler(task, output, header)
+        self._follow(_Running(task, output, header, child, started))
+
+    def _compiler(self, task: Task, output: Path, header: SharedHeader | None) -> tuple[Child, Moment]:
+        """Start what a task needs next: the compiler of a header that is not made yet, or its own."""
+        action, folder = task.action, output.parent
         made = {name: str(path) for name, path in task.made.items()}
         outputs = {"output": str(output), "depfile": str(output.with_suffix(".d"))}
-        command = action.command({**self.places.folders, **self.programs, "work": str(self.work), **made, **outputs})
+        names = {**self.places.folders, **self.programs, "work": str(self.work), **made, **outputs}
+        if header is None or header.made:
+            command = action.command(names, header.using() if header else ())
+            seen = View((header.folder,) if header else (), (folder,))
+        else:
+            command = header.making(names)
+            seen = View((), (folder, header.folder))
         # One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
         language = {"LC_ALL": "C", "VSLANG": "1033"}
         environment = {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
         command = startable(command, folder)
         if self.confinement is not None:
             environment |= {"HOME": str(folder)}
-            command = self._confined(task, command, folder, self.confinement)
+            command = self._confined(task, command, seen, self.confinement)
         started = Moment.now()
         # The compiler holds its lock itself: nobody else starts the same one while it runs.
         child = Child(
@@ -104,16 +129,20 @@ class LocalExecutor:
             log=task.log,
             descriptors=(task.lock.fileno(),),
         )
-        running = self._running[action.name] = _Running(task, child, output, started)
+        return child, started
+
+    def _follow(self, running: _Running) -> None:
+        child = running.child
+        self._running[running.task.action.name] = running
         threading.Thread(target=lambda: self._ended.put((running, child.wait())), daemon=True).start()
 
     def ended(self, seconds: float) -> Sequence[Ended]:
         """Wait for the first compiler to end, and take those that ended with it."""
-        found = []
+        found: list[Ended] = []
         try:
-            found.append(self._take(*self._ended.get(timeout=seconds)))
+            found.extend(self._take(*self._ended.get(timeout=seconds)))
             while True:
-                found.append(self._take(*self._ended.get_nowait()))
+                found.extend(self._take(*self._ended.get_nowait()))
         except queue.Empty:
             return found
 
@@ -124,7 +153,7 @@ class LocalExecutor:
     def elapsed(self, name: str) -> float:
         """The seconds since the compiler was started; 0 once it has ended."""
         running = self._running.get(name)
-        return running.child.elapsed if running else 0.0
+        return running.before.wall_seconds + running.child.elapsed if running else 0.0
 
     def memory(self) -> int:
         """What compilers held at the last look."""
@@ -137,6 +166,7 @@ class LocalExecutor:
     def end(self, name: str) -> None:
         """Kill the compiler of one action; :meth:`ended` tells of its end."""
         if (running := self._running.get(name)) is not None:
+            running.ended = True
             running.child.kill()
 
     def stop(self) -> None:
@@ -148,25 +178,61 @@ class LocalExecutor:
             del self._running[ended.task.action.name]
             ended.task.lock.release()
 
-    def _take(self, running: _Running, cost: Cost) -> Ended:
-        task = running.task
-        del self._running[task.action.name]
+    def _take(self, running: _Running, cost: Cost) -> Sequence[Ended]:
+        """What a compiler's end means: that of its task, or nothing yet, as another one follows."""
+        task, header = running.task, running.header
         if self.confinement is not None and not self.confinement.counts:
             cost = replace(cost, cpu_seconds=cost.wall_seconds, peak=0)
+        if header is not None and not running.ended and (not header.made or cost.status != 0):
+            if cost.status == 0:
+                header.keep(self._cwd(task))
+            else:
+                header.spoiled, running.header = True, None
+            del self._running[task.action.name]
+            running.before = _together(running.before, cost)
+            try:
+                running.child, running.started = self._compiler(task, running.output, running.header)
+            except FlashdepotError as error:
+                return [Ended(task, running.before, running.output, None, error=error)]
+            except BaseException:
+                task.lock.release()
+                raise
+            self._follow(running)
+            return []
+        del self._running[task.action.name]
+        cost = _together(running.before, cost)
         inputs = None
         if cost.status == 0:
-            rule = decoded(running.output.with_suffix(".d").read_bytes())
-            inputs = self._inputs.closure(read_depfile(rule, self._cwd(task)), running.started)
-        return Ended(task, cost, running.output, inputs)
+            inputs = self._read(running)
+        return [Ended(task, cost, running.output, inputs)]
 
-    def _confined(self, task: Task, command: Sequence[str], folder: Path, by: Means) -> list[str]:
+    def _read(self, running: _Running) -> dict[str, str] | None:
+        """The digests by name of all that a task read; ``None`` when a file was changed meanwhile."""
+        paths = read_depfile(decoded(running.output.with_suffix(".d").read_bytes()), self._cwd(running.task))
+        header = running.header
+        if header is None or header.started is None:
+            return self._inputs.closure(paths, running.started)
+        inputs = self._inputs.closure(header.with_its_own(paths), header.started)
+        header.spoiled = header.spoiled or inputs is None
+        return inputs
+
+    def _confined(self, task: Task, command: Sequence[str], seen: View, by: Means) -> list[str]:
         sources = [place for _, place in self.places.places]
         tools = tool_folders([command[0], *self.programs.values()])
-        readable = (*sources, *tools, *named_folders(self.environment), *task.made.values())
-        return confined(command, self._cwd(task), View(readable, (folder,)), by)
+        readable = (*sources, *tools, *named_folders(self.environment), *task.made.values(), *seen.readable)
+        return confined(command, self._cwd(task), View(readable, seen.writable), by)
 
     def _cwd(self, task: Task) -> Path:
         return self.places.path(f"{{{task.action.place}}}/.")
+
+
+def _together(before: Cost, last: Cost) -> Cost:
+    return Cost(
+        last.status,
+        before.cpu_seconds + last.cpu_seconds,
+        before.wall_seconds + last.wall_seconds,
+        max(before.peak, last.peak),
+    )
 
 
 def reserve(memory: int) -> int:

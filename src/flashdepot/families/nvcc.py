@@ -8,7 +8,7 @@ from flashdepot.families.family import Cross, Kit
 from flashdepot.model.action import Action
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Unit
-from flashdepot.targets.clang import CUDA_OUTPUTS, cuda_words
+from flashdepot.targets.clang import CUDA_OUTPUTS, cuda_words, precompiled
 from flashdepot.toolchain.nvcc_flags import SOURCE_NAME
 
 _DEVICE_OUTPUTS = ("-MD", "-MF", "{depfile}", "{source}", "-o", "{output}")
@@ -23,6 +23,7 @@ def cuda_actions(
     flags: Sequence[str],
     words: Sequence[str],
     unit: Unit | None = None,
+    header: str = "",
 ) -> Iterator[Action]:
     """A CUDA source to an object, with nothing in it of where it lay or when it was compiled.
 
@@ -31,6 +32,7 @@ def cuda_actions(
 
     :param flags: what nvcc is told.
     :param words: macros and include folders, the same for both.
+    :param header: what clang includes before the source; it is compiled once for all sources that have it.
     """
     if kit.cross is None:
         arguments = _nvcc_words(kit, name, place, file, ("-ccbin", "{cxx}", *flags, *words))
@@ -49,20 +51,23 @@ def cuda_actions(
         outputs=_DEVICE_OUTPUTS,
         uncounted=("zig", "preprocessing"),  # whatever preprocesses, and with whichever headers, the bytes are the same
     )
-    yield _host_side(kit.cross, name, place, file, words)
+    yield _host_side(kit.cross, name, place, file, words, header)
 
 
-def _host_side(cross: Cross, name: str, place: str, file: str, words: Sequence[str]) -> Action:
+def _host_side(cross: Cross, name: str, place: str, file: str, words: Sequence[str], header: str) -> Action:
     cuda = ("-isystem", "{cuda_include}", "-isystem", "{cuda_include}/cccl")
+    first = ("-include", header) if header else ()
+    arguments = (*cuda_words(cross.row), *words, "-I{native}/shim", *cuda, *first)
     return Action(
         f"{name}-{cross.row}",
         place,
         file,
-        (*cuda_words(cross.row), *words, "-I{native}/shim", *cuda),
+        arguments,
         (cross.zig,),
         suffix=cross.row.system.object_suffix,
         outputs=CUDA_OUTPUTS,
         needs={"fatbin": name},
+        header=precompiled(arguments) if header else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,6 +17,17 @@ GNU_OUTPUTS = ("-MD", "-MF", "{depfile}", "-c", "{source}", "-o", "{output}")
 """The words of GCC, Clang and nvcc for where they read and write."""
 
 
+class PrecompiledHeader(msgspec.Struct, frozen=True):
+    """What the sources of several actions begin with, compiled once for all of them.
+
+    ``make`` is the command that writes it to ``{output}``; its ``{source}`` is an empty file. ``use`` are the words that an
+    action's command takes besides, to begin with what lies at ``{header}``.
+    """
+
+    make: tuple[str, ...]
+    use: tuple[str, ...]
+
+
 class Action(msgspec.Struct, frozen=True):
     """One compiler run: ``arguments`` name folders and programs, as in ``{cuda}/bin/nvcc``.
 
@@ -24,7 +35,7 @@ class Action(msgspec.Struct, frozen=True):
     file with the ending ``suffix``. ``variables`` are those of the environment that change what the compiler writes.
     ``unit`` is ``None`` for a source of our own, and for a kernel that units share. ``needs`` are actions whose outputs it
     reads, by the names of those in ``arguments``. What it reads in the places ``uncounted`` does not change what it
-    makes, and so is in no key.
+    makes, and so is in no key. Neither is ``header``: what it makes is the same with it and without.
     """
 
     name: str
@@ -38,6 +49,7 @@ class Action(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...] = GNU_OUTPUTS
     needs: Mapping[str, str] = msgspec.field(default_factory=dict)
     uncounted: tuple[str, ...] = ()
+    header: PrecompiledHeader | None = None
 
     def intent_key(self, environment: Mapping[str, str], made: Mapping[str, str] | None = None) -> str:
         """The digest of all that is known before the inputs are: arguments, programs, and environment.
@@ -60,13 +72,19 @@ class Action(msgspec.Struct, frozen=True):
         """Whether a file that it read, by its name, does not count."""
         return any(name.startswith(f"{{{place}}}/") for place in self.uncounted)
 
-    def command(self, names: Mapping[str, str]) -> list[str]:
+    def command(self, names: Mapping[str, str], more: Sequence[str] = ()) -> list[str]:
         """The arguments to run, with every name replaced.
 
         :param names: what stands for each name: folders, programs, ``output`` and ``depfile``.
+        :param more: words before those for the outputs.
         """
         known = {**names, "source": self.source}
-        return [filled_in(argument, known) for argument in (*self.arguments, *self.outputs)]
+        return [*filled(known, *self.arguments), *more, *filled(known, *self.outputs)]
+
+
+def filled(names: Mapping[str, str], *arguments: str) -> list[str]:
+    """A command with every name replaced by what stands for it."""
+    return [filled_in(argument, names) for argument in arguments]
 
 
 def filled_in(argument: str, names: Mapping[str, str]) -> str:

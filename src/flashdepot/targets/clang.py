@@ -6,6 +6,7 @@ and what only says the default again. ``zig c++`` cannot be asked to do it: it r
 
 from __future__ import annotations
 
+from flashdepot.model.action import PrecompiledHeader
 from flashdepot.targets.row import Row
 
 _PROGRAM = ("{zig_program}", "clang", "-cc1")
@@ -74,6 +75,17 @@ def cxx_words(row: Row) -> tuple[str, ...]:
 def cuda_words(row: Row) -> tuple[str, ...]:
     """The beginning of a command that compiles the host side of a CUDA source, around ``{fatbin}``."""
     return (*cxx_words(row), *_CUDA)
+
+
+def precompiled(words: tuple[str, ...]) -> PrecompiledHeader:
+    """What the words ``-include``, compiled without the source and its fatbin.
+
+    :param words: all but the outputs of a command that begins with :func:`cuda_words`.
+    """
+    fatbin = words.index("-fcuda-include-gpubinary")
+    others = (*words[:fatbin], *words[fatbin + 2 :])
+    make = ("-emit-pch" if word == "-emit-obj" else word for word in others)
+    return PrecompiledHeader((*make, *CUDA_OUTPUTS), ("-include-pch", "{header}"))
 
 
 def _headers(row: Row) -> tuple[str, ...]:

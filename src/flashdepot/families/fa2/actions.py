@@ -11,7 +11,7 @@ from flashdepot.families.nvcc import cuda_actions
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe
-from flashdepot.model.selection import Feature
+from flashdepot.model.selection import Feature, Pass
 from flashdepot.toolchain.nvcc_flags import nvcc_flags
 from flashdepot.upstream import Identified
 
@@ -65,6 +65,14 @@ def actions(recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
         for u in sorted(recipe.selection.units)
         if u.family == NAME
         for action in cuda_actions(
-            recipe, kit, u.name, "upstream", f"{SOURCE_DIR}/{u.name}.cu", recipe.flags[NAME], host, u
+            recipe,
+            kit,
+            u.name,
+            "upstream",
+            f"{SOURCE_DIR}/{u.name}.cu",
+            recipe.flags[NAME],
+            host,
+            u,
+            f"{{native}}/host/fa2/{'backward' if u.pass_ is Pass.BWD else 'forward'}.h",
         )
     )

@@ -1,0 +1,90 @@
+"""What zig's clang makes with a precompiled header and without, and what upstream's kernels call on the host."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from build.recipes import TOOLS, make_recipe
+from flashdepot.build.engine import BuildOutcome, Engine
+from flashdepot.build.estimates import History
+from flashdepot.build.local import LocalExecutor
+from flashdepot.build.names import PlaceNames
+from flashdepot.depot import Depot
+from flashdepot.events import Silent
+from flashdepot.families.c_layer import NATIVE
+from flashdepot.host.probe import this_platform
+from flashdepot.model.action import Action
+from flashdepot.model.limits import Limits
+from flashdepot.targets import target_of
+from flashdepot.targets.clang import CUDA_OUTPUTS, precompiled
+from flashdepot.toolchain.zig import Zig, compiling_version, zig_folder
+
+COMMON = """\
+#pragma once
+#if __has_include("perhaps.h")
+#endif
+template <typename T> struct Sum { T value; T operator()(T more) { static T all; return all += value * more; } };
+"""
+KERNEL = r"^(?:__global__ void \w+|DEFINE_FLASH_\w+_KERNEL)\([^{]*\{\n(.*?)^\}"
+SOURCE = """\
+#include "common.h"
+int COUNTER;
+extern "C" long UNIT(long more) { return Sum<long>{COUNTER}(more); }
+"""
+
+
+@pytest.mark.usefixtures("quick_library")  # which has zig fetched
+def test_clang_makes_the_same_bytes_with_it_from_the_same_files(tmp_path: Path, real_depot: Path) -> None:
+    version = compiling_version()
+    zig = Zig(zig_folder(this_platform(), real_depot / "toolchains", version), version)
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "common.h").write_text(COMMON)
+    (folder / "perhaps.h").touch()
+    (folder / "code.fatbin").write_bytes(b"code")
+    for name in "abcd":
+        (folder / f"{name}.cu").write_text(SOURCE.replace("COUNTER", f"counter_{name}").replace("UNIT", name))
+    row = target_of(this_platform())
+    front = ("{zig_program}", "clang", "-cc1", "-triple", row.clang, "-emit-obj", "-O2", "-std=c++17")
+    cuda = (
+        "-aux-triple",
+        "nvptx64-nvidia-cuda",
+        "-fcuda-include-gpubinary",
+        "{src}/code.fatbin",
+        "-target-sdk-version=12.3",
+    )
+    words = (*front, *cuda, "-include", "common.h")
+    plain = [Action(name, "src", f"{name}.cu", words, TOOLS, outputs=CUDA_OUTPUTS) for name in "abcd"]
+
+    def build(actions: list[Action], depot: str) -> BuildOutcome:
+        place, history = Depot(tmp_path / depot), History(tmp_path / "estimates.json")
+        with place.workspace() as work:
+            programs = {"zig_program": str(zig.program)}
+            executor = LocalExecutor(PlaceNames((("src", folder),)), programs, dict(os.environ), Limits(jobs=1), work)
+            outcome = Engine(place, make_recipe(), executor, {}, history, Silent(), work).run(actions)
+            made = [path for path in work.glob("header-*/header.pch") if path.stat().st_size]
+        assert len(made) == (actions is not plain)
+        assert not list(tmp_path.rglob("*.pch")), "none is left behind"
+        return outcome
+
+    without = build(plain, "without").actions
+    begun = build([replace(action, header=precompiled(words)) for action in plain], "with").actions
+    assert "{src}/perhaps.h" in without["a"].inputs, "asked for, and so an input"
+    assert {n: (r.action_key, r.object) for n, r in begun.items()} == {
+        n: (r.action_key, r.object) for n, r in without.items()
+    }
+
+
+def test_upstreams_kernels_call_nothing_on_the_host_that_has_a_body(upstream_tree: Path) -> None:
+    called: set[str] = set()
+    for path in (upstream_tree / "csrc/flash_attn/src").glob("flash_*_launch_template.h"):
+        for body in re.findall(KERNEL, path.read_text(), re.MULTILINE | re.DOTALL):
+            if "ARCH_SUPPORTS_FLASH" not in body:
+                called.update(re.findall(r"FLASH_NAMESPACE::(\w+)<", body))
+    declared = "".join(path.read_text() for path in (NATIVE / "host/fa2").glob("*.h"))
+    assert called == set(re.findall(r"^void (\w+)\(", declared, re.MULTILINE))
