@@ -57,7 +57,8 @@ def missing_kernels(manifest: Manifest, arguments: int, added: Sequence[CandleKe
     lacks.append("head dims over " + str(dims[-1]) if dims else "everything: it has no forward pass")
     refuses = f"This library refuses {', '.join(lacks)}; run_mha then says so."
     if not added:
-        return refuses
+        beyond = " Head dim 512, pages of 32 rows and prefix ranges need kernels of candle's own: --candle-kernels all"
+        return f"{refuses}{beyond * (arguments == _NEWEST_LIST)}"
     names = ", ".join(kernel.name for kernel in added)
     return f"{refuses} Of those calls, the archive's kernels of candle's own serve what they can: {names}."
 
