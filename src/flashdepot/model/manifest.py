@@ -99,10 +99,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def doubts(self) -> str:
-        """``fa4 on 10.0, 12.0``: what is unproven in it; empty for nothing."""
-        return "; ".join(
-            f"{family} on {', '.join(gpu.dotted for gpu in gpus)}" for family, gpus in sorted(self.unproven.items())
-        )
+        """What is unproven in it, as :func:`doubts_of` says it."""
+        return doubts_of(self.unproven)
 
     @property
     def size(self) -> int:
@@ -178,6 +176,13 @@ class Manifest(msgspec.Struct, frozen=True):
 def _unproven(record: Table) -> dict[str, tuple[Architecture, ...]]:
     rows = record.table("unproven")
     return {family: rows.convert_all(family, Architecture.parse) for family in record.take("unproven", dict)}
+
+
+def doubts_of(unproven: Mapping[str, Sequence[Architecture]]) -> str:
+    """``fa4 on 10.0, 12.0``: GPUs by family, in words; empty for none."""
+    return "; ".join(
+        f"{family} on {', '.join(gpu.dotted for gpu in gpus)}" for family, gpus in sorted(unproven.items())
+    )
 
 
 def _version(record: Table, key: str) -> Version | None:

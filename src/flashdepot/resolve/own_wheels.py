@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.facts.gpus import codes_of
-from flashdepot.families import default_family, oldest_gpu
+from flashdepot.families import default_family, oldest_gpu, unproven_code
 from flashdepot.host import with_tools
 from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Candidate, Judged, Origin
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
-from flashdepot.model.manifest import Manifest
+from flashdepot.model.manifest import Manifest, doubts_of
 from flashdepot.model.own_wheel_name import wheel_name, wheel_tag
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.runtime_facts import RuntimeFacts
@@ -129,7 +129,9 @@ def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
         reasons.append(Reason.misfit("toolchain", f"CUDA {cuda}", "no usable toolchain", error.message, error.hint))
     wheel = _our_wheel(need.request.upstream.version, cuda, _tag(workshop.host, request.facts), sass)
     seconds = _build_seconds(need.request.selection, len(sass), "shared", workshop, request)
+    doubts = doubts_of(unproven_code(need.request.selection, wanted))
     name = f"flash-attn {wheel.version}, built here for {', '.join(a.sm for a in sass)}"
+    name += f" (unproven: {doubts})" if doubts else ""
     return _judged(request, wheel, tuple(reasons), Origin.OURS, name, seconds)
 
 
