@@ -21,8 +21,8 @@ _LARGEST = 1e15
 _NATIVE = Estimate(0.5, GB // 2)
 """Of a file of our C layer: 0.0 to 1.8 s, 0.4 s on average, with g++ 12 on 2 cores (2026-11-22)."""
 
-_HOST_SIDE = Estimate(9.0, GB // 2)
-"""Of the host side of a unit: 7.6 to 9.2 s forward, twice that at most backward, on 2 busy cores (2026-11-22)."""
+_HOST_SIDE = Estimate(4.0, GB // 2)
+"""Of the host side of a unit: 3.3 to 3.7 s on average, 6.9 s at most, on 32 cores (2026-11-22)."""
 
 
 def costs(units: Iterable[Unit] | None = None) -> Sequence[Estimate]:
