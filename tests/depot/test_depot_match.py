@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from flashdepot.depot import choose
+from flashdepot.depot import Depot, choose
 from flashdepot.fit.requests import unmet
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.canonical import digest_of
@@ -66,21 +67,24 @@ def named(name: str, **overrides: Any) -> Manifest:
     return make_manifest(recipe_key=digest_of(name), **overrides)
 
 
-def test_the_preferred_recipe_wins_over_a_smaller_library():
-    small, preferred = named("small", size=10), named("preferred", size=1000)
-    assert choose(make_request(), [small, preferred], preferred.recipe_key).taken == preferred
+def test_less_code_wins_and_of_two_with_the_same_the_newer_whatever_their_bytes():
+    more = named("more", sass="80,90")
+    newer, older = named("newer", size=1000), named("older", size=10)
+    assert choose(make_request(), [more, newer, older]).taken == newer
+    assert choose(make_request(), [older, more, newer]).taken == older
+    assert choose(make_request(), [more]).taken == more
 
 
-def test_the_preferred_recipe_does_not_win_when_it_does_not_serve():
-    small, preferred = named("small", size=10), named("preferred", sass="80")
-    assert choose(make_request(), [small, preferred], preferred.recipe_key).taken == small
-
-
-def test_the_smallest_wins_and_of_equal_ones_the_same_whatever_their_order():
-    large, one, other = named("large", size=1000), named("one", size=10), named("other", size=10)
-    taken = choose(make_request(), [large, one, other]).taken
-    assert taken in (one, other)
-    assert choose(make_request(), [other, one, large]).taken == taken
+def test_the_depot_gives_its_libraries_newest_first(tmp_path, monkeypatch):
+    depot = Depot(tmp_path)
+    for second, name in ((30, "old"), (50, "new"), (40, "middle")):
+        monkeypatch.setattr(time, "time", lambda second=second: 1e9 + second)
+        depot.store(replace(named(name), files=()), {})
+    names = {digest_of(name): name for name in ("old", "new", "middle")}
+    assert [names[manifest.recipe_key] for manifest in depot.artifacts.newest_first()] == ["new", "middle", "old"]
+    taken = depot.find(make_request()).taken
+    assert taken is not None
+    assert names[taken.recipe_key] == "new"
 
 
 def test_what_a_named_compiler_made_serves_only_who_names_the_same():
@@ -133,27 +137,17 @@ requests = st.builds(
 )
 
 
-@given(
-    requests,
-    st.lists(manifests, max_size=8, unique_by=lambda m: m.recipe_key),
-    st.randoms(use_true_random=False),
-    st.integers(0, 7),
-)
-def test_a_choice_is_fit_complete_and_independent_of_order(
-    request: Any, stored: list[Manifest], shuffler: random.Random, preferred: int
-):
-    key = stored[preferred].recipe_key if preferred < len(stored) else None
-    choice = choose(request, stored, key)
+@given(requests, st.lists(manifests, max_size=8, unique_by=lambda m: m.recipe_key), st.randoms(use_true_random=False))
+def test_a_choice_is_fit_and_complete(request: Any, stored: list[Manifest], shuffler: random.Random):
+    choice = choose(request, stored)
     fitting = [m for m in stored if not unmet(request, m)]
     if choice.taken is None:
         assert not fitting
     else:
-        assert choice.taken in fitting
-        assert choice.taken.recipe_key == key or choice.taken.size == min(m.size for m in fitting), (
-            "neither preferred nor smallest"
-        )
+        code = [len(m.selection.units) * len(m.sass) for m in fitting]
+        assert choice.taken == fitting[code.index(min(code))], "the first of those with the least code"
     assert all(reasons == unmet(request, m) and reasons for m, reasons in choice.rejected)
     assert len(choice.rejected) == len(stored) - len(fitting)
     shuffled = stored.copy()
     shuffler.shuffle(shuffled)
-    assert choose(request, shuffled, key) == choice
+    assert choose(request, shuffled).rejected == choice.rejected

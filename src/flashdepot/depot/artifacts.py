@@ -52,6 +52,11 @@ class Artifacts:
             if found := self._readable(path):
                 yield found[0]
 
+    def newest_first(self) -> list[Manifest]:
+        """Return every manifest that can be read, the last stored first."""
+        found = [readable for path in self.files() if (readable := self._readable(path))]
+        return [manifest for manifest, _ in sorted(found, key=lambda pair: pair[1], reverse=True)]
+
     def load(self, recipe_key: str) -> Manifest | None:
         """Return the manifest of a recipe, ``None`` when there is none.
 

@@ -18,10 +18,10 @@ class DepotChoice(msgspec.Struct, frozen=True):
     rejected: tuple[tuple[Manifest, tuple[str, ...]], ...]
 
 
-def choose(request: Request, manifests: Iterable[Manifest], preferred_key: str | None = None) -> DepotChoice:
-    """Choose among libraries, whatever order they come in.
+def choose(request: Request, manifests: Iterable[Manifest]) -> DepotChoice:
+    """Choose among libraries, given newest first: one with less code wins, and of two alike the newer.
 
-    Of those that satisfy the request the one made by the preferred recipe wins, then the smallest.
+    Newer is better made: by the same sources, it is linked by a newer flashdepot, or dispatches by newer measurements.
     """
     fitting: list[Manifest] = []
     rejected: list[tuple[Manifest, tuple[str, ...]]] = []
@@ -30,8 +30,10 @@ def choose(request: Request, manifests: Iterable[Manifest], preferred_key: str |
             rejected.append((manifest, reasons))
         else:
             fitting.append(manifest)
-    # Stable sorts, the weakest rule first: equal in all, the key decides, so that every run takes the same one.
-    fitting.sort(key=lambda m: m.recipe_key)
-    fitting.sort(key=lambda m: (m.recipe_key != preferred_key, m.size))
     rejected.sort(key=lambda pair: (len(pair[1]), pair[0].recipe_key))
-    return DepotChoice(fitting[0] if fitting else None, tuple(rejected))
+    return DepotChoice(min(fitting, key=_code, default=None), tuple(rejected))
+
+
+def _code(manifest: Manifest) -> int:
+    """How much a library holds: its units, once for each architecture."""
+    return len(manifest.selection.units) * len(manifest.sass)

@@ -80,17 +80,15 @@ class Depot:
         """See :meth:`Actions.record`."""
         return self.actions.record(record, object_path, log_path)
 
-    def find(self, request: Request, preferred_key: str | None = None) -> DepotChoice:
+    def find(self, request: Request) -> DepotChoice:
         """Return the library to take for a request, and why each of the others does not serve.
 
         A library of which a file is damaged or missing is not taken.
-
-        :param preferred_key: the key of the recipe that would be built; its library wins if it serves.
         """
-        candidates = {m.recipe_key: m for m in self.manifests() if m.kind == LIBRARY}
+        candidates = {m.recipe_key: m for m in self.artifacts.newest_first() if m.kind == LIBRARY}
         damaged: list[tuple[Manifest, tuple[str, ...]]] = []
         while True:
-            choice = choose(request, candidates.values(), preferred_key)
+            choice = choose(request, candidates.values())
             if choice.taken is None or self.libraries.intact(choice.taken):
                 break
             damaged.append((candidates.pop(choice.taken.recipe_key), (DAMAGED,)))
