@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import shutil
 import threading
@@ -18,6 +19,7 @@ from flashdepot.build.foreign import named_folders, tool_folders
 from flashdepot.build.inputs import InputDigests, Moment
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.precompiled import SharedHeader, SharedHeaders
+from flashdepot.build.resident import Assignment, Residents
 from flashdepot.build.schedule import Capacity
 from flashdepot.errors import FlashdepotError
 from flashdepot.host.memory import usable_cores, usable_memory
@@ -39,7 +41,7 @@ class _Running:
     task: Task
     output: Path
     header: SharedHeader | None
-    child: Child
+    child: Child | Assignment
     started: Moment
     before: Cost = _NOTHING
     """What its compilers cost that have ended."""
@@ -67,6 +69,7 @@ class LocalExecutor:
     def __post_init__(self) -> None:
         self._inputs = InputDigests(self.places)
         self._headers = SharedHeaders(self.work)
+        self._residents = Residents(self.work)
         self._ended: queue.Queue[tuple[_Running, Cost]] = queue.Queue()
         self._tries = 0
         self._looked = -_MEMORY_TICK
@@ -98,8 +101,17 @@ class LocalExecutor:
         folder.mkdir()
         output = folder / f"{action.name}{action.suffix}"
         header = self._headers.next_for(action)
-        child, started = self._compiler(task, output, header)
+        begin = self._compiler if self.confinement is not None or not action.resident else self._resident
+        child, started = begin(task, output, header)
         self._follow(_Running(task, output, header, child, started))
+
+    def _resident(self, task: Task, output: Path, _: SharedHeader | None) -> tuple[Assignment, Moment]:
+        """Give a task to a compiler that stays; what that imported is as old as its start."""
+        action = task.action
+        command = action.resident_command({**self.places.folders, **self.programs, "work": str(self.work)})
+        resident = self._residents.take(action.resident, command, cwd=self._cwd(task), env=self._environment)
+        outputs = {"object": str(output), "depfile": str(output.with_suffix(".d"))}
+        return Assignment(resident, {"job": json.loads(action.arguments[-1]), **outputs}, task.log), resident.started
 
     def _compiler(self, task: Task, output: Path, header: SharedHeader | None) -> tuple[Child, Moment]:
         """Start what a task needs next: the compiler of a header that is not made yet, or its own."""
@@ -113,9 +125,7 @@ class LocalExecutor:
         else:
             command = header.making(names)
             seen = View((), (folder, header.folder))
-        # One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
-        language = {"LC_ALL": "C", "VSLANG": "1033"}
-        environment = {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
+        environment = self._environment(folder)
         command = startable(command, folder)
         if self.confinement is not None:
             environment |= {"HOME": str(folder)}
@@ -131,6 +141,14 @@ class LocalExecutor:
         )
         return child, started
 
+    def _environment(self, folder: Path) -> dict[str, str]:
+        """What compilers find in theirs.
+
+        One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
+        """
+        language = {"LC_ALL": "C", "VSLANG": "1033"}
+        return {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
+
     def _follow(self, running: _Running) -> None:
         child = running.child
         self._running[running.task.action.name] = running
@@ -139,6 +157,7 @@ class LocalExecutor:
     def ended(self, seconds: float) -> Sequence[Ended]:
         """Wait for the first compiler to end, and take those that ended with it."""
         found: list[Ended] = []
+        self._residents.dismiss()
         try:
             found.extend(self._take(*self._ended.get(timeout=seconds)))
             while True:
@@ -171,11 +190,14 @@ class LocalExecutor:
 
     def stop(self) -> None:
         """Kill every compiler and wait for its end."""
+        self._residents.dismiss(idle_for=0)
         for running in self._running.values():
             running.child.kill()
         while self._running:
             ended, _ = self._ended.get()
             del self._running[ended.task.action.name]
+            if isinstance(ended.child, Assignment):
+                ended.child.resident.leave()
             ended.task.lock.release()
 
     def _take(self, running: _Running, cost: Cost) -> Sequence[Ended]:
@@ -204,6 +226,8 @@ class LocalExecutor:
         inputs = None
         if cost.status == 0:
             inputs = self._read(running)
+        if isinstance(running.child, Assignment):
+            self._residents.give_back(running.child.resident, fit=inputs is not None)
         return [Ended(task, cost, running.output, inputs)]
 
     def _read(self, running: _Running) -> dict[str, str] | None:

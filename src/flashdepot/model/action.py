@@ -35,7 +35,9 @@ class Action(msgspec.Struct, frozen=True):
     file with the ending ``suffix``. ``variables`` are those of the environment that change what the compiler writes.
     ``unit`` is ``None`` for a source of our own, and for a kernel that units share. ``needs`` are actions whose outputs it
     reads, by the names of those in ``arguments``. What it reads in the places ``uncounted`` does not change what it
-    makes, and so is in no key. Neither is ``header``: what it makes is the same with it and without.
+    makes, and so is in no key. Neither are ``header`` and ``resident``: what it makes is the same with them and without.
+    Of one ``resident`` kind, actions whose arguments are the same but for the last, a job as JSON, can be made one after
+    the other by one process (:mod:`flashdepot.build.resident`).
     """
 
     name: str
@@ -50,6 +52,7 @@ class Action(msgspec.Struct, frozen=True):
     needs: Mapping[str, str] = msgspec.field(default_factory=dict)
     uncounted: tuple[str, ...] = ()
     header: PrecompiledHeader | None = None
+    resident: str = ""
 
     def intent_key(self, environment: Mapping[str, str], made: Mapping[str, str] | None = None) -> str:
         """The digest of all that is known before the inputs are: arguments, programs, and environment.
@@ -71,6 +74,10 @@ class Action(msgspec.Struct, frozen=True):
     def ignores(self, name: str) -> bool:
         """Whether a file that it read, by its name, does not count."""
         return any(name.startswith(f"{{{place}}}/") for place in self.uncounted)
+
+    def resident_command(self, names: Mapping[str, str]) -> list[str]:
+        """The arguments that start a process to which jobs are given, with every name replaced."""
+        return [filled_in(argument, names) for argument in self.arguments[:-1]]
 
     def command(self, names: Mapping[str, str], more: Sequence[str] = ()) -> list[str]:
         """The arguments to run, with every name replaced.

@@ -57,10 +57,12 @@ class Child:
         env: Mapping[str, str],
         log: Path,
         descriptors: Sequence[int] = (),
+        talks: bool = False,
     ) -> None:
         """Start it.
 
         :param log: a new file takes the place of one there, so that a link in it leads nowhere.
+        :param talks: it is asked by :meth:`ask`; only its standard error goes to the log then.
         :param descriptors: open files that it and its descendants keep open, such as a lock's; not on Windows.
         :raises MissingToolError: when the program cannot be started.
         """
@@ -72,8 +74,8 @@ class Child:
                     list(arguments),
                     cwd=cwd,
                     env=dict(env),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
+                    stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if talks else output,
                     stderr=output,
                     pass_fds=descriptors if os.name == "posix" else (),
                     **bound(),
@@ -95,7 +97,35 @@ class Child:
         else:
             self._process.wait()
             cpu, peak = self.elapsed, 0
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):  # an assignment that it did not read
+                    stream.close()
         return Cost(self._process.returncode, cpu, self.elapsed, peak)
+
+    def ask(self, line: bytes) -> bytes:
+        """Write a line to it and wait for the line that it answers with; empty, or without its end, when it ends."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise ValueError("it was started with talks=False")
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(line + b"\n")
+            self._process.stdin.flush()
+        answer: bytes = self._process.stdout.readline()
+        return answer
+
+    def cpu_seconds(self) -> float:
+        """What it has used so far, without descendants that still run; 0 when the system does not say."""
+        import psutil  # noqa: PLC0415
+
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(self._process.pid).cpu_times()
+            return times.user + times.system + times.children_user + times.children_system
+        return 0.0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether :meth:`wait` has seen its end."""
+        return self._process.returncode is not None
 
     def kill(self) -> None:
         """End it and every descendant at once. :meth:`wait` still has to be called."""

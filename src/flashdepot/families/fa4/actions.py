@@ -47,7 +47,7 @@ def _actions(recipe: Recipe) -> Iterator[Action]:
         worker = ("{python}", "-I", "-S", "-X", "pycache_prefix={work}/pycache", f"{{fa4_worker}}{kernel.program}")
         arguments = (*worker, "{cute_dsl}", "{fa4}", json.dumps(job, sort_keys=True))
         unit = selected.get(unit_name(kernel.arch, kernel.variant))
-        yield Action(name, NAME, KERNELS, arguments, tools, unit=unit, outputs=_OUTPUTS)
+        yield Action(name, NAME, KERNELS, arguments, tools, unit=unit, outputs=_OUTPUTS, resident=kernel.arch)
 
 
 def config_lines(selection: Selection, sass: Iterable[Architecture], version: str) -> Iterator[str]:

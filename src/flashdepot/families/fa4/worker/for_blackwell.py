@@ -1,6 +1,4 @@
-"""Compiles one kernel for compute capability 10, 11 or 12, as __main__.py does those for Hopper.
-
-python -I -S THIS CUTE_DSL UPSTREAM JOB OBJECT DEPFILE
+"""Compiles kernels for compute capability 10, 11 or 12, as __main__.py does those for Hopper, by the same arguments.
 
 It is a program of its own so that Hopper's kernels are made of the same files as before, and keep their keys.
 """
@@ -8,11 +6,11 @@ It is a program of its own so that Hopper's kernels are made of the same files a
 import importlib
 import importlib.machinery
 import importlib.util
-import json
 import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 _MODULES = {"sm_10": "sm100", "sm_11": "sm100", "sm_12": "sm120"}
 
@@ -26,15 +24,19 @@ def _worker() -> ModuleType:
 
 
 def main() -> int:
-    """The exit status: 1 when the job failed."""
-    cute_dsl, upstream, job, target, depfile = sys.argv[1:]
+    """The exit status: 1 when the one job failed."""
     worker = _worker()
-    worker._prepare(Path(cute_dsl), Path(upstream))
-    arch = os.environ["CUTE_DSL_ARCH"] = json.loads(job)["arch"]
-    import compile_one
+    compile_of_hopper = worker._compile
 
-    compile_one._KERNELS = importlib.import_module(_MODULES[arch[:5]]).KERNELS
-    return worker._one(Path(upstream), job, target, depfile)
+    def compile_of_blackwell(job: dict[str, Any], *rest: Path) -> None:
+        os.environ["CUTE_DSL_ARCH"] = job["arch"]  # before CuTe is imported
+        import compile_one
+
+        compile_one._KERNELS = importlib.import_module(_MODULES[job["arch"][:5]]).KERNELS
+        compile_of_hopper(job, *rest)
+
+    worker._compile = compile_of_blackwell  # type: ignore[attr-defined]
+    return worker.main()  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

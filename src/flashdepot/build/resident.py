@@ -1,0 +1,163 @@
+"""Compilers that stay: a process that makes one output after the other, and pays for its imports once.
+
+It reads an assignment a line on standard input, {"job": .., "object": .., "depfile": ..}, and answers each by a line on
+standard output: "status" ("made" or "failed"), what the compiler printed as "log", "error", and "peak_memory_bytes".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flashdepot.build.inputs import Moment
+from flashdepot.system.child import Child, Cost
+from flashdepot.system.files import open_fresh
+
+_MOST = 64
+"""After which a process is replaced: what compilers keep in memory grows with every one (fa4: 470 MB after 120)."""
+
+
+_STAYS = 1.0
+"""Seconds without an assignment after which one ends: what it holds in memory is not planned for."""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    status: str
+    peak_memory_bytes: int
+    log: str = ""
+    error: str = ""
+
+    def text(self) -> str:
+        return self.log + self.error
+
+
+class Resident:
+    """One such process, busy with one assignment at a time. ``kind`` is what its answers can differ by besides its command."""
+
+    def __init__(self, kind: str, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path) -> None:
+        """Start it.
+
+        :param log: gets what it writes besides its answers.
+        :raises MissingToolError: when the program cannot be started.
+        """
+        self.kind = kind
+        self.command = tuple(command)
+        self.started = Moment.now()
+        self.idle_since = time.monotonic()
+        self._log = log
+        self._made = 0
+        self._cpu = 0.0
+        self._child = Child(command, cwd=cwd, env=env, log=log, talks=True)
+
+    def make(self, assignment: Mapping[str, object], log: Path) -> Cost:
+        """Give it one assignment and wait for the answer.
+
+        :param log: a new file for what the compiler printed, and for all that the process wrote if it ended.
+        :returns: the cost of this assignment; the first one's is the start's as well. Its status is that of the process, and
+            not 0, if that has ended.
+        """
+        begun = time.monotonic()
+        self._made += 1
+        answer = self._answer(assignment)
+        if answer is None:
+            self._child.kill()
+            cost = self._child.wait()
+            _write(log, self._log.read_bytes())
+            cpu = max(cost.cpu_seconds - self._cpu, 0.0)
+            return Cost(cost.status or 1, cpu, time.monotonic() - begun, cost.peak)
+        _write(log, answer.text().encode())
+        before, self._cpu = self._cpu, self._child.cpu_seconds()
+        self.idle_since = time.monotonic()
+        status = 0 if answer.status == "made" else 1
+        return Cost(status, max(self._cpu - before, 0.0), self.idle_since - begun, answer.peak_memory_bytes)
+
+    def _answer(self, assignment: Mapping[str, object]) -> _Answer | None:
+        line = self._child.ask(msgspec.json.encode(assignment))
+        with contextlib.suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(line, type=_Answer)
+        return None
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether it has ended, or has made so much that a new one shall take its place."""
+        return self._child.has_ended or self._made >= _MOST
+
+    def kill(self) -> None:
+        """End it at once; an assignment that it is busy with ends."""
+        self._child.kill()
+
+    def leave(self) -> None:
+        """End it, and wait for that. Not while it is busy."""
+        if not self._child.has_ended:
+            self._child.kill()
+            self._child.wait()
+
+
+class Assignment:
+    """An assignment that a resident compiler is busy with, as a :class:`~flashdepot.system.child.Child` is with its one."""
+
+    def __init__(self, resident: Resident, assignment: Mapping[str, object], log: Path) -> None:
+        """Take it down; :meth:`wait` gives it to the compiler."""
+        self.resident = resident
+        self._assignment = assignment
+        self._log = log
+        self._started = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was taken down."""
+        return time.monotonic() - self._started
+
+    def wait(self) -> Cost:
+        """Wait for the end. Called once, from any thread."""
+        return self.resident.make(self._assignment, self._log)
+
+    def kill(self) -> None:
+        """End it, and the compiler with it."""
+        self.resident.kill()
+
+
+class Residents:
+    """Those of one build that have nothing to do. ``work`` is a folder for their logs and temporary files."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._started = 0
+        self._idle: list[Resident] = []
+
+    def take(self, kind: str, command: Sequence[str], *, cwd: Path, env: Callable[[Path], dict[str, str]]) -> Resident:
+        """One of that kind and command that is idle, or a new one.
+
+        :param env: the environment for a process with temporary files in a folder.
+        :raises MissingToolError: when the program cannot be started.
+        """
+        for resident in self._idle:
+            if (resident.kind, resident.command) == (kind, tuple(command)):
+                self._idle.remove(resident)
+                return resident
+        self._started += 1
+        folder = self._work / f"resident-{self._started}"
+        folder.mkdir()
+        return Resident(kind, command, cwd=cwd, env=env(folder), log=folder / "log")
+
+    def give_back(self, resident: Resident, *, fit: bool) -> None:
+        """Keep one for its next assignment. One that is not fit, or is worn, ends."""
+        if fit and not resident.is_worn:
+            self._idle.append(resident)
+        else:
+            resident.leave()
+
+    def dismiss(self, idle_for: float = _STAYS) -> None:
+        """End those that have been without an assignment for so many seconds."""
+        for resident in [r for r in self._idle if time.monotonic() - r.idle_since >= idle_for]:
+            self._idle.remove(resident)
+            resident.leave()
+
+
+def _write(log: Path, text: bytes) -> None:
+    with contextlib.suppress(OSError), open_fresh(log) as file:  # a full disk: what was made does not depend on it
+        file.write(text)
