@@ -141,22 +141,16 @@ def test_writing_into_a_library_that_shares_its_bytes_with_a_blob_is_noticed(
 
 
 @pytest.mark.parametrize("damage", [flip_bit, truncate, Path.unlink])
-def test_a_library_with_a_damaged_blob_is_passed_over_for_a_larger_one(
+def test_a_library_with_a_damaged_blob_is_passed_over_for_an_older_one(
     depot: Depot, tmp_path: Path, damage: Callable[[Path], None]
 ):
-    small = store_library(depot, tmp_path, name="s")
-    large = store_library(depot, tmp_path, name="large")
-    assert depot.find(make_request()).taken == small
-    damage(depot.layout.blob(digest_in(small, SHARED)))
+    older = store_library(depot, tmp_path, name="older")
+    newer = store_library(depot, tmp_path, name="newer")
+    assert depot.find(make_request()).taken == newer
+    damage(depot.layout.blob(digest_in(newer, SHARED)))
     choice = Depot(depot.root).find(make_request())
-    assert choice.taken == large
-    assert choice.rejected == ((small, ("a file of it is damaged or missing",)),)
-
-
-def test_the_preferred_recipe_is_taken_although_a_smaller_library_fits(depot: Depot, tmp_path: Path):
-    store_library(depot, tmp_path, name="s")
-    large = store_library(depot, tmp_path, name="large")
-    assert depot.find(make_request(), large.recipe_key).taken == large
+    assert choice.taken == older
+    assert choice.rejected == ((newer, ("a file of it is damaged or missing",)),)
 
 
 def test_an_artifact_of_another_kind_does_not_serve_as_a_library(depot: Depot, tmp_path: Path):
