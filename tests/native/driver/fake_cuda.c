@@ -55,8 +55,21 @@ static struct {
 } sizes[16];
 static int sizes_count;
 
+/* One thread at a time writes a line; the one that does may take it again. */
+static int taken;
+static _Thread_local int depth;
+static void take(void) {
+  if (depth++ == 0) {
+    while (__atomic_exchange_n(&taken, 1, __ATOMIC_ACQUIRE)) continue;
+  }
+}
+static void give(void) {
+  if (--depth == 0) __atomic_store_n(&taken, 0, __ATOMIC_RELEASE);
+}
+
 static void say(const char *format, ...) {
   va_list list;
+  take();
   if (room - used < 64 * 1024) {
     room = room * 2 + 256 * 1024;
     text = realloc(text, room);
@@ -64,6 +77,7 @@ static void say(const char *format, ...) {
   va_start(list, format);
   used += (size_t)vsnprintf(text + used, room - used, format, list);
   va_end(list);
+  give();
 }
 
 /* What tests set and read. */
@@ -288,6 +302,7 @@ static result launch(const struct kernel *kernel, const unsigned *grid, const un
   for (i = 0; i < sizes_count; ++i) {
     if (strstr(kernel->name, sizes[i].part) != NULL) bytes = sizes[i].bytes;
   }
+  take();
   say("{\"call\":\"launch\",\"kernel\":\"%s\",\"device\":%d,\"primary\":%d,", kernel->name,
       current->device - FIRST_DEVICE, current->primary);
   say("\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u],\"shared\":%u,", grid[0], grid[1], grid[2],
@@ -297,6 +312,7 @@ static result launch(const struct kernel *kernel, const unsigned *grid, const un
   for (j = 0; j < bytes; ++j) say("%02x", ((const unsigned char *)arguments[0])[j]);
   say("\"}\n");
   write_record();
+  give();
   return SUCCESS;
 }
 API result cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
