@@ -46,14 +46,13 @@ def make_objects(
     for name in ("made", "generated", "objects"):
         (work / name).mkdir(parents=True)
     named = places({**sources, "native": NATIVE, "generated": work / "generated"}, {}, toolchain)
-    environment = toolchain.whole_environment()
+    whole = environment = toolchain.whole_environment()
     confinement = means() if confines() else None
     if confinement is not None:
         progress.note(told(confinement))
         environment = confined_environment(environment, {name for action in actions for name in action.variables})
     executor = LocalExecutor(named, programs(toolchain), environment, limits, work, confinement)
     history = History(depot.root / "estimates.json")
-    whole = toolchain.whole_environment()
     engine = Engine(depot, recipe, executor, whole, history, progress, work / "made", keep_going=limits.keep_going)
     agree(engine.foresee(actions))
     outcome = engine.run(actions)
