@@ -13,6 +13,7 @@ from flashdepot.families.fa4.speed import TABLE, UNEVEN, read_table, table_lines
 from flashdepot.families.fa4.targets import HOSTS, NAME
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
+from flashdepot.model.canonical import digest_of
 from flashdepot.model.recipe import Recipe, Tool
 from flashdepot.model.selection import Feature, Selection
 from flashdepot.system.files import sha256_file
@@ -25,9 +26,10 @@ _OUTPUTS = ("{output}", "{depfile}")
 
 
 def flags() -> tuple[str, ...]:
-    """What every kernel is compiled with, and the measurements by which calls are given to it."""
+    """What every kernel is compiled with and by, and the measurements by which calls are given to it."""
     return (
         f"cute-dsl {cute_dsl.provided_version()} {cute_dsl.identity()}",
+        f"worker {digest_of({file.name: sha256_file(file) for file in WORKER.glob('*.py')})}",
         f"speed {sha256_file(TABLE)} {sha256_file(UNEVEN)}",
     )
 
@@ -44,7 +46,7 @@ def _actions(recipe: Recipe) -> Iterator[Action]:
     for kernel in kernels_of(selected, recipe.target.sass):
         name = f"{NAME}_sm{kernel.arch}_{kernel.variant.name}"
         job = {**kernel.job, "arch": f"sm_{kernel.arch}", "triple": triple, "cpu": cpu, "prefix": name}
-        worker = ("{python}", "-I", "-S", "-X", "pycache_prefix={work}/pycache", f"{{fa4_worker}}{kernel.program}")
+        worker = ("{python}", "-I", "-S", "-X", "pycache_prefix={work}/pycache", "{fa4_worker}")
         arguments = (*worker, "{cute_dsl}", "{fa4}", json.dumps(job, sort_keys=True))
         unit = selected.get(unit_name(kernel.arch, kernel.variant))
         yield Action(name, NAME, KERNELS, arguments, tools, unit=unit, outputs=_OUTPUTS, resident=kernel.arch)

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from flashdepot.families.fa4.variants import JobValue, Variant
 
-PROGRAM = "/for_blackwell.py"
-"""It compiles them, in the worker's folder."""
-
 Made = tuple[dict[str, JobValue], tuple[int, int], bool]
 """The job of a kernel, its tiles, and whether its number of blocks is an argument."""
 

@@ -18,13 +18,12 @@ HOPPER = "90a"
 class Kernel(msgspec.Struct, frozen=True):
     """A variant for an architecture.
 
-    ``program`` compiles it, in the worker's folder. ``tiles`` are query rows and keys at a time. ``walks`` says whether its
-    number of blocks is an argument, and ``shortest`` from which length on it is faster than its neighbour.
+    ``tiles`` are query rows and keys at a time. ``walks`` says whether its number of blocks is an argument, and
+    ``shortest`` from which length on it is faster than its neighbour.
     """
 
     variant: Variant
     arch: str
-    program: str
     job: dict[str, JobValue]
     tiles: tuple[int, int]
     walks: bool = False
@@ -32,11 +31,11 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 def _of_hopper(arch: str, variant: Variant) -> Kernel:
-    return Kernel(variant, arch, "", variant.job(), variant.tiles, variant.walks, variant.shortest)
+    return Kernel(variant, arch, variant.job(), variant.tiles, variant.walks, variant.shortest)
 
 
 def _of_blackwell(arch: str, variant: Variant) -> Kernel:
-    return Kernel(variant, arch, blackwell.PROGRAM, *blackwell.made_of(arch, variant))
+    return Kernel(variant, arch, *blackwell.made_of(arch, variant))
 
 
 def _made(arch: str, variant: Variant) -> Kernel:

@@ -1,19 +1,14 @@
 """One job to one object file."""
 
+import importlib
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import cutlass.cute as cute
 import quack.dsl  # noqa: F401  # adds to CuTe what upstream writes: tensor[..., i]
-import sm90
 
-_KERNELS = {
-    "fwd": sm90.forward,
-    "bwd": sm90.backward,
-    "pre": sm90.before_backward,
-    "post": sm90.after_backward,
-}
+_MODULES = {"sm_90a": "sm90", "sm_100f": "sm100", "sm_110f": "sm100", "sm_120f": "sm120"}
 _FUNCTION = "run"
 
 
@@ -24,7 +19,9 @@ def compile_one(job: dict[str, Any], target: Path) -> None:
     array of pointers to its arguments; those of the last are the parameters of the kernel's function here, less those
     that are None, and the result.
     """
-    entry = _KERNELS[job["kernel"]](job)
+    # Another architecture's module is not imported: it would be an input of this kernel's key.
+    kernels = importlib.import_module(_MODULES[job["arch"]]).KERNELS
+    entry = kernels[job["kernel"]](job)
     entry.function.set_name_prefix(_FUNCTION, remove_cutlass_symbol=True, keep_mangled_name=False)
     options = f"--host-target 'llvm -mtriple={job['triple']} -mcpu={job['cpu']}'"
     compiled = cute.compile(entry.function, *entry.arguments, options=options)

@@ -1,23 +1,25 @@
 """Kernels for compute capability 10 and 11: upstream's for datacenter Blackwell, with what they leave out.
 
-They copy by TMA and multiply by tcgen05.mma, into tensor memory. Arguments are those of Hopper's kernels (sm90.py).
+They copy by TMA and multiply by tcgen05.mma, into tensor memory.
 """
 
-from typing import Any, Optional
+from typing import Any
 
-import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32
+import functions
+import pages
+from cutlass import Float32
 from flash_attn.cute import flash_bwd_sm100, flash_fwd_sm100
 from flash_attn.cute.bwd_accum_tile import AccumTileOrder
 from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostprocess
 from flash_attn.cute.flash_bwd_sm100 import FlashAttentionBackwardSm100
 from flash_attn.cute.flash_fwd_sm100 import FlashAttentionForwardSm100
-from flash_attn.cute.utils import AuxData
+from functions import DTYPES, Entry
 from ragged import RaggedCute, block_at_least_0, places, rows_apart
-from sm90 import DTYPES, Entry, _softcap, _softcap_gradient, _stream, _tensor, before_backward
-from walking import Grid, RowsThenHeads
+from walking import RowsThenHeads
+
+pages.install()
 
 
 class _Group:
@@ -101,75 +103,28 @@ class _Bounded(_Forward):
 
 
 def forward(job: dict[str, Any]) -> Entry:
-    """o and lse of q, k and v. Layouts: dense, packed, used (dense with a number of keys each), paged."""
-    dtype = DTYPES[job["dtype"]]
-    layout = job["layout"]
-    packed, softcap, local = layout == "packed", job["softcap"], job["mask"] == "local"
-    kind = _Bounded if layout in ("packed", "used") else _Forward
+    """functions.forward by this GPU's kernel, of any layout."""
+    kind = _Bounded if job["layout"] in ("packed", "used") else _Forward
     kernel = kind(
         job["head_dim"],
         job["head_dim"],
         _Group(),
         is_causal=job["mask"] == "causal",
-        is_local=local,
-        paged_kv_non_tma=layout == "paged",
+        is_local=job["mask"] == "local",
+        paged_kv_non_tma=job["layout"] == "paged",
         m_block_size=job["tile_m"],
         n_block_size=job["tile_n"],
         q_stage=job["q_tiles"],
         is_static_persistent=job["walks"],
-        score_mod=_softcap if softcap else None,
-        is_varlen_q=packed,
+        **functions.score_mod(job),
+        is_varlen_q=job["layout"] == "packed",
         use_s_ping_pong=job["s_in_turn"],
     )
     # Rows are stored up to the tensor's own head dim, not the kernel's.
     kernel.check_hdim_oob = kernel.check_hdim_v_oob = True
     if job["walks"]:
         kernel.TileScheduler = RowsThenHeads
-
-    @cute.jit
-    def fwd(
-        q: cute.Tensor,
-        k: cute.Tensor,
-        v: cute.Tensor,
-        o: cute.Tensor,
-        lse: cute.Tensor,
-        cu_seqlens_q: Optional[cute.Tensor],
-        cu_seqlens_k: Optional[cute.Tensor],
-        seqused_k: Optional[cute.Tensor],
-        page_table: Optional[cute.Tensor],
-        scale: Float32,
-        softcap: Optional[Float32],
-        window_left: Optional[Int32],
-        window_right: Optional[Int32],
-        blocks: Optional[Int32],
-        stream: cuda.CUstream,
-    ):
-        Grid.blocks = blocks
-        kernel(
-            q, k, v, o, lse, scale, cu_seqlens_q, cu_seqlens_k, None, seqused_k, page_table,
-            window_left, window_right,
-            aux_data=AuxData(None, (softcap,) if softcap is not None else None),
-            stream=stream,
-        )  # fmt: skip
-
-    def rows():
-        return _tensor(dtype, 3 if packed else 4, 8)
-
-    arguments = (
-        rows(), rows(), rows(), rows(),
-        _tensor(Float32, 2 if packed else 3, 1),
-        _tensor(Int32, 1, 1) if packed else None,
-        _tensor(Int32, 1, 1) if packed else None,
-        _tensor(Int32, 1, 1) if layout in ("used", "paged") else None,
-        _tensor(Int32, 2, 1) if layout == "paged" else None,
-        Float32(1.0),
-        Float32(1.0) if softcap else None,
-        Int32(0) if local else None,
-        Int32(0) if local else None,
-        Int32(1) if job["walks"] else None,
-        _stream(),
-    )  # fmt: skip
-    return Entry(fwd, arguments)
+    return functions.forward(job, kernel)
 
 
 class _Backward(FlashAttentionBackwardSm100):
@@ -200,76 +155,26 @@ class _BoundedBackward(_Backward):
 
 
 def backward(job: dict[str, Any]) -> Entry:
-    """dk, dv and the sum of dq in float32. With several query heads per key head dk and dv are float32 sums too."""
-    dtype = DTYPES[job["dtype"]]
-    packed, several, softcap = job["layout"] == "packed", job["several_heads"], job["softcap"]
-    local = job["mask"] == "local"
-    kind = _BoundedBackward if packed else _Backward
+    """functions.backward by this GPU's kernel, dense or packed."""
+    kind = _BoundedBackward if job["layout"] == "packed" else _Backward
     kernel = kind(
         job["head_dim"],
         job["head_dim"],
         job["mask"] == "causal",
-        local,
-        _Group() if several else 1,
+        job["mask"] == "local",
+        _Group() if job["several_heads"] else 1,
         tile_m=job["tile_m"],
         tile_n=job["tile_n"],
-        score_mod=_softcap if softcap else None,
-        score_mod_bwd=_softcap_gradient if softcap else None,
+        **functions.score_mods(job),
     )
     kernel.check_hdim_oob = kernel.check_hdim_v_oob = True
-
-    @cute.jit
-    def bwd(
-        q: cute.Tensor,
-        k: cute.Tensor,
-        v: cute.Tensor,
-        d_o: cute.Tensor,
-        lse_log2: cute.Tensor,
-        softmax_d: cute.Tensor,
-        dq_sum: cute.Tensor,
-        dk: cute.Tensor,
-        dv: cute.Tensor,
-        cu_seqlens_q: Optional[cute.Tensor],
-        cu_seqlens_k: Optional[cute.Tensor],
-        scale: Float32,
-        softcap: Optional[Float32],
-        window_left: Optional[Int32],
-        window_right: Optional[Int32],
-        stream: cuda.CUstream,
-    ):
-        kernel(
-            q, k, v, d_o, lse_log2, softmax_d, dq_sum, dk, dv, scale, cu_seqlens_q, cu_seqlens_k,
-            None, None, window_left, window_right, None, None, None,
-            AuxData(None, (softcap,) if softcap is not None else None), None, None, stream,
-        )  # fmt: skip
-
-    def rows():
-        return _tensor(dtype, 3 if packed else 4, 8)
-
-    def sums():
-        return _tensor(Float32, 2 if packed else 3, 4)
-
-    arguments = (
-        rows(), rows(), rows(), rows(), sums(), sums(), sums(),
-        sums() if several else rows(),
-        sums() if several else rows(),
-        _tensor(Int32, 1, 1) if packed else None,
-        _tensor(Int32, 1, 1) if packed else None,
-        Float32(1.0),
-        Float32(1.0) if softcap else None,
-        Int32(0) if local else None,
-        Int32(0) if local else None,
-        _stream(),
-    )  # fmt: skip
-    return Entry(bwd, arguments)
+    return functions.backward(job, kernel)
 
 
 def after_backward(job: dict[str, Any]) -> Entry:
-    """A float32 sum to a gradient in the tensors' type, times scale."""
-    dtype = DTYPES[job["dtype"]]
-    packed = job["layout"] == "packed"
+    """functions.after_backward by this GPU's kernel."""
     kernel = FlashAttentionBackwardPostprocess(
-        dtype,
+        DTYPES[job["dtype"]],
         job["head_dim"],
         100,
         job["tile"],
@@ -278,25 +183,7 @@ def after_backward(job: dict[str, Any]) -> Entry:
         accum_order=AccumTileOrder.TMEM_FRAG_1CTA,
     )
     kernel.check_hdim_oob = True
-
-    @cute.jit
-    def post(
-        gradient_sum: cute.Tensor,
-        gradient: cute.Tensor,
-        cu_seqlens: Optional[cute.Tensor],
-        scale: Float32,
-        stream: cuda.CUstream,
-    ):
-        kernel(gradient_sum, gradient, scale, cu_seqlens, None, None, None, stream)
-
-    arguments = (
-        _tensor(Float32, 2 if packed else 3, 4),
-        _tensor(dtype, 3 if packed else 4, 8),
-        _tensor(Int32, 1, 1) if packed else None,
-        Float32(1.0),
-        _stream(),
-    )
-    return Entry(post, arguments)
+    return functions.after_backward(job, kernel)
 
 
-KERNELS = {"fwd": forward, "bwd": backward, "pre": before_backward, "post": after_backward}
+KERNELS = {"fwd": forward, "bwd": backward, "pre": functions.before_backward, "post": after_backward}

@@ -1,18 +1,16 @@
 """Kernels for compute capability 12: upstream's for older GPUs, with what they leave out.
 
-They copy by cp.async and multiply by mma.sync, as on Ampere, within 99 KB of shared memory. Arguments are those of
-Hopper's kernels (sm90.py).
+They copy by cp.async and multiply by mma.sync, as on Ampere, within 99 KB of shared memory.
 """
 
-from typing import Any, Optional
+from typing import Any
 
-import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Uint32
+import functions
+from cutlass import Float32, Uint32
 from flash_attn.cute.flash_fwd_sm120 import FlashAttentionForwardSm120
-from flash_attn.cute.utils import AuxData
-from sm90 import DTYPES, Entry, _softcap, _stream, _tensor
+from functions import DTYPES, Entry
 
 _THREADS = 128
 
@@ -54,64 +52,24 @@ class _Forward(FlashAttentionForwardSm120):
 
 
 def forward(job: dict[str, Any]) -> Entry:
-    """o and lse of q, k and v. Layouts: dense, packed, used (dense with a number of keys each)."""
-    dtype = DTYPES[job["dtype"]]
-    packed, softcap, local = job["layout"] == "packed", job["softcap"], job["mask"] == "local"
+    """functions.forward by this GPU's kernel, of any layout but paged."""
     kernel = _Forward(
-        dtype,
+        DTYPES[job["dtype"]],
         job["head_dim"],
         job["head_dim"],
         1,
         is_causal=job["mask"] == "causal",
-        is_local=local,
+        is_local=job["mask"] == "local",
         pack_gqa=False,
         tile_m=job["tile_m"],
         tile_n=job["tile_n"],
         num_stages=1,
         num_threads=_THREADS,
         Q_in_regs=False,
-        score_mod=_softcap if softcap else None,
+        **functions.score_mod(job),
     )
     kernel.check_hdim_oob = kernel.check_hdim_v_oob = True
-
-    @cute.jit
-    def fwd(
-        q: cute.Tensor,
-        k: cute.Tensor,
-        v: cute.Tensor,
-        o: cute.Tensor,
-        lse: cute.Tensor,
-        cu_seqlens_q: Optional[cute.Tensor],
-        cu_seqlens_k: Optional[cute.Tensor],
-        seqused_k: Optional[cute.Tensor],
-        scale: Float32,
-        softcap: Optional[Float32],
-        window_left: Optional[Int32],
-        window_right: Optional[Int32],
-        stream: cuda.CUstream,
-    ):
-        kernel(
-            q, k, v, o, lse, scale, cu_seqlens_q, cu_seqlens_k, None, seqused_k, None, window_left, window_right,
-            aux_data=AuxData(None, (softcap,) if softcap is not None else None),
-            stream=stream,
-        )  # fmt: skip
-
-    def rows():
-        return _tensor(dtype, 3 if packed else 4, 8)
-
-    arguments = (
-        rows(), rows(), rows(), rows(),
-        _tensor(Float32, 2 if packed else 3, 1),
-        _tensor(Int32, 1, 1) if packed else None,
-        _tensor(Int32, 1, 1) if packed else None,
-        _tensor(Int32, 1, 1) if job["layout"] == "used" else None,
-        Float32(1.0),
-        Float32(1.0) if softcap else None,
-        Int32(0) if local else None,
-        Int32(0) if local else None,
-        _stream(),
-    )  # fmt: skip
-    return Entry(fwd, arguments)
+    return functions.forward(job, kernel)
 
 
 KERNELS = {"fwd": forward}
