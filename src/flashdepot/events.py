@@ -12,19 +12,33 @@ Download = Callable[[int, "int | None"], None]
 """Called with the bytes received so far, and how many there will be if that is known."""
 
 
+class Share(msgspec.Struct, frozen=True):
+    """How many of something there are, and how many of those are done."""
+
+    done: int
+    total: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left."""
+        return self.done == self.total
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """A build at one moment.
 
-    :param kernels: how many the library has.
-    :param done: those of them that need no more work.
+    :param kernels: those of the library, of which the device code is what takes long.
+    :param host_sides: what launches a kernel from the CPU, compiled for each target; a family may have none.
+    :param sources: what else is compiled: the C layer.
     :param fraction: of the work of this build that is done, from 0 to 1; it grows while a compiler runs.
     :param running: compilations that run here; ``elsewhere`` those that another process does.
     :param memory: what the compilers hold, in bytes.
     :param eta: wall seconds left.
     """
 
-    kernels: int
-    done: int
+    kernels: Share
+    host_sides: Share
+    sources: Share
     fraction: float
     running: Sequence[str]
     elsewhere: Sequence[str]
@@ -61,12 +75,13 @@ class Forecast(msgspec.Struct, frozen=True):
     """What it takes to make a library here.
 
     :param units: kernels that the library has.
-    :param compiled: those of them that were compiled before, and are reused.
+    :param compiled: those of them whose device code was compiled before, and is reused.
     :param jobs: compilers that run at once.
     :param seconds: wall time until all is compiled, downloads not counted.
     :param memory: bytes that the compilers hold together at most.
     :param disk: bytes that stay in the depot.
     :param is_exact: whether the compilers were asked; else it is what such units usually take.
+    :param host_sides: of those that are ``compiled``, how many must be compiled for the CPU of this target all the same.
     """
 
     units: int
@@ -78,6 +93,7 @@ class Forecast(msgspec.Struct, frozen=True):
     fetches: tuple[Fetch, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     is_exact: bool = True
+    host_sides: int = 0
 
     @property
     def is_long(self) -> bool:

@@ -23,10 +23,12 @@ from flashdepot.build.names import PlaceNames
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.errors import CompileError
-from flashdepot.events import Silent, Snapshot
+from flashdepot.events import Share, Silent, Snapshot
+from flashdepot.families.fa2.units import parse_unit
 from flashdepot.model.action import Action
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Tool
+from flashdepot.model.selection import Unit
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"
 GB = 10**9
@@ -38,12 +40,14 @@ class Notes(Silent):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.fractions: list[float] = []
+        self.states: list[Snapshot] = []
 
     def note(self, text: str) -> None:
         self.said.append(text)
 
     def update(self, state: Snapshot) -> None:
         self.fractions.append(state.fraction)
+        self.states.append(state)
 
 
 @dataclass
@@ -75,13 +79,23 @@ class Bench:
         sizes: dict[str, int] | None = None,
         needs: dict[str, dict[str, str]] | None = None,
         uncounted: tuple[str, ...] = (),
+        units: dict[str, Unit] | None = None,
     ) -> BuildOutcome:
         os.environ["FAKE_JOURNAL"] = str(self.folder / "journal")
         history = History(self.folder / "estimates.json")
         recipe = make_recipe()
         command = ("{python}", str(FAKE))
         actions = [
-            Action(n, "src", f"{n}.src", command, self.tools, needs=(needs or {}).get(n, {}), uncounted=uncounted)
+            Action(
+                n,
+                "src",
+                f"{n}.src",
+                command,
+                self.tools,
+                unit=(units or {}).get(n),
+                needs=(needs or {}).get(n, {}),
+                uncounted=uncounted,
+            )
             for n in names
         ]
         for action in actions:
@@ -122,6 +136,34 @@ def test_progress_moves_while_a_compiler_runs_and_never_goes_back(bench: Bench) 
     assert len(set(fractions)) > 3, "two compilations, and more than two steps"
     assert fractions[0] < 0.5
     assert fractions[-1] == 1
+
+
+def test_progress_counts_host_sides_and_other_sources_when_the_kernels_are_there(bench: Bench) -> None:
+    unit = parse_unit("flash_fwd_hdim64_bf16_sm80")
+    assert unit is not None
+
+    def build() -> list[tuple[Share, Share, Share]]:
+        bench.notes.states.clear()
+        bench.build(
+            ["kernel", "kernel-host", "layer"],
+            Limits(jobs=1, memory=64 * GB),
+            needs={"kernel-host": {"fatbin": "kernel"}},
+            units={"kernel": unit},
+        )
+        return [(state.kernels, state.host_sides, state.sources) for state in bench.notes.states]
+
+    for name in ("kernel", "kernel-host", "layer"):
+        bench.source(f"{name}.src", "sleep 0.3\n")
+    none, whole = Share(0, 1), Share(1, 1)
+    assert build()[-1] == (whole, whole, whole)
+    bench.source("kernel-host.src", "sleep 0.4\n# another\n")
+    bench.source("layer.src", "sleep 0.4\n# another\n")
+    told = build()
+    assert {kernels for kernels, _, _ in told} == {whole}
+    assert told[0] == (whole, none, none)
+    assert told[-1] == (whole, whole, whole)
+    assert len(set(told)) > 2, "one after the other"
+    assert len({state.fraction for state in bench.notes.states}) > 3
 
 
 def test_what_was_compiled_once_is_not_compiled_again(bench: Bench) -> None:

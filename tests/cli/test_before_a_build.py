@@ -119,3 +119,8 @@ def test_a_dry_run_knows_what_is_stored_and_what_is_compiled_already(
     assert more["exact"]
     assert more["fetches"] == []
     assert more["units"] == {"total": 4, "compiled": 2, "reused": 2}
+    assert more["host_sides"] == 0
+    arm = flashdepot("get", "--profile", "quick", "--arch", "80,90", "--target", "linux-aarch64", "--dry-run")
+    assert arm["units"] == {"total": 2, "compiled": 0, "reused": 2}
+    assert arm["host_sides"] == 2, "they are compiled for each CPU"
+    assert arm["alternatives"] == []

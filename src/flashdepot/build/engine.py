@@ -16,8 +16,8 @@ from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, Job, Outlook, foresee
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord, action_key
 from flashdepot.errors import CompileError, FlashdepotError
-from flashdepot.events import BuildProgress, Snapshot
-from flashdepot.model.action import Action
+from flashdepot.events import BuildProgress, Share, Snapshot
+from flashdepot.model.action import Action, Sides
 from flashdepot.model.recipe import Recipe
 
 _TICK = 0.25
@@ -59,6 +59,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._planned: dict[str, Action] = {}
+        self._sides = Sides.of(())
         self._intents: dict[str, str] = {}
         self._waiting: dict[str, Job] = {}
         self._running: dict[str, Job] = {}
@@ -101,6 +102,7 @@ class Engine:
         :param actions: as for :meth:`run`, which then begins with what was found here.
         """
         self._planned = {action.name: action for action in actions}
+        self._sides = Sides.of(actions)
         if len(self._planned) < len(actions):
             twice = [name for name, count in Counter(action.name for action in actions).items() if count > 1]
             raise FlashdepotError(f"Two actions have the name {twice[0]}.")
@@ -225,9 +227,10 @@ class Engine:
         if ended.worker:
             self._workers[name] = ended.worker
         self.history.add(action, self.recipe, cost.cpu_seconds, cost.peak)
-        if action.unit:
+        if name not in self._sides.others:
             self._expected_seconds += job.seconds
             self._seen_seconds += cost.wall_seconds
+        if name in self._sides.device:
             self.progress.finished(name, cost.wall_seconds, self._snapshot())
 
     def _fail(self, name: str, error: FlashdepotError) -> None:
@@ -295,13 +298,16 @@ class Engine:
         self._fraction = max(self._fraction, 1 - work / self._work if self._work else 1.0)
         if self._waiting or self._running:
             self._fraction = min(self._fraction, _NEARLY)
-        kernels = [name for name, action in self._planned.items() if action.unit]
         return Snapshot(
-            kernels=len(kernels),
-            done=sum(1 for name in kernels if name in self._actions),
+            kernels=self._share(self._sides.device),
+            host_sides=self._share(self._sides.host),
+            sources=self._share(self._sides.others),
             fraction=self._fraction,
             running=[job.name for job, _ in running],
             elsewhere=sorted(self._elsewhere),
             memory=self.executor.memory(),
             eta=left * pace,
         )
+
+    def _share(self, names: frozenset[str]) -> Share:
+        return Share(len(names & self._actions.keys()), len(names))

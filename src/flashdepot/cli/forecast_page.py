@@ -13,13 +13,24 @@ from flashdepot.model.quantities import duration, size
 
 def sentence(forecast: Forecast) -> str:
     """All of it in one line."""
-    left = forecast.units - forecast.compiled
-    if not left:
-        return f"All {forecast.units} kernels are compiled already: only the C layer is to be compiled, and linked."
+    left, around = forecast.units - forecast.compiled, forecast.host_sides
+    takes = f"about {duration(forecast.seconds)} with {_compilers(forecast.jobs)}"
+    if not left and not around:
+        rest = (
+            f"only the C layer is to be compiled, and linked; {takes}" if forecast.seconds else "only linking is left"
+        )
+        return f"All {forecast.units} kernels are compiled already: {rest}."
     parts = [f"To compile: {left} kernels"]
-    if forecast.compiled:
+    if not left:
+        known = f"The device code of all {forecast.units} kernels is compiled already"
+        parts = [f"{known}. To compile: the host side of {around}, and the C layer"]
+    elif around:
+        parts.append(
+            f"the device code of {forecast.compiled} more is compiled already, the host side of {around} of them is not"
+        )
+    elif forecast.compiled:
         parts.append(f"{forecast.compiled} more are compiled already")
-    parts.append(f"about {duration(forecast.seconds)} with {_compilers(forecast.jobs)}")
+    parts.append(takes)
     parts += [f"up to {size(forecast.memory)} of memory", f"{size(forecast.disk)} of disk"]
     if forecast.fetches:
         what = ", ".join(f"{fetch.what} {size(fetch.size)}" for fetch in forecast.fetches)
@@ -69,6 +80,7 @@ def to_json(plan: LibraryPlan) -> dict[str, Any]:
     return {
         "status": "planned",
         "units": {"total": found.units, "compiled": found.units - found.compiled, "reused": found.compiled},
+        "host_sides": found.host_sides,
         "jobs": found.jobs,
         "seconds": round(found.seconds, 1),
         "memory": found.memory,

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from flashdepot.cli.common import ask, printable, say, warn
-from flashdepot.events import BuildProgress, Download, Events, Forecast, Silent, Snapshot
+from flashdepot.events import BuildProgress, Download, Events, Forecast, Share, Silent, Snapshot
 from flashdepot.model.quantities import duration, size
 
 if TYPE_CHECKING:
@@ -114,11 +114,22 @@ class _Lines:
         return _line(name)
 
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
-        self.note(f"[{state.done}/{state.kernels} kernels] {name} in {duration(seconds)}{_left(state)}")
+        self.note(f"[{_count(state.kernels)} kernels] {name} in {duration(seconds)}{_left(state)}")
 
     def update(self, state: Snapshot) -> None:
         if time.monotonic() - self._told >= _SILENCE:
-            self.note(f"[{state.done}/{state.kernels} kernels] {state.fraction:.0%} done{_left(state)}")
+            what, share = _at(state)
+            self.note(f"[{_count(share)} {what}] {state.fraction:.0%} done{_left(state)}")
+
+
+def _at(state: Snapshot) -> tuple[str, Share]:
+    """What a build is at: the first that is not whole of what takes longest, and the rest."""
+    parts = {"kernels": state.kernels, "host sides": state.host_sides, "other sources": state.sources}
+    return next(((what, share) for what, share in parts.items() if not share.is_whole), ("kernels", state.kernels))
+
+
+def _count(share: Share) -> str:
+    return f"{share.done}/{share.total}"
 
 
 def _left(state: Snapshot) -> str:
@@ -180,8 +191,9 @@ class _Live:
         head = Table.grid(padding=(0, 2))
         passed = duration(time.monotonic() - self._begun)
         memory = f"{size(state.memory)} in use" if state.memory else ""
+        what, share = _at(state)
         head.add_row(
-            f"{state.done} of {state.kernels} kernels",
+            f"{share.done} of {share.total} {what}",
             ProgressBar(total=1, completed=state.fraction, width=30),
             f"{state.fraction:.0%} after {passed}{_left(state)}",
             memory,

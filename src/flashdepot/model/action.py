@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -87,6 +87,22 @@ class Action(msgspec.Struct, frozen=True):
         """
         known = {**names, "source": self.source}
         return [*filled(known, *self.arguments), *more, *filled(known, *self.outputs)]
+
+
+class Sides(msgspec.Struct, frozen=True):
+    """The names of some actions, by what they make: device code of units, the host side around it, or anything else."""
+
+    device: frozenset[str]
+    host: frozenset[str]
+    others: frozenset[str]
+
+    @classmethod
+    def of(cls, actions: Collection[Action]) -> Sides:
+        """Tell them apart: a host side needs the device code of a unit."""
+        needs = {action.name: frozenset(action.needs.values()) for action in actions}
+        device = frozenset(action.name for action in actions if action.unit is not None)
+        host = frozenset(name for name, needed in needs.items() if needed & device)
+        return cls(device, host, frozenset(needs) - device - host)
 
 
 def filled(names: Mapping[str, str], *arguments: str) -> list[str]:

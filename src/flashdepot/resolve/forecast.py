@@ -14,6 +14,7 @@ from flashdepot.errors import UsageError
 from flashdepot.events import Alternative, Fetch, Forecast
 from flashdepot.families import family_of
 from flashdepot.host.memory import usable_cores, usable_memory
+from flashdepot.model.action import Sides
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.selection import PROFILES, Selection, Unit, select
@@ -72,15 +73,27 @@ def usual(need: Need, fetched: tuple[Fetch, ...], limits: Limits) -> Forecast:
 
 def exact(need: Need, plan: BuildPlan, outlook: Outlook, limits: Limits) -> Forecast:
     """What it takes by the compilers that are here, and by what was compiled before."""
-    left = {action.unit for action in plan.actions() if action.unit is not None and action.name in outlook.jobs}
-    return _forecast(need, left, outlook, limits, None)
+    actions = plan.actions()
+    sides = Sides.of(actions)
+    left = {action.unit for action in actions if action.unit is not None and action.name in outlook.jobs}
+    # Around device code that is to be made there is a host side in any case.
+    around = sum(
+        action.name in sides.host & outlook.jobs and not outlook.jobs.intersection(action.needs.values())
+        for action in actions
+    )
+    return _forecast(need, left, outlook, limits, None, around)
 
 
 def _forecast(
-    need: Need, left: Collection[Unit], outlook: Outlook, limits: Limits, fetched: tuple[Fetch, ...] | None
+    need: Need,
+    left: Collection[Unit],
+    outlook: Outlook,
+    limits: Limits,
+    fetched: tuple[Fetch, ...] | None,
+    host_sides: int = 0,
 ) -> Forecast:
     units = need.request.selection.units
-    disk = len(left) * len(need.request.gpus) * _KEPT
+    disk = (len(left) + host_sides) * len(need.request.gpus) * _KEPT
     disk += sum(fetch.unpacked or fetch.size + _SOURCE_UNPACKED for fetch in fetched or ())
     return Forecast(
         units=len(units),
@@ -90,8 +103,10 @@ def _forecast(
         memory=outlook.peak,
         disk=disk,
         fetches=fetched or (),
-        alternatives=tuple(_alternatives(need, outlook.seconds, limits)),
+        # What they take is known for device code that is to be made; where there is none, they save little.
+        alternatives=tuple(_alternatives(need, outlook.seconds, limits)) if left else (),
         is_exact=fetched is None,
+        host_sides=host_sides,
     )
 
 

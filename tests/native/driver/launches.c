@@ -49,7 +49,7 @@ static fa_tensor tensor(int packed, int64_t rows, int32_t heads, int32_t head_di
 /* Both structs have these fields. */
 #define FILL_COMMON(args)                                                                   \
   do {                                                                                      \
-    const int32_t head_dims[] = {64, 64, 64, 128, 128, 128, 40, 72, 96, 120, 32, 256};      \
+    const int32_t head_dims[] = {64, 64, 64, 128, 128, 40, 72, 96, 120, 32, 192, 256};      \
     (args).size = sizeof(args);                                                             \
     (args).dtype = one_in(12) ? FA_FP16 : FA_BF16;                                          \
     (args).device = (int32_t)number(3);                                                     \
