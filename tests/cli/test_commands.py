@@ -85,6 +85,13 @@ def test_wrong_words_get_their_exit_code_and_the_right_ones(
     assert "a fault of flashdepot" not in done.stderr
 
 
+@pytest.mark.parametrize("group", [[], ["depot"]])
+def test_a_word_too_few_gets_the_help_and_no_error(group: list[str]) -> None:
+    done = flashdepot(*group)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.startswith(f"Usage: {' '.join(['flashdepot', *group])} [OPTIONS] COMMAND")
+
+
 def test_a_toolkit_that_is_a_link_to_itself_is_no_toolkit(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     done = flashdepot("get", "--cuda", "./loop", "--arch", "80", "--depot", str(tmp_path / "depot"), cwd=tmp_path)

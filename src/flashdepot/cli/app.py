@@ -10,7 +10,7 @@ from types import FrameType
 import click
 
 from flashdepot import __version__
-from flashdepot.cli.common import complain, print_json
+from flashdepot.cli.common import answer, complain, print_json
 from flashdepot.cli.lazy import LazyCommands, Table
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.system.files import explain_disk_error
@@ -66,6 +66,9 @@ def run() -> int:
     os.umask(os.umask(0o077) | 0o022)  # what is made here is executed: nobody else may ever write into it
     try:
         status = app.main(prog_name="flashdepot", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        answer(asked.format_message())
+        return asked.exit_code
     except (KeyboardInterrupt, click.Abort):
         _report(FlashdepotError("Stopped. What was finished is kept; run the same command to resume."), INTERRUPTED)
         return INTERRUPTED

@@ -94,7 +94,7 @@ def choose_toolchain(
     if isinstance(option, Path):
         nvcc, reason, named = inspect(named_root(option)), f"asked for: --cuda {option}", True
         if problem := _unfit(nvcc, host, wanted, driver=None):
-            raise MissingToolError(f"The CUDA toolkit in {nvcc.root} cannot be used: it {problem}.")
+            raise MissingToolError(f"The CUDA toolkit in {nvcc.root} {problem}.")
     else:
         foreseen = foresee_toolchain(option, host, wanted, driver=driver)
         nvcc, reason, named = inspect(_provided(foreseen, host.platform, folder, on_file)), foreseen.reason, False
@@ -159,12 +159,12 @@ def foresee_toolchain(
     if version is not None and (label := _release(version, host.platform)):
         release = Version(label)
         if problem := _unfit(_recorded(CudaToolkit("", release, "NVIDIA")), host, wanted, driver=driver):
-            raise MissingToolError(f"nvcc of CUDA {label} cannot be used: it {problem}.")
+            raise MissingToolError(f"nvcc of CUDA {label} {problem}.")
         return Foreseen(None, f"CUDA {label} from NVIDIA's archives", release, label)
     _require_providable(version, host, driver, rejected)
     provided = _recorded(CudaToolkit("", provided_version(), "PyPI"))
     if problem := _unfit(provided, host, wanted, driver=driver):
-        raise MissingToolError(f"The provided nvcc {provided_version()} cannot be used: it {problem}.")
+        raise MissingToolError(f"The provided nvcc {provided_version()} {problem}.")
     if native(host.platform):
         compiler_for(provided, host)
     why = f" ({'; '.join(rejected)})" if rejected else ""
@@ -268,7 +268,10 @@ _OLDER_NVCC = {
 
 
 def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None) -> str:
-    """Why this nvcc cannot do the work, or an empty string. A missing host compiler is no fault of nvcc's."""
+    """Why this nvcc cannot do the work, as a sentence goes on after its name, or an empty string.
+
+    A missing host compiler is no fault of nvcc's.
+    """
     if nvcc.version < OLDEST_CUDA:
         return f"is older than CUDA {OLDEST_CUDA}"
     if problem := nvcc.problem():
@@ -279,7 +282,9 @@ def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driv
         choose_sass(wanted, nvcc.version, nvcc.codes)
         floor = driver_floor(nvcc.version.major, host.platform.system, compressed=False)
     except (MissingToolError, IncompatibleError) as error:
-        return f"does not serve: {error.message} {error.hint}".rstrip(" .")
+        told = f"{error.message} {error.hint}".rstrip(" .")
+        itself = f"nvcc {nvcc.version} "
+        return told.removeprefix(itself) if told.startswith(itself) else f"does not serve: {told}"
     if driver is not None and driver < floor:
         return f"builds what needs driver {floor}, and this machine's is {driver}"
     return ""
