@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from flashdepot.errors import IncompatibleError
+from flashdepot.errors import IncompatibleError, NetworkError
 from flashdepot.families.fa4.targets import PYTHONS
 from flashdepot.model.target import Platform
+from flashdepot.system.net import fetch
 from flashdepot.toolchain import cute_dsl
 
 LINUX = Platform("linux", "x86_64")
@@ -70,6 +71,26 @@ def test_another_python_has_a_folder_of_its_own_and_the_same_identity(index: Pat
     roots = {cute_dsl.provide(LINUX, python, tmp_path, lambda _: None) for python in ("cp311", "cp312")}
     assert len(roots) == 2
     assert cute_dsl.identity() == before
+
+
+def test_another_version_in_the_depot_is_not_taken(index: Path, tmp_path: Path) -> None:
+    another = tmp_path / "toolchains/cute-dsl-4.7.0-cp312-0123456789ab"
+    (another / "packages").mkdir(parents=True)
+    root = cute_dsl.provide(LINUX, "cp312", another.parent, lambda _: None)
+    assert root.name.startswith("cute-dsl-4.8.1-cp312-")
+    assert (another / "packages").is_dir()
+
+
+def test_with_another_version_alone_and_no_network_the_missing_one_is_named_and_how_to_get_it(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cute-dsl-4.7.0-cp312-0123456789ab").mkdir()
+    monkeypatch.setattr(cute_dsl, "fetch", fetch)
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    with pytest.raises(NetworkError, match=r"core-any\.whl needs the network, and --offline") as error:
+        cute_dsl.provide(LINUX, "cp312", tmp_path, lambda _: None)
+    assert "Run it once with the network" in str(error.value.hint)
+    assert sorted(p.name for p in tmp_path.glob("cute-dsl-*")) == ["cute-dsl-4.7.0-cp312-0123456789ab"]
 
 
 @pytest.mark.parametrize(

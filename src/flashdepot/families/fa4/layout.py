@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from flashdepot.errors import UsageError
+from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.model.selection import Feature, Unit
 from flashdepot.upstream.layout import UNKNOWN_VERSION
 
@@ -14,6 +14,8 @@ KERNELS = "flash_fwd_sm90.py"
 """A module that every tree has."""
 
 _VERSION = r"(?m)^Version: (\S+)$"
+_DSL = r"""(?m)(?:^Requires-Dist: |["'])nvidia-cutlass-dsl(?:\[\w+\])?[ (]*([<>=!~][^;"')\n]*)"""
+"""What a source wants of CuTe DSL, in the metadata of an sdist or in the pyproject.toml of a clone."""
 
 
 class Fa4Layout:
@@ -25,12 +27,17 @@ class Fa4Layout:
     submodules: tuple[str, ...] = ()
 
     def require_complete(self, root: Path) -> None:
-        """Check that a folder holds the modules of the kernels; :raises UsageError: when it does not."""
+        """Check that a folder holds the modules of the kernels.
+
+        :raises UsageError: when it does not.
+        :raises IncompatibleError: when it was written for another version of CuTe DSL than the one that compiles.
+        """
         if not (root / KERNELS).is_file():
             raise UsageError(
                 f"{root} is not a source tree of FlashAttention-4: it has no {KERNELS}.",
                 hint="Name the folder flash_attn/cute of a clone, or use the published version.",
             )
+        _require_dsl(root)
 
     def units(self, root: Path) -> frozenset[Unit]:  # noqa: ARG002  (each version that is known has them all)
         """Every kernel that the compile worker knows."""
@@ -51,3 +58,26 @@ class Fa4Layout:
     def sources(self, root: Path) -> Iterator[Path]:
         """Yield every module."""
         yield from root.glob("*.py")
+
+
+def _require_dsl(root: Path) -> None:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415  (published sources ask nothing)
+
+    from flashdepot.toolchain.cute_dsl import provided_version  # noqa: PLC0415
+
+    files = [root / name for name in ("PKG-INFO", "pyproject.toml")]
+    text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file())
+    match = re.search(_DSL, text)
+    if not match:
+        return
+    wanted, provided = match[1].strip(), str(provided_version())
+    try:
+        fits = SpecifierSet(wanted).contains(provided, prereleases=True)
+    except InvalidSpecifier:
+        return
+    if not fits:
+        raise IncompatibleError(
+            f"{root} is written for CuTe DSL {wanted}, and flashdepot compiles FlashAttention-4 with CuTe DSL {provided}.",
+            hint="Leave out --upstream to compile the published version, or get a newer flashdepot: "
+            "pip install --upgrade flashdepot",
+        )
