@@ -15,12 +15,12 @@ from flashdepot import __version__
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.executor import Executor
-from flashdepot.build.foreign import confined_environment, confines, told
+from flashdepot.build.foreign import confines
 from flashdepot.build.kit import kit_of
 from flashdepot.build.linking import MSVC_LINKING, Linking, cross_linking
-from flashdepot.build.local import LocalExecutor
+from flashdepot.build.local import local_executor
 from flashdepot.build.names import PlaceNames
-from flashdepot.build.places import place_of, places, programs
+from flashdepot.build.places import place_of, places
 from flashdepot.build.schedule import Outlook
 from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
@@ -43,7 +43,6 @@ from flashdepot.model.sbom import sbom
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Platform, Target
 from flashdepot.model.upstream import PUBLISHED
-from flashdepot.system.confinement import means
 from flashdepot.system.files import sha256_file
 from flashdepot.targets.linked import Linked
 from flashdepot.toolchain.architectures import choose_sass
@@ -201,21 +200,17 @@ def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgre
 
 
 def _executor(plan: BuildPlan, limits: Limits, progress: BuildProgress, work: Path, generated: Path) -> Executor:
-    environment, places = plan.toolchain.whole_environment(), plan.places(generated)
-    variables = {name for action in plan.actions() for name in action.variables}
-    confined = plan.is_foreign and confines()
-    if limits.farm is not None:
-        from flashdepot.build.farm.executor import FarmExecutor, handed_out  # noqa: PLC0415  (most builds have none)
+    actions, places = plan.actions(), plan.places(generated)
+    if limits.farm is None:
+        return local_executor(actions, places, plan.toolchain, limits, work, progress, foreign=plan.is_foreign)
+    from flashdepot.build.farm.executor import FarmExecutor, handed_out  # noqa: PLC0415  (most builds have none)
 
-        own = {"native": NATIVE, "generated": generated}
-        sources = handed_out({family: tree.root for family, tree in plan.trees.items()}, own)
-        site = _site(plan, {name: environment.get(name, "") for name in variables}, confined=confined)
-        return FarmExecutor(limits.farm, site, sources, places, limits, work, progress.note)
-    confinement = means() if confined else None
-    if confinement is not None:
-        progress.note(told(confinement))
-        environment = confined_environment(environment, variables)
-    return LocalExecutor(places, programs(plan.toolchain), environment, limits, work, confinement)
+    own = {"native": NATIVE, "generated": generated}
+    sources = handed_out({family: tree.root for family, tree in plan.trees.items()}, own)
+    environment = plan.toolchain.whole_environment()
+    variables = {name: environment.get(name, "") for action in actions for name in action.variables}
+    site = _site(plan, variables, confined=plan.is_foreign and confines())
+    return FarmExecutor(limits.farm, site, sources, places, limits, work, progress.note)
 
 
 def _site(plan: BuildPlan, variables: Mapping[str, str], *, confined: bool) -> Site:

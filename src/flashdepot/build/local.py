@@ -7,7 +7,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,17 +15,21 @@ from msgspec.structs import replace
 
 from flashdepot.build.depfile import decoded, read_depfile
 from flashdepot.build.executor import Ended, Task
-from flashdepot.build.foreign import named_folders, tool_folders
+from flashdepot.build.foreign import confined_environment, confines, named_folders, told, tool_folders
 from flashdepot.build.inputs import InputDigests, Moment
 from flashdepot.build.names import PlaceNames
+from flashdepot.build.places import programs
 from flashdepot.build.precompiled import SharedHeader, SharedHeaders
 from flashdepot.build.resident import Assignment, Residents
 from flashdepot.build.schedule import Capacity
 from flashdepot.errors import FlashdepotError
+from flashdepot.events import BuildProgress
 from flashdepot.host.memory import usable_cores, usable_memory
+from flashdepot.model.action import Action
 from flashdepot.model.limits import Limits
 from flashdepot.system.child import Child, Cost, descendants_memory
-from flashdepot.system.confinement import Means, View, confined
+from flashdepot.system.confinement import Means, View, confined, means
+from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.long_commands import startable
 
 _MEMORY_TICK = 1.0
@@ -248,6 +252,28 @@ class LocalExecutor:
 
     def _cwd(self, task: Task) -> Path:
         return self.places.path(f"{{{task.action.place}}}/.")
+
+
+def local_executor(
+    actions: Iterable[Action],
+    places: PlaceNames,
+    toolchain: Toolchain,
+    limits: Limits,
+    work: Path,
+    progress: BuildProgress,
+    *,
+    foreign: bool,
+) -> LocalExecutor:
+    """The executor for some actions by a toolchain of this machine.
+
+    :param foreign: nobody vouches for their sources: the compilers are confined, and the user is told how.
+    """
+    environment = toolchain.whole_environment()
+    confinement = means() if foreign and confines() else None
+    if confinement is not None:
+        progress.note(told(confinement))
+        environment = confined_environment(environment, {name for action in actions for name in action.variables})
+    return LocalExecutor(places, programs(toolchain), environment, limits, work, confinement)
 
 
 def _together(before: Cost, last: Cost) -> Cost:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from flashdepot.build.engine import Engine
 from flashdepot.build.estimates import History
-from flashdepot.build.foreign import confined_environment, confines, told
-from flashdepot.build.local import LocalExecutor
-from flashdepot.build.places import places, programs
+from flashdepot.build.local import local_executor
+from flashdepot.build.places import places
 from flashdepot.build.schedule import Outlook
 from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
@@ -17,7 +16,6 @@ from flashdepot.families.c_layer import NATIVE
 from flashdepot.model.action import Action
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Recipe
-from flashdepot.system.confinement import means
 from flashdepot.toolchain.choose import Toolchain
 
 
@@ -46,14 +44,18 @@ def make_objects(
     for name in ("made", "generated", "objects"):
         (work / name).mkdir(parents=True)
     named = places({**sources, "native": NATIVE, "generated": work / "generated"}, {}, toolchain)
-    whole = environment = toolchain.whole_environment()
-    confinement = means() if confines() else None
-    if confinement is not None:
-        progress.note(told(confinement))
-        environment = confined_environment(environment, {name for action in actions for name in action.variables})
-    executor = LocalExecutor(named, programs(toolchain), environment, limits, work, confinement)
+    executor = local_executor(actions, named, toolchain, limits, work, progress, foreign=True)
     history = History(depot.root / "estimates.json")
-    engine = Engine(depot, recipe, executor, whole, history, progress, work / "made", keep_going=limits.keep_going)
+    engine = Engine(
+        depot,
+        recipe,
+        executor,
+        toolchain.whole_environment(),
+        history,
+        progress,
+        work / "made",
+        keep_going=limits.keep_going,
+    )
     agree(engine.foresee(actions))
     outcome = engine.run(actions)
     needed = {need for action in actions for need in action.needs.values()}
