@@ -3,7 +3,8 @@
 Usage: python benchmarks/jit_beside.py --dsl FOLDER --source FOLDER      on a GPU, with the wheel and torch
 
 --dsl has CuTe DSL's packages (a folder for sys.path), --source is flash-attn-4's source distribution, unpacked. Each
-line is a process of its own: a cold cache on disk, the same one warm, and ours by dispatch, by fa4 and by fa2.
+line is a process of its own: a cold cache on disk, the same one warm, and ours by fa4 and by fa2. Its last
+columns are of the warm process: the first calls at another length, and those without the causal mask.
 """
 
 from __future__ import annotations
@@ -22,7 +23,18 @@ from typing import Any
 
 SHAPE = (4, 1024, 8, 128)
 CALLS, ROUNDS = 100, 9
-OURS = {"ours, dispatch": "", "ours, fa4": "fa4", "ours, fa2": "fa2"}
+LONGER = (2, 2048, 8, 128)
+COLUMNS = (
+    "import",
+    "first forward",
+    "first backward",
+    "host forward",
+    "host both",
+    "longer",
+    "full forward",
+    "full backward",
+)
+OURS = {"ours, fa4": "fa4", "ours, fa2": "fa2"}
 
 
 def upstream(source: str) -> Any:
@@ -32,7 +44,7 @@ def upstream(source: str) -> Any:
     sys.modules["flash_attn"] = package
     from flash_attn.cute.interface import flash_attn_func  # noqa: PLC0415
 
-    return lambda q, k, v: flash_attn_func(q, k, v, causal=True)[0]
+    return lambda q, k, v, causal=True: flash_attn_func(q, k, v, causal=causal)[0]
 
 
 def as_package(source: Path, folder: Path) -> None:
@@ -47,14 +59,17 @@ def as_package(source: Path, folder: Path) -> None:
 def library() -> Any:
     from flash_attn import flash_attn_func  # noqa: PLC0415
 
-    return lambda q, k, v: flash_attn_func(q, k, v, causal=True)
+    return lambda q, k, v, causal=True: flash_attn_func(q, k, v, causal=causal)
 
 
 def one(source: str) -> None:
     """Print the times of this process, in milliseconds and microseconds."""
     import torch  # noqa: PLC0415
 
-    q, k, v = (torch.randn(SHAPE, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in "qkv")
+    def inputs(shape: tuple[int, ...]) -> list[Any]:
+        return [torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in "qkv"]
+
+    q, k, v = inputs(SHAPE)
     g = torch.randn(SHAPE, device="cuda", dtype=torch.bfloat16)
     (q.detach() @ q.detach().transpose(-1, -2)).sum().item()
     times: dict[str, float] = {}
@@ -88,6 +103,10 @@ def one(source: str) -> None:
 
     times["host forward"] = host(forward)
     times["host both"] = host(lambda: torch.autograd.grad(function(q, k, v), (q, k, v), g))
+    longer = inputs(LONGER)
+    timed("longer", lambda: function(*longer))
+    out = timed("full forward", lambda: function(q, k, v, causal=False))
+    timed("full backward", lambda: torch.autograd.grad(out, (q, k, v), g))
     print(json.dumps(times))
 
 
@@ -106,12 +125,8 @@ def process(name: str, environment: dict[str, str], source: str) -> None:
         print(f"{name:24} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
         print(done.stderr[-3000:], file=sys.stderr)
         return
-    t = json.loads(done.stdout.strip().splitlines()[-1])
-    print(
-        f"{name:24} {t['import']:9.0f} {t['first forward']:11.1f} {t['first backward']:12.1f} "
-        f"{t['host forward']:10.1f} {t['host both']:12.1f} {whole:9.1f}",
-        flush=True,
-    )
+    times = json.loads(done.stdout.strip().splitlines()[-1])
+    print(f"{name:24}", *(f"{times[column]:14.1f}" for column in COLUMNS), f"{whole:9.1f}", flush=True)
 
 
 def main() -> None:
@@ -124,9 +139,7 @@ def main() -> None:
         one(options.one)
         return
     print(f"bf16, causal, {SHAPE}; milliseconds, but of the host microseconds a call, and of the process seconds")
-    print(
-        f"{'':24} {'import':>9} {'1st forward':>11} {'1st backward':>12} {'host fwd':>10} {'host fwd+bwd':>12} {'process':>9}"
-    )
+    print(" " * 24, *(f"{column:>14}" for column in COLUMNS), f"{'process':>9}")
     for name, family in OURS.items():
         process(name, {"FLASH_ATTENTION_FAMILY": family}, "")
     if not options.source:
@@ -143,7 +156,6 @@ def main() -> None:
             "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]),
             "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR": cache,
         }
-        process("JIT, no cache on disk", environment, packages)
         environment["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] = "1"
         process("JIT, cold cache", environment, packages)
         process("JIT, warm cache", environment, packages)

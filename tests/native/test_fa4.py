@@ -204,6 +204,8 @@ def test_few_tiles_with_many_keys_go_to_the_family_that_divides_them(stub: Stub)
     ("keys", "fields", "slower"),
     [
         (4096, {"flags": Flag.CAUSAL}, True),
+        (4096, {"flags": Flag.CAUSAL, "heads_q": 6, "heads_k": 2}, True),
+        (4096, {"flags": Flag.CAUSAL, "heads_q": 8, "heads_k": 2}, False),
         (3000, {"flags": Flag.CAUSAL, "head_dim": 104}, True),
         (6001, {"flags": Flag.CAUSAL}, False),
         (2999, {"flags": Flag.CAUSAL}, False),
@@ -221,7 +223,7 @@ def test_what_was_measured_to_be_slower_goes_to_fa2(
     assert (forward(stub, **problem)["kind"] == "fwd") == slower
     answer, choice = stub.choose(H100, forward_args(device=H100, **problem))
     assert answer.status is Status.OK
-    why = "fa4: it was measured to be slower at this head dim, mask and length"
+    why = "fa4: it was measured to be slower at this head dim, mask, length and number of heads"
     assert choice.why_not == (why if slower else "")
 
 

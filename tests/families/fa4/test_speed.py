@@ -5,10 +5,11 @@ import pytest
 from flashdepot.families.fa4.speed import UNEVEN, Measured, Slower, read_table, slower, table_lines
 
 KIND = (90, "fwd", 128, "causal")
+LAST = 2**31 - 1
 
 
-def measured(seqlen: int, fa4: float, fa2: float = 100) -> Measured:
-    return Measured(*KIND, seqlen, fa4, fa2)
+def measured(seqlen: int, fa4: float, fa2: float = 100, group: int = 1) -> Measured:
+    return Measured(*KIND, group, seqlen, fa4, fa2)
 
 
 @pytest.mark.parametrize(
@@ -16,14 +17,35 @@ def measured(seqlen: int, fa4: float, fa2: float = 100) -> Measured:
     [
         ({512: 120, 1024: 110}, []),
         ({512: 90, 1024: 110}, [(0, 724)]),
-        ({512: 110, 1024: 90, 4096: 110}, [(725, 2048)]),
-        ({512: 110, 1024: 90}, [(725, 2**31 - 1)]),
-        ({512: 90, 1024: 90}, [(0, 724), (725, 2**31 - 1)]),
+        ({512: 110, 1024: 90, 4096: 110}, [(725, 2047)]),
+        ({512: 110, 1024: 90}, [(725, LAST)]),
+        ({512: 90, 1024: 90}, [(0, LAST)]),
+        ({512: 90, 1024: 110, 2048: 90}, [(0, 724), (1449, LAST)]),
     ],
 )
 def test_a_length_stands_for_those_around_it(speeds: dict[int, float], ranges: list[tuple[int, int]]) -> None:
     found = list(slower(measured(seqlen, fa4) for seqlen, fa4 in speeds.items()))
-    assert found == [Slower(*KIND, *one) for one in ranges]
+    assert found == [Slower(*KIND, 0, LAST, *one) for one in ranges]
+
+
+@pytest.mark.parametrize(
+    ("speeds", "heads"),
+    [
+        ({1: 90, 4: 90, 8: 90}, [(0, LAST)]),
+        ({1: 90, 4: 110, 8: 110}, [(0, 1)]),
+        ({1: 110, 4: 90, 8: 110}, [(2, 5)]),
+        ({1: 110, 4: 90, 8: 90}, [(2, LAST)]),
+        ({1: 90, 4: 110, 8: 90}, [(0, 1), (6, LAST)]),
+    ],
+)
+def test_so_does_a_number_of_query_heads_a_key_head(speeds: dict[int, float], heads: list[tuple[int, int]]) -> None:
+    found = list(slower(measured(512, fa4, group=group) for group, fa4 in speeds.items()))
+    assert found == [Slower(*KIND, *one, 0, LAST) for one in heads]
+
+
+def test_numbers_of_heads_that_differ_in_lengths_stay_apart() -> None:
+    speeds = [measured(512, 90), measured(1024, 110), measured(512, 90, group=4), measured(1024, 90, group=4)]
+    assert list(slower(speeds)) == [Slower(*KIND, 0, 1, 0, 724), Slower(*KIND, 2, LAST, 0, LAST)]
 
 
 def test_several_problems_of_a_length_count_together() -> None:
@@ -39,7 +61,7 @@ def test_the_table_that_is_shipped_is_of_hopper_and_has_both_passes() -> None:
 
 
 def test_packed_sequences_go_by_figures_of_their_own() -> None:
-    backward = Measured(90, "bwd", 64, "full", 512, 90, 100)
+    backward = Measured(90, "bwd", 64, "full", 1, 512, 90, 100)
     _, rows = table_lines([measured(512, 90)], [measured(512, 110), backward])
     assert "X(90, fwd, 128, causal, 1, " in rows
     assert "X(90, fwd, 128, causal, 0, " not in rows

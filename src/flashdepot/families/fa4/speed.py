@@ -6,7 +6,8 @@ import csv
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,8 @@ TABLE = Path(__file__).with_name("speed.csv")
 UNEVEN = TABLE.with_name("speed_uneven.csv")
 """Of packed sequences, and of caches, which have the same kernels."""
 
-_SHORTEST, _LONGEST = 0, 2**31 - 1
+_FIRST, _LAST = 0, 2**31 - 1
+"""Of a range that has no end on that side."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -25,18 +27,21 @@ class Measured(msgspec.Struct, frozen=True):
     pass_: str
     head_dim: int
     mask: str
+    group: int  # query heads a key head
     seqlen: int
     fa4: float
     fa2: float
 
 
 class Slower(msgspec.Struct, frozen=True, order=True):
-    """Problems that FlashAttention-2 is faster at: those of ``shortest`` to ``longest`` keys."""
+    """Problems that FlashAttention-2 is faster at: ``fewest`` to ``most`` query heads a key head, ``shortest`` to ``longest`` keys."""
 
     arch: int
     pass_: str
     head_dim: int
     mask: str
+    fewest: int
+    most: int
     shortest: int
     longest: int
 
@@ -50,6 +55,7 @@ def read_table(path: Path = TABLE) -> tuple[Measured, ...]:
             row["kernel"],
             int(row["head_dim"]),
             row["mask"],
+            int(row["heads_q"]) // int(row["heads_k"]),
             int(row["seqlen"]),
             float(row["fa4"]),
             float(row["fa2"]),
@@ -59,31 +65,44 @@ def read_table(path: Path = TABLE) -> tuple[Measured, ...]:
 
 
 def slower(measured: Iterable[Measured]) -> Iterator[Slower]:
-    """Ranges of lengths, each around a length that was measured and up to half way to its neighbours, by ratio.
+    """Ranges of lengths, each around lengths that were measured and up to half way to their neighbours, by ratio.
 
-    Several problems of one length, of different batches and heads, count together, by the geometric mean.
+    So are the ranges of query heads a key head: which kernels a backward pass has, and how much they add up, goes by those.
+    Several problems of one kind and length count together, by the geometric mean.
     """
-    ratios: dict[tuple[int, str, int, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    ratios: dict[tuple[int, str, int, str], dict[int, dict[int, list[float]]]]
+    ratios = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for one in measured:
-        ratios[one.arch, one.pass_, one.head_dim, one.mask][one.seqlen].append(one.fa4 / one.fa2)
-    for kind, by_length in sorted(ratios.items()):
-        lengths = sorted(by_length)
-        for place, length in enumerate(lengths):
-            if math.prod(by_length[length]) < 1:
-                yield Slower(*kind, *_around(lengths, place))
+        ratios[one.arch, one.pass_, one.head_dim, one.mask][one.group][one.seqlen].append(one.fa4 / one.fa2)
+    for kind, by_group in sorted(ratios.items()):
+        ranges = [(heads, list(_joined(by_group[group]))) for group, heads in _around(by_group)]
+        for lengths, run in itertools.groupby(ranges, key=itemgetter(1)):
+            heads = [heads for heads, _ in run]
+            yield from (Slower(*kind, heads[0][0], heads[-1][1], *one) for one in lengths)
 
 
-def _around(lengths: Sequence[int], place: int) -> tuple[int, int]:
-    between = [math.isqrt(a * b) for a, b in itertools.pairwise(lengths)]
-    bounds = [_SHORTEST, *between, _LONGEST]
-    return (bounds[place] + 1 if place else _SHORTEST), bounds[place + 1]
+def _joined(by_length: Mapping[int, Sequence[float]]) -> Iterator[tuple[int, int]]:
+    """The ranges of the lengths that are slower; those that touch are one."""
+    around = _around(by_length)
+    for is_slower, run in itertools.groupby(around, key=lambda one: math.prod(by_length[one[0]]) < 1):
+        if is_slower:
+            ranges = [bounds for _, bounds in run]
+            yield ranges[0][0], ranges[-1][1]
+
+
+def _around(numbers: Iterable[int]) -> list[tuple[int, tuple[int, int]]]:
+    """Each number, in order, with the range that it stands for; what is half way belongs to the larger one."""
+    known = sorted(numbers)
+    between = [math.isqrt(a * b - 1) for a, b in itertools.pairwise(known)]
+    return list(zip(known, zip([_FIRST, *(last + 1 for last in between)], [*between, _LAST], strict=True), strict=True))
 
 
 def table_lines(measured: Sequence[Measured], uneven: Sequence[Measured]) -> Iterator[str]:
     """Yield the macros of ``native/src/fa4/speed.cpp``: the architectures measured, and where fa4 is slower."""
     yield f"#define FA4_CONFIG_MEASURED(X) {' '.join(f'X({arch})' for arch in sorted({m.arch for m in measured}))}"
     rows = [
-        f"X({one.arch}, {one.pass_}, {one.head_dim}, {one.mask}, {is_dense}, {one.shortest}, {one.longest})"
+        f"X({one.arch}, {one.pass_}, {one.head_dim}, {one.mask}, {is_dense}, "
+        f"{one.fewest}, {one.most}, {one.shortest}, {one.longest})"
         for is_dense, table in ((1, measured), (0, uneven))
         for one in slower(table)
     ]
