@@ -1,4 +1,4 @@
-"""The ways in which programs say that something is not there, or is of a version that will not do.
+"""The ways in which programs say that something is not there, is of a version that will not do, or is refused.
 
 Every program has its own sentence for it ("nvcc was not found", "please install nvcc", "could not locate nvcc"), so a rule
 names only the thing, as a regular expression, and the sentences are made here.
@@ -6,7 +6,10 @@ names only the thing, as a regular expression, and the sentences are made here.
 
 from __future__ import annotations
 
-_STATES = r"(?:\b[A-Z]\w*(?:Error|Exception)|\b(?:error|ERROR|Error|fatal|FATAL)): (?:.*[^\w.-])?"
+_STATES = (
+    r"(?:(?:\b(?:[A-Z]\w*)?(?:Error|Exception)|\b(?:error|ERROR|fatal|FATAL))(?:: | - )|\[(?:ERROR|Error|error|FATAL)\]:? "
+    r"|panicked at ['\"]|\braise \w*(?:Error|Exception)\(f?['\"])(?:.*[^\w.-])?"
+)
 """What a line that reports a failure begins with, and as much as may stand before the sentence; a warning does not."""
 
 _NOT = r"(?:(?:is|was|are|were|has|have|could|can|did|does) not|(?:is|was|are|were|has|have|could|did|does)n't|not)"
@@ -59,3 +62,56 @@ def unsuitable(thing: str) -> tuple[str, ...]:
         rf"|(?:upgrade|update) (?:your )?{named})"
     )
     return rf"{_STATES}(?i:{named}(?:{after}))", rf"{_STATES}(?i:{before})"
+
+
+_REFUSES = (
+    r"(?:(?:does not|doesn't|do not|don't|not|n't)(?: \w+)? support\w*|unsupported|(?:not|n't)(?: \w+)? implemented|cannot handle"
+    r"|can't handle|cannot be used|can't be used|cannot use|can't use|incompatible|not compatible|not available|disallowed"
+    r"|only (?:supports?|accepts?|works?|handles?|takes)|supports? only|requires?|needs?|expects?|expected|must be|got)"
+)
+
+
+def refused(thing: str, by: str) -> tuple[str, ...]:
+    """Patterns for "that does not take this": both and the verb in a line, in any order that a sentence can have."""
+    return (
+        rf"{_STATES}(?i:\b(?:{by})\b.*\b{_REFUSES}\b.*\b(?:{thing}))",
+        rf"{_STATES}(?i:\b{_REFUSES}\b.*\b(?:{by})\b.*\b(?:{thing}))",
+        rf"{_STATES}(?i:\b(?:{thing})\b.*\b{_REFUSES}\b.*\b(?:{by})\b)",
+        rf"{_STATES}(?i:\b{_REFUSES}\b.*\b(?:{thing})\b.*\b(?:{by})\b)",
+    )
+
+
+def unloaded(file: str) -> tuple[str, ...]:
+    """Patterns for "this library cannot be loaded"."""
+    named = rf"[`'\"]?(?:[\w.+-]*[\\/])*(?P<library>{file})[`'\"]?"
+    return (
+        rf"(?:^|{_STATES})(?i:{_FAILS} (?:find|load|open|locate|dlopen) {_ANY}(?:(?:dynamic|shared|native|this|CUDA) )*"
+        rf"(?:library|lib|dll|dynlib/dll|file)?:? ?{named})",
+        rf"{_STATES}(?i:(?:error|failure) (?:loading|opening) {_ANY}{named}|dlopen failed:? {named}|no {named})",
+        rf"{_STATES}(?i:{named} (?:(?:could|can) ?not be (?:loaded|found|opened|located)|(?:was |is )?not found|is missing|missing))",
+    )
+
+
+_DIFFERS = r"(?:mismatch\w*|(?:(?:does|do|did) not|doesn't|don't|didn't) match|differs?|is different from|incompatible)"
+
+
+def differing(one: str, other: str) -> tuple[str, ...]:
+    """Patterns for "these two are not of one version": both with their numbers and a verb, or both and "does not match"."""
+    return (
+        rf"{_STATES}(?i:\b(?:{one})\b.*\b{_DIFFERS}\b.*\b(?:{other})\b)",
+        rf"{_STATES}(?i:\b(?:{other})\b.*\b{_DIFFERS}\b.*\b(?:{one})\b)",
+        rf"{_STATES}(?i:\b{_DIFFERS}\b.*\b(?:{one})\b.*\b(?:{other})\b.*\d)",
+        rf"{_STATES}(?i:\b(?:{other})\b.*\b(?:built|compiled) (?:with|for|against|using)\b.*\b(?:{one})\b.*\d.*"
+        rf"\b(?:but|while|whereas)\b.*\d)",
+    )
+
+
+def built_for(thing: str) -> tuple[str, ...]:
+    """Patterns for "it was compiled with another version of this than the one that is there"."""
+    built = rf"(?:re)?(?:built|compiled|linked) (?:with|for|against|using) (?:the )?(?:{thing})\b"
+    return (
+        rf"{_STATES}(?i:(?:was|is|were|been) {built}.*\d.*\b(?:but|while|whereas|you have|installed|running|found|current)\b.*\d)",
+        rf"{_STATES}(?i:(?:needs to|must|has to|should) be {built})",
+        rf"{_STATES}(?i:\b(?:{thing})\b.*\b(?:used to (?:build|compile)|built with|compiled with)\b.*"
+        rf"(?:\b(?:does not|doesn't) match|mismatch|\d.*\b(?:runtime|running|installed|found)\b.*\d))",
+    )

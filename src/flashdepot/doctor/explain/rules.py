@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.doctor.explain.pattern import Pattern
-from flashdepot.doctor.explain.phrases import missing, unsuitable
+from flashdepot.doctor.explain.phrases import built_for, differing, missing, refused, unloaded, unsuitable
 from flashdepot.doctor.explain.spoken import FIELD_SIGNS
 from flashdepot.system.toml import read_toml
 
@@ -20,6 +20,16 @@ RANKS = ("memory-or-disk", "missing-tool", "wrong-version", "source", "link", "w
 A symptom says what happened and not why; it is named only where nothing else is.
 """
 SYMPTOM = RANKS.index("symptom")
+
+_SENTENCES: Mapping[str, Callable[..., tuple[str, ...]]] = {
+    "missing": missing,
+    "unsuitable": unsuitable,
+    "unloaded": unloaded,
+    "built_for": built_for,
+    "refused": refused,
+    "differing": differing,
+}
+"""Fields of a rule file that name things, and what makes the sentences about one."""
 
 HOST_FACTS = ("gpus", "driver", "toolkits", "compilers", "libc", "memory")
 """What of a host record a rule can ask to see beside its advice."""
@@ -40,7 +50,8 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
     ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of.
     ``hides`` names classes that are consequences of this one. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing.
-    ``missing`` and ``unsuitable`` of a file name things; the sentences that say so of them are patterns (`phrases`).
+    ``missing``, ``unsuitable``, ``unloaded``, ``built_for``, ``refused`` and ``differing`` of a file name things, the last
+    two as tables; the sentences that say so of them are patterns (`phrases`).
     ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
     line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place where it does not
     help on that system, or with GPUs of that vendor.
@@ -83,8 +94,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
                 "likely_context",
                 "host",
                 "example",
-                "missing",
-                "unsuitable",
+                *_SENTENCES,
             }
         )
         if unknown:
@@ -122,10 +132,9 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
 
 
 def _sentences(data: Mapping[str, Any]) -> Iterable[str]:
-    for thing in data.get("missing", ()):
-        yield from missing(thing)
-    for thing in data.get("unsuitable", ()):
-        yield from unsuitable(thing)
+    for name, sentences in _SENTENCES.items():
+        for thing in data.get(name, ()):
+            yield from sentences(**thing) if isinstance(thing, Mapping) else sentences(thing)
 
 
 def _texts(written: Iterable[str]) -> tuple[str, ...]:
