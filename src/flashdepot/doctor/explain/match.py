@@ -43,8 +43,10 @@ _NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:
 _DOES_WITHOUT = Pattern.parse(
     r"(?i)\bfall(?:ing|s)?[ -]?back (?:to|on)\b|\bwill fall ?back\b|\bunavailable_reason\b|['\"]available['\"]: False"
     r"|\bignor(?:e|ed|ing) (?:the |this |an? )?(?:import )?(?:error|exception|failure)"
+    r"|^[\s│]*\d{1,5}[\s│]+.*\bf['\"].*\{"
 )
-"""What a program says that does without something: a line of its own life, and no reason why a command failed."""
+"""What a program says that does without something, a line of its own life and no reason why a command failed; and the
+numbered lines of source around the one that a traceback is about, whose templates nobody printed."""
 
 _TORCH_VERSION = re.compile(rb"torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*['\"]?v?(\d+\.\d+)")
 

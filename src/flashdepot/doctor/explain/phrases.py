@@ -87,7 +87,7 @@ def unloaded(file: str) -> tuple[str, ...]:
     return (
         rf"(?:^|{_STATES})(?i:{_FAILS} (?:find|load|open|locate|dlopen) {_ANY}(?:(?:dynamic|shared|native|this|CUDA) )*"
         rf"(?:library|lib|dll|dynlib/dll|file)?:? ?{named})",
-        rf"{_STATES}(?i:(?:error|failure) (?:loading|opening) {_ANY}{named}|dlopen failed:? {named}|no {named})",
+        rf"{_STATES}(?i:(?:(?:error|failure) (?:loading|opening)|dlopen failed:?|no) {_ANY}{named})",
         rf"{_STATES}(?i:{named} (?:(?:could|can) ?not be (?:loaded|found|opened|located)|(?:was |is )?not found|is missing|missing))",
     )
 
