@@ -105,9 +105,30 @@ def test_what_a_log_puts_into_a_command_is_one_word_for_a_shell() -> None:
     assert "head -c 120 '/x/$(touch${IFS}own).so'" in cause.fix[0]
 
 
-@pytest.mark.parametrize(("log", "said"), [("error: the widget broke\n", "line above"), ("all well\n", "cut off")])
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("error: the widget broke\n", "line above"),
+        ("all well\n", "cut off"),
+        ("Building wheel for flash-attn\nninja: build stopped: subcommand failed.\n", "what was cut off"),
+        ("   Compiling cargo-a v1\nerror: could not compile `a` (lib) due to 1 previous error\n", "cargo build -vv"),
+    ],
+)
 def test_an_unknown_log_has_a_next_step(log: str, said: str) -> None:
     steps = "\n".join(look(log).next_steps)
     assert said in steps
     assert "flashdepot explain build.log" in steps
     assert look("nvcc fatal   : Unsupported gpu architecture 'sm_1'").next_steps == ()
+
+
+def test_an_unknown_failure_of_a_run_asks_after_the_package_that_ran_and_builds_nothing() -> None:
+    frame = '  File "/env/lib/python3.11/site-packages/diffusers/loader.py", line 9, in load\n'
+    steps = "\n".join(look(f"Traceback (most recent call last):\n{frame}RuntimeError: flash went out\n").next_steps)
+    assert "pip install -U diffusers" in steps
+    assert "search the issues of diffusers for the first line above" in steps
+    assert "MAX_JOBS" not in steps
+
+
+def test_lines_that_only_say_that_something_failed_stand_behind_the_one_that_says_why() -> None:
+    log = "ninja: build stopped: subcommand failed.\nerror: the widget broke\nERROR: Failed building wheel for flash-attn\n"
+    assert [line.text for line in look(log).errors] == ["error: the widget broke"]

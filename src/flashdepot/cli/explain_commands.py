@@ -141,7 +141,8 @@ def describe(report: LogReport) -> str:
     if not report.findings:
         lines = ["No rule knows this log."]
         if report.errors:
-            lines += ["Its earliest error lines; the first is the one to look up, the others usually follow from it:"]
+            said = "Its earliest error lines; the first is the one to look up, the others usually follow from it:"
+            lines += [said if report.decided else "It says that something failed, but not why:"]
             lines += [f"  line {e.number}: {e.text}" for e in report.errors]
         else:
             lines.append("It has no line that states an error.")

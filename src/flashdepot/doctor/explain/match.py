@@ -11,11 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.doctor.explain.lines import Chunk, strip_prefixes
-from flashdepot.doctor.explain.packages import Package, package_of
+from flashdepot.doctor.explain.packages import Package, package_of, package_running
 from flashdepot.doctor.explain.pattern import Found, Pattern
 from flashdepot.doctor.explain.rules import SYMPTOM, LogRule
 from flashdepot.doctor.explain.screen import Screen
-from flashdepot.doctor.explain.spoken import AMD_SIGNS, WINDOWS_SIGNS
+from flashdepot.doctor.explain.spoken import AMD_SIGNS, BUILD_SIGNS, CARGO_SIGNS, RUN_SIGNS, WINDOWS_SIGNS
 
 LINE_CAP = 4096
 """Bytes of a line that are kept, around what was found in it."""
@@ -39,14 +39,23 @@ _STATES_ERROR = Pattern.parse(
     r"|connection refused|\bunable to\b|not recognized|^Killed\b",
     memory=1 << 23,
 )
+_ONLY_REPORTS = Pattern.parse(
+    r"(?i)subprocess-exited-with-error|\b(?:run|execute) successfully\b|Failed (?:building|to build)\b|Could not build wheels"
+    r"|Failed to build installable|ninja: build stopped|\bCalledProcessError\b|Error compiling objects|\(setup\.py\).* error"
+    r"|\(pyproject\.toml\).* error|^error: (?:legacy-install|metadata-generation)|Command errored out"
+    r"|failed with exit (?:code|status)|^make(?:\[\d+\])?: \*\*\*|\bChildFailedError\b|build failed, waiting"
+    r"|^error: could not compile `|failed to run custom build command|^[\w ]+Error:?$"
+)
+"""Lines of installers, builders and launchers that say that something failed, which their users know, and not why."""
+
 _NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b")
 _DOES_WITHOUT = Pattern.parse(
     r"(?i)\bfall(?:ing|s)?[ -]?back (?:to|on)\b|\bwill fall ?back\b|\bunavailable_reason\b|['\"]available['\"]: False"
     r"|\bignor(?:e|ed|ing) (?:the |this |an? )?(?:import )?(?:error|exception|failure)"
-    r"|^[\s│]*\d{1,5}[\s│]+.*\bf['\"].*\{"
+    r"|^[\s│]*\d{1,5}[\s│]+.*\bf['\"].*\{|^f?\"[^\"]+\",$"
 )
-"""What a program says that does without something, a line of its own life and no reason why a command failed; and the
-numbered lines of source around the one that a traceback is about, whose templates nobody printed."""
+"""What a program says that does without something, a line of its own life and no reason why a command failed; and what
+nobody printed: strings in source, in the numbered lines that a traceback shows around its own and in quoted scripts."""
 
 _TORCH_VERSION = re.compile(rb"torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*['\"]?v?(\d+\.\d+)")
 
@@ -75,7 +84,9 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     """What was found: hits with causes first, the earliest lines that state an error, and the torch that is named.
 
     ``windows`` and ``amd`` say whether something in the log is of that system, or of that vendor's GPUs, and ``flash``
-    whether it speaks of FlashAttention at all; ``package`` is the one that the first error is about.
+    whether it speaks of FlashAttention at all; ``package`` is the one that the first error is about. ``decided`` says
+    whether an error line tells more than that something failed, ``cargo`` and ``run`` what made the log: cargo, or a
+    program that was run rather than a build.
     """
 
     hits: tuple[Hit, ...]
@@ -85,6 +96,9 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     amd: bool = False
     flash: bool = False
     package: Package | None = None
+    decided: bool = True
+    cargo: bool = False
+    run: bool = False
 
 
 def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
@@ -100,7 +114,7 @@ def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
     patterns = [pattern for rule in rules for pattern in rule.patterns + rule.likely]
     texts = {text for rule in rules for text in rule.context + rule.likely_context + rule.unless}.union(
-        WINDOWS_SIGNS, AMD_SIGNS
+        WINDOWS_SIGNS, AMD_SIGNS, CARGO_SIGNS, BUILD_SIGNS, RUN_SIGNS
     )
     return Screen(dict.fromkeys((*patterns, _STATES_ERROR)), texts)
 
@@ -111,6 +125,7 @@ class _Search:
     found: dict[str, Hit] = field(default_factory=dict)
     suggested: dict[str, Hit] = field(default_factory=dict)
     errors: list[Line] = field(default_factory=list)
+    reports: list[Line] = field(default_factory=list)
     torch: str = ""
 
     def __post_init__(self) -> None:
@@ -147,9 +162,20 @@ class _Search:
         hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
         hits = [hit for hit in hits if hit.rule.id not in hidden]
         hits.sort(key=lambda hit: (hit.rule.rank, hit.line.number, hit.rule.id))
-        windows, amd = (not self._seen.isdisjoint(signs) for signs in (WINDOWS_SIGNS, AMD_SIGNS))
-        flash = _FLASH in self._seen
-        return RuleOutcome(tuple(hits), tuple(self.errors), self.torch, windows, amd, flash, self._package)
+        signs = (WINDOWS_SIGNS, AMD_SIGNS, CARGO_SIGNS, BUILD_SIGNS, RUN_SIGNS)
+        windows, amd, cargo, built, run = (not self._seen.isdisjoint(texts) for texts in signs)
+        return RuleOutcome(
+            tuple(hits),
+            tuple(self.errors or self.reports),
+            self.torch,
+            windows,
+            amd,
+            _FLASH in self._seen,
+            self._package,
+            decided=bool(self.errors) or not self.reports,
+            cargo=cargo,
+            run=run and not built,
+        )
 
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule
@@ -163,9 +189,14 @@ class _Search:
             if found is None or len(self.errors) == EARLIEST:
                 return
             line = _line_at(chunk, found.start(), found.end())
-            if not _NO_ERROR.search(line.text.encode()):
-                self.errors.append(line)
-                self._package = self._package or package_of(line.text, self._before + chunk.text[: found.end()])
+            text = line.text.encode()
+            if not _NO_ERROR.search(text):
+                if not _ONLY_REPORTS.search(text):
+                    self.errors.append(line)
+                elif len(self.reports) < EARLIEST:
+                    self.reports.append(line)
+                before = self._before + chunk.text[: found.end()]
+                self._package = self._package or package_of(line.text, before) or package_running(before)
             end = _end_of_line(chunk.text, found.end())
 
 

@@ -26,6 +26,7 @@ _BUILT = Pattern.parse(
     r"|Running setup\.py (?:install|clean|bdist_wheel) for |Failed to download and build `|[Bb]uilding '|of `"
     r"|pip-install-\w+/)(?P<name>[A-Za-z][\w.-]*?)(?:_[0-9a-f]{32}\b|==|`|'| \(|\s|@|$|[/)])"
 )
+_FRAME = Pattern.parse(r"File \"[^\"]*(?:site|dist)-packages[\\/](?P<name>[a-z]\w*)[\\/]")
 _COLLECTED = Pattern.parse(r"(?m)^\s*Collecting (?P<name>[A-Za-z][\w.-]*)")
 _LOOKED_BACK = 1 << 15
 """Bytes of the log before a line in which a build's name is looked for."""
@@ -81,6 +82,15 @@ def package_of(line: str, before: bytes) -> Package | None:
                 return package
     built = _last(_BUILT, before[-_LOOKED_BACK:])
     return named(built) if built else None
+
+
+def package_running(before: bytes) -> Package | None:
+    """The package whose file the last frame of a traceback is in.
+
+    :param before: what stands in the log up to the line that ends the traceback.
+    """
+    name = _last(_FRAME, before[-_LOOKED_BACK:])
+    return named(name) if name else None
 
 
 def how_to_install(module: str) -> str:

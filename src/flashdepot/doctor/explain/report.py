@@ -59,12 +59,14 @@ class Cause(msgspec.Struct, frozen=True):
 class LogReport(msgspec.Struct, frozen=True):
     """What a log shows: findings with causes first, and the earliest lines that state an error.
 
-    ``next_steps`` are commands and advice for a log that no rule knows, and empty otherwise.
+    ``next_steps`` are commands and advice for a log that no rule knows, and empty otherwise. ``decided`` is false where
+    every error line only says that something failed.
     """
 
     findings: tuple[Cause, ...]
     errors: tuple[Line, ...]
     next_steps: tuple[str, ...] = ()
+    decided: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """The document of ``--json``, ``schema`` first."""
@@ -85,35 +87,45 @@ def make_report(outcome: RuleOutcome, host: HostRecord | None, demangle: Demangl
     names = demangle([hit.groups["symbol"] for hit in outcome.hits if hit.groups.get("symbol", "").startswith("_Z")])
     findings = tuple(_finding(hit, outcome, host, names) for hit in outcome.hits)
     errors = tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors)
-    return LogReport(findings, errors, () if findings else next_steps(outcome))
+    return LogReport(findings, errors, () if findings else next_steps(outcome), outcome.decided)
 
 
 def next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     """What to do with a log that no rule knows: get the line that decides, look at the machine, and ask.
 
     What hides the first error most often is a tool that shows the end of its output only, and several compilers that
-    write at once.
+    write at once. A program that was run is not built anew: its packages and the call that failed are looked at.
     """
     package = (outcome.package or _package_meant(outcome)).name
-    jobs = "set MAX_JOBS=1&& " if outcome.windows else "MAX_JOBS=1 "
-    if outcome.errors:
-        again = (
-            f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # a build: one compiler at a time"
-        )
-        steps = [again, "CUDA_LAUNCH_BLOCKING=1 python ...   # a run: the traceback then names the call that failed"]
-    else:
-        whole = "the log may be cut off: run the command again and keep all of both streams"
-        steps = [f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {whole}"]
-    steps.append("flashdepot explain build.log; flashdepot doctor   # the new log, and what stands in the way here")
-    if not outcome.amd:
+    log = "run.log" if outcome.run else "build.log"
+    steps = list(_again(outcome, package))
+    steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
+    if package in _OURS and not outcome.amd:
         steps.append(f"flashdepot install   # in the place of {package}: ready-made kernels, nothing to build")
-    report = (
-        f"search the issues of {package} for the first line above; report it there with the whole log and the output of"
+    line = "the first line above" if outcome.decided and outcome.errors else f"the first error of {log}"
+    steps.append(
+        f"search the issues of {package} for {line}; report it there with the whole log and the output of flashdepot host"
     )
-    return (
-        *(step for step in steps if package in (*_OURS, _UNNAMED) or "flashdepot install" not in step),
-        f"{report} flashdepot host",
-    )
+    return tuple(steps)
+
+
+def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
+    """Commands that bring a log with the line that decides."""
+    if outcome.run:
+        yield "python ... > run.log 2>&1   # keep all of both streams: the last line of the first traceback is the cause"
+        yield f"pip list; pip check; pip install -U {package}   # releases of different times are the usual reason"
+        yield "CUDA_LAUNCH_BLOCKING=1 python ...   # an error of CUDA: the traceback then names the call that failed"
+        return
+    why = "one compiler at a time, so that the first error stands alone"
+    if not outcome.decided:
+        why = "the line that decides is above those, in what was cut off: keep all of both streams"
+    elif not outcome.errors:
+        why = "the log may be cut off: run the command again and keep all of both streams"
+    jobs = "set MAX_JOBS=1&& " if outcome.windows else "MAX_JOBS=1 "
+    if outcome.cargo:
+        yield f"cargo build -vv -j 1 > build.log 2>&1   # with the features as before; {why}"
+    else:
+        yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
 
 
 def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Mapping[str, str]) -> Cause:

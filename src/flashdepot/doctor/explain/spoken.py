@@ -28,6 +28,14 @@ FIELD_SIGNS = (
 )  # fmt: skip
 """Texts in lower case, one of which a log of PyTorch, of models or of kernels for GPUs has."""
 
+CARGO_SIGNS = ("cargo", "rustc", "error[e0", "build-script-build")
+BUILD_SIGNS = (
+    "building wheel", "building editable", "bdist_wheel", "build_ext", "setup.py", "nvcc", "ninja", "cmake error",
+    "getting requirements", "preparing metadata", "collecting ", "subprocess-exited", "docker build", "cargo",
+)  # fmt: skip
+RUN_SIGNS = ("traceback (most recent call last)",)
+"""Texts in lower case of the logs of cargo, of a build or an installation, and of a Python program that was run."""
+
 _SETTING = re.compile(r"^((?:[A-Z][A-Z0-9_]*=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)\s+)+)(.*)$")
 _EXPORT = re.compile(r"\bexport ((?:[A-Z][A-Z0-9_]*=\S+\s*)+)")
 
