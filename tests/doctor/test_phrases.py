@@ -1,4 +1,4 @@
-"""What is missing or of another version is understood in the words of any program."""
+"""What is missing, refused or of another version is understood in the words of any program."""
 
 from __future__ import annotations
 
@@ -58,6 +58,32 @@ OUTDATED = {
     "vllm": "python-api-drift",
 }
 
+REFUSED = [
+    "{} does not support dropout",
+    "alibi is not supported with {}",
+    "head_dim 320 is not supported by {}",
+    "{} requires fp16 or bf16 inputs",
+    "cannot use {} with attention sinks",
+]
+TOO_OLD = [
+    "requires {} or newer",
+    "not supported on GPUs older than {}",
+    "only supported on {} and above",
+    "{} or higher is required, got 7.5",
+    "this kernel requires at least {}",
+]
+DIFFERENT = {
+    "nvcc version 11.8 does not match torch CUDA version 12.1": "cuda-torch-mismatch",
+    "PyTorch was compiled with CUDA 12.1 but nvcc is 11.8": "cuda-torch-mismatch",
+    "xformers was built for torch 2.3 (you have 2.5)": "torch-build-mismatch",
+    "this module needs to be rebuilt for torch 2.5": "torch-build-mismatch",
+    "Could not load library libcudnn.so.9": "cudart-missing",
+    "cublas64_12.dll could not be loaded": "cudart-missing",
+    "Unable to load libmpi.so.40": "shared-library-missing",
+    "FlashAttention 2 is not supported on this GPU": "gpu-too-old",
+    "your device does not support bfloat16": "gpu-too-old",
+}
+
 
 def _first(sentence: str) -> list[str]:
     log = f'  File "/env/site-packages/torch/x.py", line 3, in load\nRuntimeError: {sentence}\n'
@@ -74,6 +100,31 @@ def test_a_thing_that_is_not_there_is_understood_in_any_sentence(thing: str, rul
 def test_a_version_that_will_not_do_is_understood_in_any_sentence(thing: str, rule: str) -> None:
     sentences = [sentence.format(thing) for sentence in UNSUITABLE]
     assert [sentence for sentence in sentences if _first(sentence) != [rule]] == []
+
+
+@pytest.mark.parametrize("kernel", ["FlashAttention", "flash_attn", "xformers"])
+def test_inputs_that_a_kernel_refuses_are_understood_in_any_sentence(kernel: str) -> None:
+    sentences = [sentence.format(kernel) for sentence in REFUSED]
+    assert [sentence for sentence in sentences if _first(sentence) != ["input-not-supported"]] == []
+
+
+@pytest.mark.parametrize("least", ["Ampere", "sm_80", "compute capability 8.0", "Hopper"])
+def test_a_gpu_that_is_too_old_is_understood_in_any_sentence(least: str) -> None:
+    sentences = [sentence.format(least) for sentence in TOO_OLD]
+    assert [sentence for sentence in sentences if _first(sentence) != ["gpu-too-old"]] == []
+
+
+@pytest.mark.parametrize(("sentence", "rule"), DIFFERENT.items())
+def test_two_that_do_not_fit_and_what_does_not_load_are_understood(sentence: str, rule: str) -> None:
+    assert _first(sentence) == [rule]
+
+
+def test_templates_in_source_that_a_traceback_shows_are_not_taken_for_messages() -> None:
+    source = (
+        '    390 raise ValueError(\n    391     f"Unrecognized configuration class {config.__class__} for this kind"\n'
+    )
+    quoted = '    print(\n        "ERROR: Can not execute `setup.py` since setuptools is not available in ",\n'
+    assert explain(io.BytesIO(f"transformers flash_attn\n{source}{quoted}".encode())).findings == ()
 
 
 @pytest.mark.parametrize("begin", ["", "WARNING: ", "INFO: ", "note: "])

@@ -84,9 +84,9 @@ def refused(thing: str, by: str) -> tuple[str, ...]:
 def unloaded(file: str) -> tuple[str, ...]:
     """Patterns for "this library cannot be loaded"."""
     named = rf"[`'\"]?(?:[\w.+-]*[\\/])*(?P<library>{file})[`'\"]?"
+    kind = r"(?:(?:dynamic|shared|native|this|CUDA) )*(?:library|lib|dll|dynlib/dll|file)?:? ?"
     return (
-        rf"(?:^|{_STATES})(?i:{_FAILS} (?:find|load|open|locate|dlopen) {_ANY}(?:(?:dynamic|shared|native|this|CUDA) )*"
-        rf"(?:library|lib|dll|dynlib/dll|file)?:? ?{named})",
+        rf"(?:^|{_STATES})(?i:{_FAILS} (?:find|load|open|locate|dlopen) {_ANY}{kind}{named})",
         rf"{_STATES}(?i:(?:(?:error|failure) (?:loading|opening)|dlopen failed:?|no) {_ANY}{named})",
         rf"{_STATES}(?i:{named} (?:(?:could|can) ?not be (?:loaded|found|opened|located)|(?:was |is )?not found|is missing|missing))",
     )
@@ -97,21 +97,21 @@ _DIFFERS = r"(?:mismatch\w*|(?:(?:does|do|did) not|doesn't|don't|didn't) match|d
 
 def differing(one: str, other: str) -> tuple[str, ...]:
     """Patterns for "these two are not of one version": both with their numbers and a verb, or both and "does not match"."""
+    built = rf"(?:{other})\b.*\b(?:built|compiled) (?:with|for|against|using)\b.*\b(?:{one})"
     return (
         rf"{_STATES}(?i:\b(?:{one})\b.*\b{_DIFFERS}\b.*\b(?:{other})\b)",
         rf"{_STATES}(?i:\b(?:{other})\b.*\b{_DIFFERS}\b.*\b(?:{one})\b)",
         rf"{_STATES}(?i:\b{_DIFFERS}\b.*\b(?:{one})\b.*\b(?:{other})\b.*\d)",
-        rf"{_STATES}(?i:\b(?:{other})\b.*\b(?:built|compiled) (?:with|for|against|using)\b.*\b(?:{one})\b.*\d.*"
-        rf"\b(?:but|while|whereas)\b.*\d)",
+        rf"{_STATES}(?i:\b{built}\b.*\d.*\b(?:but|while|whereas)\b.*\d)",
     )
 
 
 def built_for(thing: str) -> tuple[str, ...]:
     """Patterns for "it was compiled with another version of this than the one that is there"."""
+    differs = r"(?:\b(?:does not|doesn't) match|mismatch|\d.*\b(?:runtime|running|installed|found)\b.*\d)"
     built = rf"(?:re)?(?:built|compiled|linked) (?:with|for|against|using) (?:the )?(?:{thing})\b"
     return (
         rf"{_STATES}(?i:(?:was|is|were|been) {built}.*\d.*\b(?:but|while|whereas|you have|installed|running|found|current)\b.*\d)",
         rf"{_STATES}(?i:(?:needs to|must|has to|should) be {built})",
-        rf"{_STATES}(?i:\b(?:{thing})\b.*\b(?:used to (?:build|compile)|built with|compiled with)\b.*"
-        rf"(?:\b(?:does not|doesn't) match|mismatch|\d.*\b(?:runtime|running|installed|found)\b.*\d))",
+        rf"{_STATES}(?i:\b(?:{thing})\b.*\b(?:used to (?:build|compile)|built with|compiled with)\b.*{differs})",
     )
