@@ -53,7 +53,7 @@ class Project:
 
     def check(self, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "flashdepot", "link", "candle", "--check", *options]
-        clean = {n: v for n, v in os.environ.items() if not n.startswith(("CANDLE_", "CARGO_TARGET"))}
+        clean = {n: v for n, v in os.environ.items() if not n.startswith(("CANDLE_", "CARGO_TARGET", "CUDA_COMP"))}
         env = {**clean, "CARGO_HOME": str(self.home), **env}
         return subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, env=env)
 
@@ -218,3 +218,9 @@ def test_one_command_in_the_projects_folder_sets_it_up(project: Project, quick_l
     done = project.check("--host", "host.json")
     assert done.returncode == 6
     assert "The library has machine code for 80,90, and none of it runs on sm_100" in done.stdout
+
+    for capability, status in (("120", 6), ("86", 0), ("90a", 0), ("native", 0)):
+        done = project.check(CUDA_COMPUTE_CAP=capability)
+        assert done.returncode == status, done.stdout
+    done = project.check(CUDA_COMPUTE_CAP="10.0")
+    assert "80,90, and none of it runs on 10.0 or newer, as CUDA_COMPUTE_CAP says" in done.stdout

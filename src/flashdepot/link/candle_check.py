@@ -77,7 +77,7 @@ def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> I
         yield from found
         if not found and setup.delivery is Delivery.FOLDER and sources is not None:
             yield from _stale(archive, sources)
-    yield from _machine_code(manifest, need)
+    yield from _machine_code(manifest, need, setup.compute_cap)
 
 
 def check_last_build(setup: CandleSetup, target: Path) -> Iterator[CandleFinding]:
@@ -176,15 +176,20 @@ def _stale(archive: Path, sources: Path) -> Iterator[CandleFinding]:
         yield CandleFinding(what, WRITE)
 
 
-def _machine_code(folder: Path, need: CandleNeed) -> Iterator[CandleFinding]:
+def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[CandleFinding]:
+    """:param compute_cap: the oldest GPU that the rest of candle is compiled for, if it is said."""
     try:
         manifest = read_manifest(folder)
     except FlashdepotError:
         return  # an archive of somebody else's says nothing of itself
+    has = f"The library has machine code for {spell(manifest.sass)}, and"
+    fix = f"{_AGAIN} --get --write"
     unserved = [gpu for gpu in need.gpus if not any(sass.runs_on(gpu) for sass in manifest.sass)]
+    digits = re.sub(r"\D", "", compute_cap)
     if unserved:
-        what = f"The library has machine code for {spell(manifest.sass)}, and none of it runs on {unserved[0].sm}."
-        yield CandleFinding(what, f"{_AGAIN} --get --write")
+        yield CandleFinding(f"{has} none of it runs on {unserved[0].sm}.", fix)
+    elif digits and all(sass.major < int(digits) // 10 for sass in manifest.sass):
+        yield CandleFinding(f"{has} none of it runs on {compute_cap} or newer, as CUDA_COMPUTE_CAP says.", fix)
 
 
 def _recorded(folder: Path, name: str) -> Mapping[str, str]:

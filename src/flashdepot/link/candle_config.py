@@ -26,7 +26,8 @@ COMPUTE_CAP = "CUDA_COMPUTE_CAP"
 class CandleSetup(msgspec.Struct, frozen=True):
     """How a project gets its library: the folder, absolute, and what the folder is.
 
-    :param compute_cap: what ``CUDA_COMPUTE_CAP`` is set to where nothing else sets it; empty for a crate.
+    :param compute_cap: the ``CUDA_COMPUTE_CAP`` of a set-up that is about to be made, where nothing else sets it, and
+        empty for a crate; of one that was read, what builds see, if anything.
     :param said_in: the file, or the variable, that says so; empty for a set-up that is about to be made.
     """
 
@@ -77,18 +78,28 @@ def read_setup(root: Path, variables: Mapping[str, str]) -> CandleSetup | None:
     :raises UsageError: when a file of Cargo's is not TOML.
     """
     config = _read(root / CONFIG)
+    env = _table(config, "env")
+    cap = _variable(env, COMPUTE_CAP, variables)
     for name, file in ((CONFIG, config), ("Cargo.toml", _read(root / "Cargo.toml"))):
         patch = _table(_table(file, "patch"), "crates-io").get(CRATE)
         if isinstance(patch, dict) and isinstance(patch.get("path"), str):
-            return CandleSetup(Delivery.CRATE, _absolute(root, patch["path"]), said_in=f"[patch.crates-io] in {name}")
-    said = _table(config, "env").get(BUILD_DIR)
-    forced = isinstance(said, dict) and said.get("force") is True
-    if variables.get(BUILD_DIR) and not forced:
-        return CandleSetup(Delivery.FOLDER, _absolute(root, variables[BUILD_DIR]), said_in=f"the variable {BUILD_DIR}")
-    value = said.get("value") if isinstance(said, dict) else said
-    if not isinstance(value, str) or not value:
+            folder = _absolute(root, patch["path"])
+            return CandleSetup(Delivery.CRATE, folder, cap, f"[patch.crates-io] in {name}")
+    value = _variable(env, BUILD_DIR, variables)
+    if not value:
         return None
-    return CandleSetup(Delivery.FOLDER, _absolute(root, value), said_in=f"[env] in {CONFIG}")
+    said_in = f"the variable {BUILD_DIR}" if value == variables.get(BUILD_DIR) else f"[env] in {CONFIG}"
+    return CandleSetup(Delivery.FOLDER, _absolute(root, value), cap, said_in)
+
+
+def _variable(env: Mapping[str, Any], name: str, variables: Mapping[str, str]) -> str:
+    """What builds see: the variable itself, unless ``[env]`` forces its own (The Cargo Book, "Configuration")."""
+    said = env.get(name)
+    table = said if isinstance(said, dict) else {"value": said}
+    if variables.get(name) and table.get("force") is not True:
+        return variables[name]
+    value = table.get("value")
+    return value if isinstance(value, str) else ""
 
 
 def _put(document: Any, tables: tuple[str, ...], key: str, value: dict[str, Any] | str) -> None:
