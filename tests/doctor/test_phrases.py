@@ -123,7 +123,7 @@ def test_templates_in_source_that_a_traceback_shows_are_not_taken_for_messages()
     source = (
         '    390 raise ValueError(\n    391     f"Unrecognized configuration class {config.__class__} for this kind"\n'
     )
-    quoted = '    print(\n        "ERROR: Can not execute `setup.py` since setuptools is not available in ",\n'
+    quoted = '    print(\n        "ERROR: Can not execute `setup.py` since setuptools is not available in "\n'
     assert explain(io.BytesIO(f"transformers flash_attn\n{source}{quoted}".encode())).findings == ()
 
 
