@@ -12,13 +12,14 @@ from flashdepot.facts import COPIES
 from flashdepot.system.toml import read_toml
 
 PACKAGE = Path(__file__).parents[1] / "src/flashdepot"
+TARGET = PACKAGE / "facts" / COPIES.name
 FOLDERS = ("catalog", "facts", "families", "toolchain")
 
 
 def main() -> None:
     """Write the file."""
-    COPIES.write_text(copies(), encoding="utf-8")
-    print(f"wrote {COPIES}")
+    TARGET.write_text(copies(), encoding="utf-8")
+    print(f"wrote {TARGET}")
 
 
 def copies() -> str:
