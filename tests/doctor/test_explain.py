@@ -333,3 +333,13 @@ def test_what_only_says_what_happened_is_named_where_nothing_else_is() -> None:
     error = "src/csrc/op.cu(12): error: identifier kFoo is unknown (torch)\n"
     assert classes(error) == ["compile-failed"]
     assert classes(error + "nvcc error   : 'cicc' died due to signal 9 (Kill signal)\n") == ["oom-killed"]
+
+
+def test_what_fails_in_another_field_is_left_to_others() -> None:
+    log = (
+        'Traceback (most recent call last):\n  File "/e/lib/python3.11/site-packages/django/core/handlers.py", line 9\n'
+        "TypeError: get_view() got an unexpected keyword argument 'slug'\n"
+        "AttributeError: 'Widget' object has no attribute 'size'\n"
+        "Error: listen EADDRINUSE: address already in use :::3000\nlink: extra operand 'b'\n"
+    )
+    assert classes(log) == []
