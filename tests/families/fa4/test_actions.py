@@ -36,15 +36,18 @@ def recipe_of(*chosen: Unit, platform: str = "linux-x86_64", sass: str = "80,90"
     )
 
 
-def test_a_change_of_the_worker_makes_another_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = tmp_path / "worker"
-    shutil.copytree(WORKER, copy)
-    monkeypatch.setattr(actions, "WORKER", copy)
+@pytest.mark.parametrize("changed", ["worker/sm90.py", "tiles.py"])
+def test_a_change_of_how_kernels_are_made_is_another_recipe(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "fa4"
+    shutil.copytree(WORKER.parent, copy)
+    monkeypatch.setattr(actions, "WORKER", copy / "worker")
     before = recipe_of(BACKWARD).key
-    (copy / "__pycache__").mkdir(exist_ok=True)
-    (copy / "__pycache__/sm90.pyc").write_bytes(b"compiled by an interpreter")
+    (copy / "worker/__pycache__").mkdir(exist_ok=True)
+    (copy / "worker/__pycache__/sm90.pyc").write_bytes(b"compiled by an interpreter")
     assert recipe_of(BACKWARD).key == before
-    (copy / "sm90.py").write_text("# mended\n")
+    (copy / changed).write_text("# mended\n")
     assert recipe_of(BACKWARD).key != before
 
 

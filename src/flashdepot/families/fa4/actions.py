@@ -25,11 +25,17 @@ WORKER = Path(__file__).with_name("worker")
 _OUTPUTS = ("{output}", "{depfile}")
 
 
+def _sources() -> dict[str, str]:
+    """What decides how a kernel is made, tiles here and the worker: SHA-256 by name."""
+    folder = WORKER.parent
+    return {file.relative_to(folder).as_posix(): sha256_file(file) for file in folder.rglob("*.py")}
+
+
 def flags() -> tuple[str, ...]:
     """What every kernel is compiled with and by, and the measurements by which calls are given to it."""
     return (
         f"cute-dsl {cute_dsl.provided_version()} {cute_dsl.identity()}",
-        f"worker {digest_of({file.name: sha256_file(file) for file in WORKER.glob('*.py')})}",
+        f"kernels {digest_of(_sources())}",
         f"speed {sha256_file(TABLE)} {sha256_file(UNEVEN)}",
     )
 
