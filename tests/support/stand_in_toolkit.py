@@ -31,7 +31,8 @@ def compile(source, depfile):
     try:
         fcntl.flock(running, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        journal("twice " + name)
+        if not output.endswith(".pch"):  # of which every command has its own
+            journal("twice " + name)
     journal("start " + name)
     time.sleep({seconds})
     read = [os.path.abspath(source)]

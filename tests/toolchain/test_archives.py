@@ -197,7 +197,7 @@ def test_a_version_that_the_machine_lacks_comes_from_the_archives(
 
 
 def test_what_a_release_cannot_make_is_said_before_anything_is_fetched(server: FileServer) -> None:
-    with pytest.raises(MissingToolError, match=r"CUDA 12\.4\.1 cannot be used.*sm_120 needs nvcc 12\.8"):
+    with pytest.raises(MissingToolError, match=r"CUDA 12\.4\.1 cannot make sm_120.*sm_120 needs nvcc 12\.8"):
         foresee_toolchain(Version("12.4"), make_host(), parse_list("120"), driver=None)
     assert not server.seen
 
