@@ -30,16 +30,10 @@ class Kernel(msgspec.Struct, frozen=True):
     shortest: int = 0
 
 
-def _of_hopper(arch: str, variant: Variant) -> Kernel:
-    return Kernel(variant, arch, variant.job(), variant.tiles, variant.walks, variant.shortest)
-
-
-def _of_blackwell(arch: str, variant: Variant) -> Kernel:
-    return Kernel(variant, arch, *blackwell.made_of(arch, variant))
-
-
 def _made(arch: str, variant: Variant) -> Kernel:
-    return _of_hopper(arch, variant) if arch == HOPPER else _of_blackwell(arch, variant)
+    if arch == HOPPER:
+        return Kernel(variant, arch, variant.job(), variant.tiles, variant.walks, variant.shortest)
+    return Kernel(variant, arch, *blackwell.made_of(arch, variant))
 
 
 @cache
