@@ -17,7 +17,10 @@ _THERE = (
     r"(?:been |be |currently |correctly |properly |yet |seem to be )*"
     r"(?:installed|available|found|set|present|detected|located|imported|importable|loaded)"
 )
-_KINDS = r"(?: (?:package|module|library|compiler|toolkit|executable|command|binary|environment variable|variable))?"
+_KINDS = (
+    r"(?: (?:package|module|library|compiler|toolkit|executable|command|binary|environment variable|variable|backend"
+    r"|extension|kernels?|ops|bindings|wheel))?"
+)
 _FAILS = r"(?:could not|couldn't|cannot|can't|can not|unable to|failed to|did not|didn't|does not|doesn't)"
 _ANY = r"(?:(?:a|an|any|the|your|module|package|command|executable|working|usable|suitable|compatible|valid) )*"
 _ENDS = (

@@ -24,7 +24,9 @@ FIELD_SIGNS = (
     "axolotl", "megatron", "transformer_engine", "transformer-engine", "sageattention", "mamba", "causal-conv1d",
     "causal_conv1d", "gptq", "awq", "exllama", "comfyui", "custom_nodes", "webui", "text-generation",
     "text_generation", "candle", "cudarc", "mistralrs", "llama", "qwen", "deepseek", "mistral", "tensorrt", "apex",
-    "jetson", "natten", "spconv", "pytorch3d", "detectron", "gaussian", "splat", "nerf",
+    "jetson", "natten", "spconv", "pytorch3d", "detectron", "gaussian", "splat", "nerf", "minkowski",
+    "nvdiffrast", "tinycudann", "tiny-cuda", "cumm", "kaolin", "mmcv", "pyg_lib", "megablocks", "grouped_gemm",
+    "deep_gemm", "deep_ep", "fbgemm", "onnxruntime", "cupy",
 )  # fmt: skip
 """Texts in lower case, one of which a log of PyTorch, of models or of kernels for GPUs has."""
 
