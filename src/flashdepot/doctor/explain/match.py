@@ -113,7 +113,7 @@ def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
 def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
     patterns = [pattern for rule in rules for pattern in rule.patterns + rule.likely]
-    texts = {text for rule in rules for text in rule.context + rule.likely_context + rule.unless}.union(
+    texts = {text for rule in rules for text in rule.context + rule.likely_context + rule.unless + rule.likely_unless}.union(
         WINDOWS_SIGNS, AMD_SIGNS, CARGO_SIGNS, BUILD_SIGNS, RUN_SIGNS
     )
     return Screen(dict.fromkeys((*patterns, _STATES_ERROR)), texts)
@@ -180,7 +180,8 @@ class _Search:
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule
         context = (not hit.proven and rule.likely_context) or rule.context
-        return (not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(rule.unless)
+        unless = rule.unless if hit.proven else rule.unless + rule.likely_unless
+        return (not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(unless)
 
     def _keep_errors(self, chunk: Chunk) -> None:
         end = 0

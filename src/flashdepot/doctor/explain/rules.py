@@ -46,8 +46,9 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
     """One class of failures.
 
     ``patterns`` prove it. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count
-    when nothing is proven, and with ``likely_context`` they wait for one of its texts. With ``context``, lower-case texts, the rule holds only if one of them is in the log; with
-    ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of.
+    when nothing is proven, with ``likely_context`` only if one of its texts is in the log, and with ``likely_unless`` only
+    if none is. With ``context``, lower-case texts, the rule holds only if one of them is in the log; with ``unless``,
+    only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of.
     ``hides`` names classes that are consequences of this one. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing.
     ``missing``, ``unsuitable``, ``unloaded``, ``built_for``, ``refused`` and ``differing`` of a file name things, the last
@@ -70,6 +71,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
     ignore: tuple[Pattern, ...]
     context: tuple[str, ...]
     likely_context: tuple[str, ...]
+    likely_unless: tuple[str, ...]
     unless: tuple[str, ...]
     hides: frozenset[str]
     host: tuple[str, ...]
@@ -92,6 +94,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
                 "details",
                 "ignore",
                 "likely_context",
+                "likely_unless",
                 "host",
                 "example",
                 *_SENTENCES,
@@ -116,6 +119,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
                 ignore=tuple(Pattern.parse(pattern) for pattern in data.get("ignore", ())),
                 context=_texts(data.get("context", ())),
                 likely_context=_texts(data.get("likely_context", ())),
+                likely_unless=_texts(data.get("likely_unless", ())),
                 unless=_texts(data.get("unless", ())),
                 hides=frozenset(data.get("hides", ())),
                 host=tuple(data.get("host", ())),
@@ -124,8 +128,8 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
             )
         except (KeyError, ValueError) as error:
             raise ValueError(f"field missing or of no use: {error}") from error
-        if any(text != text.lower() for text in rule.context + rule.likely_context + rule.unless):
-            raise ValueError("context, likely_context and unless are lower-case")
+        if any(text != text.lower() for text in rule.context + rule.likely_context + rule.unless + rule.likely_unless):
+            raise ValueError("context, unless and their likely ones are lower-case")
         if not set(rule.host) <= set(HOST_FACTS):
             raise ValueError(f"host facts are {', '.join(HOST_FACTS)}")
         return rule
