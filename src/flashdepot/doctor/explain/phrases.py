@@ -7,7 +7,7 @@ names only the thing, as a regular expression, and the sentences are made here.
 from __future__ import annotations
 
 _STATES = (
-    r"(?:(?:\b(?:[A-Z]\w*)?(?:Error|Exception)|\b(?:error|ERROR|fatal|FATAL))(?:: | - )|\[(?:ERROR|Error|error|FATAL)\]:? "
+    r"(?:(?:\b(?:[A-Z]\w*)?(?:Error|Exception)|\b(?:error|ERROR|fatal|FATAL))(?: ?: | - )|\[(?:ERROR|Error|error|FATAL)\]:? "
     r"|panicked at ['\"]|\braise \w*(?:Error|Exception)\(f?['\"])(?:.*[^\w.-])?"
 )
 """What a line that reports a failure begins with, and as much as may stand before the sentence; a warning does not."""
