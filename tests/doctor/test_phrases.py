@@ -83,6 +83,15 @@ DIFFERENT = {
     "FlashAttention 2 is not supported on this GPU": "gpu-too-old",
     "your device does not support bfloat16": "gpu-too-old",
 }
+CODED = [
+    "CUDA error {0}: {1}",
+    "CUDA runtime error ({0}) : {1} at x.cu:7",
+    "CUDA failure {0}: {1} ; GPU=0",
+    "Test CUDA failure common.cu:963 '{1}'",
+    "CUDA initialization failure with error {0}.",
+    "cudaGetDeviceCount returned {0}",
+    "HIP error code: {0}",
+]
 
 
 def _first(sentence: str) -> list[str]:
@@ -117,6 +126,34 @@ def test_a_gpu_that_is_too_old_is_understood_in_any_sentence(least: str) -> None
 @pytest.mark.parametrize(("sentence", "rule"), DIFFERENT.items())
 def test_two_that_do_not_fit_and_what_does_not_load_are_understood(sentence: str, rule: str) -> None:
     assert _first(sentence) == [rule]
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "rule"),
+    [
+        (35, "CUDA driver version is insufficient for CUDA runtime version", "driver-too-old"),
+        (100, "no CUDA-capable device is detected", "no-gpu-visible"),
+        (2, "out of memory", "gpu-memory-full"),
+        (700, "an illegal memory access was encountered", "illegal-memory-access"),
+        (209, "no kernel image is available for execution on the device", "no-kernel-image"),
+    ],
+)
+def test_an_error_of_cuda_is_understood_by_its_number_and_by_its_text(number: int, text: str, rule: str) -> None:
+    sentences = [sentence.format(number, text) for sentence in CODED]
+    assert [sentence for sentence in sentences if _first(sentence) != [rule]] == []
+
+
+@pytest.mark.parametrize(
+    "line", ["CUDA error checks passed: 2 of 2", "cuda 12.2 found, error 2.5 %", "CUDA version 11.2"]
+)
+def test_a_number_that_is_no_error_of_cuda_names_nothing(line: str) -> None:
+    assert explain(io.BytesIO(f"{line}\n".encode())).findings == ()
+
+
+def test_an_exception_of_cpp_that_says_what_happened_is_no_crash() -> None:
+    thrown = "terminate called after throwing an instance of 'std::runtime_error'"
+    log = f"{thrown}\n  what():  CUDA error: operation not permitted\nAborted (core dumped)\n"
+    assert [finding.id for finding in explain(io.BytesIO(log.encode())).findings] == ["cuda-call-failed"]
 
 
 def test_templates_in_source_that_a_traceback_shows_are_not_taken_for_messages() -> None:

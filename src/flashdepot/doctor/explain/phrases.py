@@ -118,3 +118,14 @@ def built_for(thing: str) -> tuple[str, ...]:
         rf"{_STATES}(?i:(?:needs to|must|has to|should) be {built})",
         rf"{_STATES}(?i:\b(?:{thing})\b.*\b(?:used to (?:build|compile)|built with|compiled with)\b.*{differs})",
     )
+
+
+def coded(number: str, text: str) -> tuple[str, ...]:
+    """Patterns for an error of the CUDA or HIP runtime: its number behind such a word, or the text that the runtime has for it."""
+    api = r"\b(?:cuda|hip)\w*(?: (?:runtime|driver|api|initiali[sz]ation|init|kernel|launch|call))*"
+    failed = r"(?:error|failure|exception|failed with|fails with)"
+    return (
+        rf"(?i){api} ?{failed}\b(?:,? (?:with|code|error|status|number))*\W{{0,2}}(?:{number})(?:$|\.(?:\s|$)|[^\w.%/])",
+        rf"\bcu(?:da)?[A-Z]\w+(?:\(\))? returned (?:error )?(?:{number})(?:$|\.(?:\s|$)|[^\w.%/])",
+        rf"(?i){api} ?{failed}\b.{{0,120}}\b(?:{text})",
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.doctor.explain.pattern import Pattern
-from flashdepot.doctor.explain.phrases import built_for, differing, missing, refused, unloaded, unsuitable
+from flashdepot.doctor.explain.phrases import built_for, coded, differing, missing, refused, unloaded, unsuitable
 from flashdepot.doctor.explain.spoken import FIELD_SIGNS
 from flashdepot.system.toml import read_toml
 
@@ -28,6 +28,7 @@ _SENTENCES: Mapping[str, Callable[..., tuple[str, ...]]] = {
     "built_for": built_for,
     "refused": refused,
     "differing": differing,
+    "coded": coded,
 }
 """Fields of a rule file that name things, and what makes the sentences about one."""
 
@@ -51,8 +52,8 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
     only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of.
     ``hides`` names classes that are consequences of this one. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing.
-    ``missing``, ``unsuitable``, ``unloaded``, ``built_for``, ``refused`` and ``differing`` of a file name things, the last
-    two as tables; the sentences that say so of them are patterns (`phrases`).
+    ``missing``, ``unsuitable``, ``unloaded``, ``built_for``, ``refused``, ``differing`` and ``coded`` of a file name things, the
+    last three as tables; the sentences that say so of them are patterns (`phrases`).
     ``details`` fill in named groups from other lines of the log. ``fix`` may have named groups, the package that the
     line is about, and facts of the host, in braces; ``fix_windows`` and ``fix_amd`` take its place where it does not
     help on that system, or with GPUs of that vendor.

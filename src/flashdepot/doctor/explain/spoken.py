@@ -27,6 +27,7 @@ FIELD_SIGNS = (
     "jetson", "natten", "spconv", "pytorch3d", "detectron", "gaussian", "splat", "nerf", "minkowski",
     "nvdiffrast", "tinycudann", "tiny-cuda", "cumm", "kaolin", "mmcv", "pyg_lib", "megablocks", "grouped_gemm",
     "deep_gemm", "deep_ep", "fbgemm", "onnxruntime", "cupy",
+    "ggml", "gguf", "whisper", "cubecl", "nvinfer", "[trt]",
 )  # fmt: skip
 """Texts in lower case, one of which a log of PyTorch, of models or of kernels for GPUs has."""
 
