@@ -150,6 +150,18 @@ def test_a_number_that_is_no_error_of_cuda_names_nothing(line: str) -> None:
     assert explain(io.BytesIO(f"{line}\n".encode())).findings == ()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "time=12:00 level=DEBUG msg=unload error=/usr/lib/libcuda.so.1: wrong ELF class: ELFCLASS32",
+        "ggml_new_object: not enough space in the context's memory pool (needed 19422912, available 19333120)",
+        "-- The CUDA compiler identification is unknown",
+    ],
+)
+def test_what_a_program_only_remarks_names_nothing(line: str) -> None:
+    assert explain(io.BytesIO(f"{line}\n".encode())).findings == ()
+
+
 def test_an_exception_of_cpp_that_says_what_happened_is_no_crash() -> None:
     thrown = "terminate called after throwing an instance of 'std::runtime_error'"
     log = f"{thrown}\n  what():  CUDA error: operation not permitted\nAborted (core dumped)\n"
