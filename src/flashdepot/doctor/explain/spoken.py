@@ -26,7 +26,8 @@ FIELD_SIGNS = (
     "text_generation", "candle", "cudarc", "mistralrs", "llama", "qwen", "deepseek", "mistral", "tensorrt", "apex",
     "jetson", "natten", "spconv", "pytorch3d", "detectron", "gaussian", "splat", "nerf", "minkowski",
     "nvdiffrast", "tinycudann", "tiny-cuda", "cumm", "kaolin", "mmcv", "pyg_lib", "megablocks", "grouped_gemm",
-    "deep_gemm", "deep_ep", "fbgemm", "onnxruntime", "cupy",
+    "deep_gemm", "deep_ep", "fbgemm", "pointops", "pointgroup", "pcdet", "groundingdino", "grounding_dino", "lietorch",
+    "nunchaku", "onnxruntime", "cupy",
     "ggml", "gguf", "whisper", "cubecl", "nvinfer", "[trt]",
 )  # fmt: skip
 """Texts in lower case, one of which a log of PyTorch, of models or of kernels for GPUs has."""
