@@ -52,7 +52,7 @@ _NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:
 _DOES_WITHOUT = Pattern.parse(
     r"(?i)\bfall(?:ing|s)?[ -]?back (?:to|on)\b|\bwill fall ?back\b|\bunavailable_reason\b|['\"]available['\"]: False"
     r"|\bignor(?:e|ed|ing) (?:the |this |an? )?(?:import )?(?:error|exception|failure)"
-    r"|\blevel=(?:debug|info)\b"
+    r"|\blevel=(?:debug|info)\b|\dZ +(?:info|debug|trace) "
     r"|^[\s│]*\d{1,5}[\s│]+.*\bf['\"].*\{|^f?\"[^\"]+(?: \"|\",)$"
 )
 """What a program says that does without something, a line of its own life and no reason why a command failed; what is
