@@ -115,9 +115,9 @@ def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
 def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
     patterns = [pattern for rule in rules for pattern in rule.patterns + rule.likely]
-    texts = {
-        text for rule in rules for text in rule.context + rule.likely_context + rule.unless + rule.likely_unless
-    }.union(WINDOWS_SIGNS, AMD_SIGNS, CARGO_SIGNS, BUILD_SIGNS, RUN_SIGNS)
+    texts = {text for rule in rules for text in rule.texts}.union(
+        WINDOWS_SIGNS, AMD_SIGNS, CARGO_SIGNS, BUILD_SIGNS, RUN_SIGNS
+    )
     return Screen(dict.fromkeys((*patterns, _STATES_ERROR)), texts)
 
 

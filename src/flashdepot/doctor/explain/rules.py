@@ -11,7 +11,7 @@ import msgspec
 
 from flashdepot.doctor.explain.pattern import Pattern
 from flashdepot.doctor.explain.phrases import built_for, coded, differing, missing, refused, unloaded, unsuitable
-from flashdepot.doctor.explain.spoken import FIELD_SIGNS
+from flashdepot.doctor.explain.spoken import FIELD_SIGNS, OWN_ERRORS
 from flashdepot.system.toml import read_toml
 
 RANKS = ("memory-or-disk", "missing-tool", "wrong-version", "source", "link", "wrapper", "symptom")
@@ -32,6 +32,9 @@ _SENTENCES: Mapping[str, Callable[..., tuple[str, ...]]] = {
 }
 """Fields of a rule file that name things, and what makes the sentences about one."""
 
+_LISTS = {"@field": FIELD_SIGNS, "@errors": OWN_ERRORS}
+"""What stands for many texts in a rule file."""
+
 HOST_FACTS = ("gpus", "driver", "toolkits", "compilers", "libc", "memory")
 """What of a host record a rule can ask to see beside its advice."""
 
@@ -49,7 +52,8 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
     ``patterns`` prove it. ``likely`` ones only suggest it, where the deciding line was left out of the log: they count
     when nothing is proven, with ``likely_context`` only if one of its texts is in the log, and with ``likely_unless`` only
     if none is. With ``context``, lower-case texts, the rule holds only if one of them is in the log; with ``unless``,
-    only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of.
+    only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of, ``@errors`` for those
+    of errors that a package's own build raises.
     ``hides`` names classes that are consequences of this one. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing.
     ``missing``, ``unsuitable``, ``unloaded``, ``built_for``, ``refused``, ``differing`` and ``coded`` of a file name things, the
@@ -78,6 +82,11 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
     host: tuple[str, ...]
     source: str
     examples: tuple[Example, ...]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All that is looked for in a whole log, beside the patterns."""
+        return self.context + self.likely_context + self.unless + self.likely_unless
 
     @classmethod
     def from_toml(cls, data: Mapping[str, Any]) -> LogRule:
@@ -129,7 +138,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False):
             )
         except (KeyError, ValueError) as error:
             raise ValueError(f"field missing or of no use: {error}") from error
-        if any(text != text.lower() for text in rule.context + rule.likely_context + rule.unless + rule.likely_unless):
+        if any(text != text.lower() for text in rule.texts):
             raise ValueError("context, unless and their likely ones are lower-case")
         if not set(rule.host) <= set(HOST_FACTS):
             raise ValueError(f"host facts are {', '.join(HOST_FACTS)}")
@@ -143,7 +152,7 @@ def _sentences(data: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _texts(written: Iterable[str]) -> tuple[str, ...]:
-    return tuple(text for item in written for text in (FIELD_SIGNS if item == "@field" else (item,)))
+    return tuple(text for item in written for text in _LISTS.get(item, (item,)))
 
 
 @cache

@@ -32,6 +32,13 @@ FIELD_SIGNS = (
 )  # fmt: skip
 """Texts in lower case, one of which a log of PyTorch, of models or of kernels for GPUs has."""
 
+OWN_ERRORS = (
+    "runtimeerror:", "oserror:", "valueerror:", "attributeerror:", "assertionerror:", "filenotfounderror:", "typeerror:",
+    "keyerror:", "permissionerror:", "indexerror:", "importerror:", "syntaxerror:", "nameerror:", "unicodedecodeerror",
+    "unicodeencodeerror", "http error",
+)  # fmt: skip
+"""Texts in lower case of errors that a package's own build raises, which say more than that the build failed."""
+
 CARGO_SIGNS = ("cargo", "rustc", "error[e0", "build-script-build")
 BUILD_SIGNS = (
     "building wheel", "building editable", "bdist_wheel", "build_ext", "setup.py", "nvcc", "ninja", "cmake error",
