@@ -11,7 +11,8 @@ import cutlass.cute as cute
 from cutlass import Int32, const_expr
 from flash_attn.cute import flash_fwd_sm90
 from flash_attn.cute.pipeline import PipelineTmaAsync
-from flash_attn.cute.tile_scheduler import SingleTileLPTScheduler, StaticPersistentTileScheduler
+from flash_attn.cute.tile_scheduler import SingleTileLPTScheduler, StaticPersistentTileScheduler, WorkTileInfo
+from order import tile_of
 
 _ALIGNED = 1024  # bytes, that a tile in shared memory starts at a multiple of
 _BARRIER_BEFORE_EPILOGUE = 8  # no other of the forward's barriers has this number
@@ -31,12 +32,8 @@ class RowsThenHeads(StaticPersistentTileScheduler):
         return cutlass.min(Grid.blocks, params.total_blocks_cluster), Int32(1), Int32(1)
 
 
-class LongestFirst(SingleTileLPTScheduler):
-    """Tiles of falling work: blocks take one each from the first to the last, then from the last to the first.
-
-    What a block takes in two rounds is nearly the same for all of them. Upstream's number of a split, of which there is
-    one, holds the way to the block's next tile.
-    """
+class LastWithFirst(SingleTileLPTScheduler):
+    """Tiles of unequal work, see order.py. What upstream calls the tile's number is the block's own count of them."""
 
     @staticmethod
     def get_grid_shape(params, *, loc=None, ip=None):
@@ -44,12 +41,23 @@ class LongestFirst(SingleTileLPTScheduler):
 
     @staticmethod
     def create(params, ctx=None, *, loc=None, ip=None):
-        block, blocks = cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
-        return LongestFirst(params, block, 2 * (blocks - block) - 1, loc=loc, ip=ip)
+        return LastWithFirst(params, Int32(0), Int32(0), loc=loc, ip=ip)
+
+    def get_current_work(self, *, loc=None, ip=None):
+        params = self.params
+        head, row, is_valid = tile_of(
+            self._tile_idx,
+            cute.arch.block_idx()[0],
+            cute.arch.grid_dim()[0],
+            params.num_block,
+            params.num_head * params.num_batch,
+            lambda condition, this, that: cutlass.select_(condition, Int32(this), Int32(that)),
+        )
+        batch_idx, head_idx = divmod(head, params.num_head_divmod)
+        return WorkTileInfo((row, head_idx, batch_idx, Int32(0)), is_valid)
 
     def advance_to_next_work(self, *, loc=None, ip=None):
-        self._tile_idx += self._split_idx
-        self._split_idx = 2 * cute.arch.grid_dim()[0] - self._split_idx
+        self._tile_idx += 1
         return self.get_current_work()
 
 
@@ -75,7 +83,8 @@ def walking(kernel_class, *, o_apart):
     class Walking(kernel_class):
         def __call__(self, *arguments, **named):
             before = flash_fwd_sm90.SingleTileScheduler, flash_fwd_sm90.SingleTileLPTScheduler
-            flash_fwd_sm90.SingleTileScheduler, flash_fwd_sm90.SingleTileLPTScheduler = RowsThenHeads, LongestFirst
+            others = LastWithFirst if self.is_local else RowsThenHeads
+            flash_fwd_sm90.SingleTileScheduler, flash_fwd_sm90.SingleTileLPTScheduler = others, LastWithFirst
             try:
                 super().__call__(*arguments, **named)
             finally:
