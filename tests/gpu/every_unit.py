@@ -35,10 +35,17 @@ MASKS = ("full", "causal", "local")
 FORWARD_LAYOUTS = ("dense", "packed", "used", "paged")
 NOT_PAGED = 96
 LONG = {
-    (64, "full"): 363, (64, "causal"): 1449, (96, "full"): 1449, (96, "causal"): 2897, (128, "causal"): 1025,
-    (192, "full"): 2897, (192, "causal"): 1449, (256, "full"): 725, (256, "causal"): 363,
+    "dense": {
+        (64, "full"): 363, (64, "causal"): 1449, (96, "full"): 1449, (96, "causal"): 2897, (128, "causal"): 11586,
+        (192, "full"): 2897, (192, "causal"): 5793, (256, "full"): 725, (256, "causal"): 1449,
+    },
+    "packed": {
+        (64, "full"): 363, (64, "causal"): 2897, (96, "full"): 363, (96, "causal"): 725, (128, "causal"): 725,
+        (192, "full"): 1449, (192, "causal"): 725, (192, "local"): 1449,
+        (256, "full"): 363, (256, "causal"): 725, (256, "local"): 1449,
+    },
 }  # fmt: skip
-"""The shortest sequences that dense kernels for long ones run."""
+"""The shortest sequences that kernels for long ones run; of packed ones the mean."""
 PAGE = 256
 BATCH, LENGTH_Q, LENGTH_K = 2, 200, 300
 SANITIZER = "/usr/local/cuda/bin/compute-sanitizer"
@@ -68,8 +75,9 @@ def every_unit() -> Iterator[Unit]:
         for layout in FORWARD_LAYOUTS:
             if layout != "paged" or dim != NOT_PAGED:
                 yield Unit("fwd", dim, dtype, layout, mask, softcap)
-        if (dim, mask) in LONG:
-            yield Unit("fwd", dim, dtype, "dense", mask, softcap, long=True)
+        for layout, shortest in LONG.items():
+            if (dim, mask) in shortest:
+                yield Unit("fwd", dim, dtype, layout, mask, softcap, long=True)
         for layout, gqa in itertools.product(("dense", "packed"), (False, True)):
             yield Unit("bwd", dim, dtype, layout, mask, softcap, gqa)
 
@@ -122,9 +130,12 @@ class UnitCall:
         self.unit, self.gpu, self.library = unit, gpu, library
         self.packed, self.paged = unit.layout == "packed", unit.layout == "paged"
         self.heads_q, self.heads_k = (4, 2) if unit.gqa or unit.kernel == "fwd" else (2, 2)
-        shortest = LONG[unit.head_dim, unit.mask] if unit.long else 0
+        shortest = LONG[unit.layout][unit.head_dim, unit.mask] if unit.long else 0
         self.length = {"q": shortest + LENGTH_Q, "k": shortest + LENGTH_K}
         self.lengths = {"q": (LENGTH_Q, 37), "k": (LENGTH_K, 17)}
+        if self.packed:
+            self.length["k"] += shortest
+            self.lengths = {"q": (self.length["q"], 37), "k": (self.length["k"], 17)}
         self.written: list[tuple[str, int, Any]] = []
 
     def values(self, rows: int, heads: int) -> Any:

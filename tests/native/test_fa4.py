@@ -19,7 +19,7 @@ A100, H100, B200, GB10 = 0, 2, 3, 5
 
 FORWARD = (
     *(Variant("fwd", 128, "bf16", layout, mask) for layout in LAYOUTS for mask in MASKS),
-    Variant("fwd", 128, "bf16", "dense", "causal", long=True),
+    *(Variant("fwd", 128, "bf16", layout, "causal", long=True) for layout in ("dense", "packed")),
 )
 BACKWARD = tuple(v for v in backward_variants() if (v.kernel, v.head_dim, v.dtype) == ("bwd", 128, "bf16"))
 BOTH = Selection(
@@ -104,12 +104,20 @@ def test_sequences_of_one_length_are_dealt_out_to_as_many_blocks_as_the_gpu_has_
 
 @pytest.mark.parametrize(
     ("queries", "keys", "name"),
-    [(1024, 4096, "causal"), (1025, 1024, "causal"), (1025, 1025, "causal_long"), (9000, 4096, "causal_long")],
+    [(1024, 40960, "causal"), (11586, 1024, "causal"), (11586, 11586, "causal_long"), (90000, 40960, "causal_long")],
 )
 def test_long_sequences_have_a_kernel_of_their_own(stub: Stub, queries: int, keys: int, name: str) -> None:
     asked = {"batch": 16, "seqlen_q": queries, "seqlen_k": keys, "flags": Flag.CAUSAL, "family": Family.FA4}
     launch = forward(stub, **asked)
     assert launch["kind"] == f"fwd_d128_bf16_dense_{name}"
+    assert ("blocks" in launch) == (name == "causal")
+
+
+@pytest.mark.parametrize(("total", "name"), [(4 * 724, "causal"), (4 * 725, "causal_long"), (3, "causal")])
+def test_packed_sequences_are_long_by_the_mean_of_their_keys(stub: Stub, total: int, name: str) -> None:
+    packed = {"total_q": 7, "total_k": total, "cu_seqlens_q": 0x1000, "cu_seqlens_k": 0x2000}
+    launch = forward(stub, batch=4, seqlen_q=4, seqlen_k=9000, **packed, flags=Flag.CAUSAL, family=Family.FA4)
+    assert launch["kind"] == f"fwd_d128_bf16_packed_{name}"
     assert ("blocks" in launch) == (name == "causal")
 
 

@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+import ast
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from flashdepot.families.fa4.tiles import backward_tiles
-from flashdepot.families.fa4.variants import HEAD_DIMS, MASKS, Mask, Variant, backward_variants, forward_variants
+from flashdepot.families.fa4.variants import (
+    HEAD_DIMS,
+    LAYOUTS,
+    MASKS,
+    Mask,
+    Variant,
+    backward_variants,
+    forward_variants,
+)
 
 ALL = [*forward_variants(), *backward_variants()]
 
@@ -40,3 +50,11 @@ def test_the_kernel_that_finishes_dq_reads_it_as_the_backward_kernel_wrote_it(he
     job = Variant("dq", head_dim, "bf16", "dense", tile_m=tiles.tile_m).job()
     written = (tiles.atoms_dq, tiles.swap_dq, tiles.query_threads, tiles.hdim_multiple)
     assert (job["atoms"], job["swap"], job["threads"], job["hdim_multiple"]) == written
+
+
+def test_the_program_that_runs_every_kernel_knows_which_sequences_are_long() -> None:
+    program = ast.parse((Path(__file__).parents[2] / "gpu" / "every_unit.py").read_text())
+    (value,) = (n.value for n in program.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "LONG")
+    every = {v: v.shortest for v in forward_variants() if v.long}
+    told = {layout: {(v.head_dim, v.mask): n for v, n in every.items() if v.layout == layout} for layout in LAYOUTS}
+    assert ast.literal_eval(value) == {layout: lengths for layout, lengths in told.items() if lengths}

@@ -16,6 +16,7 @@ class ForwardTiles(msgspec.Struct, frozen=True):
     overlap: bool = True  # of a block's softmax with the next block's first product
     stages: int = 2
     walks: bool = False  # a block of threads takes tile after tile, instead of one
+    falling: bool = False  # of unequal tiles the longest first, instead of a head's last with its first
     o_apart: bool = False  # o has shared memory of its own; without it the next q waits until o is stored
 
 
@@ -65,20 +66,35 @@ _SHORT = {
     192: ForwardTiles(128, 80, walks=True, o_apart=True),
     256: ForwardTiles(128, 64, walks=True),
 }
-"""Of dense sequences: the fastest on an H200 up to the length that another one is faster from, see _LONG."""
+"""The fastest on an H200 up to the length that another one is faster from, see _LONG and _LONG_PACKED."""
 _LONG = {
     (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
-    (64, "causal"): (1449, ForwardTiles(192, 128, walks=True, o_apart=True)),
+    (64, "causal"): (1449, ForwardTiles(192, 128, walks=True, falling=True, o_apart=True)),
     (96, "full"): (1449, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
     (96, "causal"): (2897, ForwardTiles(192, 128, p_in_registers=False)),
-    (128, "causal"): (1025, ForwardTiles(128, 128)),
+    (128, "causal"): (11586, ForwardTiles(128, 128)),
     (192, "full"): (2897, ForwardTiles(128, 112, walks=True)),
-    (192, "causal"): (1449, ForwardTiles(128, 112)),
+    (192, "causal"): (5793, ForwardTiles(128, 112)),
     (256, "full"): (725, ForwardTiles(128, 80)),
-    (256, "causal"): (363, ForwardTiles(128, 80)),
+    (256, "causal"): (1449, ForwardTiles(128, 80)),
 }
 """Of dense sequences: the length from which other tiles were faster, and those. Lengths lie between two that were measured,
 by ratio (benchmarks/fa4.md)."""
+_LONG_PACKED = {
+    (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
+    (64, "causal"): (2897, ForwardTiles(192, 128)),
+    (96, "full"): (363, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
+    (96, "causal"): (725, ForwardTiles(192, 128, p_in_registers=False)),
+    (128, "causal"): (725, ForwardTiles(128, 128)),
+    (192, "full"): (1449, ForwardTiles(128, 112, walks=True)),
+    (192, "causal"): (725, ForwardTiles(128, 112)),
+    (192, "local"): (1449, ForwardTiles(128, 96)),
+    (256, "full"): (363, ForwardTiles(128, 80, walks=True)),
+    (256, "causal"): (725, ForwardTiles(128, 80)),
+    (256, "local"): (1449, ForwardTiles(128, 64)),
+}
+"""The same of packed sequences, by the mean number of their keys."""
+_LONGER = {"dense": _LONG, "packed": _LONG_PACKED}
 _BACKWARD = {
     64: BackwardTiles(128, 128, atoms_dq=2),
     96: BackwardTiles(64, 128, dq_in_one_warp_group=True),
@@ -91,17 +107,17 @@ _BACKWARD = {
 def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False) -> ForwardTiles:
     """mask: full, causal or local. layout: dense, packed, used or paged. long: of the kernel for long sequences.
 
-    A block of threads a tile suits sequences of different lengths, and causal masks: there are more tiles than one for
-    each SM, and the longest are taken first. Where they are equal, or few, a block that walks loses less between two tiles.
+    Where tiles take less time than what lies between two of them, a block that walks from one to the next loses less there.
+    Tiles of many keys, and of different numbers of them, suit a block a tile: the GPU deals those out as SMs get free.
     """
-    if layout != "dense":
+    if layout not in _LONGER:
         return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
-    return _LONG[head_dim, mask][1] if long else _SHORT[head_dim]
+    return _LONGER[layout][head_dim, mask][1] if long else _SHORT[head_dim]
 
 
 def long_from(head_dim: int, mask: str, layout: str) -> int:
     """The shortest sequence that there is another forward kernel for, or 0 where there is none."""
-    return _LONG.get((head_dim, mask), (0,))[0] if layout == "dense" else 0
+    return _LONGER.get(layout, {}).get((head_dim, mask), (0,))[0]
 
 
 def backward_tiles(head_dim: int, mask: str) -> BackwardTiles:  # noqa: ARG001  (one was fastest for each so far)

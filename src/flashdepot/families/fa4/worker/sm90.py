@@ -54,7 +54,7 @@ class _Backward(FlashAttentionBackwardSm90):
 
 def forward(job: dict[str, Any]) -> Entry:
     """functions.forward by this GPU's kernel, of any layout."""
-    kind = walking(_Forward, o_apart=job["o_apart"]) if job["walks"] else _Forward
+    kind = walking(_Forward, falling=job["falling"], o_apart=job["o_apart"]) if job["walks"] else _Forward
     if job["layout"] in ("packed", "used"):
         kind = bounded(kind, flash_fwd_sm90, q_too=False)
     kernel = kind(

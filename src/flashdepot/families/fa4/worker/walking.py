@@ -11,7 +11,12 @@ import cutlass.cute as cute
 from cutlass import Int32, const_expr
 from flash_attn.cute import flash_fwd_sm90
 from flash_attn.cute.pipeline import PipelineTmaAsync
-from flash_attn.cute.tile_scheduler import SingleTileLPTScheduler, StaticPersistentTileScheduler, WorkTileInfo
+from flash_attn.cute.tile_scheduler import (
+    SingleTileLPTScheduler,
+    SingleTileVarlenScheduler,
+    StaticPersistentTileScheduler,
+    WorkTileInfo,
+)
 from order import tile_of
 
 _ALIGNED = 1024  # bytes, that a tile in shared memory starts at a multiple of
@@ -30,6 +35,28 @@ class RowsThenHeads(StaticPersistentTileScheduler):
     @staticmethod
     def get_grid_shape(params, *, loc=None, ip=None):
         return cutlass.min(Grid.blocks, params.total_blocks_cluster), Int32(1), Int32(1)
+
+
+class LongestFirst(SingleTileLPTScheduler):
+    """Tiles of falling work: blocks take one each from the first to the last, then from the last to the first.
+
+    Heads whose keys fit into the L2 cache together take turns. Upstream's number of a split, of which there is one, holds
+    the way to the block's next tile.
+    """
+
+    @staticmethod
+    def get_grid_shape(params, *, loc=None, ip=None):
+        return cutlass.min(Grid.blocks, params.total_blocks), Int32(1), Int32(1)
+
+    @staticmethod
+    def create(params, ctx=None, *, loc=None, ip=None):
+        block, blocks = cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
+        return LongestFirst(params, block, 2 * (blocks - block) - 1, loc=loc, ip=ip)
+
+    def advance_to_next_work(self, *, loc=None, ip=None):
+        self._tile_idx += self._split_idx
+        self._split_idx = 2 * cute.arch.grid_dim()[0] - self._split_idx
+        return self.get_current_work()
 
 
 class LastWithFirst(SingleTileLPTScheduler):
@@ -61,6 +88,33 @@ class LastWithFirst(SingleTileLPTScheduler):
         return self.get_current_work()
 
 
+class OfSequences(SingleTileVarlenScheduler):
+    """Tiles of packed sequences: each block takes the one that lies a grid further on."""
+
+    @staticmethod
+    def get_grid_shape(params, *, loc=None, ip=None):
+        most, splits, one = SingleTileVarlenScheduler.get_grid_shape(params)
+        return cutlass.min(Grid.blocks, most), splits, one
+
+    @staticmethod
+    def create(params, ctx=None, *, loc=None, ip=None):
+        return OfSequences(params, cute.arch.block_idx()[0], Int32(0), loc=loc, ip=ip)
+
+    def advance_to_next_work(self, *, loc=None, ip=None):
+        self._tile_idx += cute.arch.grid_dim()[0]
+        return self.get_current_work()
+
+
+def _schedulers(*, is_local, falling):
+    """What upstream's forward finds under its schedulers' names."""
+    unequal = LongestFirst if falling else LastWithFirst
+    return {
+        "SingleTileScheduler": unequal if is_local else RowsThenHeads,
+        "SingleTileLPTScheduler": unequal,
+        "SingleTileVarlenScheduler": OfSequences,
+    }
+
+
 class _Held(PipelineTmaAsync):
     """Q's pipeline, to which upstream's release before the epilogue means nothing."""
 
@@ -74,21 +128,22 @@ def _held(pipeline):
     return held
 
 
-def walking(kernel_class, *, o_apart):
+def walking(kernel_class, *, falling, o_apart):
     """kernel_class, for any number of tiles a block.
 
+    falling: tiles of unequal work longest first, instead of the last of a head with the first.
     o_apart: O has shared memory of its own, so that the next tile's Q is loaded while O is stored.
     """
 
     class Walking(kernel_class):
         def __call__(self, *arguments, **named):
-            before = flash_fwd_sm90.SingleTileScheduler, flash_fwd_sm90.SingleTileLPTScheduler
-            others = LastWithFirst if self.is_local else RowsThenHeads
-            flash_fwd_sm90.SingleTileScheduler, flash_fwd_sm90.SingleTileLPTScheduler = others, LastWithFirst
+            walks = _schedulers(is_local=self.is_local, falling=falling)
+            before = {name: getattr(flash_fwd_sm90, name) for name in walks}
+            vars(flash_fwd_sm90).update(walks)
             try:
                 super().__call__(*arguments, **named)
             finally:
-                flash_fwd_sm90.SingleTileScheduler, flash_fwd_sm90.SingleTileLPTScheduler = before
+                vars(flash_fwd_sm90).update(before)
 
         def _get_shared_storage_cls(self):
             self.elements_q = cute.cosize(self.sQ_layout)

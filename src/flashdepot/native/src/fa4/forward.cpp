@@ -75,11 +75,20 @@ fa_tensor grouped(const fa_tensor &tensor, std::int32_t group) {
                                 tensor.head_stride * group};
 }
 
+// By which a forward kernel is chosen among those for short and for long sequences.
+std::int32_t length_of(const Problem &problem) {
+  if (!problem.packed()) {
+    return std::min(problem.seqlen_q, problem.seqlen_k);
+  }
+  const std::int64_t mean = problem.total_k / std::max(problem.batch, 1);
+  return static_cast<std::int32_t>(mean);
+}
+
 const Unit *unit_for(const ForwardCall &call, const DeviceFacts *gpu) {
   const Problem &problem = call.problem;
   return find_unit(gpu, {Kernel::fwd, problem.dtype, unit_head_dim(problem.head_dim),
                          layout_of(call), mask_of(problem), problem.softcap > 0.0f, false, 0,
-                         std::min(problem.seqlen_q, problem.seqlen_k)});
+                         length_of(problem)});
 }
 
 fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {

@@ -39,7 +39,7 @@ struct Key {
   bool softcap;         // of fwd and bwd
   bool several_heads;   // of bwd: several query heads share a key head
   std::int32_t tile_m;  // of pre and dq: bwd's
-  std::int32_t length;  // of fwd: of the queries or the keys of a sequence, whichever are fewer
+  std::int32_t length;  // of fwd: of the sequences
 };
 
 struct Unit;
