@@ -1,13 +1,13 @@
 """Times both families on this machine's GPU and writes the table by which calls are given to one of them.
 
-Usage: python benchmarks/family_speed.py [--packed] [TABLE]     where torch, GPUs and a wheel with both families are
-       python benchmarks/family_speed.py [--packed] --check     whether what is dispatched is the fastest, for every point
+Usage: python benchmarks/family_speed.py [--kind KIND] [TABLE]     where torch, GPUs and a wheel with both families are
+       python benchmarks/family_speed.py [--kind KIND] --check     whether what is dispatched is the fastest, for every point
 
-TABLE is src/flashdepot/families/fa4/speed.csv, and with --packed, for packed sequences, speed_uneven.csv there, unless
-another is named. Rows of other architectures stay, and those of lengths that --lengths leaves out. A library is built anew
-after a table has changed, its kernels are not. Each GPU that is visible measures a share. A point where what is dispatched
-seems late is measured again, for longer. --rows FILE keeps every point, with what was dispatched. The times are the GPU's
-alone: it waits until the host has launched all that is timed.
+KIND is dense, packed or cache (forward alone), and TABLE the one of it in src/flashdepot/families/fa4, unless another is
+named. Rows of other architectures stay, and those of lengths that --lengths leaves out. A library is built anew after a table
+has changed, its kernels are not. Each GPU that is visible measures a share. A point where what is dispatched seems late is
+measured again, for longer. --rows FILE keeps every point, with what was dispatched. The times are the GPU's alone: it waits
+until the host has launched all that is timed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flash_attn import flash_attn_func, flash_attn_varlen_func
+from flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from flash_attn_2_cuda import library
 
+from flashdepot.families.fa4.speed import TABLES
 from flashdepot.prove.speed import flop
 
-TABLES = Path(__file__).parents[1] / "src/flashdepot/families/fa4"
-TABLE, PACKED = TABLES / "speed.csv", TABLES / "speed_uneven.csv"
 COLUMNS = ("arch", "kernel", "head_dim", "mask", "batch", "seqlen", "heads_q", "heads_k", "fa4", "fa2")
 FAMILIES = {"fa4": 4, "fa2": 2, "dispatch": 0}
 ALLOWED = 0.97
@@ -60,13 +59,13 @@ def problems(lengths: Sequence[int], passes: Sequence[str]) -> Iterator[dict[str
         yield {"kernel": kernel, "head_dim": dim, "mask": mask, **shape}
 
 
-def runs(problem: dict[str, Any], families: Iterable[str], *, packed: bool) -> dict[str, Callable[[], object]]:
-    """The pass of a problem by each family; packed: with its sequences one after the other in one tensor."""
+def runs(problem: dict[str, Any], families: Iterable[str], kind: str) -> dict[str, Callable[[], object]]:
+    """The pass of a problem by each family. Packed sequences lie one after the other in one tensor; caches are full."""
     batch, length, dim = problem["batch"], problem["seqlen"], problem["head_dim"]
     backward = problem["kernel"] == "bwd"
 
     def tensor(heads: int, *, grad: bool = backward) -> torch.Tensor:
-        rows = (batch * length,) if packed else (batch, length)
+        rows = (batch * length,) if kind == "packed" else (batch, length)
         return torch.randn(*rows, heads, dim, device="cuda", dtype=torch.bfloat16, requires_grad=grad)
 
     q, k, v = tensor(problem["heads_q"]), tensor(problem["heads_k"]), tensor(problem["heads_k"])
@@ -75,9 +74,12 @@ def runs(problem: dict[str, Any], families: Iterable[str], *, packed: bool) -> d
     if problem["mask"] == "local":
         mask = {"window_size": (length // 4, 0)}
     starts = torch.arange(0, (batch + 1) * length, length, device="cuda", dtype=torch.int32)
+    full = torch.full((batch,), length, device="cuda", dtype=torch.int32)
 
     def forward() -> Any:
-        if packed:
+        if kind == "cache":
+            return flash_attn_with_kvcache(q, k, v, cache_seqlens=full, **mask)
+        if kind == "packed":
             return flash_attn_varlen_func(q, k, v, starts, starts, length, length, **mask)
         return flash_attn_func(q, k, v, **mask)
 
@@ -152,7 +154,7 @@ def measured(arch: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]
         forward = flop(*shape, causal=problem["mask"] == "causal", backward=False)
         work = forward * (2.5 if problem["kernel"] == "bwd" else 1.0)
         with torch.set_grad_enabled(problem["kernel"] == "bwd"):
-            found = runs(problem, families, packed=options.packed)
+            found = runs(problem, families, options.kind)
             times = milliseconds(found)
             if is_late(times):
                 times = milliseconds(found, AGAIN)
@@ -164,7 +166,7 @@ def by_all_gpus(options: argparse.Namespace) -> list[dict[str, Any]]:
     count = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
     chosen = ["--lengths", ",".join(map(str, options.lengths)), "--passes", ",".join(options.passes)]
-    chosen += [f"--{name}" for name in ("packed", "check") if getattr(options, name)]
+    chosen += ["--kind", options.kind, *["--check"] * options.check]
     running = [
         subprocess.Popen(
             [sys.executable, __file__, *chosen, "--share", str(i), str(count)],
@@ -205,14 +207,16 @@ def main() -> int:
     """Measure, then write or compare."""
     parser = argparse.ArgumentParser()
     parser.add_argument("table", type=Path, nargs="?")
-    parser.add_argument("--packed", action="store_true")
+    parser.add_argument("--kind", choices=TABLES, default="dense")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--lengths", type=lambda text: tuple(map(int, text.split(","))), default=LENGTHS)
     parser.add_argument("--passes", type=lambda text: tuple(text.split(",")), default=("fwd", "bwd"))
     parser.add_argument("--share", type=int, nargs=2)
     options = parser.parse_args()
-    table = options.table or (PACKED if options.packed else TABLE)
+    if options.kind == "cache":
+        options.passes = ("fwd",)
+    table = options.table or TABLES[options.kind]
     major, minor = torch.cuda.get_device_capability()
     arch = major * 10 + minor
     if options.share:
@@ -235,7 +239,7 @@ def main() -> int:
     new = {key(row): row for row in found}
     others = [row for row in before if int(row["arch"]) != arch]
     rows = [*others, *(new.pop(key(row), row) for row in before if int(row["arch"]) == arch), *new.values()]
-    notes = [line for line in lines if line.startswith("#") and others]
+    notes = [line for line in lines if line.startswith("#") and not line.startswith(f"# {arch}:")]
     text = io.StringIO()
     today = dt.datetime.now(tz=dt.timezone.utc).date()
     print(*notes, f"# {arch}: {torch.cuda.get_device_name()}, {today}, TFLOP/s, bf16.", sep="\n", file=text)

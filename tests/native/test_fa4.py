@@ -222,6 +222,7 @@ def test_few_tiles_with_many_keys_go_to_the_family_that_divides_them(stub: Stub)
         (200, {}, False),
         (200, {"cache_seqlens": 0x1000}, True),
         (201, {"cache_seqlens": 0x1000}, False),
+        (200, {"cu_seqlens_q": 0x3000, "cu_seqlens_k": 0x4000, "total_q": 3200, "total_k": 3200}, False),
     ],
 )
 def test_what_was_measured_to_be_slower_goes_to_fa2(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashdepot.families.fa4.speed import UNEVEN, Measured, Slower, read_table, slower, table_lines
+from flashdepot.families.fa4.speed import TABLES, Measured, Slower, read_table, read_tables, slower, table_lines
 
 KIND = (90, "fwd", 128, "causal")
 LAST = 2**31 - 1
@@ -57,14 +57,21 @@ def test_the_table_that_is_shipped_is_of_hopper_and_has_both_passes() -> None:
     table = read_table()
     assert {(one.arch, one.pass_) for one in table} == {(90, "fwd"), (90, "bwd")}
     assert {one.head_dim for one in table} == {64, 96, 128, 192, 256}
-    assert "#define FA4_CONFIG_MEASURED(X) X(90)" in list(table_lines(table, []))
+    assert "#define FA4_CONFIG_MEASURED(X) X(90)" in list(table_lines({"dense": table}))
 
 
-def test_packed_sequences_go_by_figures_of_their_own() -> None:
+def test_packed_sequences_and_caches_go_by_figures_of_their_own() -> None:
     backward = Measured(90, "bwd", 64, "full", 1, 512, 90, 100)
-    _, rows = table_lines([measured(512, 90)], [measured(512, 110), backward])
-    assert "X(90, fwd, 128, causal, 1, " in rows
-    assert "X(90, fwd, 128, causal, 0, " not in rows
-    assert "X(90, bwd, 64, full, 1, " not in rows
-    assert "X(90, bwd, 64, full, 0, " in rows
-    assert {one.pass_ for one in read_table(UNEVEN)} == {"fwd", "bwd"}
+    late, soon = measured(512, 90), measured(512, 110)
+    _, rows = table_lines({"dense": [late], "packed": [soon, backward], "cache": [late]})
+    assert "X(90, fwd, 128, causal, dense, " in rows
+    assert "X(90, fwd, 128, causal, packed, " not in rows
+    assert "X(90, fwd, 128, causal, cache, " in rows
+    assert "X(90, bwd, 64, full, dense, " not in rows
+    assert "X(90, bwd, 64, full, packed, " in rows
+
+
+def test_each_table_has_the_passes_that_its_problems_have() -> None:
+    passes = {kind: {one.pass_ for one in table} for kind, table in read_tables().items()}
+    assert passes == {"dense": {"fwd", "bwd"}, "packed": {"fwd", "bwd"}, "cache": {"fwd"}}
+    assert passes.keys() == TABLES.keys()

@@ -9,7 +9,7 @@ from pathlib import Path
 from flashdepot.families.config_header import c_string
 from flashdepot.families.fa4.kernels import Kernel, kernels_of, unit_name
 from flashdepot.families.fa4.layout import KERNELS
-from flashdepot.families.fa4.speed import TABLE, UNEVEN, read_table, table_lines
+from flashdepot.families.fa4.speed import TABLES, read_tables, table_lines
 from flashdepot.families.fa4.targets import HOSTS, NAME
 from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
@@ -36,7 +36,7 @@ def flags() -> tuple[str, ...]:
     return (
         f"cute-dsl {cute_dsl.provided_version()} {cute_dsl.identity()}",
         f"kernels {digest_of(_sources())}",
-        f"speed {sha256_file(TABLE)} {sha256_file(UNEVEN)}",
+        " ".join(["speed", *map(sha256_file, TABLES.values())]),
     )
 
 
@@ -68,7 +68,7 @@ def config_lines(selection: Selection, sass: Iterable[Architecture], version: st
         f"#define FA4_CONFIG_HAS_{feature.value.upper()} {int(feature in selection.features)}" for feature in Feature
     )
     yield " \\\n    ".join(["#define FA4_CONFIG_UNITS(X)", *map(_row, kernels)])
-    yield from table_lines(read_table(), read_table(UNEVEN))
+    yield from table_lines(read_tables())
 
 
 def _row(kernel: Kernel) -> str:

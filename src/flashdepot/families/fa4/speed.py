@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 TABLE = Path(__file__).with_name("speed.csv")
-UNEVEN = TABLE.with_name("speed_uneven.csv")
-"""Of packed sequences, and of caches, which have the same kernels."""
+TABLES = {"dense": TABLE, "packed": TABLE.with_name("speed_packed.csv"), "cache": TABLE.with_name("speed_cache.csv")}
+"""By how sequences lie, as native/src/problem.h names it: kernels have other tiles for each."""
 
 _FIRST, _LAST = 0, 2**31 - 1
 """Of a range that has no end on that side."""
@@ -97,13 +97,19 @@ def _around(numbers: Iterable[int]) -> list[tuple[int, tuple[int, int]]]:
     return list(zip(known, zip([_FIRST, *(last + 1 for last in between)], [*between, _LAST], strict=True), strict=True))
 
 
-def table_lines(measured: Sequence[Measured], uneven: Sequence[Measured]) -> Iterator[str]:
+def read_tables() -> dict[str, tuple[Measured, ...]]:
+    """Every table."""
+    return {kind: read_table(path) for kind, path in TABLES.items()}
+
+
+def table_lines(tables: Mapping[str, Sequence[Measured]]) -> Iterator[str]:
     """Yield the macros of ``native/src/fa4/speed.cpp``: the architectures measured, and where fa4 is slower."""
-    yield f"#define FA4_CONFIG_MEASURED(X) {' '.join(f'X({arch})' for arch in sorted({m.arch for m in measured}))}"
+    arches = sorted({one.arch for table in tables.values() for one in table})
+    yield f"#define FA4_CONFIG_MEASURED(X) {' '.join(f'X({arch})' for arch in arches)}"
     rows = [
-        f"X({one.arch}, {one.pass_}, {one.head_dim}, {one.mask}, {is_dense}, "
+        f"X({one.arch}, {one.pass_}, {one.head_dim}, {one.mask}, {kind}, "
         f"{one.fewest}, {one.most}, {one.shortest}, {one.longest})"
-        for is_dense, table in ((1, measured), (0, uneven))
+        for kind, table in tables.items()
         for one in slower(table)
     ]
     yield " \\\n    ".join(["#define FA4_CONFIG_SLOWER(X)", *rows])

@@ -6,25 +6,25 @@
 namespace flashdepot::fa4 {
 namespace {
 
-// Problems that FA2 was measured to be faster at (families/fa4/speed.csv, speed_uneven.csv).
+// Problems that FA2 was measured to be faster at (families/fa4/speed*.csv).
 struct Slower {
   std::int32_t arch;  // 10 * major + minor
   Kernel pass;
   std::int32_t head_dim;  // of the kernel
   Mask mask;
-  bool dense;  // sequences of one length; else packed ones, or those of a cache
+  Kind kind;
   std::int32_t fewest, most;       // query heads a key head
   std::int32_t shortest, longest;  // keys
 };
 
 #define ARCH(arch) arch,
-#define SLOWER(arch, pass, head_dim, mask, dense, fewest, most, shortest, longest) \
-  {arch, Kernel::pass, head_dim, Mask::mask, dense != 0, fewest, most, shortest, longest},
+#define SLOWER(arch, pass, head_dim, mask, kind, fewest, most, shortest, longest) \
+  {arch, Kernel::pass, head_dim, Mask::mask, Kind::kind, fewest, most, shortest, longest},
 
 // A last row that matches nothing, since either list may have no other.
 constexpr std::int32_t kMeasured[] = {FA4_CONFIG_MEASURED(ARCH) 0};
 constexpr Slower kSlower[] = {
-    FA4_CONFIG_SLOWER(SLOWER){0, Kernel::fwd, 0, Mask::full, false, 0, 0, 0, 0}};
+    FA4_CONFIG_SLOWER(SLOWER){0, Kernel::fwd, 0, Mask::full, Kind::dense, 0, 0, 0, 0}};
 
 const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel pass) {
   const std::int32_t arch = gpu.major * 10 + gpu.minor;
@@ -40,7 +40,7 @@ const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel p
   const std::int32_t group = problem.heads_q / problem.heads_k;
   for (const Slower &row : kSlower) {
     if (row.arch == arch && row.pass == pass && row.head_dim == head_dim && row.mask == mask &&
-        row.dense == (problem.kind == Kind::dense) && row.fewest <= group && group <= row.most &&
+        row.kind == problem.kind && row.fewest <= group && group <= row.most &&
         row.shortest <= problem.seqlen_k && problem.seqlen_k <= row.longest) {
       return "it was measured to be slower at this head dim, mask, length and number of heads";
     }
