@@ -1,7 +1,7 @@
 """Times flash_attn as a caller gets it beside torch's cuDNN and FlashAttention-2, forward and backward.
 
 Usage: python benchmarks/attention_speed.py [--lengths 512,4096] [--csv FILE]      on all GPUs that are visible, each a share;
-       with torch, the wheel, and flashdepot (PYTHONPATH=src)
+       with torch, the wheel, and flashdepot
 
 Rivals take turns; a figure is the median of the rounds, in TFLOP/s, where a backward pass counts as 2.5 forward passes.
 "fa2" is the wheel's own, forced; "torch flash" is torch's copy of FlashAttention-2.

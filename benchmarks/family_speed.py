@@ -1,6 +1,6 @@
 """Times both families on this machine's GPU and writes the table by which calls are given to one of them.
 
-Usage: python benchmarks/family_speed.py [--kind KIND] [TABLE]     where torch, GPUs and a wheel with both families are
+Usage: python benchmarks/family_speed.py [--kind KIND] [TABLE]     where torch, GPUs, flashdepot and a wheel of both families are
        python benchmarks/family_speed.py [--kind KIND] --check     whether what is dispatched is the fastest, for every point
 
 KIND is dense, packed or cache (forward alone), and TABLE the one of it in src/flashdepot/families/fa4, unless another is
