@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-TABLE = Path(__file__).with_name("speed.csv")
-TABLES = {"dense": TABLE, "packed": TABLE.with_name("speed_packed.csv"), "cache": TABLE.with_name("speed_cache.csv")}
+_FILES = {"dense": "speed.csv", "packed": "speed_packed.csv", "cache": "speed_cache.csv"}
+TABLES = {kind: Path(__file__).with_name(name) for kind, name in _FILES.items()}
 """By how sequences lie, as native/src/problem.h names it: kernels have other tiles for each."""
 
 _FIRST, _LAST = 0, 2**31 - 1
@@ -46,7 +46,7 @@ class Slower(msgspec.Struct, frozen=True, order=True):
     longest: int
 
 
-def read_table(path: Path = TABLE) -> tuple[Measured, ...]:
+def read_table(path: Path) -> tuple[Measured, ...]:
     """Every measurement of a table."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return tuple(

@@ -66,35 +66,35 @@ _SHORT = {
     192: ForwardTiles(128, 80, walks=True, o_apart=True),
     256: ForwardTiles(128, 64, walks=True),
 }
-"""The fastest on an H200 up to the length that another one is faster from, see _LONG and _LONG_PACKED."""
+"""The fastest on an H200 up to the length that another one is faster from, see _LONG."""
 _LONG = {
-    (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
-    (64, "causal"): (1449, ForwardTiles(192, 128, walks=True, falling=True, o_apart=True)),
-    (96, "full"): (1449, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
-    (96, "causal"): (2897, ForwardTiles(192, 128, p_in_registers=False)),
-    (128, "causal"): (11586, ForwardTiles(128, 128)),
-    (192, "full"): (2897, ForwardTiles(128, 112, walks=True)),
-    (192, "causal"): (5793, ForwardTiles(128, 112)),
-    (256, "full"): (725, ForwardTiles(128, 80)),
-    (256, "causal"): (1449, ForwardTiles(128, 80)),
+    "dense": {
+        (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
+        (64, "causal"): (1449, ForwardTiles(192, 128, walks=True, falling=True, o_apart=True)),
+        (96, "full"): (1449, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
+        (96, "causal"): (2897, ForwardTiles(192, 128, p_in_registers=False)),
+        (128, "causal"): (11586, ForwardTiles(128, 128)),
+        (192, "full"): (2897, ForwardTiles(128, 112, walks=True)),
+        (192, "causal"): (5793, ForwardTiles(128, 112)),
+        (256, "full"): (725, ForwardTiles(128, 80)),
+        (256, "causal"): (1449, ForwardTiles(128, 80)),
+    },
+    "packed": {
+        (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
+        (64, "causal"): (2897, ForwardTiles(192, 128)),
+        (96, "full"): (363, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
+        (96, "causal"): (725, ForwardTiles(192, 128, p_in_registers=False)),
+        (128, "causal"): (725, ForwardTiles(128, 128)),
+        (192, "full"): (1449, ForwardTiles(128, 112, walks=True)),
+        (192, "causal"): (725, ForwardTiles(128, 112)),
+        (192, "local"): (1449, ForwardTiles(128, 96)),
+        (256, "full"): (363, ForwardTiles(128, 80, walks=True)),
+        (256, "causal"): (725, ForwardTiles(128, 80)),
+        (256, "local"): (1449, ForwardTiles(128, 64)),
+    },
 }
-"""Of dense sequences: the length from which other tiles were faster, and those. Lengths lie between two that were measured,
-by ratio (benchmarks/fa4.md)."""
-_LONG_PACKED = {
-    (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
-    (64, "causal"): (2897, ForwardTiles(192, 128)),
-    (96, "full"): (363, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
-    (96, "causal"): (725, ForwardTiles(192, 128, p_in_registers=False)),
-    (128, "causal"): (725, ForwardTiles(128, 128)),
-    (192, "full"): (1449, ForwardTiles(128, 112, walks=True)),
-    (192, "causal"): (725, ForwardTiles(128, 112)),
-    (192, "local"): (1449, ForwardTiles(128, 96)),
-    (256, "full"): (363, ForwardTiles(128, 80, walks=True)),
-    (256, "causal"): (725, ForwardTiles(128, 80)),
-    (256, "local"): (1449, ForwardTiles(128, 64)),
-}
-"""The same of packed sequences, by the mean number of their keys."""
-_LONGER = {"dense": _LONG, "packed": _LONG_PACKED}
+"""By layout: the length from which other tiles were faster, and those. Of packed sequences it is the mean number of keys.
+Lengths lie between two that were measured, by ratio (benchmarks/fa4.md)."""
 _BACKWARD = {
     64: BackwardTiles(128, 128, atoms_dq=2),
     96: BackwardTiles(64, 128, dq_in_one_warp_group=True),
@@ -110,14 +110,14 @@ def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False) 
     Where tiles take less time than what lies between two of them, a block that walks from one to the next loses less there.
     Tiles of many keys, and of different numbers of them, suit a block a tile: the GPU deals those out as SMs get free.
     """
-    if layout not in _LONGER:
+    if layout not in _LONG:
         return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
-    return _LONGER[layout][head_dim, mask][1] if long else _SHORT[head_dim]
+    return _LONG[layout][head_dim, mask][1] if long else _SHORT[head_dim]
 
 
 def long_from(head_dim: int, mask: str, layout: str) -> int:
     """The shortest sequence that there is another forward kernel for, or 0 where there is none."""
-    return _LONGER.get(layout, {}).get((head_dim, mask), (0,))[0]
+    return _LONG.get(layout, {}).get((head_dim, mask), (0,))[0]
 
 
 def backward_tiles(head_dim: int, mask: str) -> BackwardTiles:  # noqa: ARG001  (one was fastest for each so far)
