@@ -79,6 +79,7 @@ class Forecast(msgspec.Struct, frozen=True):
     :param jobs: compilers that run at once.
     :param seconds: wall time until all is compiled, downloads not counted.
     :param memory: bytes that the compilers hold together at most.
+    :param memory_limit: bytes that they may hold together; one that needs more runs alone.
     :param disk: bytes that stay in the depot.
     :param is_exact: whether the compilers were asked; else it is what such units usually take.
     :param host_sides: of those that are ``compiled``, how many must be compiled for the CPU of this target all the same.
@@ -89,6 +90,7 @@ class Forecast(msgspec.Struct, frozen=True):
     jobs: int
     seconds: float
     memory: int
+    memory_limit: int
     disk: int
     fetches: tuple[Fetch, ...] = ()
     alternatives: tuple[Alternative, ...] = ()

@@ -50,6 +50,7 @@ def test_what_lies_ahead_is_all_jobs_their_time_and_the_most_memory_at_one_momen
     assert foresee(jobs, [], Capacity(1, 64 * GB)).peak == 4 * GB
     assert foresee(jobs, [], Capacity(3, 64 * GB)).peak == 9 * GB
     assert foresee([], [], Capacity(2, GB)).peak == 0
+    assert [foresee(jobs, [], Capacity(3, memory * GB)).at_once for memory in (1, 5, 64)] == [1, 2, 3]
 
 
 jobs_strategy = st.lists(

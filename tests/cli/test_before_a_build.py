@@ -76,6 +76,14 @@ def test_less_at_once_takes_less_memory_and_more_time(depot: Path) -> None:
     assert one["seconds"] > 3 * four["seconds"]
 
 
+def test_compilers_that_the_memory_has_no_room_for_are_not_counted(depot: Path) -> None:
+    found = json.loads(
+        offline("get", *LONG, "--dry-run", "--json", "--jobs", "8", "--memory", "1GB", depot=depot).stdout
+    )
+    assert (found["jobs"], found["memory_limit"]) == (1, 10**9)
+    assert found["memory"] > 10**9, "the largest runs alone"
+
+
 @pytest.mark.parametrize("command", [["get"], ["wheel"], ["vendor"], ["link", "cmake", "--get"]])
 def test_somebody_at_a_terminal_is_asked_before_a_long_build(command: list[str], depot: Path) -> None:
     words = (*command, *LONG, "--depot", str(depot), "--offline")

@@ -71,6 +71,7 @@ def test_every_help_page_has_examples(command: list[str]) -> None:
         (["lock", "--check", "--out", "/dev/null/x"], 2, "/dev/null/x cannot be used: Not a directory"),
         (["get", "--memory", "9" * 400], 2, "is not an amount of bytes"),
         (["resolve", "--bandwidth", "9" * 400], 2, "is not an amount of bytes"),
+        (["get", "--memory", "8"], 2, "--memory 8 is 8 bytes, and one compiler takes gigabytes."),
         (["gett"], 2, "No such command"),
     ],
 )
@@ -83,6 +84,19 @@ def test_wrong_words_get_their_exit_code_and_the_right_ones(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert "a fault of flashdepot" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("candle", "No such command 'candle'. Did you mean 'flashdepot link candle'?"),
+        ("push", "No such command 'push'. Did you mean 'flashdepot depot push'?"),
+        ("instal", "No such command 'instal'. Did you mean 'install'?"),
+        ("sing", "No such command 'sing'. There are get, build,"),
+    ],
+)
+def test_a_wrong_command_gets_the_right_one_of_its_group_too(word: str, said: str) -> None:
+    assert said in flashdepot(word).stderr
 
 
 @pytest.mark.parametrize("group", [[], ["depot"]])

@@ -85,8 +85,15 @@ def test_when_all_kernels_are_there_a_log_counts_what_is_not(
 def test_before_a_build_it_is_said_what_is_to_be_compiled(
     compiled: int, host_sides: int, seconds: float, said: str
 ) -> None:
-    forecast = Forecast(4, compiled, 2, seconds, 10**9, 2 * 10**6, host_sides=host_sides)
+    forecast = Forecast(4, compiled, 2, seconds, 10**9, 4 * 10**9, 2 * 10**6, host_sides=host_sides)
     assert sentence(forecast).startswith(said)
+
+
+def test_more_memory_than_may_be_used_is_said_beforehand() -> None:
+    forecast = Forecast(4, 0, 1, 90, memory=7 * 10**9, memory_limit=4 * 10**9, disk=2 * 10**6)
+    assert "up to 7.0 GB of memory, more than the 4.0 GB that may be used: one compiler takes it alone; " in sentence(
+        forecast
+    )
 
 
 def test_quiet_shows_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:

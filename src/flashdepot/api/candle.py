@@ -63,9 +63,16 @@ def added_kernels(
 
     def agree(outlook: Outlook) -> None:
         left = sum(f"candle-{kernel.stem}" in outlook.jobs for kernel in kernels)
-        disk, jobs = left * _KEPT, max(1, len(outlook.jobs))
-        done = len(kernels) - left
-        if left and not events.begin(Forecast(len(kernels), done, jobs, outlook.seconds, outlook.peak, disk)):
+        forecast = Forecast(
+            units=len(kernels),
+            compiled=len(kernels) - left,
+            jobs=max(1, outlook.at_once),
+            seconds=outlook.seconds,
+            memory=outlook.peak,
+            memory_limit=outlook.memory,
+            disk=left * _KEPT,
+        )
+        if left and not events.begin(forecast):
             raise IncompatibleError("candle's own kernels were not to be compiled.", hint="Leave out --candle-kernels.")
 
     cuda = manifest.toolchain.cuda

@@ -65,11 +65,19 @@ def _longest_first(job: Job) -> tuple[float, str]:
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """What jobs come to: how many there are, the wall seconds until all are done, and the most bytes at one time."""
+    """What jobs come to.
+
+    :param jobs: their names.
+    :param seconds: wall time until all are done.
+    :param peak: the most bytes at one time, and ``memory`` those that may be used: one that needs more runs alone.
+    :param at_once: the most jobs at one time.
+    """
 
     jobs: frozenset[str]
     seconds: float
     peak: int
+    memory: int
+    at_once: int
 
 
 def foresee(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capacity: Capacity) -> Outlook:
@@ -78,7 +86,7 @@ def foresee(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capaci
     :param running: each running job with the seconds it has run.
     """
     capacity = replace(capacity, ahead=0)
-    clock, peak = 0.0, 0
+    clock, peak, at_once = 0.0, 0, 0
     left = list(waiting)
     ends: list[tuple[float, str, Job]] = []
     for job, elapsed in running:
@@ -89,8 +97,9 @@ def foresee(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capaci
             left.remove(job)
             heapq.heappush(ends, (clock + job.seconds, job.name, job))
         peak = max(peak, sum(j.peak for _, _, j in ends))
+        at_once = max(at_once, len(ends))
         clock = max(clock, heapq.heappop(ends)[0])
-    return Outlook(frozenset(job.name for job in waiting), clock, peak)
+    return Outlook(frozenset(job.name for job in waiting), clock, peak, capacity.memory, at_once)
 
 
 def remaining_seconds(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capacity: Capacity) -> float:

@@ -31,7 +31,9 @@ def sentence(forecast: Forecast) -> str:
     elif forecast.compiled:
         parts.append(f"{forecast.compiled} more are compiled already")
     parts.append(takes)
-    parts += [f"up to {size(forecast.memory)} of memory", f"{size(forecast.disk)} of disk"]
+    beyond = f", more than the {size(forecast.memory_limit)} that may be used: one compiler takes it alone"
+    too_much = beyond if forecast.memory > forecast.memory_limit else ""
+    parts += [f"up to {size(forecast.memory)} of memory{too_much}", f"{size(forecast.disk)} of disk"]
     if forecast.fetches:
         what = ", ".join(f"{fetch.what} {size(fetch.size)}" for fetch in forecast.fetches)
         parts.append(f"and first to fetch {size(sum(fetch.size for fetch in forecast.fetches))} ({what})")
@@ -84,6 +86,7 @@ def to_json(plan: LibraryPlan) -> dict[str, Any]:
         "jobs": found.jobs,
         "seconds": round(found.seconds, 1),
         "memory": found.memory,
+        "memory_limit": found.memory_limit,
         "disk": found.disk,
         "fetches": [{"what": fetch.what, "size": fetch.size} for fetch in found.fetches],
         "alternatives": [{"options": o.options, "seconds": round(o.seconds, 1)} for o in found.alternatives],

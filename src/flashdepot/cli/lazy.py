@@ -32,9 +32,17 @@ class Commands(click.Group):
         """The command that is called; :raises UsageError: when there is none of that name."""
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            suggestion = did_you_mean(args[0], known) or f" There are {', '.join(known)}."
+            near = self._in_groups(ctx, args[0]) or did_you_mean(args[0], known)
+            suggestion = near or f" There are {', '.join(known)}."
             raise click.UsageError(f"No such command '{args[0]}'.{suggestion}", ctx)
         return super().resolve_command(ctx, args)
+
+    def _in_groups(self, ctx: click.Context, word: str) -> str:
+        """A sentence, after a space, with the groups of this one that have a command of that name; empty where none has."""
+        commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
+        groups = [command for command in commands if isinstance(command, click.Group)]
+        found = [f"'{ctx.command_path} {group.name} {word}'" for group in groups if word in group.list_commands(ctx)]
+        return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
 def _with_common_options(command: click.Command) -> click.Command:

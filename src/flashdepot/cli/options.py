@@ -12,7 +12,7 @@ from flashdepot.cli.common import options
 from flashdepot.errors import UsageError
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Farm, Limits
-from flashdepot.model.quantities import parse_size
+from flashdepot.model.quantities import parse_size, size
 from flashdepot.resolve.project import find_project, read_project, require_consent
 from flashdepot.resolve.words import library_request
 
@@ -143,6 +143,10 @@ def each_target(words: Mapping[str, str | None]) -> list[dict[str, str | None]]:
     return [{**words, "target": target or None} for target in (words.get("target") or "").split(",")]
 
 
+_LEAST_MEMORY = 100 * 10**6
+"""Bytes: less is an amount whose unit was left out."""
+
+
 def limits(jobs: int | None, memory: str | None, farm: str | None = None, *, keep_going: bool = False) -> Limits:
     """The limits of a build from options; :raises UsageError: for an amount of memory that is none, or not ours to say."""
     if farm is not None and memory is not None:
@@ -150,4 +154,10 @@ def limits(jobs: int | None, memory: str | None, farm: str | None = None, *, kee
             f"--memory {memory} is for this machine, and --farm {farm} names others.",
             hint="Each worker says what its compilers may take: dask worker ADDRESS --resources memory=32e9",
         )
-    return Limits(jobs, parse_size(memory) if memory else None, keep_going, Farm(farm) if farm is not None else None)
+    allowed = parse_size(memory) if memory else None
+    if allowed is not None and allowed < _LEAST_MEMORY:
+        raise UsageError(
+            f"--memory {memory} is {size(allowed)}, and one compiler takes gigabytes.",
+            hint="Name the unit too: --memory 8GB",
+        )
+    return Limits(jobs, allowed, keep_going, Farm(farm) if farm is not None else None)

@@ -98,9 +98,10 @@ def _forecast(
     return Forecast(
         units=len(units),
         compiled=len(units) - len(left),
-        jobs=min(_capacity(limits).jobs, max(1, len(outlook.jobs))),
+        jobs=max(1, outlook.at_once),
         seconds=outlook.seconds,
         memory=outlook.peak,
+        memory_limit=outlook.memory,
         disk=disk,
         fetches=fetched or (),
         # What they take is known for device code that is to be made; where there is none, they save little.
