@@ -55,6 +55,16 @@ def test_of_several_files_the_worst_decides(tmp_path: Path, python: Path) -> Non
     assert set(line) == {"outcome", "topic", "where", "seen", "environment", "fix"}
 
 
+def test_of_a_library_s_folder_both_libraries_are_checked(quick_library: Path, tmp_path: Path) -> None:
+    done = check(quick_library, "--gpu", "8.0", "--json")
+    assert done.returncode == 0, done.stderr
+    seen = [Path(file["file"]).relative_to(quick_library) for file in json.loads(done.stdout)["files"]]
+    assert seen == [Path("lib/shared/libflashattention.so.1"), Path("lib/static/libflashattention.a")]
+    other = check(tmp_path)
+    assert (other.returncode, other.stdout) == (2, "")
+    assert f"{tmp_path} is no library that flashdepot wrote" in other.stderr
+
+
 def test_what_cannot_be_told_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
     done = check(places.extension(tmp_path, "_ZN2at99nobody_knowsEv"), "--torch", "2.8")
     assert done.returncode == 3

@@ -56,10 +56,25 @@ def check(
 ) -> list[Report]:
     """Whether wheels and libraries fit an environment, by their bytes; nothing is loaded, and no GPU is needed.
 
-    Parameters and errors are those of :func:`place_of`, which describes the environment.
+    The other parameters and errors are those of :func:`place_of`, which describes the environment.
+
+    :param files: wheels, libraries, and folders that :func:`get` wrote, of which both libraries are read.
+    :raises UsageError: when a file cannot be read, or a folder is none that :func:`get` wrote.
+    :raises IntegrityError: when a folder's manifest cannot be used.
     """
+    paths = [path for named in files for path in (_libraries_in(named) if named.is_dir() else [named])]
     place = place_of(python, torch, gpus, host, events)
-    return [check_file(path, place) for path in files]
+    return [check_file(path, place) for path in paths]
+
+
+def _libraries_in(folder: Path) -> list[Path]:
+    from flashdepot.link.library import LinkKind, read_library  # noqa: PLC0415  (files are the usual question)
+
+    library = read_library(folder)
+    return [
+        library.folder(LinkKind.SHARED) / library.names.shared,
+        library.folder(LinkKind.STATIC) / library.names.static[0],
+    ]
 
 
 def place_of(

@@ -27,10 +27,10 @@ from flashdepot.facts.gpus import parse_architectures
     epilog=examples(
         "flashdepot check flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl --python .venv/bin/python",
         "flashdepot check vllm_flash_attn_2_cuda.abi3.so --torch 2.8+cu128 --gpu 9.0",
-        "flashdepot check prebuilt/lib/static/libflashattention.a --host node.json",
+        "flashdepot check prebuilt --host node.json    # a library's folder: both libraries in it",
     )
 )
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE|DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @options(
     click.option(
         "--python",
@@ -60,7 +60,7 @@ def check(
     """Check whether wheels and libraries fit, before you import them.
 
     Reads only the files' bytes: GPU architectures, torch symbols and C++ ABI, C and C++ library versions, needed
-    libraries, tags, digests. Nothing is loaded and no GPU is needed.
+    libraries, tags, digests. Nothing is loaded and no GPU is needed. DIR is what 'flashdepot get' wrote.
 
     Exit status: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; the worst of several files.
     """
