@@ -59,6 +59,17 @@ def archive(folder: Path, *members: Path, name: str = "lib.a") -> Path:
     return path
 
 
+def windows_object(folder: Path, gpu: bytes, name: str = "unit.obj") -> Path:
+    """A COFF object with a section ``.nv_fatbin``, whose name is in the table of strings, and a ``.bss`` of no bytes."""
+    header, begin = struct.calcsize("<HHIIIHH"), struct.calcsize("<HHIIIHH") + 2 * 40
+    strings = struct.pack("<I", 4 + len(b".nv_fatbin\0")) + b".nv_fatbin\0"
+    sections = struct.pack("<8sIIII16x", b"/4", 0, 0, len(gpu), begin) + struct.pack("<8sIIII16x", b".bss", 0, 0, 64, 0)
+    assert header + len(sections) == begin
+    path = folder / name
+    path.write_bytes(struct.pack("<HHIIIHH", 0x8664, 2, 0, begin + len(gpu), 0, 0, 0) + sections + gpu + strings)
+    return path
+
+
 def windows_library(*, imports: dict[str, list[str]], gpu: bytes = b"", machine: int = 0x8664) -> bytes:
     """A PE32+ DLL with an import table and, when asked for, a section ``.nv_fatb``."""
     base, start = 0x1000, 0x400

@@ -266,6 +266,16 @@ def test_a_static_library_and_an_object_are_checked_too(tmp_path: Path) -> None:
         assert check_file(path, place(torch="2.4")).verdict is Outcome.FITS
 
 
+def test_an_object_and_a_static_library_for_windows_are_read_and_do_not_fit_linux(tmp_path: Path) -> None:
+    unit = forge.windows_object(tmp_path, forge.fatbin(forge.entry(forge.SASS, 90)))
+    for path, what in ((unit, "COFF object"), (forge.archive(tmp_path, unit, name="fa.lib"), "Windows static library")):
+        lines = {line.topic: line for line in check_file(path, place("90")).evidence}
+        assert (lines["platform"].outcome, lines["platform"].seen) == (Outcome.MISFIT, f"{what} for x86_64")
+        assert (lines["architectures"].outcome, lines["architectures"].seen) == (Outcome.FITS, "SASS sm_90; PTX none")
+    unit.write_bytes(unit.read_bytes()[:90])
+    assert check_file(unit, place()).verdict is Outcome.DAMAGED
+
+
 @pytest.mark.parametrize(
     ("needed", "torch", "outcome"),
     [("12", "2.8+cu128", Outcome.FITS), ("12", "2.9+cu130", Outcome.MISFIT), ("12", "2.9", Outcome.NOTE)],

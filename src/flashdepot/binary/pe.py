@@ -17,6 +17,7 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _COFF = struct.Struct("<HHIIIHH")
 _SECTION = struct.Struct("<8xIIII16x")
+_SYMBOL_SIZE = 18
 _DIRECTORY = struct.Struct("<II")
 _IMPORT = struct.Struct("<IIIII")
 _EXPORT = struct.Struct("<24xIIII")
@@ -27,6 +28,22 @@ _BY_ORDINAL = 1 << 63
 _DLLS_LIMIT = 4096
 _NAMES_LIMIT = 64 << 20
 _SECTIONS_LIMIT = 96  # as the loader of Windows has it
+
+
+def object_sections(window: Window) -> Iterator[tuple[str, Window]]:
+    """Names and bytes of the sections of a COFF object.
+
+    :raises IntegrityError: when it is cut off.
+    """
+    _, count, _, symbols, symbol_count, optional, _ = window.unpack(_COFF, 0, "COFF header")
+    table = window.part(_COFF.size + optional, count * _SECTION.size, "section table")
+    strings = symbols + symbol_count * _SYMBOL_SIZE
+    for at in range(0, table.size, _SECTION.size):
+        name, _, _, size, offset = _section(table, at)
+        if name[1:].isdigit() and name.startswith("/"):  # more than 8 characters: in the table of strings
+            name = window.text(strings + int(name[1:]), "section name")
+        if offset:  # else it has no bytes, as .bss
+            yield name, window.part(offset, size, "section")
 
 
 class Import(msgspec.Struct, frozen=True):

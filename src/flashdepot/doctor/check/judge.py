@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from flashdepot.binary.elf import version_floor
 from flashdepot.binary.fatbin import CodeKind, GpuCode
+from flashdepot.binary.kind import FileKind
 from flashdepot.doctor.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.subject import CUDA_SYMBOL, Binary
@@ -87,8 +88,9 @@ def judge_cuda_symbols(binary: Binary, place: Place) -> list[Evidence]:
 def judge_machine(binary: Binary, place: Place) -> list[Evidence]:
     """CPU and operating system."""
     host = place.host.platform
-    system = "windows" if binary.is_windows else host.system if binary.kind.value == "static library" else "linux"
-    seen = f"{binary.kind.value} for {' and '.join(sorted(binary.machines)) or 'no CPU'}"
+    system = "windows" if binary.is_windows else "linux"
+    kind = "Windows static library" if binary.is_windows and binary.kind is FileKind.ARCHIVE else binary.kind.value
+    seen = f"{kind} for {' and '.join(sorted(binary.machines)) or 'no CPU'}"
     if not binary.machines:
         return [Evidence(Outcome.UNKNOWN, "platform", "it holds no object file", str(host), binary.name)]
     made_for = [Platform(system, machine) for machine in sorted(binary.machines)]

@@ -14,7 +14,7 @@ from flashdepot.binary.archive import import_machine, is_import, read_members
 from flashdepot.binary.elf import ElfFile
 from flashdepot.binary.fatbin import CodeKind, GpuCode, read_fatbins
 from flashdepot.binary.kind import COFF_MACHINES, FileKind, identify, read_lfs_pointer
-from flashdepot.binary.pe import PeFile
+from flashdepot.binary.pe import PeFile, object_sections
 from flashdepot.binary.wheel import WheelFacts, read_wheel
 from flashdepot.binary.window import FETCH_AGAIN, Window, open_window
 from flashdepot.errors import IntegrityError
@@ -39,7 +39,7 @@ class Binary(msgspec.Struct, frozen=True):
     ``torch_symbols`` are those that it takes from torch, ``offered`` those of that sort that it defines itself;
     ``cuda_symbols`` are those that it takes from CUDA's libraries.
     ``containers`` counts its fatbins by the code that is in them. ``relocatable`` says that it has device code that
-    must be linked before it runs.
+    must be linked before it runs. ``is_windows`` says that it is for Windows: a library's kind does not tell.
     """
 
     name: str
@@ -53,15 +53,11 @@ class Binary(msgspec.Struct, frozen=True):
     containers: tuple[tuple[frozenset[GpuCode], int], ...] = ()
     relocatable: bool = False
     cuda_symbols: frozenset[str] = frozenset()
+    is_windows: bool = False
 
     def architectures(self, kind: CodeKind) -> tuple[Architecture, ...]:
         """Every architecture that it has such code for."""
         return tuple(sorted({c.architecture for codes, _ in self.containers for c in codes if c.kind is kind}))
-
-    @property
-    def is_windows(self) -> bool:
-        """Whether Windows loads it."""
-        return self.kind in {FileKind.PE_LIBRARY, FileKind.PE_PROGRAM, FileKind.COFF_OBJECT}
 
     def to_json(self) -> dict[str, Any]:
         """The facts as ``--json`` prints them."""
@@ -120,7 +116,7 @@ def _read_binary(window: Window, kind: FileKind) -> Binary:
     if kind is FileKind.ARCHIVE:
         return _archive(window)
     if kind is FileKind.COFF_OBJECT:
-        return Binary(window.name, kind, _coff_machine(window))
+        return _coff(window)
     raise _stand_in(window, kind)
 
 
@@ -163,7 +159,14 @@ def _pe(window: Window, kind: FileKind) -> Binary:
             name for entry in pe.imports if _TORCH_DLL.fullmatch(entry.dll) for name in entry.names if name
         ),
         containers=_gpu_code(window, pe.sections),
+        is_windows=True,
     )
+
+
+def _coff(window: Window) -> Binary:
+    machine = COFF_MACHINES[int.from_bytes(window.head(2), "little")]
+    containers = _gpu_code(window, object_sections(window))
+    return Binary(window.name, FileKind.COFF_OBJECT, frozenset({machine}), containers=containers, is_windows=True)
 
 
 def _archive(window: Window) -> Binary:
@@ -171,22 +174,22 @@ def _archive(window: Window) -> Binary:
     taken: set[str] = set()
     offered: set[str] = set()
     containers: Counter[frozenset[GpuCode]] = Counter()
-    relocatable = False
+    relocatable = is_windows = False
     for member in read_members(window):
         body = Window(member.window.data, f"{window.name}({member.name})", member.window.start, member.window.size)
         if is_import(body):
             machines.add(COFF_MACHINES.get(import_machine(body), "another CPU"))
+            is_windows = True
             continue
         kind = identify(body)
-        if kind in _ELF_KINDS:
-            part = _elf(body, kind)
+        if kind in _ELF_KINDS or kind is FileKind.COFF_OBJECT:
+            part = _read_binary(body, kind)
             machines |= part.machines
             taken |= part.torch_symbols
             offered |= part.offered
             containers.update(dict(part.containers))
             relocatable |= part.relocatable
-        elif kind is FileKind.COFF_OBJECT:
-            machines |= _coff_machine(body)
+            is_windows |= part.is_windows
         elif kind is not FileKind.UNKNOWN:
             raise _stand_in(body, kind)
     return Binary(
@@ -197,11 +200,8 @@ def _archive(window: Window) -> Binary:
         offered=frozenset(offered),
         containers=tuple(containers.items()),
         relocatable=relocatable,
+        is_windows=is_windows,
     )
-
-
-def _coff_machine(window: Window) -> frozenset[str]:
-    return frozenset({COFF_MACHINES[int.from_bytes(window.head(2), "little")]})
 
 
 def _gpu_code(whole: Window, sections: Iterable[tuple[str, Window]]) -> tuple[tuple[frozenset[GpuCode], int], ...]:
