@@ -272,6 +272,11 @@ def test_an_object_and_a_static_library_for_windows_are_read_and_do_not_fit_linu
         lines = {line.topic: line for line in check_file(path, place("90")).evidence}
         assert (lines["platform"].outcome, lines["platform"].seen) == (Outcome.MISFIT, f"{what} for x86_64")
         assert (lines["architectures"].outcome, lines["architectures"].seen) == (Outcome.FITS, "SASS sm_90; PTX none")
+    library = tmp_path / "fa.lib"
+    for path, name in ((unit, b"/4"), (library, b"unit.obj/ ")):
+        # A superscript is a digit to Python, and no number.
+        path.write_bytes(path.read_bytes().replace(name, b"/\xb2".ljust(len(name)), 1))
+        assert check_file(path, place("90")).verdict is Outcome.MISFIT
     unit.write_bytes(unit.read_bytes()[:90])
     assert check_file(unit, place()).verdict is Outcome.DAMAGED
 

@@ -44,11 +44,11 @@ def read_members(window: Window) -> Iterator[Member]:
         if name == _LONG_NAMES:
             long_names = body.head(1 << 24)
         elif name not in _INDEXES:
-            if name.startswith("#1/") and name[3:].isdigit():  # BSD: the name is the body's beginning
+            if name.startswith("#1/") and name[3:].isdecimal():  # BSD: the name is the body's beginning
                 size = int(name[3:])
                 name = body.take(0, min(size, _NAME_LIMIT), "member name").rstrip(b"\0").decode("utf-8", "replace")
                 body = body.part(size, body.size - size, "member")
-            elif name.startswith("/") and name[1:].isdigit():
+            elif name.startswith("/") and name[1:].isdecimal():
                 name = _long_name(long_names, int(name[1:]))
             if name not in _INDEXES:
                 yield Member(name.removesuffix("/"), body)

@@ -40,7 +40,7 @@ def object_sections(window: Window) -> Iterator[tuple[str, Window]]:
     strings = symbols + symbol_count * _SYMBOL_SIZE
     for at in range(0, table.size, _SECTION.size):
         name, _, _, size, offset = _section(table, at)
-        if name[1:].isdigit() and name.startswith("/"):  # more than 8 characters: in the table of strings
+        if name.startswith("/") and name[1:].isdecimal():  # more than 8 characters: in the table of strings
             name = window.text(strings + int(name[1:]), "section name")
         if offset:  # else it has no bytes, as .bss
             yield name, window.part(offset, size, "section")
