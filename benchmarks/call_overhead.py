@@ -51,7 +51,7 @@ def main() -> None:
     q, k, v = (torch.zeros(1, 8, 2, 64, dtype=torch.float16, device="cpu" if cpu else "cuda") for _ in "qkv")
     pointer = ctypes.c_char_p
     launch, query = nothing((pointer,)), nothing((pointer, ctypes.c_void_p, ctypes.c_void_p))
-    # abs of a pointer is not FA_OK: what it returns is dropped, at the cost of what reads a status.
+    # abs of a pointer is not FA_STATUS_OK: what it returns is dropped, at the cost of what reads a status.
     launch.restype = query.restype = None
     library._fwd, library._fwd_workspace = launch, query  # noqa: SLF001
     data = bytes(library.DENSE_FORWARD.size)

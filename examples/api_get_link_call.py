@@ -11,19 +11,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from flashdepot import api
+from flashdepot import Client, api
 from flashdepot.errors import FlashdepotError
-from flashdepot.link.flags import flags
-from flashdepot.link.library import LinkKind
 
 PROGRAM = r"""
 #include <flash_attention.h>
 #include <stdio.h>
 
 int main(void) {
-  fa_info info = {0};
-  info.size = sizeof info;
-  if (fa_build_info(&info) != FA_OK) {
+  fa_info info = FA_INFO_INIT;
+  if (fa_build_info(&info) != FA_STATUS_OK) {
     fprintf(stderr, "%s\n", fa_last_error());
     return 1;
   }
@@ -51,9 +48,8 @@ class OnStandardError(api.Events):
 
 def main() -> None:
     """Get, link, call."""
-    request = api.library_request(profile="quick", arch=sys.argv[1] if len(sys.argv) > 1 else None)
-    library = api.link(request, may_build=True, events=OnStandardError())
-    words = flags(library, LinkKind.SHARED)
+    client = Client(events=OnStandardError())
+    words = client.link(profile="quick", arch=sys.argv[1] if len(sys.argv) > 1 else None)
     with tempfile.TemporaryDirectory() as folder:
         source, program = Path(folder, "info.c"), Path(folder, "info")
         source.write_text(PROGRAM)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import cupy as cp
 
-FA_OK, FA_FP16, FA_CAUSAL = 0, 1, 1
+FA_STATUS_OK, FA_DTYPE_FP16, FA_FLAG_CAUSAL = 0, 1, 1
 
 
 class Tensor(ctypes.Structure):
-    """fa_tensor: data and three strides in elements."""
+    """fa_tensor: data, three strides in elements, and room that is zero."""
 
-    _fields_ = [("data", c_void_p), ("batch", c_int64), ("row", c_int64), ("head", c_int64)]
+    _fields_ = [("data", c_void_p), ("batch", c_int64), ("row", c_int64), ("head", c_int64), ("reserved", c_int64 * 2)]
 
 
 class ForwardArgs(ctypes.Structure):
@@ -43,12 +43,13 @@ def attention(library: ctypes.CDLL, q: cp.ndarray, k: cp.ndarray, v: cp.ndarray,
     batch, length, heads, dim = q.shape
     out = cp.empty_like(q)
     lse = cp.empty((batch, heads, length), dtype=cp.float32)
-    args = ForwardArgs(size=ctypes.sizeof(ForwardArgs), flags=FA_CAUSAL if causal else 0, dtype=FA_FP16)
+    args = ForwardArgs(size=ctypes.sizeof(ForwardArgs), flags=FA_FLAG_CAUSAL if causal else 0, dtype=FA_DTYPE_FP16)
+    args.num_splits = 1  # needs no workspace
     args.stream, args.device = cp.cuda.get_current_stream().ptr, q.device.id
     args.batch, args.seqlen_q, args.seqlen_k = batch, length, k.shape[1]
     args.heads_q, args.heads_k, args.head_dim = heads, k.shape[2], dim
     args.q, args.k, args.v, args.o, args.lse = tensor(q), tensor(k), tensor(v), tensor(out), lse.data.ptr
-    if library.fa_fwd(ctypes.byref(args)) != FA_OK:
+    if library.fa_fwd(ctypes.byref(args)) != FA_STATUS_OK:
         raise RuntimeError(library.fa_last_error().decode())
     return out
 

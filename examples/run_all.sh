@@ -30,7 +30,7 @@ mkdir -p "$build" && build="$(cd "$build" && pwd)" || exit 1
 
 right=0 wrong=0 without_gpu=0
 say() { printf '%s\n' "$*"; }
-have() { command -v "$1" >/dev/null 2>&1; }
+have() { "$1" --version >/dev/null 2>&1; } # and works: rustup without a toolchain has a cargo that does not
 left_out() { say "== left out: $*"; }
 
 run() { # NAME PROGRAM

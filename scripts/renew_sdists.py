@@ -24,6 +24,7 @@ from flashdepot.system.folders import tree_digest
 from flashdepot.system.index import PackageIndex
 from flashdepot.system.index_settings import read_index_settings
 from flashdepot.system.net import fetch
+from flashdepot.system.plain_files import PlainFiles
 from flashdepot.upstream.layout import is_kept
 
 LAYOUT = Fa2Layout()
@@ -58,9 +59,9 @@ def entry(version: str, filename: str, sha256: str) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         archive = fetch(LAYOUT.project, filename, sha256, Path(folder, filename))
         unpack(archive, Path(folder, "tree"), keep=lambda name: is_kept(LAYOUT, name.partition("/")[2]))
-        root = Path(folder, "tree", filename.removesuffix(".tar.gz"))
+        files = PlainFiles(Path(folder, "tree", filename.removesuffix(".tar.gz")))
         tree = tree_digest(Path(folder, "tree"))
-        size, units, features = archive.stat().st_size, LAYOUT.units(root), LAYOUT.features(root)
+        size, units, features = archive.stat().st_size, LAYOUT.units(files), LAYOUT.features(files)
     dims = {p: sorted({u.head_dim for u in units if u.pass_ is p}) for p in Pass}
     dtypes = [d for d in Dtype if any(u.dtype is d for u in units)]
     if units != {make_unit(p, h, d, causal=c) for p in Pass for h in dims[p] for d in dtypes for c in (False, True)}:

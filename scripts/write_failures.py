@@ -21,13 +21,17 @@ _HEAD = """\
 flashdepot explain -- pip install flash-attn --no-build-isolation
 pip install flash-attn 2>&1 | flashdepot explain -
 flashdepot explain build.log --host node.json
+flashdepot explain "ImportError: libcudart.so.12: cannot open shared object file"
 ```
 
-`explain` takes the log of any build, installation, link or run, from pip, uv, cargo, CMake, containers or CI. It finds
-the root cause rather than the last line, and prints the fix for this machine, or for that of a record. Without a name
-it reads the depot's last failed compile. After `--` it runs a command, shows its output as it comes, explains its
-failure, and ends with its exit code. The advice names the package, versions, system and vendor that the log names. If no
-rule knows the log, it shows the earliest error lines and what to do next, and exits with 4.
+`explain` takes the log of any build, installation, link or run, from pip, uv, conda, cargo, CMake, containers or CI, as
+a file, as text, or inside JSON, HTML and markdown. It first cuts it into steps: which command ran, in which phase, for
+which package, and what the log says of its machine (`--steps` shows them). A failure counts only in its phase: a missing
+torch in a build is another one than in a run. It names the root cause rather than the last line, and the fix for this
+machine, or for that of a record: flashdepot's own command first, then the one that fixes it by hand. Where the log does
+not say for certain, it shows the line that says most, what it may mean, and how to get the line that decides. Without a
+name it reads the depot's last failed compile. After `--` it runs a command, shows its output as it comes, explains its
+failure, and ends with its exit code. If no rule knows the log, it shows the earliest error lines and exits with 4.
 
 These are the failures that it finds. This page is written by `scripts/write_failures.py` from the rules in
 `src/flashdepot/doctor/explain/rules/`; what stands in angle brackets is filled in from the log and from the machine.

@@ -10,25 +10,72 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+from support import own_world, tiers
+from support.tools import tool
 
 # The tools of the group `dev` (uv, ruff) are found as in an activated environment, whichever way pytest was started.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+own_world.enter()
 
-# No test asks NVIDIA's server for a compiler: those of its archives start a server of that layout.
-os.environ["FLASHDEPOT_CUDA_ARCHIVES"] = ""
+# What the tests compile was agreed to by whoever runs them; those about consent take this back.
+os.environ["FLASHDEPOT_BUILD"] = "always"
+
+hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("tests")  # no test asserts a time: machines are shared
+pytest_plugins = ["support.remote_fixtures", "support.venvs"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.fixture(autouse=True)
+def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Be a user who has configured nothing, with an empty home; only tests that say so know of a package index."""
+    folder = own_world.new_home()
+    for name, value in own_world.home_variables(folder).items():
+        monkeypatch.setenv(name, value)
+    if "network" not in request.keywords:
+        for name in own_world.index_variables():
+            monkeypatch.delenv(name)
+    yield folder
+    assert own_world.touched() == []
+
+
+@pytest.fixture
+def no_system_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have no file of pip's for the whole machine or of this Python either; gives the home that their folders are in."""
+    monkeypatch.setattr("sys.prefix", str(home / "python"))
+    monkeypatch.setattr("flashdepot.system.index_settings._site_folders", lambda: [home / "etc"])
+    return home
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    tiers.add_option(parser)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return tiers.is_passed_over(collection_path, config) or None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a program that does not work here."""
+    tiers.watch(item)
+    for marker in item.iter_markers("needs"):
+        for name in marker.args:
+            tool(name)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let the files that take longest begin first, so that no worker is left with one of them at the end.
 
     A test that needs a real compiler counts as ten others.
     """
+    tiers.assign(config, items)
     cost: Counter[Path] = Counter()
     for item in items:
         cost[item.path] += 10 if item.get_closest_marker("nvcc") else 1
@@ -46,7 +93,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def real_depot(request: pytest.FixtureRequest) -> Path:
     """A depot that outlives the run, so that a second run of the tests compiles nothing again."""
     chosen = os.environ.get("FLASHDEPOT_TEST_DEPOT")
-    return Path(chosen) if chosen else request.config.cache.mkdir("depot")  # type: ignore[union-attr]
+    return Path(chosen) if chosen else request.config.rootpath / ".pytest_cache" / "d" / "depot"
 
 
 @pytest.fixture(scope="session")

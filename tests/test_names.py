@@ -18,7 +18,7 @@ ELSEWHERE = (
     "prove/numeric",
     "prove/speed",
     "host/python_facts",
-    "system/landlock",
+    "system/confine",
 )
 """What runs as a program of its own: in the user's environment, beside CuTe DSL, in a process that is confined."""
 

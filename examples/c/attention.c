@@ -40,8 +40,11 @@ static uint16_t *host_buffer(size_t count, uint64_t seed) {
 
 /* (batch, seqlen, heads, dim), contiguous: strides are in elements. */
 static fa_tensor tensor(CUdeviceptr data, int seqlen, int heads, int dim) {
-  fa_tensor t = {(void *)(uintptr_t)data, (int64_t)seqlen * heads * dim, (int64_t)heads * dim, dim};
-  return t;
+  return fa_make_tensor((void *)(uintptr_t)data, (int64_t)seqlen * heads * dim, (int64_t)heads * dim, dim);
+}
+
+static fa_const_tensor input(CUdeviceptr data, int seqlen, int heads, int dim) {
+  return fa_make_const_tensor((void *)(uintptr_t)data, (int64_t)seqlen * heads * dim, (int64_t)heads * dim, dim);
 }
 
 /* A problem on the host and on the device. */
@@ -72,10 +75,9 @@ static void discard(buffers *b) {
 }
 
 static void attend(const problem *p, const buffers *b, CUstream stream) {
-  fa_fwd_args args = {0};
-  args.size = sizeof args;
-  args.flags = p->causal ? FA_CAUSAL : 0;
-  args.dtype = FA_BF16;
+  fa_fwd_args args = FA_FWD_ARGS_INIT;
+  args.flags = p->causal ? FA_FLAG_CAUSAL : 0;
+  args.dtype = FA_DTYPE_BF16;
   args.stream = stream;
   args.batch = p->batch;
   args.seqlen_q = p->seqlen_q;
@@ -83,12 +85,13 @@ static void attend(const problem *p, const buffers *b, CUstream stream) {
   args.heads_q = p->heads_q;
   args.heads_k = p->heads_k;
   args.head_dim = p->head_dim;
-  args.q = tensor(b->q_device, p->seqlen_q, p->heads_q, p->head_dim);
+  args.num_splits = 1; /* needs no workspace */
+  args.q = input(b->q_device, p->seqlen_q, p->heads_q, p->head_dim);
   args.k = tensor(b->k_device, p->seqlen_k, p->heads_k, p->head_dim);
   args.v = tensor(b->v_device, p->seqlen_k, p->heads_k, p->head_dim);
   args.o = tensor(b->o_device, p->seqlen_q, p->heads_q, p->head_dim);
   args.lse = (float *)(uintptr_t)b->lse_device;
-  if (fa_fwd(&args) != FA_OK) {
+  if (fa_fwd(&args) != FA_STATUS_OK) {
     printf("fa_fwd failed: %s\n", fa_last_error());
     exit(EXIT_WRONG);
   }
@@ -131,15 +134,14 @@ static void measure(const problem *p, CUstream stream) {
 }
 
 static int describe_library(void) {
-  fa_info info = {0};
-  info.size = sizeof info;
-  if (fa_build_info(&info) != FA_OK) {
+  fa_info info = FA_INFO_INIT;
+  if (fa_build_info(&info) != FA_STATUS_OK) {
     printf("fa_build_info failed: %s\n", fa_last_error());
     return 0;
   }
   const fa_family *kernels = info.families; /* the best of them */
-  printf("libflashattention: %s %s, C ABI %u, CUDA %d.%d, SASS", kernels->name, kernels->upstream,
-         (unsigned)info.abi, info.cuda / 1000, info.cuda % 1000 / 10);
+  printf("libflashattention: %s %s, C ABI %d.%d, CUDA %d.%d, SASS", kernels->name, kernels->upstream,
+         info.version / 10000, info.version / 100 % 100, info.cuda / 1000, info.cuda % 1000 / 10);
   for (int i = 0; i < kernels->sass_count; ++i) printf("%c%d", i ? ',' : ' ', kernels->sass[i]);
   printf(", %d units\n", kernels->units_count);
   return 1;

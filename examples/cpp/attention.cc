@@ -64,10 +64,9 @@ class Attention {
         q_device_(q_), k_device_(k_), v_device_(v_), o_device_(count_q(&p)), lse_device_(count_lse(&p)) {}
 
   void run(CUstream stream) const {
-    fa_fwd_args args = {};
-    args.size = sizeof args;
-    args.flags = p_.causal ? FA_CAUSAL : 0;
-    args.dtype = FA_BF16;
+    fa_fwd_args args = FA_FWD_ARGS_INIT;
+    args.flags = p_.causal ? FA_FLAG_CAUSAL : 0;
+    args.dtype = FA_DTYPE_BF16;
     args.stream = stream;
     args.batch = p_.batch;
     args.seqlen_q = p_.seqlen_q;
@@ -75,12 +74,13 @@ class Attention {
     args.heads_q = p_.heads_q;
     args.heads_k = p_.heads_k;
     args.head_dim = p_.head_dim;
-    args.q = describe(q_device_.get(), p_.seqlen_q, p_.heads_q);
+    args.num_splits = 1;  // needs no workspace
+    args.q = fa_make_const_tensor(q_device_.get(), p_.seqlen_q * row(p_.heads_q), row(p_.heads_q), p_.head_dim);
     args.k = describe(k_device_.get(), p_.seqlen_k, p_.heads_k);
     args.v = describe(v_device_.get(), p_.seqlen_k, p_.heads_k);
     args.o = describe(o_device_.get(), p_.seqlen_q, p_.heads_q);
     args.lse = lse_device_.get();
-    if (fa_fwd(&args) != FA_OK) throw std::runtime_error(std::string("fa_fwd: ") + fa_last_error());
+    if (fa_fwd(&args) != FA_STATUS_OK) throw std::runtime_error(std::string("fa_fwd: ") + fa_last_error());
   }
 
   difference check(int step) const {
@@ -90,10 +90,11 @@ class Attention {
   }
 
  private:
+  int64_t row(int heads) const { return int64_t{heads} * p_.head_dim; }
+
   // (batch, seqlen, heads, dim), contiguous: strides are in elements.
   fa_tensor describe(uint16_t *data, int seqlen, int heads) const {
-    const int64_t dim = p_.head_dim;
-    return {data, seqlen * heads * dim, heads * dim, dim};
+    return fa_make_tensor(data, seqlen * row(heads), row(heads), p_.head_dim);
   }
 
   problem p_;
@@ -130,14 +131,13 @@ void measure(const problem &p, CUstream stream) {
 }
 
 void describe_library() {
-  fa_info info = {};
-  info.size = sizeof info;
-  if (fa_build_info(&info) != FA_OK) throw std::runtime_error(std::string("fa_build_info: ") + fa_last_error());
+  fa_info info = FA_INFO_INIT;
+  if (fa_build_info(&info) != FA_STATUS_OK) throw std::runtime_error(std::string("fa_build_info: ") + fa_last_error());
   std::string sass;
   const fa_family &kernels = *info.families;  // the best of them
   for (int i = 0; i < kernels.sass_count; ++i) sass += (i ? "," : "") + std::to_string(kernels.sass[i]);
-  std::printf("libflashattention: %s %s, C ABI %u, CUDA %d.%d, SASS %s, %d units\n", kernels.name, kernels.upstream,
-              info.abi, info.cuda / 1000, info.cuda % 1000 / 10, sass.c_str(), kernels.units_count);
+  std::printf("libflashattention: %s %s, C ABI %d.%d, CUDA %d.%d, SASS %s, %d units\n", kernels.name, kernels.upstream,
+              info.version / 10000, info.version / 100 % 100, info.cuda / 1000, info.cuda % 1000 / 10, sass.c_str(), kernels.units_count);
 }
 
 int run() {

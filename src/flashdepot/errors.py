@@ -72,3 +72,16 @@ class NetworkError(FlashdepotError):
     """Something must be fetched and the network, or leave to use it, is not there."""
 
     exit_code = 7
+
+
+class ConsentError(FlashdepotError):
+    """Something would be compiled, and nobody has said yes to it.
+
+    :param smaller: what takes less time, a line each.
+    """
+
+    exit_code = 8
+
+    def __init__(self, message: str, *, hint: str = "", smaller: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint="\n".join([*smaller, hint]))
+        self.smaller = smaller

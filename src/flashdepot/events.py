@@ -30,7 +30,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     :param kernels: those of the library, of which the device code is what takes long.
     :param host_sides: what launches a kernel from the CPU, compiled for each target; a family may have none.
     :param sources: what else is compiled: the C layer.
-    :param fraction: of the work of this build that is done, from 0 to 1; it grows while a compiler runs.
+    :param fraction: of the work of this build that is done, from 0 to 1; it grows while a compiler runs, and is 1 only
+        after linking.
     :param running: compilations that run here; ``elsewhere`` those that another process does.
     :param memory: what the compilers hold, in bytes.
     :param eta: wall seconds left.
@@ -44,6 +45,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     elsewhere: Sequence[str]
     memory: int
     eta: float
+
+    @property
+    def steps(self) -> Share:
+        """All that is compiled, counted as one."""
+        parts = (self.kernels, self.host_sides, self.sources)
+        return Share(sum(part.done for part in parts), sum(part.total for part in parts))
 
 
 OnFile = Callable[[str], "Download | None"]
@@ -162,10 +169,9 @@ class Events:
         """Compilers are about to run; what is returned hears how far they are."""
         return nullcontext(Silent())
 
-    def begin(self, forecast: Forecast) -> bool:  # noqa: ARG002
-        """Whether to go on: before anything is fetched or compiled for a library that nobody has stored."""
-        return True
+    def begin(self, forecast: Forecast) -> None:
+        """What is about to be fetched and compiled, once it may be."""
 
     def confirm(self, question: str) -> bool:  # noqa: ARG002
-        """Whether to go on: before what takes long and was not asked for by name, or what nobody vouches for."""
+        """Whether to go on: before compiling for longer than two minutes, or taking what nobody vouches for."""
         return False

@@ -1,5 +1,3 @@
-"""What attacks need: environments to install into, and flashdepot as a user runs it in a folder of somebody else's."""
-
 from __future__ import annotations
 
 import os
@@ -11,9 +9,6 @@ from pathlib import Path
 import pytest
 
 import flashdepot
-from install.conftest import command, environment, installer, template
-
-__all__ = ["command", "environment", "installer", "template"]
 
 _SOURCE = str(Path(flashdepot.__file__).parents[1])
 _START = f"import sys; sys.path.insert(0, {_SOURCE!r}); from flashdepot.cli.app import run; sys.exit(run())"

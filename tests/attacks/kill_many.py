@@ -26,9 +26,9 @@ if __name__ == "__main__":
 
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
-from install.conftest import Venv, add_torch, make_environment
 from support.stand_in_toolkit import StandIns, make_stand_ins
 from support.toy_upstream import make_toy_upstream
+from support.venvs import Venv, add_torch, make_environment
 
 LONGEST_LIFE = 5.0
 """Seconds within which all that a killed command had started must have ended."""
@@ -92,7 +92,7 @@ class House:
         words += {
             "wheel": ["--out", str(self.folder / f"dist-{self._generation}")],
             "vendor": [str(self.folder / "project" / "prebuilt")],
-            "install": ["--python", str(self.environment.python), "--source", "ours", "--compile"],
+            "install": ["--python", str(self.environment.python), "--source", "ours", "-y"],
         }.get(command, [])
         kept = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "CONDA_PREFIX"}}
         environment = {**kept, **self.compilers.environment, "FLASHDEPOT_OFFLINE": "1"}

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from depot.depot_factories import flip_and_keep_times
 from flashdepot.errors import FlashdepotError, NetworkError
 from flashdepot.families.fa2 import sdists
 from flashdepot.system.digests import contents
 from support.depot_copies import COMPILED, COMPILERS, copy_depot, make_own
+from support.depot_factories import flip_and_keep_times
 from support.stand_in_world import World, make_world
 from support.toy_upstream import make_toy_upstream
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from binary import forge
-from install.conftest import TAG, Run, Venv
+from support import forge
+from support.venvs import TAG, Run, Venv
 
 anywhere = pytest.mark.parametrize("installer", ["uv"], indirect=True)
 

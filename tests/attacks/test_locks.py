@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from attacks.conftest import Flashdepot
-from binary import forge
 from flashdepot.model.lock import LOCK_NAME
-from install.conftest import Venv, add_torch, make_environment
+from support import forge
 from support.file_server import FileServer, serve_files
+from support.venvs import Venv, add_torch, make_environment
 
 LOCK = """\
 schema = 1
@@ -57,7 +57,7 @@ def test_a_lock_without_a_digest_is_not_believed_whatever_it_calls_its_source(
     (tmp_path / LOCK_NAME).write_text(LOCK.format(source=source, filename=wheel.name, url=url, more=""))
     done = flashdepot_in(tmp_path, "install", "--locked", "--python", str(environment.python))
     assert done.returncode == 6, done.stderr
-    assert f"Nobody has told the SHA-256 of {wheel.name}" in done.stderr
+    assert f"No SHA-256 is published for {wheel.name}" in done.stderr
     assert environment.contents() == before
 
 

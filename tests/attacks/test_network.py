@@ -27,7 +27,6 @@ from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.system.download import Remote
 from flashdepot.system.net import fetch, fetch_url
 from support.child_usage import PEAK
-from support.index_server import forget_settings
 
 NAME = "demo-1.0.tar.gz"
 DIGEST = "0" * 64
@@ -48,7 +47,6 @@ class Liar:
 
 @pytest.fixture
 def liar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Liar]:
-    forget_settings(monkeypatch, tmp_path / "home")
     liar = Liar()
 
     class Handler(BaseHTTPRequestHandler):

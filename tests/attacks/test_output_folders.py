@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from candle.candle_project import write_stand_in
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.system import directory
 from flashdepot.system.directory import Directory
 from flashdepot.system.output_file import OutputFile, record, record_text, require_safe
 from flashdepot.system.output_folder import OutputFolder
+from support.candle_project import write_stand_in
 
 TARGET = "linux-x86_64-cu13-sm80-90"
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\nnobody may see this\n"
@@ -36,7 +36,7 @@ def run(*words: str | Path, cwd: Path | None = None) -> Ran:
     command = [sys.executable, "-m", "flashdepot", *map(str, words)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
     assert "Traceback" not in done.stderr, done.stderr
-    assert "a fault of flashdepot" not in done.stderr, done.stderr
+    assert "Internal error" not in done.stderr, done.stderr
     return Ran(done.returncode, done.stdout, done.stderr)
 
 

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from binary import forge
-from depot.depot_factories import make_older, record_unit
 from flashdepot.cli import app
 from flashdepot.depot import Depot
 from flashdepot.depot.access import TRUSTED_USERS, require_safe
@@ -25,8 +23,10 @@ from flashdepot.depot.gc import plan, run
 from flashdepot.depot.layout import DepotLayout
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.system.child import Child
-from install.conftest import Run, Venv
+from support import forge
+from support.depot_factories import make_older, record_unit
 from support.other_user import User, needs_users
+from support.venvs import Run, Venv
 
 GROUP = 60100
 ALICE, BOB = User(60001, (GROUP,)), User(60002, (GROUP,))
@@ -40,8 +40,8 @@ FOLDERS = [folder.relative_to("/").as_posix() for folder in DepotLayout(Path("/"
 STORE = """
 import sys
 from pathlib import Path
-from binary import forge
-from depot.depot_factories import LIBRARY_FILES, find_unit, record_unit, store_library
+from support import forge
+from support.depot_factories import LIBRARY_FILES, find_unit, record_unit, store_library
 from flashdepot.cli import app
 from flashdepot.depot import Depot
 root, work, name = sys.argv[1:]
@@ -377,7 +377,7 @@ def test_an_error_of_the_disk_is_told_and_no_traceback_wherever_it_comes_from(
     said = capfd.readouterr().err
     assert str(tmp_path / "depot") in said
     assert "Traceback" not in said
-    assert "a fault of flashdepot" not in said
+    assert "Internal error" not in said
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="reads /proc/self/mem, which answers with an I/O error")
@@ -386,7 +386,7 @@ def test_a_file_that_cannot_be_read_ends_in_a_sentence() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, "Input/output error" in done.stderr) == (3, True)
     assert "Traceback" not in done.stderr
-    assert "a fault of flashdepot" not in done.stderr
+    assert "Internal error" not in done.stderr
 
 
 def test_a_wheel_of_ones_own_is_installed_beside_a_depot_that_may_not_be_written(

@@ -4,7 +4,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import forge
 import pytest
 
 from flashdepot.binary.fatbin import CodeKind, GpuCode, read_fatbins
@@ -12,6 +11,7 @@ from flashdepot.binary.window import Window
 from flashdepot.doctor.check.subject import read_subject
 from flashdepot.errors import IntegrityError
 from flashdepot.model.architecture import Architecture
+from support import forge
 
 
 def read(data: bytes) -> list[set[tuple[str, str, str]]]:

@@ -7,7 +7,6 @@ import struct
 from datetime import timedelta
 from pathlib import Path
 
-import forge
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from flashdepot.binary.pe import PeFile
 from flashdepot.binary.window import Window
 from flashdepot.doctor.check.subject import read_subject
 from flashdepot.errors import IntegrityError
+from support import forge
 
 LENIENT = settings(
     deadline=timedelta(seconds=5),

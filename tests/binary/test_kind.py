@@ -3,7 +3,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import forge
 import pytest
 
 from flashdepot.binary.archive import read_members
@@ -12,6 +11,7 @@ from flashdepot.binary.kind import FileKind, identify, read_lfs_pointer
 from flashdepot.binary.pe import Import, PeFile
 from flashdepot.binary.window import Window, open_window
 from flashdepot.errors import IntegrityError
+from support import forge
 
 
 @pytest.mark.parametrize(

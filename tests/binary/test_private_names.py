@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import platform
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from flashdepot.binary.private_names import privately, with_private_runtime
 from flashdepot.errors import IntegrityError
+from support.tools import has, tool
 
 SOURCE = """
 int cudaLaunchKernel(int x) { return x + 40; }
@@ -44,9 +44,9 @@ fn main() {
 }
 """
 COMPILERS = {
-    "linux": (shutil.which("gcc"), ()),
-    "clang": (shutil.which("clang"), ()),
-    "windows": (shutil.which("x86_64-w64-mingw32-gcc"), (shutil.which("wine") or "wine",)),
+    "linux": ("gcc", ()),
+    "clang": ("clang", ()),
+    "windows": ("x86_64-w64-mingw32-gcc", ("wine",)),
 }
 
 
@@ -64,9 +64,8 @@ def names(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("system", COMPILERS)
 def test_a_program_that_defines_the_same_functions_links_and_each_calls_its_own(system: str, tmp_path: Path) -> None:
-    compiler, runner = COMPILERS[system]
-    if compiler is None:
-        pytest.skip(f"needs a compiler for {system}")
+    name, runner = COMPILERS[system]
+    compiler = tool(name)
     compiled = compile_source(compiler, SOURCE, tmp_path / "library.o")
     private = tmp_path / "private.o"
     private.write_bytes(with_private_runtime(compiled.read_bytes(), "library.o"))
@@ -78,15 +77,13 @@ def test_a_program_that_defines_the_same_functions_links_and_each_calls_its_own(
     twice = subprocess.run([compiler, str(program), str(compiled), "-o", str(both)], capture_output=True, check=False)
     assert b"cudaLaunchKernel" in twice.stderr
     subprocess.run([compiler, str(program), str(private), "-o", str(both)], check=True)
-    if system != "windows" or shutil.which("wine"):
+    if has(*runner):
         assert subprocess.run([*runner, str(both)], capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(("system", "private"), [("linux", True), ("windows", False)])
 def test_atexit_is_the_run_times_own_on_linux_only(system: str, private: bool, tmp_path: Path) -> None:
-    compiler, _ = COMPILERS[system]
-    if compiler is None:
-        pytest.skip(f"needs a compiler for {system}")
+    compiler = tool(COMPILERS[system][0])
     text = "int atexit(void (*)(void));\nvoid entry(void (*f)(void)) { atexit(f); }\n"
     compiled = compile_source(compiler, text, tmp_path / "library.o")
     [changed] = privately([compiled], tmp_path / "private")
@@ -102,10 +99,9 @@ def test_code_that_is_marked_as_large_does_not_take_a_programs_panics_away(tmp_p
         for shown in (subprocess.check_output(["readelf", "-SW", str(path)], text=True) for path in (large, changed))
     ]
     assert flags == [["AXl"], ["AX"]]
-    if not shutil.which("rustc"):
-        pytest.skip("needs rustc, whose linker places large code elsewhere")
+    rustc = tool("rustc")  # whose linker places large code elsewhere
     (tmp_path / "program.rs").write_text(PANICKING)
-    words = ["rustc", "program.rs", "-C", f"link-arg={changed}", "-o", "program"]
+    words = [rustc, "program.rs", "-C", f"link-arg={changed}", "-o", "program"]
     subprocess.run(words, cwd=tmp_path, check=True)
     assert subprocess.run([str(tmp_path / "program")], capture_output=True, check=False).returncode == 0
 

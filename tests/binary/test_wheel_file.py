@@ -5,11 +5,11 @@ import hashlib
 import zipfile
 from pathlib import Path
 
-import forge
 import pytest
 
 from flashdepot.binary.wheel import WheelFacts, read_wheel
 from flashdepot.errors import IntegrityError
+from support import forge
 
 FILES = {"flash_attn/__init__.py": b"", "flash_attn/_C.so": b"\x7fELF and more"}
 

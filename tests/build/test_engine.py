@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from build.recipes import TOOLS, make_recipe
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.local import LocalExecutor
@@ -29,6 +28,7 @@ from flashdepot.model.action import Action
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Tool
 from flashdepot.model.selection import Unit
+from support.recipes import TOOLS, make_recipe
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"
 GB = 10**9
@@ -135,7 +135,7 @@ def test_progress_moves_while_a_compiler_runs_and_never_goes_back(bench: Bench) 
     assert fractions == sorted(fractions)
     assert len(set(fractions)) > 3, "two compilations, and more than two steps"
     assert fractions[0] < 0.5
-    assert fractions[-1] == 1
+    assert 0.9 < fractions[-1] < 1, "linking is left"
 
 
 def test_progress_counts_host_sides_and_other_sources_when_the_kernels_are_there(bench: Bench) -> None:
@@ -278,6 +278,7 @@ def test_a_change_between_the_look_up_and_the_compile_is_recorded_as_what_the_co
     assert outcome.actions["b"].inputs["{src}/h.h"] == hashlib.sha256(b"changed").hexdigest()
 
 
+@pytest.mark.slow
 def test_jobs_and_memory_bound_what_runs_together(bench: Bench) -> None:
     for name in "abcdef":
         bench.source(f"{name}.src", "sleep 0.5")
@@ -364,6 +365,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_kill_at_any_moment_loses_only_what_was_running(bench: Bench) -> None:
     names = [f"u{i}" for i in range(40)]
     for name in names:

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from build.recipes import make_action, make_recipe, make_unit
 from flashdepot.build.estimates import History, prior
 from flashdepot.model.action import Estimate
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Pass, Selection, Unit
+from support.recipes import make_action, make_recipe, make_unit
 
 
 def prior_of(unit: Unit, recipe: Recipe) -> Estimate:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from build.recipes import KIT, make_recipe, make_unit
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import config_header, family_of
 from flashdepot.families.fa2.actions import feature_macros
@@ -12,6 +11,7 @@ from flashdepot.model.selection import ALL_FEATURES, Feature, Selection
 from flashdepot.model.target import Version
 from flashdepot.toolchain.nvcc_flags import compresses_newly, compression, gencode, usual_compression
 from flashdepot.upstream import Identified
+from support.recipes import KIT, make_recipe, make_unit
 
 
 def test_the_shared_front_end_compiles_once_for_all_architectures() -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from build.recipes import TOOLS, fa2_actions, make_action, make_recipe
 from flashdepot.build.names import PlaceNames
 from flashdepot.families.c_layer import NATIVE
 from flashdepot.model.recipe import Recipe, Tool, ToolchainId
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Version
 from flashdepot.model.upstream import UpstreamId
+from support.recipes import TOOLS, fa2_actions, make_action, make_recipe
 
 
 def test_a_recipe_key_does_not_depend_on_where_the_source_came_from() -> None:

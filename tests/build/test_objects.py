@@ -14,6 +14,7 @@ from flashdepot.targets import TARGETS
 from support.c_compiler import compile_c
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "name"),
     [("exit(1)", "exit"), ("abort()", "abort"), ("_exit(2)", "_exit"), ("assert(count)", "__assert_fail")],

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from build.recipes import TOOLS, make_recipe
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.local import LocalExecutor
@@ -21,6 +20,7 @@ from flashdepot.families.fa2.units import parse_unit
 from flashdepot.model.action import GNU_OUTPUTS, Action, PrecompiledHeader
 from flashdepot.model.limits import Limits
 from flashdepot.system.confinement import Means, means
+from support.recipes import TOOLS, make_recipe
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"
 WORDS = ("{python}", str(FAKE), "-begin", "common.h")
@@ -64,7 +64,7 @@ def build(
     header: PrecompiledHeader | None = HEADER,
     progress: Silent | None = None,
     action: Action = PLAIN,
-    confinement: Means | None = None,
+    confinement: Means = Means.NONE,
 ) -> BuildOutcome:
     """One after the other, so that it is known which of them makes the header."""
     actions = [replace(action, name=name, source=f"{name}.src", header=header) for name in UNITS]
@@ -126,7 +126,7 @@ def test_what_changes_after_it_was_made_is_compiled_anew(sources: Path) -> None:
 
 def test_a_confined_compiler_makes_and_reads_it(sources: Path) -> None:
     by = means()
-    if not by.name:
+    if by is Means.NONE:
         pytest.skip("nothing here confines a program")
     # A shell, which sees no more than it must: what it makes says whether it began with a header.
     plain = 'cat common.h "$2" > "$0"; echo "$0 : common.h $2" > "$1"'

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from depot.depot_factories import flip_bit, truncate
 from flashdepot.binary.elf import read_shared_library
 from flashdepot.depot import Depot
 from flashdepot.model.manifest import Manifest
 from flashdepot.system.files import sha256_file
 from support.depot_copies import COMPILED, COMPILERS, copy_depot
+from support.depot_factories import flip_bit, truncate
 from support.toy_upstream import make_toy_upstream
 
 pytestmark = pytest.mark.nvcc
@@ -129,10 +129,10 @@ PROGRAM = """
 int main(void) {
   fa_info info = {0};
   info.size = sizeof info;
-  if (fa_build_info(&info) != FA_OK) { puts(fa_last_error()); return 1; }
+  if (fa_build_info(&info) != FA_STATUS_OK) { puts(fa_last_error()); return 1; }
   fa_fwd_args args = {0};
   args.size = sizeof args;
-  printf("%d %d\\n", info.abi, fa_fwd(&args) != FA_OK);
+  printf("%d %d\\n", info.version == FA_VERSION, fa_fwd(&args) != FA_STATUS_OK);
   return 0;
 }
 """

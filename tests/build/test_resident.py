@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from build.recipes import TOOLS, make_recipe
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.local import LocalExecutor
@@ -21,6 +20,7 @@ from flashdepot.errors import CompileError
 from flashdepot.events import Silent
 from flashdepot.model.action import Action
 from flashdepot.model.limits import Limits
+from support.recipes import TOOLS, make_recipe
 
 PROGRAM = """
 import json, os, pathlib, signal, sys, time

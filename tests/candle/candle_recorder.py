@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from candle_call import Mha
-from fa_abi import ForwardArgs
 
 from flashdepot.link.candle_archive import SOURCES, sources_of
 from support.c_compiler import INCLUDE
+from support.fa_abi import ForwardArgs
 
 HERE = Path(__file__).parent
 
@@ -47,11 +47,11 @@ def compile_over_recorder(form: int, library: Path, *options: str, with_candles:
 
 def python_here(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run Python code that can import what the tests of this folder can."""
-    paths = [str(HERE), str(HERE.parent), str(HERE.parent / "native"), *sys.path]
+    paths = [str(HERE), *sys.path]
     return subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=False,
-        env={"PATH": os.defpath, "PYTHONPATH": os.pathsep.join(paths), **env},
+        env={"PATH": os.defpath, "HOME": os.environ["HOME"], "PYTHONPATH": os.pathsep.join(paths), **env},
     )

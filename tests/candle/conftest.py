@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "native"))  # the ctypes binding is shared
 from candle_recorder import Recorded, compile_over_recorder, python_here
 
 FORMS = (35, 37, 45)

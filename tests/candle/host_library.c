@@ -39,13 +39,13 @@ static void fill_values(void) {
   filled = 1;
 }
 
-static double decode(uint16_t half, int32_t dtype) { return values[dtype == FA_BF16][half]; }
+static double decode(uint16_t half, int32_t dtype) { return values[dtype == FA_DTYPE_BF16][half]; }
 
 static uint16_t encode(double number, int32_t dtype) {
   const float value = (float)number;
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  if (dtype == FA_FP16) {
+  if (dtype == FA_DTYPE_FP16) {
     const uint32_t sign = bits >> 16 & 0x8000;
     int exponent = 0;
     if (number == 0) {
@@ -87,17 +87,18 @@ static const uint16_t *key(const fa_fwd_args *a, const fa_tensor *t, int32_t i, 
 }
 
 static int masked(const fa_fwd_args *a, int64_t at, int64_t j) {
-  return (a->flags & FA_CAUSAL && j > at - EXTRA) ||
-         (!(a->flags & FA_CAUSAL) &&
-          ((a->flags & FA_WINDOW_RIGHT && j > at + a->window_right - EXTRA) ||
-           (a->flags & FA_WINDOW_LEFT && j < at - a->window_left)));
+  return (a->flags & FA_FLAG_CAUSAL && j > at - EXTRA) ||
+         (!(a->flags & FA_FLAG_CAUSAL) &&
+          ((a->flags & FA_FLAG_WINDOW_RIGHT && j > at + a->window_right - EXTRA) ||
+           (a->flags & FA_FLAG_WINDOW_LEFT && j < at - a->window_left)));
 }
 
 static void row(const fa_fwd_args *a, int32_t i, int64_t s, int32_t n, double *scores) {
   const span mine = queries_of(a, i), keys = keys_of(a, i);
   const int64_t in_batch = a->cu_seqlens_q ? 0 : i, at = s + keys.length - mine.length;
   const int32_t kn = n / (a->heads_q / a->heads_k);
-  const fa_tensor *q = &a->q, *o = &a->o;
+  const fa_const_tensor *q = &a->q;
+  const fa_tensor *o = &a->o;
   const uint16_t *query = (const uint16_t *)q->data + in_batch * q->batch_stride +
                           (mine.start + s) * q->row_stride + n * q->head_stride;
   uint16_t *out = (uint16_t *)o->data + in_batch * o->batch_stride + (mine.start + s) * o->row_stride +
@@ -143,25 +144,25 @@ fa_status fa_fwd(const fa_fwd_args *a) {
     }
     free(scores);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 fa_status fa_supports(int32_t device, const fa_fwd_args *args, fa_choice *choice) {
   (void)device;
   (void)args;
   (void)choice;
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 fa_status fa_fwd_workspace(const fa_fwd_args *args, uint64_t *bytes, int32_t *splits) {
   (void)splits;
   *bytes = (uint64_t)args->batch * 64;
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 const char *fa_last_error(void) { return ""; }
 const char *fa_status_string(fa_status status) {
-  return status == FA_UNSUPPORTED ? "FA_UNSUPPORTED" : "?";
+  return status == FA_STATUS_UNSUPPORTED ? "FA_STATUS_UNSUPPORTED" : "?";
 }
 
 int cudaGetDevice(int *device) {

@@ -34,24 +34,24 @@ API fa_status fa_supports(int32_t device, const fa_fwd_args *args, fa_choice *ch
   (void)device;
   (void)args;
   (void)choice;
-  return strcmp(failing, "fa_supports") == 0 ? FA_UNSUPPORTED : FA_OK;
+  return strcmp(failing, "fa_supports") == 0 ? FA_STATUS_UNSUPPORTED : FA_STATUS_OK;
 }
 API fa_status fa_fwd_workspace(const fa_fwd_args *args, uint64_t *bytes, int32_t *splits) {
   (void)args;
   (void)splits;
   *bytes = workspace_bytes;
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 API fa_status fa_fwd(const fa_fwd_args *args) {
   last_args = *args;
-  return note("fa_fwd", args->stream, args->workspace, args->workspace_bytes) == 0 ? FA_OK
-                                                                                   : FA_CUDA;
+  return note("fa_fwd", args->stream, args->workspace, args->workspace_bytes) == 0 ? FA_STATUS_OK
+                                                                                   : FA_STATUS_CUDA;
 }
 API const char *fa_last_error(void) { return "text of the library"; }
 API const char *fa_status_string(fa_status status) {
-  return status == FA_INVALID       ? "FA_INVALID"
-         : status == FA_UNSUPPORTED ? "FA_UNSUPPORTED"
-                                    : "FA_CUDA";
+  return status == FA_STATUS_INVALID       ? "FA_STATUS_INVALID"
+         : status == FA_STATUS_UNSUPPORTED ? "FA_STATUS_UNSUPPORTED"
+                                    : "FA_STATUS_CUDA";
 }
 #endif
 

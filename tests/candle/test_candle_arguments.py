@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from candle_call import NAMES, dense, packed, paged
 from candle_recorder import Recorded
-from fa_abi import Dtype, Family, Flag, Status
 
 from flashdepot.link.candle_archive import SOURCES
+from support.fa_abi import Dtype, Family, Flag, Status
 
 STREAM = 0x5EED
 

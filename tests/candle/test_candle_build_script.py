@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -16,6 +15,7 @@ from flashdepot.link.candle_crate import linking_build_script
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Platform
 from flashdepot.system.output_file import OutputFile
+from support.tools import tool
 
 NAME = "libflashattention.a"
 LINUX = Platform("linux", "x86_64")
@@ -29,9 +29,7 @@ Script = Callable[..., subprocess.CompletedProcess[str]]
 
 def compiled_script(folder: Path, platform: Platform, archives: Sequence[OutputFile]) -> Path:
     """The script as a program, for candle with 37 arguments."""
-    rustc = shutil.which("rustc")
-    if rustc is None:
-        pytest.skip("rustc is not installed")
+    rustc = tool("rustc")
     text = linking_build_script(platform, SASS, 37, archives, cudart=False)
     (folder / "build.rs").write_text(text)
     command = [rustc, "--edition", "2021", "-D", "warnings", str(folder / "build.rs"), "-o", str(folder / "build")]

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from candle_project import write_stand_in
 from msgspec.structs import replace
 
 from flashdepot.host.probe import runtime_facts
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu
+from support.candle_project import write_stand_in
+from support.tools import tool
 
 VERSION = "0.9.1"
 SIZE = 240_687_188
@@ -157,8 +158,8 @@ def test_a_set_up_that_holds_is_said_to_hold(project: Project) -> None:
 def test_what_is_wrong_is_named_with_its_fix(
     project: Project, damage: Callable[[Project], None], said: str, fix: str
 ) -> None:
-    if damage is for_windows and shutil.which("x86_64-w64-mingw32-gcc") is None:
-        pytest.skip("needs x86_64-w64-mingw32-gcc")
+    if damage is for_windows:
+        tool("x86_64-w64-mingw32-gcc")
     damage(project)
     done = project.check()
     assert done.returncode == 6, done.stdout + done.stderr

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from candle_call import dense, packed, paged
 from candle_recorder import Recorded, compile_over_recorder, python_here
-from fa_abi import Status
+
+from support.fa_abi import Status
 
 Caller = Callable[..., subprocess.CompletedProcess[str]]
 STREAM = 0x5EED
@@ -23,7 +24,7 @@ def test_a_refused_call_leaves_nan_a_line_and_a_status(in_a_process: Caller) -> 
     done = in_a_process(37, dense(d=512))
     assert done.returncode == 0
     line = "d is 512, and flash-attention's own kernels end at head dim 256"
-    assert done.stderr.startswith(f"run_mha (flashdepot): FA_UNSUPPORTED: {line}")
+    assert done.stderr.startswith(f"run_mha (flashdepot): FA_STATUS_UNSUPPORTED: {line}")
     assert done.stderr.count("\n") == 1
     assert done.stderr.endswith("; the output was filled with NaN\n")
     status, *calls, error = done.stdout.strip().split("|")
@@ -66,7 +67,7 @@ def test_the_whole_output_becomes_nan_on_the_stream_of_the_call(
 def test_an_output_of_unknown_extent_aborts(in_a_process: Caller, form: int, arguments: dict[str, object]) -> None:
     done = in_a_process(form, arguments, fails="fa_fwd")
     assert done.returncode == -signal.SIGABRT
-    assert done.stderr == "run_mha (flashdepot): FA_CUDA: text of the library; aborting\n"
+    assert done.stderr == "run_mha (flashdepot): FA_STATUS_CUDA: text of the library; aborting\n"
 
 
 @pytest.mark.parametrize("value", ["abort", "ABORT", "typo"])

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from candle_call import dense, packed
 from candle_recorder import HERE, Recorded, compile_over_recorder
-from fa_abi import Status
 
 from flashdepot.api.candle import added_kernels
 from flashdepot.api.libraries import open_depot
@@ -26,6 +25,7 @@ from flashdepot.link.candle_sources import default_cargo_home, find_crate
 from flashdepot.link.library import LinkableLibrary, read_library
 from flashdepot.model.selection import Feature
 from flashdepot.toolchain import cutlass
+from support.fa_abi import Status
 
 REAL = find_crate("0.11.1", default_cargo_home())
 NAMES = ("splitkv_hdim256_bf16", "splitkv_hdim256_bf16_causal", "splitkv_hdim64_fp16", "hdim512_bf16")
@@ -230,8 +230,8 @@ def test_a_kernel_is_compiled_once_and_launched_by_the_archive(
     words = [str(HERE / "stand_in_kernels/main.c"), str(tmp_path / "first.a"), "-ldl", "-lpthread", "-lm"]
     subprocess.run(["gcc", *words, "-o", *program], check=True)
     for is_bf16, said in (
-        ("1", "FA_CUDA: a launch of candle's own kernel answered with error"),
-        ("0", "FA_UNSUPPORTED: candle's kernel splitkv_hdim256_fp16_causal is not in this archive"),
+        ("1", "FA_STATUS_CUDA: a launch of candle's own kernel answered with error"),
+        ("0", "FA_STATUS_UNSUPPORTED: candle's kernel splitkv_hdim256_fp16_causal is not in this archive"),
     ):
         env = {"CUDA_VISIBLE_DEVICES": ""}
         done = subprocess.run([*program, is_bf16], capture_output=True, text=True, check=False, env=env)
@@ -239,7 +239,7 @@ def test_a_kernel_is_compiled_once_and_launched_by_the_archive(
 
 
 class _NothingLeft(Events):
-    def begin(self, forecast: Forecast) -> bool:
+    def begin(self, forecast: Forecast) -> None:
         raise AssertionError(f"all of it is in the depot: {forecast}")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from flashdepot.link.candle_archive import SOURCES, sources_of
 from support.c_compiler import INCLUDE
+from support.tools import tool
 
 HERE = Path(__file__).parent
 CHECK = HERE.parent / "gpu" / "candle" / "candle_check.c"
@@ -61,8 +62,7 @@ def test_a_library_that_masks_one_key_too_many_is_found_out(driver: Path, tmp_pa
 
 @pytest.mark.parametrize("form", PROBLEMS)
 def test_the_rust_program_agrees_as_well(form: int, driver: Path, tmp_path: Path) -> None:
-    if shutil.which("cargo") is None:
-        pytest.skip("needs cargo")
+    tool("cargo")
     objects = []
     for source in (HERE / "host_library.c", *(SOURCES / name for name in sources_of(form))):
         objects.append(str(tmp_path / f"{source.stem}.o"))

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-from candle_project import cargo_run, write_program, write_stand_in
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
 from flashdepot.link.candle_advice import folder_notes
@@ -31,13 +30,15 @@ from flashdepot.link.candle_versions import (
 )
 from flashdepot.model.target import Platform
 from flashdepot.toolchain.wheels import known_trees, provided_nvcc
+from support.candle_project import cargo_run, write_program, write_stand_in
+from support.tools import needs
 
 LINUX = Platform("linux", "x86_64")
-needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
+needs_cargo = needs("cargo")
 HOUR = 3600 * 10**9
 UNPACKED = [find_crate(v, default_cargo_home(), line.crate) for line in known_lines() for v in line.versions]
 """Where Cargo unpacked each published version on this machine, in the order of the table."""
-REFUSAL = "run_mha (flashdepot): FA_UNSUPPORTED: d is 512"
+REFUSAL = "run_mha (flashdepot): FA_STATUS_UNSUPPORTED: d is 512"
 
 
 def link_candle(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -254,7 +255,7 @@ def test_a_program_may_link_the_library_itself_as_well(quick_library: Path, tmp_
     (tmp_path / "both.c").write_text(
         "#include <flash_attention.h>\n#include <stdio.h>\nvoid run_mha(void);\n"
         "int main(void) { fa_info info = {sizeof info}; void (*candle)(void) = run_mha;\n"
-        'return !(fa_build_info(&info) == FA_OK && candle && printf("%s\\n", info.families->upstream)); }\n'
+        'return !(fa_build_info(&info) == FA_STATUS_OK && candle && printf("%s\\n", info.families->upstream)); }\n'
     )
     static = quick_library / "lib" / "static"
     archives = [tmp_path / "libflashattention.a", static / "libflashattention.a"]

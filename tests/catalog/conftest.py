@@ -5,18 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from flashdepot.cli import app
-from support.index_server import forget_settings
 from support.listing_server import serve_listings
 
 
 @pytest.fixture(autouse=True)
-def settings_free(monkeypatch, tmp_path):
-    """Be a user who has configured nothing."""
-    home = tmp_path / "home"
-    home.mkdir()
-    forget_settings(monkeypatch, home)
-    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
-    monkeypatch.setattr("flashdepot.system.index_settings._site_folders", lambda: [home / "etc"])
+def no_waiting(monkeypatch, no_system_settings):
     monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
 
 

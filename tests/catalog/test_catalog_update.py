@@ -1,5 +1,8 @@
 import datetime as dt
 import json
+import re
+import socket
+import time
 
 import pytest
 
@@ -299,7 +302,31 @@ def test_without_a_network_it_says_so(update, one_source, server):
     one_source("github-releases", "/releases", listing="http://127.0.0.1:9/releases")
     done = update()
     assert done.code == 7
-    assert "http://127.0.0.1:9/releases cannot be fetched" in done.err
+    assert "http://127.0.0.1:9/releases cannot be fetched: 127.0.0.1 cannot be reached" in done.err
+
+
+def test_when_nobody_answers_it_says_so_in_one_line_within_seconds(catalog, depot):
+    """Half of them refuse the connection, and the others take it and say nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        ports = [9, silent.getsockname()[1]]
+        shipped = ("official", "mjun0812", "nvidia-cosmos", "windreamer", "lldacing", "wildminder")
+        rows = [
+            {"name": name, "kind": "community", "format": "github-releases", "files": "", "licence": "",
+             "page": "https://example.org/", "listing": f"http://127.0.0.1:{ports[number % 2]}/releases"}
+            for number, name in enumerate(shipped)
+        ]  # fmt: skip
+        (depot / "catalog").mkdir(parents=True)
+        (depot / "catalog/sources.json").write_text(json.dumps({"source": rows}))
+        begun = time.monotonic()
+        done = catalog("update")
+    assert done.code == 7
+    assert done.err.count("\n") == 2
+    assert "No source of the catalog can be reached (127.0.0.1); it stays as it is." in done.err
+    assert time.monotonic() - begun < 20  # 3 s, on a machine with nothing else to do
+
+
+def test_the_catalog_says_how_old_it_is(catalog):
+    assert re.search(r"The catalog was listed (today|\d+ days? ago)", catalog("stats").err)
 
 
 def test_a_source_that_there_is_not_is_an_error_with_those_that_there_are(catalog):

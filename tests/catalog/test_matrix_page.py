@@ -8,7 +8,7 @@ import pytest
 from flashdepot.catalog import Catalog, Collection, load_catalog
 from flashdepot.catalog.matrix_page import page
 from flashdepot.catalog.published_files import PublishedFile, to_wheels
-from support.chromium import CHROMIUM, browser
+from support.chromium import browser, chromium
 
 NAMES = [
     "flash_attn-2.8.3+cu128torch2.8-cp312-cp312-linux_x86_64.whl",
@@ -126,8 +126,6 @@ def test_an_empty_catalog_has_an_empty_table():
 
 @pytest.fixture(scope="module")
 def tab():
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium")
     with browser() as opened:
         yield opened
 
@@ -185,7 +183,7 @@ def test_where_only_others_have_a_wheel_the_page_offers_to_ask_resolve(whole_pag
         choose(tab, name, label)
     assert "no official wheel" in tab.shown("#why")[0]
     assert tab.shown(".take pre") == [
-        "flashdepot resolve --torch 2.9 --cuda 13.0 --python-tag 3.12 --platform linux-x86_64 --gpu 9.0 --allow community"
+        "flashdepot resolve --torch 2.9 --torch-cuda 13.0 --python-tag 3.12 --platform linux-x86_64 --gpu 9.0 --allow community"
     ]
 
 
@@ -236,7 +234,6 @@ def test_nothing_runs_off_the_side_of_a_window(whole_page, tab, width):
     )
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 @pytest.mark.parametrize(
     ("chosen", "shown"),
     [
@@ -258,7 +255,7 @@ def test_filters_hide_what_was_not_chosen_in_a_browser(tmp_path, chosen, shown):
     path = tmp_path / "matrix.html"
     path.write_text(page(catalog_of(NAMES)), encoding="utf-8")
     command = [
-        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+        chromium(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
         "--dump-dom", f"{path.as_uri()}#{chosen}",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,22 @@ from typing import Any
 
 import pytest
 
+from flashdepot import api
+from flashdepot.cli.options import _limits
+from flashdepot.depot import Depot
+from flashdepot.errors import ConsentError, NetworkError, UsageError
+from flashdepot.events import Events
+from flashdepot.model.limits import Compiling
+from flashdepot.resolve.consent import may_compile
 from support.terminal import at_a_terminal
 
 LONG = ("--arch", "80")
 SHORT = ("--profile", "quick", "--arch", "80")
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLASHDEPOT_BUILD")
 
 
 @pytest.fixture
@@ -84,35 +97,142 @@ def test_compilers_that_the_memory_has_no_room_for_are_not_counted(depot: Path) 
     assert found["memory"] > 10**9, "the largest runs alone"
 
 
+VERBS = (
+    ["get"],
+    ["build"],
+    ["wheel", "--out", "dist"],
+    ["vendor"],
+    ["link", "cmake", "--get"],
+    ["link", "candle", "--get", "--candle-version", "0.9.1", "--build-dir", "prebuilt"],
+    ["depot", "audit", "--all"],
+)
+
+
+@pytest.mark.parametrize("command", VERBS)
+def test_without_a_terminal_a_long_build_ends_with_its_forecast_and_the_command(
+    command: list[str], depot: Path
+) -> None:
+    done = offline(*command, *LONG, depot=depot)
+    assert done.returncode == ConsentError.exit_code, done.stderr
+    assert "Compiling this needs a yes. To compile: " in done.stderr
+    assert "Smaller builds:\n    --profile " in done.stderr
+    assert not depot.exists(), "nothing was fetched"
+    again = shlex.split(done.stderr.partition("To compile it: ")[2])
+    assert again == ["flashdepot", *command, *LONG, "--depot", str(depot), "--offline", "-y"]
+    agreed = subprocess.run(
+        [sys.executable, "-m", *again], capture_output=True, text=True, check=False, cwd=depot.parent, timeout=120
+    )
+    assert agreed.returncode == NetworkError.exit_code, "it went on to fetch the compiler"
+    document = json.loads(offline(*command, *LONG, "--json", depot=depot).stdout)
+    assert document["exit_code"] == ConsentError.exit_code
+
+
+def test_all_parts_of_a_matrix_are_asked_for_once_before_the_first(depot: Path) -> None:
+    matrix = depot.parent / "publish.toml"
+    matrix.write_text('[matrix]\narch = ["80", "86"]\n')
+    done = offline("publish", str(matrix), "--no-push", depot=depot)
+    assert done.returncode == ConsentError.exit_code, done.stderr
+    assert "To compile: 144 kernels" in done.stderr
+    assert not depot.exists()
+
+
 @pytest.mark.parametrize("command", [["get"], ["wheel"], ["vendor"], ["link", "cmake", "--get"]])
 def test_somebody_at_a_terminal_is_asked_before_a_long_build(command: list[str], depot: Path) -> None:
     words = (*command, *LONG, "--depot", str(depot), "--offline")
     seen = at_a_terminal(*words, types={"[y/N]": "n\n"}, cwd=depot.parent)
-    assert seen.status == 4
+    assert seen.status == ConsentError.exit_code
     assert "To compile: 72 kernels; about " in seen.shown
     assert "--profile inference" in seen.shown
-    assert "was not to be compiled" in seen.shown
+    assert "needs a yes" in seen.shown
     assert not depot.exists(), "nothing was fetched"
 
 
 def test_a_yes_goes_on(depot: Path) -> None:
     seen = at_a_terminal("get", *LONG, "--depot", str(depot), "--offline", types={"[y/N]": "y\n"}, cwd=depot.parent)
     assert seen.status == 7, "it went on to fetch the compiler"
+    assert seen.shown.count("To compile: 72 kernels") == 1
 
 
-@pytest.mark.parametrize("words", [(*LONG, "--yes"), (*LONG, "--json"), SHORT])
-def test_nobody_is_asked_who_said_yes_wants_json_or_waits_a_minute(words: tuple[str, ...], depot: Path) -> None:
+@pytest.mark.parametrize("words", [(*LONG, "--yes"), (*LONG, "--build", "always"), SHORT])
+def test_nobody_is_asked_who_said_yes_or_waits_a_minute(words: tuple[str, ...], depot: Path) -> None:
     seen = at_a_terminal("get", *words, "--depot", str(depot), "--offline", cwd=depot.parent)
     assert seen.status == 7
     assert "[y/N]" not in seen.shown
     assert "To compile: " in seen.shown
 
 
-def test_without_a_terminal_one_line_says_what_will_be_done(depot: Path) -> None:
+def test_never_forbids_short_builds_too(depot: Path) -> None:
+    done = offline("get", *SHORT, "--build", "never", depot=depot)
+    assert done.returncode == ConsentError.exit_code
+    assert 'build="never" forbids compiling. To compile: 2 kernels' in done.stderr
+
+
+def test_a_yes_is_an_option_before_a_variable_before_a_project_before_a_users_setting(
+    depot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, project = depot.parent / "config" / "settings.toml", depot.parent / "flashdepot.toml"
+    settings.parent.mkdir()
+    monkeypatch.setattr("flashdepot.resolve.consent.user_config", lambda: settings.parent)
+    monkeypatch.setattr("flashdepot.cli.options.Path.cwd", lambda: depot.parent)
+
+    def said(**words: Any) -> Compiling:
+        none: dict[str, Any] = dict.fromkeys(("jobs", "memory", "farm", "build"))
+        return may_compile(_limits(**{**none, "yes": False, **words}))[0]
+
+    assert said() is Compiling.ASK
+    settings.write_text('build = "always"')
+    assert said() is Compiling.ALWAYS
+    project.write_text('build = "never"')
+    assert said() is Compiling.NEVER
+    monkeypatch.setenv("FLASHDEPOT_BUILD", "ask")
+    assert said() is Compiling.ASK
+    assert said(build="never") is Compiling.NEVER
+    assert said(build="never", yes=True) is Compiling.ALWAYS
+    monkeypatch.setenv("FLASHDEPOT_BUILD", "sometimes")
+    with pytest.raises(UsageError, match="FLASHDEPOT_BUILD is 'sometimes': expected never, ask, always"):
+        said()
+    settings.write_text("colour = 1")
+    monkeypatch.delenv("FLASHDEPOT_BUILD")
+    project.unlink()
+    with pytest.raises(UsageError, match="'colour' is not a setting"):
+        said()
+
+
+def test_a_project_that_nobody_trusts_starts_no_compiler(depot: Path) -> None:
+    (depot.parent / "flashdepot.toml").write_text('build = "always"\n')
     done = offline("get", *LONG, depot=depot)
-    assert done.returncode == 7
-    assert sum(line.startswith("To compile: 72 kernels; about ") for line in done.stderr.splitlines()) == 1
-    assert offline("get", *LONG, "-q", depot=depot).stderr.startswith("error:")
+    assert done.returncode == UsageError.exit_code
+    assert "It lets compilers start without asking" in done.stderr
+
+
+def test_the_api_compiles_for_long_only_after_a_yes(depot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    asked: list[str] = []
+
+    class Agrees(Events):
+        def confirm(self, question: str) -> bool:
+            asked.append(question)
+            return True
+
+    request, opened = api.library_request(arch="80"), Depot(depot)
+    with pytest.raises(ConsentError, match="To compile: 72 kernels"):
+        api.get(request, depot=opened)
+    with pytest.raises(NetworkError):
+        api.get(request, depot=opened, events=Agrees())
+    with pytest.raises(NetworkError):
+        api.get(request, depot=opened, limits=api.Limits(build=Compiling.ALWAYS))
+    assert len(asked) == 1
+
+
+def test_candle_gets_what_its_version_can_call(depot: Path) -> None:
+    def planned(version: str) -> Any:
+        words = ("link", "candle", "--get", "--dry-run", "--json", "--candle-version", version, "--build-dir", "there")
+        done = offline(*words, *LONG, depot=depot)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["units"]["total"]
+
+    assert (planned("0.9.1"), planned("0.11.1")) == (24, 48)
+    assert list(depot.parent.iterdir()) == []
 
 
 @pytest.mark.nvcc

@@ -128,7 +128,7 @@ def test_a_fault_of_ours_is_one_sentence_and_a_traceback_only_on_request(tmp_pat
     long = flashdepot("depot", "path", "-v", cwd=tmp_path, PYTHONPATH=path)
     assert short.returncode == long.returncode == 1
     assert json.loads(short.stdout)["exit_code"] == 1
-    assert "a fault of flashdepot" in short.stderr
+    assert "Internal error" in short.stderr
     assert "KeyError: 'surprise'" in short.stderr
     assert "Traceback" not in short.stderr
     assert "Traceback" in long.stderr

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from flashdepot.cli.resolving import Asked, install_options
-
 RECORDS = Path(__file__).parents[1] / "doctor" / "records"
 H100 = ("--host", str(RECORDS / "ubuntu-24.04-h100.json"))
 OFFICIAL = "flash_attn-2.8.3.post1+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"
@@ -61,16 +59,10 @@ def test_the_answer_ends_in_its_address_and_the_command_that_takes_it(flashdepot
 
 def test_for_another_machine_our_wheel_is_made_for_its_gpus(flashdepot_at: Any) -> None:
     done = flashdepot_at("resolve", *H100, "--source", "ours")
-    assert done.stdout.splitlines()[-1].strip() == "flashdepot wheel --arch 90 --out dist"
-
-
-def test_for_the_environment_here_it_is_install() -> None:
-    nothing = dict.fromkeys(Asked.__struct_fields__, None)
-    asked = {**nothing, "gpus": (), "sources": (), "allow": (), "distribution": "flash-attn"}
-    assert install_options(Asked(**asked)) == ""
-    assert install_options(Asked(**{**asked, "python": "my env"})) == "--python 'my env'"
-    assert install_options(Asked(**{**asked, "torch": "2.8"})) is None
-    assert install_options(Asked(**{**asked, "allow": ("community",)})) is None
+    command = done.stdout.splitlines()[-1].strip()
+    assert command.startswith("flashdepot wheel --arch 90 ")
+    assert f"--host {RECORDS / 'ubuntu-24.04-h100.json'} " in command
+    assert command.endswith(" --yes --out dist")
 
 
 def test_a_version_of_python_is_as_good_as_its_tag(flashdepot_at: Any) -> None:
@@ -84,7 +76,7 @@ def test_a_version_of_python_is_as_good_as_its_tag(flashdepot_at: Any) -> None:
     [
         (("--gpu", "7.5"), 4, "nothing fits", "Its kernels need compute capability 8.0 or newer"),
         (("--torch", "none"), 4, "nothing fits", "Install PyTorch first."),
-        (("--torch", "2.6.0", "--source", "official"), 3, "facts missing", "--cuda 12.8"),
+        (("--torch", "99.0", "--source", "official"), 4, "nothing fits", "What would help:"),
     ],
 )
 def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
@@ -98,7 +90,9 @@ def test_without_a_choice_the_exit_code_and_the_page_say_what_is_in_the_way(
 
 def test_nobody_on_windows_is_shown_a_wheel_for_linux(flashdepot_at: Any) -> None:
     windows = ("--host", str(RECORDS / "windows-11-msvc-2022.json"))
-    done = flashdepot_at("resolve", *windows, "--torch", "2.8", "--gpu", "8.9")
+    done = flashdepot_at(
+        "resolve", *windows, "--torch", "2.8", "--torch-cuda", "12.8", "--gpu", "8.9", "--source", "official"
+    )
     assert done.returncode == 4
     assert "win_amd64.whl" in done.stdout
     assert "linux_x86_64.whl" not in done.stdout
@@ -150,7 +144,7 @@ def test_lock_writes_keeps_checks_and_renews(flashdepot_at: Any, tmp_path: Path)
     path = tmp_path / "flashdepot.lock"
     refused = flashdepot_at("lock", *H100, "--version", "2.8.3")
     assert (refused.returncode, path.exists()) == (6, False)
-    assert "Nobody has told the SHA-256" in refused.stderr
+    assert "No SHA-256 is published" in refused.stderr
     assert flashdepot_at("lock", *H100, "--version", "2.8.3", "--accept-unverified").returncode == 0
     first = path.read_bytes()
     assert b'torch = "2.8.0+cu128"' in first

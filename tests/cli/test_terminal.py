@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from flashdepot.cli import terminal
 from flashdepot.cli.forecast_page import sentence
@@ -40,35 +43,45 @@ def test_a_log_has_a_line_for_each_kernel_and_is_never_silent_for_long(
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     with Terminal().building() as progress:
         progress.finished("a", 42, HALF)
-        assert capsys.readouterr().err == "[1/4 kernels] a in 42 s, about 90 s left\n"
+        assert capsys.readouterr().err == "[3/38 steps] a in 42 s, about 90 s left\n"
         for now[0] in (10.0, 20.0, 29.0):
             progress.update(HALF)
         assert capsys.readouterr().err == ""
         for now[0] in (31.0, 32.0, 62.0):
             progress.update(HALF)
-        assert capsys.readouterr().err == "[1/4 kernels] 50% done, about 90 s left\n" * 2
+        assert capsys.readouterr().err == "[3/38 steps] 50% done, about 90 s left\n" * 2
 
 
-@pytest.mark.parametrize(
-    ("host_sides", "sources", "counted"),
-    [
-        (Share(1, 4), Share(2, 30), "1/4 host sides"),
-        (Share(4, 4), Share(2, 30), "2/30 other sources"),
-        (Share(0, 0), Share(2, 30), "2/30 other sources"),
-        (Share(4, 4), Share(30, 30), "4/4 kernels"),
-    ],
-)
-def test_when_all_kernels_are_there_a_log_counts_what_is_not(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    host_sides: Share,
-    sources: Share,
-    counted: str,
-) -> None:
-    monkeypatch.setattr(terminal, "_SILENCE", 0.0)
+def test_names_do_not_speak_of_another_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     with Terminal().building() as progress:
-        progress.update(replace(HALF, kernels=Share(4, 4), host_sides=host_sides, sources=sources))
-    assert capsys.readouterr().err == f"[{counted}] 50% done, about 90 s left\n"
+        progress.finished("flash_fwd_hdim64_bf16_causal_sm80-1", 42, HALF)
+        progress.finished("flash_fwd_hdim64_bf16_sm80", 42, HALF)
+    said = capsys.readouterr().err
+    assert "flash_fwd_hdim64_bf16_causal-1 in" in said
+    assert "_sm80" not in said
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_of_a_live_display_breaks_inside_a_word(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("LINES", "25")
+    names = [f"flash_bwd_hdim{dim}_bf16_causal_softcap_sm80" for dim in (32, 256)]
+    with terminal._Live(verbose=False) as live:
+        live.note("a sentence of many words " * 10)
+        live.update(replace(HALF, running=names, elsewhere=names, memory=31 * 10**9))
+        live._live.stop()
+        rows = io.StringIO()
+        Console(width=width, file=rows).print(live._live.get_renderable())
+    shown = rows.getvalue()
+    assert ("a sentence of many words " * 10).strip() in capsys.readouterr().err
+    for name in names:
+        found = [line for line in shown.splitlines() if name[:16] in line]
+        assert found
+        assert all(len(line) <= width for line in found)
+    if width >= 60:
+        assert any("3/38 steps" in line and "50% after" in line for line in shown.splitlines())
 
 
 @pytest.mark.parametrize(

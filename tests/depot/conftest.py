@@ -30,7 +30,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     with ExitStack() as stack:
 
         def start_one(*arguments: object) -> subprocess.Popen[str]:
-            paths = [str(HERE.parents[1] / "src"), str(HERE)]
+            paths = [str(HERE.parents[1] / "src"), str(HERE.parent)]
             process = subprocess.Popen(
                 [sys.executable, str(HERE / "depot_writer.py"), *map(str, arguments)],
                 stdout=subprocess.PIPE,

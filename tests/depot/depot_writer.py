@@ -14,10 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from depot_factories import record_unit, store_library
-
 from flashdepot.depot import Depot
 from flashdepot.system.use import keep
+from support.depot_factories import record_unit, store_library
 
 
 def unit_content(number: int) -> bytes:

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from depot_factories import (
+from msgspec.structs import replace
+
+from flashdepot.depot import Depot
+from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.model.manifest import Manifest, ManifestFile
+from flashdepot.system.files import read_json, sha256_file
+from support.depot_factories import (
     LIBRARY_FILES,
     flip_and_keep_times,
     flip_bit,
@@ -20,12 +26,6 @@ from depot_factories import (
     store_library,
     truncate,
 )
-from msgspec.structs import replace
-
-from flashdepot.depot import Depot
-from flashdepot.errors import IntegrityError, MissingToolError
-from flashdepot.model.manifest import Manifest, ManifestFile
-from flashdepot.system.files import read_json, sha256_file
 
 SHARED = "lib/shared/libflashattention.so.1"
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from depot_factories import flip_and_keep_times, flip_bit, make_older, truncate
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError
+from support.depot_factories import flip_and_keep_times, flip_bit, make_older, truncate
 
 
 def leftovers(depot: Depot) -> list[Path]:

@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
-from depot_factories import LIBRARY_FILES, flip_bit, make_older, store_library
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError, UsageError
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.system.directory import Directory
 from flashdepot.system.files import read_json, sha256_file
+from support.depot_factories import LIBRARY_FILES, flip_bit, make_older, store_library
 
 HEADER = "include/flash_attention.h"
 

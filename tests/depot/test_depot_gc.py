@@ -9,7 +9,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from depot_factories import (
+from depot_writer import unit_content
+from msgspec.structs import replace
+
+from flashdepot.depot import Depot, gc
+from flashdepot.depot.verify import verify
+from flashdepot.errors import MissingToolError
+from flashdepot.system.folders import make_whole
+from flashdepot.system.locks import try_lock_file
+from flashdepot.system.use import keep
+from support.depot_factories import (
     find_unit,
     flip_bit,
     make_depot_older,
@@ -20,15 +29,6 @@ from depot_factories import (
     rewrite_record,
     store_library,
 )
-from depot_writer import unit_content
-from msgspec.structs import replace
-
-from flashdepot.depot import Depot, gc
-from flashdepot.depot.verify import verify
-from flashdepot.errors import MissingToolError
-from flashdepot.system.folders import make_whole
-from flashdepot.system.locks import try_lock_file
-from flashdepot.system.use import keep
 
 Start = Callable[..., subprocess.Popen[str]]
 DAYS = 24.0

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from depot_factories import find_unit, make_record, make_request, store_library
-
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.model.manifest import Manifest
 from flashdepot.system.files import read_json, sha256_file
+from support.depot_factories import find_unit, make_record, make_request, store_library
 
 Start = Callable[..., subprocess.Popen[str]]
 MOMENTS = random.Random(20250101)

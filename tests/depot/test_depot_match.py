@@ -5,7 +5,6 @@ import time
 from typing import Any
 
 import pytest
-from depot_factories import make_manifest, make_request, make_selection, make_unit
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from flashdepot.model.canonical import digest_of
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.upstream import UpstreamId
+from support.depot_factories import make_manifest, make_request, make_selection, make_unit
 
 MORE_UNITS = make_selection(make_unit(), make_unit("bwd"))
 MORE_FEATURES = make_selection(features="softcap local")

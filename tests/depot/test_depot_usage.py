@@ -8,13 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from depot_factories import make_depot_older, make_request, record_unit, store_library
 
 from flashdepot.depot import Depot, gc
 from flashdepot.depot.usage import usage
 from flashdepot.depot.verify import verify
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.manifest import Manifest
+from support.depot_factories import make_depot_older, make_request, record_unit, store_library
 
 
 def flashdepot(*words: str, depot: Depot) -> subprocess.CompletedProcess[str]:

@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from depot_factories import make_manifest
 
 from flashdepot.cli.library_commands import describe
 from flashdepot.model.architecture import Architecture
 from flashdepot.resolve.library import LibraryResult
+from support.depot_factories import make_manifest
 
 
 @pytest.mark.parametrize(

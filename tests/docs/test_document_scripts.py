@@ -73,7 +73,6 @@ def terminal(tmp_path: Path, depot: Path, failures: Path) -> dict[str, str]:
         "UV_OFFLINE": "1",
         "CARGO_HOME": str(home / "cargo"),
         "CARGO_NET_OFFLINE": "true",
-        "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")),
         **{f"GIT_{who}_{what}": "a@b.example" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
     }
 

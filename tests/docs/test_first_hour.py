@@ -80,7 +80,6 @@ def begun(clone: Path, depot: Path, tmp_path_factory: pytest.TempPathFactory) ->
         "FLASHDEPOT_HOME": str(depot),
         "CARGO_NET_OFFLINE": "true",
         "CARGO_HOME": str(home / "cargo"),
-        "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")),
     }
     first, *_ = section(BEGINNING).fences
     done = subprocess.run(

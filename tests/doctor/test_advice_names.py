@@ -83,6 +83,12 @@ def test_a_log_of_windows_gets_commands_of_its_shell() -> None:
         ("export A=1 B=2; nvcc -V", "set A=1&& set B=2&& nvcc -V"),
         ('python -c "import sys; print(sys.path)"', 'python -c "import sys; print(sys.path)"'),
         ("pip cache purge", "pip cache purge"),
+        ("nvcc -V; pip install -U x   # newer", "nvcc -V&& pip install -U x   # newer"),
+        ("or use a newer release; the older one, too, has it", "or use a newer release; the older one, too, has it"),
+        (
+            "Update the driver; in a container, that of the host.",
+            "Update the driver; in a container, that of the host.",
+        ),
     ],
 )
 def test_settings_before_a_command_become_cmds_own(posix: str, windows: str) -> None:
@@ -102,7 +108,7 @@ def test_a_version_that_stands_in_another_line_is_named() -> None:
 
 def test_what_a_log_puts_into_a_command_is_one_word_for_a_shell() -> None:
     cause = first("ImportError: /x/$(touch${IFS}own).so: invalid ELF header")
-    assert "head -c 120 '/x/$(touch${IFS}own).so'" in cause.fix[0]
+    assert "head -c 120 '/x/$(touch${IFS}own).so'" in cause.fix[1]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from flashdepot.families.fa2.units import parse_unit
 from flashdepot.model.architecture import Architecture, parse_list
 from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostCompiler, HostRecord, MemoryFacts
 from flashdepot.model.library_request import AnyCuda
-from flashdepot.model.python_environment import Environment, Extension
+from flashdepot.model.python_environment import Extension, PythonEnvironment
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.torch import Torch
 from flashdepot.resolve.words import library_request
@@ -41,7 +41,6 @@ toolkits = st.builds(
     codes=st.none() | st.lists(architectures, max_size=4).map(tuple),
     newest_gcc=st.none() | st.integers(4, 20),
     newest_clang=st.none() | st.integers(4, 20),
-    msvc_limit=st.none() | st.integers(1900, 2000),
 )
 torches = st.builds(
     lambda **facts: Torch.from_json(Torch(**facts).to_json()),  # a record's: what it computes on follows from the rest
@@ -52,7 +51,7 @@ torches = st.builds(
     folder=words,
 )
 environments = st.builds(
-    Environment,
+    PythonEnvironment,
     executable=paths,
     version=versions,
     implementation=st.sampled_from(["CPython", "PyPy"]),
@@ -175,19 +174,11 @@ def test_an_architecture_that_no_gpu_here_runs_blocks_running_and_not_building()
 
 @pytest.mark.parametrize(
     ("platform", "arch", "class_id"),
-    [("linux-x86_64", "99", "unsupported-gpu-arch"), ("windows-x86_64", "90", "msvc-env-missing")],
+    [("linux-x86_64", "99", "unsupported-gpu-arch"), ("windows-x86_64", "90", "nvcc-not-found")],
 )
 def test_what_stops_a_build_has_the_class_of_its_cause(platform: str, arch: str, class_id: str) -> None:
     host = make_host(platform=platform, compilers=())
     assert [f.class_id for f in build_findings(host, arch)] == [class_id]
-
-
-def test_a_compiler_that_a_newer_nvcc_accepts_is_no_reason_to_install_another(tmp_path: Path) -> None:
-    toolkit = replace(make_toolkit(tmp_path / "cuda", "12.4"), msvc_limit=1940)
-    for version, helps in (("19.44", True), ("19.60", False)):
-        newer = HostCompiler("cl", "C:/cl.exe", Version(version))
-        (found,) = build_findings(make_host(toolkit, platform="windows-x86_64", compilers=(newer,)))
-        assert found.mend.endswith("or take a newer nvcc: --cuda 13.0") is helps
 
 
 def test_a_word_that_is_no_architecture_is_wrong_usage() -> None:

@@ -108,10 +108,10 @@ def test_a_log_that_no_rule_knows_is_unknown_and_shows_its_earliest_errors() -> 
     assert report.to_json()["status"] == "unknown"
 
 
-def test_a_suggestion_is_made_only_when_nothing_is_proven() -> None:
+def test_a_suggestion_is_made_only_when_nothing_is_certain() -> None:
     head = "Collecting flash_attn\n  \u00d7 Getting requirements to build wheel did not run successfully.\n"
     suggested = look(head).findings
-    assert [(finding.id, finding.proven) for finding in suggested] == [("build-isolation-no-torch", False)]
+    assert [(finding.id, finding.certain) for finding in suggested] == [("build-isolation-no-torch", False)]
     assert classes(head + "OSError: CUDA_HOME environment variable is not set.") == ["nvcc-not-found"]
 
 
@@ -183,7 +183,8 @@ def test_advice_is_for_the_machine_of_the_host_record() -> None:
     assert "RTX 5090, compute capability 12.0" in no_kernel.facts[0]
     assert any("TORCH_CUDA_ARCH_LIST=12.0" in command for command in no_kernel.fix)
     memory = look("nvcc error   : 'cicc' died due to signal 9", HOST).findings[0]
-    assert memory.fix[0].startswith("MAX_JOBS=4 ")
+    assert memory.fix[0].startswith("flashdepot build --jobs 4 ")
+    assert memory.fix[1].startswith("MAX_JOBS=4 ")
     assert memory.facts == ("this machine: 30.0 GB usable, 16 cores",)
     compiler = look("host_config.h:143:2: error: #error -- unsupported GNU version!", HOST).findings[0]
     assert any("/usr/bin/g++-14" in fact for fact in compiler.facts)

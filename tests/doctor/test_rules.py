@@ -9,10 +9,15 @@ import pytest
 
 from flashdepot.doctor.explain import explain
 from flashdepot.doctor.explain.report import fill
-from flashdepot.doctor.explain.rules import Example, LogRule, load_rules
+from flashdepot.doctor.explain.rules import LogRule, load_rules
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = [(rule, example) for rule in load_rules() for example in rule.examples]
+EXAMPLES = [
+    pytest.param(rule, log, shows, id=rule.id)
+    for rule in load_rules()
+    for shows, logs in ((True, rule.shown_by), (False, rule.not_shown_by))
+    for log in logs
+]
 MINIMAL = {
     "id": "x",
     "title": "t",
@@ -21,14 +26,18 @@ MINIMAL = {
     "fix": ["f"],
     "patterns": ["m"],
     "source": "s",
-    "example": [],
+    "phases": ["link"],
+    "shown_by": [],
+    "not_shown_by": [],
 }
 
 
-@pytest.mark.parametrize(("rule", "example"), EXAMPLES, ids=[rule.id for rule, _ in EXAMPLES])
-def test_a_rule_answers_to_its_examples_and_to_nothing_that_only_looks_alike(rule: LogRule, example: Example) -> None:
-    found = [finding.id for finding in explain(io.BytesIO(example.log.encode())).findings]
-    if example.matches:
+@pytest.mark.parametrize(("rule", "log", "shows"), EXAMPLES)
+def test_a_rule_answers_to_its_examples_and_to_nothing_that_only_looks_alike(
+    rule: LogRule, log: str, *, shows: bool
+) -> None:
+    found = [finding.id for finding in explain(io.BytesIO(log.encode())).findings]
+    if shows:
         assert found[:1] == [rule.id]
     else:
         assert rule.id not in found
@@ -38,17 +47,19 @@ def test_a_rule_answers_to_its_examples_and_to_nothing_that_only_looks_alike(rul
 def test_a_rule_is_named_as_its_file_and_has_examples_of_both_kinds(rule: LogRule) -> None:
     folder = ROOT / "src/flashdepot/doctor/explain/rules"
     assert (folder / f"{rule.id}.toml").is_file()
-    assert {example.matches for example in rule.examples} == {True, False}
+    assert rule.phases
+    assert rule.shown_by
+    assert rule.not_shown_by
 
 
 def test_what_a_rule_hides_is_a_rule() -> None:
     ids = {rule.id for rule in load_rules()}
-    assert {hidden for rule in load_rules() for hidden in rule.hides} <= ids
+    assert {other for rule in load_rules() for other in (*rule.hides, *rule.or_else)} <= ids
 
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
 def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) -> None:
-    groups = {name for pattern in rule.patterns + rule.likely + rule.details for name in pattern.groups}
+    groups = {name for pattern in rule.patterns + rule.in_step + rule.likely + rule.details for name in pattern.groups}
     host = {
         "jobs",
         "gpu",
@@ -73,10 +84,11 @@ def test_every_placeholder_comes_from_a_pattern_or_from_the_host(rule: LogRule) 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"colour": "red"}, "unknown fields: colour"),
-        ({"context": ["NVCC"]}, "lower-case"),
-        ({"host": ["weather"]}, "host facts are"),
-        ({"patterns": ["("]}, "of no use"),
+        ({"colour": "red"}, "unknown field `colour`"),
+        ({"context": ["NVCC"]}, "$.context[0]"),
+        ({"host": ["weather"]}, "$.host[0]"),
+        ({"phases": ["lunch"]}, "$.phases[0]"),
+        ({"patterns": ["("]}, "missing )"),
         ({"rank": "later"}, "later"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.doctor.explain import explain
+from support.tools import tool
 
 PYTHON = {
     "a missing key": "{}['a']",
@@ -59,9 +59,7 @@ def test_a_traceback_of_another_program_is_not_claimed(what: str) -> None:
 
 @pytest.mark.parametrize("what", CPLUSPLUS)
 def test_an_error_of_another_compilation_is_not_claimed(what: str, tmp_path: Path) -> None:
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("there is no C++ compiler")
+    compiler = tool("g++")
     source = tmp_path / "main.cpp"
     source.write_text(CPLUSPLUS[what])
     assert claims(failing([compiler, str(source), "-o", str(tmp_path / "main")])) == []
@@ -69,9 +67,7 @@ def test_an_error_of_another_compilation_is_not_claimed(what: str, tmp_path: Pat
 
 @pytest.mark.parametrize("arguments", [["-L/nowhere", "-lnosuchlib"], ["-march=nonsense"], ["-frobnicate"]])
 def test_a_wrong_option_of_another_compilation_is_not_claimed(arguments: list[str], tmp_path: Path) -> None:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("there is no g++")
+    compiler = tool("g++")
     source = tmp_path / "main.cpp"
     source.write_text("int main(){}")
     assert claims(failing([compiler, str(source), *arguments, "-o", str(tmp_path / "main")])) == []

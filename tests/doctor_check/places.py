@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import forge
 from msgspec.structs import replace
 
 from flashdepot.doctor.check.evidence import Evidence, Report
@@ -15,8 +14,9 @@ from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.torch_side import TabledTorch, TorchSymbols
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.target import Platform, Version
+from support import forge
 
 SET_DEVICE_2_3 = "_ZN3c104cuda9SetDeviceEa"
 SET_DEVICE_2_8 = "_ZN3c104cuda9SetDeviceEab"
@@ -50,9 +50,9 @@ def place(
     return Place(host or machine(), tuple(Architecture.parse(gpu) for gpu in gpus), facts, side, is_here)
 
 
-def interpreter(major: int, minor: int) -> Environment:
+def interpreter(major: int, minor: int) -> PythonEnvironment:
     """An interpreter that has nothing installed."""
-    return Environment(
+    return PythonEnvironment(
         executable=Path("python"),
         version=Version(f"{major}.{minor}.0"),
         implementation="CPython",

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import forge
 import places
 import pytest
 from places import ERROR_NEW_ABI, ERROR_OLD_ABI, SET_DEVICE_2_3, SET_DEVICE_2_8, lines, machine, place
@@ -14,6 +13,7 @@ from flashdepot.doctor.check.subject import Binary
 from flashdepot.doctor.check.torch_side import TabledTorch, built_for
 from flashdepot.errors import UsageError
 from flashdepot.model.host import HostRecord
+from support import forge
 
 GPU_CODE = forge.fatbin(forge.entry(forge.SASS, 80), forge.entry(forge.PTX, 80, header=80))
 
@@ -46,9 +46,13 @@ def test_the_architectures_decide_by_gpu(tmp_path: Path, codes: list[bytes], gpu
         ([forge.entry(forge.PTX, 80, header=80, version=(8, 7))], "560.28.03", Outcome.MISFIT),
         ([forge.entry(forge.PTX, 80, header=80, version=(8, 7))], "570.26", Outcome.FITS),
         ([forge.entry(forge.PTX, 80, header=80, version=(99, 0))], "560.28.03", Outcome.FITS),
-        ([forge.entry(forge.SASS, 90), forge.entry(forge.PTX, 90, version=(8, 7))], "560.28.03", Outcome.FITS),
-        ([forge.entry(forge.SASS, 90, 0x11 | forge.ZSTD)], "535.54.03", Outcome.MISFIT),
-        ([forge.entry(forge.SASS, 90, 0x11 | forge.ZSTD)], "550.54.14", Outcome.FITS),
+        (
+            [forge.entry(forge.SASS, 90, version=(1, 7)), forge.entry(forge.PTX, 90, version=(8, 7))],
+            "560.28.03",
+            Outcome.FITS,
+        ),
+        ([forge.entry(forge.SASS, 90, 0x11 | forge.ZSTD, version=(1, 7))], "535.54.03", Outcome.MISFIT),
+        ([forge.entry(forge.SASS, 90, 0x11 | forge.ZSTD, version=(1, 7))], "550.54.14", Outcome.FITS),
         ([forge.entry(forge.PTX, 80, header=80, version=(8, 7))], None, Outcome.FITS),
     ],
 )

@@ -5,10 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import forge
 import places
 import pytest
 from places import ERROR_NEW_ABI, SET_DEVICE_2_3, SET_DEVICE_2_8
+
+from support import forge
 
 
 def check(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

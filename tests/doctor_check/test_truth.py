@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import forge
 import pytest
 from places import SET_DEVICE_2_8, extension, interpreter, machine, place
 
@@ -15,6 +14,7 @@ from flashdepot.doctor.check import Outcome, check_file
 from flashdepot.doctor.check.judge import judge_architectures
 from flashdepot.doctor.check.subject import Binary
 from flashdepot.model.architecture import Architecture
+from support import forge
 
 
 @pytest.mark.parametrize(

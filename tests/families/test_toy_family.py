@@ -10,12 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import stub_library
-from fa_abi import ChoiceAnswer, Info, Status, forward_args
 from msgspec.structs import replace
 
-from build.recipes import KIT, make_recipe
-from depot.depot_factories import store_library
 from families.toy.family import C_LAYER, KERNEL, UNIT, Toy
 from flashdepot import families
 from flashdepot.build.engine import Engine
@@ -40,7 +36,11 @@ from flashdepot.model.upstream import UpstreamId
 from flashdepot.resolve import library
 from flashdepot.resolve.words import library_request
 from flashdepot.upstream import Identified, SourceTree
+from support import stub_library
+from support.depot_factories import store_library
+from support.fa_abi import ChoiceAnswer, Info, Status, forward_args
 from support.fake_cuda import make_host
+from support.recipes import KIT, make_recipe
 
 TOY = Toy()
 ENTRIES = (*families.FAMILIES, TOY)

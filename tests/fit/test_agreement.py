@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from worlds import World, worlds
 
-from depot.depot_factories import make_manifest, make_request
 from flashdepot.doctor import Intention, Severity, examine
 from flashdepot.doctor.check.evidence import Outcome
 from flashdepot.doctor.check.judge import judge_architectures, judge_binary
@@ -22,6 +21,7 @@ from flashdepot.model.verdict import Verdict
 from flashdepot.model.wheel_request import COMMUNITY, WheelRequest
 from flashdepot.resolve import rules
 from flashdepot.resolve.facts import facts_of
+from support.depot_factories import make_manifest, make_request
 
 TOPICS = {
     "platform": "platform",

@@ -18,14 +18,14 @@ from flashdepot.fit.needs import (
     TorchNeed,
 )
 from flashdepot.model.architecture import Architecture, parse_list
-from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.environment import Environment
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
 from flashdepot.model.verdict import Verdict, verdict_of
 from flashdepot.model.wheel_tag import Interpreter
 
 LINUX = Platform("linux", "x86_64")
-FACTS = RuntimeFacts(
+FACTS = Environment(
     platform=LINUX,
     libc_name="glibc",
     libc=Version("2.35"),

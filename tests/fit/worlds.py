@@ -16,7 +16,7 @@ from flashdepot.doctor.check.torch_side import TabledTorch
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.target import Version
 from flashdepot.model.torch import Accelerator, Torch
 from support.fake_cuda import make_host
@@ -57,11 +57,11 @@ class Thing:
         )
 
 
-def environment(torch: str, python: str) -> Environment:
+def environment(torch: str, python: str) -> PythonEnvironment:
     """An environment that has everything that an installation asks for."""
     found = Torch.parse(torch)
     known = replace(found, accelerator=found.accelerator or Accelerator.CPU, cxx11_abi=found.release >= Version("2.6"))
-    return Environment(
+    return PythonEnvironment(
         executable=Path("/venv/bin/python"),
         version=Version(f"3.{python[3:]}.1"),
         implementation="CPython",

@@ -5,13 +5,18 @@ A reader answers, or raises what its callers catch: a ``FlashdepotError``, and `
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import socket
+import struct
 import tarfile
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,10 +27,9 @@ from msgspec.structs import replace
 from requests.adapters import BaseAdapter
 from urllib3 import HTTPResponse
 
-from binary import forge
-from depot.depot_factories import make_manifest, make_record
 from flashdepot.binary.elf import ElfFile, undefined_symbols
 from flashdepot.binary.fatbin import read_fatbins
+from flashdepot.binary.object_file import require_plain
 from flashdepot.binary.pe import PeFile
 from flashdepot.binary.private_names import defined_names, for_every_linker, with_private_runtime
 from flashdepot.binary.window import Window
@@ -41,10 +45,13 @@ from flashdepot.errors import FlashdepotError
 from flashdepot.link.vendor.index import INDEX_NAME, VendoredTarget, VendorIndex, read_index
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.remote import RemoteSettings
 from flashdepot.model.wheel_name import WheelName
 from flashdepot.publish.matrix import read_matrix
 from flashdepot.remotes.envelopes import Envelope, read_envelopes, write_envelopes
-from flashdepot.remotes.statements import LibraryStatement, UnitStatement
+from flashdepot.remotes.freshness import Edition
+from flashdepot.remotes.statements import IndexStatement, LibraryStatement, StateStatement, UnitStatement
+from flashdepot.remotes.stores import open_store
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.lock_file import read_lock
 from flashdepot.resolve.own_indexes import read_index_record
@@ -54,6 +61,8 @@ from flashdepot.system.files import parse_json
 from flashdepot.system.index import PackageIndex
 from flashdepot.system.index_settings import IndexSettings
 from flashdepot.system.records import write_record
+from support import forge
+from support.depot_factories import make_manifest, make_record
 
 HERE = Path(__file__).parent
 KEY = f"ci:{'A' * 43}="
@@ -110,6 +119,14 @@ def object_seeds() -> tuple[bytes, ...]:
     source = "extern int cudaFree(void*); int a_name_longer_than_sixteen(void) { return cudaFree(0); }"
     with _workshop() as folder:
         return (forge.object_file(folder, source, "a_name_longer_than_sixteen.o").read_bytes(),)
+
+
+def coff_seed() -> bytes:
+    """An object for Windows of one section and one directive, with a name in the table of strings."""
+    header = struct.pack("<HHIIIHH", 0x8664, 2, 0, 120, 0, 0, 0)
+    sections = (b".text\0\0\0", 4, 100), (b".drectve", 16, 104)
+    table = b"".join(struct.pack("<8sIIIIIIHHI", name, 0, 0, size, at, 0, 0, 0, 0, 0) for name, size, at in sections)
+    return header + table + b"\x90" * 4 + b" -export:fa_fwd " + struct.pack("<I", 4)
 
 
 @cache
@@ -249,6 +266,67 @@ def index_reader(kind: str) -> Callable[[bytes, Path], object]:
     return read
 
 
+class _Raw:
+    """A server on this machine that sends some bytes to whoever asks, and closes the connection."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            client, _ = self._listening.accept()
+            with contextlib.suppress(OSError), client:
+                client.settimeout(5)
+                request = b""
+                while b"\r\n\r\n" not in request and (more := client.recv(65536)):
+                    request += more
+                client.sendall(self.data)
+                client.shutdown(socket.SHUT_WR)
+
+
+@cache
+def _raw_server() -> _Raw:
+    return _Raw()
+
+
+HTTP_SEEDS = (
+    b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\nETag: "a"\r\n\r\nabcdefghi',
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n5;x=y\r\nefghi\r\n0\r\nX: y\r\n\r\n",
+    b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 2-8/9\r\nContent-Length: 7\r\n\r\ncdefghi",
+    b"HTTP/1.0 200 OK\r\nRetry-After: Mon, 23 Nov 2026 19:00:00 GMT\r\nLocation: http://[::1]/\r\n\r\nabcdefghi",
+)
+HTTP_REFUSED = (
+    b"HTTP/1.1 302 Found\r\nLocation: /x/../y?z#w\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 503 No\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=x\r\n\r\n",
+)
+
+
+def read_http_answer(data: bytes, folder: Path) -> None:
+    """What a remote, or a mirror, makes of what a server answers: each is refused, or gives what was asked for."""
+    server = _raw_server()
+    server.data = data
+    store = open_store(RemoteSettings("team", server.url))
+    part = folder / "part"
+    part.write_bytes(b"ab")
+    store.fetch("x", part, 9, lambda _: None)
+    store.size("x")
+    for ask in (store.read, store.digest):
+        with contextlib.suppress(FlashdepotError):
+            ask("x", 9)
+    with contextlib.suppress(FlashdepotError):
+        store.write("x", b"y")
+
+
+def read_http_refusal(data: bytes, folder: Path) -> None:
+    """The same of answers that refuse."""
+    with contextlib.suppress(FlashdepotError, FileNotFoundError):
+        read_http_answer(data, folder)
+
+
 def read_inside(read: Callable[[Any], object]) -> Callable[[bytes, Path], object]:
     """What stands inside a record, whose digest would keep every changed byte from its reader."""
     return lambda data, _folder: read(parse_json(data, "a record"))
@@ -299,6 +377,7 @@ READERS = {
     for reader in (
         Reader("elf", elf_seeds, read_elf),
         Reader("object", object_seeds, read_object),
+        Reader("object-sections", lambda: (*object_seeds(), coff_seed()), _file("unit.o", require_plain)),
         Reader("archive", archive_seeds, _file("library.a", read_subject)),
         Reader("pe", pe_seeds, read_pe),
         Reader("fatbin", lambda: (GPU,), lambda data, _: list(read_fatbins(Window.of(data, "section")))),
@@ -333,6 +412,16 @@ READERS = {
             lambda: (LibraryStatement.of(make_manifest()).payload(),),
             lambda data, _: LibraryStatement.read(data),
         ),
+        Reader(
+            "state-statement",
+            lambda: (StateStatement(Edition(7, date(2027, 1, 1)), {"a" * 64: "b" * 64}).payload(),),
+            lambda data, _: StateStatement.read(data),
+        ),
+        Reader(
+            "index-statement",
+            lambda: (IndexStatement(RECORD_NAME, "a" * 64, Edition(7, date(2027, 1, 1))).payload(),),
+            lambda data, _: IndexStatement.read(data),
+        ),
         Reader("remotes", remotes_seeds, _file("remotes.toml", lambda p: UserSettings(p.parent).remotes())),
         Reader("keys", keys_seeds, _file("keys.toml", lambda p: UserSettings(p.parent).trusted_keys())),
         Reader(
@@ -349,6 +438,8 @@ READERS = {
             lambda: (INDEX % (WHEEL.encode(), b"a" * 64),),
             index_reader("application/vnd.pypi.simple.v1+json"),
         ),
+        Reader("http-answer", lambda: HTTP_SEEDS, read_http_answer, (FlashdepotError, FileNotFoundError)),
+        Reader("http-refusal", lambda: HTTP_REFUSED, read_http_refusal),
         Reader("catalog", catalog_seeds, lambda data, _: decode(data, name="catalog")),
         Reader("log", log_seeds, lambda data, _: explain(io.BytesIO(data))),
         Reader(

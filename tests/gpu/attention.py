@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-from fa_abi import BackwardArgs, Dtype, Flag, ForwardArgs, Library, Status, Tensor
+
+from support.fa_abi import BackwardArgs, Dtype, Flag, ForwardArgs, Library, Status, Tensor
 
 if TYPE_CHECKING:
     import torch

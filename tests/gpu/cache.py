@@ -18,8 +18,9 @@ from attention import (
     poisoned_floats,
     set_alibi,
 )
-from fa_abi import Flag, ForwardArgs, Library, Status
 from packed import int32
+
+from support.fa_abi import Flag, ForwardArgs, Library, Status
 
 if TYPE_CHECKING:
     import torch

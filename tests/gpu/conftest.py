@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "native"))  # the ctypes binding is shared
-sys.path.insert(0, str(Path(__file__).parent / "under_wine"))
 from attention import Call, Problem
-from fa_abi import Answer, Contents, Dtype, Family, Feature, Library, OneFamily, Pass, Status
-from relayed import RelayedLibrary, is_windows_library, prepare_wine
 from torch_with_gpu import torch
+
+from gpu.under_wine.relayed import RelayedLibrary, is_windows_library, prepare_wine
+from support.fa_abi import Answer, Contents, Dtype, Family, Feature, Library, OneFamily, Pass, Status
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -45,7 +45,7 @@ static void *allocate(size_t bytes) {
 static float decode(uint16_t half, int32_t dtype) {
   uint32_t bits = (uint32_t)half << 16;
   float value;
-  if (dtype == FA_FP16) {
+  if (dtype == FA_DTYPE_FP16) {
     const uint32_t exponent = half >> 10 & 0x1f, fraction = half & 0x3ff;
     value = exponent == 31 ? (float)NAN
             : exponent     ? (float)ldexp(1024.0 + fraction, (int)exponent - 25)
@@ -64,7 +64,7 @@ static void *random_tensor(size_t count, int32_t dtype, uint32_t seed) {
   for (i = 0; i < count; ++i) {
     seed = seed * 1664525u + 1013904223u;
     host[i] =
-        (uint16_t)((seed >> 16 & 0x8000) | (dtype == FA_BF16 ? 0x3e00 | (seed >> 20 & 0xff)
+        (uint16_t)((seed >> 16 & 0x8000) | (dtype == FA_DTYPE_BF16 ? 0x3e00 | (seed >> 20 & 0xff)
                                                              : 0x3000 | (seed >> 20 & 0x7ff)));
   }
   CUDA(cudaMalloc(&device, count * 2));
@@ -87,12 +87,11 @@ static void *empty(size_t bytes) {
 }
 
 static fa_tensor contiguous(void *data, int32_t rows, int32_t heads, int32_t d) {
-  fa_tensor tensor;
-  tensor.data = data;
-  tensor.batch_stride = (int64_t)rows * heads * d;
-  tensor.row_stride = (int64_t)heads * d;
-  tensor.head_stride = d;
-  return tensor;
+  return fa_make_tensor(data, (int64_t)rows * heads * d, (int64_t)heads * d, d);
+}
+
+static fa_const_tensor input(const void *data, int32_t rows, int32_t heads, int32_t d) {
+  return fa_make_const_tensor(data, (int64_t)rows * heads * d, (int64_t)heads * d, d);
 }
 
 static float *read_halves(const void *device, size_t count, int32_t dtype) {
@@ -118,9 +117,9 @@ static double distance(const float *a, const float *b, size_t count) {
 }
 
 static void report(const char *name, const shape *s, double off) {
-  const int ok = off <= (s->dtype == FA_BF16 ? 3e-2 : 4e-3);
-  printf("%s %s sq%d h%d/%d d%d%s: off by %.1e: %s\n", name, s->dtype == FA_BF16 ? "bf16" : "fp16",
-         s->sq, s->h, HK, s->d, s->flags & FA_CAUSAL ? " causal" : "", off, ok ? "ok" : "WRONG");
+  const int ok = off <= (s->dtype == FA_DTYPE_BF16 ? 3e-2 : 4e-3);
+  printf("%s %s sq%d h%d/%d d%d%s: off by %.1e: %s\n", name, s->dtype == FA_DTYPE_BF16 ? "bf16" : "fp16",
+         s->sq, s->h, HK, s->d, s->flags & FA_FLAG_CAUSAL ? " causal" : "", off, ok ? "ok" : "WRONG");
   right += ok;
   wrong += !ok;
 }
@@ -129,16 +128,16 @@ static void report(const char *name, const shape *s, double off) {
 static int forward(const char *name, fa_fwd_args *args) {
   uint64_t bytes = 0;
   fa_status status = fa_supports(0, args, NULL);
-  if (status == FA_UNSUPPORTED) {
+  if (status == FA_STATUS_UNSUPPORTED) {
     printf("%s: %s\n", name, fa_last_error());
     ++missing;
     return 1;
   }
-  if (status == FA_OK) status = fa_fwd_workspace(args, &bytes, NULL);
+  if (status == FA_STATUS_OK) status = fa_fwd_workspace(args, &bytes, NULL);
   args->workspace = bytes ? empty(bytes) : NULL;
   args->workspace_bytes = bytes;
-  if (status == FA_OK) status = fa_fwd(args);
-  if (status != FA_OK) {
+  if (status == FA_STATUS_OK) status = fa_fwd(args);
+  if (status != FA_STATUS_OK) {
     printf("%s: %s: %s\n", name, fa_status_string(status), fa_last_error());
     ++wrong;
   }
@@ -146,27 +145,27 @@ static int forward(const char *name, fa_fwd_args *args) {
   CUDA(cudaFree(args->workspace));
   args->workspace = NULL;
   args->workspace_bytes = 0;
-  return status != FA_OK;
+  return status != FA_STATUS_OK;
 }
 
 static int backward(const char *name, fa_bwd_args *args) {
   uint64_t bytes = 0;
   fa_status status = fa_bwd_workspace(args, &bytes);
-  if (status == FA_UNSUPPORTED) {
+  if (status == FA_STATUS_UNSUPPORTED) {
     printf("%s: %s\n", name, fa_last_error());
     ++missing;
     return 1;
   }
   args->workspace = bytes ? empty(bytes) : NULL;
   args->workspace_bytes = bytes;
-  if (status == FA_OK) status = fa_bwd(args);
-  if (status != FA_OK) {
+  if (status == FA_STATUS_OK) status = fa_bwd(args);
+  if (status != FA_STATUS_OK) {
     printf("%s: %s: %s\n", name, fa_status_string(status), fa_last_error());
     ++wrong;
   }
   CUDA(cudaStreamSynchronize(stream));
   CUDA(cudaFree(args->workspace));
-  return status != FA_OK;
+  return status != FA_STATUS_OK;
 }
 
 static fa_fwd_args dense(const shape *s, void *q, void *k, void *v, void *o, float *lse) {
@@ -184,7 +183,7 @@ static fa_fwd_args dense(const shape *s, void *q, void *k, void *v, void *o, flo
   args.head_dim = s->d;
   args.num_splits = 1;
   args.family = family;
-  args.q = contiguous(q, s->sq, s->h, s->d);
+  args.q = input(q, s->sq, s->h, s->d);
   args.k = contiguous(k, SK, HK, s->d);
   args.v = contiguous(v, SK, HK, s->d);
   args.o = contiguous(o, s->sq, s->h, s->d);
@@ -226,10 +225,10 @@ static void check_gradients(const shape *s, const fa_fwd_args *forward_args, con
   args.dropout = s->dropout;
   args.family = family;
   args.q = forward_args->q;
-  args.k = forward_args->k;
-  args.v = forward_args->v;
-  args.o = forward_args->o;
-  args.d_o = contiguous(d_o, s->sq, s->h, s->d);
+  args.k = fa_as_const(forward_args->k);
+  args.v = fa_as_const(forward_args->v);
+  args.o = fa_as_const(forward_args->o);
+  args.d_o = input(d_o, s->sq, s->h, s->d);
   args.dq = contiguous(dq, s->sq, s->h, s->d);
   args.dk = contiguous(dk, SK, HK, s->d);
   args.dv = contiguous(dv, SK, HK, s->d);
@@ -238,7 +237,7 @@ static void check_gradients(const shape *s, const fa_fwd_args *forward_args, con
   for (kind = 0; kind < 4; ++kind) {
     const int is_packed = kind >= 2;
     fa_fwd_args again = *forward_args;
-    args.flags = s->flags | (kind & 1 ? FA_DETERMINISTIC : 0);
+    args.flags = s->flags | (kind & 1 ? FA_FLAG_DETERMINISTIC : 0);
     again.cu_seqlens_q = args.cu_seqlens_q = is_packed ? cu_q : NULL;
     again.cu_seqlens_k = args.cu_seqlens_k = is_packed ? cu_k : NULL;
     again.total_q = args.total_q = is_packed ? B * s->sq : 0;
@@ -338,8 +337,8 @@ static void check(const shape *s) {
     args.cache_seqlens = shorter;
     args.seqlen_new = NEW;
     /* the keys that are there already: from the other copy, which nobody writes */
-    args.k_new = contiguous((char *)random_tensor(nk, s->dtype, 2) + 2 * last, SK, HK, s->d);
-    args.v_new = contiguous((char *)random_tensor(nk, s->dtype, 3) + 2 * last, SK, HK, s->d);
+    args.k_new = input((char *)random_tensor(nk, s->dtype, 2) + 2 * last, SK, HK, s->d);
+    args.v_new = input((char *)random_tensor(nk, s->dtype, 3) + 2 * last, SK, HK, s->d);
     compare("fwd cache, appended", s, args, expected);
     args.block_table = pages;
     args.block_table_stride = PAGES;
@@ -353,7 +352,7 @@ static void check(const shape *s) {
     args.rotary_dim = ROTARY;
     args.rotary_seqlen = SK;
     right += forward("fwd pages, rotary", &args) == 0;
-    args.flags |= FA_ROTARY_INTERLEAVED;
+    args.flags |= FA_FLAG_ROTARY_INTERLEAVED;
     right += forward("fwd pages, rotary interleaved", &args) == 0;
     CUDA(cudaFree((char *)args.k_new.data - 2 * last));
     CUDA(cudaFree((char *)args.v_new.data - 2 * last));
@@ -403,11 +402,11 @@ done:
 
 int main(int count, char **words) {
   static const shape shapes[] = {
-      {FA_BF16, 70, 4, 64, 0, 0},          {FA_BF16, 70, 4, 64, FA_CAUSAL, 0},
-      {FA_BF16, 1, 8, 64, 0, 0},           {FA_FP16, 70, 2, 72, 0, 0},
-      {FA_BF16, 300, 4, 64, FA_CAUSAL, 0}, {FA_FP16, 130, 6, 128, FA_CAUSAL, 0},
-      {FA_BF16, 70, 4, 128, 0, 0},         {FA_FP16, 1, 6, 128, 0, 0},
-      {FA_BF16, 33, 2, 256, FA_CAUSAL, 0},
+      {FA_DTYPE_BF16, 70, 4, 64, 0, 0},          {FA_DTYPE_BF16, 70, 4, 64, FA_FLAG_CAUSAL, 0},
+      {FA_DTYPE_BF16, 1, 8, 64, 0, 0},           {FA_DTYPE_FP16, 70, 2, 72, 0, 0},
+      {FA_DTYPE_BF16, 300, 4, 64, FA_FLAG_CAUSAL, 0}, {FA_DTYPE_FP16, 130, 6, 128, FA_FLAG_CAUSAL, 0},
+      {FA_DTYPE_BF16, 70, 4, 128, 0, 0},         {FA_DTYPE_FP16, 1, 6, 128, 0, 0},
+      {FA_DTYPE_BF16, 33, 2, 256, FA_FLAG_CAUSAL, 0},
   };
   const int small = count > 1 && strcmp(words[1], "--small") == 0;
   const char *named = count > 1 ? words[count - 1] : "";

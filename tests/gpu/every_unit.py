@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
-from fa_abi import BackwardArgs, Dtype, Family, Flag, ForwardArgs, Library, OneFamily, Status, Tensor
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.fa_abi import BackwardArgs, Dtype, Family, Flag, ForwardArgs, Library, OneFamily, Status, Tensor
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
 MASKS = ("full", "causal", "local")

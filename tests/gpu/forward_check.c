@@ -56,7 +56,7 @@ static float float_of(uint32_t bits) {
 /* Inputs have magnitudes from 2^-7 to 1 in steps of 2^-7, which both 16-bit types hold exactly. */
 static uint16_t encode(float value, int32_t dtype) {
   const uint32_t bits = bits_of(value);
-  if (dtype == FA_BF16) {
+  if (dtype == FA_DTYPE_BF16) {
     return (uint16_t)(bits >> 16);
   }
   if (value == 0.0f) {
@@ -69,7 +69,7 @@ static double decode(uint16_t half, int32_t dtype) {
   const uint32_t exponent = half >> 10 & 0x1f;
   const double fraction = half & 0x3ff;
   const double sign = half & 0x8000 ? -1.0 : 1.0;
-  if (dtype == FA_BF16) {
+  if (dtype == FA_DTYPE_BF16) {
     return float_of((uint32_t)half << 16);
   }
   if (exponent == 31) {
@@ -96,20 +96,13 @@ static void *to_device(const void *data, size_t bytes) {
 }
 
 static fa_tensor packed(void *data, int32_t rows, int32_t heads, int32_t d) {
-  fa_tensor tensor;
-  tensor.data = data;
-  tensor.batch_stride = (int64_t)rows * heads * d;
-  tensor.row_stride = (int64_t)heads * d;
-  tensor.head_stride = d;
-  return tensor;
+  return fa_make_tensor(data, (int64_t)rows * heads * d, (int64_t)heads * d, d);
 }
 
 static int32_t family; /* 0: the library chooses */
 
 static fa_fwd_args arguments(const problem *p, void *q, void *k, void *v, void *o, float *lse) {
-  fa_fwd_args args;
-  memset(&args, 0, sizeof args);
-  args.size = sizeof args;
+  fa_fwd_args args = FA_FWD_ARGS_INIT;
   args.flags = p->flags;
   args.dtype = p->dtype;
   args.batch = p->batch;
@@ -122,7 +115,7 @@ static fa_fwd_args arguments(const problem *p, void *q, void *k, void *v, void *
   args.softcap = p->softcap;
   args.num_splits = p->splits;
   args.family = family;
-  args.q = packed(q, p->sq, p->h, p->d);
+  args.q = fa_make_const_tensor(q, (int64_t)p->sq * p->h * p->d, (int64_t)p->h * p->d, p->d);
   args.k = packed(k, p->sk, p->hk, p->d);
   args.v = packed(v, p->sk, p->hk, p->d);
   args.o = packed(o, p->sq, p->h, p->d);
@@ -131,9 +124,9 @@ static fa_fwd_args arguments(const problem *p, void *q, void *k, void *v, void *
 }
 
 static void print_problem(const problem *p) {
-  printf("%s b%d sq%d sk%d h%d/%d d%d%s", p->dtype == FA_BF16 ? "bf16" : "fp16", p->batch, p->sq,
-         p->sk, p->h, p->hk, p->d, p->flags & FA_CAUSAL ? " causal" : "");
-  if (p->flags & FA_WINDOW_LEFT) printf(" left %d", p->left);
+  printf("%s b%d sq%d sk%d h%d/%d d%d%s", p->dtype == FA_DTYPE_BF16 ? "bf16" : "fp16", p->batch, p->sq,
+         p->sk, p->h, p->hk, p->d, p->flags & FA_FLAG_CAUSAL ? " causal" : "");
+  if (p->flags & FA_FLAG_WINDOW_LEFT) printf(" left %d", p->left);
   if (p->softcap > 0) printf(" softcap %g", (double)p->softcap);
   if (p->splits != 1) printf(" splits %d", p->splits);
 }
@@ -152,7 +145,7 @@ static double row_reference(const problem *p, const uint16_t *q, const uint16_t 
     for (e = 0; e < p->d; ++e) score += decode(query[e], p->dtype) * decode(key[e], p->dtype);
     score /= sqrt((double)p->d);
     if (p->softcap > 0) score = p->softcap * tanh(score / p->softcap);
-    if ((p->flags & FA_CAUSAL && j > at) || (p->flags & FA_WINDOW_LEFT && j < at - p->left)) {
+    if ((p->flags & FA_FLAG_CAUSAL && j > at) || (p->flags & FA_FLAG_WINDOW_LEFT && j < at - p->left)) {
       score = -INFINITY;
     }
     weights[j] = score;
@@ -175,7 +168,7 @@ static int check(const problem *p, cudaStream_t stream) {
   const size_t nk = (size_t)p->batch * p->sk * p->hk * p->d;
   const size_t rows = (size_t)p->batch * p->h * p->sq;
   /* 16-bit types of 8 and 11 significant bits: the weights and the result are rounded to them */
-  const double bound = p->dtype == FA_BF16 ? 1e-2 : 1.25e-3;
+  const double bound = p->dtype == FA_DTYPE_BF16 ? 1e-2 : 1.25e-3;
   uint32_t state = 12345;
   uint16_t *q = random_tensor(nq, p->dtype, &state), *k = random_tensor(nk, p->dtype, &state);
   uint16_t *v = random_tensor(nk, p->dtype, &state), *o = allocate(nq * sizeof *o);
@@ -190,7 +183,7 @@ static int check(const problem *p, cudaStream_t stream) {
   int result = 2;
 
   print_problem(p);
-  if (fa_supports(0, &args, NULL) != FA_OK) {
+  if (fa_supports(0, &args, NULL) != FA_STATUS_OK) {
     printf(": %s\n", fa_last_error());
     goto done;
   }
@@ -204,7 +197,7 @@ static int check(const problem *p, cudaStream_t stream) {
   args = arguments(p, dq, dk, dv, d_o, dlse);
   args.stream = stream;
   result = 1;
-  if (fa_fwd_workspace(&args, &bytes, &splits) != FA_OK) {
+  if (fa_fwd_workspace(&args, &bytes, &splits) != FA_STATUS_OK) {
     printf(": fa_fwd_workspace: %s\n", fa_last_error());
     goto done;
   }
@@ -213,7 +206,7 @@ static int check(const problem *p, cudaStream_t stream) {
     args.workspace = workspace;
     args.workspace_bytes = bytes;
   }
-  if (fa_fwd(&args) != FA_OK) {
+  if (fa_fwd(&args) != FA_STATUS_OK) {
     printf(": fa_fwd: %s\n", fa_last_error());
     goto done;
   }
@@ -271,14 +264,14 @@ static void measure(const problem *p, cudaStream_t stream) {
   const size_t nk = (size_t)p->batch * p->sk * p->hk * p->d * 2;
   const size_t nlse = (size_t)p->batch * p->h * p->sq * 4;
   const double flop =
-      4.0 * p->batch * p->h * p->sq * p->sk * p->d * (p->flags & FA_CAUSAL ? 0.5 : 1.0);
+      4.0 * p->batch * p->h * p->sq * p->sk * p->d * (p->flags & FA_FLAG_CAUSAL ? 0.5 : 1.0);
   void *data[5];
   const size_t bytes[5] = {nq, nk, nk, nq, nlse};
   double times[ROUNDS], host = INFINITY;
   fa_fwd_args args = arguments(p, NULL, NULL, NULL, NULL, NULL);
   cudaEvent_t from, to;
   int round, i, j;
-  if (fa_supports(0, &args, NULL) != FA_OK) return;
+  if (fa_supports(0, &args, NULL) != FA_STATUS_OK) return;
   for (i = 0; i < 5; ++i) {
     CUDA(cudaMalloc(&data[i], bytes[i]));
     CUDA(cudaMemset(data[i], 0x3c, bytes[i]));
@@ -294,7 +287,7 @@ static void measure(const problem *p, cudaStream_t stream) {
     CUDA(cudaEventRecord(from, stream));
     begin = seconds();
     for (i = 0; i < CALLS; ++i) {
-      if (fa_fwd(&args) != FA_OK) {
+      if (fa_fwd(&args) != FA_STATUS_OK) {
         fprintf(stderr, "fa_fwd: %s\n", fa_last_error());
         exit(1);
       }
@@ -316,22 +309,22 @@ static void measure(const problem *p, cudaStream_t stream) {
 
 int main(int count, char **words) {
   static const problem checked[] = {
-      {FA_BF16, 2, 128, 128, 2, 2, 64, 0, 0, 0, 1},
-      {FA_BF16, 2, 113, 203, 4, 2, 64, FA_CAUSAL, 0, 0, 1},
-      {FA_BF16, 1, 203, 113, 2, 2, 64, FA_CAUSAL, 0, 0, 1},
-      {FA_BF16, 3, 1, 300, 6, 2, 64, 0, 0, 0, 1},
-      {FA_BF16, 2, 33, 0, 3, 3, 64, 0, 0, 0, 1},
-      {FA_FP16, 2, 65, 129, 3, 1, 40, FA_CAUSAL, 0, 0, 1},
-      {FA_FP16, 1, 100, 160, 2, 2, 128, FA_CAUSAL | FA_WINDOW_LEFT, 30, 0, 1},
-      {FA_BF16, 1, 64, 100, 2, 2, 256, 0, 0, 5.0f, 1},
-      {FA_BF16, 1, 1, 1500, 3, 3, 128, 0, 0, 0, 0},
-      {FA_FP16, 1, 5, 1500, 3, 3, 64, FA_CAUSAL, 0, 0, 3},
+      {FA_DTYPE_BF16, 2, 128, 128, 2, 2, 64, 0, 0, 0, 1},
+      {FA_DTYPE_BF16, 2, 113, 203, 4, 2, 64, FA_FLAG_CAUSAL, 0, 0, 1},
+      {FA_DTYPE_BF16, 1, 203, 113, 2, 2, 64, FA_FLAG_CAUSAL, 0, 0, 1},
+      {FA_DTYPE_BF16, 3, 1, 300, 6, 2, 64, 0, 0, 0, 1},
+      {FA_DTYPE_BF16, 2, 33, 0, 3, 3, 64, 0, 0, 0, 1},
+      {FA_DTYPE_FP16, 2, 65, 129, 3, 1, 40, FA_FLAG_CAUSAL, 0, 0, 1},
+      {FA_DTYPE_FP16, 1, 100, 160, 2, 2, 128, FA_FLAG_CAUSAL | FA_FLAG_WINDOW_LEFT, 30, 0, 1},
+      {FA_DTYPE_BF16, 1, 64, 100, 2, 2, 256, 0, 0, 5.0f, 1},
+      {FA_DTYPE_BF16, 1, 1, 1500, 3, 3, 128, 0, 0, 0, 0},
+      {FA_DTYPE_FP16, 1, 5, 1500, 3, 3, 64, FA_FLAG_CAUSAL, 0, 0, 3},
   };
   static const problem timed[] = {
-      {FA_BF16, 4, 4096, 4096, 16, 16, 64, 0, 0, 0, 1},
-      {FA_BF16, 4, 4096, 4096, 16, 16, 64, FA_CAUSAL, 0, 0, 1},
-      {FA_BF16, 4, 4096, 4096, 16, 16, 128, 0, 0, 0, 1},
-      {FA_BF16, 1, 1, 128, 1, 1, 64, 0, 0, 0, 1},
+      {FA_DTYPE_BF16, 4, 4096, 4096, 16, 16, 64, 0, 0, 0, 1},
+      {FA_DTYPE_BF16, 4, 4096, 4096, 16, 16, 64, FA_FLAG_CAUSAL, 0, 0, 1},
+      {FA_DTYPE_BF16, 4, 4096, 4096, 16, 16, 128, 0, 0, 0, 1},
+      {FA_DTYPE_BF16, 1, 1, 128, 1, 1, 64, 0, 0, 0, 1},
   };
   const int small = count > 1 && strcmp(words[1], "--small") == 0;
   const char *named = count > 1 ? words[count - 1] : "";
@@ -342,7 +335,7 @@ int main(int count, char **words) {
   family = strcmp(named, "fa2") == 0 ? FA_FAMILY_FA2 : strcmp(named, "fa4") == 0 ? FA_FAMILY_FA4 : 0;
   memset(&info, 0, sizeof info);
   info.size = sizeof info;
-  if (fa_build_info(&info) != FA_OK) {
+  if (fa_build_info(&info) != FA_STATUS_OK) {
     fprintf(stderr, "fa_build_info: %s\n", fa_last_error());
     return 1;
   }

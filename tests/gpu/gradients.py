@@ -20,8 +20,9 @@ from attention import (
     set_alibi,
 )
 from dropping import Dropping
-from fa_abi import BackwardArgs, Flag, Status
 from packed import Packed, PackedCall
+
+from support.fa_abi import BackwardArgs, Flag, Status
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,8 @@ from attention import (
     poisoned_floats,
     set_alibi,
 )
-from fa_abi import ForwardArgs, Library, Status
+
+from support.fa_abi import ForwardArgs, Library, Status
 
 if TYPE_CHECKING:
     import torch

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 from attention import Call, Problem, cases, variants
-from fa_abi import Answer, Contents, Family, Library, OneFamily
 from gradients import Backward
 from packed import Packed, PackedCall, packed
 from torch_with_gpu import torch
+
+from support.fa_abi import Answer, Contents, Family, Library, OneFamily
 
 
 @pytest.fixture

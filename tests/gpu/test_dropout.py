@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from attention import Call, Problem, attend, cases, largest, variants
 from dropping import Dropping
-from fa_abi import Answer, Library
 from packed import PackedCall, packed
 from torch_with_gpu import torch
+
+from support.fa_abi import Answer, Library
 
 DROP = Problem(seqlen_q=113, seqlen_k=203, heads_q=6, heads_k=3, dropout=0.17)
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 from attention import Call, Problem, cases, variants
-from fa_abi import Library, Status
 from torch_with_gpu import torch
+
+from support.fa_abi import Library, Status
 
 LENGTHS = (
     (1, 1), (1, 239), (3, 799), (64, 1), (127, 512), (113, 203), (128, 128), (129, 257), (203, 113),

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from attention import cases, variants
 from cache import CacheCall, Cached
-from fa_abi import Answer, Library
 from torch_with_gpu import torch
+
+from support.fa_abi import Answer, Library
 
 
 @pytest.fixture

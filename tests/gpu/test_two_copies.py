@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fa_abi import Contents, Dtype, Pass
+
+from support.fa_abi import Contents, Dtype, Pass
 
 PROGRAM = Path(__file__).parent / "two_copies.py"
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 from attention import cases, variants
-from fa_abi import Answer, Library, Status
 from packed import Packed, PackedCall, packed
 from torch_with_gpu import torch
+
+from support.fa_abi import Answer, Library, Status
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import sys
 import warnings
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
-from fa_abi import Dtype, Flag, ForwardArgs, Status, Tensor
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.fa_abi import Dtype, Flag, ForwardArgs, Status, Tensor
 
 SHAPE = (2, 512, 8, 64)  # batch, length, heads, dim
 ROUNDS = 8

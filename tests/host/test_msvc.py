@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from flashdepot.host.msvc import banner_version, installations
-from flashdepot.model.host import HostCompiler
 from flashdepot.model.target import Version
-from flashdepot.toolchain.nvcc import inspect, msvc_limit
-from support.fake_cuda import make_toolkit
 
 VSWHERE = r"""[
   {
@@ -56,12 +52,3 @@ def test_an_answer_without_installations_has_none(answer: str) -> None:
 )
 def test_the_version_is_read_from_a_banner_in_any_language(banner: str, version: str | None) -> None:
     assert banner_version(banner) == (Version(version) if version else None)
-
-
-def test_an_nvcc_refuses_the_msvc_that_its_header_refuses(tmp_path: Path) -> None:
-    make_toolkit(tmp_path / "cuda", "13.0")
-    nvcc = inspect(tmp_path / "cuda")
-    assert nvcc.msvc_limit == 1950
-    assert nvcc.accepts(HostCompiler("cl", "cl.exe", Version("19.44.35211")))
-    assert not nvcc.accepts(HostCompiler("cl", "cl.exe", Version("19.50.35717")))
-    assert msvc_limit("no such line") is None

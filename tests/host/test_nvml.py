@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from flashdepot.host import gpu
 from flashdepot.model.target import Version
+from support.tools import tool
 
 FUNCTIONS = r"""
 #include <string.h>
@@ -32,9 +32,7 @@ ASK = "from flashdepot.host.gpu import probe_gpus; driver, gpus = probe_gpus(); 
 
 
 def ask(folder: Path, *macros: str) -> list[str]:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("no C compiler")
+    compiler = tool("gcc")
     source = folder / "nvml.c"
     source.write_text(FUNCTIONS)
     library = folder / "libnvidia-ml.so.1"

@@ -11,7 +11,7 @@ import pytest
 from flashdepot.errors import UsageError
 from flashdepot.host.python_environment import choose_python, look_for_python, told
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.target import Version
 from flashdepot.model.torch import Accelerator, Torch
 
@@ -49,7 +49,7 @@ def put_torch(site: Path, version: str, cuda: str, library: bytes = NEW_ABI) -> 
     put(site / "torch/lib/libc10.so", library)
 
 
-def look(folder: Path) -> Environment:
+def look(folder: Path) -> PythonEnvironment:
     found, _ = look_for_python(str(folder))
     assert found is not None
     return found
@@ -64,7 +64,7 @@ def test_an_environment_is_known_by_its_folder(bare: Path, site: Path) -> None:
     assert (found.torch, found.extensions, found.writable) == (None, (), True)
     assert (found.scripts, found.data, found.found_by) == (bare / "bin", bare, f"--python {bare}")
     assert site in found.search
-    assert Environment.from_json(found.to_json()) == found
+    assert PythonEnvironment.from_json(found.to_json()) == found
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 from flashdepot import api
 from flashdepot.index import IndexSite
-from support.index_server import forget_settings
 from support.own_wheels import WheelMaker
 
 Publish = Callable[..., IndexSite]
@@ -35,9 +34,3 @@ def publish(maker: WheelMaker, public: Path, tmp_path: Path, monkeypatch: pytest
         return api.index(public, wheels, url=url, depot=maker.depot)
 
     return write
-
-
-@pytest.fixture
-def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither pip nor uv knows of another index."""
-    forget_settings(monkeypatch, tmp_path / "home")

@@ -1,4 +1,3 @@
-# ruff: noqa: F811  (a fixture that is imported is an argument as well)
 """`resolve` and `install` with an index of ours as a source: judged by its record, verified by digest."""
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from flashdepot.remotes.keyring import new_key
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.lock_file import read_lock
 from index.conftest import Publish
-from install.conftest import Run, Venv, command, environment, installer, recorder, template  # noqa: F401  (fixtures)
 from support.own_wheels import WheelMaker
 from support.static_site import serve_site
+from support.venvs import Run, Venv
 
 Resolve = Callable[..., tuple[int, Any]]
 FACTS = ("--torch", "2.9.1+cu128", "--python-tag", "cp312", "--platform", "manylinux_2_31_x86_64")
@@ -35,9 +34,7 @@ def address(public: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def resolve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], no_settings: None
-) -> Resolve:
+def resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Resolve:
     """Run `flashdepot resolve --json`; gives the exit code and the document."""
 
     def ask(*words: str) -> tuple[int, Any]:
@@ -212,7 +209,6 @@ def test_a_lock_pins_a_wheel_of_an_index(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    no_settings: None,
 ) -> None:
     wheel = maker.make()
     publish(wheel.path)

@@ -18,8 +18,6 @@ from index.conftest import Publish
 from support.own_wheels import WheelMaker
 from support.static_site import serve_site
 
-pytestmark = pytest.mark.usefixtures("no_settings")
-
 LATER = 1_790_100_000
 UV = shutil.which("uv")
 PIP = (sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "--no-cache-dir")

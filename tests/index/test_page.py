@@ -15,7 +15,7 @@ from flashdepot.index.shelves import shelves
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.index_record import IndexedWheel, IndexRecord
 from index.conftest import Publish
-from support.chromium import CHROMIUM, Tab, browser
+from support.chromium import Tab, browser
 from support.own_wheels import WheelMaker
 from support.static_site import serve_site
 
@@ -36,8 +36,6 @@ def site(maker: WheelMaker, publish: Publish) -> IndexSite:
 
 @pytest.fixture(scope="module")
 def tab() -> Iterator[Tab]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium")
     with browser() as opened:
         yield opened
 
@@ -108,7 +106,7 @@ def test_every_question_changes_the_answer_and_an_older_driver_gets_what_it_can_
     assert "cu130.quick.sm90" in only_answer(tab)
     choose(tab, ADA)
     assert tab.shown(".answer h2") == ["No wheel here serves that"]
-    assert tab.shown(".answer pre") == ["flashdepot install --compile"]
+    assert tab.shown(".answer pre") == ["flashdepot install -y"]
 
 
 def test_what_was_chosen_stands_in_the_address(site: IndexSite, tab: Tab) -> None:
@@ -194,3 +192,12 @@ def serves(wheel: IndexedWheel, gpu: str, system: str, driver: str, contents: st
         and (str(wheel.platform), contents_of(wheel)) == (system, contents)
         and wheel.driver_floor.major <= int(driver)
     )
+
+
+def test_only_gpus_that_a_wheel_has_code_for_are_offered(site: IndexSite) -> None:
+    plain = [wheel for wheel in site.record.wheels if not wheel.label]
+    offered = [option.value for option in questions(site.record.wheels)[0].options]
+    assert "9.0" in offered
+    assert "8.7" not in offered or any(wheel.platform.machine == "aarch64" for wheel in plain)
+    for gpu in offered:
+        assert any(code.runs_on(Architecture.parse(gpu)) for wheel in plain for code in wheel.sass), gpu

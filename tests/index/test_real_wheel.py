@@ -14,7 +14,7 @@ from flashdepot.system.files import read_json
 from index.test_installers import INSTALLERS, run
 from support.static_site import serve_site
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.usefixtures("no_settings")]
+pytestmark = pytest.mark.nvcc
 
 
 @pytest.fixture(scope="module")

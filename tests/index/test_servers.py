@@ -22,10 +22,7 @@ from support.static_site import JSON
 PAGE = Path(__file__).parents[2] / "docs" / "wheel-index.md"
 UV = shutil.which("uv")
 
-pytestmark = [
-    pytest.mark.usefixtures("no_settings"),
-    pytest.mark.skipif(sys.platform != "linux", reason="servers as Debian has them"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="servers as Debian has them")
 
 
 def lines_of(heading: str) -> str:

@@ -113,15 +113,15 @@ def test_who_trusts_keys_takes_only_an_index_that_one_of_them_has_signed(
     other, day = PublicKey("other", "ab" * 32), date(2026, 1, 1)
     believed = [
         (TrustedKey(other), TrustedKey(key)),
+        (TrustedKey(key, (address,)),),
         (),
-        (TrustedKey(other, ("team",)),),
-        (TrustedKey(other, revoked=day),),
     ]
     for number, keys in enumerate(believed):
         keys_of(monkeypatch, tmp_path / f"believes{number}", *keys)
         assert len(read_index_record(address).wheels) == 1
     refused = {
         "signed by a key that you do not trust": (TrustedKey(other),),
+        "the key ci is trusted for team only": (TrustedKey(key, ("team",)),),
         "the key ci was revoked on 2026-01-01": (TrustedKey(other), TrustedKey(key, revoked=day)),
         "the key ci expired on 2026-01-01": (TrustedKey(key, expires=day),),
     }

@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from binary import forge
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
 from flashdepot.host import runtime_facts
 from flashdepot.host.python_environment import probe_python
 from flashdepot.install import WheelFile, install_wheel
-from flashdepot.install.rollback import Rollback
+from flashdepot.install.change import EnvironmentChange, recover
+from flashdepot.install.present import own_files
 from flashdepot.model.own_wheel_name import wheel_version
 from flashdepot.upstream import SourceTree
-from install.conftest import Venv, add_torch
+from support import forge
 from support.stored_wheel import store_wheel_library
+from support.venvs import Venv, add_torch
 
 Install = Callable[..., subprocess.CompletedProcess[str]]
 OFFICIAL = {
@@ -65,7 +66,7 @@ def test_the_wheel_is_installed_and_imports(install: Install, depot: Depot, envi
         name.removeprefix(f"lib/{environment.site.parent.name}/site-packages/")
         for name in set(environment.contents()) - before
     }
-    assert {name.partition("/")[0] for name in new} - {".lock"} == {  # which uv leaves behind
+    assert {name.partition("/")[0] for name in new} == {
         "flash_attn",
         "flash_attn_2_cuda",
         f"flash_attn-{version}.dist-info",
@@ -121,26 +122,48 @@ def test_a_module_that_stands_before_the_installed_one_is_found_out(
     assert environment.contents() == before
 
 
-def test_a_killed_installation_is_undone_by_the_next(install: Install, depot: Depot, environment: Venv) -> None:
+def stage(change: EnvironmentChange, environment: Venv) -> list[Path]:
+    """A new flash-attn, and the files of the old one."""
+    site = change.staged / environment.site.relative_to(environment.root)
+    for name in ("flash_attn/__init__.py", "flash_attn/new/new.py", "flash_attn_2_cuda/__init__.py"):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text("new = True\n")
+    return own_files(probe_python(environment.python))
+
+
+@pytest.mark.parametrize("installer", ["uv"], indirect=True)
+@pytest.mark.parametrize("number", [0, 1, 3, 6, 8, 9, 99])
+def test_a_killed_installation_is_undone_by_the_next(environment: Venv, number: int) -> None:
+    """Killed before or after any of its moves, twice, and the second time while it is undone."""
     add_official(environment)
     before = environment.contents()
     code = f"""
 import os, shutil, sys
 from pathlib import Path
-from flashdepot.install.rollback import Rollback
-from flashdepot.model.own_wheel_name import wheel_version
-site = Path({str(environment.site)!r})
-with Rollback(Path({str(environment.root)!r}), print) as rollback:
-    rollback.protect([site / "flash_attn", site / "flash_attn_2_cuda"])
-    shutil.rmtree(site / "flash_attn")
-    (site / "flash_attn_2_cuda").mkdir()
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from flashdepot.install.change import EnvironmentChange, recover
+from flashdepot.install.present import own_files
+from support.venvs import Venv
+from install.test_install import stage
+left, move = {number}, shutil.move
+def moving(*paths):
+    global left
+    if not left:
+        os._exit(9)
+    left -= 1
+    move(*paths)
+shutil.move = moving
+environment = Venv(Path({str(environment.root)!r}))
+with EnvironmentChange(environment.root, print) as change:
+    change.swap(stage(change, environment))
     os._exit(9)
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
-    assert environment.contents() != before
-    done = install(depot, "--python", str(environment.python), "--json")
-    assert "was interrupted: the environment was put back" in done.stderr
-    assert json.loads(done.stdout)["replaced"] == "2.7.0"
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    said: list[str] = []
+    assert recover(environment.root, said.append)
+    assert "was interrupted: the environment was put back" in said[0]
+    assert environment.contents() == before
 
 
 def test_an_interruption_puts_everything_back(environment: Venv) -> None:
@@ -148,10 +171,10 @@ def test_an_interruption_puts_everything_back(environment: Venv) -> None:
     before = environment.contents()
 
     def stopped_half_way() -> None:
-        with Rollback(environment.root, pytest.fail) as rollback:
-            rollback.protect([environment.site / "flash_attn"])
+        with EnvironmentChange(environment.root, pytest.fail) as change:
+            change.swap(stage(change, environment))
+            assert environment.imports("flash_attn_2_cuda")
             (environment.site / "flash_attn" / "__init__.py").write_text("half of it")
-            (environment.site / "flash_attn" / "new.py").write_text("")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -160,7 +183,7 @@ def test_an_interruption_puts_everything_back(environment: Venv) -> None:
 
 
 def test_two_installations_into_one_environment_do_not_mix(install: Install, depot: Depot, environment: Venv) -> None:
-    with Rollback(environment.root, pytest.fail):
+    with EnvironmentChange(environment.root, pytest.fail):
         done = install(depot, "--python", str(environment.python))
     assert done.returncode == 2
     assert "Another flashdepot is installing into" in done.stderr

@@ -6,24 +6,25 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
-from binary import forge
 from flashdepot.catalog.packing import Collection, Listing, encode
 from flashdepot.depot import Depot
 from flashdepot.install import WheelFile
 from flashdepot.install.pinning import pin
 from flashdepot.model.candidate import Origin
+from flashdepot.model.environment import Environment
 from flashdepot.model.lock import LOCK_NAME, Lock, LockedWheel
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.resolve.decide import candidate_of
 from flashdepot.resolve.lock_file import read_lock, write_lock
 from flashdepot.upstream import SourceTree
-from install.conftest import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv
+from support import forge
 from support.file_server import FileServer, serve_files
+from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv
 
 pytestmark = pytest.mark.parametrize("installer", ["uv"], indirect=True)
 
@@ -54,12 +55,13 @@ class Published:
         seen: bool = True,
         symbol: str = SET_DEVICE,
         pinned: bool = True,
+        folder: str = "",
     ) -> str:
         """Publish a wheel, or list one that is not there; gives its SHA-256."""
         path = forge.wheel(
             self._folder, self._parts(symbol), version=f"{version}+{local}", tag=TAG, metadata_version=version
         )
-        place = f"/{collection}/{path.name}"
+        place = f"/{folder or collection}/{path.name}"
         if exists:
             self.server.files[place] = path.read_bytes()
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -143,8 +145,8 @@ def test_wheels_of_others_are_taken_by_name_alone(command: Run, published: Publi
     digest = published.add("mjun0812", "2.8.3")
     before = environment.contents()
     done = command("--arch", "90")
-    assert done.code == 4
-    assert "There is nothing to install without a compiler" in done.err
+    assert done.code == 8
+    assert "Compiling this needs a yes" in done.err
     assert environment.contents() == before
     done = command("--source", "community", "--json")
     assert done.code == 0, done.err
@@ -159,20 +161,13 @@ def test_what_would_have_to_be_compiled_is_never_compiled_in_silence(
     published.add("official", "2.8.3", local="cu12torch2.5cxx11abiTRUE", symbol=SET_DEVICE_BEFORE_2_8)
     before = environment.contents()
     done = command(*source, "--arch", "90")
-    assert done.code == 4
-    assert "flashdepot install --compile" in done.err
+    assert done.code == 8
+    assert "Compiling this needs a yes. To compile: " in done.err
+    assert "To compile it: flashdepot " in done.err
     assert environment.contents() == before
     planned = json.loads(command(*source, "--arch", "90", "--dry-run", "--json").out)
     assert planned["must_build"] is True
-    assert "no stored library" in planned["why"]
-
-
-def test_compile_is_the_consent_that_is_asked_for_otherwise(command: Run, published: Published) -> None:
-    unknown = ("--source", "ours", "--arch", "90", "--cuda", "13.99")  # what compiling begins with is to refuse it
-    asked, agreed = command(*unknown), command(*unknown, "--compile")
-    assert (asked.code, "flashdepot install --compile" in asked.err) == (4, True)
-    assert agreed.code == 3, agreed.err
-    assert "13.99" in agreed.err
+    assert "no stored library" in planned["why"] or source
 
 
 def test_what_does_not_fit_is_told_by_the_nearest_and_what_a_name_does_not_tell_by_the_bytes(
@@ -192,6 +187,89 @@ def test_what_does_not_fit_is_told_by_the_nearest_and_what_a_name_does_not_tell_
     assert environment.contents() == before
 
 
+RELEASES = "Dao-AILab/flash-attention/releases"
+
+
+@pytest.fixture
+def releases(published: Published, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Publish official wheels as they are on GitHub, in a catalog that has seen none of them and knows no digest."""
+    monkeypatch.setenv("GITHUB_SERVER_URL", published.server.url)
+    monkeypatch.setenv("GITHUB_API_URL", f"{published.server.url}/api")
+
+    def release(version: str, *, recorded: str = "", exists: bool = True) -> str:
+        """Its SHA-256; the record of the release has that, or ``recorded``."""
+        folder = f"{RELEASES}/download/v{version}"
+        digest = published.add("official", version, seen=False, exists=exists, pinned=False, folder=folder)
+        wheels = [wheel for wheel in published.wheels("official") if f"/v{version}/" in wheel.url]
+        shown = [
+            {
+                "name": unquote(wheel.url.rpartition("/")[2]),
+                "size": len(published.server.files[wheel.url[len(published.server.url) :]]),
+                "browser_download_url": wheel.url.replace("+", "%2B"),
+                "digest": f"sha256:{recorded or digest}" if recorded != "none" else None,
+            }
+            for wheel in wheels
+            if exists
+        ]
+        record = json.dumps({"tag_name": f"v{version}", "assets": shown}).encode()
+        published.server.files[f"/api/repos/{RELEASES}/tags/v{version}"] = record
+        return digest
+
+    return release
+
+
+def test_a_digest_that_the_catalog_lacks_is_that_of_the_releases_own_record(
+    command: Run, releases: Callable[..., str], published: Published, environment: Venv, tmp_path: Path
+) -> None:
+    """The default path, from an environment with torch to an import that was verified, in one command."""
+    releases("2.8.4", exists=False)
+    digest = releases("2.8.3")
+    planned = command("--dry-run")
+    assert planned.code == 0
+    assert f"SHA-256 {digest}, as {published.server.url}/api/repos/{RELEASES}/tags/v2.8.3 records" in planned.err
+    assert "has no flash_attn-2.8.4" in planned.err
+    done = command("--json")
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert (document["version"], document["wheel"]["sha256"]) == ("2.8.3", digest)
+    assert environment.imports("flash_attn")
+    assert not (tmp_path / LOCK_NAME).exists()
+
+
+def test_other_bytes_than_the_record_names_are_refused(
+    command: Run, releases: Callable[..., str], environment: Venv
+) -> None:
+    releases("2.8.3", recorded="0" * 64)
+    before = environment.contents()
+    done = command()
+    assert done.code == 6
+    assert f"expected {'0' * 64}" in done.err
+    assert environment.contents() == before
+
+
+def test_a_release_without_digests_leaves_one_question_and_a_flag(
+    command: Run, releases: Callable[..., str], environment: Venv
+) -> None:
+    digest = releases("2.8.3", recorded="none")
+    assert "install asks, or takes --accept-unverified" in command("--dry-run").err
+    refused = command()
+    assert refused.code == 6
+    assert "No SHA-256 is published" in refused.err
+    assert "--accept-unverified" in refused.err
+    done = command("--accept-unverified", "--json")
+    assert json.loads(done.out)["wheel"]["sha256"] == digest
+
+
+def test_a_record_that_cannot_be_had_is_said(
+    command: Run, releases: Callable[..., str], published: Published, environment: Venv
+) -> None:
+    releases("2.8.3")
+    published.server.files[f"/api/repos/{RELEASES}/tags/v2.8.3"] = b"<html>a proxy</html>"
+    done = command()
+    assert done.code == 6
+    assert "does not answer as its API does" in done.err
+
+
 @pytest.mark.parametrize(("collection", "origin"), [("mjun0812", Origin.COMMUNITY), ("official", Origin.OFFICIAL)])
 def test_an_unverified_wheel_is_pinned_when_it_is_accepted_whoever_published_it(
     command: Run, published: Published, environment: Venv, tmp_path: Path, collection: str, origin: Origin
@@ -201,7 +279,7 @@ def test_an_unverified_wheel_is_pinned_when_it_is_accepted_whoever_published_it(
     before = environment.contents()
     done = command("--source", source)
     assert done.code == 6
-    assert "Nobody has told the SHA-256" in done.err
+    assert "No SHA-256 is published" in done.err
     assert environment.contents() == before
     done = command("--source", source, "--accept-unverified")
     assert done.code == 0, done.err
@@ -229,7 +307,7 @@ def test_a_verified_wheel_writes_no_lock_unless_there_is_one_that_waits_for_its_
     (listed,) = published.wheels("official")
     listed = listed._replace(sha256="", size=0)
     wheel = listed._replace(url=listed.url.replace("http:", "https:"))
-    lock = Lock.of(candidate_of(WheelRequest(RuntimeFacts()), wheel), RuntimeFacts())
+    lock = Lock.of(candidate_of(WheelRequest(Environment()), wheel), Environment())
     write_lock(tmp_path / LOCK_NAME, lock)
     installed = WheelFile("official", tmp_path / "any.whl", "ab" * 32, 7)
     assert "is recorded in" in pin(tmp_path / LOCK_NAME, lock, installed)
@@ -257,7 +335,7 @@ def test_a_lock_pins_a_stored_library_too(
         "flash-attn", "9.9.9", "13.0", "", None, "py3", "none", "any", "ours", "", 0, "", True, ("80",), ""
     )
     locked = LockedWheel("flash_attn-9.9.9-py3-none-any.whl", wheel, manifest.recipe_key)
-    write_lock(tmp_path / LOCK_NAME, Lock(locked, RuntimeFacts()))
+    write_lock(tmp_path / LOCK_NAME, Lock(locked, Environment()))
     planned = command("--locked", "--dry-run", "--json")
     assert json.loads(planned.out)["recipe_key"] == manifest.recipe_key
     depot.remove_artifact(manifest.recipe_key)
@@ -272,7 +350,6 @@ def test_a_lock_pins_a_stored_library_too(
         (["--locked"], "There is no lock file"),
         (["--locked", "--source", "official"], "--locked and --source contradict each other"),
         (["--locked", "--wheel", "x.whl"], "--wheel and --locked contradict each other"),
-        (["--wheel", "x.whl", "--compile"], "--compile is for a wheel that flashdepot makes"),
     ],
 )
 def test_a_lock_that_is_not_there_or_not_alone_is_told(

@@ -9,8 +9,8 @@ import pytest
 
 from flashdepot.errors import UsageError
 from flashdepot.install.managed import OURS_MADE, advice, find_keeper, require_free
-from install.conftest import Venv
 from install.test_install import Install
+from support.venvs import Venv
 
 URL = "https://example.org/flash_attn-2.8.3-py3-none-any.whl"
 

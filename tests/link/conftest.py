@@ -40,16 +40,3 @@ def sh(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
-
-
-@pytest.fixture(scope="session")
-def need() -> Callable[[str], str]:
-    """The path of a program; the test is skipped where there is none."""
-
-    def find(program: str) -> str:
-        found = shutil.which(program)
-        if found is None:
-            pytest.skip(f"{program} is not installed")
-        return found
-
-    return find

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.elf_facts import need_of_library, ours
+from support.tools import tool
 
 pytestmark = pytest.mark.nvcc
 
@@ -36,9 +37,9 @@ def crate(moved_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture
-def cargo(need: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Cargo:
+def cargo(tmp_path_factory: pytest.TempPathFactory) -> Cargo:
     """Run cargo in a folder, with these variables."""
-    program = need("cargo")
+    program = tool("cargo")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("FLASHDEPOT_L")}
 
     def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +68,7 @@ def test_its_own_tests_pass_with_either_library(crate: Path, cargo: Cargo, kind:
 
 def test_a_feature_asks_for_the_shared_library_too(crate: Path, cargo: Cargo) -> None:
     done = cargo(crate, "build", "-vv", "--features", "shared")
-    assert "[flashattention-sys 2.8.3] cargo:kind=shared" in done.stdout, done.stdout
+    assert "[flashattention-sys 1.0.0] cargo:kind=shared" in done.stdout, done.stdout
 
 
 def test_another_library_is_taken_from_the_environment(crate: Path, cargo: Cargo, damageable_library: Path) -> None:
@@ -139,14 +140,3 @@ def test_a_damaged_library_is_not_put_into_a_crate(damageable_library: Path, tmp
     done = link_cargo(tmp_path / "sys", damageable_library)
     assert done.returncode == 6
     assert "libflashattention.a" in done.stderr
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"\xff\xfe")], ids=["missing", "binary"])
-def test_a_library_without_a_readable_header_makes_no_crate(
-    damageable_library: Path, tmp_path: Path, damage: Callable[[Path], object]
-) -> None:
-    damage(damageable_library / "include/flash_attention.h")
-    done = link_cargo(tmp_path / "sys", damageable_library)
-    assert done.returncode == 6
-    assert "flash_attention.h cannot be read" in done.stderr
-    assert not (tmp_path / "sys").exists()

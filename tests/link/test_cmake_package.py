@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from support.tools import tool
+
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 240687188\n"
 
 pytestmark = pytest.mark.nvcc
 
 
 @pytest.fixture
-def configure(tmp_path: Path, need: Callable[[str], str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+def configure(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Configure a project of these lines with a library on CMAKE_PREFIX_PATH."""
-    need("cmake")
+    tool("cmake")
 
     def run(library: Path, lines: str, *options: str, languages: str = "NONE") -> subprocess.CompletedProcess[str]:
         (tmp_path / "CMakeLists.txt").write_text(

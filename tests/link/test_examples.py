@@ -17,6 +17,7 @@ import pytest
 
 from support.c_compiler import compile_c
 from support.elf_facts import need_of_library, ours
+from support.tools import has, tool
 
 pytestmark = pytest.mark.nvcc
 
@@ -49,8 +50,8 @@ def built(
 
 def program_of(folder: Path, language: str, kind: str) -> Path:
     path = folder / f"rust-{kind}/release/attention" if language == "rust" else folder / f"{language}-{kind}"
-    if language == "rust" and shutil.which("cargo") is None:
-        pytest.skip("cargo is not installed")
+    if language == "rust":
+        tool("cargo")
     return path
 
 
@@ -66,9 +67,9 @@ def test_all_of_them_are_built_and_say_that_there_is_no_gpu(
         pytest.skip("this machine has an NVIDIA driver; tests/gpu has what runs there")
     _, done = built
     assert done.returncode == 77, done.stdout + done.stderr
-    programs = 4 + 4 * (shutil.which("cmake") is not None) + 2 * (shutil.which("cargo") is not None)
+    programs = 4 + 4 * has("cmake") + 2 * has("cargo")
     assert done.stdout.count("no NVIDIA GPU: ") == programs
-    assert done.stdout.count("libflashattention: fa2 2.8.3.post2, C ABI 1, CUDA ") == programs
+    assert done.stdout.count("libflashattention: fa2 2.8.3.post2, C ABI 1.0, CUDA ") == programs
     assert f"0 right, 0 wrong, {programs} built but not run" in done.stdout
 
 
@@ -158,13 +159,13 @@ def test_prebuilt_programs_run_where_nothing_can_be_compiled(
     tools.mkdir()
     shutil.copy(built[0] / "cpp-shared", prebuilt / "cpp-shared")
     for name in ("bash", "env", "dirname", "mkdir", "basename", "sed", "tr"):
-        (tools / name).symlink_to(shutil.which(name) or pytest.skip(f"{name} is not installed"))
+        (tools / name).symlink_to(tool(name))
     done = subprocess.run(
         [str(EXAMPLES / "run_all.sh"), str(moved_library), str(tmp_path / "build"), "--prebuilt", str(prebuilt)],
         capture_output=True,
         text=True,
         check=False,
-        env={"PATH": str(tools)},
+        env={"PATH": str(tools), "HOME": str(tmp_path)},
     )
     assert done.returncode == 77, done.stdout + done.stderr
     for left_out in ("gcc", "g++", "CMake", "Rust"):

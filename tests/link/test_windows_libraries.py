@@ -20,10 +20,11 @@ from flashdepot.binary.pe import PeFile
 from flashdepot.binary.window import open_window
 from flashdepot.cli import link_build_commands as commands
 from flashdepot.cli import linking
-from windows.coff import MISSING, REASON
-from windows.forged_library import ForgedLibrary, forge_library
+from support.coff import needs_llvm
+from support.forged_library import ForgedLibrary, forge_library
+from support.tools import tool
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=REASON)
+pytestmark = needs_llvm
 
 Sh = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -120,9 +121,9 @@ def test_where_the_dll_is_found_is_said_beside_the_flags_of_the_shared_library(f
 
 @pytest.mark.parametrize("kind", ["shared", "static"])
 def test_the_printed_line_and_remark_let_pkg_config_find_it(
-    forged: ForgedLibrary, build: Build, sh: Sh, need: Callable[[str], str], tmp_path: Path, kind: str
+    forged: ForgedLibrary, build: Build, sh: Sh, tmp_path: Path, kind: str
 ) -> None:
-    if sh(need("pkg-config"), "--msvc-syntax", "--version").returncode != 0:
+    if sh(tool("pkg-config"), "--msvc-syntax", "--version").returncode != 0:
         pytest.skip("this pkg-config does not know --msvc-syntax; pkgconf does")
     lines = link("pkg-config", f"--{kind}", "--library", forged.root).stdout
     module = json.loads(link("pkg-config", f"--{kind}", "--library", forged.root, "--json").stdout)["package"]

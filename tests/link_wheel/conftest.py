@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "binary"))  # forge.py is shared
 from wheel_world import TorchEnvironment, make_environment, make_wheel
+
+from support.tools import tool
 
 
 @pytest.fixture(scope="session")
@@ -24,5 +22,4 @@ def wheel(environment: TorchEnvironment, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def cmake() -> None:
-    if shutil.which("cmake") is None:
-        pytest.skip("needs cmake")
+    tool("cmake")

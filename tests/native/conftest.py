@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import stub_library
-from fa_abi import Library
-from stub_library import FULL, Selection, Stub
+
+from support import stub_library
+from support.fa_abi import Library
+from support.stub_library import FULL, Selection, Stub
 
 
 @pytest.fixture(scope="session")

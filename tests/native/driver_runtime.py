@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from stub_library import NATIVE, run
+from support.stub_library import NATIVE, run
 
 HERE = Path(__file__).parent / "driver"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-Wall", "-Wextra", "-Werror", "-fno-exceptions", "-fno-rtti")

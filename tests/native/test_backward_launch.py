@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fa_abi import BackwardArgs, Dtype, Flag, Status, Tensor, backward_args
-from stub_library import DEVICES, FEATURES, HEAD_DIMS, Selection, Stub, units_of
 from test_forward_launch import strided
+
+from support.fa_abi import BackwardArgs, Dtype, Flag, Status, Tensor, backward_args
+from support.stub_library import DEVICES, FEATURES, HEAD_DIMS, Selection, Stub, units_of
 
 CU = {"cu_seqlens_q": 0x100000, "cu_seqlens_k": 0x110000}
 WORKSPACE = 0x7000_0000
@@ -208,8 +209,8 @@ def test_no_keys_zero_the_gradient_of_the_queries(full: Stub) -> None:
         answer = full.bwd(args)
         assert answer.status is Status.OK, answer
         zeros, fill = full.launches()
-        assert (zeros["kind"], zeros["data"]) == ("zeros", args.dq.data)
-        assert (zeros["batch"], zeros["rows"], zeros["heads"]) == (batch, rows, 4)
+        assert (zeros["kind"], zeros["to"], zeros["from_dim"]) == ("widths", args.dq.data, 0)
+        assert (zeros["cu_seqlens"], zeros["rows"], zeros["heads"]) == (args.cu_seqlens_q or 0, batch * rows, 4)
         assert (fill["kind"], fill["to"], fill["bytes"]) == ("fill", args.softmax_d, padded * 4 * 4)
 
 

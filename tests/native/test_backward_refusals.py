@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fa_abi import PACKED, Flag, Library, Status, backward_args
+
+from support.fa_abi import PACKED, Dtype, Flag, Library, Status, backward_args
 
 NAN = float("nan")
 
@@ -11,11 +12,11 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("fields", "fragments"),
     [
-        ({"size": 0}, ["size is 0", "sizeof(fa_bwd_args)", "416"]),
+        ({"size": 0}, ["size is 0", "sizeof(fa_bwd_args)", "576"]),
         ({"size": 5000}, ["size is 5000"]),
         ({"flags": Flag.ROTARY_INTERLEAVED}, ["0x8 means nothing in fa_bwd_args"]),
         ({"family": 1}, ["family is 1", "FA_FAMILY_FA2 (2)"]),
-        ({"dtype": 3}, ["dtype is 3"]),
+        ({"dtype": Dtype.FP32}, ["dtype is 4"]),
         ({"device": -1}, ["device is -1"]),
         ({"batch": -1}, ["batch is -1"]),
         ({"seqlen_q": 1 << 30}, ["seqlen_q is 1073741824"]),
@@ -35,7 +36,7 @@ NAN = float("nan")
         ({"dropout": 1.5}, ["dropout is 1.5"]),
         ({"dropout": 0.1}, ["rng_state is NULL", "as fa_fwd wrote them"]),
         ({"dropout": 0.1, "rng_state": 0x60001}, ["rng_state is 0x60001", "8 bytes"]),
-        ({"window_left": 3}, ["window_left is 3", "no FA_WINDOW_LEFT"]),
+        ({"window_left": 3}, ["window_left is 3", "no FA_FLAG_WINDOW_LEFT"]),
         ({"window_right": -3, "flags": Flag.WINDOW_RIGHT}, ["window_right is -3"]),
         ({"q__data": None}, ["q.data is NULL"]),
         ({"k__data": None}, ["k.data is NULL"]),
@@ -76,6 +77,13 @@ def test_backward_without_units_says_what_would_have_them(library: Library) -> N
         assert answer.status is Status.UNSUPPORTED
         assert "head dim 64 bf16 backward is not in this library (it has: none)" in answer.text
         assert "flashdepot get --passes fwd,bwd --head-dims 64 --dtypes bf16" in answer.text
+
+
+def test_a_dtype_that_no_family_has_is_told_from_a_wrong_one(library: Library) -> None:
+    args = backward_args(dtype=Dtype.E4M3)
+    for answer in (library.bwd(args), library.bwd_supports(-1, args), library.bwd_workspace(args)[0]):
+        assert answer.status is Status.UNSUPPORTED
+        assert "dtype is 3 (FA_DTYPE_E4M3)" in answer.text
 
 
 def test_softcap_and_dropout_together_have_no_gradient(library: Library) -> None:

@@ -8,7 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from fa_abi import (
+
+from support.fa_abi import (
     Contents,
     Dtype,
     Feature,
@@ -33,8 +34,8 @@ def has_gpu() -> bool:
         return False
 
 
-def test_build_info_says_what_quick_holds(contents: Contents) -> None:
-    assert contents.abi == 1
+def test_build_info_says_what_quick_holds(library: Library, contents: Contents) -> None:
+    assert contents.version == library.c.fa_version() == 10000
     assert contents.units == {(Pass.FWD, Dtype.BF16, 64, False), (Pass.FWD, Dtype.BF16, 64, True)}
     assert contents.features == Feature(0)
     assert contents.sass
@@ -51,12 +52,12 @@ def test_build_info_fills_as_much_as_the_caller_knows(library: Library) -> None:
     longer = Longer(later=7)
     longer.known.size = ctypes.sizeof(Longer)
     assert library.c.fa_build_info(ctypes.byref(longer.known)) == Status.OK
-    assert (longer.known.abi, longer.later) == (1, 0)
+    assert (longer.known.version, longer.later) == (10000, 0)
 
     shorter = Info(size=Info.cuda.offset)
     shorter.cuda = 99
     assert library.c.fa_build_info(shorter) == Status.OK
-    assert (shorter.abi, shorter.cuda) == (1, 99)
+    assert (shorter.version, shorter.cuda) == (10000, 99)
 
 
 @pytest.mark.parametrize("size", [0, 7, 5000])
@@ -67,7 +68,7 @@ def test_build_info_refuses_a_size_that_cannot_be_one(library: Library, size: in
 
 def test_every_status_has_its_name(library: Library) -> None:
     names = [library.c.fa_status_string(status).decode() for status in Status]
-    assert names == [f"FA_{status.name}" for status in Status]
+    assert names == [f"FA_STATUS_{status.name}" for status in Status]
     assert library.c.fa_status_string(99) == b"unknown fa_status"
 
 
@@ -103,8 +104,8 @@ def test_a_newer_caller_that_sets_nothing_new_is_served(library: Library) -> Non
 def test_a_newer_caller_that_sets_a_newer_field_is_refused(library: Library) -> None:
     answer = library.fwd(longer_args(later=1))
     assert answer.status is Status.INVALID
-    assert "size is 488" in answer.text
-    assert "480 bytes of fa_fwd_args that this library (ABI 1) knows" in answer.text
+    assert "size is 696" in answer.text
+    assert "688 bytes of fa_fwd_args that this library (version 1.0) knows" in answer.text
 
 
 def test_an_older_caller_reads_as_zeros_beyond_its_end(library: Library) -> None:
@@ -139,7 +140,8 @@ def test_a_success_leaves_the_error_text_alone(library: Library) -> None:
 
 @pytest.mark.skipif(has_gpu(), reason="this machine has a GPU")
 def test_without_a_gpu_the_answer_says_so(library: Library) -> None:
-    for answer in (library.fwd(forward_args()), library.supports(0, forward_args())):
+    args = forward_args()
+    for answer in (library.fwd(args), library.supports(0, args), library.fwd_workspace(args)[0]):
         assert answer.status is Status.CUDA
         assert "cudaErrorInsufficientDriver" in answer.text or "cudaErrorNoDevice" in answer.text
         assert "nvidia-smi" in answer.text
@@ -153,10 +155,15 @@ def test_the_shared_library_exports_the_api_and_nothing_else(quick_library: Path
     assert {name.partition("@@")[0] for name in names} == {
         "fa_build_info",
         "fa_bwd",
+        "fa_bwd_supports",
         "fa_bwd_workspace",
+        "fa_combine",
         "fa_fwd",
         "fa_fwd_workspace",
         "fa_last_error",
+        "fa_preload",
         "fa_status_string",
         "fa_supports",
+        "fa_version",
+        "fa_xla_call",
     }

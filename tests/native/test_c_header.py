@@ -3,25 +3,130 @@
 from __future__ import annotations
 
 import ctypes
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from fa_abi import STRUCTS
-from stub_library import NATIVE, run
+
+from support.fa_abi import STRUCTS
+from support.stub_library import NATIVE, Stub, run
 
 HEADER = NATIVE / "include" / "flash_attention.h"
 
 
+USE = """
+#include <flash_attention.h>
+#ifdef __cplusplus
+#include <cstddef>
+extern "C" {
+#endif
+int use(float *data);
+int use(float *data) {
+  fa_fwd_args fwd = FA_FWD_ARGS_INIT;
+  fa_bwd_args bwd = FA_BWD_ARGS_INIT;
+  fa_combine_args combine = FA_COMBINE_ARGS_INIT;
+  fa_info info = FA_INFO_INIT;
+  fa_choice choice = FA_CHOICE_INIT;
+  const fa_tensor tensor = fa_make_tensor(data, 0, 0, 0);
+  fwd.q = fa_as_const(tensor);
+  fwd.o = tensor;
+  bwd.d_o = fa_make_const_tensor(data, 0, 0, 0);
+  fwd.flags |= FA_FLAG_CAUSAL | FA_FLAG_WINDOW_LEFT;
+  return fa_fwd(&fwd) == FA_STATUS_OK && fa_bwd(&bwd) == FA_STATUS_OK && fa_combine(&combine) == FA_STATUS_OK &&
+         fa_build_info(&info) == FA_STATUS_OK && fa_supports(-1, &fwd, &choice) == FA_STATUS_OK &&
+         fa_bwd_supports(-1, &bwd, &choice) == FA_STATUS_OK && fa_preload(&fwd, &bwd) == FA_STATUS_OK &&
+         fa_version() >= FA_VERSION;
+}
+#ifdef __cplusplus
+}
+#endif
+"""
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wundef", "-Wshadow", "-Werror")
+EVERYTHING = ("-Weverything", "-Werror", "-Wno-padded", "-Wno-declaration-after-statement")
+OLD_CXX = tuple(f"-Wno-{name}" for name in ("c++98-compat", "c++98-compat-pedantic", "c++98-c++11-compat"))
+MSVC = ("--target=x86_64-pc-windows-msvc", "-fms-extensions", "-fms-compatibility-version=19.40", "-ffreestanding")
+
+
 @pytest.mark.parametrize(
-    ("compiler", "standard"),
-    [("gcc", "c99"), ("gcc", "c11"), ("gcc", "c17"), ("g++", "c++11"), ("g++", "c++17"), ("g++", "c++20")],
+    ("compiler", "standard", "options"),
+    [
+        *(("gcc", standard, STRICT) for standard in ("c99", "c11", "c17")),
+        *(
+            ("g++", standard, (*STRICT, "-Wold-style-cast", "-Wuseless-cast"))
+            for standard in ("c++98", "c++11", "c++20")
+        ),
+        *(("clang", standard, EVERYTHING) for standard in ("c99", "c17")),
+        *(("clang++", standard, (*EVERYTHING, *OLD_CXX)) for standard in ("c++98", "c++11", "c++20")),
+        ("clang", "c99", (*EVERYTHING, *MSVC)),
+        ("clang++", "c++14", (*EVERYTHING, *OLD_CXX, *MSVC)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "windows" if MSVC[0] in value else "",
 )
-def test_header_compiles_without_a_warning(compiler: str, standard: str, tmp_path: Path) -> None:
-    source = tmp_path / ("user.c" if compiler == "gcc" else "user.cpp")
-    source.write_text("#include <flash_attention.h>\nint main(void) { return fa_fwd(0); }\n")
-    warnings = ["-Wall", "-Wextra", "-pedantic", "-Wconversion", "-Wundef", "-Werror"]
-    run([compiler, f"-std={standard}", *warnings, f"-I{HEADER.parent}", "-fsyntax-only", str(source)])
+def test_header_compiles_without_a_warning(
+    compiler: str, standard: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    source = tmp_path / ("user.cpp" if compiler.endswith("++") else "user.c")
+    text = USE
+    if MSVC[0] in options:  # without a Windows kit there is no cstddef
+        text = USE.replace("#include <cstddef>\n", "")
+    source.write_text(text)
+    run([compiler, f"-std={standard}", *options, f"-I{HEADER.parent}", "-fsyntax-only", str(source)])
+
+
+PROGRAM = """
+#include <flash_attention.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(int count, char **words) {
+  fa_fwd_args args = FA_FWD_ARGS_INIT;
+  (void)words;
+  args.dtype = FA_DTYPE_BF16;
+  args.batch = args.heads_q = args.heads_k = 1;
+  args.head_dim = 64;
+#ifdef NEWER
+  args.newer = count > 1;
+#else
+  (void)count;
+#endif
+  printf("%s; %s\\n", fa_status_string(fa_fwd(&args)), fa_last_error());
+  return 0;
+}
+"""
+
+
+def headers(tmp_path: Path) -> dict[str, Path]:
+    """The header of today, one before a field was appended, and one after another was."""
+    today = HEADER.read_text()
+    last = "  int64_t descale_head_stride;\n"
+    assert today.count(last) == 1
+    texts = {
+        "today": today,
+        "older": re.sub(r"  int32_t head_dim_v; .*?\} fa_fwd_args;", "} fa_fwd_args;", today, count=1, flags=re.DOTALL),
+        "newer": "#define NEWER\n" + today.replace(last, last + "  int64_t newer;\n"),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "flash_attention.h").write_text(text)
+    return {name: tmp_path / name for name in texts}
+
+
+def test_old_programs_run_with_a_new_library_and_new_programs_with_an_old_one(full: Stub, tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text(PROGRAM)
+    said = {}
+    for name, include in headers(tmp_path).items():
+        program = tmp_path / name / "program"
+        run(["gcc", "-std=c99", f"-I{include}", str(tmp_path / "program.c"), str(full.path), "-o", str(program)])
+        said[name] = run([str(program)])
+        said[f"{name}, set"] = run([str(program), "set"])
+    assert said["today"] == said["older"] == said["newer"] == "FA_STATUS_OK; \n"
+    assert said["newer, set"].startswith(
+        "FA_STATUS_INVALID; size is 696 and a field beyond the 688 bytes of fa_fwd_args"
+    )
 
 
 def test_header_includes_nothing_but_stdint() -> None:

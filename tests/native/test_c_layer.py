@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from stub_library import FULL, NATIVE, run
 
 from flashdepot.families.fa4.actions import config_lines
 from flashdepot.families.fa4.units import units
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.selection import ALL_FEATURES, Selection
+from support.stub_library import FULL, NATIVE, run
 
 OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
 SOURCES = [path for folder in ("src", "driver") for path in sorted((NATIVE / folder).rglob("*.cpp"))]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from driver_runtime import FLAGS, HERE, Driver, Libraries, Program, apart, build
-from stub_library import NATIVE, run
+
+from support.stub_library import NATIVE, run
 
 SUCCESS, INITIALIZATION_ERROR, INSUFFICIENT_DRIVER, MISSING_CONFIGURATION = 0, 3, 35, 52
 INVALID_DEVICE_FUNCTION, NO_DEVICE, INVALID_DEVICE = 98, 100, 101

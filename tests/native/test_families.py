@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fa_abi import Choice, Family, Flag, ForwardArgs, OneFamily, Pass, Status, backward_args
-from fa_abi import forward_args as forward_args_without_workspace
-from stub_library import FEATURES, HEAD_DIMS, Selection, Stub, units_of
+
+from support.fa_abi import Choice, Family, Flag, ForwardArgs, OneFamily, Pass, Status, backward_args
+from support.fa_abi import forward_args as forward_args_without_workspace
+from support.stub_library import FEATURES, HEAD_DIMS, Selection, Stub, units_of
 
 A100, L40, H100 = 0, 1, 2
 """Devices of stub_library, of which the second family in stub/fa4.cpp runs on the H100."""
@@ -105,7 +106,11 @@ def test_the_backward_pass_chooses_for_itself(both: Stub, device: int, family: i
         ({"family": Family.FA4, **DROPOUT}, Status.UNSUPPORTED, "dropout is 0.5, which it does not have"),
         ({"family": Family.FA4, "device": L40}, Status.NO_KERNEL_FOR_ARCH, "device 1 is no sm_90"),
         ({"family": 3}, Status.INVALID, "family is 3; allowed: 0, FA_FAMILY_FA2 (2), FA_FAMILY_FA4 (4)"),
-        ({"reserved0": 7}, Status.INVALID, "reserved0 is 7; allowed: 0"),
+        (
+            {"attention_chunk": 7},
+            Status.UNSUPPORTED,
+            "attention_chunk is set, and no family of this version of the library serves it: leave it 0",
+        ),
     ],
 )
 def test_a_family_that_was_asked_for_says_what_it_cannot(

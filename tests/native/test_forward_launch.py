@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fa_abi import Dtype, Flag, ForwardArgs, Pass, Status, Tensor, forward_args
-from stub_library import DEVICES, FEATURES, FULL, HEAD_DIMS, Selection, Stub, units_of
+
+from support.fa_abi import Dtype, Flag, ForwardArgs, Pass, Status, Tensor, forward_args
+from support.stub_library import DEVICES, FEATURES, FULL, HEAD_DIMS, Selection, Stub, units_of
 
 WORKSPACE = {"workspace": 0x7000_0000, "workspace_bytes": 1 << 40}
 
@@ -149,12 +150,23 @@ def test_one_split_is_the_plain_kernel_and_more_are_the_split_kernel(full: Stub)
         assert (launch["kind"], launch["num_splits"]) == (kind, splits)
 
 
-def test_automatic_splits_without_a_workspace_are_one(full: Stub) -> None:
-    args = forward_args(batch=1, seqlen_q=1, seqlen_k=65_536)
+def test_a_workspace_that_is_missing_never_changes_the_number_of_splits(full: Stub) -> None:
+    args = forward_args(batch=1, seqlen_q=1, seqlen_k=65_536, num_splits=0)
     assert full.fwd_workspace(args)[2] > 1
-    assert full.fwd(args).status is Status.OK
-    (launch,) = full.launches()
-    assert (launch["kind"], launch["num_splits"]) == ("fwd", 1)
+    answer = full.fwd(args)
+    assert answer.status is Status.WORKSPACE_TOO_SMALL
+    assert "num_splits 1 needs less" in answer.text
+    assert full.launches() == []
+
+
+def test_without_split_kv_units_one_split_without_a_workspace_is_chosen(
+    build_stub: Callable[[Selection], Stub],
+) -> None:
+    stub = build_stub(Selection(fwd=units_of((64,))))
+    fields = {"batch": 1, "seqlen_q": 1, "seqlen_k": 100_000, "num_splits": 0}
+    answer, count, splits = stub.fwd_workspace(forward_args(q__data=None, lse=None, **fields))
+    assert (answer.status, count, splits) == (Status.OK, 0, 1)
+    assert stub.fwd(forward_args(**fields)).status is Status.OK
 
 
 def test_the_workspace_is_exactly_as_large_as_fwd_workspace_says(full: Stub) -> None:

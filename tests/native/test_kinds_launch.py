@@ -6,9 +6,10 @@ import random
 from typing import Any
 
 import pytest
-from fa_abi import Dtype, Flag, ForwardArgs, Status, Tensor, forward_args
-from stub_library import Stub
 from test_forward_launch import WORKSPACE, describe, random_args, strided
+
+from support.fa_abi import Dtype, Flag, ForwardArgs, Status, Tensor, forward_args
+from support.stub_library import Stub
 
 NO_BATCH = {"batch_stride": 0}
 CU = {"cu_seqlens_q": 0x100000, "cu_seqlens_k": 0x110000}

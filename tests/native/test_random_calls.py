@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import stub_library
+
+from support import stub_library
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, UsageError
-from remotes.machines import Machine
 from remotes.test_read_through import share
+from support.machines import Machine
 from support.remote_server import RemoteServer
 
 

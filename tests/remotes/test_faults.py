@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from depot.depot_factories import make_older, make_record
 from flashdepot.depot.gc import plan, run
 from flashdepot.depot.verify import verify
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
-from flashdepot.remotes import workers
-from remotes.parties import REQUEST, Party
+from flashdepot.system import waiting as workers
+from support.depot_factories import make_older, make_record
+from support.parties import REQUEST, Party
 from support.remote_server import Answer, RemoteServer, answers
 
 RECORDS, BLOBS = "signed/", "blobs/"

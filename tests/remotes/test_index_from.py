@@ -11,7 +11,7 @@ from flashdepot.errors import NetworkError
 from flashdepot.model.index_record import RECORD_NAME
 from flashdepot.remotes.envelopes import read_envelopes
 from flashdepot.system.files import read_json
-from remotes.machines import Machine
+from support.machines import Machine
 from support.remote_server import Answer, RemoteServer
 
 

@@ -13,7 +13,7 @@ from flashdepot.api import publishing
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.publish.report import REPORT_NAME, PartReport
 from flashdepot.system.files import read_json
-from remotes.machines import Machine
+from support.machines import Machine
 from support.remote_server import Answer, RemoteServer, answers
 
 MATRIX = """

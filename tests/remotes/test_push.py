@@ -19,7 +19,7 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes.envelopes import Envelope, read_envelopes
 from flashdepot.remotes.statements import library_places
-from remotes.parties import Party
+from support.parties import Party
 from support.remote_server import Answer, RemoteServer, answers
 
 BLOBS = "blobs/"
@@ -72,6 +72,7 @@ def test_a_blob_that_was_cut_short_on_the_remote_is_sent_again(
     assert reader.fetch(team) == pushed
 
 
+@pytest.mark.slow
 def test_two_that_push_at_once_lose_nothing(
     maker: Party, new_party: Callable[[str], Party], reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:
@@ -91,6 +92,7 @@ def test_two_that_push_at_once_lose_nothing(
     assert len(read_envelopes(server.files[library_places(manifests[0])[0]])) == 3
 
 
+@pytest.mark.slow
 def test_a_push_that_is_killed_leaves_nothing_torn(
     maker: Party, reader: Party, team: RemoteSettings, server: RemoteServer
 ) -> None:

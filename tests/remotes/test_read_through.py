@@ -10,7 +10,7 @@ import pytest
 
 from flashdepot.errors import UsageError
 from flashdepot.system.digests import contents
-from remotes.machines import Machine
+from support.machines import Machine
 from support.remote_server import Answer, RemoteServer
 from support.stand_in_world import VERSION
 from support.upstream_tree import cutlass_files, tree_files, write_files

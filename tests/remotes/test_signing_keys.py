@@ -16,8 +16,8 @@ from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes.envelopes import read_envelopes
 from flashdepot.remotes.keyring import rotate_key
 from flashdepot.remotes.signing import choose_key
-from remotes.machines import Machine
-from remotes.parties import Party
+from support.machines import Machine
+from support.parties import Party
 from support.remote_server import RemoteServer
 
 
@@ -93,8 +93,8 @@ def test_of_several_keys_one_must_be_named(maker: Party) -> None:
     maker.key("one")
     maker.key("two")
     with pytest.raises(UsageError, match="several keys: one, two"):
-        choose_key(maker.settings.private_keys, None)
-    assert choose_key(maker.settings.private_keys, "two").public.name == "two"
+        choose_key(maker.settings)
+    assert choose_key(maker.settings, "two").public.name == "two"
 
 
 def test_after_a_rotation_both_signatures_stand_and_either_reader_is_served(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from depot.depot_factories import store_library
 from flashdepot.api import sharing
 from flashdepot.depot.verify import verify
 from flashdepot.families.fa2.sdists import published as published_sdists
@@ -18,8 +17,9 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.model.target import Platform
 from flashdepot.model.upstream import UpstreamId
-from remotes.machines import Machine
-from remotes.parties import Party
+from support.depot_factories import store_library
+from support.machines import Machine
+from support.parties import Party
 from support.remote_server import Answer, RemoteServer, answers
 
 

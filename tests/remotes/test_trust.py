@@ -9,14 +9,14 @@ from datetime import date, timedelta
 import pytest
 from msgspec.structs import replace
 
-from depot.depot_factories import make_record, store_library
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes import trust
 from flashdepot.remotes.envelopes import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.statements import library_places
 from flashdepot.remotes.user_settings import today
-from remotes.parties import Party
+from support.depot_factories import make_record, store_library
+from support.parties import Party
 from support.remote_server import RemoteServer
 
 

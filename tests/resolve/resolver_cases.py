@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from flashdepot.catalog import load_catalog
 from flashdepot.depot import Depot
 from flashdepot.model.candidate import Decision, Judged
+from flashdepot.model.environment import Environment
 from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.library_request import LibraryRequest
-from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.target import Version
 from flashdepot.model.wheel_request import COMMUNITY, DEFAULT_SOURCES, WheelRequest
 from flashdepot.resolve.decide import decide, explain
@@ -35,13 +35,13 @@ class Case:
         return self.name
 
     @property
-    def facts(self) -> RuntimeFacts:
+    def facts(self) -> Environment:
         v = self.values
         named = NamedFacts(
             v["torch"], v.get("cuda"), v.get("cxx11_abi"), v["python_tag"], v["platform"], v["glibc"] or None,
             tuple(v["gpus"]), v["driver"] or None,
         )  # fmt: skip
-        facts = override(RuntimeFacts(), named)
+        facts = override(Environment(), named)
         return replace(facts, libc_name="musl") if v.get("musl") else facts
 
     @property

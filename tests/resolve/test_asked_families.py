@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from depot.depot_factories import make_manifest
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.families import FAMILIES, fa4, family_of, unproven_code
@@ -21,6 +20,7 @@ from flashdepot.model.selection import Pass, Selection
 from flashdepot.resolve.library import Need, understand, understand_for_wheel
 from flashdepot.resolve.project import read_project
 from flashdepot.resolve.words import library_request
+from support.depot_factories import make_manifest
 from support.fake_cuda import make_host
 from support.upstream_tree import make_folder
 

@@ -35,7 +35,7 @@ LOCK = Lock.of(chosen_of(OFFICIAL).candidate, OFFICIAL.facts)
 
 @pytest.mark.parametrize(
     "case",
-    [c for c in CASES if c.decision.chosen and not c.decision.chosen.candidate.origin.compiles],
+    [case for case in CASES if case.values["choice"].endswith(".whl")],
     ids=str,
 )
 def test_every_choice_that_can_be_locked_reads_back_as_it_was(case: Case, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_first_download_pins_the_bytes_and_another_is_refused(tmp_path: Path
         (NamedFacts(python_tag="cp311"), "python"),
         (NamedFacts(platform="win_amd64"), "platform"),
         (NamedFacts(glibc="2.28"), "libc"),
-        (NamedFacts(gpus=("11.0",)), "sass"),
+        (NamedFacts(gpu=("11.0",)), "sass"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

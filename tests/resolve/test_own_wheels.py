@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 from resolver_cases import CASES, CATALOG, Case
 
-from depot.depot_factories import flip_bit, store_library
 from flashdepot.depot import Depot
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.candidate import Judged, Origin
@@ -23,6 +22,7 @@ from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.lock_file import judge_lock, lock_decision, read_lock, write_lock
 from flashdepot.resolve.own_wheels import Workshop, own_candidates
 from flashdepot.resolve.words import library_request
+from support.depot_factories import flip_bit, store_library
 from support.fa2_source import default_version, find_sdist
 
 H100 = next(case for case in CASES if case.name == "torch 2.8 on an H100")

@@ -12,8 +12,8 @@ from flashdepot.catalog.packing import decode, encode
 from flashdepot.facts.drivers import newest_cuda
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Decision
+from flashdepot.model.environment import Environment
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
 from flashdepot.model.verdict import Verdict, verdict_of
@@ -70,7 +70,7 @@ torches = st.builds(
 )
 gpus = mostly([["90"], ["80", "86"]], [[], ["75"], ["75", "80"], ["87"], ["90", "120"], ["100"], ["120"]])
 facts = st.builds(
-    RuntimeFacts,
+    Environment,
     platform=mostly([Platform("linux", "x86_64")], [None, *map(Platform.parse, ("linux-aarch64", "windows-x86_64"))]),
     libc_name=mostly(["glibc"], [None, "musl", ""]),
     libc=versions("2.35", "2.28", "2.31", "2.34", "2.39"),

@@ -11,26 +11,45 @@ from pathlib import Path
 
 import pytest
 
+from support.tools import needs
+
 ROOT = Path(__file__).parents[2]
 CRATES = ROOT / "rust"
+SYS = ROOT / "src/flashdepot/link/crate"
 
 sys.path.insert(0, str(ROOT / "scripts"))
-from renew_rust_bindings import CRATE, shared_texts  # noqa: E402  (a script, and no module)
+import renew_abi  # noqa: E402  (a script, and no module)
 
-needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
 OPTIONAL = re.compile(r"^.* optional = true.*\n|(?<= = )\[(?:\"dep:cudarc|\"cudarc\").*\]", re.MULTILINE)
 """The optional dependencies of a Cargo.toml, and what its features bring of them."""
 
 
-@pytest.mark.parametrize(("place", "text"), shared_texts().items(), ids=shared_texts())
-def test_the_published_bindings_are_those_of_the_header(place: str, text: str) -> None:
-    assert (CRATE / place).read_text("utf-8") == text, "run scripts/renew_rust_bindings.py"
+def test_the_bindings_are_those_of_the_header() -> None:
+    written = renew_abi.bindings(renew_abi.HEADER.read_text("utf-8"))
+    assert renew_abi.BINDINGS.read_text("utf-8") == written, "run scripts/renew_abi.py"
+
+
+def test_every_name_that_c_declares_is_bound() -> None:
+    header = re.sub(r"/\*.*?\*/", "", renew_abi.HEADER.read_text("utf-8"), flags=re.DOTALL)
+    bound = renew_abi.BINDINGS.read_text("utf-8")
+    declared = set(re.findall(r"\b(fa_\w+)\([^()]*\) FA_NOEXCEPT;", header))
+    for_xla = {"fa_xla_call"}  # its parameters are structs of XLA, which the bindings do not have
+    assert declared - for_xla == set(re.findall(r"pub fn (\w+)\(", bound))
+    assert for_xla < declared
+    assert set(re.findall(r"\b(FA_[A-Z0-9_]+) = ", header)) <= set(re.findall(r"pub const (\w+):", bound))
+    assert set(re.findall(r"typedef struct (fa_\w+)", header)) == set(re.findall(r"pub struct (\w+) ", bound))
+
+
+def copied(place: Path) -> Path:
+    """Both crates, as they lie to each other."""
+    shutil.copytree(SYS, place / SYS.relative_to(ROOT))
+    return Path(shutil.copytree(CRATES, place / "rust", ignore=shutil.ignore_patterns("target")))
 
 
 @pytest.fixture(scope="module")
 def crates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy that needs no registry: without the features that bring other crates."""
-    copy = Path(shutil.copytree(CRATES, tmp_path_factory.mktemp("rust") / "rust"))
+    copy = copied(tmp_path_factory.mktemp("rust"))
     (copy / "Cargo.lock").unlink()
     manifest = copy / "flashattention/Cargo.toml"
     manifest.write_text(
@@ -48,7 +67,7 @@ def cargo(crates: Path, library: Path, *arguments: str) -> subprocess.CompletedP
 
 
 @pytest.mark.nvcc
-@needs_cargo
+@needs("cargo")
 def test_their_own_tests_pass_over_a_library(crates: Path, quick_library: Path) -> None:
     done = cargo(crates, quick_library, "test", "--offline")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -57,10 +76,8 @@ def test_their_own_tests_pass_over_a_library(crates: Path, quick_library: Path) 
 
 
 @pytest.mark.nvcc
-@needs_cargo
+@needs("cargo", "cargo-clippy")
 def test_clippy_finds_nothing_not_even_pedantically(crates: Path, quick_library: Path) -> None:
-    if subprocess.run(["cargo", "clippy", "--version"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs clippy")
     done = cargo(crates, quick_library, "clippy", "--all-targets", "--offline")
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr, done.stderr
@@ -68,9 +85,9 @@ def test_clippy_finds_nothing_not_even_pedantically(crates: Path, quick_library:
 
 @pytest.mark.nvcc
 @pytest.mark.network
-@needs_cargo
+@needs("cargo")
 def test_the_program_in_the_readme_compiles_as_printed(quick_library: Path, tmp_path: Path) -> None:
-    crates = Path(shutil.copytree(CRATES, tmp_path / "rust"))
+    crates = copied(tmp_path)
     done = cargo(crates, quick_library, "test", "--locked", "--doc", "-p", "flashattention", "--features", "cudarc")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"test flashattention/src/lib\.rs - \(line \d+\) - compile \.\.\. ok", done.stdout), done.stdout

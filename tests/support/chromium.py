@@ -6,14 +6,20 @@ import base64
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from support.tools import has, tool
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def chromium() -> str:
+    """The browser; the test is skipped where there is none."""
+    return tool(next(filter(has, _NAMES), _NAMES[0]))
 
 
 class Tab:
@@ -111,7 +117,7 @@ class Tab:
 @contextlib.contextmanager
 def browser() -> Iterator[Tab]:
     """A tab of a browser that knows nothing."""
-    assert CHROMIUM
+    program = chromium()
     for_browser, to_browser = os.pipe()
     from_browser, by_browser = os.pipe()
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
@@ -124,7 +130,7 @@ def browser() -> Iterator[Tab]:
             "--remote-debugging-pipe",
         ]
         process = subprocess.Popen(
-            ["bash", "-c", words, CHROMIUM, *options], pass_fds=(for_browser, by_browser), stderr=subprocess.DEVNULL
+            ["bash", "-c", words, program, *options], pass_fds=(for_browser, by_browser), stderr=subprocess.DEVNULL
         )
         os.close(for_browser)
         os.close(by_browser)

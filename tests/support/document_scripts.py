@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from subprocess import PIPE
 
 from support.command_lines import commands
 from support.markdown import Fence, Page
+from support.tools import has
 
 COMMAND_LANGUAGES = frozenset({"sh", "bash", "shell", "console", "zsh", "bat", "cmd", "batch", "powershell", "ps1"})
 RUNNABLE = "sh"
@@ -65,7 +65,7 @@ def document_script(page: Page, *, having: frozenset[str] = frozenset()) -> Docu
         if fence.mark is not None and fence.mark.kind == "file":
             parts += [_file(fence.mark.text, fence.text)]
         elif fence.language == RUNNABLE and _needs(fence) <= having:
-            absent = {tool for tool in _tools(fence.text) if shutil.which(tool) is None}
+            absent = {tool for tool in _tools(fence.text) if not has(tool)}
             missing |= absent
             if not absent:
                 blocks += 1

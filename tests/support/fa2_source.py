@@ -17,4 +17,4 @@ find_sdist = Fa2.sources.find_sdist
 
 def licences(tree: SourceTree) -> Mapping[str, str]:
     """Return the licence texts of a tree."""
-    return Fa2().licences(tree.root)
+    return Fa2().licences(tree.files)

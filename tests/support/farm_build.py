@@ -13,7 +13,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from build.recipes import TOOLS, make_recipe
 from flashdepot.build.engine import Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.executor import Executor
@@ -28,6 +27,7 @@ from flashdepot.model.action import Action
 from flashdepot.model.architecture import parse_list
 from flashdepot.model.limits import Farm, Limits
 from flashdepot.model.recipe import Tool
+from support.recipes import TOOLS, make_recipe
 
 FAKE = Path(__file__).with_name("fake_compiler.py")
 
@@ -61,7 +61,7 @@ def main(order: dict) -> dict:
     for action in actions:
         history.add(action, recipe, 1.0, order.get("sizes", {}).get(action.name, 10**9))
     history.save()
-    files = {path.name: path for path in src.iterdir()}
+    files = {path.name: path.read_bytes for path in src.iterdir()}
     site = {
         "families": (),
         "sources": {},

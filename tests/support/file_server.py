@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from support.web import Quiet, serving
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def serve_files() -> Iterator[FileServer]:
     server = FileServer()
     server.goes_on.set()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked = self.headers.get("Range")
             server.seen.append((self.path, asked))
@@ -87,17 +89,8 @@ def serve_files() -> Iterator[FileServer]:
                     if 2 * start > len(body):
                         server.goes_on.wait(120)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.url = f"http://127.0.0.1:{http.server_port}"
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.goes_on.set()
-        http.shutdown()
-        http.server_close()
-        thread.join()
+    with serving(Handler) as server.url:
+        try:
+            yield server
+        finally:
+            server.goes_on.set()

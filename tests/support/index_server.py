@@ -3,10 +3,10 @@
 import contextlib
 import hashlib
 import json
-import os
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from support.web import Quiet, serving
 
 
 @dataclass
@@ -41,7 +41,7 @@ class IndexServer:
 def serve_index():
     index = IndexServer()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self):
             index.requests.append(self.path)
             if index.statuses:
@@ -66,28 +66,6 @@ def serve_index():
             with contextlib.suppress(ConnectionError):
                 self.wfile.write(body)
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    index.url = f"http://127.0.0.1:{server.server_port}/simple/"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(Handler) as url:
+        index.url = f"{url}/simple/"
         yield index
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def forget_settings(monkeypatch, home):
-    """Take away everything that this machine's user has told pip, uv, requests or git."""
-    for name in list(os.environ):
-        if name.startswith(("PIP_", "UV_", "FLASHDEPOT_", "GIT_")) or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "NETRC", "VIRTUAL_ENV"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
-    monkeypatch.setenv("XDG_CONFIG_DIRS", str(home / "xdg"))

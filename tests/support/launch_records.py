@@ -13,6 +13,7 @@ from pathlib import Path
 from flashdepot.families.c_layer import NATIVE
 from flashdepot.host.probe import this_platform
 from flashdepot.toolchain.zig import Zig
+from support.tools import has
 
 DRIVER = Path(__file__).parents[1] / "native" / "driver"
 FLAGS = ("-std=c11", "-O1", "-D_GNU_SOURCE", f"-I{NATIVE / 'include'}")
@@ -65,7 +66,7 @@ def record_launches(target: str, library: Path, folder: Path, count: int, *, zig
     if target == str(this_platform()):
         return _on_linux(["gcc"], {}, (), library, folder, count)
     if target == "linux-aarch64":
-        qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+        qemu = next(filter(has, ("qemu-aarch64-static", "qemu-aarch64")), None)
         if qemu is None or not ARM_LIBRARIES.is_dir():
             return None
         compiler = [str(zig.program), "cc", "-target", ARM, "-s"]
@@ -93,8 +94,8 @@ def _on_linux(
 
 
 def _on_windows(library: Path, folder: Path, count: int, prefix: Path) -> Launches | None:
-    compiler, wine = shutil.which("x86_64-w64-mingw32-gcc"), shutil.which("wine")
-    if compiler is None or wine is None:
+    compiler, wine = "x86_64-w64-mingw32-gcc", "wine"
+    if not has(compiler, wine):
         return None
     _compile([compiler, "-shared", "-static", DRIVER / "fake_cuda.c", "-o", folder / "nvcuda.dll"])
     _compile([compiler, "-static", DRIVER / "launches.c", "-o", folder / "launches.exe"])

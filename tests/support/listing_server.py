@@ -3,9 +3,10 @@
 import contextlib
 import hashlib
 import json
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from support.web import Quiet, serving
 
 
 @dataclass
@@ -57,7 +58,7 @@ def wheel_name(python="cp312", *, version="2.8.3", torch="2.8", cuda="128", plat
 def serve_listings():
     listings = ListingServer()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self):
             listings.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
             if listings.first:
@@ -79,16 +80,5 @@ def serve_listings():
             with contextlib.suppress(ConnectionError):
                 self.wfile.write(answer.body[: len(answer.body) // 2] if answer.cut else answer.body)
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listings.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(Handler) as listings.url:
         yield listings
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from depot.depot_factories import store_library
 from flashdepot.depot import Depot
 from flashdepot.families import family_of
 from flashdepot.families.fa2.sdists import published as published_sdists
@@ -18,6 +17,7 @@ from flashdepot.model.target import Platform, Version
 from flashdepot.system.files import sha256_file
 from flashdepot.upstream import SourceTree
 from flashdepot.wheel import Wheel, build_wheel
+from support.depot_factories import store_library
 from support.stored_wheel import make_source
 
 DRIVERS = {"13.0": "580.65.06", "12.8": "525.60.13"}

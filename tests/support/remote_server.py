@@ -36,19 +36,20 @@ def answers(path_begins: str, answer: Answer, method: str = "GET") -> Fault:
 
 @dataclass
 class RemoteServer:
-    """``files`` by path without the first slash; ``seen`` has method and path of each request."""
+    """``files`` by path without the first slash; ``seen`` has method and path of each request; ``ranges``: it knows them."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     fault: Fault = lambda _method, _path: None
     seen: list[tuple[str, str]] = field(default_factory=list)
     stop: Callable[[], None] = lambda: None
+    ranges: bool = True
 
     def blobs(self) -> list[str]:
         return [path for path in self.files if path.startswith("blobs/")]
 
     def records(self) -> list[str]:
-        return [path for path in self.files if path.startswith("signed/")]
+        return [path for path in self.files if path.startswith(("signed/units/", "signed/libraries/"))]
 
 
 @contextlib.contextmanager
@@ -96,7 +97,7 @@ def serve_remote() -> Iterator[RemoteServer]:
                 self.answer(404, b"" if not with_body else b"no such thing")
                 return
             status, more = 200, {}
-            if match := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
+            if server.ranges and (match := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")):
                 start, total = int(match[1]), len(body)
                 if start >= total:
                     self.answer(416, b"")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
+
+from support.web import Quiet, serving
 
 JSON = "application/vnd.pypi.simple.v1+json"
 
@@ -16,7 +17,7 @@ JSON = "application/vnd.pypi.simple.v1+json"
 def serve_site(folder: Path, *, negotiates: bool = True) -> Iterator[str]:
     """Serve a folder; ``negotiates`` says whether a client that accepts JSON gets it."""
 
-    class Handler(SimpleHTTPRequestHandler):
+    class Handler(Quiet, SimpleHTTPRequestHandler):
         extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".json": JSON}  # noqa: RUF012
 
         def send_head(self):
@@ -25,15 +26,5 @@ def serve_site(folder: Path, *, negotiates: bool = True) -> Iterator[str]:
                 self.path = f"{self.path.rstrip('/')}/index.json"
             return super().send_head()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(functools.partial(Handler, directory=str(folder))) as url:
+        yield f"{url}/"

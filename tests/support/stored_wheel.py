@@ -8,7 +8,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from depot.depot_factories import store_library
 from flashdepot.depot import Depot
 from flashdepot.host.probe import libc_version, this_platform
 from flashdepot.model.architecture import parse_list
@@ -17,6 +16,7 @@ from flashdepot.model.selection import PROFILES, select
 from flashdepot.system.files import sha256_file
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.folder import read_folder
+from support.depot_factories import store_library
 from support.fa2_source import LAYOUT
 from support.upstream_tree import make_folder
 
@@ -27,6 +27,7 @@ PACKAGE = {
     "flash_attn/ops/triton/__init__.py": "",
     "flash_attn/ops/triton/linear.py": "import triton\n",
     "flash_attn/bits/loose.py": "no package has it: bits has no __init__.py\n",
+    "flash_attn/cute/__init__.py": "import cutlass\n",
     "flash_attn/cute/pyproject.toml": "[project]\n",
     "README.md": "# FlashAttention\n",
     "AUTHORS": "Tri Dao\n",

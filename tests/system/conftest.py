@@ -1,20 +1,15 @@
 import pytest
 
 from depot.conftest import small_disk
-from support.index_server import forget_settings, serve_index
+from support.index_server import serve_index
 
 __all__ = ["small_disk"]
 
 
 @pytest.fixture(autouse=True)
-def settings_free(monkeypatch, tmp_path):
+def settings_free(no_system_settings):
     """Be a user who has configured nothing; gives their home."""
-    home = tmp_path / "home"
-    home.mkdir()
-    forget_settings(monkeypatch, home)
-    monkeypatch.setattr("sys.prefix", str(home / "python"))
-    monkeypatch.setattr("flashdepot.system.index_settings._site_folders", lambda: [home / "etc"])
-    return home
+    return no_system_settings
 
 
 @pytest.fixture

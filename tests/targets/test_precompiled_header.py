@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from build.recipes import TOOLS, make_recipe
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.local import LocalExecutor
@@ -23,6 +22,7 @@ from flashdepot.model.limits import Limits
 from flashdepot.targets import target_of
 from flashdepot.targets.clang import CUDA_OUTPUTS, precompiled
 from flashdepot.toolchain.zig import Zig, compiling_version, zig_folder
+from support.recipes import TOOLS, make_recipe
 
 COMMON = """\
 #pragma once

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from build.recipes import KIT, TOOLS, fa2_actions, make_recipe
 from flashdepot import targets
 from flashdepot.build.linking import cross_linking
 from flashdepot.families.family import Cross
@@ -19,6 +18,7 @@ from flashdepot.resolve.words import library_request
 from flashdepot.targets import Row, target_of
 from flashdepot.targets.linked import Linked
 from flashdepot.toolchain.zig import Zig
+from support.recipes import KIT, TOOLS, fa2_actions, make_recipe
 
 
 class Plan9:
@@ -69,6 +69,6 @@ def test_its_system_links_the_objects(tmp_path: Path) -> None:
     for path in objects:
         path.write_text(path.stem)
     linking = cross_linking(ROW, Zig(Path("zig"), "0.14.1"))
-    linked = linking.link(objects, None, tmp_path, tmp_path)  # type: ignore[arg-type]  (zig does it, and no toolchain)
+    linked = linking.link(objects, tmp_path, tmp_path)
     assert linked.files["lib/static/library.a"].read_bytes() == b"ab"
     assert "-plan9" in linking.flags

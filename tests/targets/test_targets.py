@@ -24,9 +24,10 @@ from flashdepot.host.probe import this_platform
 from flashdepot.model.manifest import Manifest
 from flashdepot.targets import TARGETS, parse_target
 from support.depot_copies import COMPILED, copy_depot
+from support.tools import needs
 from support.toy_upstream import make_toy_upstream
 
-MINGW, LLD_LINK = shutil.which("x86_64-w64-mingw32-gcc"), shutil.which("lld-link")
+MINGW = "x86_64-w64-mingw32-gcc"
 OFFERED = {"run_mha", "fa_candle_last_status", "fa_candle_last_error", "fa_candle_arguments_37"}
 PROGRAM = """
 #include <stdint.h>
@@ -218,14 +219,14 @@ def test_an_archive_for_candle_offers_its_own_function_on_every_target(candle: d
 
 
 @pytest.mark.nvcc
-@pytest.mark.skipif(MINGW is None or not shutil.which("wine"), reason="needs x86_64-w64-mingw32-gcc and wine")
+@needs(MINGW, "wine")
 def test_a_windows_program_that_calls_candles_function_is_told_that_there_is_no_driver(
     candle: dict[str, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "program.c").write_text(PROGRAM)
     archive = candle["windows-x86_64"] / "libflashattention.a"
-    subprocess.run([str(MINGW), "program.c", str(archive), "-o", "program.exe"], cwd=tmp_path, check=True)
-    for words, said in (([], "CUDA driver version is insufficient"), (["512"], "FA_UNSUPPORTED: d is 512")):
+    subprocess.run([MINGW, "program.c", str(archive), "-o", "program.exe"], cwd=tmp_path, check=True)
+    for words, said in (([], "CUDA driver version is insufficient"), (["512"], "FA_STATUS_UNSUPPORTED: d is 512")):
         ran = subprocess.run(
             ["wine", "program.exe", *words],
             cwd=tmp_path,
@@ -240,10 +241,10 @@ def test_a_windows_program_that_calls_candles_function_is_told_that_there_is_no_
 def linked_as_by_microsoft(folder: Path, program: str, archive: Path) -> str:
     """What lld-link puts where, without a C runtime and Windows's libraries: no other name may be missing."""
     (folder / "program.c").write_text(program.replace("int main", "int start"))
-    subprocess.run([str(MINGW), "-O1", "-c", "program.c", "-o", "program.obj"], cwd=folder, check=True)
+    subprocess.run([MINGW, "-O1", "-c", "program.c", "-o", "program.obj"], cwd=folder, check=True)
     (folder / "legacy_stdio_definitions.lib").write_bytes(b"!<arch>\n")
     words = ["/entry:start", "/subsystem:console", "/force:unresolved", "/errorlimit:0", "/map:map", "/out:program.exe"]
-    command = [str(LLD_LINK), "program.obj", str(archive), *words]
+    command = ["lld-link", "program.obj", str(archive), *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     missing = set(re.findall(r"undefined symbol: (?:__declspec\(dllimport\) )?(\S+)", done.stderr))
     assert missing, "something must be missing"
@@ -253,7 +254,7 @@ def linked_as_by_microsoft(folder: Path, program: str, archive: Path) -> str:
 
 
 @pytest.mark.nvcc
-@pytest.mark.skipif(MINGW is None or LLD_LINK is None, reason="needs x86_64-w64-mingw32-gcc and lld-link")
+@needs(MINGW, "lld-link")
 def test_microsofts_linker_finds_all_but_windows_itself_and_runs_what_registers_kernels(
     candle: dict[str, Path], libraries: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.host.toolkits import identify_toolkit
 from flashdepot.model.architecture import Architecture, parse_list
-from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
+from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import AnyCuda, CudaChoice
 from flashdepot.model.target import Version
 from flashdepot.resolve.words import library_request
@@ -15,8 +15,6 @@ from flashdepot.toolchain import choose, wheels
 from flashdepot.toolchain.choose import Toolchain, asks_machine, choose_toolchain, foresee_toolchain
 from flashdepot.toolchain.zig import Zig
 from support.fake_cuda import make_host, make_toolkit
-
-CL = HostCompiler("cl", "C:/VS/cl.exe", Version("19.44.35211"))
 
 
 @pytest.fixture
@@ -47,17 +45,13 @@ def pick(option: str, host: HostRecord, arch: str = "80", driver: str | None = N
     )
 
 
-def on_windows(*toolkits: CudaToolkit, compilers: tuple[HostCompiler, ...] = (CL,)) -> HostRecord:
-    return make_host(*toolkits, platform="windows-x86_64", compilers=compilers)
-
-
 @pytest.mark.parametrize("driver", [None, "580.65"])
 def test_auto_is_the_nvcc_from_pypi_whatever_the_machine_has(
     tmp_path: Path, provided: Path, driver: str | None
 ) -> None:
     chosen = pick("auto", make_host(make_toolkit(tmp_path / "cuda", "12.8"), gcc=()), "80,120", driver)
     assert chosen.nvcc.root == provided
-    assert chosen.cxx.kind == "zig"
+    assert chosen.zig.version == "0.14.1"
     assert not asks_machine(AnyCuda.AUTO, make_host().platform, Version(driver) if driver else None)
 
 
@@ -93,10 +87,9 @@ def test_a_driver_that_no_nvcc_serves_is_to_be_updated(provided: Path) -> None:
 def test_a_toolkit_that_cannot_do_the_work_is_passed_over_and_the_reason_said(
     tmp_path: Path, provided: Path, release: str, arch: str, said: str
 ) -> None:
-    host = on_windows(make_toolkit(tmp_path / "cuda", release))
-    chosen = foresee_toolchain(AnyCuda.AUTO, host, parse_list(arch), driver=None)
-    assert chosen.toolkit is None
-    assert said in chosen.reason
+    host = make_host(make_toolkit(tmp_path / "cuda", release))
+    with pytest.raises(MissingToolError, match=said):
+        foresee_toolchain(cuda(release), host, parse_list(arch), driver=None)
 
 
 def test_a_toolkit_without_headers_is_passed_over(tmp_path: Path, provided: Path) -> None:
@@ -106,12 +99,6 @@ def test_a_toolkit_without_headers_is_passed_over(tmp_path: Path, provided: Path
     assert toolkit
     with pytest.raises(MissingToolError, match=r"lacks include/cuda_runtime\.h"):
         pick("12.8", make_host(toolkit))
-
-
-def test_on_windows_the_first_toolkit_of_the_machine_that_serves_is_taken(tmp_path: Path) -> None:
-    old, new = make_toolkit(tmp_path / "old", "12.4"), make_toolkit(tmp_path / "new", "12.8")
-    assert foresee_toolchain(AnyCuda.AUTO, on_windows(old, new), parse_list("120"), driver=None).toolkit == new
-    assert foresee_toolchain(AnyCuda.AUTO, on_windows(old, new), parse_list("80"), driver=None).toolkit == old
 
 
 def test_a_version_is_the_provided_nvcc_or_a_toolkit_of_that_release(tmp_path: Path, provided: Path) -> None:
@@ -152,7 +139,7 @@ def test_an_nvcc_that_cannot_read_the_newer_zigs_headers_preprocesses_with_an_ol
     make_toolkit(tmp_path / "mine", release)
     chosen = pick(str(tmp_path / "mine"), make_host())
     assert chosen.host_side == "zig 0.14.1"
-    assert chosen.cxx.path == str(tmp_path / preprocessing / "bin/clang++")
+    assert chosen.preprocessing.preprocessor == tmp_path / preprocessing / "bin/clang++"
 
 
 def test_a_word_that_is_no_cuda_is_wrong_usage() -> None:
@@ -160,26 +147,12 @@ def test_a_word_that_is_no_cuda_is_wrong_usage() -> None:
         pick("newest", make_host())
 
 
-def test_on_windows_no_compiler_is_said_before_anything_is_fetched() -> None:
-    with pytest.raises(MissingToolError, match=r"No C\+\+ compiler was found") as caught:
-        pick("auto", on_windows(compilers=()))
-    assert "Microsoft.VisualStudio" in caught.value.hint
-
-
-def test_on_windows_a_compiler_too_new_for_nvcc_is_passed_over_for_an_older_one(tmp_path: Path) -> None:
-    toolkit = identify_for_windows(tmp_path)
-    newer = HostCompiler("cl", "C:/VS18/cl.exe", Version("19.50.1"))
-    with pytest.raises(MissingToolError, match=r"accepts MSVC.* older than 19\.50; this machine has cl 19\.50"):
-        foresee_toolchain(AnyCuda.AUTO, on_windows(toolkit, compilers=(newer,)), parse_list("80"), driver=None)
-    taken = foresee_toolchain(AnyCuda.AUTO, on_windows(toolkit, compilers=(newer, CL)), parse_list("80"), driver=None)
-    assert taken.toolkit == toolkit
-
-
-def identify_for_windows(folder: Path) -> CudaToolkit:
-    make_toolkit(folder / "cuda", "12.8")
-    toolkit = identify_toolkit(folder / "cuda/bin/nvcc", "PATH")
-    assert toolkit
-    return toolkit
+@pytest.mark.parametrize("option", ["auto", "12.8", "/cuda"])
+def test_on_windows_it_is_said_at_once_that_nothing_is_compiled(option: str) -> None:
+    with pytest.raises(MissingToolError, match="Nothing is compiled on Windows") as caught:
+        pick(option, make_host(platform="windows-x86_64"))
+    assert "In WSL" in caught.value.hint
+    assert "--target windows-x86_64" in caught.value.hint
 
 
 def test_pypi_serves_the_platforms_it_has_wheels_for() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flashdepot.model.action import filled_in
-from flashdepot.targets.dialect import ZIG
 from flashdepot.toolchain.nvcc import inspect
+from flashdepot.toolchain.nvcc_flags import HOST_FLAGS
 
 
 @pytest.mark.nvcc
@@ -27,7 +27,7 @@ def test_nvcc_hands_on_the_path_of_the_package_whatever_is_in_it(
     (native / "device").mkdir(parents=True)
     (native / "device/prelude.h").write_text("")
     (tmp_path / "kernel.cu").write_text("__global__ void kernel() {}\n")
-    words = [filled_in(word, {"native": str(native)}) for word in ZIG.host_flags(nvcc.version, nvcc.options)]
+    words = [filled_in(word, {"native": str(native)}) for word in HOST_FLAGS]
     done = subprocess.run(
         [str(nvcc.program), "--dryrun", "-fatbin", "-arch=sm_80", *words, "kernel.cu", "-o", "kernel.fatbin"],
         cwd=tmp_path,

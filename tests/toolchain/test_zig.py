@@ -12,8 +12,9 @@ import pytest
 
 from flashdepot.errors import IntegrityError
 from flashdepot.model.target import Platform
+from flashdepot.system.folders import make_whole
 from flashdepot.toolchain import zig
-from support.index_server import IndexServer, forget_settings, serve_index
+from support.index_server import IndexServer, serve_index
 
 LINUX = Platform("linux", "x86_64")
 VERSION = "0.14.1"
@@ -23,7 +24,6 @@ NAME = "ziglang-0.14.1-py3-none-any.whl"
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexServer]:
     """An index with a wheel that is the pinned one."""
-    forget_settings(monkeypatch, tmp_path)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as wheel:
         for name in ("zig", "lib/compiler_rt.zig", "lib/docs/index.html"):
@@ -67,3 +67,17 @@ def test_a_damaged_wheel_is_refused_and_nothing_of_it_is_kept(index: IndexServer
     assert pinned in caught.value.message
     assert hashlib.sha256(index.files[NAME]).hexdigest() in caught.value.message
     assert list((tmp_path / "depot").iterdir()) == []
+
+
+def test_what_is_kept_for_links_may_hold_notes_that_lead_nowhere(index: IndexServer, tmp_path: Path) -> None:
+    """zig notes what it linked as the text of a link; what an earlier release kept has one."""
+    made = provide(tmp_path / "depot")
+
+    def kept(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "lld.id").symlink_to("9f35673bbcac3a97f54a90a602d678b4")
+
+    make_whole(made.root.with_name(f"{made.root.name}-for-x86_64-linux-gnu.2.17"), kept)
+    (tmp_path / "work").mkdir()
+    made.linker("x86_64-linux-gnu.2.17", tmp_path / "work")
+    assert (tmp_path / "work" / "zig-cache" / "lld.id").is_symlink()

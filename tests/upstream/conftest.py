@@ -1,16 +1,8 @@
 import pytest
 
 from flashdepot.families.fa2 import sdists
-from support.index_server import forget_settings, serve_index
+from support.index_server import serve_index
 from support.upstream_tree import make_sdist, sdists_toml
-
-
-@pytest.fixture(autouse=True)
-def settings_free(request, monkeypatch, tmp_path):
-    """Be a user who has configured nothing; a test of the real network keeps the real user."""
-    if "network" not in request.keywords:
-        (tmp_path / "home").mkdir()
-        forget_settings(monkeypatch, tmp_path / "home")
 
 
 @pytest.fixture

@@ -176,12 +176,12 @@ def test_the_token_of_a_submodule_url_is_not_shown(repository, cache):
     assert "s3cret" not in caught.value.message
 
 
-def test_the_users_own_replacement_of_a_submodule_url_is_honoured(repository, cache, tmp_path):
+def test_the_users_own_replacement_of_a_submodule_url_is_honoured(repository, cache, tmp_path, home):
     run_git(
         repository, "config", "--file", ".gitmodules", "submodule.csrc/cutlass.url", "https://forge.invalid/cutlass"
     )
     commit_all(repository)
-    (tmp_path / "home/.gitconfig").write_text(
+    (home / ".gitconfig").write_text(
         f'[url "{(tmp_path / "forge/cutlass").as_uri()}"]\n\tinsteadOf = https://forge.invalid/cutlass\n'
     )
     assert obtain(spec(repository), cache).units == UNITS
@@ -251,12 +251,12 @@ def test_a_password_never_reaches_the_record():
     assert GitSource("ssh://git:pw@h/x", "m").public_url == "ssh://git@h/x"
 
 
-def test_hooks_do_not_run_and_links_are_not_followed(repository, cache, tmp_path):
+def test_hooks_do_not_run_and_links_are_not_followed(repository, cache, tmp_path, home):
     template = tmp_path / "template" / "hooks"
     template.mkdir(parents=True)
     (template / "post-checkout").write_text(f"#!/bin/sh\ntouch {tmp_path}/pwned\n")
     (template / "post-checkout").chmod(0o755)
-    (tmp_path / "home/.gitconfig").write_text(f"[init]\n\ttemplateDir = {template.parent}\n")
+    (home / ".gitconfig").write_text(f"[init]\n\ttemplateDir = {template.parent}\n")
     (tmp_path / "secret").write_text("secret")
     (repository / "csrc/flash_attn/src/leak.h").symlink_to(tmp_path / "secret")
     commit_all(repository)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from support.tools import tool
 from vendor.vendor_tools import FOLDER, check, vendor, vendored
 
 pytestmark = pytest.mark.nvcc
@@ -20,12 +20,9 @@ Git = Callable[..., str]
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Git's settings of the test alone."""
-    if shutil.which("git") is None:
-        pytest.skip("git is not installed")
+    tool("git")
     path = tmp_path / "gitconfig"
     path.write_text("[user]\nname = A\nemail = a@example.org\n[init]\ndefaultBranch = main\n")
-    for name in [n for n in os.environ if n.startswith("GIT_")]:
-        monkeypatch.delenv(name)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(path))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     return path
@@ -51,8 +48,7 @@ def git(settings: Path) -> Git:
 @pytest.fixture
 def lfs(git: Git, settings: Path, project: Path) -> None:
     """Git LFS set up for the test's user, and the project a repository."""
-    if shutil.which("git-lfs") is None:
-        pytest.skip("git-lfs is not installed")
+    tool("git-lfs")
     git(project, "init")
     git(project, "lfs", "install")
 

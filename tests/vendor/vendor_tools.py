@@ -32,7 +32,7 @@ def check(project: Path, *arguments: str | Path) -> tuple[int, Any]:
     """Run ``vendor --check --json``: its exit status and its document."""
     done = vendor(*arguments, "--check", "--json", cwd=project)
     assert "Traceback" not in done.stderr, done.stderr
-    assert "a fault of flashdepot" not in done.stderr, done.stderr
+    assert "Internal error" not in done.stderr, done.stderr
     return done.returncode, json.loads(done.stdout)
 
 

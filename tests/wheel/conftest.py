@@ -14,8 +14,8 @@ import fake_torch
 import pytest
 
 from flashdepot.wheel.contents import MODULE, RUNTIME
-from native.fa_abi import BackwardArgs, ForwardArgs
 from support.c_compiler import compile_recorder
+from support.fa_abi import BackwardArgs, ForwardArgs
 
 
 @pytest.fixture(scope="session")

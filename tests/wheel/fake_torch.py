@@ -76,6 +76,16 @@ class Tensor:
     def item(self):
         return self.values[0]
 
+    requires_grad = False
+
+    def contiguous(self):
+        return Tensor(self.shape, self.dtype, self.device, base=self)
+
+    def unbind(self, dim):
+        shape = (*self.shape[:dim], *self.shape[dim + 1 :])
+        strides = (*self._strides[:dim], *self._strides[dim + 1 :])
+        return [Tensor(shape, self.dtype, self.device, strides, base=self) for _ in range(self.shape[dim])]
+
     def new_empty(self, *shape):
         return Tensor(shape, self.dtype, self.device)
 
@@ -152,6 +162,23 @@ def pad(tensor, widths):
     return Tensor((*tensor.shape[:-1], tensor.shape[-1] + widths[1]), tensor.dtype, tensor.device, base=("pad", tensor))
 
 
+class Around:
+    """What happens around a call; its fields are what torch says in eager mode."""
+
+    compiling, tracing = False, None
+    dispatch_modes = function_modes = 0
+    functorch_level, _current_level = None, -1
+
+
+class Function:
+    """A torch.autograd.Function whose forward is called and whose backward nobody asks for."""
+
+    @classmethod
+    def apply(cls, *arguments):
+        done = types.SimpleNamespace(save_for_backward=lambda *_: None, mark_non_differentiable=lambda *_: None)
+        return cls.forward(done, *arguments)
+
+
 class Library:
     """A torch.library.Library that notes which function serves which operator on which device."""
 
@@ -193,9 +220,24 @@ def modules():
     cuda.device = device
     cuda.is_available = lambda: False
     cuda.is_current_stream_capturing = lambda: cuda.current in cuda.capturing
-    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0x5000 + index)
+    torch._C = c = types.ModuleType("torch._C")
+    c._cuda_getCurrentRawStream = lambda index: 0x5000 + index
+    torch.Tensor, torch.is_grad_enabled = Tensor, lambda: True
+    torch.around = around = Around()
+    c._len_torch_dispatch_stack = lambda: around.dispatch_modes
+    c._len_torch_function_stack = lambda: around.function_modes
+    c._get_tracing_state = lambda: around.tracing
+    c._functorch = types.ModuleType("torch._C._functorch")
+    c._functorch.maybe_current_level = lambda: around.functorch_level
+    compiler, autograd = types.ModuleType("torch.compiler"), types.ModuleType("torch.autograd")
+    compiler.is_compiling = lambda: around.compiling
+    autograd.forward_ad, autograd.Function = around, Function
+    function = types.ModuleType("torch.autograd.function")
+    function.once_differentiable = lambda backward: backward
+    torch.autograd = autograd
     torch.kernels = {}
     torch.library = types.SimpleNamespace(custom_op=None, Library=functools.partial(Library, torch.kernels))
     nn, functional = types.ModuleType("torch.nn"), types.ModuleType("torch.nn.functional")
     functional.pad = pad
-    return {"torch": torch, "torch.cuda": cuda, "torch.nn": nn, "torch.nn.functional": functional}
+    made = (torch, cuda, nn, functional, c, c._functorch, compiler, autograd, function)
+    return {module.__name__: module for module in made}

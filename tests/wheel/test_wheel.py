@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from msgspec.structs import replace
 from packaging.metadata import Metadata
 from packaging.tags import parse_tag
@@ -42,9 +40,10 @@ from flashdepot.model.selection import (
 from flashdepot.model.target import Platform, Version
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.folder import read_folder
-from flashdepot.wheel import Wheel, build_wheel
+from flashdepot.wheel import Wheel, build_jax_wheel, build_wheel
 from flashdepot.wheel.contents import RUNTIME
 from flashdepot.wheel.metadata import wheel_text
+from support.bom import schema_errors
 from support.fa2_source import LAYOUT
 from support.stored_wheel import PACKAGE, make_source, store_wheel_library
 
@@ -88,13 +87,22 @@ def test_the_name_is_one_that_installers_read(wheel: Wheel, manifest: Manifest) 
     assert {tag.interpreter for tag in tags} == {"py3"}
 
 
-def test_upstreams_package_is_there_byte_for_byte_and_nothing_else_of_its_tree(info: str, wheel: Wheel) -> None:
+def test_upstreams_package_is_there_without_cute_and_nothing_else_of_its_tree(info: str, wheel: Wheel) -> None:
     files = read(wheel)
-    packaged = {name for name in PACKAGE if name.endswith(".py") and "bits" not in name}
+    packaged = {name for name in PACKAGE if name.endswith(".py") and "bits" not in name and "cute" not in name}
     assert {name for name in files if name.startswith("flash_attn/")} == packaged
-    for name in packaged:
+    for name in packaged - {"flash_attn/flash_attn_interface.py"}:
         assert files[name] == PACKAGE[name].encode()
     assert {name.partition("/")[0] for name in files} == {"flash_attn", "flash_attn_2_cuda", info}
+
+
+def test_upstreams_interface_has_two_lines_more_that_say_whose_they_are(wheel: Wheel) -> None:
+    name = "flash_attn/flash_attn_interface.py"
+    text = read(wheel)[name].decode()
+    assert text.startswith(PACKAGE[name])
+    lines = text.removeprefix(PACKAGE[name]).splitlines()
+    assert lines[1].startswith("# Added by flashdepot: ")
+    assert lines[2:] == ["from flash_attn_2_cuda import eager as _eager", "_eager.shorten(globals())"]
 
 
 def test_the_module_is_the_runtime_with_the_library_beside_it(wheel: Wheel, manifest: Manifest) -> None:
@@ -146,7 +154,7 @@ def test_the_wheel_says_from_what_by_what_and_how_it_was_made(info: str, wheel: 
 
 def test_the_wheel_has_a_bill_of_materials_where_pep_770_wants_it(info: str, wheel: Wheel) -> None:
     text = read(wheel)[f"{info}/sboms/flash_attn.cdx.json"].decode()
-    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert schema_errors(text) is None
     component = json.loads(text)["metadata"]["component"]
     assert (component["name"], component["version"]) == ("flash-attn", wheel.version)
 
@@ -312,3 +320,25 @@ def test_the_command_writes_the_wheel_of_a_stored_library(
     assert document["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert (document["status"], document["recipe_key"]) == ("hit", manifest.recipe_key)
     assert path.name.endswith(f"-{document['tag']}.whl")
+
+
+def test_the_wheel_for_jax_holds_the_library_and_asks_for_jax_only(
+    depot: Depot, manifest: Manifest, wheel: Wheel, tmp_path: Path
+) -> None:
+    made = build_jax_wheel(manifest, depot.materialise(manifest), tmp_path / "dist")
+    name, version, _, tags = parse_wheel_filename(made.path.name)
+    assert (name, str(version), tags) == ("flashdepot-jax", wheel.version, parse_tag(wheel.tag))
+    files, torchs = read(made), read(wheel)
+    info = f"flashdepot_jax-{version}.dist-info"
+    metadata = Metadata.from_email(files[f"{info}/METADATA"])
+    assert [str(needed) for needed in metadata.requires_dist or ()] == ["jax>=0.6"]
+    assert set(metadata.license_files or ()) == {
+        n.removeprefix(f"{info}/licenses/") for n in files if "/licenses/" in n
+    }
+    shared = "lib/libflashattention.so.1"
+    assert files[f"flashdepot_jax/{shared}"] == torchs[f"flash_attn_2_cuda/{shared}"]
+    assert not any(b"import torch" in text for name, text in files.items() if name.endswith(".py"))
+    assert (
+        made.path.read_bytes()
+        == build_jax_wheel(manifest, depot.materialise(manifest), tmp_path / "again").path.read_bytes()
+    )

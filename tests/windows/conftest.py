@@ -1,21 +1,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from windows.wine import PREFIX_VARIABLE, Wine
+from support.tools import tool
+from support.wine import PREFIX_VARIABLE, Wine
 
 
 @pytest.fixture(scope="session")
 def wine(tmp_path_factory: pytest.TempPathFactory) -> Wine:
     """Wine with a Windows folder of its own, made on first use; ``FLASHDEPOT_WINEPREFIX`` names one to keep."""
-    program = shutil.which("wine")
-    if program is None:
-        pytest.skip("needs wine to run batch files (apt-get install wine)")
+    program = tool("wine")
     kept = os.environ.get(PREFIX_VARIABLE)
     prefix = Path(kept) if kept else tmp_path_factory.mktemp("wine") / "prefix"
     found = Wine(program, prefix)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from build.recipes import make_recipe
 from flashdepot.families import config_header, family_of
 from flashdepot.families.c_layer import NATIVE
 from flashdepot.families.fa2.units import NAMESPACE
@@ -16,15 +14,16 @@ from flashdepot.families.fa4.actions import config_lines
 from flashdepot.families.fa4.units import units
 from flashdepot.host.probe import this_platform
 from flashdepot.model.selection import ALL_FEATURES, Selection
-from flashdepot.toolchain.nvcc_flags import MSVC_C_LAYER_FLAGS
 from flashdepot.toolchain.wheels import provide
 from flashdepot.upstream import Identified
+from support.recipes import make_recipe
+from support.tools import needs
 
-COMPILER = shutil.which("x86_64-w64-mingw32-g++")
+COMPILER = "x86_64-w64-mingw32-g++"
 
 pytestmark = [
     pytest.mark.nvcc,
-    pytest.mark.skipif(COMPILER is None, reason="needs x86_64-w64-mingw32-g++ (apt-get install g++-mingw-w64-x86-64)"),
+    needs(COMPILER),
 ]
 
 
@@ -45,8 +44,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, upstream
 @pytest.mark.parametrize("source", sorted((NATIVE / "src").rglob("*.cpp")), ids=lambda path: path.stem)
 def test_a_source_of_the_c_layer_compiles_for_windows(source: Path, folders: list[str]) -> None:
     command = [
-        str(COMPILER),
-        *MSVC_C_LAYER_FLAGS,
+        COMPILER,
+        "-std=c++17",
+        "-DFA_STATIC",
         f"-DFLASH_NAMESPACE={NAMESPACE}",
         "-D_USE_MATH_DEFINES",
         "-fsyntax-only",

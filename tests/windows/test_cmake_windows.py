@@ -11,17 +11,14 @@ import pytest
 from flashdepot.link.library import LinkKind, read_library
 from flashdepot.link.shell import Shell
 from flashdepot.link.snippets import cmake_lines
-from windows.coff import MISSING, REASON
-from windows.forged_library import ANSWER, forge_library
-from windows.wine import Wine
+from support.coff import needs_llvm
+from support.forged_library import ANSWER, forge_library
+from support.tools import needs
+from support.wine import Wine
 
 pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=REASON),
-    pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake"),
-    pytest.mark.skipif(
-        shutil.which("x86_64-w64-mingw32-gcc") is None,
-        reason="needs x86_64-w64-mingw32-gcc (apt-get install gcc-mingw-w64-x86-64)",
-    ),
+    needs_llvm,
+    needs("cmake", "x86_64-w64-mingw32-gcc"),
 ]
 
 PROJECT = """

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from flashdepot.link.shell import Shell
-from windows.wine import Wine
+from support.tools import needs
+from support.wine import Wine
 
 PRINTS_ITS_ARGUMENTS = """
 #include <stdio.h>
@@ -23,7 +23,7 @@ def in_cmd(wine: Wine, folder: Path, *lines: str, **variables: str) -> list[str]
     return wine.run("cmd", "/c", "lines.cmd", cwd=folder, **variables).stdout.split("\n")[:-1]
 
 
-@pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"needs {COMPILER} (apt-get install gcc-mingw-w64-x86-64)")
+@needs(COMPILER)
 def test_a_program_gets_the_arguments_that_were_joined(wine: Wine, tmp_path: Path) -> None:
     (tmp_path / "words.c").write_text(PRINTS_ITS_ARGUMENTS)
     subprocess.run([COMPILER, "words.c", "-o", "words.exe"], cwd=tmp_path, check=True)

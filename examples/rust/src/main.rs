@@ -53,8 +53,8 @@ impl<'a> Attention<'a> {
     fn run(&self, stream: Handle) -> Answer<()> {
         let p = &self.problem;
         let args = fa_fwd_args {
-            flags: if p.causal { FA_CAUSAL } else { 0 },
-            dtype: FA_BF16,
+            flags: if p.causal { FA_FLAG_CAUSAL } else { 0 },
+            dtype: FA_DTYPE_BF16,
             stream,
             batch: p.batch as i32,
             seqlen_q: p.seqlen_q as i32,
@@ -62,7 +62,8 @@ impl<'a> Attention<'a> {
             heads_q: p.heads_q as i32,
             heads_k: p.heads_k as i32,
             head_dim: p.head_dim as i32,
-            q: tensor(&self.q_device, p.seqlen_q, p.heads_q, p.head_dim),
+            num_splits: 1, // needs no workspace
+            q: input(&self.q_device, p.seqlen_q, p.heads_q, p.head_dim),
             k: tensor(&self.k_device, p.seqlen_k, p.heads_k, p.head_dim),
             v: tensor(&self.v_device, p.seqlen_k, p.heads_k, p.head_dim),
             o: tensor(&self.o_device, p.seqlen_q, p.heads_q, p.head_dim),
@@ -70,7 +71,7 @@ impl<'a> Attention<'a> {
             ..Default::default()
         };
         // SAFETY: every buffer is as large as the sizes say, and lives until the stream has been waited for.
-        if unsafe { fa_fwd(&args) } == FA_OK { Ok(()) } else { Err(format!("fa_fwd: {}", last_error())) }
+        if unsafe { fa_fwd(&args) } == FA_STATUS_OK { Ok(()) } else { Err(format!("fa_fwd: {}", last_error())) }
     }
 
     fn check(&self, step: usize) -> Answer<Difference> {
@@ -86,12 +87,24 @@ fn tensor(array: &DeviceArray<u16>, seqlen: usize, heads: usize, dim: usize) -> 
         batch_stride: (seqlen * heads * dim) as i64,
         row_stride: (heads * dim) as i64,
         head_stride: dim as i64,
+        ..Default::default()
+    }
+}
+
+fn input(array: &DeviceArray<u16>, seqlen: usize, heads: usize, dim: usize) -> fa_const_tensor {
+    let tensor = tensor(array, seqlen, heads, dim);
+    fa_const_tensor {
+        data: tensor.data,
+        batch_stride: tensor.batch_stride,
+        row_stride: tensor.row_stride,
+        head_stride: tensor.head_stride,
+        ..Default::default()
     }
 }
 
 fn describe_library() -> Answer<()> {
     let mut info = fa_info::default();
-    if unsafe { fa_build_info(&mut info) } != FA_OK {
+    if unsafe { fa_build_info(&mut info) } != FA_STATUS_OK {
         return Err(format!("fa_build_info: {}", last_error()));
     }
     // SAFETY: the pointers stay valid while the library is loaded, and the counts are theirs.
@@ -103,8 +116,8 @@ fn describe_library() -> Answer<()> {
     };
     let sass: Vec<String> = sass.iter().map(ToString::to_string).collect();
     let (major, minor) = (info.cuda / 1000, info.cuda % 1000 / 10);
-    let (abi, sass) = (info.abi, sass.join(","));
-    println!("libflashattention: {family} {upstream}, C ABI {abi}, CUDA {major}.{minor}, SASS {sass}, {units} units");
+    let (abi, minor_abi, sass) = (info.version / 10000, info.version / 100 % 100, sass.join(","));
+    println!("libflashattention: {family} {upstream}, C ABI {abi}.{minor_abi}, CUDA {major}.{minor}, SASS {sass}, {units} units");
     Ok(())
 }
 

@@ -95,11 +95,11 @@ impl<S: Differentiable> Backward<S> {
         let mut args = self.arguments(&forward);
         args.device = number("device", device)?;
         args.stream = stream;
-        args.q = layout.q.tensor(at.q)?;
-        args.k = layout.k.tensor(at.k)?;
-        args.v = layout.v.tensor(at.v)?;
-        args.o = layout.o.tensor(at.o)?;
-        args.d_o = of.d_o.tensor(gradients.d_o)?;
+        args.q = layout.q.input(at.q)?;
+        args.k = layout.k.input(at.k)?;
+        args.v = layout.v.input(at.v)?;
+        args.o = layout.o.input(at.o)?;
+        args.d_o = of.d_o.input(gradients.d_o)?;
         args.dq = of.dq.tensor(gradients.dq)?;
         args.dk = of.dk.tensor(gradients.dk)?;
         args.dv = of.dv.tensor(gradients.dv)?;
@@ -114,7 +114,7 @@ impl<S: Differentiable> Backward<S> {
     /// What the two passes have in common.
     fn arguments(&self, forward: &sys::fa_fwd_args) -> sys::fa_bwd_args {
         sys::fa_bwd_args {
-            flags: forward.flags | if self.deterministic { sys::FA_DETERMINISTIC } else { 0 },
+            flags: forward.flags | if self.deterministic { sys::FA_FLAG_DETERMINISTIC } else { 0 },
             dtype: forward.dtype,
             batch: forward.batch,
             seqlen_q: forward.seqlen_q,

@@ -47,12 +47,12 @@ impl Error {
     /// The answer of a call of the library, made on this thread just before.
     pub(crate) fn check(status: sys::fa_status) -> Result<(), Self> {
         let kind = match status {
-            sys::FA_OK => return Ok(()),
-            sys::FA_INVALID => ErrorKind::Invalid,
-            sys::FA_UNSUPPORTED => ErrorKind::Unsupported,
-            sys::FA_NO_KERNEL_FOR_ARCH => ErrorKind::NoKernelForArch,
-            sys::FA_WORKSPACE_TOO_SMALL => ErrorKind::WorkspaceTooSmall,
-            sys::FA_CUDA => ErrorKind::Cuda,
+            sys::FA_STATUS_OK => return Ok(()),
+            sys::FA_STATUS_INVALID => ErrorKind::Invalid,
+            sys::FA_STATUS_UNSUPPORTED => ErrorKind::Unsupported,
+            sys::FA_STATUS_NO_KERNEL_FOR_ARCH => ErrorKind::NoKernelForArch,
+            sys::FA_STATUS_WORKSPACE_TOO_SMALL => ErrorKind::WorkspaceTooSmall,
+            sys::FA_STATUS_CUDA => ErrorKind::Cuda,
             _ => ErrorKind::Internal,
         };
         // SAFETY: the text is valid until this thread's next failing call, and is copied here.

@@ -162,7 +162,7 @@ impl<S: Problem> Forward<S> {
         let mut args = self.arguments()?;
         args.device = number("device", device)?;
         args.stream = stream;
-        args.q = layout.q.tensor(at.q)?;
+        args.q = layout.q.input(at.q)?;
         args.k = layout.k.tensor(at.k)?;
         args.v = layout.v.tensor(at.v)?;
         args.o = layout.o.tensor(at.o)?;
@@ -179,7 +179,7 @@ impl<S: Problem> Forward<S> {
         let mut choice = sys::fa_choice::default();
         // SAFETY: both are whole structs with their sizes.
         Error::check(unsafe { sys::fa_supports(device, &args, &mut choice) })?;
-        // SAFETY: the library sets both texts where it answers FA_OK; they are copied before the next call.
+        // SAFETY: the library sets both texts where it answers FA_STATUS_OK; they are copied before the next call.
         let text = |at| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned();
         Ok(Choice { family: text(choice.name), why_not: text(choice.why_not) })
     }

@@ -75,6 +75,18 @@ impl Strides {
             batch_stride: number("a batch stride", self.batch)?,
             row_stride: number("a row stride", self.row)?,
             head_stride: number("a head stride", self.head)?,
+            ..Default::default()
+        })
+    }
+
+    pub(crate) fn input(self, data: u64) -> Result<sys::fa_const_tensor, Error> {
+        let tensor = self.tensor(data)?;
+        Ok(sys::fa_const_tensor {
+            data: tensor.data,
+            batch_stride: tensor.batch_stride,
+            row_stride: tensor.row_stride,
+            head_stride: tensor.head_stride,
+            ..Default::default()
         })
     }
 }

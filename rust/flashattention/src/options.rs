@@ -67,8 +67,8 @@ impl Options {
 
     pub fn numbers(&self) -> Result<Numbers, Error> {
         let dtype = match self.dtype {
-            DType::F16 => sys::FA_FP16,
-            DType::Bf16 => sys::FA_BF16,
+            DType::F16 => sys::FA_DTYPE_FP16,
+            DType::Bf16 => sys::FA_DTYPE_BF16,
         };
         let family = match self.family {
             Family::Best => sys::FA_FAMILY_BEST,
@@ -78,14 +78,14 @@ impl Options {
         let mut numbers = Numbers { dtype, flags: 0, window_left: 0, window_right: 0, family };
         match self.mask {
             Mask::None => {}
-            Mask::Causal => numbers.flags |= sys::FA_CAUSAL,
+            Mask::Causal => numbers.flags |= sys::FA_FLAG_CAUSAL,
             Mask::Window { left, right } => {
                 if let Some(left) = left {
-                    numbers.flags |= sys::FA_WINDOW_LEFT;
+                    numbers.flags |= sys::FA_FLAG_WINDOW_LEFT;
                     numbers.window_left = number("the window's left", left)?;
                 }
                 if let Some(right) = right {
-                    numbers.flags |= sys::FA_WINDOW_RIGHT;
+                    numbers.flags |= sys::FA_FLAG_WINDOW_RIGHT;
                     numbers.window_right = number("the window's right", right)?;
                 }
             }

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flashdepot.api.answers import check, doctor, explain, explain_command, host
+    from flashdepot.api.client import Client
     from flashdepot.api.environments import InstallRequest, install
     from flashdepot.api.indexes import index
     from flashdepot.api.libraries import build, get, link, open_depot, vendor, wheel
@@ -28,13 +29,17 @@ if TYPE_CHECKING:
     from flashdepot.api.wheels import lock, resolve
     from flashdepot.depot import Depot
     from flashdepot.events import Events
+    from flashdepot.model.environment import Environment
     from flashdepot.model.library_request import LibraryRequest
-    from flashdepot.model.limits import Limits
+    from flashdepot.model.limits import Compiling, Limits
     from flashdepot.model.wheel_request import WheelRequest
     from flashdepot.publish.matrix import read_matrix
     from flashdepot.resolve.words import library_request
 
 _PLACES = {
+    "Client": "flashdepot.api.client",
+    "Compiling": "flashdepot.model.limits",
+    "Environment": "flashdepot.model.environment",
     "Depot": "flashdepot.depot",
     "Events": "flashdepot.events",
     "InstallRequest": "flashdepot.api.environments",
@@ -68,7 +73,10 @@ _PLACES = {
 """Where each name is: imported when it is first asked for, so that a call pays for its own imports and no others."""
 
 __all__ = [
+    "Client",
+    "Compiling",
     "Depot",
+    "Environment",
     "Events",
     "InstallRequest",
     "LibraryRequest",

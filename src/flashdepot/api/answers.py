@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec.structs import replace
 
 from flashdepot.doctor import Finding, Intention, examine
 from flashdepot.doctor.check import Report, check_file
 from flashdepot.doctor.check.place import Place
-from flashdepot.doctor.check.torch_side import TabledTorch, read_installed_torch
+from flashdepot.doctor.check.torch_side import TabledTorch, TorchSymbols, read_installed_torch
 from flashdepot.doctor.explain import LogReport
 from flashdepot.doctor.explain import explain as explain_log
 from flashdepot.events import Events
 from flashdepot.host import probe, runtime_facts
 from flashdepot.host.python_environment import look_for_python, told
-from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.model.torch import NO_TORCH, Torch
+from flashdepot.resolve.facts import NamedFacts, facts_of, on_host, override
 from flashdepot.system.process import run_shown
 
 _ANY = LibraryRequest()
+_AS_IT_IS = NamedFacts()
 _SILENT = Events()
 
 
@@ -46,11 +50,10 @@ def doctor(
 
 
 def check(
-    files: Sequence[Path],
+    files: str | Path | Iterable[str | Path],
     *,
     python: str | None = None,
-    torch: str | None = None,
-    gpus: Sequence[Architecture] | None = None,
+    named: NamedFacts = _AS_IT_IS,
     host: HostRecord | None = None,
     events: Events = _SILENT,
 ) -> list[Report]:
@@ -62,8 +65,9 @@ def check(
     :raises UsageError: when a file cannot be read, or a folder is none that :func:`get` wrote.
     :raises IntegrityError: when a folder's manifest cannot be used.
     """
-    paths = [path for named in files for path in (_libraries_in(named) if named.is_dir() else [named])]
-    place = place_of(python, torch, gpus, host, events)
+    asked = [Path(files)] if isinstance(files, (str, Path)) else [Path(file) for file in files]
+    paths = [path for file in asked for path in (_libraries_in(file) if file.is_dir() else [file])]
+    place = place_of(python, named, host, events)
     return [check_file(path, place) for path in paths]
 
 
@@ -79,38 +83,47 @@ def _libraries_in(folder: Path) -> list[Path]:
 
 def place_of(
     python: str | None = None,
-    torch: str | None = None,
-    gpus: Sequence[Architecture] | None = None,
+    named: NamedFacts = _AS_IT_IS,
     host: HostRecord | None = None,
     events: Events = _SILENT,
 ) -> Place:
-    """What is named, and what is here where nothing is.
+    """What is named, and where nothing is, what is here or in the record.
 
     :param python: an interpreter or the folder of an environment, whose torch is read; the one that is meant here when
         it is not given.
-    :param torch: a version of PyTorch in the place of the one that is installed: ``2.8``, ``2.6+cu126``.
-    :param gpus: compute capabilities in the place of the host's.
+    :param named: facts in the place of those that are found.
     :param host: the record of another machine; this one when it is not given.
     :raises UsageError: for a program that is no Python, or a version that is none.
     """
-    machine = host or runtime_facts()
-    found, reason = look_for_python(python) if python is not None or host is None else (None, "")
+    machine = on_host(host or runtime_facts(), named)
+    found, reason = look_for_python(python) if python is not None or host is None else (host.python, "")
     if reason:
         events.warn(reason)
-    if said := told(found):
+    if host is None and (said := told(found)):
         events.note(said)
-    installed = found.torch if found is not None else None
+    facts = override(facts_of(replace(machine, python=found), recorded=host is not None), named)
     return Place(
         host=machine,
-        gpus=tuple(gpus) if gpus is not None else tuple(sorted({g.architecture for g in machine.gpus})),
+        gpus=facts.gpus,
         python=found,
-        torch=TabledTorch.parse(torch, machine.platform.machine)
-        if torch is not None
-        else read_installed_torch(installed)
-        if installed is not None
-        else None,
+        torch=_torch_of(
+            found,
+            facts.torch,
+            machine.platform.machine,
+            is_read=(host is None or python is not None) and named.torch is None and named.torch_cuda is None,
+        ),
         is_here=host is None,
+        environment=facts,
     )
+
+
+def _torch_of(
+    found: PythonEnvironment | None, torch: Torch | None, machine: str, *, is_read: bool
+) -> TorchSymbols | None:
+    """What torch exports: by its files where they are here, else by the table of its versions."""
+    if is_read:
+        return read_installed_torch(found.torch) if found is not None and found.torch is not None else None
+    return TabledTorch(torch, machine) if torch not in {None, NO_TORCH} else None
 
 
 class ExplainedCommand(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
 from flashdepot.events import Events, Forecast
 from flashdepot.model.limits import Limits
+from flashdepot.resolve.consent import require_consent
 
 if TYPE_CHECKING:
     from flashdepot.build.schedule import Outlook
@@ -39,7 +40,8 @@ def added_kernels(
     Their objects are there until the block ends. The depot keeps each kernel that was compiled.
 
     :param crate: the sources of candle-flash-attn.
-    :raises IncompatibleError: when the archive is not for this machine's system and CPU, or it was not to be compiled.
+    :raises IncompatibleError: when the archive is not for this machine's system and CPU.
+    :raises ConsentError: when compiling takes long and nobody has said yes.
     :raises CompileError: when a compiler refuses.
     :raises NetworkError: when a toolchain or CUTLASS must be fetched and cannot be.
     """
@@ -72,8 +74,8 @@ def added_kernels(
             memory_limit=outlook.memory,
             disk=left * _KEPT,
         )
-        if left and not events.begin(forecast):
-            raise IncompatibleError("candle's own kernels were not to be compiled.", hint="Leave out --candle-kernels.")
+        if left:
+            require_consent(forecast, limits, events)
 
     cuda = manifest.toolchain.cuda
     machine = probe(depot=depot.root, tools=asks_machine(cuda, this_platform(), None))

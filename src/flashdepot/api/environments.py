@@ -4,33 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from flashdepot.api.libraries import build_need, open_depot, tell_rejected, wheel_of
+from flashdepot.api.acquire import LibraryPlan, acquire, plan_need
+from flashdepot.api.libraries import open_depot, wheel_of
+from flashdepot.catalog import CATALOG_FOLDER
 from flashdepot.depot import Depot
 from flashdepot.doctor import Intention, examine
-from flashdepot.errors import IncompatibleError
+from flashdepot.errors import NetworkError
 from flashdepot.events import Events
 from flashdepot.host import probe
 from flashdepot.host.python_environment import told
 from flashdepot.install import Installed, WheelFile, install_wheel, recover
-from flashdepot.install.choice import Choice, InstallRequest, OwnWheel, ToBuild, choose
+from flashdepot.install.beside import install_names
+from flashdepot.install.choice import Choice, InstallRequest, OwnWheel, choose
 from flashdepot.install.inspection import inspect
 from flashdepot.install.managed import Keeper, find_keeper, require_free
 from flashdepot.install.obstacles import environment_of, require_no_obstacle
 from flashdepot.install.pinning import pin
 from flashdepot.install.present import present_version
+from flashdepot.install.release_record import ask_release
 from flashdepot.install.sources import WheelAddress, have_one, have_wheel, require_digest
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
 from flashdepot.model.lock import LOCK_NAME
-from flashdepot.model.python_environment import Environment
-from flashdepot.model.quantities import duration
-from flashdepot.resolve.library import LibraryResult
+from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.model.wheel_needs import IMPORTED
+from flashdepot.resolve.library import LibraryResult, Need
+from flashdepot.system.net import offline
+from flashdepot.system.network_errors import NotThereError
+from flashdepot.wheel import Name
 
 __all__ = ["InstallPlan", "InstallRequest", "InstallResult", "install", "plan_install"]
 
@@ -39,14 +48,18 @@ _SILENT = Events()
 
 
 class InstallPlan(msgspec.Struct, frozen=True):
-    """What would be installed where. ``keeper`` is the tool that manages the environment's packages, if one does."""
+    """What would be installed where. ``keeper`` is the tool that manages the environment's packages, if one does.
+
+    ``library`` is what getting the library of our wheel comes to; ``None`` for another wheel.
+    """
 
     choice: Choice
     machine: HostRecord
     keeper: Keeper | None
+    library: LibraryPlan | None = None
 
     @property
-    def environment(self) -> Environment:
+    def environment(self) -> PythonEnvironment:
         """The environment of the machine's record."""
         return environment_of(self.machine)
 
@@ -55,10 +68,23 @@ class InstallPlan(msgspec.Struct, frozen=True):
         """The version of flash-attn that is there."""
         return present_version(self.environment)
 
+    @property
+    def adds(self) -> list[str]:
+        """What flash-attn requires and the environment lacks."""
+        return [name for name in IMPORTED if name not in self.environment.packages]
+
     def to_json(self) -> dict[str, Any]:
         """The plan as ``--dry-run --json`` prints it."""
         keeper = self.keeper.name if self.keeper else None
-        about = {"python": str(self.environment.executable), "keeper": keeper, "replaces": self.replaces}
+        about: dict[str, Any] = {
+            "python": str(self.environment.executable),
+            "keeper": keeper,
+            "replaces": self.replaces,
+            "adds": self.adds,
+        }
+        if self.library is not None:
+            found = self.library.stored or self.library.offered
+            about |= {"must_build": found is None, "recipe_key": found.recipe_key if found else None}
         return {"status": "planned", **self.choice.to_json(), **about}
 
 
@@ -74,6 +100,10 @@ class InstallResult(msgspec.Struct, frozen=True):
     library: LibraryResult | None
     pinned: str
     seconds: float
+    names: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<InstallResult flash-attn {self.installed.imported.version} in {self.plan.environment.prefix}>"
 
     def to_json(self) -> dict[str, Any]:
         """The result as ``--json`` prints it."""
@@ -88,10 +118,12 @@ class InstallResult(msgspec.Struct, frozen=True):
             "keeper": keeper.name if keeper else None,
             "version": done.imported.version,
             "replaced": done.replaced,
+            "added": list(done.added),
             "torch": done.imported.torch,
             "module": str(done.imported.module),
             "installer": done.installer,
             "numbers": done.numbers.to_json(),
+            **({"names": list(self.names)} if self.names else {}),
             "seconds": round(self.seconds, 3),
         }
 
@@ -101,6 +133,7 @@ def plan_install(
     *,
     python: str | None = None,
     depot: Depot | None = None,
+    limits: Limits | None = None,
     events: Events = _SILENT,
 ) -> InstallPlan:
     """Which wheel would be installed into an environment, and why; nothing is changed there.
@@ -108,10 +141,16 @@ def plan_install(
     :param python: interpreter or folder of the environment; the one that is meant here when it is not given.
     :raises UsageError: when no environment is known, for a contradiction in the request, or a lock that cannot be used.
     :raises IncompatibleError: when nothing fits.
-    :raises MissingToolError: when torch or einops is missing there, or the depot lacks what a lock pins.
+    :raises MissingToolError: when torch is missing there, or the depot lacks what a lock pins.
     """
     depot = depot or open_depot(events=events)
-    return _planned(request, probe(python, depot.root), depot, events)
+    plan = _planned(request, probe(python, depot.root), depot, events)
+    wheel = plan.choice.wheel
+    if not isinstance(wheel, OwnWheel):
+        return plan
+    if isinstance(wheel.library, LibraryResult):
+        return replace(plan, library=LibraryPlan(stored=wheel.library.manifest))
+    return replace(plan, library=plan_need(wheel.library, depot, limits, events))
 
 
 def _planned(request: InstallRequest, machine: HostRecord, depot: Depot, events: Events) -> InstallPlan:
@@ -120,10 +159,29 @@ def _planned(request: InstallRequest, machine: HostRecord, depot: Depot, events:
         events.note(said)
     arch = LibraryRequest(arch=request.library.arch)
     require_no_obstacle(examine(machine, Intention.INSTALL, arch), environment.executable, events.warn)
-    choice = choose(request, machine, depot, events)
+    choice = _settled(choose(request, machine, depot, events), depot, events)
     keeper = find_keeper(environment.prefix)
     require_free(keeper, environment.prefix, choice.reference)
     return InstallPlan(choice, machine, keeper)
+
+
+def _settled(choice: Choice, depot: Depot, events: Events) -> Choice:
+    """The choice, or the first of those after it that exists, with the digest that its release's own record names."""
+    ranked = (choice, *choice.others)
+    for number, candidate in enumerate(ranked):
+        wheel = candidate.wheel
+        if not isinstance(wheel, WheelAddress) or offline():
+            return candidate
+        try:
+            known = ask_release(wheel, depot.root / CATALOG_FOLDER / "pages")
+        except NotThereError as error:
+            events.warn(f"{error.message} The next best is tried.")
+            continue
+        except NetworkError as error:
+            events.warn(error.message)
+            return candidate
+        return replace(candidate, wheel=known, others=ranked[number + 1 :])
+    return choice
 
 
 def inspect_planned(plan: InstallPlan, events: Events = _SILENT) -> None:
@@ -139,15 +197,17 @@ def install(
     depot: Depot | None = None,
     limits: Limits | None = None,
     accept_unverified: bool = False,
+    names: Sequence[Name] = (),
     events: Events = _SILENT,
 ) -> InstallResult:
     """Install flash-attn into an environment that has torch, and check that it works there.
 
     The wheel is checked before anything changes. Then it is imported in a fresh process and, if there is a GPU, its
-    results are compared with float64. If anything fails, the environment is restored. Nothing is compiled unless the
-    request says so, or ``events`` agrees.
+    results are compared with float64. If anything fails, the environment is restored. Compiling for longer than two
+    minutes needs a yes of ``limits`` or ``events``.
 
-    :param accept_unverified: take a wheel whose digest nobody has told, and pin it in the folder's lock.
+    :param names: what else to install: small wheels under these names, over this flash-attn.
+    :param accept_unverified: take a wheel whose digest is not published, and pin it in the folder's lock.
     :raises IntegrityError: when the wheel is not what it says, does not import, or computes wrong numbers.
     :raises CompileError: when it must be compiled and a compiler refuses.
     :raises NetworkError: when it must be fetched and cannot be.
@@ -164,7 +224,9 @@ def install(
     with contextlib.ExitStack() as stack:
         if isinstance(choice.wheel, OwnWheel):
             folder = stack.enter_context(depot.workspace())  # all others need no depot that may be written
-            library = _library(choice.wheel, choice.why, request, depot, limits or Limits(), events)
+            events.note(f"Installing our wheel: {choice.why}.")
+            wanted = choice.wheel.library
+            library = acquire(wanted, depot, limits, events) if isinstance(wanted, Need) else wanted
             made = wheel_of(library, choice.wheel.sources, depot, folder)
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)
         elif isinstance(choice.wheel, WheelAddress):
@@ -173,35 +235,19 @@ def install(
         else:
             wheel = choice.wheel
         done = install_wheel(wheel, plan.machine, on_note=events.warn)
+        beside: tuple[str, ...] = ()
+        if names:
+            beside = install_names(names, plan.environment, stack.enter_context(depot.workspace()), events.warn)
         pins = request.locked is not None or accept_unverified
         pinned = pin(request.locked or Path.cwd() / LOCK_NAME, choice.lock, wheel) if pins else ""
-    return InstallResult(plan, wheel, done, library, pinned, time.monotonic() - started)
-
-
-def _library(
-    wheel: OwnWheel, why: str, request: InstallRequest, depot: Depot, limits: Limits, events: Events
-) -> LibraryResult:
-    """The library of our wheel: the stored one, or one that is built now.
-
-    :raises IncompatibleError: when it must be built, and that was neither asked for nor agreed to.
-    """
-    if not isinstance(wheel.library, ToBuild):
-        return wheel.library
-    takes = f"compiling one takes about {duration(wheel.library.seconds)} on this machine"
-    if not request.may_compile and not events.confirm(f"{why.capitalize()}; {takes}. Compile it now?"):
-        raise IncompatibleError(
-            f"There is nothing to install without a compiler: {why}, and {takes}.",
-            hint="Compile it: flashdepot install --compile, with the options that were given here.",
-        )
-    tell_rejected(wheel.library.rejected, events)
-    return build_need(wheel.library.need, depot, limits, events, agreed=True)
+    return InstallResult(plan, wheel, done, library, pinned, time.monotonic() - started, beside)
 
 
 def _accepted(address: WheelAddress, events: Events) -> bool:
-    """Whether to take a wheel whose digest nobody has told; asked where it is not."""
+    """Whether to take a wheel whose digest is not published; asked where it is not."""
     if address.sha256:
         return False
-    question = f"Nobody has told the SHA-256 of {address.filename}: only {address.host} vouches for what it serves."
+    question = f"No SHA-256 is published for {address.filename}: only {address.host} vouches for what it serves."
     return events.confirm(f"{question} Take it, and pin what comes?")
 
 

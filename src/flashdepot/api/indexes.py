@@ -14,6 +14,7 @@ from flashdepot.events import Events
 from flashdepot.families import obtain_sources
 from flashdepot.index import IndexSite, Seals, write_site
 from flashdepot.index.simple import FILES
+from flashdepot.model.index_record import IndexRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.own_wheel_name import wheel_name
 from flashdepot.remotes import Remotes, users_remotes
@@ -110,7 +111,7 @@ def _seals(remote: OpenRemote | None, signed: Mapping[str, Sequence[Envelope]], 
     known = [*trusted, *(remote.settings.keys if remote is not None else ())]
     key = None
     if own_keys(settings.private_keys) or os.environ.get(VARIABLE):
-        key = choose_key(settings.private_keys, None)
+        key = choose_key(settings)
         known.append(key.public)
     else:
         events.note("There is no key to sign the index with. Make one: flashdepot keys new")
@@ -122,14 +123,10 @@ def _base(url: str) -> str:
     """The address with a slash at its end; :raises UsageError: for one that a browser does not open."""
     if not url:
         return ""
-    if (
-        not url.startswith(("https://", "http://"))
-        or not url.isascii()
-        or not url.isprintable()
-        or {*" \"'<>`$\\"} & {*url}
-    ):
-        raise UsageError(f"'{url}' is not the address of a folder on the web: expected https://...")
-    return f"{url.rstrip('/')}/"
+    try:
+        return IndexRecord((), f"{url.rstrip('/')}/").url
+    except ValueError as error:
+        raise UsageError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
 
 
 def _now() -> str:

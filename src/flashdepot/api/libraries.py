@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from flashdepot.api.acquire import LibraryPlan, acquire, build_here, plan_need
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.events import Events, Forecast
+from flashdepot.events import Events
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.limits import Limits
-from flashdepot.model.manifest import Manifest
 from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.resolve.library import (
     LibraryResult,
     Need,
     Rejected,
     from_depot,
-    from_remotes,
     understand,
     understand_for_wheel,
     whatever_is_stored,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from flashdepot.toolchain.zig import Zig
     from flashdepot.wheel import Wheel
 
-_REJECTED_SHOWN = 3
 _ANY = LibraryRequest()
 _SILENT = Events()
 
@@ -70,6 +68,7 @@ def get(
     :raises UsageError: for an upstream or a selection that is not known.
     :raises IncompatibleError: for a GPU that the kernels cannot run on, or a host that cannot use what is built here.
     :raises MissingToolError: when the machine lacks a tool or space.
+    :raises ConsentError: when compiling takes longer than two minutes, and neither ``limits`` nor ``events`` says yes.
     :raises CompileError: when a compiler refuses; its hint says what its log shows.
     :raises NetworkError: when source or toolchain must be fetched and cannot be.
     """
@@ -80,7 +79,7 @@ def get(
     started = time.monotonic()
     depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events)
-    return _delivered(_obtained(need, depot, limits, events), depot, out, started)
+    return _delivered(acquire(need, depot, limits, events), depot, out, started)
 
 
 def build(
@@ -105,8 +104,23 @@ def build(
     started = time.monotonic()
     depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events)
-    found = build_need(need, depot, limits or Limits(), events, options)
+    found = build_here(need, depot, limits or Limits(), events, options)
     return _delivered(found, depot, out, started)
+
+
+class WheelResult(msgspec.Struct, frozen=True):
+    """A wheel that was written, and the library in it."""
+
+    wheel: Wheel
+    library: LibraryResult
+
+    @property
+    def path(self) -> Path:
+        """The wheel's file."""
+        return self.wheel.path
+
+    def __repr__(self) -> str:
+        return f"<WheelResult {self.path.name}, {self.library.status}>"
 
 
 def wheel(
@@ -117,7 +131,7 @@ def wheel(
     depot: Depot | None = None,
     limits: Limits | None = None,
     events: Events = _SILENT,
-) -> tuple[Wheel, LibraryResult]:
+) -> WheelResult:
     """A Python wheel in the folder ``out``, for every torch and every Python, and the library in it.
 
     Parameters and errors are otherwise those of :func:`get`, which gets the library.
@@ -127,8 +141,8 @@ def wheel(
     require_folder(out, "--out DIR")
     depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events, understand_for_wheel)
-    library = _obtained(need, depot, limits, events)
-    return wheel_of(library, need.sources, depot, out), library
+    library = acquire(need, depot, limits, events)
+    return WheelResult(wheel_of(library, need.sources, depot, out), library)
 
 
 def vendor(
@@ -189,8 +203,10 @@ def link(
     *,
     library: Path | None = None,
     may_build: bool = False,
+    otherwise: LibraryRequest = _ANY,
     host: HostRecord | None = None,
     depot: Depot | None = None,
+    limits: Limits | None = None,
     events: Events = _SILENT,
 ) -> LinkableLibrary:
     """The library that a program is to be linked with: a folder's, else the stored one that :func:`get` would take.
@@ -201,6 +217,7 @@ def link(
     :param library: a folder that :func:`get` or :func:`vendor` wrote. Of a request it takes the target alone, which chooses
         among the libraries of a project's tree.
     :param may_build: build it when the depot has none that serves.
+    :param otherwise: what the program calls, where the request names no selection; ``full`` without it.
     :raises UsageError: for a folder that holds no library, or when both a folder and a request for more are given.
     :raises IncompatibleError: when nothing serves and nothing may be built.
     """
@@ -215,10 +232,11 @@ def link(
         from flashdepot.link.vendor.check import choose_vendored  # noqa: PLC0415
 
         return choose_vendored(library, host or runtime_facts(), depot, request.target)
+    asked = request if request.names_selection else request.or_else(otherwise)
     if may_build:
-        got = get(request, host=host, depot=depot, events=events)
+        got = get(asked, host=host, depot=depot, limits=limits, events=events)
         return LinkableLibrary(got.path, got.manifest)
-    need = _understood(request, host, depot, events)
+    need = _understood(asked, host, depot, events)
     found, rejected = from_depot(need, depot)
     if found is None and not request.names_selection and (found := whatever_is_stored(need, depot)) is not None:
         events.note(f"The library that is stored has only: {found.manifest.selection}. All kernels: flashdepot get")
@@ -226,14 +244,6 @@ def link(
         raise IncompatibleError(f"The depot {depot.root} has no library for this. {_nearest(rejected)}")
     events.note(f"Linking {found.path}")
     return LinkableLibrary(found.path, found.manifest)
-
-
-class LibraryPlan(msgspec.Struct, frozen=True):
-    """What a call would do: take ``stored`` or fetch ``offered`` from a remote, or else make one as ``forecast`` says."""
-
-    stored: Manifest | None = None
-    forecast: Forecast | None = None
-    offered: Manifest | None = None
 
 
 def plan_library(
@@ -250,75 +260,9 @@ def plan_library(
 
     Parameters and errors are otherwise theirs.
     """
-    from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
-    from flashdepot.host import probe  # noqa: PLC0415
-    from flashdepot.resolve.build import foresee_build_of  # noqa: PLC0415
-
     depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events)
-    if not exactly:
-        choice = depot.find(need.request)
-        if choice.taken is not None:
-            return LibraryPlan(stored=choice.taken)
-        if (offered := depot.elsewhere.offers(need.request)) is not None:
-            return LibraryPlan(offered=offered)
-        tell_rejected(choice.rejected, events)
-    limits = _surveyed(limits or Limits())
-    found = foresee_build_of(need, depot, probe(depot=depot.root), limits, options or Options())
-    return LibraryPlan(forecast=found) if isinstance(found, Forecast) else LibraryPlan(stored=found)
-
-
-def build_need(
-    need: Need,
-    depot: Depot,
-    limits: Limits,
-    events: Events,
-    options: Options | None = None,
-    *,
-    agreed: bool = False,
-) -> LibraryResult:
-    """Compile what a request needs on this machine and link it; the steps of :func:`get` behind the look-up.
-
-    :param agreed: somebody has agreed already, so ``events`` is not asked.
-    """
-    from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
-    from flashdepot.doctor import forewarn  # noqa: PLC0415
-    from flashdepot.errors import CompileError  # noqa: PLC0415
-    from flashdepot.host import probe  # noqa: PLC0415
-    from flashdepot.host.probe import this_platform  # noqa: PLC0415
-    from flashdepot.resolve.build import build as build_here  # noqa: PLC0415
-    from flashdepot.toolchain.choose import asks_machine  # noqa: PLC0415
-
-    def agree(forecast: Forecast) -> None:
-        if not agreed and not events.begin(forecast):
-            raise IncompatibleError(
-                "Nothing that is stored serves this, and it was not to be compiled.",
-                hint=f"Less takes less time: {forecast.alternatives[-1].options}" if forecast.alternatives else "",
-            )
-
-    limits = _surveyed(limits)
-    machine = probe(depot=depot.root, tools=asks_machine(need.cuda, this_platform(), need.request.driver))
-    for finding in forewarn(machine, need.request.selection.units) if limits.farm is None else ():
-        events.warn(f"{finding.seen} {finding.why} {finding.mend}")
-    with events.building() as progress:
-        try:
-            built = build_here(need, depot, machine, limits, options or Options(), progress, agree)
-        except CompileError as error:
-            from flashdepot.doctor.explain.failure import explained  # noqa: PLC0415  (only a failure reads its log)
-
-            raise explained(error, probe(depot=depot.root)) from None
-    if built.status == "built":
-        depot.elsewhere.share(depot, built.manifest, events)
-    return built
-
-
-def _surveyed(limits: Limits) -> Limits:
-    """The limits with what the workers of a farm have; :raises FlashdepotError: for one that cannot be used."""
-    if limits.farm is None:
-        return limits
-    from flashdepot.build.farm.executor import survey  # noqa: PLC0415  (most builds have none)
-
-    return replace(limits, farm=survey(limits.farm))
+    return plan_need(need, depot, limits, events, exactly=exactly, options=options)
 
 
 def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
@@ -328,14 +272,6 @@ def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, f
 
     trees = obtain_sources(sources, depot.layout.upstreams)
     return build_wheel(library.manifest, library.path, trees, folder.absolute())
-
-
-def tell_rejected(rejected: Rejected, events: Events) -> None:
-    """Say why what is stored was not taken."""
-    for manifest, reasons in rejected[:_REJECTED_SHOWN]:
-        events.note(f"The stored library {manifest.recipe_key[:12]} was not taken: {'; '.join(reasons)}.")
-    if (more := len(rejected) - _REJECTED_SHOWN) > 0:
-        events.note(f"Neither were {more} others; 'flashdepot depot ls' shows them.")
 
 
 def _understood(
@@ -349,16 +285,6 @@ def _understood(
     if need.note:
         events.note(need.note)
     return need
-
-
-def _obtained(need: Need, depot: Depot, limits: Limits | None, events: Events) -> LibraryResult:
-    """The stored library that serves, else a remote's, else one that is built now."""
-    found, rejected = from_depot(need, depot)
-    found = found or from_remotes(need, depot, events)
-    if found is None:
-        tell_rejected(rejected, events)
-        found = build_need(need, depot, limits or Limits(), events)
-    return found
 
 
 def _delivered(found: LibraryResult, depot: Depot, out: Path | None, started: float) -> LibraryResult:

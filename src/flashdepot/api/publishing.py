@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from flashdepot.api.acquire import LibraryPlan, build_here
 from flashdepot.api.indexes import index
-from flashdepot.api.libraries import LibraryPlan, build_need, open_depot, plan_library, wheel_of
+from flashdepot.api.libraries import open_depot, plan_library, wheel_of
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.events import Events
 from flashdepot.host import runtime_facts
-from flashdepot.model.limits import Limits
+from flashdepot.model.limits import Compiling, Limits
 from flashdepot.publish.matrix import PublishedPart, PublishMatrix
 from flashdepot.publish.proof import prove
 from flashdepot.publish.report import FAILED, PartReport, PublishReport, require_own, waiting
@@ -24,6 +25,7 @@ from flashdepot.remotes.push import push
 from flashdepot.remotes.remote import OpenRemote
 from flashdepot.remotes.signing import SigningKey, choose_key
 from flashdepot.remotes.user_settings import UserSettings
+from flashdepot.resolve.consent import may_compile, require_consent, together
 from flashdepot.resolve.library import understand
 from flashdepot.system.net import require_network
 from flashdepot.system.user_files import require_folder
@@ -83,6 +85,7 @@ def publish(
     :param on_part: called with each part when it has ended.
     :raises UsageError: when a remote that the file names is not there, there is no key to sign with, or something of the
         user's is in the way. Nothing has been made then.
+    :raises ConsentError: when compiling all parts takes longer than two minutes, and nobody has said yes to that.
     """
     out = (out or matrix.out).absolute()
     require_folder(out, "--out DIR")
@@ -93,13 +96,26 @@ def publish(
     given = depot or open_depot(events=events)
     # What is built goes where it is to go once it is proven, and not before.
     depot = Depot(given.root, events.warn, remotes.only_read())
+    limits = _agreed(matrix, depot, limits or Limits(), events)
     report = PublishReport(matrix, out, waiting(matrix.parts), key.public.name if key else "")
     for number, part in enumerate(matrix.parts):
-        done = _make(part, out, targets, key, depot, limits or Limits(), events)
+        done = _make(part, out, targets, key, depot, limits, events)
         report = replace(report, parts=(*report.parts[:number], done, *report.parts[number + 1 :]))
         report.write()
         on_part(done)
     return _with_index(report, depot, events)
+
+
+def _agreed(matrix: PublishMatrix, depot: Depot, limits: Limits, events: Events) -> Limits:
+    """One yes for all parts together, before the first begins; :raises ConsentError: without it."""
+    if may_compile(limits)[0] is Compiling.ALWAYS:
+        return limits
+    planned = plan_publish(matrix, depot=depot, limits=limits, events=events)
+    forecasts = [one.plan.forecast for one in planned if one.plan is not None and one.plan.forecast is not None]
+    if not forecasts:
+        return limits
+    require_consent(together(forecasts), limits, events)
+    return replace(limits, build=Compiling.ALWAYS)
 
 
 def _targets(matrix: PublishMatrix, remotes: Remotes) -> list[OpenRemote]:
@@ -112,7 +128,7 @@ def _key(targets: Sequence[OpenRemote]) -> SigningKey | None:
     """The key to sign with; :raises UsageError: when there is none and a remote is to be pushed to."""
     if all(remote.settings.unsigned for remote in targets):
         return None
-    return choose_key(UserSettings.of_this_user().private_keys, None)
+    return choose_key(UserSettings.of_this_user())
 
 
 def _make(
@@ -128,7 +144,7 @@ def _make(
     done = PartReport(part)
     try:
         need = understand(part.request, runtime_facts(), depot)
-        library = build_need(need, depot, limits, events, agreed=True)
+        library = build_here(need, depot, limits, events)
         done = replace(
             done,
             status=library.status,

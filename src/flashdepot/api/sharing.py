@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from flashdepot.api.acquire import acquire
 from flashdepot.api.libraries import open_depot
 from flashdepot.depot import Depot
-from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
-from flashdepot.events import Events
+from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.events import Events, Forecast
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.remotes import Remotes, users_remotes
-from flashdepot.resolve.library import LibraryResult, from_depot, from_remotes, understand
+from flashdepot.resolve.library import LibraryResult, Need, understand
 from flashdepot.system.net import offline, require_network
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def push(
     manifests: Sequence[Manifest],
     *,
     to: str | None = None,
+    verify: bool = False,
     remotes: Remotes | None = None,
     depot: Depot | None = None,
     events: Events = _SILENT,
@@ -44,6 +46,7 @@ def push(
     """Put libraries of the depot, and the units behind them, into remotes, signed.
 
     :param to: the name of one remote; without it, all that are set to be pushed to.
+    :param verify: read every blob that is there already, and write those again that have other bytes.
     :returns: by the name of the remote, what is there now and what had to be sent.
     :raises UsageError: when there is no such remote, or no key to sign with.
     :raises NetworkError: when a remote cannot be written; no record is there then whose blobs are not.
@@ -62,7 +65,7 @@ def push(
     for remote in chosen:
         if not remote.settings.is_local:
             require_network(f"Pushing to {remote.name}")
-        done[remote.name] = push_to(remote, depot, manifests, events)
+        done[remote.name] = push_to(remote, depot, manifests, events, verify=verify)
     return done
 
 
@@ -79,13 +82,7 @@ def pull(
     """
     depot = depot or open_depot(events=events)
     need = understand(request, host or runtime_facts(), depot)
-    found = from_depot(need, depot)[0] or from_remotes(need, depot, events)
-    if found is None:
-        raise IncompatibleError(
-            f"Neither the depot {depot.root} nor a remote has a library for this.",
-            hint="See the remotes: flashdepot remote ls. Build it: flashdepot get, with the same options.",
-        )
-    return found
+    return acquire(need, depot, None, events, may_build=False)
 
 
 class RemoteSync(msgspec.Struct, frozen=True):
@@ -172,12 +169,8 @@ def audit(
     key, signed = _to_countersign(remotes) if sign else (None, [])
     machine = probe(depot=depot.root)
     need = understand(request, host or runtime_facts(), depot)
-    units = sorted(unit.name for unit in need.request.selection.units)
-    if sample is not None:
-        # Nobody who replaces a unit can know which are looked at.
-        units = random.SystemRandom().sample(units, min(sample, len(units)))
-    with events.building() as progress:
-        records = compile_units_afresh(need, units, depot, machine, limits or Limits(), progress)
+    units = _drawn(need, sample)
+    records = compile_units_afresh(need, units, depot, machine, limits or Limits(), events)
     asked = [remote for remote in remotes.all() if remote.settings.is_local or not offline()]
     report = compare(records, depot, asked)
     if key is None or report.mismatches:
@@ -185,6 +178,29 @@ def audit(
     from flashdepot.remotes.push import countersign  # noqa: PLC0415
 
     return replace(report, signed={remote.name: countersign(remote, records, key) for remote in signed})
+
+
+def plan_audit(
+    request: LibraryRequest = _ANY,
+    *,
+    sample: int | None = 2,
+    host: HostRecord | None = None,
+    depot: Depot | None = None,
+    limits: Limits | None = None,
+) -> Forecast:
+    """What :func:`audit` would take for as many units, drawn anew; nothing is fetched or compiled."""
+    from flashdepot.host import probe  # noqa: PLC0415
+    from flashdepot.resolve.build import foresee_units  # noqa: PLC0415
+
+    depot = depot or open_depot()
+    need = understand(request, host or runtime_facts(), depot)
+    return foresee_units(need, _drawn(need, sample), depot, probe(depot=depot.root), limits or Limits())
+
+
+def _drawn(need: Need, sample: int | None) -> list[str]:
+    """Units at random, so that nobody who replaces one can know which are looked at; all of them for ``None``."""
+    units = sorted(unit.name for unit in need.request.selection.units)
+    return units if sample is None else random.SystemRandom().sample(units, min(sample, len(units)))
 
 
 def _to_countersign(remotes: Remotes) -> tuple[SigningKey, list[OpenRemote]]:
@@ -201,4 +217,4 @@ def _to_countersign(remotes: Remotes) -> tuple[SigningKey, list[OpenRemote]]:
     for remote in chosen:
         if not remote.settings.is_local:
             require_network(f"Signing in {remote.name}")
-    return choose_key(UserSettings.of_this_user().private_keys, None), chosen
+    return choose_key(UserSettings.of_this_user()), chosen

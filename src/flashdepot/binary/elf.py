@@ -39,6 +39,7 @@ _LOCAL, _WEAK = 0, 2
 _SHN_ABS = 0xFFF1
 _VISIBLE = {0, 3}  # default, protected
 _MANY = 1 << 16
+_NAME_MAX = 255
 _SYMBOLS_LIMIT = 8 << 20
 
 
@@ -197,8 +198,13 @@ class ElfFile:
 
     def _dynamic_texts(self, tag: int) -> tuple[str, ...]:
         names = self._dynamic_names
-        offsets = [value for key, value in self._dynamic if key == tag]
-        return tuple(names.text(offset, "dynamic names") for offset in offsets) if names else ()
+        if names is None:
+            return ()
+        budget = NameBudget(names, "dynamic names")
+        texts = tuple(budget.spend(names.text(value, "dynamic names")) for key, value in self._dynamic if key == tag)
+        if any(len(part) > _NAME_MAX for text in texts for part in re.split("[/:]", text)):
+            raise self._damaged("it names a file by more letters than a file can have")
+        return texts
 
     @cached_property
     def _dynamic_names(self) -> Window | None:

@@ -44,13 +44,15 @@ _KINDS = {1: CodeKind.PTX, 2: CodeKind.SASS, 16: CodeKind.SASS}  # 16 is the new
 class GpuCode(msgspec.Struct, frozen=True):
     """One entry: its kind, architecture and compression (``""``, ``"LZ4"`` or ``"Zstandard"``).
 
-    ``ptx`` is the version of PTX that it is written in, major and minor, ``None`` for machine code.
+    ``ptx`` is the version of PTX that it is written in, major and minor, ``None`` for machine code; ``elf_abi`` that of
+    machine code's ELF format, 7 up to CUDA 12.9 and 8 from 13.0 on, 0 for PTX.
     """
 
     kind: CodeKind
     architecture: Architecture
     compression: str
     ptx: tuple[int, int] | None = None
+    elf_abi: int = 0
 
     def runs_on(self, gpu: Architecture) -> bool:
         """Whether a GPU of that compute capability can use it.
@@ -96,7 +98,8 @@ def _entries(window: Window) -> Iterator[GpuCode]:
         compression = "Zstandard" if flags & _ZSTD else "LZ4" if flags & _LZ4 else ""
         what = _KINDS.get(kind, CodeKind.OTHER)
         ptx = (fields[7], fields[6]) if what is CodeKind.PTX else None
-        yield GpuCode(what, Architecture(*divmod(number, 10), suffix), compression, ptx)
+        elf_abi = fields[6] if what is CodeKind.SASS else 0
+        yield GpuCode(what, Architecture(*divmod(number, 10), suffix), compression, ptx, elf_abi)
         position += header + size
 
 

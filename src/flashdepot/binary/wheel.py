@@ -52,7 +52,7 @@ class WheelFacts(msgspec.Struct, frozen=True):
     """A wheel's name, version and tags by its file name (``None`` when that is no wheel's) and by its metadata.
 
     ``files`` are the names of all members; ``problems`` is what is wrong with it, a sentence each: members that differ
-    from RECORD, and metadata that contradict the file name.
+    from RECORD, and metadata that contradict the file name. ``requires_python`` is METADATA's, empty without one.
     """
 
     name: str
@@ -61,6 +61,7 @@ class WheelFacts(msgspec.Struct, frozen=True):
     metadata_tags: frozenset[Tag]
     files: frozenset[str]
     problems: tuple[str, ...]
+    requires_python: str = ""
 
 
 def read_wheel(path: Path, on_binary: Callable[[str, Path], None]) -> WheelFacts:
@@ -192,6 +193,7 @@ class _Reading:
             metadata_tags=frozenset(tag for line in lines if _is_tag(str(line)) for tag in parse_tag(str(line))),
             files=frozenset(self._read_members),
             problems=tuple(self._problems),
+            requires_python=str(metadata.get("Requires-Python", "")),
         )
 
 

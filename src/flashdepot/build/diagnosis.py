@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 from pathlib import Path
 
@@ -32,6 +33,6 @@ def compile_error(name: str, status: int, log: str, path: Path) -> FlashdepotErr
     reason = first_error(log) or "it wrote no message"
     return CompileError(
         f"{name}: the compiler ended with status {status}: {reason}",
-        hint=f"What it means, and what fixes it: flashdepot explain {path}",
+        hint=f"What it means, and what fixes it: flashdepot explain {shlex.quote(str(path))}",
         log=path,
     )

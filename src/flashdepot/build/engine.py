@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from flashdepot.build.diagnosis import compile_error, killed_for_memory
 from flashdepot.build.estimates import History
@@ -295,9 +296,8 @@ class Engine:
         # A job that has outrun its prediction counts as nearly done, and a build never goes backwards.
         work = sum(job.seconds for job in waiting)
         work += sum(max(job.seconds - elapsed, job.seconds * 0.1) for job, elapsed in running)
-        self._fraction = max(self._fraction, 1 - work / self._work if self._work else 1.0)
-        if self._waiting or self._running:
-            self._fraction = min(self._fraction, _NEARLY)
+        # Linking is left when all is compiled.
+        self._fraction = max(self._fraction, min(1 - work / self._work if self._work else 1.0, _NEARLY))
         return Snapshot(
             kernels=self._share(self._sides.device),
             host_sides=self._share(self._sides.host),
@@ -308,6 +308,10 @@ class Engine:
             memory=self.executor.memory(),
             eta=left * pace,
         )
+
+    def linked(self) -> None:
+        """Say that nothing is left to do."""
+        self.progress.update(replace(self._snapshot(), fraction=1.0, running=(), eta=0.0))
 
     def _share(self, names: frozenset[str]) -> Share:
         return Share(len(names & self._actions.keys()), len(names))

@@ -11,21 +11,13 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from flashdepot.system.confinement import Means
-
-UNCONFINED = "FLASHDEPOT_UNCONFINED"
-"""The variable that lifts it, for a source that one trusts and that needs more."""
+from flashdepot.system.confinement import UNCONFINED, Means
 
 _KEPT = frozenset({"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "SYSTEMROOT"})
 """Variables that compilers need. All others stay outside: a token may be among them."""
 
 _OF_A_TOOL = ("bin", "lib", "lib32", "lib64", "libexec", "include", "share/gcc*", "*-linux-*", "pyvenv.cfg")
 """What belongs to a compiler, in the folder that it was installed into."""
-
-
-def confines() -> bool:
-    """Whether foreign source is confined: it is, unless the user says otherwise."""
-    return os.environ.get(UNCONFINED, "") in {"", "0"}
 
 
 def confined_environment(environment: Mapping[str, str], variables: Iterable[str]) -> dict[str, str]:

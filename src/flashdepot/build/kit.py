@@ -10,8 +10,8 @@ from flashdepot.model.action import filled_in
 from flashdepot.model.recipe import ToolchainId
 from flashdepot.model.target import Platform
 from flashdepot.targets import target_of
-from flashdepot.targets.dialect import dialect_of
 from flashdepot.toolchain.choose import Toolchain
+from flashdepot.toolchain.nvcc_flags import HOST_FLAGS
 from flashdepot.toolchain.probe_compile import probe_toolchain
 
 
@@ -22,10 +22,7 @@ def kit_of(toolchain: Toolchain, identity: ToolchainId, platform: Platform, fold
     :raises MissingToolError: when they do not compile it.
     """
     nvcc = toolchain.nvcc
-    dialect = dialect_of(toolchain.cxx.kind)
-    host_flags = dialect.host_flags(nvcc.version, nvcc.options)
-    here = tuple(filled_in(flag, {"native": str(NATIVE)}) for flag in host_flags)
+    here = tuple(filled_in(flag, {"native": str(NATIVE)}) for flag in HOST_FLAGS)
     result = probe_toolchain(toolchain, identity, folder, here)
-    row = target_of(platform) if toolchain.zig else None
-    cross = Cross(row, identity.tools[:-1], identity.tools[-1]) if row else None
-    return Kit(nvcc.version, nvcc.options, dialect, result.source_name, cross)
+    cross = Cross(target_of(platform), identity.tools[:-1], identity.tools[-1])
+    return Kit(nvcc.version, nvcc.options, cross, result.source_name)

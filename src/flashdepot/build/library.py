@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,17 +14,16 @@ from flashdepot import __version__
 from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.executor import Executor
-from flashdepot.build.foreign import confines
 from flashdepot.build.kit import kit_of
-from flashdepot.build.linking import MSVC_LINKING, Linking, cross_linking
+from flashdepot.build.linking import Linking, cross_linking
 from flashdepot.build.local import local_executor
 from flashdepot.build.names import PlaceNames
+from flashdepot.build.objects import put_objects
 from flashdepot.build.places import place_of, places
 from flashdepot.build.schedule import Outlook
-from flashdepot.build.windows_paths import require_usable_paths
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
-from flashdepot.errors import CompileError, IncompatibleError
+from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress, OnFile, Silent
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.families import config_header, family_of, unproven_code
@@ -43,6 +41,7 @@ from flashdepot.model.sbom import sbom
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Platform, Target
 from flashdepot.model.upstream import PUBLISHED
+from flashdepot.system.confinement import is_lifted
 from flashdepot.system.files import sha256_file
 from flashdepot.targets.linked import Linked
 from flashdepot.toolchain.architectures import choose_sass
@@ -88,9 +87,7 @@ class BuildPlan(msgspec.Struct, frozen=True):
     @property
     def linking(self) -> Linking:
         """How its objects become libraries."""
-        if self.kit.cross and self.toolchain.zig:
-            return cross_linking(self.kit.cross.row, self.toolchain.zig)
-        return MSVC_LINKING
+        return cross_linking(self.kit.cross.row, self.toolchain.zig)
 
     @property
     def is_foreign(self) -> bool:
@@ -124,14 +121,9 @@ def prepare(
     """Find the recipe of a library, and try all that could stop it before the long work begins.
 
     :param on_file: called with the name of each file of a toolchain before it is fetched.
-    :raises MissingToolError: when the toolchain does not compile a small program, or cannot make an architecture, or
-        on Windows when a folder's path is one that the compilers cannot use.
+    :raises MissingToolError: when the toolchain does not compile a small program, or cannot make an architecture.
     :raises UsageError: when the tree lacks a licence text, without which no binary of it may be passed on.
     """
-    if toolchain.zig is None:
-        require_usable_paths(
-            {"depot": str(depot.root), "temp": tempfile.gettempdir(), "package": str(NATIVE.parent)},
-        )
     nvcc = toolchain.nvcc
     provided = {
         name: path
@@ -139,11 +131,10 @@ def prepare(
         for name, path in family_of(family).provide(this_platform(), depot.layout.toolchains, on_file).items()
     }
     texts = {
-        name: text for family, tree in trees.items() for name, text in family_of(family).licences(tree.root).items()
+        name: text for family, tree in trees.items() for name, text in family_of(family).licences(tree.files).items()
     }
     identity = identify_toolchain(toolchain)
     kit = kit_of(toolchain, identity, platform, depot.layout.toolchains)
-    row = kit.cross.row if kit.cross else None
     sass = choose_sass(wanted, nvcc.version, nvcc.codes)
     compress = options.compress or usual_compression(nvcc.version)
     flags = {
@@ -159,7 +150,7 @@ def prepare(
         target=Target(platform, nvcc.version.major, sass, floor),
         toolchain=identity,
         front_end=options.front_end,
-        native_digest=(cross_linking(row, toolchain.zig) if row and toolchain.zig else MSVC_LINKING).digest,
+        native_digest=cross_linking(kit.cross.row, toolchain.zig).digest,
         flags=flags,
     )
     return BuildPlan(recipe, trees, toolchain, texts, kit, provided, _source_digests(trees), options)
@@ -206,25 +197,17 @@ def _executor(plan: BuildPlan, limits: Limits, progress: BuildProgress, work: Pa
     from flashdepot.build.farm.executor import FarmExecutor, handed_out  # noqa: PLC0415  (most builds have none)
 
     own = {"native": NATIVE, "generated": generated}
-    sources = handed_out({family: tree.root for family, tree in plan.trees.items()}, own)
+    sources = handed_out({family: tree.files for family, tree in plan.trees.items()}, own)
     environment = plan.toolchain.whole_environment()
     variables = {name: environment.get(name, "") for action in actions for name in action.variables}
-    site = _site(plan, variables, confined=plan.is_foreign and confines())
+    site = _site(plan, variables, confined=plan.is_foreign and not is_lifted())
     return FarmExecutor(limits.farm, site, sources, places, limits, work, progress.note)
 
 
 def _site(plan: BuildPlan, variables: Mapping[str, str], *, confined: bool) -> Site:
-    """What the workers of a farm must know of a build.
-
-    :raises IncompatibleError: when it takes compilers that no worker can provide.
-    """
+    """What the workers of a farm must know of a build."""
     from flashdepot.build.farm.orders import Site  # noqa: PLC0415
 
-    if plan.toolchain.zig is None:
-        raise IncompatibleError(
-            "The workers of a farm compile with nvcc and zig on Linux, and this machine with MSVC.",
-            hint="Build from Linux, or from WSL on this machine; --target windows-x86_64 makes a library for Windows.",
-        )
     nvcc = plan.toolchain.nvcc
     return Site(
         families=tuple(plan.trees),
@@ -251,14 +234,15 @@ def build_library(
     :raises CompileError: when a compiler or the linker refuses, or sources or compilers changed meanwhile.
     """
     with depot.workspace() as work:
-        engine, planned, toolchain = _engine(plan, depot, limits, progress, work), plan.actions(), plan.toolchain
+        engine, planned = _engine(plan, depot, limits, progress, work), plan.actions()
         agree(engine.foresee(planned))
         outcome = engine.run(planned)
-        objects = _objects(planned, outcome, depot, work / "objects")
+        objects = put_objects(planned, outcome, depot, work / "objects")
         folder = work / "linked"
         folder.mkdir()
         progress.note("Linking.")
-        linked = plan.linking.link(objects, toolchain, NATIVE, folder)
+        linked = plan.linking.link(objects, NATIVE, folder)
+        engine.linked()
         files = {**_library_files(plan, linked, folder), **_licence_files(plan.licences, folder)}
         manifest, files = _with_sbom(_manifest(plan, outcome, linked, files), files, folder)
         _require_unchanged(plan)
@@ -292,7 +276,7 @@ def compile_afresh(
 
 def _source_digests(trees: Mapping[str, SourceTree]) -> dict[str, str]:
     """The digest of all that a compiler can reach, as it is now, by family."""
-    return {family: source_digest(family_of(family).sources.layout, tree.root) for family, tree in trees.items()}
+    return {family: source_digest(family_of(family).sources.layout, tree.files) for family, tree in trees.items()}
 
 
 def _require_unchanged(plan: BuildPlan) -> None:
@@ -302,26 +286,12 @@ def _require_unchanged(plan: BuildPlan) -> None:
         f"the sources in {tree.root}" for family, tree in plan.trees.items() if now[family] != plan.sources[family]
     ]
     if identify_toolchain(plan.toolchain) != plan.recipe.toolchain:
-        changed.append(f"the compilers in {plan.toolchain.nvcc.root} or of {plan.toolchain.cxx.path}")
+        changed.append(f"the compilers in {plan.toolchain.nvcc.root} or in {plan.toolchain.zig.root}")
     if changed:
         raise CompileError(
             f"The library was not kept: {' and '.join(changed)} changed while it was built, so nobody knows what is in it.",
             hint="Run the same command again: every unit whose inputs are as they were is reused.",
         )
-
-
-def _objects(planned: Sequence[Action], outcome: BuildOutcome, depot: Depot, folder: Path) -> list[Path]:
-    """The object files under names that say what they are: archives and debuggers show them."""
-    folder.mkdir()
-    needed = {need for action in planned for need in action.needs.values()}
-    paths = []
-    for action in planned:
-        if action.name in needed:
-            continue
-        path = folder / f"{action.name}{action.suffix}"
-        depot.blobs.link_or_copy(outcome.actions[action.name].object.digest, path)
-        paths.append(path)
-    return paths
 
 
 def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, Path]:
@@ -332,12 +302,10 @@ def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, P
         "VERSION": version[0] if version else "0",
         "UPSTREAM_VERSION": upstream,
         "PLATFORM": str(plan.recipe.target.platform),
-        "RUNTIME": "" if plan.toolchain.zig else " -lcudart_static",
+        "RUNTIME": "",
     }
-    files = {"include/flash_attention.h": NATIVE / "include" / "flash_attention.h", **linked.files}
-    if plan.toolchain.zig is None:
-        static_runtime = plan.toolchain.nvcc.static_runtime
-        files[f"lib/static/{static_runtime.name}"] = static_runtime
+    headers = ("flash_attention.h", "flash_attention.hpp")
+    files = {**{f"include/{name}": NATIVE / "include" / name for name in headers}, **linked.files}
     for place, template in plan.linking.templates.items():
         text = template.read_text(encoding="utf-8")
         for name, value in values.items():

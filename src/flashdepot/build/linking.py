@@ -7,16 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from flashdepot.build import link_msvc
 from flashdepot.families.c_layer import NATIVE, c_layer_digest
 from flashdepot.model.canonical import digest_of
 from flashdepot.system.files import sha256_file
 from flashdepot.targets import Row
 from flashdepot.targets.clang import cxx_words
 from flashdepot.targets.linked import Linked
-from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.msvc_linking import DLL_FLAGS
-from flashdepot.toolchain.nvcc_flags import MSVC_C_LAYER_FLAGS
 from flashdepot.toolchain.zig import Zig
 
 _TEMPLATES = NATIVE / "templates"
@@ -29,7 +25,7 @@ class Linking(msgspec.Struct, frozen=True):
     ``own_templates`` are those of the templates that are not part of the C layer's folder.
     """
 
-    link: Callable[[Sequence[Path], Toolchain, Path, Path], Linked]
+    link: Callable[[Sequence[Path], Path, Path], Linked]
     c_layer_flags: tuple[str, ...]
     flags: tuple[str, ...]
     templates: Mapping[str, Path]
@@ -55,16 +51,6 @@ def _templates(folder: Path) -> dict[str, Path]:
 _VERSION_TEMPLATE = {
     "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake": _TEMPLATES / "FlashAttentionConfigVersion.cmake.in"
 }
-_NOTICE = {"share/licenses/cuda-runtime/NOTICE": _WINDOWS_FILES / "cuda-runtime-notice.txt"}
-
-MSVC_LINKING = Linking(
-    link_msvc.link,
-    MSVC_C_LAYER_FLAGS,
-    (*link_msvc.LIB_FLAGS, *DLL_FLAGS),
-    {**_templates(_WINDOWS_FILES), **_VERSION_TEMPLATE, **_NOTICE},
-    own_templates=(*_templates(_WINDOWS_FILES).values(), *_NOTICE.values()),
-)
-"""With Microsoft's linker, which links NVIDIA's runtime as well: its terms lie beside."""
 
 
 def cross_linking(row: Row, zig: Zig) -> Linking:
@@ -72,7 +58,7 @@ def cross_linking(row: Row, zig: Zig) -> Linking:
     folder = _TEMPLATES if row.platform.system == "linux" else _WINDOWS_FILES
     templates = _templates(folder)
 
-    def link_for(objects: Sequence[Path], _toolchain: Toolchain, native: Path, work: Path) -> Linked:
+    def link_for(objects: Sequence[Path], native: Path, work: Path) -> Linked:
         return row.system.link(row, zig, objects, native, work)
 
     return Linking(

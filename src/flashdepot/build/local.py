@@ -11,11 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from flashdepot.build.depfile import decoded, read_depfile
 from flashdepot.build.executor import Ended, Task
-from flashdepot.build.foreign import confined_environment, confines, named_folders, told, tool_folders
+from flashdepot.build.foreign import confined_environment, named_folders, told, tool_folders
 from flashdepot.build.inputs import InputDigests, Moment
 from flashdepot.build.names import PlaceNames
 from flashdepot.build.places import programs
@@ -28,9 +26,8 @@ from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.model.action import Action
 from flashdepot.model.limits import Limits
 from flashdepot.system.child import Child, Cost, descendants_memory
-from flashdepot.system.confinement import Means, View, confined, means
+from flashdepot.system.confinement import Means, View, confined, is_lifted, means
 from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.long_commands import startable
 
 _MEMORY_TICK = 1.0
 """Seconds between two looks at the machine's memory: each reads the whole process table."""
@@ -58,7 +55,7 @@ class LocalExecutor:
     """Runs compilers here, each in a folder of its own below ``work``.
 
     ``programs`` are what actions name besides folders. ``confinement`` is how compilers are kept from the files of the
-    user's, ``None`` when they are not. A command is the same however many cores are free: what nvcc's
+    user's. A command is the same however many cores are free: what nvcc's
     ``--split-compile`` writes differs with every number of threads.
     """
 
@@ -67,7 +64,7 @@ class LocalExecutor:
     environment: Mapping[str, str]
     limits: Limits
     work: Path
-    confinement: Means | None = None
+    confinement: Means = Means.NONE
     _running: dict[str, _Running] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,7 +102,7 @@ class LocalExecutor:
         folder.mkdir()
         output = folder / f"{action.name}{action.suffix}"
         header = self._headers.next_for(action)
-        begin = self._compiler if self.confinement is not None or not action.resident else self._resident
+        begin = self._resident if action.resident and self.confinement is Means.NONE else self._compiler
         child, started = begin(task, output, header)
         self._follow(_Running(task, output, header, child, started))
 
@@ -130,10 +127,9 @@ class LocalExecutor:
             command = header.making(names)
             seen = View((), (folder, header.folder))
         environment = self._environment(folder)
-        command = startable(command, folder)
-        if self.confinement is not None:
+        if self.confinement is not Means.NONE:
             environment |= {"HOME": str(folder)}
-            command = self._confined(task, command, seen, self.confinement)
+            command = self._confined(task, command, seen)
         started = Moment.now()
         # The compiler holds its lock itself: nobody else starts the same one while it runs.
         child = Child(
@@ -207,8 +203,6 @@ class LocalExecutor:
     def _take(self, running: _Running, cost: Cost) -> Sequence[Ended]:
         """What a compiler's end means: that of its task, or nothing yet, as another one follows."""
         task, header = running.task, running.header
-        if self.confinement is not None and not self.confinement.counts:
-            cost = replace(cost, cpu_seconds=cost.wall_seconds, peak=0)
         if header is not None and not running.ended and (not header.made or cost.status != 0):
             if cost.status == 0:
                 header.keep(self._cwd(task))
@@ -244,11 +238,11 @@ class LocalExecutor:
         header.spoiled = header.spoiled or inputs is None
         return inputs
 
-    def _confined(self, task: Task, command: Sequence[str], seen: View, by: Means) -> list[str]:
+    def _confined(self, task: Task, command: Sequence[str], seen: View) -> list[str]:
         sources = [place for _, place in self.places.places]
         tools = tool_folders([command[0], *self.programs.values()])
         readable = (*sources, *tools, *named_folders(self.environment), *task.made.values(), *seen.readable)
-        return confined(command, self._cwd(task), View(readable, seen.writable), by)
+        return confined(command, self._cwd(task), View(readable, seen.writable), self.confinement)
 
     def _cwd(self, task: Task) -> Path:
         return self.places.path(f"{{{task.action.place}}}/.")
@@ -269,8 +263,8 @@ def local_executor(
     :param foreign: nobody vouches for their sources: the compilers are confined, and the user is told how.
     """
     environment = toolchain.whole_environment()
-    confinement = means() if foreign and confines() else None
-    if confinement is not None:
+    confinement = means() if foreign else Means.NONE
+    if foreign and not is_lifted():
         progress.note(told(confinement))
         environment = confined_environment(environment, {name for action in actions for name in action.variables})
     return LocalExecutor(places, programs(toolchain), environment, limits, work, confinement)

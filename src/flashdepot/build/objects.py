@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from flashdepot.build.engine import Engine
+from flashdepot.binary.object_file import require_plain
+from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.local import local_executor
 from flashdepot.build.places import places
@@ -41,7 +42,7 @@ def make_objects(
     :raises CompileError: when a compiler refuses.
     """
     work = folder
-    for name in ("made", "generated", "objects"):
+    for name in ("made", "generated"):
         (work / name).mkdir(parents=True)
     named = places({**sources, "native": NATIVE, "generated": work / "generated"}, {}, toolchain)
     executor = local_executor(actions, named, toolchain, limits, work, progress, foreign=True)
@@ -58,10 +59,19 @@ def make_objects(
     )
     agree(engine.foresee(actions))
     outcome = engine.run(actions)
+    return put_objects(actions, outcome, depot, work / "objects")
+
+
+def put_objects(actions: Sequence[Action], outcome: BuildOutcome, depot: Depot, folder: Path) -> list[Path]:
+    """The object of every action that no other needs, in a new folder, under names that archives and debuggers show.
+
+    :raises IntegrityError: for one that could make a linker read other files.
+    """
+    folder.mkdir()
     needed = {need for action in actions for need in action.needs.values()}
-    objects = []
-    for action in actions:
-        if action.name not in needed:
-            objects.append(work / "objects" / f"{action.name}{action.suffix}")
-            depot.blobs.link_or_copy(outcome.actions[action.name].object.digest, objects[-1])
+    last = [action for action in actions if action.name not in needed]
+    objects = [folder / f"{action.name}{action.suffix}" for action in last]
+    for action, path in zip(last, objects, strict=True):
+        depot.blobs.link_or_copy(outcome.actions[action.name].object.digest, path)
+        require_plain(path)
     return objects

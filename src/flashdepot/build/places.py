@@ -31,8 +31,8 @@ def places(sources: Mapping[str, Path], provided: Mapping[str, Path], toolchain:
             *((name, sources[name]) for name in _OWN),
             *(("cuda_include", folder) for folder in nvcc.includes),
             ("cuda", nvcc.root),
-            *((("zig", zig.lib),) if zig else ()),
-            *((("preprocessing", front.lib),) if front and front != zig else ()),
+            ("zig", zig.lib),
+            *((("preprocessing", front.lib),) if front != zig else ()),
         )
     )
 
@@ -43,5 +43,5 @@ _OWN = ("native", "generated")
 def programs(toolchain: Toolchain) -> dict[str, str]:
     """What else compilations name: the host compiler, and the toolkit's include folder as an argument."""
     zig = toolchain.zig
-    more = {"zig_program": str(zig.program), "preprocessor": toolchain.cxx.path} if zig else {}
-    return {"cxx": toolchain.cxx.path, "cuda_include": str(toolchain.nvcc.include), **more}
+    preprocessor = str(toolchain.preprocessing.preprocessor)
+    return {"zig_program": str(zig.program), "preprocessor": preprocessor, "cuda_include": str(toolchain.nvcc.include)}

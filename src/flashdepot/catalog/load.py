@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, datetime
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,12 @@ class Catalog(msgspec.Struct, frozen=True):
     wheels: Sequence[PublishedWheel]
     collections: tuple[Collection, ...]
     notes: tuple[str, ...]
+
+    def age(self, now: datetime) -> str:
+        """When the oldest of its collections was listed, in words: ``listed 3 days ago``."""
+        oldest = min((collection.listed[:10] for collection in self.collections), default="")
+        days = (now.date() - date.fromisoformat(oldest)).days if oldest else 0
+        return f"listed {days} day{'s' * (days != 1)} ago" if days > 0 else "listed today"
 
 
 def load_catalog(folder: Path | None = None) -> Catalog:

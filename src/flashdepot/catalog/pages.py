@@ -22,6 +22,7 @@ from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.system.files import disk_errors, read_json, write_json
 from flashdepot.system.index_settings import IndexSettings
 from flashdepot.system.index_transport import open_session, read_body
+from flashdepot.system.network_errors import NotThereError
 from flashdepot.system.patience import patiently, status
 
 _LONGEST_ANSWER = 64 << 20
@@ -29,6 +30,10 @@ _MOST_PAGES = 500
 
 Reader = Callable[[Any], Page]
 """Reads a page's document; raises ValueError when it is not what it should be."""
+
+
+class UnreachableError(NetworkError):
+    """The server of a listing did not take the connection, or dropped it."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +46,24 @@ class Listed:
 
 
 class Pages:
-    """The pages of one source. ``folder`` keeps what they held, ``token`` is sent to its own server alone.
+    """The pages of one source. Close it, or use it as a context manager.
 
-    Close it, or use it as a context manager.
+    ``folder`` keeps what they held, ``token`` is sent to its own server only, ``on_answer`` is called for each answer.
     """
 
-    def __init__(self, start: str, folder: Path, settings: IndexSettings, *, token: PageToken | None = None) -> None:
+    def __init__(
+        self,
+        start: str,
+        folder: Path,
+        settings: IndexSettings,
+        *,
+        token: PageToken | None = None,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
         self._start, self._folder, self._timeout = start, folder, settings.timeout
         self._session = open_session(start, settings)
         self._session.headers["Accept"] = "application/json"
+        self._session.hooks["response"].append(lambda *_, **__: on_answer())
         if token:
             self._session.auth = token
 
@@ -109,6 +123,11 @@ class Pages:
             raise NetworkError(
                 f"{url} cannot be fetched: its certificate is not trusted ({error}).",
                 hint="Name your organisation's certificate authorities: PIP_CERT=FILE",
+            ) from error
+        except requests.ConnectionError as error:
+            raise UnreachableError(
+                f"{url} cannot be fetched: {urlsplit(url).hostname} cannot be reached.",
+                hint="What was known before is kept. Check the network and the proxy (HTTPS_PROXY), or try again later.",
             ) from error
         except requests.RequestException as error:
             why = f"it answers {status(error)}" if isinstance(error, requests.HTTPError) else str(error)
@@ -228,7 +247,8 @@ def _refusal(url: str, response: requests.Response) -> NetworkError:
             hint="Run it again then: flashdepot catalog update (GitHub takes more requests with GITHUB_TOKEN set; "
             "pages that are known already are not counted)",
         )
-    return NetworkError(
+    kind = NotThereError if response.status_code in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE} else NetworkError
+    return kind(
         f"{url} answers {status}.", hint="What was known before is kept. Check the source: flashdepot catalog stats"
     )
 

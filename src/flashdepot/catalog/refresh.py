@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable, Iterator
+import queue
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from flashdepot.catalog.load import Catalog, refreshed_path
 from flashdepot.catalog.packing import Collection, Listing, encode
-from flashdepot.catalog.pages import Pages, PageToken
+from flashdepot.catalog.pages import Pages, PageToken, UnreachableError
 from flashdepot.catalog.published_files import (
     Page,
     PublishedFile,
@@ -63,18 +67,26 @@ class RefreshOutcome(msgspec.Struct, frozen=True):
         }
 
 
-def refresh(sources: Iterable[Source], known: Catalog, folder: Path) -> Iterator[RefreshOutcome]:
-    """Ask sources one after another and write the listing of each that answers; yields as it goes.
+_NOBODY = 3.0
+"""Seconds for the first answer of any source."""
 
-    :raises NetworkError: when the network is forbidden.
+_Answer = tuple[Source, "Page | None", bool, "FlashdepotError | None"]
+"""A source, what it lists, whether all of that was known; or why it gave nothing."""
+
+
+def refresh(sources: Iterable[Source], known: Catalog, folder: Path) -> Iterator[RefreshOutcome]:
+    """Ask sources, all at once, and write the listing of each that answers; yields as it goes.
+
+    :raises NetworkError: when the network is forbidden, or none of several can be reached.
     :raises MissingToolError: when the depot may not be written.
     """
     require_network("Refreshing the catalog")
     settings = read_index_settings()
-    for source in sources:
-        try:
-            page, unchanged = _ask(source, folder, settings)
-        except NetworkError as error:
+    asked = list(sources)
+    reached = False
+    for source, page, unchanged, error in _answers(asked, folder, settings):
+        reached = reached or not isinstance(error, UnreachableError)
+        if page is None:
             yield RefreshOutcome(source.name, error=error)
             continue
         listing = list_source(source, page.files, dt.datetime.now(tz=dt.timezone.utc))
@@ -89,6 +101,41 @@ def refresh(sources: Iterable[Source], known: Catalog, folder: Path) -> Iterator
             unchanged=unchanged,
             strange=page.strange,
         )
+    if not reached and len(asked) > 1:
+        raise _nobody(asked)
+
+
+def _answers(asked: Sequence[Source], folder: Path, settings: IndexSettings) -> Iterator[_Answer]:
+    """Ask all at once, in threads that do not hold the process up when a name cannot be resolved."""
+    answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+    reached = Event()
+
+    def ask(source: Source) -> None:
+        try:
+            answers.put((source, *_ask(source, folder, settings, reached.set), None))
+            reached.set()
+        except FlashdepotError as error:
+            answers.put((source, None, False, error))
+
+    for source in asked:
+        Thread(target=ask, args=(source,), daemon=True).start()
+    deadline = time.monotonic() + _NOBODY
+    left = len(asked)
+    while left:
+        try:
+            yield answers.get(timeout=None if reached.is_set() else max(0.0, deadline - time.monotonic()))
+            left -= 1
+        except queue.Empty:  # noqa: PERF203  (a loop of a few sources)
+            if not reached.is_set():
+                raise _nobody(asked) from None
+
+
+def _nobody(asked: Sequence[Source]) -> NetworkError:
+    hosts = sorted({urlsplit(source.listing).hostname or source.listing for source in asked})
+    return NetworkError(
+        f"No source of the catalog can be reached ({', '.join(hosts)}); it stays as it is.",
+        hint="Check the network and the proxy (HTTPS_PROXY).",
+    )
 
 
 def list_source(source: Source, files: Iterable[PublishedFile], listed: dt.datetime, *, seen: bool = True) -> Listing:
@@ -99,15 +146,15 @@ def list_source(source: Source, files: Iterable[PublishedFile], listed: dt.datet
     return Listing(collection, to_wheels(files, source=source.name, official=source.kind == "official", seen=seen))
 
 
-def _ask(source: Source, folder: Path, settings: IndexSettings) -> tuple[Page, bool]:
-    """What a source lists, and whether all of it was known."""
+def _ask(source: Source, folder: Path, settings: IndexSettings, on_answer: Callable[[], None]) -> tuple[Page, bool]:
+    """What a source lists, and whether all of it was known; ``on_answer`` is called when its server begins to answer."""
     if source.format is Format.INDEX:
         return _ask_index(source, settings), False
     github = source.format is Format.GITHUB
     read = read_github_releases if github else partial(read_huggingface_tree, files=source.files)
     secret = os.environ.get("GITHUB_TOKEN", "") if github else ""
     token = PageToken(_GITHUB, secret) if secret else None
-    with Pages(source.listing, folder / "pages", settings, token=token) as pages:
+    with Pages(source.listing, folder / "pages", settings, token=token, on_answer=on_answer) as pages:
         listed = pages.read(read)
     return listed.page, listed.unchanged == listed.pages
 

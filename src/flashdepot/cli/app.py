@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from types import FrameType
@@ -12,7 +13,7 @@ import click
 from flashdepot import __version__
 from flashdepot.cli.common import answer, complain, print_json
 from flashdepot.cli.lazy import LazyCommands, Table
-from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError
 from flashdepot.system.files import explain_disk_error
 
 INTERRUPTED = 130
@@ -60,11 +61,17 @@ def app() -> None:
     """FlashAttention fetched in seconds instead of compiled for twenty minutes."""
 
 
-def run() -> int:
-    """Run the command line of this process and return its exit code."""
+def run(*, catches_interrupts: bool = False) -> int:
+    """Run the command line of this process and return its exit code.
+
+    :param catches_interrupts: turn Ctrl-C into an answer and exit code 130, and leave it to the system afterwards.
+    """
     signal.signal(signal.SIGTERM, _terminate)
     os.umask(os.umask(0o077) | 0o022)  # what is made here is executed: nobody else may ever write into it
     try:
+        if catches_interrupts:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        _require_folder()
         status = app.main(prog_name="flashdepot", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as asked:
         answer(asked.format_message())
@@ -72,13 +79,16 @@ def run() -> int:
     except (KeyboardInterrupt, click.Abort):
         _report(FlashdepotError("Stopped. What was finished is kept; run the same command to resume."), INTERRUPTED)
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001  (whatever it is, nobody is helped by a page of our own source)
+    except Exception as error:  # noqa: BLE001  (a page of our own source helps no user)
         if not {"-v", "--verbose"}.isdisjoint(sys.argv):
             import traceback  # noqa: PLC0415  (no command that works needs it)
 
             traceback.print_exc()
         plain = _in_plain_words(error)
         return _report(plain, plain.exit_code)
+    finally:
+        if catches_interrupts:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
     return status if isinstance(status, int) else 0  # a command that ends by click's exit() has a status
 
 
@@ -86,7 +96,20 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _require_folder() -> None:
+    """:raises UsageError: where the working folder was removed, or may not be read."""
+    try:
+        os.getcwd()  # noqa: PTH109  (Path.cwd() costs an import)
+    except OSError as error:
+        raise UsageError(
+            f"The current folder cannot be used: {error.strerror}.", hint="Change to one that exists: cd"
+        ) from error
+
+
 def _in_plain_words(error: Exception) -> FlashdepotError:
+    if isinstance(error, ConsentError):
+        again = " ".join(["flashdepot", shlex.join(sys.argv[1:]), "-y"])
+        return ConsentError(error.message, hint=f"To compile it: {again}", smaller=error.smaller)
     if isinstance(error, FlashdepotError):
         return error
     if isinstance(error, click.ClickException):
@@ -98,11 +121,14 @@ def _in_plain_words(error: Exception) -> FlashdepotError:
     if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)) and error.filename:
         named = error.filename2 or error.filename
         return UsageError(f"{named} cannot be used: {error.strerror}.", hint="Name another path.")
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename} cannot be used" if error.filename else "The system refuses"
+        return MissingToolError(f"{where}: {error.strerror}.", hint="With -v the same command says where it happened.")
     import traceback  # noqa: PLC0415  (no command that works needs it)
 
     place = traceback.extract_tb(error.__traceback__)[-1]
     return FlashdepotError(
-        f"This is a fault of flashdepot's: {type(error).__name__}: {error} ({place.filename}:{place.lineno})",
+        f"Internal error: {type(error).__name__}: {error} ({place.filename}:{place.lineno})",
         hint="Please report it with what the same command prints with -v, and 'flashdepot host --json'.",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,7 @@ def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Path | None,
     for outcome in refresh(chosen, _load(folder), folder):
         if outcome.source in added and not outcome.error:
             remember(folder, added[outcome.source])
-        if not quiet:
+        if not quiet and not outcome.error:
             _say_outcome(outcome)
         outcomes.append(outcome)
     if failed := [outcome for outcome in outcomes if outcome.error]:
@@ -104,9 +105,7 @@ def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Path | None,
 def _say_outcome(outcome: RefreshOutcome) -> None:
     for entry in outcome.strange:
         warn(f"{outcome.source}: passed over {entry}.")
-    if outcome.error:
-        say(f"{outcome.source}: no answer; keeping its old listing")
-    elif outcome.unchanged:
+    if outcome.unchanged:
         say(f"{outcome.source}: {outcome.wheels} wheels, as before")
     else:
         say(f"{outcome.source}: {outcome.wheels} wheels, {outcome.added} new, {outcome.removed} gone")
@@ -117,8 +116,10 @@ def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
     errors = [outcome.error for outcome in failed if outcome.error]
     if len(errors) == 1:
         return errors[0]
-    reasons = " ".join(dict.fromkeys(error.message for error in errors))
-    return NetworkError(f"{len(errors)} of {asked} sources did not answer. {reasons}", hint=errors[0].hint)
+    for outcome in failed:
+        say(f"{outcome.source}: {outcome.error.message if outcome.error else ''} Its old listing is kept.")
+    names = ", ".join(outcome.source for outcome in failed)
+    return NetworkError(f"{len(errors)} of {asked} sources did not answer: {names}.", hint=errors[0].hint)
 
 
 @catalog.command(
@@ -156,6 +157,7 @@ def ls(limit: int, depot: Path | None, *, urls: bool, as_json: bool, **wanted: s
         )
     else:
         say(f"{len(found)} wheels. --urls prints their addresses." if found else "No wheel matches.")
+    _say_age(loaded)
 
 
 @catalog.command()
@@ -187,6 +189,7 @@ def stats(depot: Path | None, *, as_json: bool, **wanted: str) -> None:
         answer("")
         print_table((tally.of, "wheels"), [(value, str(count)) for value, count in tally.counts])
     say(f"{len(found)} wheels.")
+    _say_age(loaded)
 
 
 @catalog.command(
@@ -239,6 +242,12 @@ def matrix(html: Path | None, depot: Path | None, *, as_json: bool, **wanted: st
         ],
     )  # fmt: skip
     say(f"{len(found)} wheels. --html FILE writes the whole table with filters and links.")
+    _say_age(loaded)
+
+
+def _say_age(loaded: Catalog) -> None:
+    now = datetime.now(timezone.utc)
+    say(f"The catalog was {loaded.age(now)}; 'flashdepot catalog update' lists what is published now.")
 
 
 def _load(folder: Path) -> Catalog:

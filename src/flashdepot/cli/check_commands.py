@@ -8,19 +8,18 @@ from pathlib import Path
 import click
 
 from flashdepot import api
+from flashdepot.api.given import Given
 from flashdepot.cli.common import (
     answer,
     examples,
-    host_option,
     json_option,
-    load_host,
     options,
     print_json,
     verbose_option,
 )
+from flashdepot.cli.environment import environment_options
 from flashdepot.cli.terminal import Terminal
 from flashdepot.doctor.check import Outcome, Report
-from flashdepot.facts.gpus import parse_architectures
 
 
 @click.command(
@@ -32,16 +31,7 @@ from flashdepot.facts.gpus import parse_architectures
 )
 @click.argument("files", metavar="FILE|DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @options(
-    click.option(
-        "--python",
-        metavar="PY",
-        help="Compare with this Python and the torch it has.  [default: the active one, or the nearest .venv]",
-    ),
-    click.option(
-        "--torch", metavar="VERSION", help="Compare with this version of torch, from a table: 2.8, 2.6+cu126."
-    ),
-    click.option("--gpu", metavar="9.0,...", help="Compare with these GPUs.  [default: the host's]"),
-    host_option,
+    environment_options,
     json_option,
     verbose_option,
 )
@@ -49,10 +39,7 @@ from flashdepot.facts.gpus import parse_architectures
 def check(
     context: click.Context,
     files: tuple[Path, ...],
-    python: str | None,
-    torch: str | None,
-    gpu: str | None,
-    host_file: Path | None,
+    given: Given,
     *,
     as_json: bool,
     verbose: bool,
@@ -64,8 +51,7 @@ def check(
 
     Exit status: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; the worst of several files.
     """
-    gpus = parse_architectures(gpu) if gpu is not None else None
-    reports = api.check(files, python=python, torch=torch, gpus=gpus, host=load_host(host_file), events=Terminal())
+    reports = api.check(files, python=given.python, named=given.named, host=given.saved, events=Terminal())
     if as_json:
         print_json({"status": _worst(reports).value, "files": [report.to_json() for report in reports]})
     else:

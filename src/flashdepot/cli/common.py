@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -14,10 +15,10 @@ import click
 
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
-from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
+from flashdepot.errors import FlashdepotError
+from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
 from flashdepot.remotes import Remotes, users_remotes
-from flashdepot.system.files import read_json
 
 if TYPE_CHECKING:
     from flashdepot.model.remote import RemoteSettings
@@ -33,6 +34,14 @@ depot_option = click.option(
     help="Folder of the depot.  [default: the user's cache folder]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+
+
+def named_depot() -> Path | None:
+    """The folder of ``--depot``, for commands that are printed: what the environment says, they will hear as well."""
+    context = click.get_current_context()
+    source = context.get_parameter_source("depot")
+    return context.params["depot"] if source is click.core.ParameterSource.COMMANDLINE else None
+
 
 _QUIET = "flashdepot.quiet"
 
@@ -107,6 +116,23 @@ def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return decorate
 
 
+def into(
+    name: str, make: Callable[..., Any], *decorators: Callable[[Command], Command]
+) -> Callable[[Command], Command]:
+    """Several options whose values a command takes as one argument, which ``make`` makes of them, by their names."""
+    taken = [parameter for parameter in make.__annotations__ if parameter != "return"]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapped(*arguments: Any, **given: Any) -> None:
+            made = make(**{parameter: given.pop(parameter) for parameter in taken})
+            command(*arguments, **given, **{name: made})
+
+        return options(*decorators)(wrapped)  # type: ignore[arg-type]
+
+    return decorate
+
+
 def open_depot(folder: Path | None) -> Depot:
     """The depot that was named, or the user's; what is damaged in it is a warning.
 
@@ -132,19 +158,8 @@ def configured_remotes() -> Remotes:
 
 
 def load_host(path: Path | None) -> HostRecord | None:
-    """Read the host record of ``--host``; ``None`` where none was named.
-
-    :raises UsageError: when there is no such file, or it is no host record.
-    """
-    if path is None:
-        return None
-    hint = "Write one with: flashdepot host --save FILE"
-    try:
-        return HostRecord.from_json(read_json(path))
-    except FileNotFoundError:
-        raise UsageError(f"There is no host record {path}.", hint=hint) from None
-    except (IntegrityError, ValueError, AttributeError, OSError) as error:
-        raise UsageError(f"{path} is not a host record: {error}", hint=hint) from error
+    """Read the host record of ``--host``; ``None`` where none was named."""
+    return saved_host(path) if path is not None else None
 
 
 _STEERING = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -187,7 +202,7 @@ def complain(error: FlashdepotError) -> None:
     """Why the work stopped, and what helps."""
     sys.stderr.write(f"{coloured('error:', 'red')} {printable(error.message)}\n")
     if error.hint:
-        sys.stderr.write(f"  {printable(error.hint)}\n")
+        sys.stderr.write("".join(f"  {line}\n" for line in printable(error.hint).split("\n")))
 
 
 def coloured(text: str, colour: str, stream: IO[str] | None = None) -> str:

@@ -252,6 +252,11 @@ def gc(
     forget = frozenset(by_prefix(opened, key).manifest.recipe_key for key in remove)
     planned = plan(opened, datetime.timedelta(days=older_than), forget=forget)
     _free(opened, planned, yes=yes, dry_run=dry_run, as_json=as_json)
+    if not planned.removals and not as_json:
+        say(
+            f"Libraries and what they are made of stay, and so does what was used in the last {older_than} days or the last "
+            "hour. To free more: --remove KEY, or 'flashdepot depot clean --all'."
+        )
 
 
 @click.command(epilog=examples("flashdepot depot clean --dry-run", "flashdepot depot clean --all --yes"))

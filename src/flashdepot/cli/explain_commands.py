@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import re
 import shlex
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -26,6 +29,7 @@ from flashdepot.cli.common import (
 )
 from flashdepot.doctor.explain import Cause, LogReport
 from flashdepot.doctor.explain import explain as explain_log
+from flashdepot.doctor.explain.steps import Step
 from flashdepot.errors import UsageError
 from flashdepot.model.host import HostRecord
 
@@ -48,12 +52,14 @@ class _LogOrCommand(click.Command):
     epilog=examples(
         "flashdepot explain -- pip install flash-attn --no-build-isolation",
         "flashdepot explain build.log",
+        'flashdepot explain "ImportError: libcudart.so.12: cannot open shared object file"',
         "pip install flash-attn 2>&1 | flashdepot explain -",
         "flashdepot explain build.log --host node.json --json",
         "flashdepot explain                     (the last failed compile of the depot)",
     ),
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | - | -- COMMAND...]")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | TEXT | - | -- COMMAND...]")
+@click.option("--steps", is_flag=True, help="Show the log as the story of its commands first.")
 @options(host_option, depot_option, json_option, quiet_option)
 @click.pass_context
 def explain(
@@ -62,6 +68,7 @@ def explain(
     host_file: Path | None,
     depot: Path | None,
     *,
+    steps: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -81,27 +88,46 @@ def explain(
     if len(words) > 1:
         hint = f"To run a command and explain its failure: flashdepot explain -- {shlex.join(words)}"
         raise UsageError(f"explain reads one log, and {len(words)} words were given.", hint=hint)
-    log = words[0] if words else None
-    with ExitStack() as stack:
-        if log == "-":
-            stream = sys.stdin.buffer
-        else:
-            path = Path(log) if log else _last_failed(open_depot(depot).layout.logs)
-            if not log and not quiet:
-                say(f"Reading {path}.")
-            try:
-                stream = stack.enter_context(path.open("rb"))
-            except OSError as error:
-                raise UsageError(
-                    f"The log {path} cannot be read: {error.strerror}.", hint="Name a file, or - for standard input."
-                ) from error
+    with _opened(words[0] if words else None, depot, quiet=quiet) as stream:
         report = api.explain(stream, host)
     if as_json:
         print_json(report.to_json())
     else:
-        answer(describe(report))
+        answer(f"{describe_steps(report)}\n\n{describe(report)}" if steps else describe(report))
     if not report.findings:
         sys.exit(UNKNOWN)
+
+
+@contextmanager
+def _opened(log: str | None, depot: Path | None, *, quiet: bool) -> Iterator[BinaryIO]:
+    """What is to be read: standard input, a text that is given as it is, or a file.
+
+    :raises UsageError: for a file that cannot be read.
+    """
+    if log == "-":
+        yield sys.stdin.buffer
+        return
+    path = Path(log) if log else _last_failed(open_depot(depot).layout.logs)
+    if log and _is_text(log):
+        yield io.BytesIO(log.encode("utf-8", "surrogateescape"))
+        return
+    if not log and not quiet:
+        say(f"Reading {path}.")
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        hint = 'Name a file, - for standard input, or the text itself in quotes: explain "ImportError: ...".'
+        raise UsageError(f"The log {path} cannot be read: {error.strerror}.", hint=hint) from error
+    with stream:
+        yield stream
+
+
+def _is_text(word: str) -> bool:
+    """Whether a word is what a program said rather than a file's name: it has a blank or a line's end, and no file has it."""
+    try:
+        return bool(re.search(r"\s", word)) and not Path(word).exists()
+    except OSError:  # too long for a name
+        return True
 
 
 def _explain_command(words: Sequence[str], host: HostRecord | None, *, as_json: bool, quiet: bool) -> None:
@@ -138,21 +164,45 @@ def _last_failed(folder: Path) -> Path:
 
 def describe(report: LogReport) -> str:
     """The report as a page: the first cause in full, then what follows from it or stands beside it."""
+    pages = [_describe(finding) for finding in report.findings]
     if not report.findings:
-        lines = ["No rule knows this log."]
-        if report.errors:
-            said = "Its earliest error lines; the first is the one to look up, the others usually follow from it:"
-            lines += [said if report.decided else "It says that something failed, but not why:"]
-            lines += [f"  line {e.number}: {e.text}" for e in report.errors]
-        else:
-            lines.append("It has no line that states an error.")
-        return "\n".join([*lines, "What to do next:", *(f"    {step}" for step in report.next_steps)])
-    return "\n\n".join(_describe(finding) for finding in report.findings)
+        pages = ["\n".join(["No rule knows this log.", *_earliest(report)])]
+    elif not report.certain:
+        pages.insert(
+            0, "This log does not say for certain why it failed. The line that says most, and what it may mean:"
+        )
+    if report.next_steps:
+        pages.append("\n".join(["What to do next:", *(f"    {step}" for step in report.next_steps)]))
+    return "\n\n".join(pages)
+
+
+def _earliest(report: LogReport) -> list[str]:
+    if not report.errors:
+        return ["It has no line that states an error."]
+    said = "Its earliest error lines; the first is the one to look up, the others usually follow from it:"
+    lines = [said if report.decided else "It says that something failed, but not why:"]
+    return lines + [f"  line {e.number}: {e.text}" for e in report.errors]
 
 
 def _describe(finding: Cause) -> str:
-    likely = "" if finding.proven else " (likely; the line that would confirm it is not in the log)"
-    lines = [f"{finding.id}: {finding.title}{likely}", f"  line {finding.line.number}: {finding.line.text}"]
+    possible = "" if finding.certain else "possibly "
+    lines = [f"{possible}{finding.id}: {finding.title}", f"  line {finding.line.number}: {finding.line.text}"]
+    if finding.or_else:
+        lines.append(f"  Or else, the likeliest first: {', '.join(finding.or_else)}.")
     lines += [f"  {fact}" for fact in finding.facts]
     lines += [f"  Why: {finding.why}", "  How to fix it:", *(f"    {command}" for command in finding.fix)]
     return "\n".join(lines)
+
+
+def describe_steps(report: LogReport) -> str:
+    """The log as the story of its commands, one a line, and what it says of its machine."""
+    lines = [_describe_step(step) for step in report.steps] or ["No command is known that wrote this log."]
+    facts = {name: value for name, value in report.facts.to_json().items() if value}
+    said = ", ".join(f"{n} {', '.join(v) if isinstance(v, list) else v}" for n, v in facts.items())
+    return "\n".join([*lines, f"machine: {said or 'nothing is said of it'}"])
+
+
+def _describe_step(step: Step) -> str:
+    about = " ".join(filter(None, (step.package, step.version)))
+    said = step.command or " ".join(filter(None, (step.tool, f"of {step.installer}" if step.installer else "")))
+    return f"lines {step.first} to {step.last}: {step.phase or 'command'}{f' {about}' if about else ''} ({said})"

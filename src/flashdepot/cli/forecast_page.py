@@ -4,52 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from flashdepot.api.libraries import LibraryPlan
+from flashdepot.api.acquire import LibraryPlan
 from flashdepot.cli.common import answer, print_json
-from flashdepot.events import Forecast
 from flashdepot.model.architecture import spell
-from flashdepot.model.quantities import duration, size
-
-
-def sentence(forecast: Forecast) -> str:
-    """All of it in one line."""
-    left, around = forecast.units - forecast.compiled, forecast.host_sides
-    takes = f"about {duration(forecast.seconds)} with {_compilers(forecast.jobs)}"
-    if not left and not around:
-        rest = (
-            f"only the C layer is to be compiled, and linked; {takes}" if forecast.seconds else "only linking is left"
-        )
-        return f"All {forecast.units} kernels are compiled already: {rest}."
-    parts = [f"To compile: {left} kernels"]
-    if not left:
-        known = f"The device code of all {forecast.units} kernels is compiled already"
-        parts = [f"{known}. To compile: the host side of {around}, and the C layer"]
-    elif around:
-        parts.append(
-            f"the device code of {forecast.compiled} more is compiled already, the host side of {around} of them is not"
-        )
-    elif forecast.compiled:
-        parts.append(f"{forecast.compiled} more are compiled already")
-    parts.append(takes)
-    beyond = f", more than the {size(forecast.memory_limit)} that may be used: one compiler takes it alone"
-    too_much = beyond if forecast.memory > forecast.memory_limit else ""
-    parts += [f"up to {size(forecast.memory)} of memory{too_much}", f"{size(forecast.disk)} of disk"]
-    if forecast.fetches:
-        what = ", ".join(f"{fetch.what} {size(fetch.size)}" for fetch in forecast.fetches)
-        parts.append(f"and first to fetch {size(sum(fetch.size for fetch in forecast.fetches))} ({what})")
-    return f"{'; '.join(parts)}."
-
-
-def alternatives(forecast: Forecast) -> list[str]:
-    """What takes less time, a line each."""
-    width = max((len(other.options) for other in forecast.alternatives), default=0)
-    return [f"  {other.options:<{width}}  about {duration(other.seconds)}" for other in forecast.alternatives]
-
-
-def question(forecast: Forecast) -> str:
-    """The sentence, what takes less, and the question."""
-    less = ["Less takes less time:", *alternatives(forecast)] if forecast.alternatives else []
-    return "\n".join([sentence(forecast), *less, "It can be stopped and resumed at any time. Compile it now?"])
+from flashdepot.model.quantities import size
+from flashdepot.resolve.consent import sentence, smaller
 
 
 def tell(plan: LibraryPlan, *, as_json: bool, then: str = "") -> None:
@@ -67,8 +26,7 @@ def describe(plan: LibraryPlan) -> str:
         key = found.recipe_key[:12]
         return f"From {place}: {key}, {found.selection}; machine code for {spell(found.sass)}."
     assert plan.forecast is not None  # noqa: S101  (one of the two is there)
-    less = ["Less takes less time:", *alternatives(plan.forecast)] if plan.forecast.alternatives else []
-    return "\n".join([sentence(plan.forecast), *less])
+    return "\n".join([sentence(plan.forecast), *smaller(plan.forecast)])
 
 
 def to_json(plan: LibraryPlan) -> dict[str, Any]:
@@ -92,7 +50,3 @@ def to_json(plan: LibraryPlan) -> dict[str, Any]:
         "alternatives": [{"options": o.options, "seconds": round(o.seconds, 1)} for o in found.alternatives],
         "exact": found.is_exact,
     }
-
-
-def _compilers(jobs: int) -> str:
-    return "one compiler" if jobs == 1 else f"{jobs} compilers at a time"

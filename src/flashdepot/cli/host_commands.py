@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING
 import click
 
 from flashdepot import api
+from flashdepot.api.given import Given
 from flashdepot.cli.common import (
     answer,
     depot_option,
     examples,
-    host_option,
     json_option,
-    load_host,
     open_depot,
     print_json,
     python_option,
     quiet_option,
     say,
 )
+from flashdepot.cli.environment import environment_options
 from flashdepot.cli.host_page import describe
-from flashdepot.errors import UsageError
 from flashdepot.host import probe
 from flashdepot.resolve.words import library_request
 from flashdepot.system.files import disk_errors, write_named
@@ -72,16 +71,14 @@ def host(save: Path | None, python: str | None, depot: Path | None, *, as_json: 
 )
 @click.argument("intention", type=click.Choice(_INTENTIONS), default="build")
 @click.option("--arch", metavar="native|universal|80,90,...", help="GPU architectures to check for.  [default: native]")
-@python_option
-@host_option
+@environment_options
 @depot_option
 @json_option
 @quiet_option
 def doctor(
     intention: str,
     arch: str | None,
-    python: str | None,
-    host_file: Path | None,
+    given: Given,
     depot: Path | None,
     *,
     as_json: bool,
@@ -94,9 +91,7 @@ def doctor(
     """
     from flashdepot.doctor import Intention, verdict  # noqa: PLC0415  ('host' needs none of it)
 
-    if host_file is not None and python is not None:
-        raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
-    record = load_host(host_file) or probe(python, open_depot(depot).root)
+    record = given.record(open_depot(depot).root)
     findings = api.doctor(Intention(intention), library_request(arch=arch), host=record)
     code = verdict(findings)
     if as_json:

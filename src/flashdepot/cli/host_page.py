@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flashdepot.model.host import CudaToolkit, HostRecord
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.quantities import size
 from flashdepot.toolchain.choose import OLDEST_CUDA
 
@@ -78,7 +78,7 @@ def _toolkit(toolkit: CudaToolkit, *, wins: bool) -> str:
     return f"{text}; the first that is complete and new enough, so it is tried first" if wins else text
 
 
-def _python(python: Environment) -> Iterator[Row]:
+def _python(python: PythonEnvironment) -> Iterator[Row]:
     marks = [
         mark
         for mark, holds in (

@@ -20,17 +20,19 @@ from flashdepot.cli.common import (
     say,
     verbose_option,
 )
+from flashdepot.cli.forecast_page import describe
 from flashdepot.cli.resolving import sources_named
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.install.choice import Choice, InstallRequest
+from flashdepot.install.choice import InstallRequest
 from flashdepot.install.managed import advice
 from flashdepot.install.sources import WheelAddress
 from flashdepot.install.wheel_file import WheelFile
+from flashdepot.model.limits import Limits
 from flashdepot.model.lock import LOCK_NAME
 from flashdepot.model.quantities import duration, size
 from flashdepot.model.wheel_request import COMMUNITY, INDEX, OFFICIAL, OURS
-from flashdepot.resolve.library import LibraryResult
+from flashdepot.wheel import parse_names
 
 
 @click.command(
@@ -54,9 +56,6 @@ from flashdepot.resolve.library import LibraryResult
         help="Whose wheel: ours, official, community, or index:URL, an index that 'flashdepot index' wrote (repeatable).  "
         "[default: ours and official]",
     ),
-    click.option(
-        "--compile", "may_compile", is_flag=True, help="Compile our library without asking, if no stored one serves."
-    ),
     click.option("--wheel", "named", metavar="FILE|URL", help="Install exactly this wheel."),
     click.option("--sha256", metavar="DIGEST", help="The digest that --wheel must have."),
     click.option("--locked", is_flag=True, help=f"Install what {LOCK_NAME} in this folder pins."),
@@ -66,9 +65,9 @@ from flashdepot.resolve.library import LibraryResult
         help=f"Accept a wheel that has no known digest, and record its digest in {LOCK_NAME}.",
     ),
     click.option("--dry-run", is_flag=True, help="Show what would be done without changing anything."),
+    o.names_option,
     o.selection_options,
-    o.jobs_option,
-    o.memory_option,
+    o.build_options,
     depot_option,
     json_option,
     quiet_option,
@@ -79,11 +78,10 @@ def install(
     sources: tuple[str, ...],
     named: str | None,
     sha256: str | None,
-    jobs: int | None,
-    memory: str | None,
+    names: str,
+    limits: Limits,
     depot: Path | None,
     *,
-    may_compile: bool,
     locked: bool,
     accept_unverified: bool,
     dry_run: bool,
@@ -94,8 +92,7 @@ def install(
 ) -> None:
     """Install flash-attn into a Python environment that has torch, and check that it works there.
 
-    By default it takes the best of the depot's libraries and the official wheels, as 'flashdepot resolve' does. It
-    compiles only if you ask for it, with --compile or at the terminal.
+    By default it takes the best of the depot's libraries and the official wheels, as 'flashdepot resolve' does.
 
     The wheel is checked before anything changes. Then it is imported in a fresh process and, if there is a GPU, its
     results are compared with float64. If anything fails, the environment is restored.
@@ -108,10 +105,10 @@ def install(
         wheel=named,
         sha256=sha256,
         locked=Path.cwd() / LOCK_NAME if locked else None,
-        may_compile=may_compile,
     )
+    beside = parse_names(names)
     if dry_run:
-        plan = plan_install(request, python=python, depot=opened, events=events)
+        plan = plan_install(request, python=python, depot=opened, limits=limits, events=events)
         inspect_planned(plan, events)
         if as_json:
             print_json(plan.to_json())
@@ -122,8 +119,9 @@ def install(
         request,
         python=python,
         depot=opened,
-        limits=o.limits(jobs, memory),
+        limits=limits,
         accept_unverified=accept_unverified,
+        names=beside,
         events=events,
     )
     if result.pinned:
@@ -151,6 +149,8 @@ def _tell(result: InstallResult) -> None:
         f"flash-attn {done.imported.version}{instead} ({wheel.source}, {size(wheel.size)}), with {done.installer}, in "
         f"{environment.prefix}: imports with torch {done.imported.torch}; in {duration(result.seconds)}"
     )
+    for name in result.names:
+        say(f"  {name}: imports over it")
     if done.numbers.not_run:
         say(f"  Its numbers were not checked: {done.numbers.not_run}. 'flashdepot verify' does it later.")
     else:
@@ -161,19 +161,29 @@ def _tell(result: InstallResult) -> None:
 
 
 def _tell_plan(plan: InstallPlan) -> None:
-    say(f"Would install {_described(plan.choice)}")
+    say(f"Would install {_described(plan)}")
     say(f"  into {plan.environment.prefix}" + (f", instead of flash-attn {plan.replaces}" if plan.replaces else ""))
+    if isinstance(wheel := plan.choice.wheel, WheelAddress):
+        say(f"  {_digest(wheel)}")
+    if plan.adds:
+        say(f"  with {', '.join(plan.adds)}, from your index")
     say("  after checking its bytes, and import it there. Nothing was changed.")
     if plan.keeper is not None:
         say(f"  {advice(plan.keeper, plan.choice.reference)}")
 
 
-def _described(choice: Choice) -> str:
-    wheel = choice.wheel
+def _digest(wheel: WheelAddress) -> str:
+    if not wheel.sha256:
+        return "no SHA-256 is published for it: install asks, or takes --accept-unverified"
+    recorded = f", as {wheel.recorded_by} records" if wheel.recorded_by else ""
+    return f"SHA-256 {wheel.sha256}{recorded}"
+
+
+def _described(plan: InstallPlan) -> str:
+    choice, wheel = plan.choice, plan.choice.wheel
     if isinstance(wheel, WheelFile):
         return f"{wheel.path} ({size(wheel.size)})"
     if isinstance(wheel, WheelAddress):
         return f"{wheel.shown} ({wheel.source}, {size(wheel.size) if wheel.size else 'size not known'}): {choice.why}"
-    if isinstance(wheel.library, LibraryResult):
-        return f"our wheel over the stored library {wheel.library.manifest.recipe_key[:12]}: {choice.why}"
-    return f"our wheel, to be compiled first in about {duration(wheel.library.seconds)}: {choice.why}"
+    assert plan.library is not None  # noqa: S101  (for mypy: our wheel has one)
+    return f"our wheel: {choice.why}.\n  {describe(plan.library)}"

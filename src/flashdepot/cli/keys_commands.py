@@ -1,4 +1,4 @@
-"""``flashdepot keys new|trust|ls|revoke|rotate``."""
+"""``flashdepot keys new|trust|ls|unsigned|revoke|rotate``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flashdepot.cli.common import answer, examples, json_option, print_json, qui
 from flashdepot.cli.lazy import Commands
 from flashdepot.errors import UsageError
 from flashdepot.model.public_key import PublicKey, TrustedKey
+from flashdepot.model.wheel_request import INDEX
 from flashdepot.remotes import keyring
 from flashdepot.remotes.user_settings import UserSettings, today
 
@@ -57,7 +58,9 @@ def new(name: str | None, expires: date | None, *, as_json: bool, quiet: bool) -
 
 @keys.command(epilog=examples("flashdepot keys trust ci:BASE64", "flashdepot keys trust ci:BASE64 --remote team"))
 @click.argument("line", metavar="NAME:BASE64")
-@click.option("--remote", "remotes", multiple=True, metavar="NAME", help="Only for this remote (repeatable).")
+@click.option(
+    "--remote", "remotes", multiple=True, metavar="NAME|URL", help="Only for this remote, or index (repeatable)."
+)
 @_expires_option
 @json_option
 @quiet_option
@@ -91,15 +94,40 @@ def ls(*, as_json: bool) -> None:
                         "expires": key.expires.isoformat() if key.expires else None,
                     }
                     for key, state, is_own in rows
-                ]
+                ],
+                "unsigned": list(settings.unsigned_indexes()),
             }
         )
         return
     for key, state, is_own in rows:
         only = f"  only for {', '.join(key.remotes)}" if key.remotes else ""
         answer(f"{state:<20} {key.key}  {key.key.id[:12]}{'  (yours)' if is_own else ''}{only}")
+    for address in settings.unsigned_indexes():
+        answer(f"{'unsigned':<20} {address}")
     if not rows:
         say("No key is trusted. Make yours: flashdepot keys new. Trust another: flashdepot keys trust NAME:BASE64")
+
+
+@keys.command(
+    epilog=examples("flashdepot keys unsigned https://wheels.example.org/", "flashdepot keys unsigned public --remove")
+)
+@click.argument("address", metavar="URL|DIR")
+@click.option("--remove", is_flag=True, help="Demand a signature of it again.")
+@json_option
+@quiet_option
+def unsigned(address: str, *, remove: bool, as_json: bool, quiet: bool) -> None:
+    """Take one index without a signature, although you trust keys: whoever writes there decides what you run.
+
+    Once you have trusted a key, an index must be signed by one that you trust, also after you have revoked it.
+    """
+    from flashdepot.resolve.own_indexes import index_source  # noqa: PLC0415
+
+    place = index_source(f"{INDEX}{address.removeprefix(INDEX)}").removeprefix(INDEX)
+    UserSettings.of_this_user().set_unsigned(place, unsigned=not remove)
+    if as_json:
+        print_json({"status": "signed" if remove else "unsigned", "index": place})
+    elif not quiet:
+        say(f"{place} {'must be signed again' if remove else 'is taken without a signature from now on'}.")
 
 
 @keys.command()

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from flashdepot import api
-from flashdepot.api.libraries import LibraryPlan, plan_library
+from flashdepot.api.acquire import LibraryPlan
+from flashdepot.api.libraries import plan_library
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
     answer,
     depot_option,
     examples,
-    host_option,
     json_option,
-    load_host,
     open_depot,
     options,
     print_json,
@@ -23,9 +23,12 @@ from flashdepot.cli.common import (
     say,
     verbose_option,
 )
+from flashdepot.cli.environment import machine_options
 from flashdepot.cli.terminal import Terminal
 from flashdepot.families import oldest_gpu, proven_families
 from flashdepot.model.architecture import spell
+from flashdepot.model.host import HostRecord
+from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.quantities import duration, size
 from flashdepot.model.selection import DEFAULT_FAMILY
@@ -34,12 +37,9 @@ from flashdepot.resolve.library import LibraryResult
 _shared_options = options(
     o.selection_options,
     o.out_option,
-    o.jobs_option,
-    o.memory_option,
-    o.farm_option,
-    o.yes_option,
+    o.build_options,
     o.dry_run_option,
-    host_option,
+    machine_options,
     depot_option,
     json_option,
     quiet_option,
@@ -57,13 +57,10 @@ _shared_options = options(
 @_shared_options
 def get(
     out: Path | None,
-    jobs: int | None,
-    memory: str | None,
-    farm: str | None,
-    host_file: Path | None,
+    limits: Limits,
+    host: HostRecord | None,
     depot: Path | None,
     *,
-    yes: bool,
     dry_run: bool,
     as_json: bool,
     quiet: bool,
@@ -77,13 +74,8 @@ def get(
     if words["arch"] == "list":
         _list_architectures(as_json=as_json)
         return
-    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
-    request, host, opened, limits = (
-        o.with_project(words),
-        load_host(host_file),
-        open_depot(depot),
-        o.limits(jobs, memory, farm),
-    )
+    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
+    request, opened = o.with_project(words), open_depot(depot)
     if dry_run:
         _foretell(plan_library(request, host=host, depot=opened, limits=limits, events=events), as_json=as_json)
         return
@@ -101,16 +93,13 @@ def get(
 @options(o.keep_going_option, o.front_end_option, o.compress_option)
 def build(
     out: Path | None,
-    jobs: int | None,
-    memory: str | None,
-    farm: str | None,
-    host_file: Path | None,
+    limits: Limits,
+    host: HostRecord | None,
     depot: Path | None,
     front_end: str,
     compress_mode: str | None,
     *,
     keep_going: bool,
-    yes: bool,
     dry_run: bool,
     as_json: bool,
     quiet: bool,
@@ -126,9 +115,9 @@ def build(
     if words["arch"] == "list":
         _list_architectures(as_json=as_json)
         return
-    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
-    request, host, opened = o.with_project(words), load_host(host_file), open_depot(depot)
-    limits, how = o.limits(jobs, memory, farm, keep_going=keep_going), Options(front_end, compress_mode or "")
+    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
+    request, opened = o.with_project(words), open_depot(depot)
+    limits, how = replace(limits, keep_going=keep_going), Options(front_end, compress_mode or "")
     if dry_run:
         plan = plan_library(request, exactly=True, host=host, depot=opened, limits=limits, options=how, events=events)
         _foretell(plan, as_json=as_json)

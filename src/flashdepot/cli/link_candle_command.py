@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from flashdepot.api.candle import added_kernels
-from flashdepot.cli.common import answer, examples, json_option, load_host, open_depot, options, print_json, say
+from flashdepot.cli.common import answer, examples, json_option, named_depot, open_depot, options, print_json, say
 from flashdepot.cli.completion import candle_versions, one_of
 from flashdepot.cli.linking import library_options, linkable, zig_source
 from flashdepot.cli.terminal import Terminal
@@ -30,7 +30,12 @@ from flashdepot.link.candle_project import CandleProject, read_candle_project, r
 from flashdepot.link.candle_sources import CRATE, default_cargo_home, find_crate, require_crate
 from flashdepot.link.candle_versions import CandleLine, Delivery, line_of, line_of_folder
 from flashdepot.link.library import LinkableLibrary
-from flashdepot.model.target import Platform
+from flashdepot.model.command import Command
+from flashdepot.model.environment import Environment
+from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.resolve.facts import facts_of
+from flashdepot.targets import parse_target
 from flashdepot.toolchain.wheels import provided_nvcc
 
 _DEFAULT = Path("prebuilt", CRATE)
@@ -107,12 +112,15 @@ def candle(
     sources = _sources(project, asked, crate)
     line = line_of(asked) if sources is None else line_of_folder(sources, asked)
     if check and project is not None:
-        _check(project, CandleNeed(asked, line, *_machine(**which)), sources, as_json=as_json)
+        _check(project, CandleNeed(asked, line, _environment(**which), _again(which)), sources, as_json=as_json)
         return
     delivery = line.delivery(wanted)
     if folder is None and project is None:
         raise UsageError("--candle-version needs a folder to write into.", hint="--build-dir prebuilt")
     place = folder or (project.root if project else Path()) / _DEFAULT
+    which["otherwise"] = line.calls
+    if which["dry_run"]:
+        linkable(**which)  # ends the command, whether or not candle's sources are here
     given = _give(which, _Wish(asked, line, delivery, place, kernels), sources, project)
     if write and project is not None:
         write_config(project.root, given.setup)
@@ -190,8 +198,10 @@ def _added(
 ) -> AbstractContextManager[AddedKernels | None]:
     if not kernels:
         return nullcontext()
-    events = Terminal(quiet=which["quiet"], may_ask=True, yes=which["yes"])
-    return added_kernels(kernels, crate, library, depot=open_depot(which["depot"]), events=events)
+    events = Terminal(quiet=which["quiet"], may_ask=True)
+    return added_kernels(
+        kernels, crate, library, depot=open_depot(which["depot"]), limits=which["limits"], events=events
+    )
 
 
 def _stored_nvcc(depot: Path | None) -> Path | None:
@@ -218,10 +228,21 @@ def _given(
     return _Given(setup, document, lines, said)
 
 
-def _machine(host_file: Path | None, target: str | None, **_: Any) -> tuple[Platform, tuple[Any, ...]]:
-    host = load_host(host_file) or runtime_facts()
-    gpus = tuple(gpu.architecture for gpu in host.gpus)
-    return (Platform.parse(target), ()) if target else (host.platform, gpus)
+def _environment(host: HostRecord | None, target: str | None, **_: Any) -> Environment:
+    """Where the program is to run; of another system than the machine's nothing more is known."""
+    facts = facts_of(host or runtime_facts())
+    asked = parse_target(target).platform if target else facts.platform
+    return facts if asked == facts.platform else Environment(platform=asked)
+
+
+def _again(words: dict[str, Any]) -> Command:
+    """The command that writes the set-up, with the words that were given here."""
+    params = click.get_current_context().params
+    named = {name: params[name] for name in ("glibc", "gpu", "driver")}
+    request = {name: words.get(name) for name in LibraryRequest.__struct_fields__}
+    return Command(
+        "link candle", {"write": True, **request, **named, "host": params["host_file"], "depot": named_depot()}
+    )
 
 
 def _check(project: CandleProject, need: CandleNeed, sources: Path | None, *, as_json: bool) -> None:

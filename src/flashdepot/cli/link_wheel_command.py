@@ -8,8 +8,10 @@ import click
 from msgspec.structs import replace
 
 from flashdepot.api.answers import place_of
+from flashdepot.api.given import Given
 from flashdepot.cli.check_commands import describe
-from flashdepot.cli.common import answer, examples, json_option, options, print_json, python_option, quiet_option, say
+from flashdepot.cli.common import answer, examples, json_option, options, print_json, quiet_option, say
+from flashdepot.cli.environment import environment_options
 from flashdepot.doctor.check import Outcome, Report, check_file
 from flashdepot.doctor.check.evidence import worst_evidence_first
 from flashdepot.doctor.check.place import Place
@@ -39,20 +41,20 @@ _ERRORS: dict[Outcome, type[FlashdepotError]] = {
 )
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @options(
-    python_option,
+    environment_options,
     click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder to write.  [default: NAME-cpp]"),
     click.option("--force", is_flag=True, help="Write it even if the wheel does not fit."),
     quiet_option,
     json_option,
 )
-def wheel(file: Path, python: str | None, out: Path | None, *, force: bool, quiet: bool, as_json: bool) -> None:
+def wheel(file: Path, given: Given, out: Path | None, *, force: bool, quiet: bool, as_json: bool) -> None:
     """Turn a published flash-attn wheel into a C++ library for programs with torch tensors.
 
     Writes the wheel's extension module, a header with the functions that it exports, and the CMake package
     FlashAttentionWheel for the torch of a Python environment. A wheel that does not fit torch, its C++ ABI, Python or
     the machine is refused, with the evidence.
     """
-    place = place_of(python)
+    place = place_of(given.python, given.named, given.saved)
     report = _report(file, place)
     _require_fit(report, force=force, quiet=quiet)
     made = write_package(

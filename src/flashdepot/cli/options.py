@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from flashdepot.cli import completion as c
-from flashdepot.cli.common import options
+from flashdepot.cli.common import into, options
 from flashdepot.errors import UsageError
 from flashdepot.model.library_request import LibraryRequest
-from flashdepot.model.limits import Farm, Limits
+from flashdepot.model.limits import BUILD_VARIABLE, Compiling, Farm, Limits
 from flashdepot.model.quantities import parse_size, size
-from flashdepot.resolve.project import find_project, read_project, require_consent
+from flashdepot.resolve.project import find_project, read_project, require_trust
 from flashdepot.resolve.words import library_request
+
+names_option = click.option(
+    "--names",
+    metavar="flash-attn-3,flash-attn-4",
+    default="",
+    help="Also the small wheels that serve programs which import flash_attn_interface or flash_attn.cute.",
+)
 
 selection_options = options(
     click.option(
@@ -68,6 +76,7 @@ selection_options = options(
     click.option("--cuda", metavar="auto|13.0|DIR", help="Which nvcc builds.  [default: auto]"),
     click.option(
         "--target",
+        "--platform",
         shell_complete=c.one_of(c.targets),
         metavar="linux-x86_64|linux-aarch64|windows-x86_64",
         help="Build for this system, without a compiler or toolkit of this machine.",
@@ -87,14 +96,14 @@ jobs_option = click.option(
 farm_option = click.option(
     "--farm",
     metavar="ADDRESS|FILE",
-    help="Compile on the workers of this Dask cluster: the scheduler's address (tcp://HOST:8786) or its scheduler file.",
+    help="Compile on the workers of this Dask cluster: the scheduler's address (tls://HOST:8786) or its scheduler file; "
+    "open+ before it allows a network without encryption.",
 )
 memory_option = click.option(
     "--memory",
     metavar="8GB",
     help="Memory limit for all compilers together.  [default: what is available, less a reserve]",
 )
-yes_option = click.option("-y", "--yes", is_flag=True, help="Compile without asking, however long it takes.")
 dry_run_option = click.option(
     "--dry-run",
     is_flag=True,
@@ -134,7 +143,7 @@ def with_project(words: Mapping[str, str | None]) -> LibraryRequest:
         consents = users_consents()
         if not consents.given(project.path, project.digest):
             ask(project, consents, objections)
-        require_consent(project, consents, objections)
+        require_trust(project, consents, objections)
     return asked.or_else(project.asked)
 
 
@@ -147,8 +156,8 @@ _LEAST_MEMORY = 100 * 10**6
 """Bytes: less is an amount whose unit was left out."""
 
 
-def limits(jobs: int | None, memory: str | None, farm: str | None = None, *, keep_going: bool = False) -> Limits:
-    """The limits of a build from options; :raises UsageError: for an amount of memory that is none, or not ours to say."""
+def _limits(*, jobs: int | None, memory: str | None, farm: str | None, build: str | None, yes: bool) -> Limits:
+    """The limits of a build; :raises UsageError: for an amount of memory that is none, or not ours to say."""
     if farm is not None and memory is not None:
         raise UsageError(
             f"--memory {memory} is for this machine, and --farm {farm} names others.",
@@ -160,4 +169,34 @@ def limits(jobs: int | None, memory: str | None, farm: str | None = None, *, kee
             f"--memory {memory} is {size(allowed)}, and one compiler takes gigabytes.",
             hint="Name the unit too: --memory 8GB",
         )
-    return Limits(jobs, allowed, keep_going, Farm(farm) if farm is not None else None)
+    said = Compiling.ALWAYS if yes else Compiling(build) if build else None
+    return Limits(jobs, allowed, farm=Farm(farm) if farm is not None else None, build=said or _of_project())
+
+
+def _of_project() -> Compiling | None:
+    """What the nearest ``flashdepot.toml`` says of compiling; one that nobody has trusted cannot say "always"."""
+    if os.environ.get(BUILD_VARIABLE) or (path := find_project(Path.cwd())) is None:
+        return None
+    project = read_project(path)
+    if project.build is Compiling.ALWAYS:
+        from flashdepot.system.consent import users_consents  # noqa: PLC0415  (few project files say so)
+
+        return project.build if users_consents().given(project.path, project.digest) else None
+    return project.build
+
+
+build_options = into(
+    "limits",
+    _limits,
+    jobs_option,
+    memory_option,
+    farm_option,
+    click.option(
+        "--build",
+        type=click.Choice([member.value for member in Compiling]),
+        help="Whether compilers may start: never, after a yes if it takes over two minutes, or always.  [default: "
+        f"{BUILD_VARIABLE}, flashdepot.toml, the user's settings, else ask]",
+    ),
+    click.option("-y", "--yes", is_flag=True, help="Compile without asking, however long it takes: --build always."),
+)
+"""What a build may use of its machine, and whether it may begin: the argument ``limits``."""

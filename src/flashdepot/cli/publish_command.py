@@ -26,6 +26,7 @@ from flashdepot.cli.common import (
 )
 from flashdepot.cli.forecast_page import describe, to_json
 from flashdepot.cli.terminal import Terminal
+from flashdepot.model.limits import Limits
 from flashdepot.model.quantities import duration, size
 from flashdepot.publish import PartReport, PublishReport, read_matrix
 from flashdepot.publish.report import FAILED, REPORT_NAME
@@ -48,9 +49,7 @@ from flashdepot.publish.report import FAILED, REPORT_NAME
     ),
     click.option("--no-push", is_flag=True, help="Write to no remote: for jobs of strangers, and to try a file."),
     click.option("--dry-run", is_flag=True, help="Say what would be fetched and compiled for each part; make nothing."),
-    o.jobs_option,
-    o.memory_option,
-    o.farm_option,
+    o.build_options,
     depot_option,
     json_option,
     quiet_option,
@@ -59,9 +58,7 @@ from flashdepot.publish.report import FAILED, REPORT_NAME
 def publish(
     matrix: Path,
     out: Path | None,
-    jobs: int | None,
-    memory: str | None,
-    farm: str | None,
+    limits: Limits,
     depot: Path | None,
     *,
     no_push: bool,
@@ -76,8 +73,8 @@ def publish(
     the exit code is that of the first failure. The report is printed and kept beside the wheels. docs/publishing.md has
     the format of the file.
     """
-    events = Terminal(quiet=quiet, verbose=verbose)
-    read, opened, limits = read_matrix(matrix), open_depot(depot), o.limits(jobs, memory, farm)
+    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
+    read, opened = read_matrix(matrix), open_depot(depot)
     if dry_run:
         planned = publishing.plan_publish(read, depot=opened, limits=limits, events=events)
         _tell_plan(planned, as_json=as_json)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from flashdepot.cli.common import answer, depot_option, examples, json_option, options, print_json, quiet_option, say
-from flashdepot.cli.resolve_page import command, describe, describe_explained
-from flashdepot.cli.resolving import Asked, choice_options, facts_options, install_options, question
+from flashdepot.cli.environment import environment_options
+from flashdepot.cli.resolve_page import describe, describe_explained
+from flashdepot.cli.resolving import Asked, choice_options, command_with, question, taking
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.model.candidate import Decision
 from flashdepot.model.verdict import Verdict
+from flashdepot.resolve.changes import Help, helps
 from flashdepot.resolve.resolution import NOT_LISTED, Resolution
 
 
@@ -25,7 +28,7 @@ from flashdepot.resolve.resolution import NOT_LISTED, Resolution
     )
 )
 @options(
-    facts_options,
+    environment_options,
     choice_options,
     click.option(
         "--explain", "named", metavar="WHEEL|VERSION", help="Say why this wheel was chosen, or why it was not."
@@ -49,21 +52,38 @@ def resolve(
     """
     wanted = Asked(**asked)
     resolution = question(wanted, Terminal(quiet=quiet))
-    options = install_options(wanted)
     if named is not None:
         click.get_current_context().exit(_explain(resolution, named, as_json=as_json))
     decision = resolution.decision
     code = exit_code(decision)
     if as_json:
-        take = {"command": command(decision, options)} if decision.chosen else {}
-        print_json({"status": _STATUS[code], "exit_code": code, **decision.to_json(), **take})
+        take = {"command": taking(wanted, resolution)} if decision.chosen else {}
+        found = [_help_row(wanted, one) for one in _helps(resolution)]
+        print_json({"status": _STATUS[code], "exit_code": code, **decision.to_json(), **take, "helps": found})
     elif quiet and decision.chosen:
         answer(decision.chosen.candidate.name)
     else:
-        answer(describe(decision))
+        commands = [(one, str(command_with(wanted, one))) for one in _helps(resolution)]
+        answer(describe(decision, commands))
         if decision.chosen:
-            answer(f"\n  {command(decision, options)}")
+            answer(f"\n  {taking(wanted, resolution)}")
+        elif commands:
+            answer(f"\n  {commands[0][1]}")
     click.get_current_context().exit(code)
+
+
+def _helps(resolution: Resolution) -> Sequence[Help]:
+    """What would give a better answer, where this one is none or a build."""
+    chosen = resolution.decision.chosen
+    return helps(resolution) if chosen is None or chosen.candidate.origin.compiles else ()
+
+
+def _help_row(asked: Asked, helped: Help) -> dict[str, Any]:
+    return {
+        "command": str(command_with(asked, helped)),
+        "fitting": helped.fitting,
+        "first": helped.first.candidate.name,
+    }
 
 
 _STATUS = {0: "decided", MissingToolError.exit_code: "facts missing", IncompatibleError.exit_code: "nothing fits"}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from flashdepot.families import oldest_gpu
-from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Origin, Rejection
+from flashdepot.model.candidate import Candidate, Decision, Judged, Origin, Rejection
+from flashdepot.model.environment import Environment
 from flashdepot.model.quantities import duration, size
-from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.torch import NO_TORCH
 from flashdepot.model.verdict import Reason, Verdict
+from flashdepot.resolve.changes import Help
 from flashdepot.resolve.order import why_before
 from flashdepot.resolve.rules import RULES
 
@@ -36,37 +36,26 @@ _RULED_OUT = {
 """What a :class:`Rejection` says of its wheels, by the rule that they break."""
 
 
-def command(decision: Decision, options: str | None) -> str:
-    """The command that takes what was decided.
+def describe(decision: Decision, commands: Sequence[tuple[Help, str]] = ()) -> str:
+    """The facts, the decision and what comes next, then what was ruled out, by what.
 
-    :param options: those of ``flashdepot install`` that mean the same environment and choice; ``None`` when there are none, because
-        it is for another machine, or because other wheels were allowed than that command takes.
+    :param commands: what would give a better answer.
     """
-    chosen = decision.chosen
-    assert chosen is not None  # noqa: S101  (for mypy)
-    origin, wheel = chosen.candidate.origin, chosen.candidate.wheel
-    if origin is Origin.PIP:
-        return f"pip install --no-build-isolation {wheel.distribution}=={wheel.version}"
-    if options is not None:
-        return " ".join(
-            ["flashdepot install", *([options] if options else []), *(["--compile"] if origin.compiles else [])]
-        )
-    if wheel.url:
-        digest = f"#sha256={wheel.sha256}" if origin is Origin.INDEX else ""
-        return f"pip install {shlex.quote(wheel.url + digest)}"
-    return f"flashdepot wheel --arch {','.join(wheel.sass)} --out dist"
-
-
-def describe(decision: Decision) -> str:
-    """The facts, the decision and what comes next, then what was ruled out, by what."""
     lines = [describe_facts(decision.facts), ""]
+    if decision.fatal is not None:
+        return "\n".join([*lines, f"  {decision.fatal.text}", f"  {decision.fatal.mend}"])
     lines += _decided(decision) if decision.chosen else _undecided(decision)
+    if commands:
+        lines += ["", "  What would help:"]
+        for helped, command in commands:
+            lines += [f"    {_number(helped.fitting, 'candidate')} would fit, {helped.first.candidate.name} first,"]
+            lines += [f"    {_cost(helped.first.candidate)}:", f"      {command}"]
     if decision.rejections:
         lines += ["", *_counts(decision)]
     return "\n".join(lines)
 
 
-def describe_facts(facts: RuntimeFacts) -> str:
+def describe_facts(facts: Environment) -> str:
     """What it must run on, in a line; what is not known is named as such."""
     torch = facts.torch
     libc = f"glibc {facts.libc}" if facts.libc else facts.libc_name
@@ -85,12 +74,15 @@ def describe_facts(facts: RuntimeFacts) -> str:
     return f"For {'; '.join(parts)}.{note}"
 
 
-def _torch(facts: RuntimeFacts) -> str:
+def _torch(facts: Environment) -> str:
     torch = facts.torch
     if torch is None:
         return "torch not known"
     abi = {True: ", new C++ ABI", False: ", old C++ ABI", None: ""}[torch.cxx11_abi]
-    cuda = f" with CUDA {torch.cuda}" if torch.cuda else f" for {torch.accelerator}" if torch.accelerator else ""
+    implied = " (its default; --torch-cuda names another)" if "PyPI" in facts.origin_of("cuda") else ""
+    cuda = (
+        f" with CUDA {torch.cuda}{implied}" if torch.cuda else f" for {torch.accelerator}" if torch.accelerator else ""
+    )
     return f"torch {torch.version}{cuda}{abi}"
 
 
@@ -113,13 +105,6 @@ def _decided(decision: Decision) -> Iterator[str]:
         yield ""
         yield f"  not        {judged.candidate.name}: {broken.text}"
         yield f"{_INDENT}-> {broken.mend}"
-    if chosen.candidate.origin.compiles and (near := _of_source(decision)):
-        yield ""
-        yield f"  {_number(near.count, 'published wheel')} of others would fit, without compiling: {near.reason.mend}"
-    if chosen.candidate.origin.compiles and decision.uncertain:
-        mend = decision.uncertain[0].reasons[0].mend
-        yield ""
-        yield f"  {_number(len(decision.uncertain), 'other')} may fit, but that is not certain yet: {mend}"
 
 
 def _undecided(decision: Decision) -> Iterator[str]:
@@ -137,16 +122,9 @@ def _undecided(decision: Decision) -> Iterator[str]:
         yield ""
         yield f"  most likely  {best.candidate.name}"
         yield from _reasons(best)
-        yield f"{_INDENT}to take it anyway: --allow uncertain"
-    if decision.near_misses:
-        yield ""
-        yield "  What would help:"
-        for miss in decision.near_misses:
-            yield f"    {_number(miss.count, 'wheel')} would fit: {miss.reason.mend}"
-            yield f"      such as {miss.best.candidate.name}"
 
 
-def _about(judged: Judged, facts: RuntimeFacts) -> Iterator[str]:
+def _about(judged: Judged, facts: Environment) -> Iterator[str]:
     candidate = judged.candidate
     yield f"{_source(candidate)}; {_cost(candidate)}"
     if judged.verdict is Verdict.FITS:
@@ -172,7 +150,7 @@ def _cost(candidate: Candidate) -> str:
     return f"{fetched}about {duration(candidate.seconds)} until it can be imported"
 
 
-def _fits(candidate: Candidate, facts: RuntimeFacts) -> str:
+def _fits(candidate: Candidate, facts: Environment) -> str:
     wheel = candidate.wheel
     code = f"machine code for {','.join(wheel.sass)}" if wheel.sass else ""
     if candidate.origin in {Origin.DEPOT, Origin.OURS, Origin.INDEX}:
@@ -191,10 +169,6 @@ def _advice(reason: Reason) -> str:
     """What helps. An option that tells a missing fact is an example: its value is nobody's answer."""
     is_example = reason.verdict is Verdict.UNCERTAIN and reason.mend.startswith("--")
     return f"give it, for example {reason.mend}" if is_example else reason.mend
-
-
-def _of_source(decision: Decision) -> NearMiss | None:
-    return next((miss for miss in decision.near_misses if miss.reason.rule == "source"), None)
 
 
 def _counts(decision: Decision) -> Iterator[str]:

@@ -3,54 +3,40 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import asdict
 
 from flashdepot import api
+from flashdepot.api.given import Given
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
-from flashdepot.cli.common import host_option, load_host, open_depot, options, python_option
+from flashdepot.cli.common import named_depot, open_depot, options
 from flashdepot.cli.options import with_project
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.events import Events
-from flashdepot.host import wheel_facts
+from flashdepot.families import oldest_gpu
+from flashdepot.host.probe import this_platform
+from flashdepot.model.candidate import Origin
+from flashdepot.model.command import Command
 from flashdepot.model.quantities import parse_size
 from flashdepot.model.wheel_request import (
     BANDWIDTH,
     COMMUNITY,
     DEFAULT_SOURCES,
+    FLASH_ATTN,
     INDEX,
     OFFICIAL,
     OURS,
     PIP,
     WheelRequest,
 )
-from flashdepot.resolve.facts import NamedFacts, facts_of, override
+from flashdepot.resolve.changes import Help
+from flashdepot.resolve.facts import NamedFacts
 from flashdepot.resolve.resolution import Resolution
-
-Command = TypeVar("Command", bound=Callable[..., None])
-
-facts_options = options(
-    click.option("--torch", metavar="VERSION", help="PyTorch: 2.8.0+cu128, or none.  [default: the environment's]"),
-    click.option("--cuda", metavar="12.8|none", help="CUDA version of the PyTorch build."),
-    click.option(
-        "--cxx11abi/--no-cxx11abi",
-        "cxx11_abi",
-        default=None,
-        help="C++ ABI of the PyTorch build, new or old.",
-    ),
-    click.option("--python-tag", metavar="3.12|cp312", help="Python version or tag; 3.13t is free-threaded."),
-    click.option("--platform", metavar="linux-x86_64", help="Platform, or a wheel's platform tag."),
-    click.option("--glibc", metavar="2.31", help="Version of the GNU C library."),
-    click.option("--gpu", "gpus", metavar="9.0", multiple=True, help="Compute capability (repeatable)."),
-    click.option("--driver", metavar="570.1", help="Version of NVIDIA's driver."),
-    python_option,
-    host_option,
-)
-"""What :class:`NamedFacts` is made of, and where the facts come from that are not named."""
 
 choice_options = options(
     click.option(
@@ -82,18 +68,9 @@ choice_options = options(
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The values of :data:`facts_options`, :data:`choice_options` and ``--depot``, as spelled on the command line."""
+    """The values of the options of an environment, :data:`choice_options` and ``--depot``, as spelled on the command line."""
 
-    torch: str | None
-    cuda: str | None
-    cxx11_abi: bool | None
-    python_tag: str | None
-    platform: str | None
-    glibc: str | None
-    gpus: tuple[str, ...]
-    driver: str | None
-    python: str | None
-    host_file: Path | None
+    given: Given
     version: str | None
     distribution: str
     sources: tuple[str, ...]
@@ -102,32 +79,21 @@ class Asked(msgspec.Struct, frozen=True):
     bandwidth: str | None
     depot: Path | None
 
-    @property
-    def facts(self) -> NamedFacts:
-        """The facts that were named; ``--gpu 8.0,9.0`` names two."""
-        gpus = tuple(part for text in self.gpus for part in text.split(","))
-        return NamedFacts(
-            self.torch, self.cuda, self.cxx11_abi, self.python_tag, self.platform, self.glibc, gpus, self.driver
-        )
-
 
 def question(asked: Asked, events: Events) -> Resolution:
     """What the options ask the resolver, with what there is to answer it.
 
     :raises UsageError: for a value that cannot be understood.
     """
-    if asked.host_file is not None and asked.python is not None:
-        raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
-    opened = open_depot(asked.depot)
-    named = asked.python is None and asked.torch is not None and asked.python_tag is not None
-    host = load_host(asked.host_file) or wheel_facts(asked.python, environment=not named, gpus=not asked.gpus)
-    if asked.host_file is None and host.python is not None:
+    opened, given = open_depot(asked.depot), asked.given
+    host, facts = given.environment()
+    if given.host is None and host.python is not None:
         from flashdepot.host.python_environment import told  # noqa: PLC0415  (not when all is named)
 
         if said := told(host.python):
             events.note(said)
     request = WheelRequest(
-        facts=override(facts_of(host), asked.facts),
+        facts=facts,
         distribution=asked.distribution.lower().replace("_", "-"),
         version=asked.version or "",
         sources=_sources(asked.sources, asked.allow, opened.root / CATALOG_FOLDER),
@@ -138,13 +104,78 @@ def question(asked: Asked, events: Events) -> Resolution:
     return api.resolve(request, library, host=host, depot=opened, events=events)
 
 
-def install_options(asked: Asked) -> str | None:
-    """The options of ``flashdepot install`` that mean what was asked; ``None`` when that is not about this machine as it is."""
-    changed = (asked.facts != NamedFacts(), asked.host_file, asked.version, asked.sources, asked.allow, asked.bandwidth)
-    if any(changed) or asked.distribution != "flash-attn":
-        return None
-    given = {"--python": asked.python, "--profile": asked.profile, "--depot": asked.depot}
-    return shlex.join(word for name, value in given.items() if value for word in (name, str(value)))
+def command_of(asked: Asked, verb: str = "resolve") -> Command:
+    """What was asked, as a command that asks it again."""
+    given = asked.given
+    return Command(
+        verb,
+        {
+            **_spelled(given.named),
+            "host": given.host,
+            "python": given.python,
+            "version": asked.version,
+            "distribution": asked.distribution if asked.distribution != FLASH_ATTN else None,
+            "source": asked.sources,
+            "allow": asked.allow,
+            "profile": asked.profile,
+            "bandwidth": asked.bandwidth,
+            "depot": named_depot(),
+        },
+    )
+
+
+def command_with(asked: Asked, helped: Help) -> Command:
+    """What was asked with the options in their place that help."""
+    options = dict(helped.options)
+    if "allow" in options:
+        options["allow"] = tuple(dict.fromkeys((*asked.allow, *options["allow"])))
+    facts = {name: value for name, value in options.items() if name in NamedFacts.__struct_fields__}
+    others = {name: value for name, value in options.items() if name not in facts}
+    return command_of(asked).but(**_spelled(NamedFacts(**facts), set(facts)), **others)
+
+
+def _spelled(named: NamedFacts, names: Collection[str] = NamedFacts.__struct_fields__) -> dict[str, Any]:
+    """Facts as options; that of the C++ ABI has a name for no."""
+    found = {name: value for name, value in asdict(named).items() if name in names}
+    if "cxx11_abi" in found:
+        abi = found.pop("cxx11_abi")
+        found |= {"cxx11abi": abi is True, "no_cxx11abi": abi is False}
+    return found
+
+
+def taking(asked: Asked, resolution: Resolution) -> str:
+    """The command that takes what was decided: here by ``install``, for another machine by a wheel."""
+    chosen = resolution.decision.chosen
+    assert chosen is not None  # noqa: S101  (for mypy)
+    candidate, given = chosen.candidate, asked.given
+    origin, wheel = candidate.origin, candidate.wheel
+    if origin is Origin.PIP:
+        return f"pip install --no-build-isolation {wheel.distribution}=={wheel.version}"
+    compiles = {"cuda": candidate.cuda, "yes": origin.compiles}
+    if given.named == NamedFacts() and given.host is None:
+        here = {"python": given.python, "profile": asked.profile, "depot": named_depot()}
+        if not (asked.version or asked.sources or asked.allow) and asked.distribution == FLASH_ATTN:
+            return str(Command("install", {**here, **compiles}))
+        if wheel.url:
+            named = {"wheel": wheel.url, "sha256": wheel.sha256}
+            return str(Command("install", {"python": given.python, "depot": named_depot(), **named}))
+        return str(Command("install", {**here, "source": (OURS,), "upstream": asked.version, **compiles}))
+    if wheel.url:
+        return shlex.join(["pip", "install", f"{wheel.url}#sha256={wheel.sha256}" if wheel.sha256 else wheel.url])
+    platform = resolution.request.facts.platform
+    there = platform is not None and platform != this_platform()
+    machine = {"host": given.host, "driver": given.named.driver, "glibc": given.named.glibc}
+    options = {
+        "arch": ",".join(str(gpu) for gpu in resolution.request.facts.served(oldest_gpu())) or ",".join(wheel.sass),
+        "target": str(platform) if there else None,
+        "profile": asked.profile,
+        "upstream": asked.version,
+        "depot": named_depot(),
+        **({} if there else machine),
+        **compiles,
+        "out": "dist",
+    }
+    return str(Command("wheel", options))
 
 
 def sources_named(named: tuple[str, ...]) -> tuple[str, ...]:

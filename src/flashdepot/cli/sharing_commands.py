@@ -9,14 +9,13 @@ from typing import Any
 import click
 
 from flashdepot.api import sharing
+from flashdepot.api.acquire import LibraryPlan
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
     configured_remotes,
     depot_option,
     examples,
-    host_option,
     json_option,
-    load_host,
     open_depot,
     options,
     print_json,
@@ -26,10 +25,14 @@ from flashdepot.cli.common import (
     warn,
 )
 from flashdepot.cli.depot_commands import by_prefix
+from flashdepot.cli.environment import machine_options
+from flashdepot.cli.forecast_page import tell as tell_plan
 from flashdepot.cli.library_commands import tell
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.architecture import spell
+from flashdepot.model.host import HostRecord
+from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.quantities import size
 
@@ -41,9 +44,17 @@ from flashdepot.model.quantities import size
 )
 @click.argument("keys", metavar="[KEY]...", nargs=-1)
 @click.option("--to", metavar="REMOTE", help="Only this remote.  [default: all that were added with --push]")
+@click.option("--verify", is_flag=True, help="Read all blobs that are there, and write wrong ones again.")
 @options(depot_option, json_option, quiet_option, verbose_option)
 def push(
-    keys: tuple[str, ...], to: str | None, depot: Path | None, *, as_json: bool, quiet: bool, verbose: bool
+    keys: tuple[str, ...],
+    to: str | None,
+    depot: Path | None,
+    *,
+    verify: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
 ) -> None:
     """Put libraries, and the units that they were made of, into a remote, signed with your key.
 
@@ -56,7 +67,7 @@ def push(
             f"The depot {opened.root} has no library to push.", hint="Build one: flashdepot build --profile quick"
         )
     events = Terminal(quiet=quiet, verbose=verbose)
-    done = sharing.push(manifests, to=to, remotes=configured_remotes(), depot=opened, events=events)
+    done = sharing.push(manifests, to=to, verify=verify, remotes=configured_remotes(), depot=opened, events=events)
     if as_json:
         print_json(
             {
@@ -66,6 +77,7 @@ def push(
                         "units": pushed.units,
                         "blobs_sent": pushed.blobs,
                         "bytes_sent": pushed.bytes,
+                        "blobs_repaired": pushed.repaired,
                         "records_sent": pushed.records,
                     }
                     for name, pushed in done.items()
@@ -78,14 +90,14 @@ def push(
 
 
 @click.command(epilog=examples("flashdepot depot pull --profile inference --arch 90", "flashdepot depot pull"))
-@options(o.selection_options, host_option, depot_option, json_option, quiet_option, verbose_option)
+@options(o.selection_options, machine_options, depot_option, json_option, quiet_option, verbose_option)
 def pull(
-    host_file: Path | None, depot: Path | None, *, as_json: bool, quiet: bool, verbose: bool, **words: str | None
+    host: HostRecord | None, depot: Path | None, *, as_json: bool, quiet: bool, verbose: bool, **words: str | None
 ) -> None:
     """Fetch the library that 'flashdepot get' would take from a remote, and never build it. Exit code 4: no remote has it."""
     found = sharing.pull(
         o.with_project(words),
-        host=load_host(host_file),
+        host=host,
         depot=open_depot(depot),
         events=Terminal(quiet=quiet, verbose=verbose),
     )
@@ -195,9 +207,9 @@ def _library_line(manifest: Manifest) -> str:
 )
 @options(
     o.selection_options,
-    o.jobs_option,
-    o.memory_option,
-    host_option,
+    o.build_options,
+    o.dry_run_option,
+    machine_options,
     depot_option,
     json_option,
     quiet_option,
@@ -205,13 +217,13 @@ def _library_line(manifest: Manifest) -> str:
 )
 def audit(
     sample: int,
-    jobs: int | None,
-    memory: str | None,
-    host_file: Path | None,
+    limits: Limits,
+    host: HostRecord | None,
     depot: Path | None,
     *,
     everything: bool,
     sign: bool,
+    dry_run: bool,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -221,15 +233,21 @@ def audit(
 
     The units are those that 'flashdepot build' would compile with the same options. Exit code 6: somebody has other bytes.
     """
+    request, opened = o.with_project(words), open_depot(depot)
+    events, count = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json), None if everything else sample
+    if dry_run:
+        forecast = sharing.plan_audit(request, sample=count, host=host, depot=opened, limits=limits)
+        tell_plan(LibraryPlan(forecast=forecast), as_json=as_json)
+        return
     report = sharing.audit(
-        o.with_project(words),
-        sample=None if everything else sample,
+        request,
+        sample=count,
         sign=sign,
         remotes=configured_remotes(),
-        host=load_host(host_file),
-        depot=open_depot(depot),
-        limits=o.limits(jobs, memory),
-        events=Terminal(quiet=quiet, verbose=verbose),
+        host=host,
+        depot=opened,
+        limits=limits,
+        events=events,
     )
     wrong = [f"{m.name}: {m.place} has {m.claimed[:12]}, compiled was {m.compiled[:12]}" for m in report.mismatches]
     if as_json and not wrong:

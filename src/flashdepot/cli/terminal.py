@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -10,13 +11,15 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from flashdepot.cli.common import ask, printable, say, warn
-from flashdepot.events import BuildProgress, Download, Events, Forecast, Share, Silent, Snapshot
+from flashdepot.events import BuildProgress, Download, Events, Forecast, Silent, Snapshot
 from flashdepot.model.quantities import duration, size
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+_SM80 = re.compile(r"_sm80(?=$|[^0-9a-z])")
+_SHORTEST_BAR = 5
 _SILENCE = 30.0
 """Seconds without a line after which a log gets one."""
 
@@ -27,11 +30,10 @@ class Terminal(Events):
     :param quiet: warnings only.
     :param verbose: a line for each compiled unit on a terminal as well.
     :param may_ask: whether somebody may be there to answer.
-    :param yes: the answer to whether a long build may begin has been given.
     """
 
-    def __init__(self, *, quiet: bool = False, verbose: bool = False, may_ask: bool = False, yes: bool = False) -> None:
-        self._yes = yes
+    def __init__(self, *, quiet: bool = False, verbose: bool = False, may_ask: bool = False) -> None:
+        self._asked = False
         self._quiet = quiet
         self._verbose = verbose
         self._may_ask = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
@@ -57,17 +59,16 @@ class Terminal(Events):
             return contextlib.nullcontext(Silent())
         return _Live(verbose=self._verbose) if sys.stderr.isatty() else contextlib.nullcontext(_Lines())
 
-    def begin(self, forecast: Forecast) -> bool:
-        """Say what will be done; ask before what takes long, where somebody is there to answer."""
-        from flashdepot.cli.forecast_page import question, sentence  # noqa: PLC0415  (a hit begins nothing)
+    def begin(self, forecast: Forecast) -> None:
+        """Say what will be done, unless that was the question."""
+        from flashdepot.resolve.consent import sentence  # noqa: PLC0415  (a hit begins nothing)
 
-        if forecast.is_long and self._may_ask and not self._yes:
-            return ask(question(forecast))
-        self.note(sentence(forecast))
-        return True
+        if not self._asked:
+            self.note(sentence(forecast))
 
     def confirm(self, question: str) -> bool:
         """Ask, where somebody is there to answer."""
+        self._asked = self._may_ask
         return self._may_ask and ask(question)
 
 
@@ -114,22 +115,21 @@ class _Lines:
         return _line(name)
 
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
-        self.note(f"[{_count(state.kernels)} kernels] {name} in {duration(seconds)}{_left(state)}")
+        self.note(f"[{_count(state)}] {_shown(name)} in {duration(seconds)}{_left(state)}")
 
     def update(self, state: Snapshot) -> None:
         if time.monotonic() - self._told >= _SILENCE:
-            what, share = _at(state)
-            self.note(f"[{_count(share)} {what}] {state.fraction:.0%} done{_left(state)}")
+            self.note(f"[{_count(state)}] {state.fraction:.0%} done{_left(state)}")
 
 
-def _at(state: Snapshot) -> tuple[str, Share]:
-    """What a build is at: the first that is not whole of what takes longest, and the rest."""
-    parts = {"kernels": state.kernels, "host sides": state.host_sides, "other sources": state.sources}
-    return next(((what, share) for what, share in parts.items() if not share.is_whole), ("kernels", state.kernels))
+def _shown(name: str) -> str:
+    """A unit's name without ``_sm80``, which upstream's file names have whatever GPU they are compiled for."""
+    return printable(_SM80.sub("", name))
 
 
-def _count(share: Share) -> str:
-    return f"{share.done}/{share.total}"
+def _count(state: Snapshot) -> str:
+    """One noun from the first line to the last: kernels, their host sides and the C layer are all steps."""
+    return f"{state.steps.done}/{state.steps.total} steps"
 
 
 def _left(state: Snapshot) -> str:
@@ -159,7 +159,7 @@ class _Live:
             self._live.stop()
 
     def note(self, text: str) -> None:
-        self._console.print(printable(text), highlight=False, markup=False)
+        self._console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def download(self, name: str) -> Download:
         """A bar from the first byte to the last; there is never more than one."""
@@ -177,7 +177,7 @@ class _Live:
 
     def finished(self, name: str, seconds: float, state: Snapshot) -> None:
         if self._verbose:
-            self.note(f"{name} in {duration(seconds)}")
+            self.note(f"{_shown(name)} in {duration(seconds)}")
         self.update(state)
 
     def update(self, state: Snapshot) -> None:
@@ -188,20 +188,20 @@ class _Live:
         if not self._shown:
             self._live.start()
             self._shown = True
-        head = Table.grid(padding=(0, 2))
         passed = duration(time.monotonic() - self._begun)
-        memory = f"{size(state.memory)} in use" if state.memory else ""
-        what, share = _at(state)
-        head.add_row(
-            f"{share.done} of {share.total} {what}",
-            ProgressBar(total=1, completed=state.fraction, width=30),
-            f"{state.fraction:.0%} after {passed}{_left(state)}",
-            memory,
-        )
+        words = [_count(state), f"{state.fraction:.0%} after {passed}{_left(state)}"]
+        words += [f"{size(state.memory)} in use"] if state.memory else []
+        head = Table.grid(padding=(0, 2))
+        for _ in words[1:]:
+            head.add_column(no_wrap=True)
+        room = self._console.width - sum(len(word) + 2 for word in words)
+        bar = [ProgressBar(total=1, completed=state.fraction, width=min(30, room))] if room >= _SHORTEST_BAR else []
+        head.add_row(words[0], *bar, *words[1:])
         rows = Table.grid()
+        rows.add_column(no_wrap=True, overflow="ellipsis")
         rows.add_row(head)
         for name in state.running:
-            rows.add_row(Text(f"  compiling {printable(name)}"))
+            rows.add_row(Text(f"  compiling {_shown(name)}"))
         for name in state.elsewhere:
-            rows.add_row(Text(f"  waiting for another process: {printable(name)}"))
+            rows.add_row(Text(f"  waiting for another process: {_shown(name)}"))
         self._live.update(rows)

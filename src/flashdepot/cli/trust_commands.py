@@ -47,7 +47,7 @@ def trust(file: Path | None, *, list_all: bool, remove: bool, as_json: bool, qui
         project = read_project(path)
         for objection in () if quiet else project.objections():
             say(objection)
-        consents.give(path, project.digest)
+        give(project, consents)
         status = "trusted"
     if as_json:
         print_json({"status": status, "path": str(path.resolve())})
@@ -63,7 +63,16 @@ def ask(project: Project, consents: Consents, objections: tuple[str, ...]) -> No
     for objection in objections:
         say(f"  {objection}")
     if ask_on_terminal("Do you trust it, as it is now?"):
-        consents.give(project.path, project.digest)
+        give(project, consents)
+
+
+def give(project: Project, consents: Consents) -> None:
+    """Allow a project file as it is now; the keys of its remotes count as keys that this user has trusted."""
+    if any(remote.keys for remote in project.remotes):
+        from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
+
+        UserSettings.of_this_user().demand_signatures()
+    consents.give(project.path, project.digest)
 
 
 def _show(consents: Consents, *, as_json: bool) -> None:

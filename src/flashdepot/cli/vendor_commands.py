@@ -7,14 +7,13 @@ from pathlib import Path
 import click
 
 from flashdepot.api import libraries as api
+from flashdepot.api.acquire import LibraryPlan
 from flashdepot.cli import options as o
 from flashdepot.cli.common import (
     answer,
     depot_option,
     examples,
-    host_option,
     json_option,
-    load_host,
     open_depot,
     options,
     print_json,
@@ -23,6 +22,7 @@ from flashdepot.cli.common import (
     verbose_option,
     warn,
 )
+from flashdepot.cli.environment import machine_options
 from flashdepot.cli.forecast_page import tell as tell_plan
 from flashdepot.cli.terminal import Terminal
 from flashdepot.depot import Depot
@@ -60,11 +60,9 @@ _FAULTS_SHOWN = 8
         help="Use this library, a folder that 'flashdepot get' printed or wrote.",
     ),
     o.selection_options,
-    o.jobs_option,
-    o.memory_option,
-    o.yes_option,
+    o.build_options,
     o.dry_run_option,
-    host_option,
+    machine_options,
     depot_option,
     json_option,
     quiet_option,
@@ -73,13 +71,11 @@ _FAULTS_SHOWN = 8
 def vendor(
     folder: Path,
     library: Path | None,
-    jobs: int | None,
-    memory: str | None,
-    host_file: Path | None,
+    limits: Limits,
+    host: HostRecord | None,
     depot: Path | None,
     *,
     check: bool,
-    yes: bool,
     dry_run: bool,
     as_json: bool,
     quiet: bool,
@@ -97,24 +93,25 @@ def vendor(
     from when the library was made, and whether you need a new one. Exit status: 0 intact and runs on this host, 4 does
     not run on it, 6 damaged.
     """
-    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
+    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
     opened = open_depot(depot)
-    host = load_host(host_file)
     if check:
         if library is not None:
             raise UsageError(
                 "--check looks at what is there, and --library puts something there.", hint="Leave one out."
             )
-        named = str(host_file) if host_file is not None else None
+        named = click.get_current_context().params["host_file"]
         request = o.with_project(words)
-        report = api.check_vendored(folder, request, host=host, host_file=named, depot=opened, events=events)
+        report = api.check_vendored(
+            folder, request, host=host, host_file=str(named) if named else None, depot=opened, events=events
+        )
         if as_json:
             print_json(report.to_json())
         else:
             answer("\n".join(describe(report, quiet=quiet)))
         click.get_current_context().exit(report.status.exit_code)
     if dry_run:
-        _tell_dry_run(folder, library, words, host, opened, o.limits(jobs, memory), events, as_json=as_json)
+        _tell_dry_run(folder, library, words, host, opened, limits, events, as_json=as_json)
         return
     if library is not None:
         written, put = api.vendor(folder, library_request(**words), library=library, depot=opened)
@@ -124,7 +121,7 @@ def vendor(
             o.with_project(words),
             host=host,
             depot=opened,
-            limits=o.limits(jobs, memory),
+            limits=limits,
             events=events,
         )
     _tell(put.manifest, written, as_json=as_json, quiet=quiet)
@@ -144,7 +141,7 @@ def _tell_dry_run(
     if library is not None:
         from flashdepot.link.library import read_library  # noqa: PLC0415
 
-        plan = api.LibraryPlan(stored=read_library(library).manifest)
+        plan = LibraryPlan(stored=read_library(library).manifest)
     else:
         plan = api.plan_library(o.with_project(words), host=host, depot=depot, limits=limits, events=events)
     tell_plan(plan, as_json=as_json, then=f"Then it is put into {folder}.")

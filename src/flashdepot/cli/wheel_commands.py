@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from flashdepot import api
 from flashdepot.api.libraries import plan_library
@@ -15,9 +16,7 @@ from flashdepot.cli.common import (
     answer,
     depot_option,
     examples,
-    host_option,
     json_option,
-    load_host,
     open_depot,
     options,
     print_json,
@@ -25,12 +24,15 @@ from flashdepot.cli.common import (
     say,
     verbose_option,
 )
+from flashdepot.cli.environment import machine_options
 from flashdepot.cli.forecast_page import tell as tell_plan
 from flashdepot.cli.forecast_page import to_json
 from flashdepot.cli.terminal import Terminal
+from flashdepot.model.host import HostRecord
+from flashdepot.model.limits import Limits
 from flashdepot.model.quantities import duration, size
 from flashdepot.resolve.library import LibraryResult
-from flashdepot.wheel import Wheel
+from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names
 
 
 @click.command(
@@ -49,12 +51,11 @@ from flashdepot.wheel import Wheel
         default=".",
         help="Write the wheel into this folder.  [default: the current one]",
     ),
-    o.jobs_option,
-    o.memory_option,
-    o.farm_option,
-    o.yes_option,
+    o.names_option,
+    click.option("--jax", is_flag=True, help="Also flashdepot-jax: the same library for JAX, without torch."),
+    o.build_options,
     o.dry_run_option,
-    host_option,
+    machine_options,
     depot_option,
     json_option,
     quiet_option,
@@ -62,13 +63,12 @@ from flashdepot.wheel import Wheel
 )
 def wheel(
     out: Path,
-    jobs: int | None,
-    memory: str | None,
-    farm: str | None,
-    host_file: Path | None,
+    names: str,
+    limits: Limits,
+    host: HostRecord | None,
     depot: Path | None,
     *,
-    yes: bool,
+    jax: bool,
     dry_run: bool,
     as_json: bool,
     quiet: bool,
@@ -77,13 +77,14 @@ def wheel(
 ) -> None:
     """Make a Python wheel: one file for every torch and every Python 3.
 
-    It contains upstream's unmodified package flash_attn and the library that 'flashdepot get' would take or build.
+    It contains upstream's package flash_attn and the library that 'flashdepot get' would take or build.
     Prints the wheel's path. For several targets, as in --target linux-x86_64,windows-x86_64, it makes a wheel each, whose
     device code is compiled once.
     """
     started = time.monotonic()
-    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json, yes=yes)
-    host, opened, limits = load_host(host_file), open_depot(depot), o.limits(jobs, memory, farm)
+    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
+    named = parse_names(names)
+    opened = open_depot(depot)
     requests = [o.with_project(one) for one in o.each_target(words)]
     if dry_run:
         then = f"Then a wheel of it is written into {out.absolute()}."
@@ -94,15 +95,22 @@ def wheel(
         for plan in plans:
             tell_plan(plan, as_json=False, then=then)
         return
-    documents = []
+    documents, beside = [], list[Wheel]()
     for request in requests:
-        made, library = api.wheel(request, out=out, host=host, depot=opened, limits=limits, events=events)
+        done = api.wheel(request, out=out, host=host, depot=opened, limits=limits, events=events)
+        made, library = done.wheel, done.library
         seconds, started = time.monotonic() - started, time.monotonic()
         documents.append({**_document(made, library), "seconds": round(seconds, 3)})
         if not as_json:
             if not quiet:
                 contents = library.manifest.selection
                 say(f"flash-attn {made.version}: {contents}; {size(made.size)}, in {duration(seconds)}")
+            answer(str(made.path))
+        if jax:
+            beside.append(build_jax_wheel(library.manifest, library.path, out))
+    for made in (*beside, *build_names(named, out.absolute())):
+        documents.append(msgspec.to_builtins(made, enc_hook=str))
+        if not as_json:
             answer(str(made.path))
     if as_json:
         _print(documents)

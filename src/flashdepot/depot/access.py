@@ -7,6 +7,7 @@ to somebody whom the user trusts, and nobody else may write into them but the gr
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -93,7 +94,7 @@ class _Rules(msgspec.Struct):
     def _writable(self, folder: Path, who: str, mend: str) -> IntegrityError:
         return IntegrityError(
             f"{folder} may be written by {who}: libraries that you take from it could be anybody's.",
-            hint=f"chmod -R {mend} {self.layout.root}; or share it on purpose: flashdepot depot init --shared GROUP",
+            hint=f"chmod -R {mend} {shlex.quote(str(self.layout.root))}; or share it on purpose: flashdepot depot init --shared GROUP",
         )
 
 

@@ -180,7 +180,7 @@ def _carry_out(depot: Depot, removal: Removal) -> bool:
         if held is None:
             return False
         with held:
-            path.unlink(missing_ok=True)
+            held.discard()
         return True
     if removal.kind == "intent":
         with lock(depot.layout, "intents"):  # as whoever adds an action does

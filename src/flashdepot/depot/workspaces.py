@@ -40,7 +40,7 @@ def workspace(layout: DepotLayout) -> Iterator[Path]:
                 folder.mkdir(mode=0o700)
             yield folder
         finally:
-            _remove(folder)
+            _remove(folder, held)
 
 
 def workspaces(layout: DepotLayout) -> Iterator[Path]:
@@ -74,7 +74,7 @@ def remove_stale(folder: Path) -> bool:
     if held is None:
         return False
     with held:
-        _remove(folder)
+        _remove(folder, held)
     return True
 
 
@@ -84,9 +84,9 @@ def _hold(folder: Path) -> HeldLock | None:
     return try_lock_file(_lock_path(folder))
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: Path, held: HeldLock) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    _lock_path(folder).unlink(missing_ok=True)
+    held.discard()
 
 
 def _lock_path(folder: Path) -> Path:

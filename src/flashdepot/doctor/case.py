@@ -9,10 +9,10 @@ from flashdepot.errors import IncompatibleError
 from flashdepot.families import oldest_gpu
 from flashdepot.fit import served_cuda
 from flashdepot.model.architecture import Architecture
+from flashdepot.model.environment import Environment
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.library_request import Gpus, LibraryRequest
-from flashdepot.model.python_environment import Environment
-from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.selection import Unit
 from flashdepot.model.target import Version
 from flashdepot.resolve.facts import facts_of
@@ -58,12 +58,12 @@ class Case(msgspec.Struct, frozen=True):
         return served_cuda(self.facts)
 
     @property
-    def facts(self) -> RuntimeFacts:
+    def facts(self) -> Environment:
         """What the rules of fit ask of the record."""
         return facts_of(self.record)
 
     @property
-    def python(self) -> Environment | None:
+    def python(self) -> PythonEnvironment | None:
         """The Python environment of the record."""
         return self.record.python
 

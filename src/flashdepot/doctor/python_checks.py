@@ -9,7 +9,7 @@ from flashdepot.doctor.finding import Finding, Intention, Severity, blocker, not
 from flashdepot.fit import ask
 from flashdepot.fit.needs import PythonNeed, TorchNeed
 from flashdepot.fit.torch_rules import judge_torch_driver, judge_torch_gpus, torch_lacks
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.target import Version
 from flashdepot.model.wheel_needs import IMPORTED, OLDEST_PYTHON, OLDEST_TORCH
 
@@ -131,7 +131,10 @@ def imports(case: Case) -> Iterator[Finding]:
         return
     if lacking := [name for name in IMPORTED if name != "torch" and name not in python.packages]:
         seen = f"{python.prefix} has no {' and no '.join(lacking)}."
-        yield blocker("build-dep-missing", seen, "flash_attn imports it.", _install(python, *lacking))
+        if case.intention is Intention.INSTALL:
+            yield note("build-dep-missing", seen, "flash_attn imports it.", "'flashdepot install' adds it.")
+        else:
+            yield blocker("build-dep-missing", seen, "flash_attn imports it.", _install(python, *lacking))
 
 
 def torch_on_gpu(case: Case) -> Iterator[Finding]:
@@ -210,7 +213,7 @@ def _severity(*, must: bool) -> Severity:
     return Severity.BLOCKER if must else Severity.WARNING
 
 
-def _install(python: Environment, *arguments: str) -> str:
+def _install(python: PythonEnvironment, *arguments: str) -> str:
     if python.managed:
         return f"In an environment of your own: .venv/bin/python -m pip install {' '.join(arguments)}"
     if "pip" in python.packages:
@@ -219,6 +222,6 @@ def _install(python: Environment, *arguments: str) -> str:
     return f"uv pip install --python {python.executable} {' '.join(arguments)}"
 
 
-def _replace_torch(python: Environment, build: str) -> str:
+def _replace_torch(python: PythonEnvironment, build: str) -> str:
     reinstall = _install(python, "--reinstall", "torch")
     return f"{reinstall}, from PyTorch's own index for {build} (pytorch.org, 'Get started', names it)"

@@ -14,8 +14,8 @@ from flashdepot.model.library_names import LINUX, WINDOWS
 from flashdepot.model.library_request import AnyCuda
 from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.choose import OLDEST_CUDA, asks_machine, foresee_toolchain, native
-from flashdepot.toolchain.wheels import provided_version, provides
+from flashdepot.toolchain.choose import OLDEST_CUDA, asks_machine, foresee_toolchain
+from flashdepot.toolchain.wheels import provides
 
 _STATIC_RUNTIMES = frozenset({LINUX.cuda_runtime, WINDOWS.cuda_runtime})
 
@@ -40,21 +40,13 @@ def _class_of(error: FlashdepotError, case: Case) -> str:
     record = case.record
     if isinstance(error, IncompatibleError):
         return "driver-too-old"
-    if native(record.platform) and not record.compilers:
-        return "msvc-env-missing"
-    if not provides(record.platform) or case.request.cuda not in {None, AnyCuda.AUTO}:
+    if (
+        record.platform.system == "windows"
+        or not provides(record.platform)
+        or case.request.cuda not in {None, AnyCuda.AUTO}
+    ):
         return "nvcc-not-found"
-    if not _newest_serves(case):
-        return "unsupported-gpu-arch"
-    return "msvc-version-unsupported"
-
-
-def _newest_serves(case: Case) -> bool:
-    try:
-        choose_sass(case.wanted, provided_version(), codes_of(provided_version()))
-    except MissingToolError:
-        return False
-    return True
+    return "unsupported-gpu-arch"
 
 
 def toolkits(case: Case) -> Iterator[Finding]:

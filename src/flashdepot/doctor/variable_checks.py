@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from flashdepot.doctor.case import Case
@@ -79,4 +80,4 @@ def two_toolkits(case: Case) -> Iterator[Finding]:
         return
     seen = f"{named.found_by} is CUDA {named.version} ({named.root}), and the nvcc on PATH is {first.version}."
     why = "PyTorch's extensions take the first, CMake and cargo the second."
-    yield note("cuda-torch-mismatch", seen, why, f"export PATH={named.root}/bin:$PATH")
+    yield note("cuda-torch-mismatch", seen, why, f"export PATH={shlex.quote(str(named.root))}/bin:$PATH")

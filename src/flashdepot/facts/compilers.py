@@ -28,18 +28,6 @@ BUILD_TOOLS = (
 """The command that installs Microsoft's compiler, its libraries and a Windows SDK without the rest."""
 
 
-def msvc_limits(release: Version) -> tuple[int | None, int | None]:
-    """The oldest ``_MSC_VER`` that a CUDA release accepts and the first that is too new; ``None`` before the table."""
-    rows = [row for row in _data()["msvc"] if Version.parse(row["cuda"]) <= release]
-    return (rows[-1]["first"], rows[-1]["limit"]) if rows else (None, None)
-
-
-def installable_msvc(limit: int) -> str:
-    """The newest toolset below a limit of ``_MSC_VER``, by its name in the Visual Studio Installer."""
-    fitting = [row for row in _data()["msvc_toolset"] if row["msc_ver"] < limit]
-    return str(fitting[-1]["name"]) if fitting else BUILD_TOOLS
-
-
 def needs_conforming_preprocessor(release: Version) -> bool:
     """Whether the headers of a CUDA release want ``cl`` to be given ``/Zc:preprocessor``."""
     return release >= Version.parse(_data()["conforming_preprocessor"])

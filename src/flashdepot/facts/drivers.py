@@ -35,6 +35,12 @@ def cuda_of_ptx(version: tuple[int, int]) -> Version | None:
     return Version.parse(release) if release else None
 
 
+def cuda_of_elf(abi: int) -> Version | None:
+    """The oldest CUDA release whose driver loads machine code of an ELF ABI; ``None`` where every one does."""
+    newer = [Version.parse(cuda) for known, cuda in _data()["elf_abi"].items() if int(known) <= abi]
+    return max(newer, default=None)
+
+
 def driver_floor(cuda_major: int, system: str, *, compressed: bool) -> Version:
     """The oldest NVIDIA driver that runs what that CUDA major version builds for ``linux`` or ``windows``.
 

@@ -30,6 +30,15 @@ def default_cxx11_abi(minor: str, local: str, machine: str) -> bool | None:
     return local in rule["new_cuda"].get(minor, ()) if local else None
 
 
+def default_cuda(minor: str) -> Version | None:
+    """The CUDA of PyPI's wheels of a minor version for Linux on x86-64; ``None`` for a version outside the table."""
+    rows = _data()["default_cuda"]
+    if Version.parse(minor) > Version(rows["newest_checked"]):
+        return None
+    known = [cuda for first, cuda in rows["since"].items() if Version(first) <= Version.parse(minor)]
+    return Version(known[-1]) if known else None
+
+
 @cache
 def newest_gpu(cuda: Version) -> Architecture | None:
     """The newest GPU that PyTorch's own builds with a CUDA have kernels for; ``None`` for a CUDA before the table."""

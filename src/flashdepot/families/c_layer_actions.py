@@ -12,7 +12,7 @@ from flashdepot.model.action import Action
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe
 from flashdepot.targets.clang import CXX_OUTPUTS, cxx_words
-from flashdepot.toolchain.nvcc_flags import MSVC_C_LAYER_FLAGS, nvcc_flags
+from flashdepot.toolchain.nvcc_flags import nvcc_flags
 
 FLAGS = "c_layer"
 """The name under which a recipe keeps the flags of the C layer's kernels."""
@@ -24,9 +24,8 @@ def c_layer_flags(
     kit: Kit, sass: Sequence[Architecture], *, oldest: Architecture, front_end: str, compress: str
 ) -> tuple[str, ...]:
     """What nvcc is told for every kernel of the C layer; ``oldest`` is the architecture that a shared front end is for."""
-    host = kit.dialect.host_flags(kit.cuda, kit.nvcc_options)
     virtual = oldest if front_end == "shared" else None
-    flags = nvcc_flags(sass, virtual=virtual, compress=compress, options=kit.nvcc_options, host=host)
+    flags = nvcc_flags(sass, virtual=virtual, compress=compress, options=kit.nvcc_options)
     return ("-O3", "-std=c++17", *flags)
 
 
@@ -38,44 +37,30 @@ def c_layer_actions(recipe: Recipe, kit: Kit, families: Mapping[str, tuple[str, 
     yield from _folder_actions(recipe, kit, NATIVE / "src", ())
     for family, words in families.items():
         yield from _folder_actions(recipe, kit, NATIVE / "src" / family, words)
-    if kit.cross is not None:
-        for source in driver_sources():
-            yield _cxx_action(recipe, kit, source, ())
+    for source in driver_sources():
+        yield _cxx_action(kit, source, ())
 
 
 def _folder_actions(recipe: Recipe, kit: Kit, folder: Path, words: tuple[str, ...]) -> Iterator[Action]:
     for source in sorted(folder.glob("*.cu")):
         yield from cuda_actions(
-            recipe, kit, name_of_source(source), "native", _place_of(source), recipe.flags[FLAGS], _INCLUDES
+            kit, name_of_source(source), "native", _place_of(source), recipe.flags[FLAGS], _INCLUDES
         )
     for source in sorted(folder.glob("*.cpp")):
-        yield _cxx_action(recipe, kit, source, words)
+        yield _cxx_action(kit, source, words)
 
 
-def _cxx_action(recipe: Recipe, kit: Kit, source: Path, words: tuple[str, ...]) -> Action:
-    name, dialect = name_of_source(source), kit.dialect
-    ours = ("-I{generated}", *_INCLUDES, "-I{native}/shim")
-    theirs = (*words, "-isystem", "{cuda_include}")
-    if kit.cross is not None:
-        row = kit.cross.row
-        return Action(
-            f"{name}-{row}",
-            "native",
-            _place_of(source),
-            (*cxx_words(row), *ours, "-I{native}/driver", *theirs),
-            (kit.cross.zig,),
-            suffix=row.system.object_suffix,
-            outputs=CXX_OUTPUTS,
-        )
-    host_flags = dialect.host_flags(kit.cuda, kit.nvcc_options)
+def _cxx_action(kit: Kit, source: Path, words: tuple[str, ...]) -> Action:
+    row = kit.cross.row
+    ours = ("-I{generated}", *_INCLUDES, "-I{native}/shim", "-I{native}/driver")
     return Action(
-        name,
+        f"{name_of_source(source)}-{row}",
         "native",
         _place_of(source),
-        (dialect.nvcc, "-ccbin", "{cxx}", *MSVC_C_LAYER_FLAGS, *host_flags, *ours, *theirs),
-        recipe.toolchain.tools,
-        dialect.variables,
-        suffix=".obj",
+        (*cxx_words(row), *ours, *words, "-isystem", "{cuda_include}"),
+        (kit.cross.zig,),
+        suffix=row.system.object_suffix,
+        outputs=CXX_OUTPUTS,
     )
 
 

@@ -17,8 +17,8 @@ from flashdepot.model.target import Platform, Version
 from flashdepot.upstream import Identified, Sources
 
 if TYPE_CHECKING:
+    from flashdepot.system.plain_files import PlainFiles
     from flashdepot.targets import Row
-    from flashdepot.targets.dialect import Dialect
 
 
 class Cross(msgspec.Struct, frozen=True):
@@ -33,14 +33,13 @@ class Kit(msgspec.Struct, frozen=True):
     """The compilers at hand as facts, without a path.
 
     ``nvcc_options`` are the long options of the nvcc at hand. ``source_name`` says whether it takes the arguments that
-    replace a source's absolute path in its internal names. ``cross`` is ``None`` where MSVC compiles all.
+    replace a source's absolute path in its internal names.
     """
 
     cuda: Version
     nvcc_options: frozenset[str]
-    dialect: Dialect
+    cross: Cross
     source_name: bool = True
-    cross: Cross | None = None
 
 
 class Family(Protocol):
@@ -105,14 +104,14 @@ class Family(Protocol):
     def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
         """The lines of the generated header that tell the C layer what of the family a library holds."""
 
-    def licences(self, root: Path) -> Mapping[str, str]:
+    def licences(self, files: PlainFiles) -> Mapping[str, str]:
         """The texts by project that travel with a binary made of a tree.
 
         :raises UsageError: when the tree lacks one.
         """
 
-    def python_files(self, root: Path) -> Iterable[Path]:
-        """The files of a tree that a wheel holds, in the places that they have below ``root``."""
+    def python_files(self, files: PlainFiles) -> Iterable[str]:
+        """The files of a tree that a wheel holds, in the places that they have in it."""
 
     def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
         """What a unit with some features is expected to cost, for a number of architectures."""

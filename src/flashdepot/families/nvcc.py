@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from flashdepot.families.family import Cross, Kit
 from flashdepot.model.action import Action
-from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Unit
 from flashdepot.targets.clang import CUDA_OUTPUTS, cuda_words, precompiled
-from flashdepot.toolchain.nvcc_flags import SOURCE_NAME
+from flashdepot.toolchain.nvcc_flags import NVCC, SOURCE_NAME, VARIABLES
 
 _DEVICE_OUTPUTS = ("-MD", "-MF", "{depfile}", "{source}", "-o", "{output}")
 
 
 def cuda_actions(
-    recipe: Recipe,
     kit: Kit,
     name: str,
     place: str,
@@ -27,17 +25,12 @@ def cuda_actions(
 ) -> Iterator[Action]:
     """A CUDA source to an object, with nothing in it of where it lay or when it was compiled.
 
-    In two runs: nvcc makes a fatbin, whose bytes depend on no system, and zig's clang the host side around it. With MSVC
-    in one.
+    In two runs: nvcc makes a fatbin, whose bytes depend on no system, and zig's clang the host side around it.
 
     :param flags: what nvcc is told.
     :param words: macros and include folders, the same for both.
     :param header: what clang includes before the source; it is compiled once for all sources that have it.
     """
-    if kit.cross is None:
-        arguments = _nvcc_words(kit, name, place, file, ("-ccbin", "{cxx}", *flags, *words))
-        yield Action(name, place, file, arguments, recipe.toolchain.tools, kit.dialect.variables, unit, ".obj")
-        return
     arguments = _nvcc_words(kit, name, place, file, ("-fatbin", "-ccbin", "{preprocessor}", *flags, *words))
     yield Action(
         name,
@@ -45,7 +38,7 @@ def cuda_actions(
         file,
         arguments,
         kit.cross.device_tools,
-        kit.dialect.variables,
+        VARIABLES,
         unit,
         ".fatbin",
         outputs=_DEVICE_OUTPUTS,
@@ -72,7 +65,7 @@ def _host_side(cross: Cross, name: str, place: str, file: str, words: Sequence[s
 
 
 def _nvcc_words(kit: Kit, name: str, place: str, file: str, words: Sequence[str]) -> tuple[str, ...]:
-    arguments = [kit.dialect.nvcc, *words, "-I{native}/shim"]
+    arguments = [NVCC, *words, "-I{native}/shim"]
     if "--objdir-as-tempdir" in kit.nvcc_options:
         arguments.append("--objdir-as-tempdir")
     if "--frandom-seed" in kit.nvcc_options:

@@ -7,7 +7,7 @@ from flashdepot.families import oldest_gpu
 from flashdepot.fit.driver import served_cuda
 from flashdepot.fit.needs import CodeNeed, DriverNeed
 from flashdepot.model.architecture import Architecture, spell
-from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.environment import Environment
 from flashdepot.model.target import Version
 from flashdepot.model.verdict import Reason
 
@@ -17,7 +17,7 @@ _TEGRA = frozenset(
 """Jetsons: NVIDIA promises no binary compatibility between them and other GPUs (CUDA C++ Programming Guide)."""
 
 
-def judge_oldest_gpu(facts: RuntimeFacts, floor: Architecture) -> Reason | None:
+def judge_oldest_gpu(facts: Environment, floor: Architecture) -> Reason | None:
     """A GPU that has the instructions which the kernels use."""
     if not facts.gpus or any(gpu >= floor for gpu in facts.gpus):
         return None
@@ -27,7 +27,7 @@ def judge_oldest_gpu(facts: RuntimeFacts, floor: Architecture) -> Reason | None:
     return Reason.misfit("gpu", floor.dotted, has, text, mend)
 
 
-def judge_code(facts: RuntimeFacts, need: CodeNeed) -> Reason | None:
+def judge_code(facts: Environment, need: CodeNeed) -> Reason | None:
     """Machine code for every GPU that the kernels could run on."""
     wants = spell(need.sass)
     if not facts.gpus:
@@ -47,7 +47,7 @@ def judge_code(facts: RuntimeFacts, need: CodeNeed) -> Reason | None:
     return None
 
 
-def _without_code(facts: RuntimeFacts, need: CodeNeed, unserved: list[Architecture]) -> Reason | None:
+def _without_code(facts: Environment, need: CodeNeed, unserved: list[Architecture]) -> Reason | None:
     """A GPU that has no machine code of its own; PTX, compiled by the driver, may stand in."""
     wants, has = spell(need.sass), ",".join(str(gpu) for gpu in unserved)
     ptx = need.ptx
@@ -63,7 +63,7 @@ def _without_code(facts: RuntimeFacts, need: CodeNeed, unserved: list[Architectu
     return Reason.uncertain("sass", f"PTX {ptx}", str(facts.driver or ""), text, "--driver 580")
 
 
-def judge_driver(facts: RuntimeFacts, need: DriverNeed) -> Reason | None:
+def judge_driver(facts: Environment, need: DriverNeed) -> Reason | None:
     """The driver serves every release of a CUDA major version, from the first one on."""
     major = need.cuda.partition(".")[0]
     if not major or facts.platform is None or facts.platform.system not in {"linux", "windows"}:

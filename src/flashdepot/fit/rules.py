@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 
+from flashdepot.families import oldest_gpu
 from flashdepot.fit.gpu_rules import judge_code, judge_driver, judge_oldest_gpu
 from flashdepot.fit.needs import Needs
 from flashdepot.fit.system_rules import judge_libc, judge_libstdcxx, judge_platform, judge_python
 from flashdepot.fit.torch_rules import judge_accelerator, judge_cuda, judge_cxx11_abi, judge_preview, judge_torch
-from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.environment import Environment
+from flashdepot.model.torch import Accelerator
 from flashdepot.model.verdict import Reason, Reasons
 
 
@@ -26,9 +28,9 @@ class Rule(msgspec.Struct, frozen=True):
     sentence: str
     source: str
     part: str
-    judge: Callable[[RuntimeFacts, Any], Reason | None]
+    judge: Callable[[Environment, Any], Reason | None]
 
-    def __call__(self, facts: RuntimeFacts, need: object) -> Reason | None:
+    def __call__(self, facts: Environment, need: object) -> Reason | None:
         """Judge one need; none at all is always met."""
         return None if need is None else self.judge(facts, need)
 
@@ -122,11 +124,24 @@ RULES: Sequence[Rule] = (
 """In the order in which a person would ask; what breaks several is counted under the first."""
 
 
-def judge(needs: Needs, facts: RuntimeFacts) -> Reasons:
+def fatal(facts: Environment) -> Reason | None:
+    """Why nothing of flash-attn 2 can ever work in an environment; what it is, not what it lacks."""
+    if facts.platform is not None and facts.platform.system == "darwin":
+        text = "This is macOS: NVIDIA GPUs have no driver there, and flash-attn has no kernels for others."
+        mend = "torch.nn.functional.scaled_dot_product_attention works on Apple GPUs."
+        return Reason.misfit("platform", "linux or windows", str(facts.platform), text, mend)
+    if facts.torch is not None and facts.torch.accelerator is Accelerator.ROCM:
+        text = f"PyTorch {facts.torch.version} is built for AMD GPUs (ROCm), and these kernels run on NVIDIA's."
+        mend = "For AMD GPUs upstream's own source has a build: its README, section AMD ROCm support."
+        return Reason.misfit("torch-with-cuda", "CUDA", "ROCm", text, mend)
+    return judge_oldest_gpu(facts, oldest_gpu())
+
+
+def judge(needs: Needs, facts: Environment) -> Reasons:
     """Every reason against a thing in a place, in the order of :data:`RULES`; empty when it fits."""
     return tuple(reason for rule in RULES if (reason := rule(facts, getattr(needs, rule.part))) is not None)
 
 
-def ask(rule_id: str, facts: RuntimeFacts, need: object) -> Reason | None:
+def ask(rule_id: str, facts: Environment, need: object) -> Reason | None:
     """What one rule says of one need; ``None`` where it is kept."""
     return next(rule for rule in RULES if rule.id == rule_id)(facts, need)

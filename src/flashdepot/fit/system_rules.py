@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from flashdepot.fit.needs import CxxNeed, LibcNeed, PlatformNeed, PythonNeed
-from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.environment import Environment
 from flashdepot.model.verdict import Reason
 from flashdepot.model.wheel_tag import python_fits
 
 
-def judge_platform(facts: RuntimeFacts, need: PlatformNeed) -> Reason | None:
+def judge_platform(facts: Environment, need: PlatformNeed) -> Reason | None:
     """Operating system and CPU."""
     wanted = facts.platform
     if wanted is None:
@@ -20,7 +20,7 @@ def judge_platform(facts: RuntimeFacts, need: PlatformNeed) -> Reason | None:
     return Reason.misfit("platform", need.spelled, str(wanted), text, f"Take one for {wanted}.")
 
 
-def judge_libc(facts: RuntimeFacts, need: LibcNeed) -> Reason | None:
+def judge_libc(facts: Environment, need: LibcNeed) -> Reason | None:
     """The C library: that which a tag or the bytes ask for, else that of the system on which it was built."""
     if facts.platform is not None and facts.platform.system != "linux":
         return None  # judge_platform says so
@@ -46,7 +46,7 @@ def judge_libc(facts: RuntimeFacts, need: LibcNeed) -> Reason | None:
     return Reason.uncertain("libc", str(certain), str(facts.libc), text, "flashdepot check FILE, after fetching it")
 
 
-def _judge_musl(facts: RuntimeFacts, need: LibcNeed) -> Reason | None:
+def _judge_musl(facts: Environment, need: LibcNeed) -> Reason | None:
     if facts.libc_name == need.name:
         return None
     if facts.libc_name is None and facts.libc is None:
@@ -58,7 +58,7 @@ def _judge_musl(facts: RuntimeFacts, need: LibcNeed) -> Reason | None:
     return Reason.misfit("libc", need.name, has, text, mend)
 
 
-def judge_libstdcxx(facts: RuntimeFacts, need: CxxNeed) -> Reason | None:
+def judge_libstdcxx(facts: Environment, need: CxxNeed) -> Reason | None:
     """Symbol versions of libstdc++."""
     for prefix, floor, offered in (
         ("GLIBCXX", need.glibcxx, facts.glibcxx),
@@ -76,7 +76,7 @@ def judge_libstdcxx(facts: RuntimeFacts, need: CxxNeed) -> Reason | None:
     return None
 
 
-def judge_python(facts: RuntimeFacts, need: PythonNeed) -> Reason | None:
+def judge_python(facts: Environment, need: PythonNeed) -> Reason | None:
     """Interpreter and its ABI."""
     python = facts.python
     if python is None:

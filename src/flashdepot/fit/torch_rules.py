@@ -7,14 +7,14 @@ from flashdepot.facts.torch_builds import newest_gpu
 from flashdepot.fit.driver import served_cuda
 from flashdepot.fit.needs import UNKNOWN, AbiNeed, CudaNeed, TorchNeed
 from flashdepot.model.architecture import Architecture, spell
-from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.environment import Environment
 from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
 from flashdepot.model.verdict import Reason
 
 _ABI = {True: "the new C++ ABI", False: "the old C++ ABI"}
 
 
-def judge_accelerator(facts: RuntimeFacts, _need: bool) -> Reason | None:
+def judge_accelerator(facts: Environment, _need: bool) -> Reason | None:
     """A PyTorch is there, computes with CUDA on the GPUs that are there, and the driver serves it."""
     torch = facts.torch
     if torch is None:
@@ -30,7 +30,7 @@ def judge_accelerator(facts: RuntimeFacts, _need: bool) -> Reason | None:
     return Reason.misfit("torch-with-cuda", "CUDA", torch.accelerator, text, mend)
 
 
-def judge_torch_driver(facts: RuntimeFacts, torch: Torch) -> Reason | None:
+def judge_torch_driver(facts: Environment, torch: Torch) -> Reason | None:
     """A driver that PyTorch itself can work with."""
     if torch.cuda is None or facts.driver is None or facts.platform is None:
         return None
@@ -43,7 +43,7 @@ def judge_torch_driver(facts: RuntimeFacts, torch: Torch) -> Reason | None:
     return Reason.misfit("torch-with-cuda", str(floor), str(facts.driver), text, mend)
 
 
-def judge_torch_gpus(facts: RuntimeFacts, torch: Torch) -> Reason | None:
+def judge_torch_gpus(facts: Environment, torch: Torch) -> Reason | None:
     """GPUs that PyTorch's own kernels run on: those of its files, else those of PyTorch's builds for that CUDA."""
     unserved = torch_lacks(facts, torch)
     if not unserved or len(unserved) < len(facts.gpus):
@@ -55,7 +55,7 @@ def judge_torch_gpus(facts: RuntimeFacts, torch: Torch) -> Reason | None:
     return Reason.misfit("torch-with-cuda", str(gpu), has, text, "Install a PyTorch that is built with a newer CUDA.")
 
 
-def torch_lacks(facts: RuntimeFacts, torch: Torch) -> list[Architecture]:
+def torch_lacks(facts: Environment, torch: Torch) -> list[Architecture]:
     """The GPUs that PyTorch's own kernels do not run on, as far as that is known."""
     if torch.architectures:
         return [gpu for gpu in facts.gpus if not any(code.runs_on(gpu) for code in torch.architectures)]
@@ -63,7 +63,7 @@ def torch_lacks(facts: RuntimeFacts, torch: Torch) -> list[Architecture]:
     return [gpu for gpu in facts.gpus if newest is not None and gpu.major > newest.major]
 
 
-def judge_torch(facts: RuntimeFacts, need: TorchNeed) -> Reason | None:
+def judge_torch(facts: Environment, need: TorchNeed) -> Reason | None:
     """The minor version of PyTorch: its C++ interface changes with each, and is not settled before a release."""
     torch = facts.torch
     if torch is None or torch == NO_TORCH:  # judge_accelerator says so
@@ -85,7 +85,7 @@ def judge_torch(facts: RuntimeFacts, need: TorchNeed) -> Reason | None:
     return None
 
 
-def judge_preview(facts: RuntimeFacts, wheel_torch: str) -> Reason | None:
+def judge_preview(facts: Environment, wheel_torch: str) -> Reason | None:
     """Official wheels that were built before the torch that they name was released."""
     torch = facts.torch
     if torch is None or torch == NO_TORCH:
@@ -95,7 +95,7 @@ def judge_preview(facts: RuntimeFacts, wheel_torch: str) -> Reason | None:
     return Reason.uncertain("torch-preview", f"{wheel_torch}.0.dev", torch.version, text, mend)
 
 
-def judge_cuda(facts: RuntimeFacts, need: CudaNeed) -> Reason | None:
+def judge_cuda(facts: Environment, need: CudaNeed) -> Reason | None:
     """The major version of CUDA: a wheel uses the runtime library that comes with torch."""
     torch, cuda = facts.torch, need.cuda
     if torch is None or torch == NO_TORCH or torch.accelerator not in {Accelerator.CUDA, None}:
@@ -108,7 +108,7 @@ def judge_cuda(facts: RuntimeFacts, need: CudaNeed) -> Reason | None:
         )
     if torch.cuda is None:
         text = f"It is built for CUDA {cuda}, and which CUDA PyTorch {torch.version} has is not known."
-        return Reason.uncertain("cuda", cuda, "", text, "--cuda 12.8")
+        return Reason.uncertain("cuda", cuda, "", text, "--torch-cuda 12.8")
     major = cuda.partition(".")[0]
     if major == str(torch.cuda.major):
         return None
@@ -117,7 +117,7 @@ def judge_cuda(facts: RuntimeFacts, need: CudaNeed) -> Reason | None:
     return Reason.misfit("cuda", major, str(torch.cuda.major), text, mend)
 
 
-def judge_cxx11_abi(facts: RuntimeFacts, need: AbiNeed) -> Reason | None:
+def judge_cxx11_abi(facts: Environment, need: AbiNeed) -> Reason | None:
     """The C++ ABI of libstdc++, which decides the names of torch's functions that take a string."""
     torch = facts.torch
     if torch is None or torch == NO_TORCH or (facts.platform is not None and facts.platform.system != "linux"):

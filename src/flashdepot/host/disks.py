@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -15,9 +16,14 @@ _MOUNTS = Path("/proc/self/mounts")
 
 
 def probe_disks(depot: Path | None) -> tuple[Disk, ...]:
-    """The disks of the temporary folder, the user's cache and the depot (the cache's own when none is named)."""
+    """The disks of the temporary folder, the user's cache and the depot (the cache's own when none is named).
+
+    The temporary folder is left out where there is none that can be used.
+    """
     ours = user_cache()
-    places = {"temp": Path(tempfile.gettempdir()), "cache": ours.parent, "depot": depot or ours}
+    places = {"cache": ours.parent, "depot": depot or ours}
+    with contextlib.suppress(FileNotFoundError):  # no folder may be written, or no file have a byte
+        places = {"temp": Path(tempfile.gettempdir()), **places}
     types = mount_types(_mounts())
     return tuple(disk for use, place in places.items() if (disk := look(use, place, types)))
 

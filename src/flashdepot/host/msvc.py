@@ -13,7 +13,6 @@ from flashdepot.errors import FlashdepotError
 from flashdepot.model.host import HostCompiler
 from flashdepot.model.target import Version
 from flashdepot.system.process import run
-from flashdepot.toolchain.msvc_environment import prompt_compiler
 
 _COMPONENT = "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"
 _QUERY = ("-all", "-products", "*", "-requires", _COMPONENT, "-format", "json", "-utf8")
@@ -22,8 +21,7 @@ _QUERY = ("-all", "-products", "*", "-requires", _COMPONENT, "-format", "json", 
 def find_msvc(environment: Mapping[str, str] = os.environ) -> tuple[HostCompiler, ...]:
     """Every ``cl`` for x64, best first: that of ``NVCC_CCBIN``, that of this developer prompt, then newest first.
 
-    All toolsets of all installations that ``vswhere`` knows are listed, Build Tools as well: which one is taken is
-    decided by what nvcc accepts.
+    All toolsets of all installations that ``vswhere`` knows are listed, Build Tools as well.
     """
     installed = [program for folder in _installed(environment) for program in _programs(Path(folder))]
     return rank_installations(preferred(environment), map(str, installed), _banner)
@@ -34,7 +32,9 @@ def preferred(environment: Mapping[str, str]) -> tuple[str, ...]:
     named = environment.get("NVCC_CCBIN", "")
     if named and not ntpath.basename(named).lower().startswith("cl"):
         named = ntpath.join(named, "cl.exe")
-    return tuple(program for program in (named, prompt_compiler(environment)) if program)
+    tools = environment.get("VCToolsInstallDir", "")
+    prompts = ntpath.normpath(ntpath.join(tools, "bin", "Hostx64", "x64", "cl.exe")) if tools else ""
+    return tuple(program for program in (named, prompts) if program)
 
 
 def rank_installations(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.host.gpu import probe_driver, probe_gpus
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Platform, Version
@@ -142,3 +143,16 @@ def _os_name() -> str:
         return f"{platform.system()} {platform.release()}"
     fields = dict(line.split("=", 1) for line in lines if "=" in line)
     return fields.get("PRETTY_NAME", platform.system()).strip('"')
+
+
+def saved_host(path: Path) -> HostRecord:
+    """Read what ``flashdepot host --save`` wrote; :raises UsageError: when there is no such file, or it is none."""
+    from flashdepot.system.files import read_json  # noqa: PLC0415  (most commands look at this machine)
+
+    hint = "Write one with: flashdepot host --save FILE"
+    try:
+        return HostRecord.from_json(read_json(path))
+    except FileNotFoundError:
+        raise UsageError(f"There is no host record {path}.", hint=hint) from None
+    except (IntegrityError, ValueError, AttributeError, OSError) as error:
+        raise UsageError(f"{path} is not a host record: {error}", hint=hint) from error

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.system.ownership import planted
 from flashdepot.system.python import ask_python
 
@@ -66,7 +66,7 @@ def choose_python(
     return ChosenPython(Path(sys.executable), "flashdepot is installed there")
 
 
-def look_for_python(option: str | None = None) -> tuple[Environment | None, str]:
+def look_for_python(option: str | None = None) -> tuple[PythonEnvironment | None, str]:
     """The environment that is meant, by :func:`choose_python`; or ``None``, and why, where none was named.
 
     :raises UsageError: when one was named and is none.
@@ -82,14 +82,14 @@ def look_for_python(option: str | None = None) -> tuple[Environment | None, str]
         return None, f"{error.message} It was chosen because of this: {chosen.why}."
 
 
-def told(environment: Environment | None) -> str:
+def told(environment: PythonEnvironment | None) -> str:
     """Which environment was found, and why that one; empty when it was named, or there is none."""
     if environment is None or not environment.found_by or environment.found_by.startswith(_OPTION):
         return ""
     return f"Environment: {environment.prefix} ({environment.found_by}). For another: {_OPTION} DIR"
 
 
-def probe_python(program: Path) -> Environment:
+def probe_python(program: Path) -> PythonEnvironment:
     """Run :mod:`flashdepot.host.python_facts` in an interpreter and read its answer.
 
     :raises UsageError: when it does not answer.
@@ -97,7 +97,7 @@ def probe_python(program: Path) -> Environment:
     """
     answer = ask_python(program, _SCRIPT, timeout=_TIMEOUT)
     try:
-        found = Environment.from_json(answer.document)
+        found = PythonEnvironment.from_json(answer.document)
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise UsageError(
             f"'{program}' does not answer as a Python does: {answer.last_words}.",

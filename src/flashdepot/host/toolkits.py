@@ -58,7 +58,6 @@ def identify_toolkit(nvcc: Path, found_by: str) -> CudaToolkit | None:
         codes=looked.codes,
         newest_gcc=looked.newest_gcc,
         newest_clang=looked.newest_clang,
-        msvc_limit=looked.msvc_limit,
     )
 
 

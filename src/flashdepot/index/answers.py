@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import msgspec
 from packaging.version import Version as PackageVersion
 
-from flashdepot.facts.gpus import known_architectures
-from flashdepot.families import oldest_gpu
+from flashdepot.facts.gpus import KnownArchitecture, known_architectures
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.index_record import IndexedWheel
 
@@ -45,7 +44,7 @@ class Serving(msgspec.Struct, frozen=True):
 def questions(wheels: Sequence[IndexedWheel]) -> tuple[Question, ...]:
     """GPU, system, driver and contents, as far as the wheels differ in them."""
     plain = [wheel for wheel in wheels if not wheel.label]
-    gpus = [known for known in known_architectures() if known.architecture >= oldest_gpu()]
+    gpus = [known for known in known_architectures() if _is_served(known, plain)]
     systems = sorted({str(wheel.platform) for wheel in plain}, key=lambda name: (name != "linux-x86_64", name))
     drivers = sorted({wheel.driver_floor.major for wheel in plain}, reverse=True)
     contents = sorted({contents_of(wheel): len(wheel.units) for wheel in plain}.items(), key=lambda pair: -pair[1])
@@ -55,6 +54,12 @@ def questions(wheels: Sequence[IndexedWheel]) -> tuple[Question, ...]:
         Question("driver", "NVIDIA driver", tuple(map(_driver, drivers, [0, *drivers]))),
         Question("contents", "Kernels for", tuple(Option(words, contents_label(words)) for words, _ in contents)),
     )
+
+
+def _is_served(gpu: KnownArchitecture, wheels: Sequence[IndexedWheel]) -> bool:
+    """Whether any wheel has code for it; a Jetson's CPU is ARM64."""
+    there = [wheel for wheel in wheels if "Jetson" not in gpu.gpus or wheel.platform.machine == "aarch64"]
+    return any(code.runs_on(gpu.architecture) for wheel in there for code in wheel.sass)
 
 
 def answers(wheels: Sequence[IndexedWheel]) -> tuple[Serving, ...]:

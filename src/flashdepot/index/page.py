@@ -91,7 +91,7 @@ def _answer(number: int, answer: Serving, base: str) -> str:
         return (
             f'<article class="answer" id="answer-{number}"><h2>No wheel here serves that</h2>'
             "<p>flashdepot makes one on your machine:</p>"
-            f"{command(f'build-{number}', 'flashdepot install --compile', 'the command')}</article>"
+            f"{command(f'build-{number}', 'flashdepot install -y', 'the command')}</article>"
         )
     address = f"{base}{FILES}/{file_address(wheel.filename)}#sha256={wheel.sha256}"
     gpus = ", ".join(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from flashdepot.errors import IntegrityError
 from flashdepot.index.held import HeldWheel
 from flashdepot.model.public_key import PublicKey
 from flashdepot.remotes.envelopes import Envelope
+from flashdepot.remotes.freshness import Edition
 from flashdepot.remotes.signing import SigningKey
-from flashdepot.remotes.statements import LibraryStatement, file_statement, index_statement
+from flashdepot.remotes.statements import IndexStatement, LibraryStatement, file_statement
 
 WHEEL = "urn:flashdepot:wheel:1"
 
@@ -38,9 +42,23 @@ class Seals(msgspec.Struct, frozen=True):
         return _merged(found, {wheel_statement(wheel), library.payload()})
 
     def of_record(self, name: str, data: bytes, earlier: Sequence[Envelope]) -> list[Envelope]:
-        """The envelopes of the index's own record."""
-        payload = index_statement(name, data)
-        return _merged([*self._signed(payload), *earlier], {payload})
+        """The envelopes of the index's own record: those of the same bytes stay, and ours is new when half its time is over."""
+        digest = hashlib.sha256(data).hexdigest()
+        editions: list[Edition] = []
+        kept = []
+        for envelope in earlier:
+            with contextlib.suppress(IntegrityError):
+                statement = IndexStatement.read(envelope.payload)
+                editions.append(statement.edition)
+                if (statement.name, statement.digest) == (name, digest) and envelope.signatures:
+                    kept.append((statement, envelope))
+        if self.key is None:
+            return [envelope for _, envelope in kept]
+        others = [envelope for _, envelope in kept if not envelope.is_signed_by(self.key.public)]
+        mine = [(statement, envelope) for statement, envelope in kept if envelope not in others]
+        young = [envelope for statement, envelope in mine if statement.edition.is_young]
+        made = IndexStatement(name, digest, Edition.after(*editions))
+        return [*(young or self._signed(made.payload())), *others]
 
     def signers(self, envelopes: Sequence[Envelope]) -> tuple[str, ...]:
         """The names of the known keys whose signatures are right."""

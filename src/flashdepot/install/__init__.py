@@ -1,7 +1,7 @@
 """A wheel into a Python environment: checked first, verified there, or undone."""
 
+from flashdepot.install.change import recover
 from flashdepot.install.installation import Installed, install_wheel
-from flashdepot.install.rollback import recover
 from flashdepot.install.wheel_file import WheelFile
 
 __all__ = [

@@ -20,20 +20,16 @@ from flashdepot.model.candidate import Decision, Judged, Origin
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.lock import Lock
-from flashdepot.model.wheel_request import BANDWIDTH, DEFAULT_SOURCES, INDEX, OURS, WheelRequest
+from flashdepot.model.wheel_request import DEFAULT_SOURCES, INDEX, OURS, WheelRequest
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.library import (
     LibraryResult,
     Need,
-    Rejected,
-    from_depot,
-    from_remotes,
     published_sources,
     understand_for_wheel,
 )
 from flashdepot.resolve.lock_file import read_lock
 from flashdepot.resolve.resolution import candidates_for
-from flashdepot.resolve.times import build_seconds
 from flashdepot.toolchain.architectures import choose_architectures
 
 _OTHERS_TRIED = 3
@@ -43,7 +39,7 @@ class InstallRequest(msgspec.Struct, frozen=True):
     """Which wheel is wanted: ``wheel`` names one by path or address, ``locked`` a lock file, else one is chosen.
 
     ``library`` is what a wheel of ours must have. ``sources`` is empty where none was named. ``sha256`` is the digest
-    that the named wheel must have. ``may_compile`` is the user's consent to compile a library where it comes to that.
+    that the named wheel must have.
     """
 
     library: LibraryRequest = LibraryRequest()
@@ -51,7 +47,6 @@ class InstallRequest(msgspec.Struct, frozen=True):
     wheel: str | None = None
     sha256: str | None = None
     locked: Path | None = None
-    may_compile: bool = False
 
     @property
     def only_ours(self) -> bool:
@@ -62,19 +57,11 @@ class InstallRequest(msgspec.Struct, frozen=True):
         return self.sources == {OURS} or (upstream is not None and not upstream[:1].isdecimal())
 
 
-class ToBuild(msgspec.Struct, frozen=True):
-    """A library that must be built: for what need, why each stored one does not serve, and how long it may take."""
-
-    need: Need
-    rejected: Rejected
-    seconds: float
-
-
 class OwnWheel(msgspec.Struct, frozen=True):
-    """Our wheel over a library, which is stored or must be built, from sources that ``sources`` names by family."""
+    """Our wheel over a library: one that a lock pins and that is stored, or whichever meets a need."""
 
     sources: Mapping[str, str]
-    library: LibraryResult | ToBuild
+    library: LibraryResult | Need
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -88,11 +75,6 @@ class Choice(msgspec.Struct, frozen=True):
     why: str
     others: tuple[Choice, ...] = ()
     lock: Lock | None = None
-
-    @property
-    def must_build(self) -> bool:
-        """Whether a compiler would have to run."""
-        return isinstance(self.wheel, OwnWheel) and isinstance(self.wheel.library, ToBuild)
 
     @property
     def source(self) -> str:
@@ -111,16 +93,16 @@ class Choice(msgspec.Struct, frozen=True):
         wheel = self.wheel
         known: dict[str, Any] = {"source": self.source, "why": self.why}
         if isinstance(wheel, OwnWheel):
-            key = wheel.library.manifest.recipe_key if isinstance(wheel.library, LibraryResult) else None
-            return {**known, "must_build": self.must_build, "recipe_key": key}
+            return known
         place = {"path": str(wheel.path)} if isinstance(wheel, WheelFile) else {"url": wheel.shown}
-        return {**known, **place, "sha256": wheel.sha256 or None, "size": wheel.size or None}
+        recorded = {"recorded_by": wheel.recorded_by or None} if isinstance(wheel, WheelAddress) else {}
+        return {**known, **place, "sha256": wheel.sha256 or None, "size": wheel.size or None, **recorded}
 
 
 def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Events) -> Choice:
     """Decide which wheel to install.
 
-    A library that only a remote has is fetched into the depot. ``events`` is warned of what is wrong with the catalog.
+    ``events`` is warned of what is wrong with the catalog.
 
     :raises UsageError: for options that contradict each other, or a lock that cannot be used.
     :raises IncompatibleError: when nothing fits.
@@ -132,10 +114,10 @@ def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Ev
     if request.locked is not None:
         return _locked(read_lock(request.locked), request.locked, depot, events)
     if request.only_ours:
-        return _own(request, record, depot, "no stored library serves", events)
+        return _own(request, record, depot, "our wheel was asked for")
     wheels = _wheel_request(request, record, events.warn)
     decision = candidates_for(wheels, request.library, record, depot, events.warn).decision
-    return _decided(decision, request, record, depot, events)
+    return _decided(decision, request, record, depot)
 
 
 def _wheel_request(request: InstallRequest, record: HostRecord, on_note: Callable[[str], None]) -> WheelRequest:
@@ -153,12 +135,13 @@ def _wheel_request(request: InstallRequest, record: HostRecord, on_note: Callabl
     return WheelRequest(facts, version=version, sources=sources, allow_uncertain=True)
 
 
-def _decided(decision: Decision, request: InstallRequest, record: HostRecord, depot: Depot, events: Events) -> Choice:
+def _decided(decision: Decision, request: InstallRequest, record: HostRecord, depot: Depot) -> Choice:
     chosen = decision.chosen
     if chosen is None:
         raise _nothing(decision)
     if chosen.candidate.origin in {Origin.DEPOT, Origin.OURS}:
-        return _own(request, record, depot, _why_build(decision), events)
+        why = "a stored library serves" if chosen.candidate.origin is Origin.DEPOT else _why_build(decision)
+        return _own(request, record, depot, why)
     elsewhere = {Origin.INDEX, Origin.OFFICIAL, Origin.COMMUNITY}
     published = [j for j in decision.ranked if j.candidate.origin in elsewhere]
     first, *others = (_published(judged, decision) for judged in published[: 1 + _OTHERS_TRIED])
@@ -183,23 +166,14 @@ def _why_build(decision: Decision) -> str:
 
 
 def _nothing(decision: Decision) -> IncompatibleError:
-    hint = (
-        "'flashdepot resolve' shows all that was considered; 'flashdepot install --source ours --compile' compiles one."
-    )
+    hint = "'flashdepot resolve' shows all that was considered; 'flashdepot install --source ours' makes one."
     near = f": {decision.near_misses[0].reason.text}" if decision.near_misses else "."
     return IncompatibleError(f"None of {decision.considered} wheels fits here{near}", hint=hint)
 
 
-def _own(request: InstallRequest, record: HostRecord, depot: Depot, why_build: str, events: Events) -> Choice:
+def _own(request: InstallRequest, record: HostRecord, depot: Depot, why: str) -> Choice:
     need = understand_for_wheel(request.library, record, depot)
-    stored, rejected = from_depot(need, depot)
-    if stored is not None:
-        return Choice(OwnWheel(need.sources, stored), "the depot has a library that serves")
-    if (fetched := from_remotes(need, depot, events)) is not None:
-        return Choice(OwnWheel(need.sources, fetched), "a remote has a library that serves")
-    wanted = need.request
-    seconds = build_seconds(wanted.selection, len(wanted.gpus), "shared", record.cores, record.memory, BANDWIDTH)
-    return Choice(OwnWheel(need.sources, ToBuild(need, rejected, seconds)), why_build)
+    return Choice(OwnWheel(need.sources, need), why)
 
 
 def _locked(lock: Lock, path: Path, depot: Depot, events: Events) -> Choice:
@@ -224,9 +198,5 @@ def _require_one_way(request: InstallRequest) -> None:
     given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} contradict each other: give only one.")
-    if request.may_compile and (request.wheel is not None or request.locked is not None):
-        raise UsageError(
-            "--compile is for a wheel that flashdepot makes, and one is named or locked.", hint="Leave --compile out."
-        )
     if request.sha256 is not None and request.wheel is None:
         raise UsageError("--sha256 is the digest of a wheel that is named.", hint="Name it: --wheel FILE|URL")

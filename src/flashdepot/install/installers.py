@@ -1,47 +1,93 @@
-"""The programs that put a wheel into an environment."""
+"""The programs that put packages into an environment."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.model.python_environment import Environment
-from flashdepot.system.process import run
+from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError, NetworkError
+from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.system.net import offline
+from flashdepot.system.process import Finished, run
 from flashdepot.system.python import run_python
 
 _TIMEOUT = 600
 _LINES_SHOWN = 5
-_UV = ("--no-deps", "--no-index", "--offline", "--no-cache", "--no-config", "--reinstall")
-_PIP = ("--no-deps", "--no-index", "--no-cache-dir", "--no-compile", "--force-reinstall", "--no-input")
+_ALONE = {
+    "uv": ("--no-index", "--offline", "--no-cache", "--no-config"),
+    "pip": ("--no-index", "--no-cache-dir"),
+}
+"""No index, no cache, no settings of the user's: what is named, and nothing else."""
 
 
-def put_wheel(environment: Environment, wheel: Path, on_start: Callable[[int], None]) -> str:
-    """Install one wheel file and nothing else: no dependency, no index, no cache, no settings of the user's.
+def put_wheel(environment: PythonEnvironment, wheel: Path, staged: Path) -> str:
+    """Install one wheel file and nothing else into a folder that stands for the environment's prefix.
 
-    :param on_start: called with the installer's process id.
     :returns: the installer: ``uv`` or ``pip``.
     :raises MissingToolError: when there is neither.
     :raises IncompatibleError: when the installer refuses, with what it said.
     """
+    name = installer_of(environment)
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_"))}
-    if uv := shutil.which("uv"):
-        name, command = "uv", [uv, "pip", "install", "--python", str(environment.executable), *_UV, str(wheel)]
-        done = run(command, env=variables, timeout=_TIMEOUT, on_start=on_start)
-    elif "pip" in environment.packages:
-        name, command = "pip", ["-m", "pip", "--isolated", "install", *_PIP, str(wheel.absolute())]
-        done = run_python(environment.executable, command, variables=variables, timeout=_TIMEOUT, on_start=on_start)
-    else:
-        raise MissingToolError(
-            f"{environment.prefix} has no pip, and there is no uv: nothing here installs wheels.",
-            hint=f"Get one: {environment.executable} -m ensurepip, or install uv.",
-        )
+    isolated = ("--isolated",) if name == "pip" else ()
+    done = _run(name, environment, isolated, (*_ALONE[name], str(wheel.absolute())), staged, variables)
     if done.status != 0:
-        said = "\n  ".join(done.output.strip().splitlines()[-_LINES_SHOWN:])
-        raise IncompatibleError(
-            f"{name} did not install {wheel.name} into {environment.prefix}; it said:\n  {said}",
-            hint=f"The environment is as it was. The command was: {' '.join(done.arguments)}",
-        )
+        raise _refused(IncompatibleError, name, wheel.name, environment, done)
     return name
+
+
+def put_requirements(environment: PythonEnvironment, requirements: Sequence[str], staged: Path) -> None:
+    """Install packages from the user's index, as the user's settings have it, without what they require themselves.
+
+    :raises NetworkError: when they cannot be had, with what the installer said.
+    """
+    name = installer_of(environment)
+    command = " ".join(["uv pip install", *requirements] if name == "uv" else ["pip install", *requirements])
+    if offline():
+        raise NetworkError(
+            f"{environment.prefix} has no {', '.join(requirements)}, which flash-attn needs, and the network is off.",
+            hint=f"Install it first, from where you have it: {command}",
+        )
+    done = _run(name, environment, (), tuple(requirements), staged, os.environ)
+    if done.status != 0:
+        raise _refused(NetworkError, name, ", ".join(requirements), environment, done)
+
+
+def installer_of(environment: PythonEnvironment) -> str:
+    """The installer that is used for an environment: ``uv`` or ``pip``; :raises MissingToolError: without one."""
+    if shutil.which("uv"):
+        return "uv"
+    if "pip" in environment.packages:
+        return "pip"
+    raise MissingToolError(
+        f"{environment.prefix} has no pip, and there is no uv: nothing here installs wheels.",
+        hint=f"Get one: {environment.executable} -m ensurepip, or install uv.",
+    )
+
+
+def _run(
+    name: str,
+    environment: PythonEnvironment,
+    options: Sequence[str],
+    words: Sequence[str],
+    staged: Path,
+    variables: Mapping[str, str],
+) -> Finished:
+    into = ("--no-deps", "--prefix", str(staged), *words)
+    if name == "uv":
+        command = [str(shutil.which("uv")), "pip", "install", "--python", str(environment.executable), *options, *into]
+        return run(command, env=variables, timeout=_TIMEOUT)
+    command = ["-m", "pip", *options, "install", "--ignore-installed", "--no-compile", "--no-input", *into]
+    return run_python(environment.executable, command, variables=variables, timeout=_TIMEOUT)
+
+
+def _refused(
+    kind: type[FlashdepotError], name: str, what: str, environment: PythonEnvironment, done: Finished
+) -> FlashdepotError:
+    said = "\n  ".join(done.output.strip().splitlines()[-_LINES_SHOWN:])
+    return kind(
+        f"{name} did not install {what} into {environment.prefix}; it said:\n  {said}",
+        hint=f"The environment is as it was. The command was: {' '.join(done.arguments)}",
+    )

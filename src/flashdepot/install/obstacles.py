@@ -8,10 +8,10 @@ from pathlib import Path
 from flashdepot.doctor import Finding, Severity
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.model.host import HostRecord
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 
 
-def environment_of(record: HostRecord) -> Environment:
+def environment_of(record: HostRecord) -> PythonEnvironment:
     """The environment of a record, to install into.
 
     :raises UsageError: when there is none, with the reason.

@@ -9,12 +9,14 @@ import msgspec
 from msgspec.structs import asdict
 
 from flashdepot.errors import FlashdepotError, IntegrityError
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.prove.environment import run_script
 from flashdepot.system.python import ask_python
 
 _TIMEOUT = 300
 """Importing torch from a cold network disk takes minutes."""
+
+_OTHER_COPY = "Another copy stands before it on sys.path: remove that one."
 
 _IMPORT = """
 import json, sys
@@ -30,6 +32,14 @@ print(sys.argv[1] + json.dumps({
     "operator": str(getattr(torch.ops.flash_attn, "_flash_attn_forward", "")),
 }))
 """
+
+_FIND = """
+import json, sys
+from importlib.util import find_spec
+found = [find_spec(name) for name in ("flash_attn", "flash_attn_2_cuda")]
+print(sys.argv[1] + json.dumps([spec.origin for spec in found if spec and spec.has_location]))
+"""
+"""Says where the modules are without importing them."""
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -57,7 +67,7 @@ class Numbers(msgspec.Struct, frozen=True):
         return asdict(self)
 
 
-def prove_import(environment: Environment, version: str) -> Imported:
+def prove_import(environment: PythonEnvironment, version: str) -> Imported:
     """Import flash_attn in a new process, without a GPU being needed.
 
     :param version: the one that was installed.
@@ -65,25 +75,34 @@ def prove_import(environment: Environment, version: str) -> Imported:
     """
     answer = ask_python(environment.executable, _IMPORT, timeout=_TIMEOUT)
     if answer.document is None:
+        places = ask_python(environment.executable, _FIND, timeout=_TIMEOUT).document or []
+        if others := [place for place in places if not _is_inside(environment, place)]:
+            raise IntegrityError(
+                f"flash_attn {version} was installed into {environment.platlib}, and {environment.executable} finds "
+                f"{others[0]} first, with which it does not import: {answer.last_words}.",
+                hint=_OTHER_COPY,
+            )
         raise IntegrityError(
             f"flash_attn {version} was installed into {environment.prefix} and does not import there: "
             f"{answer.last_words}.",
             hint=f"The environment is as it was. See whether torch works: {environment.executable} -c 'import torch'",
         )
     seen = answer.document
-    module = Path(seen["module"])
-    sites = (environment.platlib, environment.purelib)
-    inside = all(any(site in Path(seen[name]).parents for site in sites) for name in ("module", "package"))
+    inside = all(_is_inside(environment, seen[name]) for name in ("module", "package"))
     if seen["version"] != version or not inside:
         raise IntegrityError(
             f"flash_attn {version} was installed into {environment.platlib}, and {environment.executable} imports "
             f"{seen['version']} from {seen['package']}.",
-            hint="Another copy stands before it on sys.path: remove that one.",
+            hint=_OTHER_COPY,
         )
-    return Imported(seen["version"], seen["torch"], module, seen["sees_gpu"])
+    return Imported(seen["version"], seen["torch"], Path(seen["module"]), seen["sees_gpu"])
 
 
-def prove_numbers(environment: Environment, imported: Imported, *, has_gpu: bool) -> Numbers:
+def _is_inside(environment: PythonEnvironment, place: str) -> bool:
+    return any(site in Path(place).parents for site in (environment.platlib, environment.purelib))
+
+
+def prove_numbers(environment: PythonEnvironment, imported: Imported, *, has_gpu: bool) -> Numbers:
     """Compare what flash_attn computes on this machine's GPU with float64, as ``flashdepot verify`` does.
 
     :param has_gpu: whether the machine has a GPU that the kernels run on.

@@ -33,13 +33,17 @@ _ELSEWHERE = "take another wheel: flashdepot resolve shows them, --wheel FILE or
 
 
 class WheelAddress(msgspec.Struct, frozen=True):
-    """A wheel to fetch. ``sha256`` is empty and ``size`` 0 where nobody has told; ``url`` may have credentials."""
+    """A wheel to fetch. ``sha256`` is empty and ``size`` 0 where they are not known; ``url`` may have credentials.
+
+    ``recorded_by`` is the record of its release that named the digest, empty where the catalog, a lock or the user did.
+    """
 
     source: str
     filename: str
     url: str
     sha256: str
     size: int
+    recorded_by: str = ""
 
     @property
     def shown(self) -> str:
@@ -98,9 +102,9 @@ def require_digest(address: WheelAddress, *, accept_unverified: bool) -> None:
     """
     if not address.sha256 and not accept_unverified:
         raise IntegrityError(
-            f"Nobody has told the SHA-256 of {address.filename}: what {address.shown} serves could not be verified.",
-            hint="GitHub tells those of recent files: flashdepot catalog update. If you know it: --wheel URL --sha256 "
-            "DIGEST. To take what comes, and pin it: --accept-unverified",
+            f"No SHA-256 is published for {address.filename}: what {address.shown} serves could not be verified.",
+            hint="Add --accept-unverified to take what comes and pin its digest in flashdepot.lock, or "
+            "--wheel URL --sha256 DIGEST if you know it.",
         )
 
 

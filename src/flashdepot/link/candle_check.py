@@ -12,6 +12,8 @@ from flashdepot.binary.archive import read_members
 from flashdepot.binary.kind import COFF_MACHINES, ELF_MACHINES, FileKind, identify, read_lfs_pointer
 from flashdepot.binary.window import Window, open_window
 from flashdepot.errors import FlashdepotError, IntegrityError
+from flashdepot.fit.manifests import needs_of_manifest
+from flashdepot.fit.rules import judge
 from flashdepot.link.candle_archive import archive_names
 from flashdepot.link.candle_config import BUILD_DIR, CandleSetup
 from flashdepot.link.candle_crate import RECORD as CRATE_RECORD
@@ -20,15 +22,17 @@ from flashdepot.link.candle_folder import RECORD as FOLDER_RECORD
 from flashdepot.link.candle_sources import CRATE, newer_sources, source_times
 from flashdepot.link.candle_versions import CandleLine, Delivery
 from flashdepot.link.library import read_manifest
-from flashdepot.model.architecture import Architecture, spell
+from flashdepot.model.architecture import spell
+from flashdepot.model.command import Command
+from flashdepot.model.environment import Environment
 from flashdepot.model.quantities import size
 from flashdepot.model.target import Platform
+from flashdepot.model.verdict import Verdict
+from flashdepot.resolve.own_wheels import OLDER_CUDA
 from flashdepot.system.files import sha256_file
 from flashdepot.system.output_file import record
 from flashdepot.system.toml import read_toml
 
-WRITE = "flashdepot link candle --write"
-_AGAIN = "flashdepot link candle"
 _CLEAN = f"cargo clean -p {CRATE}"
 _LFS = "git lfs install && git lfs pull"
 _OUR_LIST = re.compile(rb"fa_candle_arguments_(\d{2})\0")
@@ -44,12 +48,18 @@ class CandleFinding(msgspec.Struct, frozen=True):
 
 
 class CandleNeed(msgspec.Struct, frozen=True):
-    """What a set-up must have: for which version, on which system, and for which GPUs, if those are known."""
+    """What a set-up must have: for which version, and where it is to run; ``again`` is the command that writes it."""
 
     version: str
     line: CandleLine
-    platform: Platform
-    gpus: tuple[Architecture, ...]
+    environment: Environment
+    again: Command = Command("link candle", {"write": True})
+
+    @property
+    def platform(self) -> Platform:
+        """The system and CPU of the build."""
+        assert self.environment.platform is not None  # noqa: S101  (for mypy: a machine has one)
+        return self.environment.platform
 
 
 def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> Iterator[CandleFinding]:
@@ -58,11 +68,11 @@ def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> I
     :param sources: candle's own crate of that version, if Cargo has unpacked it.
     """
     if not setup.folder.is_dir():
-        yield CandleFinding(f"{setup.folder} is not there, and {setup.said_in} names it.", WRITE)
+        yield CandleFinding(f"{setup.folder} is not there, and {setup.said_in} names it.", str(need.again))
         return
     if setup.delivery not in need.line.deliveries:
         why = f"The build script of {CRATE} {need.version} takes no archive from {BUILD_DIR}: it would compile."
-        yield CandleFinding(why, WRITE)
+        yield CandleFinding(why, str(need.again))
         return
     if setup.delivery is Delivery.CRATE:
         yield from _crate_version(setup.folder, need)
@@ -76,7 +86,7 @@ def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> I
         found = list(_archive(archive, need, digests.get(archive.relative_to(setup.folder).as_posix(), "")))
         yield from found
         if not found and setup.delivery is Delivery.FOLDER and sources is not None:
-            yield from _stale(archive, sources)
+            yield from _stale(archive, sources, need)
     yield from _machine_code(manifest, need, setup.compute_cap)
 
 
@@ -96,7 +106,9 @@ def _crate_version(folder: Path, need: CandleNeed) -> Iterator[CandleFinding]:
     found = read_toml(manifest).get("package", {}).get("version") if manifest.is_file() else None
     if found != need.version:
         what = f"{folder} is {CRATE} {found}" if found else f"{folder} has no Cargo.toml"
-        yield CandleFinding(f"{what}, and the project uses {need.version}: Cargo ignores it and compiles.", WRITE)
+        yield CandleFinding(
+            f"{what}, and the project uses {need.version}: Cargo ignores it and compiles.", str(need.again)
+        )
 
 
 def _rivals(folder: Path) -> Iterator[CandleFinding]:
@@ -112,11 +124,13 @@ def _archive(path: Path, need: CandleNeed, digest: str) -> Iterator[CandleFindin
         with open_window(path) as window:
             wrong = _content(window, path, need)
     except OSError as error:
-        wrong = CandleFinding(f"{path} cannot be read: {error.strerror}.", WRITE)
+        wrong = CandleFinding(f"{path} cannot be read: {error.strerror}.", str(need.again))
     except IntegrityError:
-        wrong = CandleFinding(f"{path}, {size(path.stat().st_size)}, is cut off or damaged.", WRITE)
+        wrong = CandleFinding(f"{path}, {size(path.stat().st_size)}, is cut off or damaged.", str(need.again))
     if wrong is None and digest and sha256_file(path) != digest:
-        wrong = CandleFinding(f"{path} was changed since it was written: its bytes have another digest.", WRITE)
+        wrong = CandleFinding(
+            f"{path} was changed since it was written: its bytes have another digest.", str(need.again)
+        )
     if wrong is not None:
         yield wrong
 
@@ -128,14 +142,15 @@ def _content(window: Window, path: Path, need: CandleNeed) -> CandleFinding | No
         stands = f" for a file of {size(pointer.size)}" if pointer else ""
         return CandleFinding(f"{path} is a Git LFS pointer{stands}, not a library.", _LFS)
     if kind is not FileKind.ARCHIVE:
-        return CandleFinding(f"{path} is no static library: {kind.value}.", WRITE)
+        return CandleFinding(f"{path} is no static library: {kind.value}.", str(need.again))
     platforms = {found for member in read_members(window) if (found := _platform(member.window))}
     if not platforms:
-        return CandleFinding(f"{path} has no object in it.", WRITE)
+        return CandleFinding(f"{path} has no object in it.", str(need.again))
     if platforms != {need.platform}:
         made_for = ", ".join(sorted(map(str, platforms)))
         return CandleFinding(
-            f"{path} is for {made_for}, and this is a build for {need.platform}.", f"{WRITE} --target {need.platform}"
+            f"{path} is for {made_for}, and this is a build for {need.platform}.",
+            str(need.again.but(target=str(need.platform))),
         )
     return _call(window, path, need)
 
@@ -147,14 +162,14 @@ def _call(window: Window, path: Path, need: CandleNeed) -> CandleFinding | None:
         return CandleFinding(
             f"{path} has run_mha with {int(ours[1])} arguments, and {CRATE} {need.version} calls it with "
             f"{need.line.arguments}: it would link, and compute wrong numbers.",
-            WRITE,
+            str(need.again),
         )
     if ours is None and b"run_mha\0" not in index and b"_run_mha\0" not in index:
-        return CandleFinding(f"{path} has no run_mha: it is not an archive for candle.", WRITE)
+        return CandleFinding(f"{path} has no run_mha: it is not an archive for candle.", str(need.again))
     if ours is None:
         return CandleFinding(
             f"{path} was not made by 'flashdepot link candle': which version of candle its run_mha is for cannot be told.",
-            WRITE,
+            str(need.again),
         )
     return None
 
@@ -169,11 +184,11 @@ def _platform(member: Window) -> Platform | None:
     return None
 
 
-def _stale(archive: Path, sources: Path) -> Iterator[CandleFinding]:
+def _stale(archive: Path, sources: Path, need: CandleNeed) -> Iterator[CandleFinding]:
     newer = newer_sources(archive.stat().st_mtime_ns, source_times(sources))
     if newer:
         what = f"{archive} is not newer than {newer[0]} ({len(newer)} such): candle's build script would compile."
-        yield CandleFinding(what, WRITE)
+        yield CandleFinding(what, str(need.again))
 
 
 def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[CandleFinding]:
@@ -182,14 +197,19 @@ def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[
         manifest = read_manifest(folder)
     except FlashdepotError:
         return  # an archive of somebody else's says nothing of itself
-    has = f"The library has machine code for {spell(manifest.sass)}, and"
-    fix = f"{_AGAIN} --get --write"
-    unserved = [gpu for gpu in need.gpus if not any(sass.runs_on(gpu) for sass in manifest.sass)]
+    code = f"The library has machine code for {spell(manifest.sass)}, and"
+    again = need.again.but(get=True)
     digits = re.sub(r"\D", "", compute_cap)
-    if unserved:
-        yield CandleFinding(f"{has} none of it runs on {unserved[0].sm}.", fix)
+    broken = {r.rule: r for r in judge(needs_of_manifest(manifest), need.environment) if r.verdict is Verdict.MISFIT}
+    if "sass" in broken:
+        unserved = [g for g in need.environment.gpus if not any(sass.runs_on(g) for sass in manifest.sass)]
+        yield CandleFinding(f"{code} none of it runs on {unserved[0].sm}.", str(again))
     elif digits and all(sass.major < int(digits) // 10 for sass in manifest.sass):
-        yield CandleFinding(f"{has} none of it runs on {compute_cap} or newer, as CUDA_COMPUTE_CAP says.", fix)
+        yield CandleFinding(f"{code} none of it runs on {compute_cap} or newer, as CUDA_COMPUTE_CAP says.", str(again))
+    if (driver := broken.get("driver")) is not None:
+        older = OLDER_CUDA if manifest.toolchain.cuda.major > OLDER_CUDA.major else None
+        fix = again.but(cuda=older) if older else ""
+        yield CandleFinding(f"The library {driver.clause}.", f"{driver.mend}{f' Or: {fix}' if fix else ''}")
 
 
 def _recorded(folder: Path, name: str) -> Mapping[str, str]:

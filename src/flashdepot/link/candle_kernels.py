@@ -128,9 +128,8 @@ def table_header(kernels: Sequence[CandleKernel], features: frozenset[Feature]) 
 
 def kernel_flags(kit: Kit, sass: Sequence[Architecture]) -> tuple[str, ...]:
     """What nvcc is told for each: candle's flags, and what every kernel here is compiled with."""
-    host = kit.dialect.host_flags(kit.cuda, kit.nvcc_options)
     mode = usual_compression(kit.cuda)
-    return (*_FLAGS, *nvcc_flags(sass, virtual=_OLDEST, compress=mode, options=kit.nvcc_options, host=host))
+    return (*_FLAGS, *nvcc_flags(sass, virtual=_OLDEST, compress=mode, options=kit.nvcc_options))
 
 
 def recipe_for(manifest: Manifest, toolchain: ToolchainId, kit: Kit) -> Recipe:
@@ -156,5 +155,5 @@ def kernel_actions(
     return tuple(
         action
         for stem, told, unit in made
-        for action in cuda_actions(recipe, kit, f"candle-{stem}", PLACE, f"{stem}.cu", recipe.flags[PLACE], told, unit)
+        for action in cuda_actions(kit, f"candle-{stem}", PLACE, f"{stem}.cu", recipe.flags[PLACE], told, unit)
     )

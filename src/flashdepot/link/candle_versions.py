@@ -13,6 +13,8 @@ from packaging.version import InvalidVersion, Version
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.link.candle_reader import CandleSources, Cutlass, read_candle_sources
 from flashdepot.link.candle_sources import CRATE
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.selection import ALL_FEATURES, Feature, Pass
 from flashdepot.system.toml import read_toml
 
 DATA = Path(__file__).with_name("candle_versions.toml")
@@ -61,6 +63,7 @@ class CandleLine(msgspec.Struct, frozen=True):
     builder: str
     cutlass: Cutlass
     head_dims: tuple[int, ...]
+    splitkv_head_dims: tuple[int, ...] = ()
     cudarc: str = ""
     cuda: str = ""
 
@@ -77,6 +80,7 @@ class CandleLine(msgspec.Struct, frozen=True):
             read.builder,
             read.cutlass,
             tuple(read.head_dims),
+            tuple(read.splitkv_head_dims),
         )
 
     @property
@@ -103,6 +107,12 @@ class CandleLine(msgspec.Struct, frozen=True):
                 hint="--as crate",
             )
         return Delivery(wanted)
+
+    @property
+    def calls(self) -> LibraryRequest:
+        """What of flash-attention these versions can call: forward without dropout, and pages where they have them."""
+        passes = {Pass.FWD, Pass.SPLITKV} if self.splitkv_head_dims else {Pass.FWD}
+        return LibraryRequest(passes=frozenset(passes), features=ALL_FEATURES - {Feature.DROPOUT})
 
     @property
     def is_served(self) -> bool:
@@ -181,6 +191,7 @@ def known_lines() -> tuple[CandleLine, ...]:
             data["builder"],
             Cutlass(data["cutlass"]),
             tuple(data["head_dims"]),
+            tuple(data["splitkv_head_dims"]),
             data["cudarc"],
             data["cuda"],
         )

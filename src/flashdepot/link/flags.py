@@ -5,13 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from flashdepot.link.library import LinkableLibrary, LinkKind
-from flashdepot.toolchain.msvc_linking import ONE_C_RUNTIME, SYSTEM_LIBRARIES
 
 STATIC_NEEDS = ("-lstdc++", "-ldl", "-lrt", "-lpthread")
 """What the static library and the static CUDA runtime beside it refer to on Linux, in a linker's order."""
 
 OWN_NEEDS = ("-ldl", "-lpthread")
 """What a static library without NVIDIA's runtime refers to on Linux."""
+
+ONE_C_RUNTIME = "/NODEFAULTLIB:LIBCMT"
+"""cudart_static.lib asks for the static C runtime, the kernels for the shared one; two do not go together."""
+
+SYSTEM_LIBRARIES = ("kernel32.lib", "advapi32.lib", "shell32.lib", "user32.lib")
+"""What the static CUDA runtime needs of Windows."""
 
 TO_LINKER = "/link"
 """What stands before the arguments that ``cl`` hands to ``link``; they are the last ones of a command."""

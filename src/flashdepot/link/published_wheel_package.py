@@ -10,7 +10,7 @@ import msgspec
 
 from flashdepot.errors import IncompatibleError
 from flashdepot.link.published_wheel_extension import EntryPoint, WheelExtension, read_extension
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.torch import Torch
 from flashdepot.system.archive import unpack
 from flashdepot.system.files import sha256_file
@@ -28,7 +28,7 @@ _SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.", "li
 class BuildsWith(msgspec.Struct, frozen=True):
     """What programs are built with: a Python and its torch, the C++ ABI, and where libraries are found by name."""
 
-    python: Environment
+    python: PythonEnvironment
     torch: Torch
     new_abi: bool
     find: Callable[[str], Path | None]

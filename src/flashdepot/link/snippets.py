@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from flashdepot.link.flags import ONE_C_RUNTIME
 from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.link.shell import Shell
-from flashdepot.toolchain.msvc_linking import ONE_C_RUNTIME
 
 
 def package_version(library: LinkableLibrary) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
+from flashdepot.model.environment import Environment
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.verdict import Reason, Verdict
 
 
@@ -42,7 +42,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     ``name`` is a wheel's file name, for ``OURS`` and ``PIP`` what will be made. ``wheel`` has a published wheel's
     facts, and for ours those that the wheel has or will have, without a URL. ``recipe_key`` names the stored library
-    of ``DEPOT``. ``size`` in bytes is what is fetched, 0 where nothing is; ``size_known`` says that it was told and
+    of ``DEPOT``. ``cuda`` is what must be named with ``--cuda`` to build it, empty for what is taken by itself. ``size`` in bytes is what is fetched, 0 where nothing is; ``size_known`` says that it was told and
     not estimated. ``seconds`` is the expected time until it can be imported.
     """
 
@@ -53,6 +53,7 @@ class Candidate(msgspec.Struct, frozen=True):
     size: int
     size_known: bool
     seconds: float
+    cuda: str = ""
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -124,16 +125,22 @@ class Decision(msgspec.Struct, frozen=True):
 
     ``ranked`` are all candidates that may be taken, the best first. ``uncertain`` are those of which it cannot be
     told, best first, that were left out for it. ``misfits`` are the candidates of our own and of upstream's source
-    build that do not fit. ``considered`` counts all candidates.
+    build that do not fit. ``considered`` counts all candidates. ``fatal`` is why nothing can ever fit there; nothing is
+    considered then.
     """
 
-    facts: RuntimeFacts
+    facts: Environment
     ranked: tuple[Judged, ...]
     uncertain: tuple[Judged, ...]
     misfits: tuple[Judged, ...]
     rejections: tuple[Rejection, ...]
     near_misses: tuple[NearMiss, ...]
     considered: int
+    fatal: Reason | None = None
+
+    def __repr__(self) -> str:
+        chosen = self.chosen.candidate.name if self.chosen else "nothing"
+        return f"<Decision for {chosen}: {len(self.ranked)} of {self.considered} fit>"
 
     @property
     def chosen(self) -> Judged | None:
@@ -163,6 +170,7 @@ class Decision(msgspec.Struct, frozen=True):
         chosen, runner_up = self.chosen, self.runner_up
         return {
             "facts": self.facts.to_json(),
+            "origins": dict(self.facts.origins),
             "chosen": chosen.to_json() if chosen else None,
             "runner_up": runner_up.to_json() if runner_up else None,
             "fitting": len(self.ranked),
@@ -173,4 +181,5 @@ class Decision(msgspec.Struct, frozen=True):
             "rejected": [rejection.to_json() for rejection in self.rejections],
             "near_misses": [miss.to_json() for miss in self.near_misses],
             "considered": self.considered,
+            "fatal": self.fatal.to_json() if self.fatal else None,
         }

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.python_environment import Environment
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.target import Platform, Version
 
 HOST_SCHEMA = 1
@@ -27,8 +27,7 @@ class CudaToolkit(msgspec.Struct, frozen=True):
     """A CUDA toolkit: its root folder, nvcc's version, and where it was found (``CUDA_HOME``, ``PATH``, ...).
 
     ``missing`` names the files that a build needs and it lacks; ``codes`` are the architectures that its nvcc makes
-    machine code for. The newest GCC and Clang (major versions) and the first MSVC that is too new (``_MSC_VER``) are
-    those of its ``host_config.h``. ``None`` where nobody looked, or where it sets no limit.
+    machine code for. The newest GCC and Clang (major versions) are those of its ``host_config.h``. ``None`` where nobody looked, or where it sets no limit.
     """
 
     root: str
@@ -38,7 +37,6 @@ class CudaToolkit(msgspec.Struct, frozen=True):
     codes: tuple[Architecture, ...] | None = None
     newest_gcc: int | None = None
     newest_clang: int | None = None
-    msvc_limit: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
@@ -61,7 +59,6 @@ class CudaToolkit(msgspec.Struct, frozen=True):
             codes=tuple(Architecture.parse(c) for c in codes) if codes is not None else None,
             newest_gcc=_optional_int(data.get("newest_gcc")),
             newest_clang=_optional_int(data.get("newest_clang")),
-            msvc_limit=_optional_int(data.get("msvc_limit")),
         )
 
 
@@ -135,7 +132,7 @@ class HostRecord(msgspec.Struct, frozen=True):
     variables: Mapping[str, str] = msgspec.field(default_factory=dict)
     dangling: tuple[str, ...] = ()
     programs: Mapping[str, str] | None = None
-    python: Environment | None = None
+    python: PythonEnvironment | None = None
     no_python: str = ""
 
     def disk(self, use: str) -> Disk | None:
@@ -212,7 +209,7 @@ class HostRecord(msgspec.Struct, frozen=True):
                 variables=dict(data.get("variables", {})),
                 dangling=tuple(str(name) for name in data.get("dangling", ()) if name in data.get("variables", {})),
                 programs=dict(programs) if programs is not None else None,
-                python=Environment.from_json(python) if python is not None else None,
+                python=PythonEnvironment.from_json(python) if python is not None else None,
                 no_python=str(data.get("no_python", "")),
             )
         except (KeyError, TypeError, AttributeError) as error:

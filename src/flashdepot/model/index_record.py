@@ -20,6 +20,7 @@ RECORD_KIND = "an index of flashdepot"
 
 _FILENAME = re.compile(r"[A-Za-z0-9_.]+-[A-Za-z0-9_.+!]+(?:-[A-Za-z0-9_.]+){3,5}\.whl")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/(?:[A-Za-z0-9._~%+,@:=-]+/)*", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_.]{1,16}")
 
 
@@ -152,10 +153,18 @@ class IndexedWheel(msgspec.Struct, frozen=True):
 
 
 class IndexRecord(msgspec.Struct, frozen=True):
-    """All wheels of an index, and the address that it is served under, empty where nobody has said it."""
+    """All wheels of an index, and the address that it is served under, empty where nobody has said it.
+
+    The address is copied into commands and shells, so it is one that stands for itself there.
+    """
 
     wheels: tuple[IndexedWheel, ...]
     url: str = ""
+
+    def __post_init__(self) -> None:
+        """:raises ValueError: for an address that is none of a folder on the web, or that a shell reads as more."""
+        if self.url and _ADDRESS.fullmatch(self.url) is None:
+            raise ValueError(f"'{self.url[:100]}' is not the address of a folder on the web: expected https://.../")
 
     def to_json(self) -> dict[str, Any]:
         """The document."""

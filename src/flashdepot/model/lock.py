@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Candidate, Origin
+from flashdepot.model.environment import Environment
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.table import Table
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.torch import Accelerator, Torch
@@ -60,12 +60,12 @@ class Lock(msgspec.Struct, frozen=True):
     """A locked wheel and the facts that it was chosen for."""
 
     locked: LockedWheel
-    facts: RuntimeFacts
+    facts: Environment
 
     @classmethod
-    def of(cls, candidate: Candidate, facts: RuntimeFacts) -> Lock:
+    def of(cls, candidate: Candidate, facts: Environment) -> Lock:
         """The lock of a decision's candidate."""
-        return cls(LockedWheel(candidate.name, candidate.wheel, candidate.recipe_key), facts)
+        return cls(LockedWheel(candidate.name, candidate.wheel, candidate.recipe_key), replace(facts, origins=()))
 
     def with_digest(self, sha256: str, size: int) -> Lock:
         """The lock with the digest and size in bytes that the first download gave.
@@ -155,7 +155,7 @@ def _read_url(table: Table, filename: str) -> str:
     return url
 
 
-def _read_facts(table: Table) -> RuntimeFacts:
+def _read_facts(table: Table) -> Environment:
     torch = None
     if "torch" in table:
         torch = Torch(
@@ -164,7 +164,7 @@ def _read_facts(table: Table) -> RuntimeFacts:
             cuda=table.convert("cuda", Version.parse) if "cuda" in table else None,
             cxx11_abi=table.take("cxx11_abi", bool) if "cxx11_abi" in table else None,
         )
-    facts = RuntimeFacts(
+    facts = Environment(
         platform=table.convert("platform", Platform.parse) if "platform" in table else None,
         libc_name=table.take("libc_name", str) if "libc_name" in table else None,
         libc=table.convert("libc", Version.parse) if "libc" in table else None,

@@ -92,6 +92,9 @@ class Manifest(msgspec.Struct, frozen=True):
     flashdepot: str
     unproven: Mapping[str, tuple[Architecture, ...]] = msgspec.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Manifest of flash-attn {self.upstream}, {self.platform}, {', '.join(gpu.sm for gpu in self.sass)}>"
+
     @property
     def upstream(self) -> UpstreamId:
         """The source that gives the artifact its version."""

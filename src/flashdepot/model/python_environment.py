@@ -23,7 +23,7 @@ class Extension(msgspec.Struct, frozen=True):
     path: str
 
 
-class Environment(msgspec.Struct, frozen=True):
+class PythonEnvironment(msgspec.Struct, frozen=True):
     """One interpreter and what is installed for it.
 
     ``tag`` is the interpreter's tag as wheels spell it (``cp312``, ``cp313t``), ``platform`` is sysconfig's
@@ -117,7 +117,7 @@ class Environment(msgspec.Struct, frozen=True):
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Environment:
+    def from_json(cls, data: Mapping[str, Any]) -> PythonEnvironment:
         """Read what :meth:`to_json` wrote; :raises KeyError, TypeError, ValueError: for what is missing or wrong."""
         return cls(
             executable=Path(data["executable"]),

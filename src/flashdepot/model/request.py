@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.environment import Environment
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.upstream import UpstreamId, leading
@@ -18,7 +18,7 @@ class Request(msgspec.Struct, frozen=True):
 
     ``gpus`` are the architectures that must be served: those present, or those named. ``driver`` and ``libc`` are
     ``None`` where the host has none or they are unknown; then they restrict nothing. ``libc_name`` is as in
-    :class:`RuntimeFacts`. ``cuda_major`` is set when a
+    :class:`Environment`. ``cuda_major`` is set when a
     certain one was asked for. ``front_end`` is set when a certain one was asked for. ``c_layer`` is the digest of the C
     layer of the flashdepot that asks: one of another release may lack what callers of this one expect. ``compiler`` is the
     digest of nvcc where the folder of one was named.
@@ -42,7 +42,7 @@ class Request(msgspec.Struct, frozen=True):
         return leading(self.upstreams)
 
     @property
-    def facts(self) -> RuntimeFacts:
+    def facts(self) -> Environment:
         """The host, as far as a library asks for it."""
         name = self.libc_name or ("glibc" if self.libc else None)
-        return RuntimeFacts(self.platform, name, self.libc, gpus=self.gpus, driver=self.driver)
+        return Environment(self.platform, name, self.libc, gpus=self.gpus, driver=self.driver)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from flashdepot.model.candidate import Origin
+from flashdepot.model.environment import Environment
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.runtime_facts import RuntimeFacts
 
 FLASH_ATTN = "flash-attn"
 OURS = "ours"
@@ -41,7 +41,7 @@ class WheelRequest(msgspec.Struct, frozen=True):
     cannot be told whether it fits. ``bandwidth`` is in bytes a second.
     """
 
-    facts: RuntimeFacts
+    facts: Environment
     distribution: str = FLASH_ATTN
     version: str = ""
     sources: frozenset[str] = DEFAULT_SOURCES

@@ -71,9 +71,11 @@ def _taken(python: Interpreter) -> frozenset[tuple[str, str]]:
 
 
 def platform_of(tag: str) -> Platform | None:
-    """Operating system and CPU of a platform tag; ``None`` for ``any`` and for what is no tag of Linux or Windows."""
+    """Operating system and CPU of a platform tag; ``None`` for ``any`` and for what is no tag of these systems."""
     if machine := next((m for m, name in _WINDOWS.items() if name == tag), None):
         return Platform("windows", machine)
+    if match := re.fullmatch(r"macosx_\d+_\d+_(\w+)", tag):
+        return Platform("darwin", match[1])
     match = re.fullmatch(r"(?:many|musl)?linux\w*?_(x86_64|aarch64|i686|armv7l|ppc64le|s390x|riscv64)", tag)
     return Platform("linux", match[1]) if match else None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,38 +19,60 @@ import msgspec
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
 from flashdepot.depot.artifacts import manifest_text
-from flashdepot.errors import IntegrityError, NetworkError
+from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.events import Events
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.quantities import size
 from flashdepot.remotes.envelopes import LONGEST, Envelope, merge, read_envelopes, write_envelopes
-from flashdepot.remotes.remote import OpenRemote
+from flashdepot.remotes.freshness import Edition
+from flashdepot.remotes.remote import OpenRemote, complaint
 from flashdepot.remotes.signing import SigningKey, choose_key
-from flashdepot.remotes.statements import LibraryStatement, UnitStatement, blob_place, library_places, unit_place
+from flashdepot.remotes.statements import (
+    LibraryStatement,
+    StateStatement,
+    UnitStatement,
+    blob_place,
+    library_places,
+    state_place,
+    unit_place,
+)
 from flashdepot.remotes.user_settings import UserSettings
-from flashdepot.remotes.workers import each, within
+from flashdepot.system.waiting import each, within
 
 _ROUNDS = 6
 _PAUSE = (0.3, 0.9)
 """Seconds after which records are looked at again: longer than others take between reading one and writing it."""
+
+_DRAWN = 4
+"""Blobs that are read, of those that are there already."""
 
 _SECONDS = 60.0
 _SLOWEST = 64 << 10
 """How long a push may take: so many seconds, and more for each so many bytes."""
 
 
+_Source = tuple[str, "Path | bytes"]
+"""A blob: its digest, and where its bytes are."""
+
+
 class Pushed(msgspec.Struct, frozen=True):
-    """How many libraries and units are there now, and what had to be sent: blobs, their bytes, and records."""
+    """How many libraries and units are there now, and what had to be sent: blobs, their bytes, and records.
+
+    ``repaired`` counts the blobs among them that had other bytes there.
+    """
 
     libraries: int
     units: int
     blobs: int
     bytes: int
     records: int
+    repaired: int = 0
 
     def __str__(self) -> str:
         sent = f"{self.blobs} blobs ({size(self.bytes)}) and {self.records} records sent"
-        return f"{self.libraries} libraries and {self.units} units, {sent if self.records else 'all there already'}"
+        repaired = f", {self.repaired} blobs had other bytes there and were repaired" if self.repaired else ""
+        said = sent if self.records or self.blobs else "all there already"
+        return f"{self.libraries} libraries and {self.units} units, {said}{repaired}"
 
 
 class _Parcel(msgspec.Struct, frozen=True):
@@ -62,11 +84,21 @@ class _Parcel(msgspec.Struct, frozen=True):
 
 
 def push(
-    remote: OpenRemote, depot: Depot, manifests: Sequence[Manifest], events: Events, key: SigningKey | None = None
+    remote: OpenRemote,
+    depot: Depot,
+    manifests: Sequence[Manifest],
+    events: Events,
+    key: SigningKey | None = None,
+    *,
+    verify: bool = False,
 ) -> Pushed:
     """Put libraries and the units behind them there, signed; what is there already is not sent again.
 
+    Of what is there some blobs are drawn and read, beside those that this depot has once got wrong from there; one that has
+    other bytes is written again, and then all are read.
+
     :param key: what to sign with; this user's, or none where the remote takes unsigned records, when it is not given.
+    :param verify: read every blob that is there.
     :raises UsageError: when there is no key to sign with.
     :raises IntegrityError: when a library in the depot is damaged. Nothing is sent then.
     :raises NetworkError: when the remote cannot be written; no record is there then whose blobs are not.
@@ -81,10 +113,20 @@ def push(
             units += 1
     events.note(f"Pushing to {remote.name}: {len(parcel.blobs)} blobs, as far as they are not there.")
     longest = _SECONDS + sum(map(_length, parcel.blobs.values())) / _SLOWEST
-    put = each(list(parcel.blobs.items()), lambda blob: _put_blob(remote, *blob), remote.name, seconds=longest)
-    sent = [count for count in put if count is not None]
-    records = sum(_put_records(remote, some, key, longest) for some in (parcel.units, parcel.libraries))
-    return Pushed(len(manifests), units, len(sent), sum(sent), records)
+    blobs = list(parcel.blobs.items())
+    there = each(blobs, lambda blob: _is_there(remote, *blob), remote.name, seconds=longest)
+    wrong = _wrong(remote, depot, _those(blobs, there), everything=verify, seconds=longest)
+    missing = _those(blobs, [not is_there for is_there in there])
+    sent = each([*missing, *wrong], lambda blob: _put_blob(remote, *blob), remote.name, seconds=longest)
+    for digest, _ in wrong:
+        complaint(depot, remote.settings.url, digest).unlink(missing_ok=True)
+    records = _put_records(remote, parcel.units, key, longest)
+    # Before the libraries, and again if another machine with this key has written its own meanwhile.
+    stands = {manifest.recipe_key: _signed_digest(manifest) for manifest in manifests}
+    _put_state(remote, stands, key)
+    records += _put_records(remote, parcel.libraries, key, longest)
+    _put_state(remote, stands, key)
+    return Pushed(len(manifests), units, len(sent), sum(sent), records, len(wrong))
 
 
 def countersign(remote: OpenRemote, records: Sequence[ActionRecord], key: SigningKey) -> int:
@@ -104,15 +146,12 @@ def countersign(remote: OpenRemote, records: Sequence[ActionRecord], key: Signin
 
 
 def _key_for(remote: OpenRemote) -> SigningKey | None:
-    folder = UserSettings.of_this_user().private_keys
-    if remote.settings.unsigned:
-        from flashdepot.errors import UsageError  # noqa: PLC0415
-
-        try:
-            return choose_key(folder, None)
-        except UsageError:
+    try:
+        return choose_key(UserSettings.of_this_user())
+    except UsageError:
+        if remote.settings.unsigned:
             return None
-    return choose_key(folder, None)
+        raise
 
 
 def _add_library(parcel: _Parcel, depot: Depot, manifest: Manifest) -> None:
@@ -141,14 +180,41 @@ def _add_unit(parcel: _Parcel, depot: Depot, record: ActionRecord) -> None:
     parcel.units.append((unit_place(record.intent_key), statement.payload()))
 
 
-def _put_blob(remote: OpenRemote, digest: str, source: Path | bytes) -> int | None:
-    """Have a blob there; :returns: the bytes that were sent, ``None`` when it was there."""
-    length = _length(source)
-    place = blob_place(digest)
-    if remote.store.size(place) == length:
-        return None
-    remote.store.write(place, source)
-    return length
+def _is_there(remote: OpenRemote, digest: str, source: Path | bytes) -> bool:
+    """Whether a blob is there, as far as its size says."""
+    return remote.store.size(blob_place(digest)) == _length(source)
+
+
+def _wrong(
+    remote: OpenRemote, depot: Depot, there: Sequence[_Source], *, everything: bool, seconds: float
+) -> list[_Source]:
+    """The blobs of those that are there whose bytes are others than their name says, as far as they are looked at."""
+
+    def is_wrong(blob: _Source) -> bool:
+        return remote.store.digest(blob_place(blob[0]), _length(blob[1])) != blob[0]
+
+    complained = [blob for blob in there if complaint(depot, remote.settings.url, blob[0]).exists()]
+    others = [blob for blob in there if blob not in complained]
+    drawn = others if everything else random.SystemRandom().sample(others, min(_DRAWN, len(others)))
+    looked = [*complained, *drawn]
+    found = _those(looked, each(looked, is_wrong, remote.name, seconds=seconds))
+    if found and not everything:
+        rest = [blob for blob in others if blob not in drawn]
+        found += _those(rest, each(rest, is_wrong, remote.name, seconds=seconds))
+    for blob in complained:
+        if blob not in found:
+            complaint(depot, remote.settings.url, blob[0]).unlink(missing_ok=True)
+    return found
+
+
+def _those(blobs: Sequence[_Source], chosen: Sequence[bool]) -> list[_Source]:
+    return [blob for blob, is_chosen in zip(blobs, chosen, strict=True) if is_chosen]
+
+
+def _put_blob(remote: OpenRemote, digest: str, source: Path | bytes) -> int:
+    """Put a blob there; :returns: the bytes that were sent."""
+    remote.store.write(blob_place(digest), source)
+    return _length(source)
 
 
 def _length(source: Path | bytes) -> int:
@@ -176,6 +242,40 @@ def _put_records(
         f"{remote.settings.url}/{written[0][0]} does not keep what is written there, or others write it all the time",
         hint="Push again.",
     )
+
+
+def _signed_digest(manifest: Manifest) -> str:
+    return hashlib.sha256(LibraryStatement.of(manifest).payload()).hexdigest()
+
+
+def _put_state(remote: OpenRemote, stands: Mapping[str, str], key: SigningKey | None) -> None:
+    """Have it there that a key stands for some libraries, beside those that it stood for; anew when half its time is over.
+
+    :raises NetworkError: when the remote cannot be written, or does not keep what is written.
+    """
+    if key is None or not stands:
+        return
+    place = state_place(key.public.id)
+    for again in range(_ROUNDS):
+        states = [_state(envelope) for envelope in _found(remote, place) if envelope.is_signed_by(key.public)]
+        state = max(filter(None, states), key=lambda one: one.edition.version, default=None)
+        known = dict(state.libraries) if state is not None else {}
+        if state is not None and state.edition.is_young and known == {**known, **stands}:
+            return
+        if again:
+            time.sleep(random.uniform(*_PAUSE))  # noqa: S311  (as below)
+        made = StateStatement(
+            Edition.after(state.edition if state is not None else None), dict(sorted({**known, **stands}.items()))
+        )
+        remote.store.write(place, write_envelopes([Envelope(made.payload()).signed(key)]))
+    raise NetworkError(f"{remote.settings.url}/{place} does not keep what is written there", hint="Push again.")
+
+
+def _state(envelope: Envelope) -> StateStatement | None:
+    try:
+        return StateStatement.read(envelope.payload)
+    except IntegrityError:
+        return None
 
 
 def _put_record(remote: OpenRemote, place: str, payload: bytes, key: SigningKey | None) -> bool:

@@ -12,28 +12,33 @@ import msgspec
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.public_key import PublicKey
 from flashdepot.model.request import Request
 from flashdepot.remotes.envelopes import LONGEST, Envelope, read_envelopes
 from flashdepot.remotes.statements import (
     LibraryStatement,
+    StateStatement,
     UnitStatement,
     blob_place,
     library_places,
     recipe_place,
     request_place,
+    state_place,
     unit_place,
 )
 from flashdepot.remotes.stores import DeniedError, Store, open_store
-from flashdepot.remotes.trust import Trust
-from flashdepot.remotes.workers import Begun, Pace, each, within
+from flashdepot.remotes.trust import Refusal, Trust
+from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.system.files import disk_errors, sha256_file
 from flashdepot.system.own_names import writable
+from flashdepot.system.waiting import Begun, Pace, each, within
 
 _S = TypeVar("_S")
 
 _LONGEST_MANIFEST = 8 << 20
 _LONGEST_NAMES = 4 << 20
 _SECONDS_PER_RECORD = 0.25
+_PUSH_AGAIN = "Let its builder push again: flashdepot depot push"
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -71,6 +76,7 @@ class OpenRemote:
         self._warned: set[str] = set()
         self._store: Store | None = None
         self._names: dict[str, bytes] = {}
+        self._states: dict[str, StateStatement | Refusal] = {}
         self._begun: tuple[str, Begun[bytes | None]] | None = None
         self.is_dead = False
 
@@ -236,7 +242,50 @@ class OpenRemote:
         if not belongs(statement):
             self.warn(f"A record of {self.settings.url}/{place} is not used: it is about something else.")
             return None
+        if isinstance(statement, LibraryStatement) and (refusal := self._outdated(statement, envelope)):
+            self.warn(f"A library of the remote {self.name} is not used: {refusal.reason}. {refusal.hint}")
+            return None
         return statement
+
+    def _outdated(self, statement: LibraryStatement, envelope: Envelope) -> Refusal | None:
+        """Why too few of those who signed a library stand for it now.
+
+        Units need no such question: their keys hold all that they were made of.
+        """
+        signed, recipe = hashlib.sha256(envelope.payload).hexdigest(), statement.summary.recipe_key
+
+        def outdated(key: PublicKey) -> Refusal | None:
+            state = self._state(key)
+            if isinstance(state, Refusal):
+                return state
+            if state.libraries.get(recipe) == signed:
+                return None
+            return Refusal(
+                f"{key.name} does not stand for {recipe[:12]} any more, or an older state is shown", _PUSH_AGAIN
+            )
+
+        return self.trust.refusal(envelope, outdated)
+
+    def _state(self, key: PublicKey) -> StateStatement | Refusal:
+        """What a key stands for now, or why that cannot be told; asked once."""
+        if key.id not in self._states:
+            self._states[key.id] = self._read_state(key)
+        return self._states[key.id]
+
+    def _read_state(self, key: PublicKey) -> StateStatement | Refusal:
+        place = state_place(key.id)
+        data = within(self.settings.timeout, self.name, lambda: self._read(place))
+        try:
+            envelopes = read_envelopes(data) if data is not None else []
+            signed = [StateStatement.read(envelope.payload) for envelope in envelopes if envelope.is_signed_by(key)]
+        except IntegrityError as error:
+            return Refusal(f"{place} cannot be used: {error.message}", _PUSH_AGAIN)
+        if not signed:
+            return Refusal(f"there is nothing signed by {key.name} that says what it stands for now", _PUSH_AGAIN)
+        state = max(signed, key=lambda one: one.edition.version)
+        if why := state.edition.outdated(f"{self.settings.url} {key.id}", UserSettings.of_this_user()):
+            return Refusal(f"of what {key.name} has signed: {why}", _PUSH_AGAIN)
+        return state
 
     def _small(self, digest: str, longest: int) -> bytes | None:
         data = self.store.read(blob_place(digest), longest)
@@ -253,35 +302,34 @@ class OpenRemote:
         part = writable(depot.layout.downloads / f"blob-{blob.digest}")
         with disk_errors(depot.root):
             part.parent.mkdir(parents=True, exist_ok=True)
-            if part.is_symlink() or (part.exists() and part.stat().st_size > blob.size):
+            if part.is_symlink():
                 part.unlink()
-            self._receive(blob, part, pace)
-            if sha256_file(part) != blob.digest:
-                part.unlink(missing_ok=True)
+            resumed = part.exists()
+            self._receive(blob, part, depot, pace)
+            if resumed and sha256_file(part) != blob.digest:
                 # What was there before may have been the wrong beginning.
-                self._receive(blob, part, pace)
+                part.unlink()
+                self._receive(blob, part, depot, pace)
             if (actual := sha256_file(part)) != blob.digest:
-                part.unlink(missing_ok=True)
+                part.unlink()
+                complaint(depot, self.settings.url, blob.digest).touch()
                 raise IntegrityError(
                     f"{self.settings.url}/{blob_place(blob.digest)} holds other bytes than its name says ({actual[:12]})"
                 )
             depot.blobs.put_file(part)
             part.unlink(missing_ok=True)
 
-    def _receive(self, blob: Blob, part: Path, pace: Pace) -> None:
-        left = blob.size - (part.stat().st_size if part.exists() else 0)
-
-        def received(count: int) -> None:
-            nonlocal left
-            left -= count
-            if left < 0:
-                raise IntegrityError(f"{self.settings.url}/{blob_place(blob.digest)} is longer than was signed")
-            pace.received(count)
-
+    def _receive(self, blob: Blob, part: Path, depot: Depot, pace: Pace) -> None:
         try:
-            self.store.fetch(blob_place(blob.digest), part, received)
+            self.store.fetch(blob_place(blob.digest), part, blob.size, pace.received)
         except FileNotFoundError:
             raise IntegrityError(f"{self.settings.url}/{blob_place(blob.digest)} is not there") from None
         except IntegrityError:
             part.unlink(missing_ok=True)
+            complaint(depot, self.settings.url, blob.digest).touch()
             raise
+
+
+def complaint(depot: Depot, url: str, digest: str) -> Path:
+    """The file that says that a remote has had other bytes for a blob: the next push from this depot looks at it."""
+    return depot.layout.downloads / f"wrong-{hashlib.sha256(url.encode()).hexdigest()[:16]}-{digest}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,12 +24,14 @@ from flashdepot.model.request import Request
 from flashdepot.model.table import Table
 from flashdepot.model.target import Platform
 from flashdepot.model.upstream import UpstreamId
+from flashdepot.remotes.freshness import Edition
 from flashdepot.system.files import parse_json
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _UNIT = "urn:flashdepot:unit:1"
 _LIBRARY = "urn:flashdepot:library:1"
 _INDEX = "urn:flashdepot:index:1"
+_STATE = "urn:flashdepot:state:1"
 _SOURCES = frozenset({".cu", ".cpp", ".cc", ".c", ".src"})
 
 
@@ -129,9 +132,63 @@ def file_statement(kind: str, name: str, digest: str, facts: Mapping[str, Any]) 
     return _payload(kind, name, digest, facts)
 
 
-def index_statement(name: str, data: bytes) -> bytes:
-    """The bytes that are signed of the list of an index of ours."""
-    return file_statement(_INDEX, name, hashlib.sha256(data).hexdigest(), {"size": len(data)})
+class StateStatement(msgspec.Struct, frozen=True):
+    """Which libraries of a remote a key stands for: by the recipe, the SHA-256 of the statement that it signed last."""
+
+    edition: Edition
+    libraries: Mapping[str, str]
+
+    def payload(self) -> bytes:
+        """The bytes that are signed."""
+        return file_statement(
+            _STATE,
+            "libraries",
+            digest_of(dict(self.libraries)),
+            {**_dated(self.edition), "libraries": dict(self.libraries)},
+        )
+
+    @classmethod
+    def read(cls, payload: bytes) -> StateStatement:
+        """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
+        _, _, row = _read(payload, _STATE)
+        try:
+            return cls(_edition(row), msgspec.convert(row.take("libraries", dict), dict[str, str]))
+        except ValueError as error:
+            raise IntegrityError(f"the statement cannot be used: {error}") from error
+
+
+class IndexStatement(msgspec.Struct, frozen=True):
+    """That the list of an index of ours has these bytes, as of an edition."""
+
+    name: str
+    digest: str
+    edition: Edition
+
+    def payload(self) -> bytes:
+        """The bytes that are signed."""
+        return file_statement(_INDEX, self.name, self.digest, _dated(self.edition))
+
+    @classmethod
+    def read(cls, payload: bytes) -> IndexStatement:
+        """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
+        name, digest, row = _read(payload, _INDEX)
+        try:
+            return cls(name, digest, _edition(row))
+        except ValueError as error:
+            raise IntegrityError(f"the statement cannot be used: {error}") from error
+
+
+def _dated(edition: Edition) -> dict[str, Any]:
+    return {"version": edition.version, "expires": edition.expires.isoformat()}
+
+
+def _edition(row: Table) -> Edition:
+    return Edition(row.natural("version", default=-1), row.convert("expires", date.fromisoformat))
+
+
+def state_place(key_id: str) -> str:
+    """Where a remote keeps what a key stands for."""
+    return f"signed/state/{key_id}.json"
 
 
 def unit_place(intent_key: str) -> str:

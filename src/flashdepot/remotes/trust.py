@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Callable, Sequence
 from datetime import date
 
 import msgspec
 
-from flashdepot.model.public_key import TrustedKey
+from flashdepot.errors import IntegrityError
+from flashdepot.model.public_key import PublicKey, TrustedKey
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes.envelopes import Envelope
+from flashdepot.remotes.statements import IndexStatement
 from flashdepot.remotes.user_settings import UserSettings, today
 
 _SHOWN = 12
@@ -29,8 +33,13 @@ class Trust(msgspec.Struct, frozen=True):
     keys: Sequence[TrustedKey]
     today: date
 
-    def refusal(self, envelope: Envelope) -> Refusal | None:
-        """Why a record is not to be believed; ``None`` when it is."""
+    def refusal(
+        self, envelope: Envelope, outdated: Callable[[PublicKey], Refusal | None] = lambda _: None
+    ) -> Refusal | None:
+        """Why a record is not to be believed; ``None`` when it is.
+
+        :param outdated: why a key does not stand for the record any more, where that can be told.
+        """
         if self.remote.unsigned:
             return None
         if not envelope.signatures:
@@ -42,12 +51,12 @@ class Trust(msgspec.Struct, frozen=True):
         signers: set[str] = set()
         against: list[Refusal] = []
         for key_id, _ in envelope.signatures:
-            refused = self._against(key_id, envelope)
+            refused = self._against(key_id, envelope, outdated)
             if refused is None:
                 signers.add(key_id)
             else:
                 against.append(refused)
-        if len(signers) >= self.remote.builders:
+        if len({_owner(known.key.name) for known in self.keys if known.key.id in signers}) >= self.remote.builders:
             return None
         if signers:
             names = ", ".join(sorted(known.key.name for known in self.keys if known.key.id in signers))
@@ -62,29 +71,35 @@ class Trust(msgspec.Struct, frozen=True):
         believed = {key_id for key_id, _ in envelope.signatures if self._against(key_id, envelope) is None}
         return tuple(sorted(known.key.name for known in self.keys if known.key.id in believed))
 
-    def _against(self, key_id: str, envelope: Envelope) -> Refusal | None:
+    def _against(
+        self, key_id: str, envelope: Envelope, outdated: Callable[[PublicKey], Refusal | None] = lambda _: None
+    ) -> Refusal | None:
         """Why one signature counts for nothing."""
         known = _usable(key_id, self.keys, self.today)
         if isinstance(known, Refusal):
             return known
-        name = known.key.name
-        if known.remotes and self.remote.name not in known.remotes:
-            return Refusal(
-                f"the key {name} is trusted for {', '.join(known.remotes)} only",
-                f"Trust it here too: flashdepot keys trust {known.key} --remote {self.remote.name}",
-            )
-        return _unless_signed(envelope, known, self.remote.url)
+        return (
+            _unless_limited(known, self.remote.name)
+            or _unless_signed(envelope, known, self.remote.url)
+            or outdated(known.key)
+        )
 
 
 def refusal_of_index(
-    address: str, payload: bytes, envelopes: Sequence[Envelope], keys: Sequence[TrustedKey], today: date
+    address: str, name: str, data: bytes, envelopes: Sequence[Envelope], settings: UserSettings
 ) -> Refusal | None:
-    """Why the list of an index is not to be believed, ``None`` when one of some keys has signed it.
+    """Why the list of an index is not to be believed, ``None`` when a key of this user has signed it, and lately.
 
-    :param payload: what its publisher signs, for the bytes that the list has here.
+    :param name: of the file with the list, whose bytes are ``data``.
+    :raises UsageError: when what this user trusts, or has seen, cannot be read.
     """
+    statements = [(envelope, _index_statement(envelope)) for envelope in envelopes]
+    expected = (name, hashlib.sha256(data).hexdigest())
     ours = [
-        (envelope, key_id) for envelope in envelopes if envelope.payload == payload for key_id, _ in envelope.signatures
+        (envelope, statement, key_id)
+        for envelope, statement in statements
+        if statement is not None and (statement.name, statement.digest) == expected
+        for key_id, _ in envelope.signatures
     ]
     if not ours and envelopes:
         return Refusal("it was changed after it was signed", f"Find out who may write to {address}.")
@@ -94,14 +109,34 @@ def refusal_of_index(
             "Let its publisher sign it ('flashdepot keys new', then 'flashdepot index' again). pip and uv install from it "
             "without that, verified by the SHA-256 that it names.",
         )
-    against = []
-    for envelope, key_id in ours:
-        known = _usable(key_id, keys, today)
-        refused = known if isinstance(known, Refusal) else _unless_signed(envelope, known, address)
+    keys, against = settings.trusted_keys(), []
+    for envelope, statement, key_id in sorted(ours, key=lambda one: -one[1].edition.version):
+        known = _usable(key_id, keys, today())
+        refused = (
+            known
+            if isinstance(known, Refusal)
+            else _unless_limited(known, address) or _unless_signed(envelope, known, address)
+        )
+        if refused is None and (why := statement.edition.outdated(address, settings)):
+            refused = Refusal(
+                why, "Let its publisher sign it again: 'flashdepot index' with the same folder, and upload it."
+            )
         if refused is None:
             return None
         against.append(refused)
     return against[0]
+
+
+def _index_statement(envelope: Envelope) -> IndexStatement | None:
+    try:
+        return IndexStatement.read(envelope.payload)
+    except IntegrityError:
+        return None
+
+
+def _owner(name: str) -> str:
+    """Whose key it is: one that was replaced, and the one in its place, are one builder's."""
+    return re.sub(r"-until-\d{4}-\d\d-\d\d$", "", name)[:50]
 
 
 def _usable(key_id: str, keys: Sequence[TrustedKey], today: date) -> TrustedKey | Refusal:
@@ -122,6 +157,17 @@ def _usable(key_id: str, keys: Sequence[TrustedKey], today: date) -> TrustedKey 
             f"Get the new key of {name}: flashdepot keys trust NAME:BASE64. If the clock is wrong, set it.",
         )
     return known
+
+
+def _unless_limited(known: TrustedKey, name: str) -> Refusal | None:
+    """:param name: of a remote, or the address of an index."""
+    if not known.remotes or name in known.remotes:
+        return None
+    only = " ".join(f"--remote {remote}" for remote in (*known.remotes, name))
+    return Refusal(
+        f"the key {known.key.name} is trusted for {', '.join(known.remotes)} only",
+        f"Trust it here too: flashdepot keys trust {known.key} {only}",
+    )
 
 
 def _unless_signed(envelope: Envelope, known: TrustedKey, url: str) -> Refusal | None:

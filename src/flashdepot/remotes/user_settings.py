@@ -1,9 +1,15 @@
-"""The remotes and the trusted keys of this user, in two files beside the user's configuration."""
+"""The remotes and the trust of this user, in two files beside the user's configuration.
+
+``keys.toml`` is the whole state of trust: keys are never removed from it, so that trust which was withdrawn is not the
+same as none. Changes are made under a lock: a revocation is not lost to another process that writes at the same moment.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +20,7 @@ from msgspec.structs import replace
 from flashdepot.errors import UsageError
 from flashdepot.model.table import Table
 from flashdepot.system.files import disk_errors, write_atomic
+from flashdepot.system.locks import lock_file
 from flashdepot.system.user_folders import user_config
 
 if TYPE_CHECKING:
@@ -49,70 +56,132 @@ class UserSettings(msgspec.Struct, frozen=True):
             return []  # most users have none, and are spared the imports
         from flashdepot.model.remote import RemoteSettings  # noqa: PLC0415
 
-        return _read(self._remotes_file, "remote", RemoteSettings.read)
+        def read(file: Table) -> list[RemoteSettings]:
+            return [RemoteSettings.read(row) for row in _rows(file, "remote")]
+
+        return _read(self._remotes_file, read) or []
 
     def add_remote(self, added: RemoteSettings) -> None:
         """Put a remote behind the others, or in the place of the one of that name."""
-        known = self.remotes()
-        if any(remote.name == added.name for remote in known):
-            self._write_remotes([added if remote.name == added.name else remote for remote in known])
-        else:
-            self._write_remotes([*known, added])
+        with self.locked():
+            known = self.remotes()
+            if any(remote.name == added.name for remote in known):
+                self._write_remotes([added if remote.name == added.name else remote for remote in known])
+            else:
+                self._write_remotes([*known, added])
+            if added.keys:
+                self._write_trust(replace(self._trust(), signatures=True))
 
     def remove_remote(self, name: str) -> None:
         """Forget a remote; :raises UsageError: when there is none of that name."""
-        known = self.remotes()
-        kept = [remote for remote in known if remote.name != name]
-        if len(kept) == len(known):
-            raise UsageError(f"You have no remote '{name}'.", hint="See them: flashdepot remote ls")
-        self._write_remotes(kept)
+        with self.locked():
+            known = self.remotes()
+            kept = [remote for remote in known if remote.name != name]
+            if len(kept) == len(known):
+                raise UsageError(f"You have no remote '{name}'.", hint="See them: flashdepot remote ls")
+            self._write_remotes(kept)
 
     def trusted_keys(self) -> list[TrustedKey]:
         """All keys that were ever trusted; :raises UsageError: when the file cannot be used."""
-        return _read(self._keys_file, "key", _read_key)
+        return list(self._trust().keys)
 
     def trust(self, added: TrustedKey) -> None:
         """Believe a key from now on; one that is known gets the new name, remotes and expiry.
 
         :raises UsageError: when the key was revoked, or another one has its name.
         """
-        known = self.trusted_keys()
-        for trusted in known:
-            if trusted.key.id == added.key.id and trusted.revoked is not None:
-                raise UsageError(
-                    f"The key {trusted.key.name} ({trusted.key.id[:12]}) was revoked on {trusted.revoked}, and stays so.",
-                    hint="Let its owner make a new one: flashdepot keys rotate",
-                )
-            if trusted.key.name == added.key.name and trusted.key.id != added.key.id and trusted.revoked is None:
-                raise UsageError(
-                    f"You trust another key as {added.key.name} ({trusted.key.id[:12]}).",
-                    hint=f"If it was replaced: flashdepot keys revoke {added.key.name}, and trust the new one then. "
-                    "Otherwise call the new one something else: OTHERNAME:BASE64",
-                )
-        self.write_keys([*(trusted for trusted in known if trusted.key.id != added.key.id), added])
+        with self.locked():
+            known = self.trusted_keys()
+            for trusted in known:
+                if trusted.key.id == added.key.id and trusted.revoked is not None:
+                    raise UsageError(
+                        f"The key {trusted.key.name} ({trusted.key.id[:12]}) was revoked on {trusted.revoked}, and stays so.",
+                        hint="Let its owner make a new one: flashdepot keys rotate",
+                    )
+                if trusted.key.name == added.key.name and trusted.key.id != added.key.id and trusted.revoked is None:
+                    raise UsageError(
+                        f"You trust another key as {added.key.name} ({trusted.key.id[:12]}).",
+                        hint=f"If it was replaced: flashdepot keys revoke {added.key.name}, and trust the new one then. "
+                        "Otherwise call the new one something else: OTHERNAME:BASE64",
+                    )
+            self.write_keys([*(trusted for trusted in known if trusted.key.id != added.key.id), added])
 
     def revoke(self, word: str) -> TrustedKey:
         """Never believe a key again, which is named by its name or the beginning of its id.
 
         :raises UsageError: when no key is called so, or several are.
         """
-        known = self.trusted_keys()
-        found = [k for k in known if k.revoked is None and (k.key.name == word or k.key.id.startswith(word))]
-        if len(found) != 1:
-            raise UsageError(
-                f"{len(found) or 'None'} of the keys that you trust {'have' if found else 'has'} the name or id '{word}'.",
-                hint="See them: flashdepot keys ls",
-            )
-        revoked = replace(found[0], revoked=today())
-        self.write_keys([revoked if key is found[0] else key for key in known])
-        return revoked
+        with self.locked():
+            known = self.trusted_keys()
+            found = [k for k in known if k.revoked is None and (k.key.name == word or k.key.id.startswith(word))]
+            if len(found) != 1:
+                raise UsageError(
+                    f"{len(found) or 'None'} of the keys that you trust {'have' if found else 'has'} the name or id '{word}'.",
+                    hint="See them: flashdepot keys ls",
+                )
+            revoked = replace(found[0], revoked=today())
+            self.write_keys([revoked if key is found[0] else key for key in known])
+            return revoked
 
     def write_keys(self, keys: Sequence[TrustedKey]) -> None:
         """Write down all keys; :raises MissingToolError: when that cannot be done."""
-        _write(self._keys_file, "key", [_key_to_toml(key) for key in keys])
+        self._write_trust(replace(self._trust(), keys=tuple(keys)))
+
+    def demand_signatures(self) -> None:
+        """From now on indexes must be signed: keys are trusted somewhere else than in this user's list."""
+        with self.locked():
+            self._write_trust(replace(self._trust(), signatures=True))
+
+    def needs_signature(self, address: str) -> bool:
+        """Whether an index must be signed: once any key was ever trusted, unless :meth:`set_unsigned` names it.
+
+        Revoked and expired keys count, those of single remotes too, and so does a private key without a list.
+        """
+        trust = self._trust()
+        if address in trust.unsigned:
+            return False
+        return bool(
+            trust.keys
+            or trust.signatures
+            or any(remote.keys for remote in self.remotes())
+            or any(self.private_keys.glob("*.pem*"))
+        )
+
+    def unsigned_indexes(self) -> tuple[str, ...]:
+        """The addresses of indexes that are taken without a signature."""
+        return self._trust().unsigned
+
+    def set_unsigned(self, address: str, *, unsigned: bool) -> None:
+        """Take an index without a signature from now on, or no longer."""
+        with self.locked():
+            trust = self._trust()
+            others = tuple(known for known in trust.unsigned if known != address)
+            self._write_trust(replace(trust, unsigned=(*others, address) if unsigned else others))
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Change the files while no other process does; calls inside one another are one."""
+        if self.folder in _LOCKED:
+            yield
+            return
+        with lock_file(self.folder / ".lock"):
+            _LOCKED.add(self.folder)
+            try:
+                yield
+            finally:
+                _LOCKED.discard(self.folder)
+
+    def _trust(self) -> _Trust:
+        return _read(self._keys_file, _read_trust) or _Trust()
+
+    def _write_trust(self, trust: _Trust) -> None:
+        document: dict[str, Any] = {"unsigned": list(trust.unsigned)} if trust.unsigned else {}
+        if trust.signatures:
+            document["signatures"] = True
+        _write(self._keys_file, {**document, "key": [_key_to_toml(key) for key in trust.keys]})
 
     def _write_remotes(self, remotes: Sequence[RemoteSettings]) -> None:
-        _write(self._remotes_file, "remote", [remote.to_json() for remote in remotes])
+        _write(self._remotes_file, {"remote": [remote.to_json() for remote in remotes]})
 
     @property
     def _remotes_file(self) -> Path:
@@ -123,18 +192,31 @@ class UserSettings(msgspec.Struct, frozen=True):
         return self.folder / "keys.toml"
 
 
-def _read(path: Path, kind: str, read: Callable[[Table], _T]) -> list[_T]:
+_LOCKED: set[Path] = set()
+"""Folders that this process has locked."""
+
+
+class _Trust(msgspec.Struct, frozen=True):
+    """``keys.toml``. ``signatures``: a key was trusted for a single remote, of which this list need not know."""
+
+    keys: tuple[TrustedKey, ...] = ()
+    unsigned: tuple[str, ...] = ()
+    signatures: bool = False
+
+
+def _read(path: Path, read: Callable[[Table], _T]) -> _T | None:
+    """What a file holds, ``None`` when there is none."""
     from flashdepot.system.ownership import planted  # noqa: PLC0415
     from flashdepot.system.toml import read_toml  # noqa: PLC0415
 
     try:
         if by_others := planted(path):
-            raise UsageError(f"{path} is not believed: {by_others}.", hint=f"Remove it: rm {path}")
+            raise UsageError(f"{path} is not believed: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(path))}")
         file = Table(read_toml(path))
-        found = [read(row) for row in (file.tables(kind) if kind in file else [])]
+        found = read(file)
         file.finish()
     except FileNotFoundError:
-        return []
+        return None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
@@ -142,11 +224,23 @@ def _read(path: Path, kind: str, read: Callable[[Table], _T]) -> list[_T]:
     return found
 
 
-def _write(path: Path, kind: str, rows: Sequence[dict[str, Any]]) -> None:
+def _write(path: Path, document: dict[str, Any]) -> None:
     import tomli_w  # noqa: PLC0415  (only what changes something writes)
 
     with disk_errors(path.parent):
-        write_atomic(path, tomli_w.dumps({kind: list(rows)}).encode())
+        write_atomic(path, tomli_w.dumps(document).encode())
+
+
+def _rows(file: Table, kind: str) -> Sequence[Table]:
+    return file.tables(kind) if kind in file else ()
+
+
+def _read_trust(file: Table) -> _Trust:
+    return _Trust(
+        keys=tuple(map(_read_key, _rows(file, "key"))),
+        unsigned=file.texts("unsigned") if "unsigned" in file else (),
+        signatures=file.take("signatures", bool) if "signatures" in file else False,
+    )
 
 
 def _read_key(row: Table) -> TrustedKey:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, foresee_build, prepare
 from flashdepot.build.schedule import Outlook
 from flashdepot.depot import Depot
@@ -21,13 +23,11 @@ from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 from flashdepot.model.target import Platform
+from flashdepot.resolve.consent import require_consent
 from flashdepot.resolve.forecast import exact, fetches, usual
 from flashdepot.resolve.library import LibraryResult, Need
 from flashdepot.targets import TARGETS
-from flashdepot.toolchain.choose import Toolchain, choose_toolchain, native
-
-Agree = Callable[[Forecast], None]
-"""Told what a build takes before it begins; what it raises ends it."""
+from flashdepot.toolchain.choose import Toolchain, choose_toolchain, require_compiling
 
 
 def build(
@@ -36,12 +36,11 @@ def build(
     host: HostRecord,
     limits: Limits,
     options: Options,
-    progress: BuildProgress,
-    agree: Agree,
+    events: Events,
 ) -> LibraryResult:
     """The library of exactly the recipe that this machine gives the request: stored, a remote's, or compiled now.
 
-    :param agree: called once, before anything is fetched, or else before anything is compiled.
+    :raises ConsentError: before anything is fetched, or else compiled, when that takes long and nobody has said yes.
     :raises MissingToolError: when the machine lacks a tool, an architecture or space.
     :raises IncompatibleError: when what can be built here does not run on the host of the request.
     :raises CompileError: when a compiler refuses.
@@ -50,8 +49,8 @@ def build(
     started = time.monotonic()
 
     if fetched := _fetches(need, host, depot):
-        agree(usual(need, fetched, limits))
-    with depot.workspace() as work:
+        require_consent(usual(need, fetched, limits), limits, events)
+    with events.building() as progress, depot.workspace() as work:
         plan = _plan(need, depot, host, options, progress.note, progress.download, work)
         request = need.request
         units = len(request.selection.units)
@@ -62,7 +61,7 @@ def build(
 
         def agreed(outlook: Outlook) -> None:
             if not fetched:
-                agree(exact(need, plan, outlook, limits))
+                require_consent(exact(need, plan, outlook, limits), limits, events)
 
         manifest, outcome = build_library(plan, depot, limits, progress, agreed)
         made = {action.unit for action in plan.actions() if action.name in outcome.compiled}
@@ -94,16 +93,24 @@ def compile_units_afresh(
     depot: Depot,
     host: HostRecord,
     limits: Limits,
-    progress: BuildProgress,
+    events: Events,
 ) -> tuple[ActionRecord, ...]:
     """Compile some units of a request as :func:`build` would, whatever the depot or a remote has of them.
 
     It raises what :func:`build` raises.
     """
-    _require_buildable(need.request.platform, host.platform)
-    with depot.workspace() as work:
+    require_consent(foresee_units(need, units, depot, host, limits), limits, events)
+    with events.building() as progress, depot.workspace() as work:
         plan = _plan(need, depot, host, Options(), progress.note, progress.download, work)
         return compile_afresh(plan, units, depot, limits, progress)
+
+
+def foresee_units(need: Need, units: Collection[str], depot: Depot, host: HostRecord, limits: Limits) -> Forecast:
+    """What :func:`compile_units_afresh` usually takes; it raises what :func:`build` raises before it fetches anything."""
+    request = need.request
+    chosen = replace(request.selection, units=frozenset(u for u in request.selection.units if u.name in units))
+    less = replace(need, request=replace(request, selection=chosen))
+    return usual(less, _fetches(less, host, depot), limits)
 
 
 def foresee_build_of(
@@ -148,12 +155,7 @@ def _require_buildable(platform: Platform, here: Platform) -> None:
             f"Nothing is built for {platform}: there are {', '.join(targets)}.",
             hint=f"Build for the system that it shall run on: --target {targets[0]}",
         )
-    if native(here) and platform != here:
-        raise IncompatibleError(
-            f"This machine, {here}, builds for itself only, and {platform} was asked for: nvcc on Windows takes MSVC "
-            "and no other compiler.",
-            hint=f"On Linux, or in WSL on this machine: flashdepot get --target {platform}",
-        )
+    require_compiling(here)
 
 
 def _plan(

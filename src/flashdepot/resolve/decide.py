@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
+from flashdepot.fit.rules import fatal
 from flashdepot.model.candidate import Candidate, Decision, Judged, NearMiss, Rejection
 from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.verdict import Reason, Verdict, verdict_of
 from flashdepot.model.version_order import version_key
 from flashdepot.model.wheel_name import filename_of_url
-from flashdepot.model.wheel_request import OFFICIAL, WheelRequest, origin_of
+from flashdepot.model.wheel_request import FLASH_ATTN, OFFICIAL, WheelRequest, origin_of
 from flashdepot.resolve.order import rank
 from flashdepot.resolve.rules import RULES, JudgedAlike, judge, judge_all
 from flashdepot.resolve.times import fetch_seconds, size_of
@@ -35,6 +36,8 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
 
     :param own: what flashdepot and upstream's source build can offer, judged (:func:`own_candidates`).
     """
+    if (never := never_fits(request)) is not None:
+        return Decision(request.facts, (), (), (), (), (), 0, never)
     judged = list(own)
     considered = len(judged) + len(published)
     broken: list[JudgedAlike] = []
@@ -56,6 +59,12 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
         near_misses=_near_misses(request, broken),
         considered=considered,
     )
+
+
+def never_fits(request: WheelRequest) -> Reason | None:
+    """What ends the answer before anything is considered; version 1 ran on older GPUs, and other packages have others."""
+    plain = request.distribution == FLASH_ATTN and not request.version.startswith("1")
+    return fatal(request.facts) if plain else None
 
 
 def candidate_of(request: WheelRequest, wheel: PublishedWheel) -> Candidate:

@@ -7,31 +7,54 @@ from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
 from flashdepot.facts.gpus import parse_architecture
-from flashdepot.facts.torch_builds import default_cxx11_abi
+from flashdepot.facts.torch_builds import default_cuda, default_cxx11_abi
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.host import HostRecord
-from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.environment import Environment
+from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.target import Platform, Version
 from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
 from flashdepot.model.wheel_tag import Interpreter, glibc_floor, platform_of
 
 
 class NamedFacts(msgspec.Struct, frozen=True):
-    """Facts as spelled on the command line; ``None`` where nothing was said."""
+    """Facts as spelled by the options of every command, which have these names; ``None`` where nothing was said."""
 
     torch: str | None = None
-    cuda: str | None = None
+    torch_cuda: str | None = None
     cxx11_abi: bool | None = None
     python_tag: str | None = None
     platform: str | None = None
     glibc: str | None = None
-    gpus: tuple[str, ...] = ()
+    gpu: tuple[str, ...] = ()
     driver: str | None = None
 
+    @property
+    def architectures(self) -> tuple[Architecture, ...]:
+        """The GPUs, sorted; ``--gpu 8.0,9.0`` names two."""
+        return tuple(sorted({_gpu(part) for text in self.gpu for part in text.split(",")}))
 
-def facts_of(host: HostRecord) -> RuntimeFacts:
-    """The facts of a host record and of the Python environment in it."""
-    return RuntimeFacts(
+
+def on_host(host: HostRecord, named: NamedFacts) -> HostRecord:
+    """A record with the facts of the machine in their place that were named."""
+    if named.platform is not None or named.glibc is not None:
+        facts = override(facts_of(host), NamedFacts(platform=named.platform, glibc=named.glibc))
+        host = replace(host, platform=facts.platform, libc=facts.libc, libc_name=facts.libc_name)
+    if named.gpu:
+        host = replace(host, gpus=tuple(Gpu(gpu.sm, gpu, 0) for gpu in named.architectures))
+    if named.driver is not None:
+        host = replace(host, driver=Version.parse(named.driver), driver_cuda=None)
+    return host
+
+
+_OPTIONS = ("platform", "libc", "python", "torch", "gpus", "driver")
+
+
+def facts_of(host: HostRecord, *, recorded: bool = False) -> Environment:
+    """The facts of a host record and of the Python environment in it.
+
+    :param recorded: the record was read from a file, and not made of this machine now.
+    """
+    found = Environment(
         platform=host.platform,
         libc_name=host.libc_name if host.libc_name is not None else "glibc" if host.libc else None,
         libc=host.libc,
@@ -43,9 +66,10 @@ def facts_of(host: HostRecord) -> RuntimeFacts:
         glibcxx=host.libstdcxx,
         cxxabi=host.cxxabi,
     )
+    return found.with_origins(**dict.fromkeys(_OPTIONS, "record")) if recorded else found
 
 
-def override(facts: RuntimeFacts, named: NamedFacts) -> RuntimeFacts:
+def override(facts: Environment, named: NamedFacts) -> Environment:
     """The facts with those in their place that were named.
 
     What was told of another platform's C library, or of a PyTorch that another is named instead of, is forgotten.
@@ -53,19 +77,20 @@ def override(facts: RuntimeFacts, named: NamedFacts) -> RuntimeFacts:
     :raises UsageError: for a value that cannot be understood.
     """
     if named.platform is not None:
-        facts = _with_platform(facts, named.platform)
+        facts = _with_platform(facts, named.platform).with_origins(platform="--platform")
     if named.glibc is not None:
-        facts = replace(facts, libc_name="glibc", libc=Version.parse(named.glibc))
+        facts = replace(facts, libc_name="glibc", libc=Version.parse(named.glibc)).with_origins(libc="--glibc")
     if named.python_tag is not None:
-        facts = replace(facts, python=Interpreter.named(named.python_tag))
-    if named.gpus:
-        facts = replace(facts, gpus=tuple(sorted({_gpu(text) for text in named.gpus})))
+        facts = replace(facts, python=Interpreter.named(named.python_tag)).with_origins(python="--python-tag")
+    if named.gpu:
+        facts = replace(facts, gpus=named.architectures).with_origins(gpus="--gpu")
     if named.driver is not None:
-        facts = replace(facts, driver=Version.parse(named.driver), driver_cuda=None)
-    return replace(facts, torch=_named_torch(facts, named))
+        driver = Version.parse(named.driver)
+        facts = replace(facts, driver=driver, driver_cuda=None).with_origins(driver="--driver")
+    return _with_torch(facts, named)
 
 
-def _with_platform(facts: RuntimeFacts, text: str) -> RuntimeFacts:
+def _with_platform(facts: Environment, text: str) -> Environment:
     """``linux-x86_64``, or a wheel's platform tag, which may tell the C library as well."""
     platform, floor = platform_of(text), glibc_floor(text)
     if platform is None:
@@ -81,31 +106,36 @@ def _with_platform(facts: RuntimeFacts, text: str) -> RuntimeFacts:
     return replace(facts, libc_name="glibc", libc=floor) if floor else facts
 
 
-def _named_torch(facts: RuntimeFacts, named: NamedFacts) -> Torch | None:
-    torch = facts.torch
-    cuda = Version.parse(named.cuda) if named.cuda not in {None, "none"} else None
+def _with_torch(facts: Environment, named: NamedFacts) -> Environment:
+    torch, implied = facts.torch, False
     if named.torch is not None:
-        torch = _parse_torch(named.torch, cuda, facts.platform)
-    if named.cuda is None and named.cxx11_abi is None:
-        return torch
-    if torch in {None, NO_TORCH}:
-        raise UsageError(
-            "--cuda and --cxx11abi are facts of a PyTorch, and none is known.",
-            hint="Name its version as well: --torch 2.8.0",
-        )
-    if named.cuda == "none":
+        torch = Torch.parse(named.torch)
+        facts = facts.with_origins(torch="--torch")
+        if named.torch_cuda is None:
+            torch, implied = _with_default_cuda(torch, facts.platform)
+    if torch is None or torch == NO_TORCH:
+        if named.torch_cuda is not None or named.cxx11_abi is not None:
+            raise UsageError(
+                "--torch-cuda and --cxx11abi are facts of a PyTorch, and none is known.",
+                hint="Name its version as well: --torch 2.8.0",
+            )
+        return replace(facts, torch=torch)
+    if named.torch_cuda == "none":
         torch = replace(torch, accelerator=Accelerator.CPU, cuda=None)
-    elif cuda is not None:
-        torch = replace(torch, accelerator=Accelerator.CUDA, cuda=cuda)
-    return torch if named.cxx11_abi is None else replace(torch, cxx11_abi=named.cxx11_abi)
+    elif named.torch_cuda is not None:
+        torch = replace(torch, accelerator=Accelerator.CUDA, cuda=Version.parse(named.torch_cuda))
+    if implied or named.torch_cuda is not None:
+        facts = facts.with_origins(cuda="PyPI's build of that torch" if implied else "--torch-cuda")
+    if named.torch is not None:
+        torch = _with_abi(torch, facts.platform)
+    return replace(facts, torch=torch if named.cxx11_abi is None else replace(torch, cxx11_abi=named.cxx11_abi))
 
 
-def _parse_torch(text: str, cuda: Version | None, platform: Platform | None) -> Torch:
-    """A version of PyTorch as it is named, with the CUDA that is named beside it, or else that of its local version."""
-    torch = Torch.parse(text)
-    if cuda and torch != NO_TORCH:
-        torch = replace(torch, accelerator=Accelerator.CUDA, cuda=cuda)
-    return _with_abi(torch, platform)
+def _with_default_cuda(torch: Torch, platform: Platform | None) -> tuple[Torch, bool]:
+    """A release that was named without its build is PyPI's, where that is known; and whether that says its CUDA."""
+    of_pypi = torch.accelerator is None and torch != NO_TORCH and torch.is_release
+    cuda = default_cuda(torch.minor) if of_pypi and platform == Platform("linux", "x86_64") else None
+    return (torch, False) if cuda is None else (replace(torch, accelerator=Accelerator.CUDA, cuda=cuda), True)
 
 
 def _with_abi(torch: Torch, platform: Platform | None) -> Torch:

@@ -21,7 +21,7 @@ from flashdepot.model.selection import PROFILES, Selection, Unit, select
 from flashdepot.resolve.library import Need
 from flashdepot.resolve.times import usual_jobs
 from flashdepot.toolchain.archives import is_release_provided
-from flashdepot.toolchain.choose import foresee_toolchain, native
+from flashdepot.toolchain.choose import foresee_toolchain
 from flashdepot.toolchain.nvcc import inspect, named_root
 from flashdepot.toolchain.wheels import is_provided
 from flashdepot.toolchain.zig import compiling_version, is_zig_provided, preprocessing_version
@@ -54,10 +54,9 @@ def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
                 found.append(_OTHER_NVCC)
         elif foreseen.toolkit is None and not is_provided(host.platform, folder):
             found.append(_NVCC)
-    if not native(host.platform):
-        zigs = dict.fromkeys((compiling_version(), preprocessing_version(cuda)))
-        fetched = zip(zigs, (_ZIG, _OLDER_ZIG), strict=False)
-        found += [fetch for version, fetch in fetched if not is_zig_provided(host.platform, folder, version)]
+    zigs = dict.fromkeys((compiling_version(), preprocessing_version(cuda)))
+    fetched = zip(zigs, (_ZIG, _OLDER_ZIG), strict=False)
+    found += [fetch for version, fetch in fetched if not is_zig_provided(host.platform, folder, version)]
     for family, spec in need.sources.items():
         if size := family_of(family).sources.to_fetch(spec, depot.layout.upstreams):
             found.append(Fetch(f"the source of {family_of(family).title}", size))

@@ -61,6 +61,9 @@ class LibraryResult(msgspec.Struct, frozen=True):
     seconds: float
     workers: Mapping[str, int] = msgspec.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<LibraryResult {self.status}, {self.manifest!r}, in {self.path}>"
+
 
 def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
     """Make a request concrete for one host.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
@@ -24,7 +25,7 @@ def read_lock(path: Path) -> Lock:
 
     :raises UsageError: when it is not there, or cannot be used; it names the key that is wrong.
     """
-    hint = f"Write a new one: flashdepot lock --upgrade --out {path}"
+    hint = f"Write a new one: flashdepot lock --upgrade --out {shlex.quote(str(path))}"
     try:
         if path.stat().st_size > _LARGEST:
             raise UsageError(f"{path} is not a lock file: it is larger than 1 MB.", hint=hint)
@@ -60,7 +61,7 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
     lock = Lock.of(candidate, request.facts)
     if lock.locked.needs_digest and not accept_unverified:
         raise IntegrityError(
-            f"Nobody has told the SHA-256 of {candidate.name}, of {candidate.wheel.source}: its bytes cannot be pinned.",
+            f"No SHA-256 is published for {candidate.name}, of {candidate.wheel.source}: its bytes cannot be pinned.",
             hint="--accept-unverified locks its address; the first 'flashdepot install' of the lock records the digest.",
         )
     return lock

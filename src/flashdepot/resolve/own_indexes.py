@@ -84,14 +84,13 @@ def read_index_record(address: str) -> IndexRecord:
 
 
 def _require_signed(address: str, body: bytes) -> None:
-    """Whoever trusts keys for more than single remotes takes no index that none of them has signed."""
-    from flashdepot.remotes.user_settings import UserSettings, today  # noqa: PLC0415
+    """Whoever ever trusted a key takes no index that none of their keys has signed, unless they said so of this one."""
+    from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
 
-    keys = [key for key in UserSettings.of_this_user().trusted_keys() if not key.remotes]
-    if all(key.revoked is not None for key in keys):
+    settings = UserSettings.of_this_user()
+    if not settings.needs_signature(address):
         return
     from flashdepot.remotes.envelopes import ENDING, read_envelopes  # noqa: PLC0415  (securesystemslib)
-    from flashdepot.remotes.statements import index_statement  # noqa: PLC0415
     from flashdepot.remotes.trust import refusal_of_index  # noqa: PLC0415
     from flashdepot.system.network_errors import NotThereError  # noqa: PLC0415
 
@@ -102,8 +101,11 @@ def _require_signed(address: str, body: bytes) -> None:
         signed = []
     except OSError as error:
         raise NetworkError(f"{url}{ENDING} cannot be read: {error.strerror}.", hint=_ELSEWHERE.capitalize()) from error
-    if refused := refusal_of_index(address, index_statement(RECORD_NAME, body), signed, keys, today()):
-        raise IntegrityError(f"{url} is not believed: {refused.reason}.", hint=refused.hint)
+    if refused := refusal_of_index(address, RECORD_NAME, body, signed, settings):
+        raise IntegrityError(
+            f"{url} is not believed: {refused.reason}.",
+            hint=f"{refused.hint} To take this index without signatures: flashdepot keys unsigned {address}",
+        )
 
 
 def _read(address: str, name: str) -> bytes:
@@ -112,20 +114,26 @@ def _read(address: str, name: str) -> bytes:
 
 
 def _fetched(url: str) -> bytes:
-    from flashdepot.system.index_settings import read_index_settings  # noqa: PLC0415  (half a second of imports)
+    from flashdepot.system.index import PAGE_TIMEOUTS  # noqa: PLC0415  (half a second of imports)
+    from flashdepot.system.index_settings import read_index_settings  # noqa: PLC0415
     from flashdepot.system.index_transport import open_session, read_body  # noqa: PLC0415
     from flashdepot.system.net import require_network  # noqa: PLC0415
     from flashdepot.system.network_errors import network_errors  # noqa: PLC0415
+    from flashdepot.system.waiting import within  # noqa: PLC0415
 
     require_network(f"Reading {url}")
     settings = read_index_settings()
-    with (
-        network_errors(url.rpartition("/")[2], url, _ELSEWHERE),
-        open_session(url, settings) as session,
-        session.get(url, timeout=settings.timeout, stream=True) as answer,
-    ):
-        answer.raise_for_status()
-        return read_body(answer, _LONGEST)
+
+    def fetched() -> bytes:
+        with (
+            open_session(url, settings) as session,
+            session.get(url, timeout=settings.timeout, stream=True) as answer,
+        ):
+            answer.raise_for_status()
+            return read_body(answer, _LONGEST)
+
+    with network_errors(url.rpartition("/")[2], url, _ELSEWHERE):
+        return within(PAGE_TIMEOUTS * settings.timeout, url, fetched)
 
 
 def _judged(request: WheelRequest, row: IndexedWheel, source: str, wanted: Selection) -> Judged:

@@ -15,15 +15,15 @@ from flashdepot.host import with_tools
 from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.candidate import Candidate, Judged, Origin
+from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.library_request import AnyCuda, LibraryRequest
 from flashdepot.model.manifest import Manifest, doubts_of
 from flashdepot.model.own_wheel_name import wheel_name, wheel_tag
 from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.runtime_facts import RuntimeFacts
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Platform, Version
-from flashdepot.model.verdict import Reason, verdict_of
+from flashdepot.model.verdict import Reason, Verdict, verdict_of
 from flashdepot.model.wheel_request import FLASH_ATTN, OURS, PIP, WheelRequest
 from flashdepot.model.wheel_tag import platform_tag
 from flashdepot.resolve.library import Need, understand_for_wheel
@@ -32,11 +32,14 @@ from flashdepot.resolve.times import build_seconds, install_seconds, pack_second
 from flashdepot.resolve.wish_rules import matches
 from flashdepot.targets import TARGETS
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.choose import asks_machine, foresee_toolchain, native
+from flashdepot.toolchain.choose import asks_machine, foresee_toolchain
 from flashdepot.toolchain.wheels import provided_version
 
 _PROVEN = Platform("linux", "x86_64")
 """Where flashdepot's own builds have been seen to work."""
+
+OLDER_CUDA = Version("12.8")
+"""What to compile with for drivers from 525 to 579."""
 
 _UPSTREAM_TARGETS = {True: 4, False: 2}
 """Architectures that upstream's setup.py builds for by default: with an nvcc from 12.8 on, and before."""
@@ -71,7 +74,7 @@ def own_candidates(
         return
     if request.allows(OURS):
         manifest = depot.find(need.request).taken or depot.elsewhere.offers(need.request)
-        yield _stored(request, manifest) if manifest else _to_build(request, need, workshop)
+        yield from [_stored(request, manifest)] if manifest else _builds(request, need, workshop)
     if request.allows(PIP):
         yield _by_pip(request, need, workshop)
 
@@ -112,6 +115,16 @@ def _stored(request: WheelRequest, manifest: Manifest) -> Judged:
     )
     packed = sum(file.size for file in manifest.files if file.path.startswith("lib/shared/"))
     return _judged(request, wheel, (), Origin.DEPOT, wheel_name(manifest), pack_seconds(packed), manifest.recipe_key)
+
+
+def _builds(request: WheelRequest, need: Need, workshop: Workshop) -> Iterator[Judged]:
+    """What compiling would give: with the CUDA that is taken by itself, and with 12.8 where the driver serves no newer."""
+    first = _to_build(request, need, workshop)
+    yield first
+    if need.cuda is AnyCuda.AUTO and any(reason.verdict is Verdict.MISFIT for reason in first.reasons):
+        older = _to_build(request, replace(need, cuda=OLDER_CUDA), workshop)
+        if older.verdict is not Verdict.MISFIT:
+            yield replace(older, candidate=replace(older.candidate, cuda=str(OLDER_CUDA)))
 
 
 def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
@@ -167,10 +180,10 @@ def _build_seconds(
     return compiled + install_seconds(0)
 
 
-def _build_place(facts: RuntimeFacts, host: HostRecord) -> Iterator[Reason]:
+def _build_place(facts: Environment, host: HostRecord) -> Iterator[Reason]:
     """Whether that machine can compile for the platform that was asked for, and has been seen to."""
     wanted = str(facts.platform or host.platform)
-    if wanted not in map(str, TARGETS) or (native(host.platform) and facts.platform not in {None, host.platform}):
+    if wanted not in map(str, TARGETS):
         text = f"It would be compiled on this machine, {host.platform}, and is wanted on {wanted}."
         yield Reason.misfit("build-place", str(host.platform), wanted, text, f"Build it on Linux: --target {wanted}")
     elif host.libc_name == "musl":
@@ -181,7 +194,7 @@ def _build_place(facts: RuntimeFacts, host: HostRecord) -> Iterator[Reason]:
         yield Reason.uncertain("build-place", str(_PROVEN), wanted, text, "flashdepot get --profile quick tries it")
 
 
-def _tag(host: HostRecord, facts: RuntimeFacts) -> str:
+def _tag(host: HostRecord, facts: Environment) -> str:
     """The platform tag of what this machine would compile."""
     platform = facts.platform or host.platform
     row = next((row for row in TARGETS if row.platform == platform), None)

@@ -6,6 +6,7 @@ What runs a program or brings source or libraries from elsewhere needs the conse
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.families import FAMILIES
 from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.limits import Compiling
 from flashdepot.resolve.words import library_request
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 NAME = "flashdepot.toml"
 REMOTE = "remote"
+BUILD = "build"
 KEYS = ("upstream", "profile", "arch", "passes", "head-dims", "dtypes", "features", "families", "cuda", "target")
 _LARGEST = 1 << 20
 
@@ -32,7 +35,7 @@ class Project(msgspec.Struct, frozen=True):
     """A project file: where it is, the SHA-256 of its bytes, and what it asks.
 
     ``planted`` says why another user may have written the file; it is empty for one of this user's. ``remotes`` are those
-    that it names.
+    that it names, and ``build`` whether compilers may start for it.
     """
 
     path: Path
@@ -40,6 +43,7 @@ class Project(msgspec.Struct, frozen=True):
     asked: LibraryRequest
     planted: str
     remotes: tuple[RemoteSettings, ...] = ()
+    build: Compiling | None = None
 
     def objections(self, over: LibraryRequest | None = None) -> tuple[str, ...]:
         """What needs consent before the file is used, a sentence each.
@@ -52,6 +56,8 @@ class Project(msgspec.Struct, frozen=True):
             found.append(f"It runs the compiler in {self.asked.cuda}.")
         if self.asked.upstream and used.upstream is self.asked.upstream and not _is_published(self.asked.upstream):
             found.append(f"It takes the source from {self.asked.upstream}.")
+        if self.build is Compiling.ALWAYS:
+            found.append("It lets compilers start without asking, however long they take.")
         found.extend(map(_objection, self.remotes))
         return tuple(found)
 
@@ -84,7 +90,8 @@ def read_project(path: Path) -> Project:
         raise UsageError(f"{path} is not a project file: it is larger than 1 MB.")
     asked = parse_toml(text, str(path))
     remotes = _read_remotes(asked.pop(REMOTE, []), path)
-    return Project(path, sha256(data).hexdigest(), _read(asked, path), by_others, remotes)
+    build = Compiling.parse(str(asked.pop(BUILD)), f"{path}: {BUILD}") if BUILD in asked else None
+    return Project(path, sha256(data).hexdigest(), _read(asked, path), by_others, remotes, build)
 
 
 def _read_remotes(rows: Any, path: Path) -> tuple[RemoteSettings, ...]:
@@ -110,7 +117,7 @@ def _read(asked: Mapping[str, Any], path: Path) -> LibraryRequest:
     words = {}
     for key, value in asked.items():
         if key not in KEYS:
-            keys = (*KEYS, REMOTE)
+            keys = (*KEYS, BUILD, REMOTE)
             suggestion = did_you_mean(key, keys)
             raise UsageError(f"{path}: '{key}' is not a key of this file: there are {', '.join(keys)}.{suggestion}")
         values = value if isinstance(value, list) else [value]
@@ -131,7 +138,7 @@ def _is_published(upstream: str) -> bool:
     return any(upstream in family.sources.known_versions() for family in FAMILIES)
 
 
-def require_consent(project: Project, consents: Consents, objections: Sequence[str]) -> None:
+def require_trust(project: Project, consents: Consents, objections: Sequence[str]) -> None:
     """Refuse a project file that asks for more than its user has allowed.
 
     :raises UsageError: with what it asks for, and the command that allows it.
@@ -139,7 +146,7 @@ def require_consent(project: Project, consents: Consents, objections: Sequence[s
     if objections and not consents.given(project.path, project.digest):
         raise UsageError(
             f"{project.path} is not used: {' '.join(objections)}",
-            hint=f"Read it. If you trust it, as it is now: flashdepot trust {project.path}",
+            hint=f"Read it. If you trust it, as it is now: flashdepot trust {shlex.quote(str(project.path))}",
         )
 
 
@@ -154,5 +161,5 @@ def trusted_remotes(folder: Path) -> tuple[RemoteSettings, ...]:
         return ()
     from flashdepot.system.consent import users_consents  # noqa: PLC0415  (most project files need none)
 
-    require_consent(project, users_consents(), project.objections())
+    require_trust(project, users_consents(), project.objections())
     return project.remotes

@@ -17,7 +17,7 @@ from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.selection import DEFAULT_FAMILY, Selection
 from flashdepot.model.wheel_name import WheelName
 from flashdepot.model.wheel_request import COMMUNITY, INDEX, WheelRequest
-from flashdepot.resolve.decide import decide, explain, judge_candidate
+from flashdepot.resolve.decide import decide, explain, judge_candidate, never_fits
 from flashdepot.resolve.own_wheels import Workshop, need_of, own_candidates
 
 NOT_LISTED = "not listed"
@@ -25,11 +25,18 @@ NOT_LISTED = "not listed"
 
 
 class Resolution(msgspec.Struct, frozen=True):
-    """What was asked, and all that there is to answer it with: published wheels, and candidates of our own."""
+    """What was asked, and all that there is to answer it with: published wheels, and candidates of our own.
+
+    ``again`` asks something else of the same machine, depot and catalog.
+    """
 
     request: WheelRequest
     published: Sequence[PublishedWheel]
     own: tuple[Judged, ...]
+    again: Callable[[WheelRequest], Resolution] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Resolution of {len(self.published)} published wheels and {len(self.own)} of our own>"
 
     @property
     def decision(self) -> Decision:
@@ -82,13 +89,24 @@ def candidates_for(
     for note in catalog.notes:
         on_note(note)
     workshop = Workshop.of(machine)
+
+    def ask(wanted: WheelRequest) -> Resolution:
+        own = () if never_fits(wanted) else _own_and_indexed(wanted, library, workshop, depot)
+        return Resolution(wanted, catalog.wheels, own, ask)
+
+    return ask(request)
+
+
+def _own_and_indexed(
+    request: WheelRequest, library: LibraryRequest, workshop: Workshop, depot: Depot
+) -> tuple[Judged, ...]:
     own = [*own_candidates(request, library, workshop, depot)]
     if any(source.startswith(INDEX) for source in request.sources):
         from flashdepot.resolve.own_indexes import index_candidates  # noqa: PLC0415  (few name one)
 
         need = need_of(request, library, workshop, depot)
         own += index_candidates(request, _served_by(need.request.selection, library)) if need else ()
-    return Resolution(request, catalog.wheels, tuple(own))
+    return tuple(own)
 
 
 def _served_by(selection: Selection, library: LibraryRequest) -> tuple[Selection, ...]:

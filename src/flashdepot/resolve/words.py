@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flashdepot.errors import UsageError
+from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.facts.gpus import parse_architectures
 from flashdepot.families import parse_families
 from flashdepot.model.library_request import AnyCuda, CudaChoice, GpuChoice, Gpus, LibraryRequest
@@ -25,6 +25,10 @@ def library_request(**words: str | None) -> LibraryRequest:
 
     :raises UsageError: for a word that is not known.
     """
+    if unknown := words.keys() - _PARSE.keys():
+        word = min(unknown)
+        known = ", ".join(_PARSE)
+        raise UsageError(f"'{word}' is nothing that a library has: there are {known}.{did_you_mean(word, _PARSE)}")
     return LibraryRequest(**{name: _PARSE[name](word) for name, word in words.items() if word is not None})
 
 

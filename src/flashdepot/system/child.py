@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from flashdepot.errors import MissingToolError
 from flashdepot.system.bound import bound
 from flashdepot.system.files import open_fresh
+from flashdepot.system.process import not_run
 from flashdepot.system.trace import trace
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Child:
                     **bound(),
                 )
             except OSError as error:
-                raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error
+                raise not_run(arguments[0], error) from error
 
     @property
     def elapsed(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,14 +51,20 @@ class Consents(msgspec.Struct, frozen=True):
         """
         try:
             if by_others := planted(self.file):
-                raise UsageError(f"{self.file} is not believed: {by_others}.", hint=f"Remove it: rm {self.file}")
+                raise UsageError(
+                    f"{self.file} is not believed: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
+                )
             allowed = read_json(self.file)["trusted"]
         except FileNotFoundError:
             return {}
         except (IntegrityError, LookupError, TypeError) as error:
-            raise UsageError(f"{self.file} is damaged: {error}.", hint=f"Remove it: rm {self.file}") from error
+            raise UsageError(
+                f"{self.file} is damaged: {error}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
+            ) from error
         if not isinstance(allowed, dict) or not all(isinstance(digest, str) for digest in allowed.values()):
-            raise UsageError(f"{self.file} is damaged: it has no digests.", hint=f"Remove it: rm {self.file}")
+            raise UsageError(
+                f"{self.file} is damaged: it has no digests.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
+            )
         return allowed
 
     def _write(self, allowed: Mapping[str, str]) -> None:

@@ -126,7 +126,7 @@ class Directory:
     def _require_file(self, name: str) -> None:
         """Where a link cannot be refused while it is opened, look first."""
         status = self.status(name)
-        if status is not None and (not stat.S_ISREG(status.st_mode) or _is_reparse_point(status)):
+        if status is not None and not is_plain_file(status):
             raise self._no_file(name)
 
     def _no_file(self, name: str) -> OSError:
@@ -188,6 +188,11 @@ class Directory:
 def is_plain_folder(status: os.stat_result) -> bool:
     """Whether a status that was not taken through a link is of a folder, and of no junction of Windows."""
     return stat.S_ISDIR(status.st_mode) and not _is_reparse_point(status)
+
+
+def is_plain_file(status: os.stat_result) -> bool:
+    """Whether a status that was not taken through a link is of a regular file."""
+    return stat.S_ISREG(status.st_mode) and not _is_reparse_point(status)
 
 
 def _is_reparse_point(status: os.stat_result) -> bool:

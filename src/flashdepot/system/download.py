@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,20 +11,18 @@ from typing import Any
 
 import msgspec
 import requests
-import urllib3
 from msgspec.structs import asdict
 from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.events import Download
 from flashdepot.system.files import disk_errors, read_json, sha256_file, write_json
+from flashdepot.system.index_transport import content_range, length_of, raw_chunks
 from flashdepot.system.locks import lock_file
 from flashdepot.system.network_errors import network_errors
 from flashdepot.system.patience import Note, Patience
 
-_CHUNK = 1 << 16
 _LARGEST = 8 << 30
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 _PARTIAL, _UNSATISFIABLE = 206, 416
 _SPARE_DISK = 16 << 20
 _CHANGED = "its file has changed since"
@@ -78,7 +75,7 @@ def download(
     own_lock = destination.with_name(f".{name}.lock.tmp")
     with disk_errors(destination.parent):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with lock_file(own_lock, wait):
+        with lock_file(own_lock, wait) as held:
             if remote.sha256 and destination.is_file() and sha256_file(destination) == remote.sha256:
                 return Downloaded(destination, remote.sha256, destination.stat().st_size, 0)
             transfer = _Transfer(remote, destination, session, timeout, on_progress, on_note)
@@ -89,7 +86,7 @@ def download(
                 if (
                     remote.sha256 and not transfer.is_partial
                 ):  # whoever still waits for it finds the file, or a digest decides
-                    own_lock.unlink(missing_ok=True)
+                    held.discard()
 
 
 class _Origin(msgspec.Struct, frozen=True):
@@ -158,7 +155,7 @@ class _Transfer:
             self._remote.url, headers=self._headers(have), stream=True, timeout=self._timeout
         ) as response:
             if response.status_code == _UNSATISFIABLE and have:
-                if _content_range(response)[2] != have:
+                if content_range(response)[2] != have:
                     self._discard()
                     raise requests.ConnectionError(_CHANGED)
                 self._joined = True
@@ -170,7 +167,7 @@ class _Transfer:
             self._require_room(start, total)
             with self._opened(start) as file:
                 self._on_progress(start, total)
-                for chunk in _chunks(response):
+                for chunk in raw_chunks(response):
                     file.write(chunk)
                     start += len(chunk)
                     self._fetched += len(chunk)
@@ -180,12 +177,11 @@ class _Transfer:
     def _agree(self, response: requests.Response, have: int) -> tuple[int, int | None]:
         """Where the server's bytes begin, and how many the whole file has; :raises IntegrityError: for other bytes."""
         if response.status_code != _PARTIAL:
-            length = response.headers.get("Content-Length", "")
-            total = int(length) if length.isdecimal() else None
+            total = length_of(response)
             if total is not None:
                 self._require_size(total)
             return 0, total
-        first, last, total = _content_range(response)
+        first, last, total = content_range(response)
         if not have or first != have or total is None or last != total - 1:
             said = response.headers.get("Content-Range", "nothing")
             self._discard()
@@ -277,23 +273,6 @@ class _Transfer:
     def _discard(self) -> None:
         self._part.unlink(missing_ok=True)
         self._origin_file.unlink(missing_ok=True)
-
-
-def _chunks(response: requests.Response) -> Iterator[bytes]:
-    """The bytes as they were sent, whatever encoding the server claims for them."""
-    try:
-        yield from iter(lambda: response.raw.read(_CHUNK, decode_content=False), b"")
-    except urllib3.exceptions.HTTPError as error:
-        raise requests.ConnectionError(error) from error
-
-
-def _content_range(response: requests.Response) -> tuple[int | None, int | None, int | None]:
-    """First byte, last byte and size (RFC 9110, 14.4), ``None`` where it does not say."""
-    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
-    if match is None:
-        return None, None, None
-    first, last, total = (int(text) if text and text.isdecimal() else None for text in match.groups())
-    return first, last, total
 
 
 def _validator(response: requests.Response) -> str:

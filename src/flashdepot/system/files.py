@@ -21,12 +21,19 @@ _DEVICES = Path("/dev")
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
+    """SHA-256 of a file's bytes, in hexadecimal; :raises OSError: for what is no regular file and might never end."""
     digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe is not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 @contextlib.contextmanager
@@ -64,6 +71,16 @@ def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError |
         return MissingToolError(
             f"{place} cannot be read or written: {error.strerror}. The disk, or the way to it, fails.",
             hint="See what the system's log says of it ('dmesg'), or use a depot on another disk: --depot DIR",
+        )
+    if error.errno == errno.EFBIG:
+        return MissingToolError(
+            f"{place} cannot be written: {error.strerror}.",
+            hint="'ulimit -f' is the limit of this shell; the file system may have one as well.",
+        )
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return MissingToolError(
+            f"{place} cannot be opened: {error.strerror}.",
+            hint="'ulimit -n' is the limit of this shell: ulimit -n 1024",
         )
     if error.errno in {errno.ELOOP, errno.ENAMETOOLONG}:
         return MissingToolError(

@@ -54,7 +54,7 @@ def _make(folder: Path, fill: Callable[[Path], None], tree: str | None) -> None:
                 raise IntegrityError(
                     f"{folder.name} unpacks to other files than those on record: expected a digest of {tree}, "
                     f"found {digest_of(held)}.",
-                    hint="This is a fault of flashdepot's data: use another version, and report it.",
+                    hint="Internal error in flashdepot's data: use another version, and report it.",
                 )
             write_record(temporary / _LISTING, held)
             _take_name(temporary, folder, tree)

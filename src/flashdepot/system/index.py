@@ -20,10 +20,14 @@ from flashdepot.system.index_settings import IndexSettings
 from flashdepot.system.index_transport import open_session, read_body
 from flashdepot.system.network_errors import network_errors
 from flashdepot.system.patience import Note, patiently
+from flashdepot.system.waiting import within
 
 _LONGEST_PAGE = 16 << 20
 _MOST_TAGS = 200_000
 """Three tags a file; a tag takes a kilobyte of memory when the page is read."""
+PAGE_TIMEOUTS = 4
+"""The user's timeout is for each wait for data; a page must be there whole, with all tries, within so many of them."""
+
 _ELSEWHERE = "name another index: PIP_INDEX_URL=URL"
 
 # Newer index pages only add fields; what is read here is in all of them.
@@ -59,7 +63,8 @@ class PackageIndex:
         :raises NetworkError: when the index cannot be reached or does not answer as one.
         """
         with self._explained(project):
-            page = patiently(lambda: self._page(project), lambda _: None)
+            seconds = PAGE_TIMEOUTS * self._timeout
+            page = within(seconds, self.url, lambda: patiently(lambda: self._page(project), lambda _: None))
             return page.packages if page else []
 
     def _page(self, project: str) -> pypi_simple.ProjectPage | None:

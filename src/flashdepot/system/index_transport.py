@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
@@ -18,6 +19,8 @@ from requests.utils import get_auth_from_url, get_netrc_auth, urldefragauth
 from flashdepot.system.index_settings import IndexSettings
 
 _CHUNK = 1 << 16
+_LENGTH = re.compile(r"[0-9]{1,18}", re.ASCII)
+_CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)", re.ASCII)
 
 
 def open_session(address: str, settings: IndexSettings, *others: str) -> requests.Session:
@@ -25,8 +28,7 @@ def open_session(address: str, settings: IndexSettings, *others: str) -> request
 
     A user and password in an address are sent to that server alone. No answer may lead from https to anything else.
     """
-    session = requests.Session()
-    session.hooks["response"].append(_refuse_downgrade)
+    session = _Session()
     transport = _Transport(settings)
     session.mount("https://", transport)
     session.mount("http://", transport)
@@ -50,15 +52,66 @@ def read_body(response: requests.Response, longest: int) -> bytes:
     return bytes(body)
 
 
-def _refuse_downgrade(response: requests.Response, *_: Any, **__: Any) -> None:
-    """Stop before a redirect that an honest server has no reason for: off https, or to this machine's files."""
-    if not response.is_redirect:
-        return
-    old, new = str(response.url), urljoin(str(response.url), response.headers["Location"])
-    allowed = {"https"} if old.startswith("https:") else {"http", "https"}
-    if urlsplit(new).scheme not in allowed:
-        message = f"it leads from {urldefragauth(old)} to {urldefragauth(new)}, which is refused"
-        raise requests.exceptions.InvalidURL(message, response=response)
+def raw_chunks(response: requests.Response, *, at_once: bool = False) -> Iterator[bytes]:
+    """The bytes as they were sent, whatever encoding the server claims for them.
+
+    :param at_once: give what has come without waiting for more.
+
+    :raises requests.ConnectionError: when the connection fails, or they end before the length that was announced.
+    """
+    try:
+        read = response.raw.read1 if at_once else response.raw.read
+        yield from iter(lambda: read(_CHUNK, decode_content=False), b"")
+    except (urllib3.exceptions.HTTPError, ValueError, OverflowError) as error:
+        raise requests.ConnectionError(error) from error
+
+
+def length_of(response: requests.Response) -> int | None:
+    """What ``Content-Length`` says; ``None`` where it says nothing that could be a length."""
+    text = response.headers.get("Content-Length", "").strip()
+    return int(text) if _LENGTH.fullmatch(text) else None
+
+
+def content_range(response: requests.Response) -> tuple[int | None, int | None, int | None]:
+    """First byte, last byte and size (RFC 9110, 14.4), ``None`` where it does not say."""
+    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
+    if match is None:
+        return None, None, None
+    first, last, total = (int(text) if text and text != "*" else None for text in match.groups())
+    return first, last, total
+
+
+class _Session(requests.Session):
+    """A session whose requests fail as requests says they do, whatever a server answers, and that leaves https for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hooks["response"].append(self._judge_redirect)
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        try:
+            return super().send(request, **kwargs)
+        except requests.RequestException:
+            raise
+        except Exception as error:
+            message = f"it answers what cannot be used ({error})"
+            raise requests.exceptions.InvalidURL(message, request=request) from error
+
+    def _judge_redirect(self, response: requests.Response, *_: Any, **__: Any) -> None:
+        """Stop before a redirect that no honest server has a reason for: off https, to this machine's files, to no address."""
+        if not response.is_redirect:
+            return
+        try:
+            old, new = str(response.url), urljoin(str(response.url), self.get_redirect_target(response))
+            requests.PreparedRequest().prepare_url(new, None)
+            allowed = {"https"} if old.startswith("https:") else {"http", "https"}
+            if urlsplit(new).scheme not in allowed:
+                message = f"it leads from {urldefragauth(old)} to {urldefragauth(new)}, which is refused"
+                raise requests.exceptions.InvalidURL(message, response=response)  # noqa: TRY301
+        except BaseException:
+            if response.raw is not None:
+                response.close()
+            raise
 
 
 class _Credentials(AuthBase):

@@ -13,6 +13,9 @@ import requests
 
 WAITS = (0.5, 1.0, 2.0)
 LONGEST_WAIT = 120.0
+LONGEST_OF_ALL = 300.0
+"""Seconds that are waited altogether, whatever a server asks for."""
+
 _NOTED_WAIT = 2.0
 _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
 _REFILLS = 100
@@ -28,6 +31,7 @@ class Patience:
         self._on_note = on_note
         self._tries = 0
         self._refills = 0
+        self._waited = 0.0
 
     def refill(self) -> None:
         """Start counting again, since the last try got something; not for ever."""
@@ -44,6 +48,9 @@ class Patience:
         if not passes(error) or self._tries >= len(WAITS) or (asked or 0) > LONGEST_WAIT:
             raise error
         wait = max(WAITS[self._tries], asked or 0)
+        self._waited += wait
+        if self._waited > LONGEST_OF_ALL:
+            raise error
         self._tries += 1
         if wait >= _NOTED_WAIT and isinstance(error, requests.HTTPError):
             self._on_note(f"The server answers {status(error)}: trying again in {wait:.0f} s.")
@@ -73,14 +80,14 @@ def retry_after(error: requests.RequestException, now: datetime) -> float | None
     """Seconds that the server asks to wait (RFC 9110, 10.2.3: a number of seconds or a date); ``None`` if it does not."""
     text = error.response.headers.get("Retry-After", "").strip() if error.response is not None else ""
     if text.isdecimal():
-        return float(text)
+        return float(text[:9])
     try:
         moment = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=timezone.utc)
+        return max(0.0, math.ceil((moment - now).total_seconds()))
+    except (TypeError, ValueError, OverflowError, LookupError):
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return max(0.0, math.ceil((moment - now).total_seconds()))
 
 
 def status(error: requests.HTTPError) -> str:

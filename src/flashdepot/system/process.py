@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shlex
 import subprocess
@@ -62,7 +64,11 @@ def run(
     """
     trace(shlex.join(arguments))
     # Files, not pipes: a pipe ends only when the last process that inherited it does.
-    with _text_file(encoding) as given, _text_file(encoding) as stdout, _text_file(encoding) as stderr:
+    with contextlib.ExitStack() as files:
+        try:
+            given, stdout, stderr = (files.enter_context(_text_file(encoding)) for _ in range(3))
+        except OSError as error:
+            raise not_run(arguments[0], error) from error
         given.write(stdin)
         given.seek(0)
         try:
@@ -77,7 +83,7 @@ def run(
                 **({} if may_ask else bound()),
             )
         except OSError as error:
-            raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error
+            raise not_run(arguments[0], error) from error
         _wait(child, arguments[0], timeout, on_start)
         stdout.seek(0)
         stderr.seek(0)
@@ -99,7 +105,7 @@ def run_shown(arguments: Sequence[str], log: IO[bytes], show: Callable[[bytes], 
         child = subprocess.Popen(list(arguments), stdout=given, stderr=given)
     except OSError as error:
         os.close(output)
-        raise MissingToolError(f"'{arguments[0]}' cannot be run: {error.strerror}.") from error
+        raise not_run(arguments[0], error) from error
     finally:
         os.close(given)
     ended = threading.Event()
@@ -121,6 +127,14 @@ def run_shown(arguments: Sequence[str], log: IO[bytes], show: Callable[[bytes], 
     reader.join(_LAST_OUTPUT)
     ended.set()
     return status if status >= 0 else 128 - status
+
+
+def not_run(program: str, error: OSError) -> FlashdepotError:
+    """What to say of a program that could not be started."""
+    hint = (
+        "'ulimit -n' is the limit of this shell: ulimit -n 1024" if error.errno in {errno.EMFILE, errno.ENFILE} else ""
+    )
+    return MissingToolError(f"'{program}' cannot be run: {error.strerror}.", hint=hint)
 
 
 def _text_file(encoding: str | None) -> IO[str]:

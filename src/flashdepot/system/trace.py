@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+_CREDENTIALS = re.compile(r"(https?://)[^/\s'\"]+@")
 _listeners: list[Callable[[str], None]] = []
 
 
@@ -13,6 +15,11 @@ def listen(listener: Callable[[str], None]) -> None:
 
 
 def trace(text: str) -> None:
-    """Tell whoever listens; usually nobody does."""
+    """Say it to who listens, without the credentials of any URL."""
     for listener in _listeners:
-        listener(text)
+        listener(without_credentials(text))
+
+
+def without_credentials(text: str) -> str:
+    """A text without the users, passwords and tokens of the URLs in it."""
+    return _CREDENTIALS.sub(r"\1", text)

@@ -9,6 +9,7 @@ import msgspec
 
 from flashdepot.errors import CompileError
 from flashdepot.model.target import Version
+from flashdepot.system.confinement import UNCONFINED
 from flashdepot.system.disk_full import disk_full
 from flashdepot.system.process import Finished, first_error
 
@@ -34,5 +35,6 @@ def require(done: Finished, result: Path) -> None:
         if (full := disk_full(result.name, "linked", done.output, result.parent)) is not None:
             raise full
         raise CompileError(
-            f"{result.name} cannot be linked: {first_error(done.output)}", hint=" ".join(done.arguments[:1])
+            f"{result.name} cannot be linked: {first_error(done.output)}",
+            hint=f"Is it because the linker is confined? {UNCONFINED}=1 lifts that: see docs/security.md",
         )

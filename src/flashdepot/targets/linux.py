@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from flashdepot.targets.linked import Linked
     from flashdepot.toolchain.zig import Zig
 
+_EXPORTS = "templates/libflashattention.map"
+
 
 class Linux:
     """ELF and the GNU C library."""
@@ -26,7 +28,7 @@ class Linux:
         "-shared",
         "-s",
         f"-Wl,-soname,{LINUX.shared}",
-        "-Wl,--version-script={native}/templates/libflashattention.map",
+        f"-Wl,--version-script={{native}}/{_EXPORTS}",
         "-Wl,--no-undefined",
         "-Wl,--gc-sections",
         "-Wl,-z,now",
@@ -38,21 +40,20 @@ class Linux:
         """Make ``libflashattention.so.1`` and ``libflashattention.a``."""
         from flashdepot.binary.elf import read_shared_library  # noqa: PLC0415  (every command knows the targets, and few link)
         from flashdepot.binary.private_names import privately  # noqa: PLC0415
-        from flashdepot.system.process import run  # noqa: PLC0415
         from flashdepot.targets.checks import prove_objects, prove_shared  # noqa: PLC0415
         from flashdepot.targets.linked import Linked, require  # noqa: PLC0415
 
         prove_objects(objects)
         objects = privately(objects, folder / "objects")
         static, shared = folder / LINUX.static[0], folder / LINUX.shared
-        environment = {**os.environ, **zig.linking(row.zig, folder)}
+        linker = zig.linker(row.zig, folder)
         # D: no dates and no owners, so that equal objects make equal archives.
-        archive = [str(zig.program), "ar", "rcsD", str(static), *map(str, objects)]
-        require(run(archive, env=environment, timeout=600), static)
-        words = [word.replace("{native}", str(native)) for word in self.link_words]
-        command = [str(zig.program), "cc", "-target", row.zig, *words, "-o", str(shared), *map(str, objects)]
+        require(linker.run("ar", "rcsD", str(static), *map(str, objects)), static)
+        exports = shutil.copyfile(native / _EXPORTS, folder / Path(_EXPORTS).name)
+        words = [word.replace(f"{{native}}/{_EXPORTS}", str(exports)) for word in self.link_words]
         needs = [f"-l{name}" for name in self.static_needs]
-        require(run([*command, *needs], env=environment, timeout=1200), shared)
+        command = ["cc", "-target", row.zig, *words, "-o", str(shared), *map(str, objects), *needs]
+        require(linker.run(*command), shared)
         facts = read_shared_library(shared)
         prove_shared(facts)
         if row.libc_floor and facts.libc_floor and facts.libc_floor > row.libc_floor:

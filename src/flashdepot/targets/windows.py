@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,8 +37,7 @@ class Windows:
 
     def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
         """Make ``flashattention.dll``, its import library and ``flashattention.lib``."""
-        from flashdepot.binary.private_names import for_every_linker, privately  # noqa: PLC0415
-        from flashdepot.system.process import run  # noqa: PLC0415  (every command knows the targets, and few link)
+        from flashdepot.binary.private_names import for_every_linker, privately  # noqa: PLC0415  (every command knows the targets, and few link)
         from flashdepot.targets.checks import prove_dll, prove_import_library  # noqa: PLC0415
         from flashdepot.targets.exports import definition_text, exported_names  # noqa: PLC0415
         from flashdepot.targets.linked import Linked, require  # noqa: PLC0415
@@ -47,7 +45,7 @@ class Windows:
         static, shared = folder / "static", folder / "shared"
         static.mkdir()
         shared.mkdir()
-        environment = {**os.environ, **zig.linking(row.zig, folder)}
+        linker = zig.linker(row.zig, folder)
         names = exported_names((native / "templates" / "libflashattention.map").read_text(encoding="utf-8"))
         definition = folder / "flashattention.def"
         definition.write_text(definition_text(names), encoding="ascii")
@@ -57,13 +55,11 @@ class Windows:
         members = [folder / "members" / path.name for path in own]
         for path, member in zip(own, members, strict=True):
             member.write_bytes(for_every_linker(path.read_bytes(), path.name))
-        packed = [str(zig.program), "ar", "rcsD", str(archive), *map(str, members)]
-        require(run(packed, env=environment, timeout=600), archive)
+        require(linker.run("ar", "rcsD", str(archive), *map(str, members)), archive)
         shutil.copyfile(archive, static / WINDOWS.static[1])
-        command = [str(zig.program), "cc", "-target", row.zig, *self.link_words, "-o", str(dll)]
-        implib = f"-Wl,--out-implib,{imports}"
-        objects_and_names = [*map(str, own), str(definition)]
-        require(run([*command, implib, *objects_and_names], env=environment, timeout=1200), dll)
+        outputs = ["-o", str(dll), f"-Wl,--out-implib,{imports}"]
+        command = ["cc", "-target", row.zig, *self.link_words, *outputs, *map(str, own), str(definition)]
+        require(linker.run(*command), dll)
         shutil.copyfile(imports, shared / _MINGW_IMPORTS)
         prove_dll(dll, names)
         prove_import_library(imports)

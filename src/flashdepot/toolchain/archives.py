@@ -98,7 +98,7 @@ def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFil
         fetched, work = root.with_name(f".{root.name}.archives"), temporary.with_name(f"{temporary.name}.work")
         fetched.parent.mkdir(parents=True, exist_ok=True)
         lock = root.with_name(f".{root.name}.lock.tmp")
-        with lock_file(lock):
+        with lock_file(lock) as held:
             try:
                 for archive in _archives(label, platform, fetched):
                     place = fetched / archive.path.rpartition("/")[2]
@@ -108,7 +108,7 @@ def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFil
                     for top in (work / archive.component).iterdir():
                         shutil.copytree(top, temporary, dirs_exist_ok=True, copy_function=shutil.move)
                 shutil.rmtree(fetched, ignore_errors=True)
-                lock.unlink(missing_ok=True)
+                held.discard()
             finally:
                 shutil.rmtree(work, ignore_errors=True)
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.facts.compilers import BUILD_TOOLS, host_compiler_limits, installable_msvc, msvc_limits
+from flashdepot.facts.compilers import host_compiler_limits
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.facts.gpus import codes_of
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.host import CudaToolkit, HostCompiler, HostRecord
+from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.library_request import CudaChoice
 from flashdepot.model.target import Platform, Version
 from flashdepot.toolchain.architectures import choose_sass
@@ -30,25 +30,24 @@ OLDEST_CUDA = Version("12.0")
 
 
 class Toolchain(msgspec.Struct, frozen=True):
-    """An nvcc, the host compiler that it calls, and a sentence on why this one.
+    """An nvcc, the zigs beside it, and a sentence on why this one.
 
     ``environment`` is what these programs need to find in their environment besides this process's own. ``named`` says
     that somebody named the toolkit's folder. ``zig`` compiles the host side and links, ``preprocessing`` is the one that
-    nvcc preprocesses with: the same, or an older one. Both are ``None`` with MSVC.
+    nvcc preprocesses with: the same, or an older one.
     """
 
     nvcc: Nvcc
-    cxx: HostCompiler
+    zig: Zig
+    preprocessing: Zig
     reason: str
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     named: bool = False
-    zig: Zig | None = None
-    preprocessing: Zig | None = None
 
     @property
     def host_side(self) -> str:
         """What compiles the host side, with its version."""
-        return f"zig {self.zig.version}" if self.zig else f"{self.cxx.kind} {self.cxx.version}"
+        return f"zig {self.zig.version}"
 
     def whole_environment(self) -> dict[str, str]:
         """The environment to run these programs in."""
@@ -79,18 +78,18 @@ def choose_toolchain(
 ) -> Toolchain:
     """Find or provide the nvcc that ``--cuda`` asks for, and what compiles the host side.
 
-    On Linux that is zig, for every target. ``auto`` is then the nvcc from PyPI, and nothing of the machine is looked at
-    unless its driver is too old for that; a version is the one from PyPI if it is that, else a toolkit of the machine,
-    else that release of NVIDIA's archives.
-    On Windows nvcc calls MSVC and no other, and toolkits of the machine come first. A folder is taken as it is.
+    That is zig, for every target. ``auto`` is the nvcc from PyPI, and nothing of the machine is looked at unless its
+    driver is too old for that; a version is the one from PyPI if it is that, else a toolkit of the machine, else that
+    release of NVIDIA's archives. A folder is taken as it is.
 
     :param host: the machine that compiles. Its toolkits count where :func:`asks_machine` says so.
     :param driver: the driver that the result must run with; ``None`` when there is none.
     :param folder: where what is provided is kept.
     :param work: a folder for what zig writes while it works.
-    :raises MissingToolError: when no nvcc or no host compiler can do it; it says why each that was found cannot.
+    :raises MissingToolError: when no nvcc can do it, with why each that was found cannot; always on Windows.
     :raises IncompatibleError: when the driver cannot run what the only usable nvcc builds.
     """
+    require_compiling(host.platform)
     if isinstance(option, Path):
         nvcc, reason, named = inspect(named_root(option)), f"asked for: --cuda {option}", True
         if problem := _unfit(nvcc, host, wanted, driver=None):
@@ -98,12 +97,7 @@ def choose_toolchain(
     else:
         foreseen = foresee_toolchain(option, host, wanted, driver=driver)
         nvcc, reason, named = inspect(_provided(foreseen, host.platform, folder, on_file)), foreseen.reason, False
-    if native(host.platform):
-        from flashdepot.toolchain.msvc import environment_for  # noqa: PLC0415  (foreseeing a toolchain needs none of it)
-
-        cxx = compiler_for(nvcc, host)
-        return Toolchain(nvcc, cxx, reason, environment_for(cxx), named)
-    from flashdepot.toolchain.zig import (  # noqa: PLC0415  (likewise)
+    from flashdepot.toolchain.zig import (  # noqa: PLC0415  (foreseeing a toolchain needs none of it)
         compiling_version,
         preprocessing_version,
         provide_zig,
@@ -112,8 +106,7 @@ def choose_toolchain(
     zig = front = provide_zig(host.platform, folder, on_file, compiling_version())
     if (version := preprocessing_version(nvcc.version)) != zig.version:
         front = provide_zig(host.platform, folder, on_file, version)
-    preprocessor = HostCompiler("zig", str(front.preprocessor), Version(front.version))
-    return Toolchain(nvcc, preprocessor, reason, zig.environment(work), named, zig, front)
+    return Toolchain(nvcc, zig, front, reason, zig.environment(work), named)
 
 
 def _provided(foreseen: Foreseen, platform: Platform, folder: Path, on_file: OnFile) -> Path:
@@ -127,15 +120,18 @@ def _provided(foreseen: Foreseen, platform: Platform, folder: Path, on_file: OnF
     return provide(platform, folder, on_file)
 
 
-def native(platform: Platform) -> bool:
-    """Whether a machine compiles for itself only, with its own host compiler: nvcc on Windows takes MSVC and no other."""
-    return platform.system == "windows"
+def require_compiling(platform: Platform) -> None:
+    """:raises MissingToolError: on a system on which nothing is compiled."""
+    if platform.system == "windows":
+        raise MissingToolError(
+            "Nothing is compiled on Windows: nvcc takes only Microsoft's compiler there.",
+            hint="In WSL on this machine, or on Linux: flashdepot get --target windows-x86_64. "
+            "What a remote or an index has needs no compiler.",
+        )
 
 
 def asks_machine(option: CudaChoice, platform: Platform, driver: Version | None) -> bool:
     """Whether the toolkits and compilers of the machine that compiles matter."""
-    if native(platform):
-        return True
     if isinstance(option, Version):
         return not _same_release(provided_version(), option)
     return not isinstance(option, Path) and not _driver_serves_ours(platform, driver)
@@ -148,13 +144,12 @@ def foresee_toolchain(
 
     It looks at the record only.
     """
+    require_compiling(host.platform)
     version = option if isinstance(option, Version) else None
     rejected: list[str] = []
     if asks_machine(option, host.platform, driver):
         toolkit, rejected = _first_fit(_of_release(host.toolkits, version), host, wanted, driver)
         if toolkit is not None:
-            if native(host.platform):
-                compiler_for(_recorded(toolkit), host)
             return Foreseen(toolkit, f"the host's own, found by {toolkit.found_by}", toolkit.version)
     if version is not None and (label := _release(version, host.platform)):
         release = Version(label)
@@ -165,15 +160,13 @@ def foresee_toolchain(
     provided = _recorded(CudaToolkit("", provided_version(), "PyPI"))
     if problem := _unfit(provided, host, wanted, driver=driver):
         raise MissingToolError(f"The provided nvcc {provided_version()} {problem}.")
-    if native(host.platform):
-        compiler_for(provided, host)
     why = f" ({'; '.join(rejected)})" if rejected else ""
     return Foreseen(None, f"provided from PyPI{why}", provided_version())
 
 
 def _release(version: Version, platform: Platform) -> str | None:
     """The release of NVIDIA's archives that a version means where PyPI does not have it."""
-    if native(platform) or _same_release(provided_version(), version):
+    if _same_release(provided_version(), version):
         return None
     from flashdepot.toolchain.archives import release_of  # noqa: PLC0415
 
@@ -195,7 +188,6 @@ def _recorded(toolkit: CudaToolkit) -> Nvcc:
     """The nvcc of a record; what the record does not have comes from the table of CUDA releases."""
     codes = toolkit.codes if toolkit.codes is not None else codes_of(toolkit.version)
     gcc, clang = host_compiler_limits(toolkit.version)
-    first, limit = msvc_limits(toolkit.version)
     return Nvcc(
         root=Path(toolkit.root),
         version=toolkit.version,
@@ -203,8 +195,6 @@ def _recorded(toolkit: CudaToolkit) -> Nvcc:
         options=frozenset(),
         newest_gcc=gcc if toolkit.newest_gcc is None else toolkit.newest_gcc,
         newest_clang=clang if toolkit.newest_clang is None else toolkit.newest_clang,
-        msvc_limit=limit if toolkit.msvc_limit is None else toolkit.msvc_limit,
-        oldest_msvc=first,
         missing=toolkit.missing or (),
     )
 
@@ -237,41 +227,35 @@ def _require_providable(
         found = "".join(f" {reason}." for reason in rejected)
         raise IncompatibleError(
             f"This machine's NVIDIA driver is {driver}; what nvcc {ours} builds needs {floor}.{found}",
-            hint=_hint_for_old(driver, host.platform.system),
+            hint=_hint_for_old(driver),
         )
     if not provides(host.platform):
         raise MissingToolError(
             f"No usable nvcc was found, and PyPI has none for {host.platform}.",
             hint="Install a CUDA toolkit, 12.0 or newer, and name its folder: --cuda DIR"
-            if host.platform.system in {"linux", "windows"}
+            if host.platform.system == "linux"
             else "Build on a Linux machine; it needs no GPU: flashdepot get --target linux-x86_64",
         )
-    if native(host.platform):
-        _require_compiler(host)
 
 
-def _hint_for_old(driver: Version, system: str) -> str:
-    oldest = driver_floor(OLDEST_CUDA.major, system, compressed=False)
+def _hint_for_old(driver: Version) -> str:
+    oldest = driver_floor(OLDEST_CUDA.major, "linux", compressed=False)
     if driver < oldest:
         return f"Update the driver: no nvcc that flashdepot can use builds for one older than {oldest}"
-    return _OLDER_NVCC[system]
+    return _OLDER_NVCC
 
 
-_OLDER_NVCC = {
-    "linux": "Update the driver, or take an nvcc of CUDA 12, which driver 525 serves; this needs no root. "
+_OLDER_NVCC = (
+    "Update the driver, or take an nvcc of CUDA 12, which driver 525 serves; this needs no root. "
     "flashdepot fetches one from NVIDIA (about 80 MB): --cuda 12.8\nOr, where NVIDIA's server cannot be reached: "
     "conda create -y -p ~/cuda-12.8 -c nvidia/label/cuda-12.8.1 cuda-nvcc cuda-cudart-dev cuda-cccl, "
-    "then: --cuda ~/cuda-12.8",
-    "windows": "Update the driver, or install a CUDA 12 toolkit (driver 528 serves it) and name it: --cuda DIR",
-}
+    "then: --cuda ~/cuda-12.8"
+)
 """What a driver asks for that is too old for the provided nvcc (NVIDIA's installation guides for CUDA 12.8)."""
 
 
 def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None) -> str:
-    """Why this nvcc cannot do the work, as a sentence goes on after its name, or an empty string.
-
-    A missing host compiler is no fault of nvcc's.
-    """
+    """Why this nvcc cannot do the work, as a sentence goes on after its name, or an empty string."""
     if nvcc.version < OLDEST_CUDA:
         return f"is older than CUDA {OLDEST_CUDA}"
     if problem := nvcc.problem():
@@ -288,50 +272,6 @@ def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driv
     if driver is not None and driver < floor:
         return f"builds what needs driver {floor}, and this machine's is {driver}"
     return ""
-
-
-def compiler_for(nvcc: Nvcc, host: HostRecord) -> HostCompiler:
-    """The first compiler of a host that an nvcc accepts; :raises MissingToolError: when there is none."""
-    _require_compiler(host)
-    for compiler in host.compilers:
-        if nvcc.accepts(compiler):
-            return compiler
-    found = ", ".join(f"{c.kind} {c.version} ({c.path})" for c in host.compilers)
-    toolset = installable_msvc(nvcc.msvc_limit) if nvcc.msvc_limit else BUILD_TOOLS
-    raise MissingToolError(
-        f"nvcc {nvcc.version} accepts {_accepted(nvcc)}; this machine has {found}.",
-        hint=f"Install another one beside it ({toolset}); it is then found by itself, "
-        f"or name it: NVCC_CCBIN=PATH{_newer_nvcc(nvcc, host)}",
-    )
-
-
-def _accepted(nvcc: Nvcc) -> str:
-    floor = f" from {_cl_version(nvcc.oldest_msvc)} on," if nvcc.oldest_msvc else ""
-    limit = f" older than {_cl_version(nvcc.msvc_limit)}" if nvcc.msvc_limit else ""
-    return f"MSVC{floor}{limit}"
-
-
-def _cl_version(msc_ver: int) -> str:
-    return f"{msc_ver // 100}.{msc_ver % 100}"
-
-
-def _newer_nvcc(nvcc: Nvcc, host: HostRecord) -> str:
-    """The provided nvcc as a way out, where it accepts a compiler that an older one does not."""
-    ours = _recorded(CudaToolkit("", provided_version(), "PyPI"))
-    helps = nvcc.version < ours.version and any(ours.accepts(c) for c in host.compilers)
-    return (
-        f"; or take a newer nvcc: --cuda {ours.version.text.rsplit('.', 1)[0]}"
-        if helps and provides(host.platform)
-        else ""
-    )
-
-
-def _require_compiler(host: HostRecord) -> None:
-    if not host.compilers:
-        raise MissingToolError(
-            "No C++ compiler was found, and nvcc cannot compile without one.",
-            hint=f"Install one: {BUILD_TOOLS}. If it is in an unusual place: NVCC_CCBIN=PATH",
-        )
 
 
 def _same_release(found: Version, asked: Version) -> bool:

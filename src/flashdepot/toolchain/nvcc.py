@@ -11,14 +11,11 @@ from msgspec.structs import replace
 
 from flashdepot.errors import MissingToolError
 from flashdepot.model.architecture import Architecture
-from flashdepot.model.host import HostCompiler
-from flashdepot.model.library_names import WINDOWS
 from flashdepot.model.recipe import device_compiler
 from flashdepot.model.target import Version
 from flashdepot.system.files import sha256_file
 
 _EXE = ".exe" if os.name == "nt" else ""
-_STATIC_RUNTIME = WINDOWS.cuda_runtime
 
 
 class Nvcc(msgspec.Struct, frozen=True):
@@ -33,8 +30,6 @@ class Nvcc(msgspec.Struct, frozen=True):
     options: frozenset[str]
     newest_gcc: int | None
     newest_clang: int | None
-    msvc_limit: int | None = None
-    oldest_msvc: int | None = None
     missing: tuple[str, ...] = ()
 
     @property
@@ -53,17 +48,6 @@ class Nvcc(msgspec.Struct, frozen=True):
         return tuple(f for f in self._folders("include") if (f / "cuda_runtime.h").is_file())
 
     @property
-    def static_runtime(self) -> Path:
-        """``cudart_static.lib``, which MSVC links; :raises MissingToolError: when the toolkit has none."""
-        for folder in self._folders("lib/x64", "lib"):
-            if (folder / _STATIC_RUNTIME).is_file():
-                return folder / _STATIC_RUNTIME
-        raise MissingToolError(
-            f"The CUDA toolkit in {self.root} has no {_STATIC_RUNTIME}.",
-            hint="Install the whole toolkit, or let flashdepot provide nvcc: --cuda 13.0",
-        )
-
-    @property
     def tools(self) -> tuple[Path, ...]:
         """Every program, settings file and library of device code that takes part in a compile, headers aside.
 
@@ -75,11 +59,6 @@ class Nvcc(msgspec.Struct, frozen=True):
         targets = sorted((self.root / "targets").glob("*")) if (self.root / "targets").is_dir() else []
         return [parent / name for parent in (self.root, *targets) for name in names]
 
-    def accepts(self, compiler: HostCompiler) -> bool:
-        """Whether the toolkit's own ``host_config.h`` lets this MSVC through."""
-        version = _msc_ver(compiler.version)
-        return (self.oldest_msvc or 0) <= version and (self.msvc_limit is None or version < self.msvc_limit)
-
     def problem(self) -> str:
         """What the toolkit lacks, or an empty string when its files are complete."""
         return f"lacks {self.missing[0]}" if self.missing else ""
@@ -88,18 +67,7 @@ class Nvcc(msgspec.Struct, frozen=True):
         """This nvcc with ``missing`` filled in from its folder."""
         needed = [*self.tools, self.include / "cuda_runtime.h", self.include / "cuda_fp16.h"]
         missing = [p.relative_to(self.root).as_posix() for p in needed if not p.is_file()]
-        if os.name == "nt":
-            try:
-                _ = self.static_runtime
-            except MissingToolError:
-                missing.append(_STATIC_RUNTIME)
         return replace(self, missing=tuple(missing))
-
-
-def _msc_ver(version: Version) -> int:
-    """``_MSC_VER`` of a version of cl: 1944 of 19.44.35211."""
-    major, minor = (*version.numbers, 0)[:2]
-    return major * 100 + minor
 
 
 def tools_of(root: Path) -> tuple[Path, ...]:
@@ -163,8 +131,6 @@ def inspect(root: Path) -> Nvcc:
         options=frozenset(re.findall(r"^(--[a-z][\w-]*)", help_text, re.MULTILINE)),
         newest_gcc=newest_gcc(config),
         newest_clang=newest_clang(config),
-        msvc_limit=msvc_limit(config),
-        oldest_msvc=oldest_msvc(config),
     ).look()
 
 
@@ -185,15 +151,3 @@ def newest_clang(host_config: str) -> int | None:
     """The newest Clang major version that CUDA's ``crt/host_config.h`` accepts."""
     match = re.search(r"#if \(__clang_major__ >= (\d+)\)", host_config)
     return int(match[1]) - 1 if match else None
-
-
-def msvc_limit(host_config: str) -> int | None:
-    """The first ``_MSC_VER`` that CUDA's ``crt/host_config.h`` refuses as too new."""
-    match = re.search(r"#if _MSC_VER < \d+ \|\| _MSC_VER >= (\d+)", host_config)
-    return int(match[1]) if match else None
-
-
-def oldest_msvc(host_config: str) -> int | None:
-    """The first ``_MSC_VER`` that CUDA's ``crt/host_config.h`` does not refuse as too old."""
-    match = re.search(r"#if _MSC_VER < (\d+) \|\| _MSC_VER >= \d+", host_config)
-    return int(match[1]) if match else None

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flashdepot.facts.compilers import needs_conforming_preprocessor
 from flashdepot.model.architecture import Architecture
 from flashdepot.model.target import Version
 
 _SYMBOL_FLAGS = ("--static-global-template-stub", "--device-entity-has-hidden-visibility")
 """Keep kernel stubs local to their object. nvcc has them from 12.8 and turns them on itself from 13.0."""
 
+NVCC = "{cuda}/bin/nvcc"
+
+VARIABLES = (
+    "NVCC_PREPEND_FLAGS",
+    "NVCC_APPEND_FLAGS",
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "SOURCE_DATE_EPOCH",
+)
+"""Those of the environment that change what nvcc and the clang that preprocesses for it write."""
+
+# The two warnings are about glibc's noexcept on functions that NVIDIA's headers declare again: a thousand lines.
+HOST_FLAGS = (
+    "-Xcompiler=-include,{native}/device/prelude.h,-Wno-macro-redefined",
+    "-diag-suppress=541",
+    "--allow-unsupported-compiler",
+)
+"""What nvcc is given for the sake of zig's clang."""
+
 SOURCE_NAME = ("-Xcudafe", "--orig_src_path_name {name}", "-Xcicc", "--orig_src_path_name {name}")
 """Arguments that make nvcc derive its internal names from a name of ours instead of the source's absolute path.
 
 They pass an option of nvcc's own phases through, which no manual promises: the probe finds out whether it works.
 """
-
-_MSVC_OPTIONS = (
-    "/MD",  # nvcc's default is the static C runtime; Rust, Python and torch use the shared one
-    "/EHsc",  # the standard library's headers, which CUTLASS includes, throw
-    "/bigobj",  # kernels have more sections than a plain object can count
-    "/utf-8",  # sources are UTF-8, whatever the country's code page is
-    "/Zc:__cplusplus",  # else it is 199711L, and CUTLASS hides its C++17 parts
-)
-
-
-def msvc_host_flags(cuda: Version, options: frozenset[str]) -> tuple[str, ...]:
-    """What nvcc is told for the sake of ``cl``. ``/permissive-`` is not: CUTLASS's aliases do not compile with it.
-
-    :param options: the long options of the nvcc at hand.
-    """
-    chosen = (*_MSVC_OPTIONS, *(("/Zc:preprocessor",) if needs_conforming_preprocessor(cuda) else ()))
-    # The environment is loaded once for all: nvcc need not run vcvars64.bat for every unit.
-    environment = ("--use-local-env",) if "--use-local-env" in options else ()
-    return (f"-Xcompiler={','.join(chosen)}", "-D_USE_MATH_DEFINES", *environment)
 
 
 def gencode(sass: Sequence[Architecture], virtual: Architecture | None) -> tuple[str, ...]:
@@ -81,22 +81,10 @@ def nvcc_flags(
     virtual: Architecture | None,
     compress: str,
     options: frozenset[str],
-    host: Sequence[str],
 ) -> tuple[str, ...]:
     """What nvcc is told for a CUDA source of any family.
 
     :param virtual: as for :func:`gencode`.
-    :param host: what the host compiler is to be given.
     """
     symbols = tuple(f"{flag}=true" for flag in _SYMBOL_FLAGS if flag in options)
-    return (*host, *symbols, *compression(options, compress), *gencode(sass, virtual))
-
-
-MSVC_C_LAYER_FLAGS = (
-    "-O2",
-    "-std=c++17",
-    # Names leave the DLL by its definition file. An export in the objects would make every program that links the
-    # static library export them as well.
-    "-DFA_STATIC",
-)
-"""What nvcc hands the C layer to ``cl`` with, besides :func:`msvc_host_flags` and the include folders."""
+    return (*HOST_FLAGS, *symbols, *compression(options, compress), *gencode(sass, virtual))

@@ -1,4 +1,4 @@
-"""One small compile and link before the long ones: it finds out in two seconds what would fail in twenty minutes."""
+"""One small compile before the long ones: it finds out in two seconds what would fail in twenty minutes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from flashdepot.model.table import Table
 from flashdepot.system.process import Finished, first_error, run
 from flashdepot.system.records import read_record, write_record
 from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.msvc import beside
-from flashdepot.toolchain.msvc_linking import DLL_FLAGS, SYSTEM_LIBRARIES
 from flashdepot.toolchain.nvcc_flags import SOURCE_NAME
 
 _SOURCE = """\
@@ -48,10 +46,10 @@ class ProbeResult(msgspec.Struct, frozen=True):
 def probe_toolchain(
     toolchain: Toolchain, identity: ToolchainId, folder: Path, host_flags: Sequence[str]
 ) -> ProbeResult:
-    """Compile and link a small CUDA source; the answer for these very programs is kept in ``folder``.
+    """Compile a small CUDA source; the answer for these very programs is kept in ``folder``.
 
     :param host_flags: what nvcc is given for the host compiler's sake.
-    :raises MissingToolError: when the toolchain cannot compile or link it, with the compiler's first error.
+    :raises MissingToolError: when the toolchain cannot compile it, with the compiler's first error.
     """
     kept = folder / f"probe-{digest_of([_SOURCE, *SOURCE_NAME, identity.to_json()])[:16]}.json"
     with contextlib.suppress(OSError, IntegrityError, ValueError):  # without a record, or with a damaged one: try again
@@ -59,36 +57,31 @@ def probe_toolchain(
     with tempfile.TemporaryDirectory(prefix="flashdepot-probe-") as work:
         source_name = _compile(toolchain, Path(work), host_flags, SOURCE_NAME).status == 0
         if not source_name:
-            _require(_compile(toolchain, Path(work), host_flags, ()), toolchain, "compile")
-        if toolchain.zig is None:
-            _require(_link(toolchain, Path(work)), toolchain, "link")
+            _require(_compile(toolchain, Path(work), host_flags, ()), toolchain)
     write_record(kept, {"source_name": source_name})
     return ProbeResult(source_name)
 
 
 def _compile(toolchain: Toolchain, work: Path, host_flags: Sequence[str], extra: Sequence[str]) -> Finished:
     (work / "probe.cu").write_text(_SOURCE)
-    arguments = [str(toolchain.nvcc.program), "-ccbin", toolchain.cxx.path, "-std=c++17", *host_flags]
+    arguments = [
+        str(toolchain.nvcc.program),
+        "-ccbin",
+        str(toolchain.preprocessing.preprocessor),
+        "-std=c++17",
+        *host_flags,
+    ]
     arguments += [word.format(name="probe.cu") for word in extra]
-    kind = "-c" if toolchain.zig is None else "-fatbin"
-    command = [*arguments, kind, "probe.cu", "-o", "probe.o"]
+    command = [*arguments, "-fatbin", "probe.cu", "-o", "probe.o"]
     return run(command, cwd=work, env=toolchain.whole_environment(), timeout=300)
 
 
-def _link(toolchain: Toolchain, work: Path) -> Finished:
-    runtime = str(toolchain.nvcc.static_runtime)
-    command = [str(beside(toolchain.cxx, "link.exe")), *DLL_FLAGS, "/OUT:probe.dll", "probe.o", runtime]
-    return run([*command, *SYSTEM_LIBRARIES], cwd=work, env=toolchain.whole_environment(), timeout=300)
-
-
-def _require(done: Finished, toolchain: Toolchain, verb: str) -> None:
+def _require(done: Finished, toolchain: Toolchain) -> None:
     if done.status == 0:
         return
-    nvcc, cxx = toolchain.nvcc, toolchain.cxx
+    nvcc, zig = toolchain.nvcc, toolchain.preprocessing
     raise MissingToolError(
-        f"nvcc {nvcc.version} ({nvcc.root}) with {cxx.kind} {cxx.version} ({cxx.path}) cannot {verb} a twenty-line "
+        f"nvcc {nvcc.version} ({nvcc.root}) with zig {zig.version} ({zig.root}) cannot compile a twenty-line "
         f"program:\n{first_error(done.output)}",
-        hint="Try the nvcc that flashdepot provides: --cuda 13.0"
-        if toolchain.zig
-        else "Try another host compiler (NVCC_CCBIN=PATH) or the nvcc that flashdepot provides: --cuda 13.0",
+        hint="Try the nvcc that flashdepot provides: --cuda 13.0",
     )

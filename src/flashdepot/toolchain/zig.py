@@ -22,10 +22,11 @@ from flashdepot.events import OnFile
 from flashdepot.facts import read_table
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
+from flashdepot.system.confinement import View, confined, means
 from flashdepot.system.files import sha256_file
 from flashdepot.system.folders import make_whole
 from flashdepot.system.net import fetch
-from flashdepot.system.process import first_error, run
+from flashdepot.system.process import Finished, first_error, run
 
 _INSIDE = "ziglang/"
 
@@ -86,20 +87,20 @@ class Zig(msgspec.Struct, frozen=True):
         """What it needs in its environment, so that whatever it keeps is in ``work``."""
         return dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(work / "zig-cache"))
 
-    def linking(self, target: str, work: Path) -> dict[str, str]:
-        """What it needs in its environment to link for a target, by zig's name of that.
+    def linker(self, target: str, folder: Path) -> Linker:
+        """Get ready to link for a target, by zig's name of that, in a folder.
 
         The first link for a target builds the start files and the stand-ins for the C library's shared ones (10 seconds
         for Linux, a minute or two for Windows). They are kept beside zig, and read again and compared whenever they
-        are used, as it is.
+        are used, as it is. Each folder has a copy: zig writes into it, and what it links may try to.
 
-        :param work: a folder for what it writes.
         :raises CompileError: when it cannot link for the target.
         """
         built = make_whole(
             self.root.with_name(f"{self.root.name}-for-{target}"), lambda folder: self._first_link(target, folder)
         )
-        return {**self.environment(work), "ZIG_GLOBAL_CACHE_DIR": str(built)}
+        shutil.copytree(built, folder / "zig-cache", symlinks=True, copy_function=shutil.copyfile)
+        return Linker(self, folder)
 
     def _first_link(self, target: str, folder: Path) -> None:
         folder.mkdir()
@@ -126,6 +127,22 @@ class Zig(msgspec.Struct, frozen=True):
     def tool(self) -> Tool:
         """What it is to a key."""
         return Tool("zig", self.version, sha256_file(self.program))
+
+
+class Linker(msgspec.Struct, frozen=True):
+    """zig as it links in one folder, which is all that it sees besides itself: objects can name any file."""
+
+    zig: Zig
+    folder: Path
+
+    def run(self, *words: str, seconds: float = 1200) -> Finished:
+        """Run it to its end."""
+        command = [str(self.zig.program), *words]
+        environment = {**self.zig.environment(self.folder), "PATH": os.defpath, "HOME": str(self.folder), "LC_ALL": "C"}
+        environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.folder))
+        environment |= {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
+        seen = View((self.zig.root,), (self.folder,))
+        return run(confined(command, self.folder, seen, means()), cwd=self.folder, env=environment, timeout=seconds)
 
 
 def is_zig_provided(platform: Platform, folder: Path, version: str) -> bool:

@@ -18,6 +18,7 @@ from flashdepot.system.folders import is_whole, make_whole
 from flashdepot.system.locks import HeldLock, lock_file
 from flashdepot.system.net import require_network
 from flashdepot.system.own_names import writable
+from flashdepot.system.plain_files import PlainFiles
 from flashdepot.system.use import keep
 from flashdepot.upstream.folder import source_digest
 from flashdepot.upstream.git_program import GitFailed, git
@@ -250,10 +251,11 @@ def _export(layout: Layout, source: GitSource, mirror: Path, commit: str, folder
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (checkout / name).rename(tree / name)
     shutil.rmtree(checkout)
-    layout.require_complete(tree)
+    files = PlainFiles(tree)
+    layout.require_complete(files)
     write_json(
         folder / _RECORD,
-        {"version": layout.version(tree), "digest": source_digest(layout, tree), "submodules": submodules},
+        {"version": layout.version(files), "digest": source_digest(layout, files), "submodules": submodules},
     )
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 
 from flashdepot.errors import MissingToolError
 from flashdepot.system.locks import HeldLock
 from flashdepot.system.net import offline
 from flashdepot.system.process import run
+from flashdepot.system.trace import without_credentials
 
 _SECONDS = 3600
-_CREDENTIALS = re.compile(r"(https?://)[^/@\s]+@")
 _SETTINGS = {
     "core.hooksPath": os.devnull,
     "core.symlinks": "false",  # a link in a tree could point at any file of the user's
@@ -69,7 +68,7 @@ def git(*arguments: str, local: bool = False, held: Sequence[HeldLock] = ()) -> 
         ) from error
     if done.status != 0:
         said = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
-        raise GitFailed(_CREDENTIALS.sub(r"\1", said) or f"git ended with status {done.status}")
+        raise GitFailed(without_credentials(said) or f"git ended with status {done.status}")
     return done.stdout
 
 

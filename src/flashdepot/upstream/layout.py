@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from flashdepot.model.selection import Feature, Unit
+
+if TYPE_CHECKING:
+    from flashdepot.system.plain_files import PlainFiles
 
 
 class Layout(Protocol):
@@ -24,24 +26,24 @@ class Layout(Protocol):
     def submodules(self) -> tuple[str, ...]:
         """The git submodules that a build needs, by their place."""
 
-    def require_complete(self, root: Path) -> None:
+    def require_complete(self, files: PlainFiles) -> None:
         """Check that a folder is such a tree, with its submodules.
 
         :raises UsageError: when it is another project's.
         :raises MissingToolError: when a submodule is not in it.
         """
 
-    def units(self, root: Path) -> frozenset[Unit]:
+    def units(self, files: PlainFiles) -> frozenset[Unit]:
         """Read what a tree can compile."""
 
-    def features(self, root: Path) -> frozenset[Feature]:
+    def features(self, files: PlainFiles) -> frozenset[Feature]:
         """Read the features that a tree can leave out."""
 
-    def version(self, root: Path) -> str:
+    def version(self, files: PlainFiles) -> str:
         """Read the version that a tree gives itself; :data:`UNKNOWN_VERSION` where it gives none."""
 
-    def sources(self, root: Path) -> Iterator[Path]:
-        """Yield every file and folder of a tree that a compiler can reach, or that gets into a wheel."""
+    def sources(self, files: PlainFiles) -> Iterable[str]:
+        """Every file and folder of a tree that a compiler can reach, or that gets into a wheel; not all must be there."""
 
 
 UNKNOWN_VERSION = "unknown"

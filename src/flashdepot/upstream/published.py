@@ -74,6 +74,6 @@ def _read(layout: Layout, sdist: Sdist, folder: Path) -> SourceTree:
         raise IntegrityError(
             f"{sdist.filename} has {len(tree.units)} translation units and {len(tree.features)} features, "
             f"not the {len(sdist.units)} and {len(sdist.features)} that are on record for {sdist.version}.",
-            hint="This is a fault of flashdepot's data: use another version, and report it.",
+            hint="Internal error in flashdepot's data: use another version, and report it.",
         )
     return tree

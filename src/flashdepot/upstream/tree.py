@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from flashdepot.model.selection import Feature, Unit
 from flashdepot.model.upstream import UpstreamId
 from flashdepot.upstream.layout import Layout
+
+if TYPE_CHECKING:
+    from flashdepot.system.plain_files import PlainFiles
 
 
 class Identified(msgspec.Struct, frozen=True):
@@ -34,8 +38,18 @@ class SourceTree(msgspec.Struct, frozen=True):
         :raises UsageError: when it is not a tree of the family.
         :raises MissingToolError: when a submodule is not in it.
         """
-        layout.require_complete(root)
-        return cls(identity, root, layout.units(root), layout.features(root))
+        from flashdepot.system.plain_files import PlainFiles  # noqa: PLC0415  (a depot hit on a published version reads none)
+
+        files = PlainFiles(root)
+        layout.require_complete(files)
+        return cls(identity, root, layout.units(files), layout.features(files))
+
+    @property
+    def files(self) -> PlainFiles:
+        """What may be read of it."""
+        from flashdepot.system.plain_files import PlainFiles  # noqa: PLC0415  (as above)
+
+        return PlainFiles(self.root)
 
     @property
     def identified(self) -> Identified:

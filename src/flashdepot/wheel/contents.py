@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -19,6 +20,17 @@ from flashdepot.wheel.metadata import metadata_text, origin_text, sbom_text, whe
 PACKAGE = "flash_attn"
 MODULE = "flash_attn_2_cuda"
 RUNTIME = Path(__file__).parent / "runtime"
+
+_INTERFACE = f"{PACKAGE}/flash_attn_interface.py"
+_ADDED = b"""
+# Added by flashdepot: calls that torch's dispatcher has nothing to do for skip it. flash_attn_2_cuda/eager.py says when.
+from flash_attn_2_cuda import eager as _eager
+_eager.shorten(globals())
+"""
+"""The only change of upstream's package."""
+
+_NOT_OURS = f"{PACKAGE}/cute/"
+"""The distribution flash-attn-4 has these files, and two distributions with one file break each other."""
 
 _LICENCES = "share/licenses/"
 
@@ -38,47 +50,55 @@ def entries(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree]) 
     """
     tree = trees[min(trees)]
     package = {
-        path.relative_to(tree.root).as_posix(): path
+        name: tree.files
         for family, tree in trees.items()
-        for path in family_of(family).python_files(tree.root)
+        for name in family_of(family).python_files(tree.files)
+        if not name.startswith(_NOT_OURS)
     }
     if not package:
         raise UsageError(
             f"{tree.root} has no Python package {PACKAGE}, and a wheel is made of it.",
             hint="Restore the folder, or use a published version: --upstream 2.8.3",
         )
-    found = [_file(name, path) for name, path in sorted(package.items())]
-    found += [_file(f"{MODULE}/{path.name}", path) for path in sorted(RUNTIME.glob("*.py"))]
+    reads = {name: partial(files.read, name) for name, files in package.items()}
+    reads |= {name: partial(_shortened, reads[name]) for name in reads if name == _INTERFACE}
+    found = [Entry(name, reads[name]) for name in sorted(package)]
+    found += [Entry(f"{MODULE}/{path.name}", path.read_bytes) for path in sorted(RUNTIME.glob("*.py"))]
+    return [*found, *shared_library(manifest, library, MODULE), *_metadata(manifest, library, tree)]
+
+
+def shared_library(manifest: Manifest, library: Path, package: str) -> Iterator[Entry]:
+    """The library that the modules of a package open: in its folder ``lib``."""
     shared = f"lib/shared/{names_of(manifest.platform.system).shared}"
-    found += [
-        _library_file(f"{MODULE}/lib/{PurePosixPath(shared).name}", library, file, executable=True)
-        for file in manifest.files
-        if file.path == shared
+    for file in manifest.files:
+        if file.path == shared:
+            yield _library_file(f"{package}/lib/{PurePosixPath(shared).name}", library, file, executable=True)
+
+
+def licence_files(manifest: Manifest, library: Path, info: str) -> list[Entry]:
+    """The licences of all that a library is made of, for the dist-info folder ``info`` (PEP 639)."""
+    return [
+        _library_file(f"{info}/licenses/{file.path.removeprefix(_LICENCES)}", library, file)
+        for file in sorted(manifest.files, key=lambda file: file.path)
+        if file.path.startswith(_LICENCES)
     ]
-    return [*found, *_metadata(manifest, library, tree)]
 
 
 def _metadata(manifest: Manifest, library: Path, tree: SourceTree) -> Iterator[Entry]:
     folder = dist_info(manifest)
-    licences = [
-        _library_file(f"{folder}/licenses/{file.path.removeprefix(_LICENCES)}", library, file)
-        for file in sorted(manifest.files, key=lambda file: file.path)
-        if file.path.startswith(_LICENCES)
-    ]
-    if (authors := tree.root / "AUTHORS").is_file():
-        licences.append(_file(f"{folder}/licenses/{PACKAGE}/AUTHORS", authors))
-    readme = tree.root / "README.md"
-    description = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    licences = licence_files(manifest, library, folder)
+    if tree.files.has("AUTHORS"):
+        licences.append(Entry(f"{folder}/licenses/{PACKAGE}/AUTHORS", partial(tree.files.read, "AUTHORS")))
     yield from licences
     names = [entry.name.removeprefix(f"{folder}/licenses/") for entry in licences]
-    yield _text(f"{folder}/METADATA", metadata_text(manifest, names, description))
+    yield _text(f"{folder}/METADATA", metadata_text(manifest, names, tree.files.text("README.md")))
     yield _text(f"{folder}/WHEEL", wheel_text(manifest))
     yield _text(f"{folder}/flashdepot.json", origin_text(manifest))
     yield Entry(f"{folder}/sboms/{DISTRIBUTION}.cdx.json", lambda: sbom_text(manifest))
 
 
-def _file(name: str, path: Path, *, executable: bool = False) -> Entry:
-    return Entry(name, path.read_bytes, executable)
+def _shortened(read: Callable[[], bytes]) -> bytes:
+    return read() + _ADDED
 
 
 def _library_file(name: str, library: Path, file: ManifestFile, *, executable: bool = False) -> Entry:

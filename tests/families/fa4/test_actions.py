@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from build.recipes import make_recipe
 from flashdepot.build.engine import Engine
 from flashdepot.build.estimates import History
 from flashdepot.build.local import LocalExecutor
@@ -25,6 +24,7 @@ from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, Feature, Pass, Selection, Unit, select
 from flashdepot.model.table import Table
 from flashdepot.model.target import Platform, Target, Version
+from support.recipes import make_recipe
 
 BACKWARD = unit_of(Variant("bwd", 128, "bf16", "packed", "full", several_heads=True))
 

@@ -6,6 +6,7 @@ import pytest
 
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.families.fa4.layout import KERNELS, Fa4Layout
+from flashdepot.system.plain_files import PlainFiles
 from flashdepot.toolchain.cute_dsl import provided_version
 
 METADATA = "Metadata-Version: 2.4\nVersion: 4.0.0b99\nRequires-Dist: nvidia-cutlass-dsl{}\nRequires-Dist: torch\n"
@@ -35,10 +36,10 @@ def test_a_source_for_another_version_of_the_dsl_is_refused(
 ) -> None:
     (source / file).write_text(text.format(wanted))
     if fits:
-        Fa4Layout().require_complete(source)
+        Fa4Layout().require_complete(PlainFiles(source))
         return
     with pytest.raises(IncompatibleError) as error:
-        Fa4Layout().require_complete(source)
+        Fa4Layout().require_complete(PlainFiles(source))
     assert str(error.value) == (
         f"{source} is written for CuTe DSL {wanted}, and flashdepot compiles FlashAttention-4 with CuTe DSL "
         f"{provided_version()}."
@@ -48,4 +49,4 @@ def test_a_source_for_another_version_of_the_dsl_is_refused(
 
 def test_a_folder_without_the_kernels_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"it has no {KERNELS}"):
-        Fa4Layout().require_complete(tmp_path)
+        Fa4Layout().require_complete(PlainFiles(tmp_path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from flashdepot.events import Fetch
@@ -13,6 +13,7 @@ from flashdepot.model.architecture import Architecture
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
 from flashdepot.model.target import Platform
+from flashdepot.system.plain_files import PlainFiles
 from flashdepot.upstream import Identified, Sources
 from flashdepot.upstream.published import Sdist
 
@@ -30,20 +31,20 @@ class ToyLayout:
     kept = ("kernel.cpp",)
     submodules: tuple[str, ...] = ()
 
-    def require_complete(self, root: Path) -> None:
-        assert (root / "kernel.cpp").is_file()
+    def require_complete(self, files: PlainFiles) -> None:
+        assert files.has("kernel.cpp")
 
-    def units(self, root: Path) -> frozenset[Unit]:
+    def units(self, files: PlainFiles) -> frozenset[Unit]:
         return frozenset({UNIT})
 
-    def features(self, root: Path) -> frozenset[Feature]:
+    def features(self, files: PlainFiles) -> frozenset[Feature]:
         return frozenset()
 
-    def version(self, root: Path) -> str:
+    def version(self, files: PlainFiles) -> str:
         return "0.1"
 
-    def sources(self, root: Path) -> Iterator[Path]:
-        yield root / "kernel.cpp"
+    def sources(self, files: PlainFiles) -> Iterable[str]:
+        return ("kernel.cpp",)
 
 
 def published() -> Mapping[str, Sdist]:
@@ -92,10 +93,10 @@ class Toy:
     def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
         return [f"#define TOY_CONFIG_UNITS {len([u for u in selection.units if u.family == self.name])}"]
 
-    def licences(self, root: Path) -> Mapping[str, str]:
+    def licences(self, files: PlainFiles) -> Mapping[str, str]:
         return {"toy-attention": "Take it."}
 
-    def python_files(self, root: Path) -> Iterable[Path]:
+    def python_files(self, files: PlainFiles) -> Iterable[str]:
         return ()
 
     def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:

@@ -15,11 +15,11 @@ static_assert(TOY_CONFIG_UNITS == 1, "the header counts the units that were aske
 constexpr std::int32_t kNumber = 1;  // one that no family of the ABI has
 constexpr std::int32_t kSass[] = {80, 90};
 constexpr std::int32_t kHeadDims[] = {32};
-constexpr fa_unit kUnits[] = {{FA_FWD, FA_FP16, 32, 0}};
+constexpr fa_unit kUnits[] = {{FA_PASS_FWD, FA_DTYPE_FP16, 32, 0}};
 
 Fit fits(const ForwardCall &call, const DeviceFacts *, Text *why) {
   const Problem &problem = call.problem;
-  if (problem.dtype != FA_FP16 || problem.head_dim != 32) {
+  if (problem.dtype != FA_DTYPE_FP16 || problem.head_dim != 32) {
     return decline(why, Fit::unsupported, "head_dim is %d, and its one kernel is fp16 32",
                    problem.head_dim);
   }
@@ -33,7 +33,7 @@ Fit fits_backward(const BackwardCall &, const DeviceFacts *, Text *why) {
 template <typename Call>
 fa_status workspace(const Call &, Workspace &needs) {
   needs = {0, 1};
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 fa_status launch(const ForwardCall &call, const DeviceFacts &) {
@@ -42,7 +42,7 @@ fa_status launch(const ForwardCall &call, const DeviceFacts &) {
 }
 
 fa_status launch_backward(const BackwardCall &, const DeviceFacts &) {
-  return refuse(FA_UNSUPPORTED, "toy has no backward pass");
+  return refuse(FA_STATUS_UNSUPPORTED, "toy has no backward pass");
 }
 
 }  // namespace

@@ -17,7 +17,9 @@
   X(cuLibraryUnload)                   \
   X(cuLibraryGetKernel)                \
   X(cuKernelGetAttribute)              \
+  X(cuKernelGetFunction)               \
   X(cuKernelSetAttribute)              \
+  X(cuFuncGetAttribute)                \
   X(cuLaunchKernel)                    \
   X(cuLaunchKernelEx)                  \
   X(cuMemAllocAsync)                   \

@@ -12,8 +12,9 @@ from pathlib import Path
 from struct import Struct
 
 import pytest
-from build_programs import LINUX, WINDOWS, build
-from fa_abi import (
+
+from gpu.under_wine.build_programs import LINUX, WINDOWS, build
+from support.fa_abi import (
     Answer,
     BackwardArgs,
     Choice,

@@ -167,10 +167,10 @@ static const char *contents(fa_status *status) {
   char *end = text;
   fa_info info = {.size = sizeof info};
   *status = library.fa_build_info(&info);
-  if (*status != FA_OK) {
+  if (*status != FA_STATUS_OK) {
     return library.fa_last_error();
   }
-  end += sprintf(end, "abi %u\nflashdepot %s\ncuda %d\n", info.abi, info.flashdepot, info.cuda);
+  end += sprintf(end, "version %d\nflashdepot %s\ncuda %d\n", info.version, info.flashdepot, info.cuda);
   for (int n = 0; n < info.families_count; n++) {
     const fa_family *f = (const fa_family *)((const char *)info.families + n * info.family_size);
     end += sprintf(end, "family %d\nfeatures %u\nupstream %s\n", f->family, f->features, f->upstream);
@@ -252,7 +252,7 @@ static void serve(const struct request *request) {
     default:
       fail("unknown operation", request->operation);
   }
-  if (answer.status != FA_OK) {
+  if (answer.status != FA_STATUS_OK) {
     text = library.fa_last_error();
   }
   answer.text = (uint32_t)strlen(text);

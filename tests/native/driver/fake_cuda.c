@@ -287,6 +287,17 @@ API result cuKernelGetAttribute(int *value, int attribute, void *kernel, int dev
   *value = 0;
   return SUCCESS;
 }
+API result cuKernelGetFunction(void **function, void *kernel) {
+  ANSWER;
+  *function = kernel;
+  return SUCCESS;
+}
+API result cuFuncGetAttribute(int *value, int attribute, void *function) {
+  (void)attribute, (void)function;
+  ANSWER;
+  *value = 0;
+  return SUCCESS;
+}
 API result cuKernelSetAttribute(int attribute, int value, void *kernel, int device) {
   ANSWER;
   say("{\"call\":\"attribute\",\"kernel\":\"%s\",\"attribute\":%d,\"value\":%d,\"device\":%d}\n",

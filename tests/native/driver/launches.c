@@ -40,18 +40,23 @@ static int32_t length(void) {
 }
 
 static fa_tensor tensor(int packed, int64_t rows, int32_t heads, int32_t head_dim) {
-  fa_tensor made = {address(), 0, (int64_t)heads * head_dim, head_dim};
+  fa_tensor made = fa_make_tensor(address(), 0, (int64_t)heads * head_dim, head_dim);
   if (one_in(4)) made.row_stride += 8 * (int64_t)number(5); /* a slice of something wider */
   made.batch_stride = packed ? 0 : rows * made.row_stride;
   return made;
 }
 
-/* Both structs have these fields. */
-#define FILL_COMMON(args)                                                                   \
+static fa_const_tensor input(int packed, int64_t rows, int32_t heads, int32_t head_dim) {
+  const fa_tensor made = tensor(packed, rows, heads, head_dim);
+  return fa_make_const_tensor(made.data, made.batch_stride, made.row_stride, made.head_stride);
+}
+
+/* Both structs have these fields; k, v and o are inputs of one of them only. */
+#define FILL_COMMON(args, keys)                                                             \
   do {                                                                                      \
     const int32_t head_dims[] = {64, 64, 64, 128, 128, 40, 72, 96, 120, 32, 192, 256};      \
     (args).size = sizeof(args);                                                             \
-    (args).dtype = one_in(12) ? FA_FP16 : FA_BF16;                                          \
+    (args).dtype = one_in(12) ? FA_DTYPE_FP16 : FA_DTYPE_BF16;                                          \
     (args).device = (int32_t)number(3);                                                     \
     (args).stream = one_in(2) ? NULL : (void *)(uintptr_t)(16 + 16 * number(4));            \
     (args).batch = 1 + (int32_t)number(6);                                                  \
@@ -63,9 +68,9 @@ static fa_tensor tensor(int packed, int64_t rows, int32_t heads, int32_t head_di
     if (one_in(2)) (args).scale = 0.0625f * (float)(1 + number(9));                         \
     if (one_in(6)) (args).softcap = 5.0f * (float)(1 + number(9));                          \
     if (one_in(6)) (args).dropout = 0.0625f * (float)(1 + number(9));                       \
-    if (one_in(2)) (args).flags |= FA_CAUSAL;                                               \
-    if (one_in(5)) (args).flags |= FA_WINDOW_LEFT, (args).window_left = (int32_t)number(300); \
-    if (one_in(5)) (args).flags |= FA_WINDOW_RIGHT, (args).window_right = (int32_t)number(300); \
+    if (one_in(2)) (args).flags |= FA_FLAG_CAUSAL;                                               \
+    if (one_in(5)) (args).flags |= FA_FLAG_WINDOW_LEFT, (args).window_left = (int32_t)number(300); \
+    if (one_in(5)) (args).flags |= FA_FLAG_WINDOW_RIGHT, (args).window_right = (int32_t)number(300); \
     if (one_in(6)) {                                                                        \
       (args).alibi_slopes = address();                                                      \
       (args).alibi_batch_stride = one_in(2) ? 0 : (args).heads_q;                           \
@@ -77,10 +82,10 @@ static fa_tensor tensor(int packed, int64_t rows, int32_t heads, int32_t head_di
       (args).total_q = (int64_t)(args).batch * (args).seqlen_q - (int64_t)number(1 + (uint64_t)(args).seqlen_q); \
       (args).total_k = (int64_t)(args).batch * (args).seqlen_k - (int64_t)number(1 + (uint64_t)(args).seqlen_k); \
     }                                                                                       \
-    (args).q = tensor(packed, (args).seqlen_q, (args).heads_q, (args).head_dim);            \
-    (args).k = tensor(packed, (args).seqlen_k, (args).heads_k, (args).head_dim);            \
-    (args).v = tensor(packed, (args).seqlen_k, (args).heads_k, (args).head_dim);            \
-    (args).o = tensor(packed, (args).seqlen_q, (args).heads_q, (args).head_dim);            \
+    (args).q = input(packed, (args).seqlen_q, (args).heads_q, (args).head_dim);            \
+    (args).k = keys(packed, (args).seqlen_k, (args).heads_k, (args).head_dim);              \
+    (args).v = keys(packed, (args).seqlen_k, (args).heads_k, (args).head_dim);              \
+    (args).o = keys(packed, (args).seqlen_q, (args).heads_q, (args).head_dim);              \
     (args).lse = address();                                                                 \
     (args).workspace = address();                                                           \
   } while (0)
@@ -101,14 +106,14 @@ static void fill_cache(fa_fwd_args *args) {
   }
   if (one_in(2)) {
     args->seqlen_new = args->seqlen_k == 0 ? 0 : 1 + (int32_t)number((uint64_t)args->seqlen_k);
-    args->k_new = tensor(0, args->seqlen_new, args->heads_k, args->head_dim);
-    args->v_new = tensor(0, args->seqlen_new, args->heads_k, args->head_dim);
+    args->k_new = input(0, args->seqlen_new, args->heads_k, args->head_dim);
+    args->v_new = input(0, args->seqlen_new, args->heads_k, args->head_dim);
     if (one_in(2)) {
       args->rotary_cos = address();
       args->rotary_sin = address();
       args->rotary_dim = 16 * (1 + (int32_t)number((uint64_t)(args->head_dim + 15) / 16));
       args->rotary_seqlen = args->seqlen_k;
-      if (one_in(2)) args->flags |= FA_ROTARY_INTERLEAVED;
+      if (one_in(2)) args->flags |= FA_FLAG_ROTARY_INTERLEAVED;
     }
   }
 }
@@ -117,7 +122,7 @@ static fa_fwd_args forward_problem(void) {
   fa_fwd_args args;
   int packed;
   memset(&args, 0, sizeof args);
-  FILL_COMMON(args);
+  FILL_COMMON(args, tensor);
   if (!packed && one_in(2)) fill_cache(&args);
   if (packed && one_in(4)) args.seqused_k = address();
   if (args.dropout == 0 && !one_in(3)) args.num_splits = one_in(2) ? (int32_t)number(20) : 0;
@@ -138,9 +143,9 @@ static fa_bwd_args backward_problem(void) {
   fa_bwd_args args;
   int packed;
   memset(&args, 0, sizeof args);
-  FILL_COMMON(args);
-  if (one_in(4)) args.flags |= FA_DETERMINISTIC;
-  args.d_o = tensor(packed, args.seqlen_q, args.heads_q, args.head_dim);
+  FILL_COMMON(args, input);
+  if (one_in(4)) args.flags |= FA_FLAG_DETERMINISTIC;
+  args.d_o = input(packed, args.seqlen_q, args.heads_q, args.head_dim);
   args.dq = tensor(packed, args.seqlen_q, args.heads_q, args.head_dim);
   args.dk = tensor(packed, args.seqlen_k, args.heads_k, args.head_dim);
   args.dv = tensor(packed, args.seqlen_k, args.heads_k, args.head_dim);
@@ -181,7 +186,7 @@ int main(int count, char **words) {
       status = bwd(&args);
     }
     fprintf(answers, "%s %d %d %" PRIu64 " %d %s\n", forward ? "fwd" : "bwd", (int)sized,
-            (int)status, bytes, (int)splits, status == FA_OK ? "" : last_error());
+            (int)status, bytes, (int)splits, status == FA_STATUS_OK ? "" : last_error());
   }
   return fclose(answers) == 0 ? 0 : 5;
 }

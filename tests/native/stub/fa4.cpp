@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kBytes = 4096;
 constexpr std::int32_t kSass[] = {90};
 constexpr std::int32_t kHeadDims[] = {64};
-constexpr fa_unit kUnits[] = {{FA_FWD, FA_BF16, 64, 0}};
+constexpr fa_unit kUnits[] = {{FA_PASS_FWD, FA_DTYPE_BF16, 64, 0}};
 
 template <typename Call>
 Fit fits(const Call &call, const DeviceFacts *gpu, Text *why) {
@@ -38,7 +38,7 @@ Fit fits(const Call &call, const DeviceFacts *gpu, Text *why) {
 template <typename Call>
 fa_status workspace(const Call &, Workspace &needs) {
   needs = {kBytes, 1};
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 template <typename Call>

@@ -6,12 +6,15 @@
 #include <cstdio>
 #include <string>
 
+#include "combine_parts.h"
 #include "empty_keys.h"
 #include "error.h"
 #include "fa2/group_sum.h"
 #include "fa2/packed_lse.h"
 #include "fa_config.h"
+#include "softmax_rows.h"
 #include "stub.h"
+#include "widths.h"
 #include "zeros.h"
 
 namespace cutlass {
@@ -25,6 +28,7 @@ using FLASH_NAMESPACE::Flash_bwd_params;
 using FLASH_NAMESPACE::Flash_fwd_params;
 
 std::string launches;
+bool only_loads;
 
 class Record {
  public:
@@ -32,6 +36,9 @@ class Record {
     text_ = launches.empty() ? "{" : ",{";
     text_ += "\"kind\":\"" + std::string(kind) + "\"";
     add("current_device", stub_current_device());
+    if (only_loads) {
+      add("only_loads", true);
+    }
   }
   ~Record() { launches += text_ + "}"; }
 
@@ -225,7 +232,105 @@ fa_status flashdepot::fa2::launch_packed_lse(const PackedLse &copy, cudaStream_t
   return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
 }
 
+fa_status flashdepot::launch_combine(const Combination &c, cudaStream_t stream) {
+  {
+    Record launch("combine");
+    launch.add("stream", stream);
+    launch.add("parts", c.parts);
+    launch.add("parts_dtype", c.parts_dtype);
+    launch.add("dtype", c.dtype);
+    launch.add("batch", c.batch);
+    launch.add("rows", c.rows);
+    launch.add("heads", c.heads);
+    launch.add("head_dim", c.head_dim);
+    launch.add("empty_is_negative", c.empty < 0);
+  }
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+fa_status flashdepot::launch_finish_rows(const SoftmaxRows &rows, cudaStream_t stream) {
+  {
+    Record launch("finish_rows");
+    launch.add("stream", stream);
+    launch.add("o", rows.o.data);
+    launch.add("lse", rows.lse);
+    launch.add("sink", rows.sink);
+    launch.add("cu_seqlens", rows.cu_seqlens);
+    launch.add("batch", rows.batch);
+    launch.add("rows", rows.rows);
+    launch.add("heads", rows.heads);
+    launch.add("head_dim", rows.head_dim);
+    launch.add("sequences", rows.sequences);
+    launch.add("empty_is_negative", rows.empty < 0);
+  }
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+namespace {
+
+void add_sums(Record &launch, const flashdepot::SoftmaxSums &sums) {
+  launch.add("softmax_d", sums.softmax_d);
+  launch.add("columns", sums.columns);
+  launch.add("lse", sums.lse);
+  launch.add("d_lse", sums.d_lse);
+  launch.add("tile", sums.tile);
+  launch.add("step", sums.step);
+  launch.add("keep", sums.keep);
+}
+
+}  // namespace
+
+fa_status flashdepot::launch_subtract_d_lse(const SoftmaxSums &sums, cudaStream_t stream) {
+  {
+    Record launch("subtract_d_lse");
+    launch.add("stream", stream);
+    add_sums(launch, sums);
+  }
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+fa_status flashdepot::launch_d_sink(const SoftmaxSums &sums, const float *sink, float *d_sink,
+                                    cudaStream_t stream) {
+  {
+    Record launch("d_sink");
+    launch.add("stream", stream);
+    launch.add("sink", sink);
+    launch.add("d_sink", d_sink);
+    add_sums(launch, sums);
+  }
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+fa_status flashdepot::launch_positive_infinity(float *to, const float *from, std::int64_t count,
+                                               cudaStream_t stream) {
+  {
+    Record launch("positive_infinity");
+    launch.add("stream", stream);
+    launch.add("to", to);
+    launch.add("from", from);
+    launch.add("count", count);
+  }
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+fa_status flashdepot::launch_widths(const Widths &copy, cudaStream_t stream) {
+  {
+    Record launch("widths");
+    launch.add("stream", stream);
+    launch.add("from", copy.from.data);
+    launch.add("to", copy.to.data);
+    launch.add("cu_seqlens", copy.cu_seqlens);
+    launch.add("rows", copy.batch * copy.rows);
+    launch.add("heads", copy.heads);
+    launch.add("from_dim", copy.from_dim);
+    launch.add("to_dim", copy.to_dim);
+  }
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
+}
+
 extern "C" {
+
+void stub_load_only(int on) { only_loads = on != 0; }
 
 void stub_record_fill(void *to, int value, std::size_t bytes, void *stream) {
   Record fill("fill");

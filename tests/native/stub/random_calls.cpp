@@ -64,16 +64,22 @@ void odd_pointer(T *&pointer) {
 }
 
 // Something like what a program passes.
-fa_tensor tensor(int place, std::int64_t rows, std::int32_t heads, std::int32_t dim) {
+template <typename Tensor>
+void lay(Tensor &tensor, int place, std::int64_t rows, std::int32_t heads, std::int32_t dim) {
   const std::int64_t row = std::int64_t{heads} * dim;
-  return {reinterpret_cast<void *>(std::uintptr_t{0x10000} * static_cast<unsigned>(place)),
-          row * rows, row, dim};
+  tensor = {reinterpret_cast<void *>(std::uintptr_t{0x10000} * static_cast<unsigned>(place)),
+            row * rows, row, dim, 0, 0};
+}
+
+template <typename Args>
+std::int32_t width_of_v(const Args &args) {
+  return args.head_dim_v != 0 ? args.head_dim_v : args.head_dim;
 }
 
 template <typename Args>
 void sensible(Args &args) {
   args.size = sizeof args;
-  args.dtype = one_in(2) ? FA_FP16 : FA_BF16;
+  args.dtype = one_in(2) ? FA_DTYPE_FP16 : FA_DTYPE_BF16;
   args.device = static_cast<std::int32_t>(number(4));
   args.batch = static_cast<std::int32_t>(number(4));
   args.seqlen_q = static_cast<std::int32_t>(number(300));
@@ -81,19 +87,21 @@ void sensible(Args &args) {
   args.heads_k = 1 + static_cast<std::int32_t>(number(4));
   args.heads_q = args.heads_k * (1 + static_cast<std::int32_t>(number(4)));
   args.head_dim = 8 * (1 + static_cast<std::int32_t>(number(32)));
-  args.q = tensor(1, args.seqlen_q, args.heads_q, args.head_dim);
-  args.k = tensor(2, args.seqlen_k, args.heads_k, args.head_dim);
-  args.v = tensor(3, args.seqlen_k, args.heads_k, args.head_dim);
-  args.o = tensor(4, args.seqlen_q, args.heads_q, args.head_dim);
+  args.head_dim_v = one_in(4) ? 8 * (1 + static_cast<std::int32_t>(number(32))) : 0;
+  lay(args.q, 1, args.seqlen_q, args.heads_q, args.head_dim);
+  lay(args.k, 2, args.seqlen_k, args.heads_k, args.head_dim);
+  lay(args.v, 3, args.seqlen_k, args.heads_k, width_of_v(args));
+  lay(args.o, 4, args.seqlen_q, args.heads_q, width_of_v(args));
+  if (one_in(4)) args.sink = reinterpret_cast<const float *>(0xa0000);
   args.lse = reinterpret_cast<float *>(0x50000);
   args.workspace = reinterpret_cast<void *>(0x60000);
-  args.workspace_bytes = std::uint64_t{1} << 62;
+  args.workspace_bytes = one_in(8) ? number(1 << 20) : std::uint64_t{1} << 62;
   if (one_in(3)) {
     args.cu_seqlens_q = args.cu_seqlens_k = reinterpret_cast<const std::int32_t *>(0x70000);
     args.total_q = std::int64_t{args.batch} * args.seqlen_q;
     args.total_k = std::int64_t{args.batch} * args.seqlen_k;
   }
-  args.flags = one_in(2) ? FA_CAUSAL : 0;
+  args.flags = one_in(2) ? FA_FLAG_CAUSAL : 0;
 }
 
 void more(fa_fwd_args &args) {
@@ -108,10 +116,12 @@ void more(fa_fwd_args &args) {
 }
 
 void more(fa_bwd_args &args) {
-  args.d_o = args.dq = args.o;
-  args.dk = args.dv = args.k;
+  lay(args.d_o, 11, args.seqlen_q, args.heads_q, width_of_v(args));
+  lay(args.dq, 12, args.seqlen_q, args.heads_q, args.head_dim);
+  lay(args.dk, 13, args.seqlen_k, args.heads_k, args.head_dim);
+  lay(args.dv, 14, args.seqlen_k, args.heads_k, width_of_v(args));
   args.softmax_d = reinterpret_cast<float *>(0x90000);
-  args.flags |= one_in(2) ? FA_DETERMINISTIC : 0;
+  args.flags |= one_in(2) ? FA_FLAG_DETERMINISTIC : 0;
 }
 
 // Overwrites a few fields, whatever they are: every field is 4 or 8 bytes, at a multiple of 4.
@@ -131,8 +141,13 @@ void spoil(Args &args) {
       std::memcpy(bytes + at, &value, sizeof value);
     }
   }
-  if (one_in(4)) odd_pointer(args.q.data);
   if (one_in(4)) odd_pointer(args.lse);
+}
+
+template <typename Args>
+void spoil_attention(Args &args) {
+  spoil(args);
+  if (one_in(4)) odd_pointer(args.q.data);
   if (one_in(4)) odd_pointer(args.workspace);
   if (one_in(8)) args.family = odd_int();
 }
@@ -153,14 +168,14 @@ unsigned long answers[8];
 
 void count(fa_status status) {
   ++answers[status >= 0 && status < 7 ? status : 7];
-  if (status != FA_OK && std::strlen(fa_last_error()) == 0) std::abort();  // a refusal has a text
+  if (status != FA_STATUS_OK && std::strlen(fa_last_error()) == 0) std::abort();  // a refusal has a text
 }
 
 void forward() {
   fa_fwd_args args{};
   sensible(args);
   more(args);
-  spoil(args);
+  spoil_attention(args);
   const auto memory = in_exact_memory(args);
   const auto *given = reinterpret_cast<const fa_fwd_args *>(memory.data());
   std::uint64_t bytes;
@@ -169,6 +184,7 @@ void forward() {
   choice.size = one_in(8) ? static_cast<std::uint32_t>(number(25)) : sizeof choice;
   count(fa_fwd_workspace(given, one_in(20) ? nullptr : &bytes, one_in(3) ? nullptr : &splits));
   count(fa_supports(one_in(3) ? odd_int() : -1, given, one_in(2) ? nullptr : &choice));
+  if (one_in(4)) count(fa_preload(given, nullptr));
   count(fa_fwd(given));
 }
 
@@ -176,12 +192,38 @@ void backward() {
   fa_bwd_args args{};
   sensible(args);
   more(args);
-  spoil(args);
+  spoil_attention(args);
   const auto memory = in_exact_memory(args);
   const auto *given = reinterpret_cast<const fa_bwd_args *>(memory.data());
   std::uint64_t bytes;
+  fa_choice choice{};
+  choice.size = one_in(8) ? static_cast<std::uint32_t>(number(25)) : sizeof choice;
   count(fa_bwd_workspace(given, one_in(20) ? nullptr : &bytes));
+  count(fa_bwd_supports(one_in(3) ? odd_int() : -1, given, one_in(2) ? nullptr : &choice));
+  if (one_in(4)) count(fa_preload(nullptr, given));
   count(fa_bwd(given));
+}
+
+void combination() {
+  fa_combine_args args{};
+  args.size = sizeof args;
+  args.dtype = one_in(2) ? FA_DTYPE_FP16 : FA_DTYPE_BF16;
+  args.parts_dtype = one_in(2) ? FA_DTYPE_FP32 : 0;
+  args.device = static_cast<std::int32_t>(number(4));
+  args.parts = 1 + static_cast<std::int32_t>(number(8));
+  args.batch = static_cast<std::int32_t>(number(4));
+  args.seqlen_q = static_cast<std::int32_t>(number(300));
+  args.heads_q = 1 + static_cast<std::int32_t>(number(16));
+  args.head_dim_v = 8 * (1 + static_cast<std::int32_t>(number(64)));
+  lay(args.o_parts, 1, args.seqlen_q, args.heads_q, args.head_dim_v);
+  lay(args.lse_parts, 2, args.seqlen_q, args.heads_q, 1);
+  lay(args.o, 3, args.seqlen_q, args.heads_q, args.head_dim_v);
+  args.o_parts_stride = args.o_parts.batch_stride * args.batch;
+  args.lse_parts_stride = args.lse_parts.batch_stride * args.batch;
+  args.lse = reinterpret_cast<float *>(0x50000);
+  spoil(args);
+  const auto memory = in_exact_memory(args);
+  count(fa_combine(reinterpret_cast<const fa_combine_args *>(memory.data())));
 }
 
 void info() {
@@ -198,6 +240,7 @@ int main(int, char **words) {
   generator.seed(std::strtoull(words[1], nullptr, 10));
   for (int left = std::atoi(words[2]); left > 0; --left) {
     one_in(2) ? forward() : backward();
+    if (one_in(4)) combination();
     if (one_in(50)) info();
     stub_clear();
   }

@@ -14,20 +14,25 @@ constexpr std::int64_t kMoreInCache = 3;
 
 template <typename Args>
 c10::ScalarType type_of(const Args *a) {
-  return a->dtype == FA_BF16 ? torch::kBFloat16 : torch::kFloat16;
+  return a->dtype == FA_DTYPE_BF16 ? torch::kBFloat16 : torch::kFloat16;
 }
 
-at::Tensor padded(const fa_tensor &tensor, std::int64_t batch, std::int64_t rows,
+template <typename Tensor>
+at::Tensor padded(const Tensor &tensor, std::int64_t batch, std::int64_t rows,
                   std::int64_t heads, std::int64_t dim, c10::ScalarType type) {
-  return {tensor.data,
+  return {const_cast<void *>(static_cast<const void *>(tensor.data)),
           {batch, rows, heads, dim},
           {tensor.batch_stride, tensor.row_stride, tensor.head_stride, 1},
           type};
 }
 
-at::Tensor packed(const fa_tensor &tensor, std::int64_t rows, std::int64_t heads, std::int64_t dim,
+template <typename Tensor>
+at::Tensor packed(const Tensor &tensor, std::int64_t rows, std::int64_t heads, std::int64_t dim,
                   c10::ScalarType type) {
-  return {tensor.data, {rows, heads, dim}, {tensor.row_stride, tensor.head_stride, 1}, type};
+  return {const_cast<void *>(static_cast<const void *>(tensor.data)),
+          {rows, heads, dim},
+          {tensor.row_stride, tensor.head_stride, 1},
+          type};
 }
 
 at::Tensor ints(const std::int32_t *data, std::int64_t count) {
@@ -52,12 +57,12 @@ MaybeTensor slopes(const Args *a) {
 
 template <typename Args>
 int window_left(const Args *a) {
-  return (a->flags & FA_WINDOW_LEFT) != 0 ? a->window_left : -1;
+  return (a->flags & FA_FLAG_WINDOW_LEFT) != 0 ? a->window_left : -1;
 }
 
 template <typename Args>
 int window_right(const Args *a) {
-  return (a->flags & FA_WINDOW_RIGHT) != 0 ? a->window_right : -1;
+  return (a->flags & FA_FLAG_WINDOW_RIGHT) != 0 ? a->window_right : -1;
 }
 
 MaybeTensor block_table(const fa_fwd_args *a) {
@@ -76,14 +81,14 @@ void fwd(const fa_fwd_args *a, float scale) {
   const at::Tensor v = padded(a->v, a->batch, a->seqlen_k, a->heads_k, a->head_dim, type);
   MaybeTensor out = padded(a->o, a->batch, a->seqlen_q, a->heads_q, a->head_dim, type);
   MaybeTensor alibi = slopes(a);
-  FLASH_NAMESPACE::mha_fwd(q, k, v, out, alibi, a->dropout, scale, (a->flags & FA_CAUSAL) != 0,
+  FLASH_NAMESPACE::mha_fwd(q, k, v, out, alibi, a->dropout, scale, (a->flags & FA_FLAG_CAUSAL) != 0,
                            window_left(a), window_right(a), a->softcap, a->p_debug != nullptr,
                            std::nullopt);
 }
 
 void varlen_fwd(const fa_fwd_args *a, float scale) {
   const auto type = type_of(a);
-  const auto keys = [&](const fa_tensor &tensor) {
+  const auto keys = [&](const auto &tensor) {
     return a->block_table != nullptr
                ? padded(tensor, kPages, a->page_size, a->heads_k, a->head_dim, type)
                : packed(tensor, a->total_k, a->heads_k, a->head_dim, type);
@@ -99,19 +104,19 @@ void varlen_fwd(const fa_fwd_args *a, float scale) {
   FLASH_NAMESPACE::mha_varlen_fwd(q, k, v, out, ints(a->cu_seqlens_q, a->batch + 1),
                                   ints(a->cu_seqlens_k, a->batch + 1), used, leftpad, table, alibi,
                                   a->seqlen_q, a->seqlen_k, a->dropout, scale, false,
-                                  (a->flags & FA_CAUSAL) != 0, window_left(a), window_right(a),
+                                  (a->flags & FA_FLAG_CAUSAL) != 0, window_left(a), window_right(a),
                                   a->softcap, a->p_debug != nullptr, std::nullopt);
 }
 
 void fwd_kvcache(const fa_fwd_args *a, float scale) {
   const auto type = type_of(a);
   const std::int64_t in_cache = a->batch + (a->cache_batch_idx != nullptr ? kMoreInCache : 0);
-  const auto keys = [&](const fa_tensor &tensor) {
+  const auto keys = [&](const auto &tensor) {
     return a->block_table != nullptr
                ? padded(tensor, kPages, a->page_size, a->heads_k, a->head_dim, type)
                : padded(tensor, in_cache, a->seqlen_k, a->heads_k, a->head_dim, type);
   };
-  const auto fresh = [&](const fa_tensor &tensor) -> MaybeConstTensor {
+  const auto fresh = [&](const auto &tensor) -> MaybeConstTensor {
     if (tensor.data == nullptr) {
       return std::nullopt;
     }
@@ -137,18 +142,18 @@ void fwd_kvcache(const fa_fwd_args *a, float scale) {
   MaybeTensor out;  // of its own: upstream refuses one where it swaps
   FLASH_NAMESPACE::mha_fwd_kvcache(
       q, keys(a->k), keys(a->v), k_new, v_new, lengths, cos, sin, index, leftpad, table, alibi, out,
-      scale, (a->flags & FA_CAUSAL) != 0, window_left(a), window_right(a), a->softcap,
-      (a->flags & FA_ROTARY_INTERLEAVED) != 0, a->num_splits);
+      scale, (a->flags & FA_FLAG_CAUSAL) != 0, window_left(a), window_right(a), a->softcap,
+      (a->flags & FA_FLAG_ROTARY_INTERLEAVED) != 0, a->num_splits);
 }
 
 void bwd(const fa_bwd_args *a, float scale) {
   const auto type = type_of(a);
   const bool is_packed = a->cu_seqlens_q != nullptr;
-  const auto queries = [&](const fa_tensor &tensor) {
+  const auto queries = [&](const auto &tensor) {
     return is_packed ? packed(tensor, a->total_q, a->heads_q, a->head_dim, type)
                      : padded(tensor, a->batch, a->seqlen_q, a->heads_q, a->head_dim, type);
   };
-  const auto keys = [&](const fa_tensor &tensor) {
+  const auto keys = [&](const auto &tensor) {
     return is_packed ? packed(tensor, a->total_k, a->heads_k, a->head_dim, type)
                      : padded(tensor, a->batch, a->seqlen_k, a->heads_k, a->head_dim, type);
   };
@@ -161,8 +166,8 @@ void bwd(const fa_bwd_args *a, float scale) {
   if (a->rng_state != nullptr) {
     rng_state = at::Tensor(const_cast<std::uint64_t *>(a->rng_state), {2}, {1}, torch::kInt64);
   }
-  const bool causal = (a->flags & FA_CAUSAL) != 0;
-  const bool deterministic = (a->flags & FA_DETERMINISTIC) != 0;
+  const bool causal = (a->flags & FA_FLAG_CAUSAL) != 0;
+  const bool deterministic = (a->flags & FA_FLAG_DETERMINISTIC) != 0;
   if (is_packed) {
     FLASH_NAMESPACE::mha_varlen_bwd(
         queries(a->d_o), queries(a->q), keys(a->k), keys(a->v), queries(a->o), lse, dq, dk, dv,

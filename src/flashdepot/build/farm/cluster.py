@@ -6,26 +6,51 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import pickle
 import queue
 import secrets
+import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from flashdepot import __version__
 from flashdepot.build.farm import tasks
-from flashdepot.build.farm.orders import HOW_TO_START, RESOURCE, Answer, Bundle, Lost, Site, python_release, refusal
-from flashdepot.errors import CompileError, FlashdepotError, IncompatibleError, MissingToolError, NetworkError
+from flashdepot.build.farm.orders import (
+    HOW_TO_START,
+    RESOURCE,
+    Answer,
+    Bundle,
+    Event,
+    Hello,
+    Lost,
+    Site,
+    decode,
+    python_release,
+    refusal,
+)
+from flashdepot.errors import (
+    CompileError,
+    FlashdepotError,
+    IncompatibleError,
+    MissingToolError,
+    NetworkError,
+    UsageError,
+)
 from flashdepot.system.files import read_json
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+OPEN = "open+"
+"""Before an address or file: a farm whose network is its protection."""
+
+_T = TypeVar("_T")
 _CONNECTS_WITHIN = 10.0
 _ANSWERS_WITHIN = 30.0
 _DELIVERS_WITHIN = 300.0
@@ -67,8 +92,8 @@ class Cluster:
         self._looked = -_LOOK
         self._ending = False
         self.address = address
-        self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        client.subscribe_topic(session, lambda event: self.events.put(event[1]))
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        client.subscribe_topic(session, lambda event: self._hear(event[1]))
 
     def workers(self) -> tuple[FarmWorker, ...]:
         """The workers that declare memory, as they were two seconds ago at most; :raises NetworkError: see :func:`lost`."""
@@ -117,11 +142,14 @@ class Cluster:
                 )
             if isinstance(said, BaseException):
                 raise MissingToolError(f"flashdepot does not start on the worker {address}: {said}.")
-            if (refused := refusal(ours, said["flashdepot"], said["python"])) is not None:
-                raise IncompatibleError(f"The worker {said['name']} {refused.reason}.", hint=refused.hint)
-            if "problem" in said:
+            hello = _heard(said, Hello)
+            if hello is None:
+                raise IncompatibleError(f"The worker {address} answers as no flashdepot does: {str(said)[:200]}")
+            if (refused := refusal(ours, hello.flashdepot, hello.python)) is not None:
+                raise IncompatibleError(f"The worker {hello.name} {refused.reason}.", hint=refused.hint)
+            if hello.problem:
                 raise MissingToolError(
-                    f"The worker {said['name']} cannot work: {said['problem']}",
+                    f"The worker {hello.name} cannot work: {hello.problem}",
                     hint="FLASHDEPOT_HOME in the environment of the worker names the folder of its depot.",
                 )
 
@@ -195,6 +223,10 @@ class Cluster:
         with self._lost_when_it_fails():
             return self._call(tasks.introduce, workers=addresses, on_error="return", within=_DELIVERS_WITHIN)
 
+    def _hear(self, event: object) -> None:
+        if (heard := _heard(event, Event)) is not None:
+            self.events.put(heard)
+
     def _call(self, function: Callable[..., Any], *arguments: Any, within: float, **options: Any) -> dict[str, Any]:
         """What a function says in workers, by their addresses."""
         said: dict[str, Any] = self._client.run(function, self._session, *arguments, callback_timeout=within, **options)
@@ -207,6 +239,7 @@ class Cluster:
             return self._gone(name)
         try:
             worker, address, answer = future.result(timeout=_DELIVERS_WITHIN)
+            return Result(name, str(worker), str(address), decode(answer, type=Answer))
         except KilledWorker as error:
             killed = CompileError(
                 f"{name}: {error.allowed_failures + 1} workers died one after another while they compiled it.",
@@ -220,7 +253,6 @@ class Cluster:
             return Result(name, error=IncompatibleError(f"A worker of the farm has no flashdepot: {error}."))
         except Exception as error:  # noqa: BLE001  (whatever Dask raises is this task's failure)
             return Result(name, error=FlashdepotError(f"{name}: the farm could not run it: {error!r}"))
-        return Result(name, worker, address, pickle.loads(answer))  # noqa: S301  (from a worker that this build runs on)
 
     def _gone(self, name: str) -> Result:
         """A result that its worker took with it when it died; :raises NetworkError: when it was the scheduler that died."""
@@ -246,10 +278,20 @@ class Cluster:
 def connect(farm: str) -> Cluster:
     """Connect to the scheduler at an address, or to the one that a scheduler file names.
 
+    :param farm: an address or a scheduler file, with :data:`OPEN` before it where it need not be encrypted.
+    :raises UsageError: when it is neither encrypted nor on this machine.
     :raises MissingToolError: when the extra is not installed, or there is no scheduler file.
     :raises NetworkError: when nobody answers within ten seconds.
     """
-    address = farm if "://" in farm else _address_in(Path(farm))
+    named = farm.removeprefix(OPEN)
+    address = named if "://" in named else _address_in(Path(named))
+    if named == farm and not _is_private(address):
+        raise UsageError(
+            f"The farm {address} is on a network, and what it says is not encrypted: whoever reaches it can run programs "
+            "on its workers, and may on this machine.",
+            hint="Give Dask certificates, and name it as tls://HOST:8786. In a network that nobody else reaches: "
+            f"--farm {OPEN}{shlex.quote(farm)}",
+        )
     try:
         import distributed  # noqa: PLC0415  (of an extra)
     except ImportError as error:
@@ -271,6 +313,17 @@ def connect(farm: str) -> Cluster:
     return Cluster(client, address, f"flashdepot-{secrets.token_hex(6)}")
 
 
+def _is_private(address: str) -> bool:
+    """Whether nobody else on the network can hear or change what is said: it is encrypted, or stays on this machine."""
+    scheme, _, place = address.partition("://")
+    if scheme in {"tls", "wss", "inproc"}:
+        return True
+    with contextlib.suppress(ValueError):
+        host = urlsplit(f"//{place}").hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    return False
+
+
 def _address_in(path: Path) -> str:
     hint = f"It is what 'dask scheduler --scheduler-file {path}' writes. An address has a scheme: tcp://HOST:8786"
     try:
@@ -282,6 +335,13 @@ def _address_in(path: Path) -> str:
     if not isinstance(address, str):
         raise MissingToolError(f"{path} is not a scheduler file: its address is no text.", hint=hint)
     return address
+
+
+def _heard(said: object, kind: type[_T]) -> _T | None:
+    """What somebody on the cluster said; ``None`` when it is nothing of that kind."""
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(said, kind)
+    return None
 
 
 def _reason(error: BaseException) -> str:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from flashdepot.build.executor import Ended, Task
 from flashdepot.build.farm.cluster import Cluster, Result, connect
-from flashdepot.build.farm.orders import HOW_TO_START, Bundle, Done, Lacks, Lost, Order, Refused, Site, pack
+from flashdepot.build.farm.orders import (
+    HOW_TO_START,
+    Bundle,
+    Done,
+    Held,
+    Lacks,
+    Lost,
+    Order,
+    Refused,
+    Site,
+    encode,
+    pack,
+)
 from flashdepot.build.farm.rooms import choose_room, rooms_of
 from flashdepot.build.inputs import InputDigests
 from flashdepot.build.names import PlaceNames
@@ -25,7 +37,7 @@ from flashdepot.families import family_of
 from flashdepot.model.limits import Farm, Limits
 from flashdepot.system.child import Cost
 from flashdepot.system.files import open_fresh
-from flashdepot.upstream.folder import source_files
+from flashdepot.system.plain_files import PlainFiles
 
 _STATIONS_LOST = 4
 """How often an action is begun again because the station that had it ended; Dask gives up a task as often."""
@@ -67,7 +79,7 @@ class FarmExecutor:
 
     farm: Farm
     site: Site
-    sources: Mapping[str, Mapping[str, Path]]
+    sources: Mapping[str, Held]
     places: PlaceNames
     limits: Limits
     work: Path
@@ -93,7 +105,7 @@ class FarmExecutor:
         packed = {place: pack(files) for place, files in self.sources.items()}
         self._bundles = {bundle.digest: bundle for bundle in packed.values()}
         digests = {place: bundle.digest for place, bundle in packed.items()}
-        self._packed_site = pickle.dumps(replace(self.site, sources=digests))
+        self._packed_site = encode(replace(self.site, sources=digests))
         self._cluster.deliver(sorted(self._known), self._bundles.values())
 
     def capacity(self) -> Capacity:
@@ -112,7 +124,7 @@ class FarmExecutor:
             raise self._no_room(task, task.peak, largest)
         memory = largest or task.peak if task.alone else task.peak
         made = {word: path.read_bytes() for word, path in task.made.items()}
-        order = pickle.dumps(Order(task.action, made))
+        order = encode(Order(task.action, made))
         self._running[task.action.name] = _Running(task, memory, order)
         self._hand_out()
 
@@ -253,14 +265,14 @@ class FarmExecutor:
                 event = events.get_nowait()
             except queue.Empty:
                 return
-            worker = str(event.get("worker", ""))
-            if event["kind"] == "memory":
-                self._held[worker] = int(event["bytes"])
-            elif event["kind"] == "note":
-                self.note(f"{worker}: {event['text']}")
-            elif (running := self._running.get(str(event.get("name", "")))) is not None:
+            worker = event.worker
+            if event.kind == "memory":
+                self._held[worker] = event.bytes
+            elif event.kind == "note":
+                self.note(f"{worker}: {event.text}")
+            elif (running := self._running.get(event.name)) is not None:
                 if running.started is not None:
-                    self.note(f"{event['name']}: the worker {running.worker} has gone; {worker} compiles it again.")
+                    self.note(f"{event.name}: the worker {running.worker} has gone; {worker} compiles it again.")
                 running.started, running.worker = time.monotonic(), worker
                 found = (known.address for known in self._connected.workers() if known.name == worker)
                 running.place = next(found, running.place)
@@ -316,19 +328,18 @@ def _rounded(memory: int) -> int:
     return -(-memory // 10**9)
 
 
-def handed_out(trees: Mapping[str, Path], own: Mapping[str, Path]) -> dict[str, dict[str, Path]]:
+def handed_out(trees: Mapping[str, PlainFiles], own: Mapping[str, Path]) -> dict[str, Held]:
     """The files that workers get from here, by place and name: of source trees all that a compiler can reach.
 
     :param trees: source trees by the names of their families.
     :param own: folders by place.
     """
-    found = {
-        place_of(family): dict(source_files(family_of(family).sources.layout, root)) for family, root in trees.items()
+    found = {place_of(name): (files, family_of(name).sources.layout.sources(files)) for name, files in trees.items()}
+    found |= {place: (PlainFiles(folder), ("",)) for place, folder in own.items()}
+    return {
+        place: {name: partial(files.read, name) for name in files.below(*tops)}
+        for place, (files, tops) in found.items()
     }
-    for place, folder in own.items():
-        files = (path for path in folder.rglob("*") if path.is_file())
-        found[place] = {path.relative_to(folder).as_posix(): path for path in files}
-    return found
 
 
 def survey(farm: Farm) -> Farm:

@@ -1,13 +1,13 @@
-"""What a build and its stations say to each other. Plain data; it travels as pickles between processes of one version."""
+"""What a build and its stations say to each other: plain data, which is judged by its types wherever it arrives."""
 
 from __future__ import annotations
 
 import hashlib
-import pickle
 import platform
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,8 +18,14 @@ from flashdepot.model.canonical import digest_of
 from flashdepot.model.recipe import Tool
 from flashdepot.system.child import Cost
 
+Held = Mapping[str, Callable[[], bytes]]
+"""Files by name, and how to read each."""
+
 RESOURCE = "memory"
 """The name of the resource, in bytes, that a worker declares and that a task takes of it."""
+
+_LARGEST = 1 << 30
+"""Bytes of the files of a bundle; CUTLASS has 30 MB."""
 
 HOW_TO_START = "dask worker ADDRESS --nthreads 8 --resources memory=32e9"
 
@@ -56,7 +62,7 @@ class Order(msgspec.Struct, frozen=True):
     made: Mapping[str, bytes]
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, tag=True):
     """An action that a station has run: what :class:`~flashdepot.build.executor.Ended` says, with the bytes themselves.
 
     ``digest`` is the SHA-256 of ``output``.
@@ -69,24 +75,48 @@ class Done(msgspec.Struct, frozen=True):
     inputs: Mapping[str, str] | None = None
 
 
-class Lacks(msgspec.Struct, frozen=True):
+class Lacks(msgspec.Struct, frozen=True, tag=True):
     """A station has not got these bundles yet; the order was not begun."""
 
     bundles: tuple[str, ...]
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Refused(msgspec.Struct, frozen=True, tag=True):
     """A station cannot work for this build at all: why, and what helps."""
 
     reason: str
     hint: str
 
 
-class Lost(msgspec.Struct, frozen=True):
+class Lost(msgspec.Struct, frozen=True, tag=True):
     """The station ended while it had the order, or its worker before the answer had been handed over."""
 
 
 Answer = Done | Lacks | Refused | Lost
+
+
+class Event(msgspec.Struct, frozen=True):
+    """What a station tells meanwhile: that it has begun an action (``started``), the memory it holds, or a ``note``."""
+
+    kind: str
+    name: str = ""
+    bytes: int = 0
+    text: str = ""
+    worker: str = ""
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """Which flashdepot and Python a station has, the name of its worker, and why it cannot work."""
+
+    flashdepot: str
+    python: str
+    name: str = ""
+    problem: str = ""
+
+
+encode = msgspec.msgpack.encode
+decode: Callable[..., Any] = msgspec.msgpack.decode
+"""Read what :data:`encode` wrote, as the ``type`` that is named; raises :class:`msgspec.MsgspecError` for anything else."""
 
 
 class Bundle(msgspec.Struct, frozen=True):
@@ -96,16 +126,21 @@ class Bundle(msgspec.Struct, frozen=True):
     data: bytes
 
 
-def pack(files: Mapping[str, Path]) -> Bundle:
+def pack(files: Held) -> Bundle:
     """Put files together; :raises OSError: when one cannot be read."""
-    held = {name: path.read_bytes() for name, path in files.items()}
-    return Bundle(_digest(held), zlib.compress(pickle.dumps(held), 1))
+    held = {name: read() for name, read in files.items()}
+    return Bundle(_digest(held), zlib.compress(encode(held), 1))
 
 
 def unpack(bundle: Bundle, folder: Path) -> bool:
     """Put the files into a new folder; :returns: whether they are what the digest says. Otherwise nothing is written."""
-    held: dict[str, bytes] = pickle.loads(zlib.decompress(bundle.data))  # noqa: S301  (of the build that runs here)
-    if _digest(held) != bundle.digest:
+    unpacking = zlib.decompressobj()
+    try:
+        held: dict[str, bytes] = decode(unpacking.decompress(bundle.data, _LARGEST), type=dict[str, bytes])
+    except (zlib.error, msgspec.MsgspecError):
+        return False
+    leads_out = any(part in {"", ".", ".."} for name in held for part in name.replace("\\", "/").split("/"))
+    if leads_out or not unpacking.eof or _digest(held) != bundle.digest:
         return False
     folder.mkdir(parents=True)
     for name, data in held.items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pickle
 import queue
 import threading
 import time
@@ -31,6 +30,8 @@ from flashdepot.build.farm.orders import (
     Order,
     Refused,
     Site,
+    decode,
+    encode,
     python_release,
     refusal,
     unpack,
@@ -47,7 +48,7 @@ from flashdepot.model.library_request import AnyCuda, CudaChoice
 from flashdepot.model.limits import Limits
 from flashdepot.model.target import Version
 from flashdepot.system.child import descendants_memory
-from flashdepot.system.confinement import means
+from flashdepot.system.confinement import Means, means
 from flashdepot.system.locks import try_lock_file
 from flashdepot.toolchain.choose import Toolchain, choose_toolchain
 from flashdepot.toolchain.identity import identify_toolchain
@@ -110,9 +111,9 @@ class Station:
 
     def _begin(self, number: int, flashdepot: str, packed_site: bytes, packed_order: bytes) -> Answer | None:
         """Begin an order; :returns: the answer where it cannot be begun."""
-        if flashdepot != __version__:  # whose pickles may have another form
+        if flashdepot != __version__:  # whose orders may have another form
             return refusal(Site((), {}, (), (), {}, flashdepot=flashdepot), __version__, python_release())
-        site: Site = pickle.loads(packed_site)  # noqa: S301  (a build may run compilers here; it needs no trick for that)
+        site: Site = decode(packed_site, type=Site)
         if self._executor is None:
             lacking = tuple(digest for digest in site.sources.values() if digest not in self._bundles)
             if lacking:
@@ -122,7 +123,7 @@ class Station:
                 self._settle(site)
             if self._refused is not None:
                 return self._refused
-        order: Order = pickle.loads(packed_order)  # noqa: S301
+        order: Order = decode(packed_order, type=Order)
         name = order.action.name
         if name in self._numbers:  # an order that was dropped has not ended yet
             return Lost()
@@ -159,7 +160,7 @@ class Station:
             self.say(("event", {"kind": "memory", "bytes": held}))
 
     def _answer(self, number: int, answer: Answer) -> None:
-        self.say(("answer", number, pickle.dumps(answer)))
+        self.say(("answer", number, encode(answer)))
 
     @property
     def _executor_of_a_site(self) -> LocalExecutor:
@@ -210,7 +211,7 @@ class Station:
             environment,
             Limits(),
             self.work,
-            means() if site.confined else None,
+            means() if site.confined else Means.NONE,
         )
 
     def _on_file(self, name: str) -> Download:
@@ -263,12 +264,12 @@ def main() -> None:
     def read() -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
-                inbox.put(orders.recv())
+                inbox.put(tuple(decode(orders.recv_bytes())))
         inbox.put(None)
 
     def say(message: tuple[Any, ...]) -> None:
         with contextlib.suppress(OSError):  # the worker has ended, and the input will
-            answers.send(message)
+            answers.send_bytes(encode(message))
 
     threading.Thread(target=read, daemon=True).start()
     hello = {"flashdepot": __version__, "python": python_release()}

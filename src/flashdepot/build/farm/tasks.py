@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import pickle
 import queue
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from flashdepot.build.farm.orders import Lost
+from flashdepot.build.farm.orders import Lost, decode, encode
 from flashdepot.system.bound import bound
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class _Station:
                 with contextlib.suppress(queue.Empty):
                     return answers.get(timeout=_LOOK)
                 if not self._is_open:
-                    return pickle.dumps(Lost())
+                    return encode(Lost())
                 if not _is_wanted(self._worker, key):
                     self._send(("drop", number))
                     raise RuntimeError("nobody wants this any more")
@@ -95,12 +94,12 @@ class _Station:
 
     def _send(self, message: tuple[Any, ...]) -> None:
         with self._sending, contextlib.suppress(OSError):  # it has ended, and the reading end says so
-            self._out.send(message)
+            self._out.send_bytes(encode(message))
 
     def _read(self) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
-                kind, *rest = self._in.recv()
+                kind, *rest = decode(self._in.recv_bytes())
                 if kind == "hello" and not self.hello.done():
                     self.hello.set_result(rest[0])
                 elif kind == "event":

@@ -16,7 +16,7 @@ from flashdepot.doctor.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.subject import CUDA_SYMBOL, Binary
 from flashdepot.doctor.check.torch_side import TorchSymbols, abi_of, built_for
-from flashdepot.facts.drivers import cuda_of_ptx
+from flashdepot.facts.drivers import cuda_of_elf, cuda_of_ptx
 from flashdepot.fit import ask
 from flashdepot.fit.needs import AbiNeed, CxxNeed, DriverNeed, LibcNeed, PlatformNeed
 from flashdepot.model.architecture import Architecture
@@ -172,11 +172,12 @@ def _judge_driver(binary: Binary, gpu: Architecture, driver: Version) -> list[Ev
 
 
 def _cuda_floor(code: GpuCode) -> Version | None:
-    """The oldest CUDA whose driver loads it, ``None`` for any: machine code, or PTX of an unknown version."""
-    floor = cuda_of_ptx(code.ptx) if code.ptx is not None else None
-    if code.compression == "Zstandard" and (code.ptx is None or floor is not None):
-        return max(floor or _ZSTANDARD_SINCE, _ZSTANDARD_SINCE)
-    return floor
+    """The oldest CUDA whose driver loads it, ``None`` for any: by what wrote it, and by its compression."""
+    if code.ptx is not None and cuda_of_ptx(code.ptx) is None:
+        return None
+    written = cuda_of_ptx(code.ptx) if code.ptx is not None else cuda_of_elf(code.elf_abi)
+    floors = [written, _ZSTANDARD_SINCE if code.compression == "Zstandard" else None]
+    return max((floor for floor in floors if floor is not None), default=None)
 
 
 def judge_torch_symbols(binary: Binary, symbols: frozenset[str], place: Place) -> list[Evidence]:

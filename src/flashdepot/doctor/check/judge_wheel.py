@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 
 from msgspec.structs import replace
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
 
 from flashdepot.binary.wheel import WheelFacts
 from flashdepot.doctor.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.doctor.check.place import Place
 from flashdepot.doctor.check.subject import Binary
+from flashdepot.errors import UsageError
 from flashdepot.fit import ask
 from flashdepot.fit.names import READERS, libc_of_tag
-from flashdepot.fit.needs import PythonNeed
-from flashdepot.model.python_environment import Environment
+from flashdepot.fit.needs import DriverNeed, PythonNeed
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.verdict import Reasons, verdict_of
+from flashdepot.model.wheel_name import WheelName
 
 _EXTENSION = re.compile(r".+\.(?:cpython-|cp)(\d)(\d+)(t?)d?-[\w-]+\.(?:so|pyd)")
 
@@ -33,10 +36,35 @@ def judge_wheel(wheel: WheelFacts, place: Place) -> list[Evidence]:
     if wheel.metadata_tags and wheel.metadata_tags != wheel.tags:
         said = _spell(wheel.metadata_tags)
         lines.append(Evidence(Outcome.NOTE, "tags", f"its WHEEL file says {said}", "installers go by the file name"))
-    return [*lines, _judge_tags(wheel.tags, place)]
+    return [*lines, _judge_tags(wheel.tags, place), *_judge_python(wheel.requires_python, place.python)]
 
 
-def judge_extension_name(binary: Binary, python: Environment | None) -> list[Evidence]:
+def judge_cuda_name(file_name: str, place: Place) -> list[Evidence]:
+    """Whether the driver serves the CUDA that the file name says the code was built with: ``+cu12torch2.8``."""
+    try:
+        cuda = WheelName.parse(file_name).built_for.cuda
+    except UsageError:
+        return []
+    if not cuda or place.host.driver is None:
+        return []
+    reason = ask("driver", place.facts, DriverNeed(cuda))
+    return [evidence_of(reason, "driver", f"built with CUDA {cuda} by its name", f"driver {place.host.driver}")]
+
+
+def _judge_python(required: str, python: PythonEnvironment | None) -> list[Evidence]:
+    """METADATA's Requires-Python, which installers obey whatever the tags say."""
+    if not required or python is None:
+        return []
+    seen, has = f"requires Python {required}", f"Python {python.version}"
+    try:
+        fits = SpecifierSet(required).contains(str(python.version), prereleases=True)
+    except InvalidSpecifier:
+        return [Evidence(Outcome.UNKNOWN, "python", f"{seen}, which is not a version range", has)]
+    fix = "" if fits else f"Take a wheel for {python.label}, or a Python {required}."
+    return [Evidence(Outcome.FITS if fits else Outcome.MISFIT, "python", seen, has, fix=fix)]
+
+
+def judge_extension_name(binary: Binary, python: PythonEnvironment | None) -> list[Evidence]:
     """The Python version in the file name of an extension module, ``_C.cpython-311-x86_64-linux-gnu.so``."""
     match = _EXTENSION.fullmatch(binary.name.rsplit("/", 1)[-1])
     if match is None or python is None:

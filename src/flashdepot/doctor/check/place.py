@@ -16,9 +16,9 @@ from flashdepot.doctor.check.torch_side import TorchSymbols
 from flashdepot.fit import served_cuda
 from flashdepot.host.libraries import CXX_LIBRARY, cxx_versions, system_folders
 from flashdepot.model.architecture import Architecture
+from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.python_environment import Environment
-from flashdepot.model.runtime_facts import RuntimeFacts
+from flashdepot.model.python_environment import PythonEnvironment
 from flashdepot.model.target import Version
 from flashdepot.model.torch import NO_TORCH
 
@@ -26,25 +26,30 @@ from flashdepot.model.torch import NO_TORCH
 class Place(msgspec.Struct, frozen=True, dict=True):
     """``gpus`` are compute capabilities, of the machine or named. ``is_here`` says whether the host is this machine.
 
-    ``python`` and ``torch`` are those that were named, or found here.
+    ``python`` and ``torch`` are those that were named, or found here. ``environment`` are the facts, where more is known
+    than these say.
     """
 
     host: HostRecord
     gpus: tuple[Architecture, ...]
-    python: Environment | None
+    python: PythonEnvironment | None
     torch: TorchSymbols | None
     is_here: bool
+    environment: Environment | None = None
 
     @cached_property
-    def facts(self) -> RuntimeFacts:
+    def facts(self) -> Environment:
         """What the rules of fit ask of a place, but for libstdc++, which must be looked for."""
         host = self.host
         torch = None
         if self.torch is not None:
-            torch = replace(self.torch.torch, cxx11_abi=self.torch.new_abi)
+            known = self.torch.torch.cxx11_abi if self.environment is not None else None
+            torch = replace(self.torch.torch, cxx11_abi=self.torch.new_abi if known is None else known)
         elif self.python is not None:
             torch = NO_TORCH
-        return RuntimeFacts(
+        if self.environment is not None:
+            return replace(self.environment, torch=torch or self.environment.torch, glibcxx=None, cxxabi=None)
+        return Environment(
             platform=host.platform,
             libc_name=host.libc_name if host.libc_name is not None else "glibc" if host.libc else None,
             libc=host.libc,
@@ -56,7 +61,7 @@ class Place(msgspec.Struct, frozen=True, dict=True):
         )
 
     @cached_property
-    def facts_with_libstdcxx(self) -> RuntimeFacts:
+    def facts_with_libstdcxx(self) -> Environment:
         """The same, with the libstdc++ that is loaded."""
         return replace(self.facts, glibcxx=self.libstdcxx, cxxabi=self.cxxabi)
 

@@ -10,12 +10,15 @@ from functools import cache
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.doctor.explain.lines import Chunk, strip_prefixes
-from flashdepot.doctor.explain.packages import Package, package_of, package_running
+from flashdepot.doctor.explain import machine
+from flashdepot.doctor.explain.lines import Chunk
+from flashdepot.doctor.explain.machine import MachineFacts
+from flashdepot.doctor.explain.packages import Package, package_of
 from flashdepot.doctor.explain.pattern import Found, Pattern
 from flashdepot.doctor.explain.rules import SYMPTOM, LogRule
 from flashdepot.doctor.explain.screen import Screen
-from flashdepot.doctor.explain.spoken import AMD_SIGNS, BUILD_SIGNS, CARGO_SIGNS, RUN_SIGNS, WINDOWS_SIGNS
+from flashdepot.doctor.explain.spoken import AMD_SIGNS, WINDOWS_SIGNS
+from flashdepot.doctor.explain.steps import Scene, Step, Story
 
 LINE_CAP = 4096
 """Bytes of a line that are kept, around what was found in it."""
@@ -28,6 +31,10 @@ _EXAMINED = 1000
 
 _FLASH = "flash"
 
+_WARNS = re.compile(rb"(?:^|[\s\[(|])WARN(?:ING)?(?:\W|$)")
+_LEVELS_END = 80
+"""Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
+
 _IGNORED = 100
 """How many lines of a piece a rule passes over before it takes the next one as it is."""
 
@@ -39,27 +46,50 @@ _STATES_ERROR = Pattern.parse(
     r"|connection refused|\bunable to\b|not recognized|^Killed\b",
     memory=1 << 23,
 )
-_ONLY_REPORTS = Pattern.parse(
-    r"(?i)subprocess-exited-with-error|\b(?:run|execute) successfully\b|Failed (?:building|to build)\b|Could not build wheels"
-    r"|Failed to build installable|ninja: build stopped|\bCalledProcessError\b|Error compiling objects|\(setup\.py\).* error"
-    r"|\(pyproject\.toml\).* error|^error: (?:legacy-install|metadata-generation)|Command errored out"
-    r"|failed with exit (?:code|status)|^make(?:\[\d+\])?: \*\*\*|\bChildFailedError\b|build failed, waiting"
-    r"|^error: could not compile `|failed to run custom build command|^[\w ]+Error:?$"
+_SUMS_UP = (
+    (
+        (
+            r"subprocess-exited-with-error|\b(?:run|execute) successfully\b|Failed (?:building|to build)\b|Could not build wheels"
+            r"|Failed to build installable|\(setup\.py\).* error|\(pyproject\.toml\).* error"
+            r"|^error: (?:legacy-install|metadata-generation)|Command errored out"
+        ),
+        "the line that decides stands between 'lines of output' and '[end of output]' of the same package",
+    ),
+    (
+        r"ninja: build stopped|\bCalledProcessError\b|Error compiling objects|^make(?:\[\d+\])?: \*\*\*",
+        "the line that decides stands below the first 'FAILED:' or above the first 'error:' of a compiler, many lines earlier",
+    ),
+    (
+        r"^error: could not compile '|failed to run custom build command|build failed, waiting",
+        "the line that decides stands below '--- stderr' of the crate's build script",
+    ),
+    (
+        (
+            r"\bChildFailedError\b|(?:Engine core|WorkerProc|Worker) initialization failed|See root cause above"
+            r"|Engine process failed|exit(?:ed|code) .{0,20}(?:rank|worker)"
+        ),
+        "the line that decides is the worker's own: the end of the first traceback of a line with its pid= or [rank0]",
+    ),
+    (r"failed to solve: process|failed with exit (?:code|status)|^[\w ]+Error:?$", ""),
 )
-"""Lines of installers, builders and launchers that say that something failed, which their users know, and not why."""
+"""Lines of installers, builders and launchers that say that something failed, which their users know, and not why; and
+where the line stands that says why."""
+
+_ONLY_REPORTS = Pattern.parse("(?i)" + "|".join(pattern for pattern, _ in _SUMS_UP))
+_WHERE = tuple((Pattern.parse(f"(?i){pattern}"), where) for pattern, where in _SUMS_UP)
 
 _NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b")
 _DOES_WITHOUT = Pattern.parse(
     r"(?i)\bfall(?:ing|s)?[ -]?back (?:to|on)\b|\bwill fall ?back\b|\bunavailable_reason\b|['\"]available['\"]: False"
+    r"|\b(?:did|has|have) (?:you|u|anyone|anybody) (?:encounter|see|find|meet|met|had|have|get|got|solve|fix|tr[yi]|check|manage|experience)\w*\b.*\?\s*$"
+    r"|\baccepting (?:this|the) combination|this shouldn't be a problem|\bshould(?:n't| not) (?:be a problem|matter)"
     r"|\bignor(?:e|ed|ing) (?:the |this |an? )?(?:import )?(?:error|exception|failure)"
     r"|\blevel=(?:debug|info)\b|\dZ +(?:info|debug|trace) "
-    r"|^[\s│]*\d{1,5}[\s│]+.*\bf['\"].*\{|^f?\"[^\"]+(?: \"|\",)$"
+    r"|^[\s│]*\d{1,5}[\s│]+.*\bf['\"].*\{|^f?\".+(?: \"|\",)$"
 )
 """What a program says that does without something, a line of its own life and no reason why a command failed; what is
 marked as news or for debugging; and what nobody printed: strings in source, in the numbered lines that a traceback shows
 around its own and in quoted scripts."""
-
-_TORCH_VERSION = re.compile(rb"torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*['\"]?v?(\d+\.\d+)")
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -72,35 +102,51 @@ class Line(msgspec.Struct, frozen=True):
 class Hit(msgspec.Struct, frozen=True):
     """A rule that the log answers to, the first line that shows it, and the named groups of the match.
 
-    One that is not proven stands on a rule's ``likely`` patterns. ``package`` is whose file or build it is about.
+    One that is not certain stands on a rule's ``likely`` patterns, or on what is absent. ``package`` is whose file or
+    build it is about, ``step`` the part of the log that the line is in.
     """
 
     rule: LogRule
     line: Line
     groups: Mapping[str, str]
     package: Package | None = None
-    proven: bool = True
+    certain: bool = True
+    step: Step | None = None
 
 
 class RuleOutcome(msgspec.Struct, frozen=True):
-    """What was found: hits with causes first, the earliest lines that state an error, and the torch that is named.
+    """What was found: hits with causes first, the earliest lines that state an error, and the log's story.
 
-    ``windows`` and ``amd`` say whether something in the log is of that system, or of that vendor's GPUs, and ``flash``
-    whether it speaks of FlashAttention at all; ``package`` is the one that the first error is about. ``decided`` says
-    whether an error line tells more than that something failed, ``cargo`` and ``run`` what made the log: cargo, or a
-    program that was run rather than a build.
+    ``facts`` is what the log says of its machine; ``windows`` and ``amd`` say whether something in it is of that system,
+    or of that vendor's GPUs, and ``flash`` whether it speaks of FlashAttention at all; ``package`` is the one that the
+    first error is about. ``decided`` says whether an error line tells more than that something failed.
     """
 
     hits: tuple[Hit, ...]
     errors: tuple[Line, ...]
-    torch: str = ""
+    steps: tuple[Step, ...]
+    facts: MachineFacts
     windows: bool = False
     amd: bool = False
     flash: bool = False
     package: Package | None = None
     decided: bool = True
-    cargo: bool = False
-    run: bool = False
+
+    @property
+    def cargo(self) -> bool:
+        """Whether cargo made the log."""
+        return any(step.installer == "cargo" for step in self.steps)
+
+    @property
+    def run(self) -> bool:
+        """Whether a program that was run made the log, and no build."""
+        phases = {step.phase for step in self.steps}
+        return bool(phases & {"import", "run"}) and not phases & {"resolve", "build", "link", "install"}
+
+
+def summed_up_in(line: str) -> str:
+    """Where the line stands that says why, for one that only says that something failed; empty where that is not known."""
+    return next((where for pattern, where in _WHERE if pattern.search(line.encode())), "")
 
 
 def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
@@ -114,11 +160,9 @@ def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
 @cache
 def _screen(rules: tuple[LogRule, ...]) -> Screen:
     """What is looked for in every piece of a log; making it takes longer than reading a short log."""
-    patterns = [pattern for rule in rules for pattern in rule.patterns + rule.likely]
-    texts = {text for rule in rules for text in rule.texts}.union(
-        WINDOWS_SIGNS, AMD_SIGNS, CARGO_SIGNS, BUILD_SIGNS, RUN_SIGNS
-    )
-    return Screen(dict.fromkeys((*patterns, _STATES_ERROR)), texts)
+    patterns = [pattern for rule in rules for pattern in rule.patterns + rule.in_step + rule.likely]
+    texts = {text for rule in rules for text in rule.texts}.union(WINDOWS_SIGNS, AMD_SIGNS)
+    return Screen(dict.fromkeys((*patterns, _STATES_ERROR, *machine.PATTERNS)), texts)
 
 
 @dataclass
@@ -128,7 +172,8 @@ class _Search:
     suggested: dict[str, Hit] = field(default_factory=dict)
     errors: list[Line] = field(default_factory=list)
     reports: list[Line] = field(default_factory=list)
-    torch: str = ""
+    facts: MachineFacts = field(default_factory=MachineFacts)
+    story: Story = field(default_factory=Story)
 
     def __post_init__(self) -> None:
         self._open = list(self.rules)
@@ -140,53 +185,50 @@ class _Search:
     def look_at(self, chunk: Chunk) -> None:
         possible, texts = self._screen.possible(chunk.lowered)
         self._seen |= texts
+        piece = _Piece(chunk, self.story.read(chunk), self._before, possible)
+        self.facts.read(chunk.text, possible)
         for rule in tuple(self._open) if possible else ():
-            if hit := _first_hit(
-                rule, [pattern for pattern in rule.patterns if pattern in possible], chunk, self._before
-            ):
-                self.found[rule.id] = hit
+            if hit := piece.first_hit(rule, rule.patterns, rule.in_step):
+                if not hit.certain:
+                    self.suggested.setdefault(rule.id, hit)
+                    continue
+                self.found[rule.id] = replace(hit, certain=not rule.absence)
                 self._open.remove(rule)
-            elif rule.likely and rule.id not in self.suggested:
-                likely = _first_hit(
-                    rule, [pattern for pattern in rule.likely if pattern in possible], chunk, self._before
-                )
-                if likely:
-                    self.suggested[rule.id] = replace(likely, proven=False)
+            elif rule.likely and rule.id not in self.suggested and (hit := piece.first_hit(rule, rule.likely)):
+                self.suggested[rule.id] = replace(hit, certain=False)
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
-            self._keep_errors(chunk)
-        if not self.torch and (found := _TORCH_VERSION.search(chunk.lowered)):
-            self.torch = found[1].decode()
+            self._keep_errors(piece)
         self._before = chunk.text
 
     def outcome(self) -> RuleOutcome:
-        proven, likely = ([hit for hit in hits.values() if self._holds(hit)] for hits in (self.found, self.suggested))
-        hits = [hit for hit in proven if hit.rule.rank != SYMPTOM] or likely or proven
+        found, likely = ([hit for hit in hits.values() if self._holds(hit)] for hits in (self.found, self.suggested))
+        hits = [hit for hit in found if hit.rule.rank != SYMPTOM] or likely or found
         hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
         hits = [hit for hit in hits if hit.rule.id not in hidden]
         hits.sort(key=lambda hit: (hit.rule.rank, hit.line.number, hit.rule.id))
-        signs = (WINDOWS_SIGNS, AMD_SIGNS, CARGO_SIGNS, BUILD_SIGNS, RUN_SIGNS)
-        windows, amd, cargo, built, run = (not self._seen.isdisjoint(texts) for texts in signs)
+        windows, amd = (not self._seen.isdisjoint(texts) for texts in (WINDOWS_SIGNS, AMD_SIGNS))
         return RuleOutcome(
-            tuple(hits),
+            tuple(replace(hit, package=package_of(hit.line.text, hit.step)) for hit in hits),
             tuple(self.errors or self.reports),
-            self.torch,
+            self.story.steps,
+            self.facts,
             windows,
             amd,
             _FLASH in self._seen,
             self._package,
             decided=bool(self.errors) or not self.reports,
-            cargo=cargo,
-            run=run and not built,
         )
 
     def _holds(self, hit: Hit) -> bool:
         rule = hit.rule
-        context = (not hit.proven and rule.likely_context) or rule.context
-        unless = rule.unless if hit.proven else rule.unless + rule.likely_unless
-        return (not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(unless)
+        suggested = self.suggested.get(rule.id) is hit
+        context = (suggested and rule.likely_context) or rule.context
+        unless = rule.unless + rule.likely_unless if suggested else rule.unless
+        seen = (not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(unless)
+        return seen and not machine.vetoes(rule.veto, hit.line.text, self.facts)
 
-    def _keep_errors(self, chunk: Chunk) -> None:
-        end = 0
+    def _keep_errors(self, piece: _Piece) -> None:
+        end, chunk = 0, piece.chunk
         for _ in range(_EXAMINED):
             found = _STATES_ERROR.search(chunk.text, end)
             if found is None or len(self.errors) == EARLIEST:
@@ -198,40 +240,51 @@ class _Search:
                     self.errors.append(line)
                 elif len(self.reports) < EARLIEST:
                     self.reports.append(line)
-                before = self._before + chunk.text[: found.end()]
-                self._package = self._package or package_of(line.text, before) or package_running(before)
+                self._package = self._package or package_of(line.text, piece.scene.at(found.start()))
             end = _end_of_line(chunk.text, found.end())
 
 
-def _first_hit(rule: LogRule, patterns: Sequence[Pattern], chunk: Chunk, before: bytes) -> Hit | None:
-    """The first line that a pattern matches; where several match it, the one that the rule names first counts.
+class _Piece(msgspec.Struct, frozen=True):
+    """A piece of a log, its steps, the piece before it, and the patterns that may be in it."""
 
-    :param before: the piece of the log that came before, for what the line itself does not say.
-    """
-    matches = [found for pattern in patterns if (found := _search(pattern, rule.ignore, chunk))]
-    if not matches:
-        return None
-    found = min(matches, key=lambda match: _end_of_line(chunk.text, match.end()))
-    groups = _groups(found)
-    for pattern in rule.details:
-        if detail := pattern.search(before + chunk.text):
-            groups = {**_groups(detail), **groups}
-    line = _line_at(chunk, found.start(), found.end())
-    return Hit(rule, line, groups, package_of(line.text, before + chunk.text[: found.end()]))
+    chunk: Chunk
+    scene: Scene
+    before: bytes
+    possible: set[Pattern]
 
+    def first_hit(self, rule: LogRule, patterns: Sequence[Pattern], in_step: Sequence[Pattern] = ()) -> Hit | None:
+        """The first line that a pattern matches; where several match it, the one that the rule names first counts."""
+        kinds = ((pattern, strict) for strict, some in enumerate((patterns, in_step)) for pattern in some)
+        sought = [(pattern, bool(strict)) for pattern, strict in kinds if pattern in self.possible]
+        matches = [found for pattern, strict in sought if (found := self._search(rule, pattern, in_step=strict))]
+        if not matches:
+            return None
+        text = self.chunk.text
+        found = min(matches, key=lambda match: _end_of_line(text, match.end()))
+        groups = _groups(found)
+        for pattern in rule.details:
+            if detail := pattern.search(self.before + text):
+                groups = {**_groups(detail), **groups}
+        line = _line_at(self.chunk, found.start(), found.end())
+        begin = text.rfind(b"\n", 0, found.end()) + 1
+        warns = _WARNS.search(text[begin : begin + _LEVELS_END]) is not None
+        return Hit(rule, line, groups, certain=rule.warns or not warns, step=self.scene.at(found.start()))
 
-def _search(pattern: Pattern, ignore: Sequence[Pattern], chunk: Chunk) -> Found | None:
-    """The first match in a line that is not to be ignored, of as many as are worth looking at."""
-    found = pattern.search(chunk.text)
-    for _ in range(_IGNORED):
-        if found is None:
-            break
-        end = _end_of_line(chunk.text, found.end())
-        line = chunk.text[chunk.text.rfind(b"\n", 0, found.end()) + 1 : end]
-        if not any(other.search(line) for other in (_DOES_WITHOUT, *ignore)):
-            break
-        found = pattern.search(chunk.text, end)
-    return found
+    def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> Found | None:
+        """The first match in a line that counts, of as many as are worth looking at."""
+        text = self.chunk.text
+        found = pattern.search(text)
+        for _ in range(_IGNORED):
+            if found is None:
+                return None
+            end = _end_of_line(text, found.end())
+            step = self.scene.at(found.end())
+            if rule.takes(step, known=in_step):
+                line = text[text.rfind(b"\n", 0, found.end()) + 1 : end]
+                if not any(other.search(line) for other in (_DOES_WITHOUT, *rule.ignore)):
+                    return found
+            found = pattern.search(text, end)
+        return None if in_step or (found and not rule.takes(self.scene.at(found.end()))) else found
 
 
 def _groups(found: Found) -> dict[str, str]:
@@ -240,13 +293,13 @@ def _groups(found: Found) -> dict[str, str]:
 
 def _line_at(chunk: Chunk, start: int, end: int) -> Line:
     """The line that has these bytes, or of a long one what is around them."""
-    number = chunk.first + chunk.text.count(b"\n", 0, end)
+    number = chunk.number(end)
     begin = chunk.text.rfind(b"\n", 0, end) + 1
     stop = _end_of_line(chunk.text, end)
     if stop - begin > LINE_CAP:
         begin = max(begin, start - LINE_CAP // 2)
         stop = min(stop, begin + LINE_CAP)
-    return Line(number, strip_prefixes(chunk.text[begin:stop]))
+    return Line(number, chunk.line(begin, stop))
 
 
 def _end_of_line(text: bytes, position: int) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.doctor.explain.pattern import Found, Pattern
+from flashdepot.doctor.explain.steps import Step
 from flashdepot.system.toml import read_toml
 
 _MODULE_FILE = Pattern.parse(
@@ -20,32 +21,6 @@ _MODULE_FILE = Pattern.parse(
 _LOADED = Pattern.parse(
     r"(?:while importing |No module named ['\"]|from ['\"]|module ['\"]|NameError: name ['\"]|has no attribute ['\"])"
     r"(?P<module>\w+)"
-)
-_BUILT = Pattern.parse(
-    r"(?:Building wheels? for |Failed building wheel for |[Ff]ailed to build [`'(]?|Building editable for "
-    r"|Running setup\.py (?:install|clean|bdist_wheel) for |Failed to download and build `|[Bb]uilding '|of `"
-    r"|pip-install-\w+/)(?P<name>[A-Za-z][\w.-]*?)(?:_[0-9a-f]{32}\b|==|`|'| \(|\s|@|$|[/)])"
-)
-_FRAME = Pattern.parse(r"File \"[^\"]*(?:site|dist)-packages[\\/](?P<name>[a-z]\w*)[\\/]")
-_COLLECTED = Pattern.parse(r"(?m)^\s*Collecting (?P<name>[A-Za-z][\w.-]*)")
-_LOOKED_BACK = 1 << 15
-"""Bytes of the log before a line in which a build's name is looked for."""
-
-_HELPERS = frozenset(
-    {
-        "collected",
-        "installable",
-        "wheel",
-        "wheels",
-        "package",
-        "packages",
-        "extension",
-        "pip",
-        "setuptools",
-        "the",
-        "a",
-        "your",
-    }
 )
 
 
@@ -62,14 +37,12 @@ class Package(msgspec.Struct, frozen=True):
         return {"package": self.name, "rebuild": self.rebuild, "module": self.module}
 
 
-def package_of(line: str, before: bytes) -> Package | None:
-    """The package whose file or module a line names, else the last one that the log said it was building.
-
-    :param before: what stands in the log up to the line.
-    """
+def package_of(line: str, step: Step | None) -> Package | None:
+    """The package whose file or module a line names, else the one that its step is about."""
     text = line.encode()
     if (found := _LOADED.search(text)) and (package := _table().get(_name(found, "module"))):
-        return _built_without_torch(before[-_LOOKED_BACK:]) if package.name == "torch" else package
+        about = named(step.package) if step and step.package and step.phase == "build" else package
+        return about if package.name == "torch" else package
     if found := _MODULE_FILE.search(text):
         folder = _name(found, "folder")
         for name in (_name(found, "module"), folder):
@@ -80,17 +53,7 @@ def package_of(line: str, before: bytes) -> Package | None:
         for part in reversed(re.split(r"[\\/]", text[: found.end()].decode(errors="replace"))[1:-1]):
             if package := _table().get(part.lower()):
                 return package
-    built = _last(_BUILT, before[-_LOOKED_BACK:])
-    return named(built) if built else None
-
-
-def package_running(before: bytes) -> Package | None:
-    """The package whose file the last frame of a traceback is in.
-
-    :param before: what stands in the log up to the line that ends the traceback.
-    """
-    name = _last(_FRAME, before[-_LOOKED_BACK:])
-    return named(name) if name else None
+    return named(step.package) if step and step.package else None
 
 
 def how_to_install(module: str) -> str:
@@ -98,19 +61,6 @@ def how_to_install(module: str) -> str:
     top = module.partition(".")[0]
     known = _table().get(top.lower())
     return known.rebuild if known else f"python -m pip install {shlex.quote(top)}"
-
-
-def _built_without_torch(log: bytes) -> Package:
-    """The package whose build finds no torch, which is what pip began with last; torch itself where nothing is built."""
-    return named(_last(_BUILT, log) or _last(_COLLECTED, log) or "torch")
-
-
-def _last(names: Pattern, log: bytes) -> str:
-    name, found = "", names.search(log)
-    while found is not None:
-        name = said if (said := _name(found, "name")) not in _HELPERS else name
-        found = names.search(log, found.end())
-    return name
 
 
 def _name(found: Found, group: str) -> str:

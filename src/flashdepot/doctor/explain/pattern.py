@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import re2
@@ -21,7 +20,7 @@ from flashdepot.doctor.explain.prefixes import PREFIXES
 
 _MEMORY = 1 << 20
 
-_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 """What a pattern is made of, as far as it matters where a ``^`` is an anchor."""
 
 
@@ -45,34 +44,37 @@ class _Compiled(Protocol):
     def search(self, text: bytes, pos: int = 0) -> Found | None: ...
 
 
-@dataclass(frozen=True)
 class Pattern:
     r"""A pattern of a rule. It is looked for in many lines at once and never matches across the end of one.
 
     ``^`` is where a line begins behind the prefixes of other programs, ``$`` where it ends before blanks.
-    ``\w``, ``\s``, ``\d`` and ``\b`` know ASCII only; ``\pL`` is a letter of any script.
+    ``\w``, ``\s``, ``\d`` and ``\b`` know ASCII only; ``\pL`` is a letter of any script. Any of ``'``, ``"`` and
+    `````` stands for all three: programs quote as they like.
     """
 
-    text: str
-    regex: str = field(compare=False)
-    options: re2.Options = field(compare=False, repr=False)
-    _compiled: _Compiled = field(compare=False, repr=False)
+    def __init__(self, text: str, regex: str, options: re2.Options) -> None:
+        self.text = text
+        self.regex = regex
+        self.options = options
+        self._compiled: _Compiled = re2.compile(regex, options)
 
     @classmethod
-    def parse(cls, text: str, *, memory: int = _MEMORY) -> Pattern:
+    def parse(cls, text: str, *, memory: int = _MEMORY, stripped: bool = False) -> Pattern:
         """Compile a pattern.
 
         :param memory: bytes for its states, which RE2 forgets rather than taking more; where they are too few for a
             pattern of many characters, it becomes slow, and stays linear.
+        :param stripped: for a line whose prefixes were taken away: ``^`` is where it begins.
         :raises ValueError: when RE2 does not take it.
         """
         options = re2.Options()
         options.max_mem = memory
         options.never_nl = True
         options.log_errors = False
-        regex = "(?m)" + "".join(_ANCHORS.get(token, token) for token in _TOKEN.findall(text))
+        anchor = "^" if stripped else _ANCHORS["^"]
+        regex = "(?m)" + "".join(anchor if piece == "^" else _spelled(piece) for piece in PIECES.findall(text))
         try:
-            return cls(text, regex, options, re2.compile(regex, options))
+            return cls(text, regex, options)
         except re2.error as error:
             reason = error.args[0]
             raise ValueError(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from error
@@ -87,4 +89,13 @@ class Pattern:
         return self._compiled.search(lines, start)
 
 
-_ANCHORS = {"^": f"(?:^{PREFIXES})", "$": r"(?:\s*$)"}
+_QUOTES = "'\"`"
+_ANCHORS = {"^": f"(?:^{PREFIXES})", "$": r"(?:\s*$)"} | {
+    spelling: f"[{_QUOTES}]" for quote in _QUOTES for spelling in (quote, "\\" + quote)
+}
+
+
+def _spelled(piece: str) -> str:
+    if piece.startswith("[") and any(quote in piece for quote in _QUOTES):
+        return re.sub(r"^\[\^?", lambda opened: opened[0] + _QUOTES, piece)
+    return _ANCHORS.get(piece, piece)

@@ -129,3 +129,10 @@ def coded(number: str, text: str) -> tuple[str, ...]:
         rf"\bcu(?:da)?[A-Z]\w+(?:\(\))? returned (?:error )?(?:{number})(?:$|\.(?:\s|$)|[^\w.%/])",
         rf"(?i){api} ?{failed}\b.{{0,120}}\b(?:{text})",
     )
+
+
+def crashed(program: str) -> tuple[str, ...]:
+    """Patterns for "that program crashed", in either order."""
+    crash = r"(?:segfault(?:s|ed|ing)?|segmentation fault|crash(?:es|ed|ing)?|core dumped|SIGSEGV|(?:died|killed) (?:by|with|due to) signal 11)"
+    named = rf"'?(?:{program})(?:\.exe)?'?"
+    return (rf"(?i)\b{crash}\b.{{0,30}}\b{named}\b", rf"(?i)(?:^|[\s`'/(]){named}(?:\s|: |' ).{{0,30}}\b{crash}\b")

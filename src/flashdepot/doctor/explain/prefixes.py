@@ -15,10 +15,13 @@ _KINDS = (
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w./-]+(?:\[\d+\])?:\s",  # syslog
     r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w.-]+:\d+\]\s",  # glog
     r"\[[\w./-]+\.(?:py|cpp|cc):\d+\]\s",
+    r"\[(?i:debug|info|warn(?:ing)?|error)\]\s(?:\[[\w./-]+\]\s)?",  # launchers of desktop programs
     r"##\[(?:error|warning|debug|group|command)\]",
     r"::(?:error|warning)[^:]*::",
     r"[A-Za-z][\w.-]{0,40} +\| ",  # docker compose
-    "[│╰╭├└┃─╌\u00d7>▶✗✖]+",  # pip, uv, quotations
+    "[│╰╭├└┃─╌\u00d7>▶✗✖❱]+",  # pip, uv, rich, quotations
+    r"(?:\||[|`]->|x) +",  # uv, where it writes ASCII
+    r"(?:\*\*|`{1,3}|[-*•] )",  # markdown
 )
 
 PREFIXES = rf"(?:\s*(?:{'|'.join(_KINDS)}))*\s*"

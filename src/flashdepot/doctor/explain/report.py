@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.doctor.explain.match import Hit, Line, RuleOutcome
+from flashdepot.doctor.explain.machine import MachineFacts
+from flashdepot.doctor.explain.match import Hit, Line, RuleOutcome, summed_up_in
 from flashdepot.doctor.explain.packages import Package, how_to_install, named
 from flashdepot.doctor.explain.rules import RANKS, LogRule
 from flashdepot.doctor.explain.spoken import for_windows
+from flashdepot.doctor.explain.steps import Step
 from flashdepot.doctor.explain.torch_symbols import built_for
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Version
@@ -27,10 +29,20 @@ _OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 """Packages in whose place flashdepot has something; the first is meant where a log speaks of FlashAttention alone."""
 
 _UNNAMED = "THE_PACKAGE"
+_PYTHONS = re.compile(r"(?:[A-Z_]+=\S* )*(?:python -m )?(?:pip|python) ")
+
+
+_INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
+_LINK = "flashdepot link candle --write --get   # prebuilt kernels in the place of those that candle compiles"
+_LONG = "FORCE_BUILD=TRUE"
+"""What marks a command that compiles for an hour or more: it stands behind those that take seconds."""
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One class of failure that the log shows: where, why, what fixes it, and facts about it and this machine."""
+    """One class of failure that the log shows: where, why, what fixes it, and facts about it and this machine.
+
+    ``certain`` is false where another of ``or_else``, the likeliest first, may be the cause as well.
+    """
 
     id: str
     title: str
@@ -39,14 +51,16 @@ class Cause(msgspec.Struct, frozen=True):
     why: str
     fix: tuple[str, ...]
     facts: tuple[str, ...]
-    proven: bool
+    certain: bool = True
+    or_else: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The finding in the document of ``--json``."""
         return {
             "class": self.id,
             "title": self.title,
-            "proven": self.proven,
+            "certain": self.certain,
+            "or_else": list(self.or_else),
             "rank": self.rank,
             "line": self.line.number,
             "text": self.line.text,
@@ -59,23 +73,33 @@ class Cause(msgspec.Struct, frozen=True):
 class LogReport(msgspec.Struct, frozen=True):
     """What a log shows: findings with causes first, and the earliest lines that state an error.
 
-    ``next_steps`` are commands and advice for a log that no rule knows, and empty otherwise. ``decided`` is false where
-    every error line only says that something failed.
+    ``steps`` is the log as the story of its commands, ``facts`` what it says of its machine. ``next_steps`` are commands
+    and advice for a log whose cause is not certain, and empty otherwise. ``decided`` is false where every error line only
+    says that something failed.
     """
 
     findings: tuple[Cause, ...]
     errors: tuple[Line, ...]
     next_steps: tuple[str, ...] = ()
     decided: bool = True
+    steps: tuple[Step, ...] = ()
+    facts: MachineFacts = msgspec.field(default_factory=MachineFacts)
+
+    @property
+    def certain(self) -> bool:
+        """Whether the first cause is shown by the log, and not only possible."""
+        return bool(self.findings) and self.findings[0].certain
 
     def to_json(self) -> dict[str, Any]:
         """The document of ``--json``, ``schema`` first."""
         return {
             "schema": REPORT_SCHEMA,
-            "status": "explained" if self.findings else "unknown",
+            "status": "explained" if self.certain else "possible" if self.findings else "unknown",
             "findings": [finding.to_json() for finding in self.findings],
             "errors": [{"line": line.number, "text": line.text} for line in self.errors],
             "next_steps": list(self.next_steps),
+            "steps": [step.to_json() for step in self.steps],
+            "machine": self.facts.to_json(),
         }
 
 
@@ -87,18 +111,19 @@ def make_report(outcome: RuleOutcome, host: HostRecord | None, demangle: Demangl
     names = demangle([hit.groups["symbol"] for hit in outcome.hits if hit.groups.get("symbol", "").startswith("_Z")])
     findings = tuple(_finding(hit, outcome, host, names) for hit in outcome.hits)
     errors = tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors)
-    return LogReport(findings, errors, () if findings else next_steps(outcome), outcome.decided)
+    next_steps = () if findings and findings[0].certain else _next_steps(outcome)
+    return LogReport(findings, errors, next_steps, outcome.decided, outcome.steps, outcome.facts)
 
 
-def next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
-    """What to do with a log that no rule knows: get the line that decides, look at the machine, and ask.
+def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
+    """What to do with a log whose cause is not certain: get the line that decides, look at the machine, and ask.
 
     What hides the first error most often is a tool that shows the end of its output only, and several compilers that
     write at once. A program that was run is not built anew: its packages and the call that failed are looked at.
     """
     package = (outcome.package or _package_meant(outcome)).name
     log = "run.log" if outcome.run else "build.log"
-    steps = list(_again(outcome, package))
+    steps = [*_stands_elsewhere(outcome), *_again(outcome, package)]
     steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
     if package in _OURS and not outcome.amd:
         steps.append(f"flashdepot install   # in the place of {package}: ready-made kernels, nothing to build")
@@ -107,6 +132,13 @@ def next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
         f"search the issues of {package} for {line}; report it there with the whole log and the output of flashdepot host"
     )
     return tuple(steps)
+
+
+def _stands_elsewhere(outcome: RuleOutcome) -> Iterable[str]:
+    """Where the line that decides is, when the log has only those that sum up."""
+    if not outcome.decided:
+        found = (where for line in outcome.errors if (where := summed_up_in(line.text)))
+        yield from dict.fromkeys(found)
 
 
 def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
@@ -131,21 +163,30 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
 def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Mapping[str, str]) -> Cause:
     rule = hit.rule
     package = hit.package or _package_meant(outcome)
-    values = {**(_host_values(host) if host else {}), **package.values, **hit.groups}
+    values = {**(_host_values(host) if host else {}), **_log_values(outcome), **package.values, **hit.groups}
     values["install"] = how_to_install(values["module"])
-    facts = _symbol_facts(hit.groups["symbol"], outcome.torch, names) if "symbol" in hit.groups else []
+    facts = (
+        _symbol_facts(hit.groups["symbol"], outcome.facts.torch.partition("+")[0], names)
+        if "symbol" in hit.groups
+        else []
+    )
     if host and not outcome.amd:
         facts += [fact for name in rule.host for fact in _host_facts(name, host)]
     advice = _advice(rule, outcome)
     if outcome.windows:
         advice = [for_windows(command) for command in advice]
         values |= {name: for_windows(values[name]) for name in ("rebuild", "install")}
+    ours = package.name in (*_OURS, _UNNAMED) or package.name.startswith("candle")
     fix = [fill(command, values, quoted=hit.groups) for command in advice]
-    if package.name not in (*_OURS, _UNNAMED):
-        fix = [command for command in fix if not re.match(r"(?:or: )?flashdepot ", command)]
+    fix = [command for command in fix if ours or not command.startswith("flashdepot ")]
+    if outcome.cargo:
+        fix = [command for command in fix if not _PYTHONS.match(command)] or fix
+    fix = sorted(fix, key=lambda command: _LONG in command)
+    if rule.ours and ours and package.name != _UNNAMED and not outcome.amd and outcome.facts.can_run_ours:
+        fix = [_LINK if outcome.cargo else _INSTALL, *fix]
     line = Line(hit.line.number, _shortened(hit.line.text))
     why = fill(rule.why, values)
-    return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.proven)
+    return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.certain, rule.or_else)
 
 
 def _package_meant(outcome: RuleOutcome) -> Package:
@@ -190,6 +231,15 @@ def _symbol_facts(symbol: str, torch: str, names: Mapping[str, str]) -> list[str
             'CUDA; see python -c "import torch; print(torch.__version__, torch.version.cuda, torch.__file__)"'
         )
     return facts
+
+
+def _log_values(outcome: RuleOutcome) -> dict[str, str]:
+    """What the log says of its own machine, which comes before what is known of this one."""
+    gpus = {gpu for gpu in outcome.facts.gpus.values() if gpu is not None}
+    if len(gpus) != 1 or None in outcome.facts.gpus.values():
+        return {}
+    gpu = gpus.pop()
+    return {"gpu": next(iter(outcome.facts.gpus)), "gpu_arch": str(gpu), "gpu_capability": gpu.dotted}
 
 
 def _host_values(host: HostRecord) -> dict[str, str]:

@@ -39,15 +39,13 @@ OWN_ERRORS = (
 )  # fmt: skip
 """Texts in lower case of errors that a package's own build raises, which say more than that the build failed."""
 
-CARGO_SIGNS = ("cargo", "rustc", "error[e0", "build-script-build")
-BUILD_SIGNS = (
-    "building wheel", "building editable", "bdist_wheel", "build_ext", "setup.py", "nvcc", "ninja", "cmake error",
-    "getting requirements", "preparing metadata", "collecting ", "subprocess-exited", "docker build", "cargo",
-)  # fmt: skip
-RUN_SIGNS = ("traceback (most recent call last)",)
-"""Texts in lower case of the logs of cargo, of a build or an installation, and of a Python program that was run."""
-
 _SETTING = re.compile(r"^((?:[A-Z][A-Z0-9_]*=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)\s+)+)(.*)$")
+_PROGRAMS = (
+    "apt|apt-file|cargo|cd|cmake|conda|df|dmesg|dnf|docker|export|file|flashdepot|free|g\\+\\+|gcc|git|hash|id|ldd|ls"
+    "|nvcc|nvidia-smi|pip|python|rm|rustc|rustup|set|sha256sum|sudo|torchrun|uname|unset|uv|vllm|where|which|winget"
+)
+_COMMAND = re.compile(rf"(?:[A-Z][A-Z0-9_]*=|(?:{_PROGRAMS})(?: |$)(?!.*[,:] ))")
+"""What begins a command; other words are prose, and what parts them is no end of a command."""
 _EXPORT = re.compile(r"\bexport ((?:[A-Z][A-Z0-9_]*=\S+\s*)+)")
 
 
@@ -57,8 +55,9 @@ def for_windows(command: str) -> str:
     No blank stands before ``&&``: to cmd it would be the end of the value.
     """
     code, mark, comment = command.partition("   # ")
-    if '"' not in code:
-        code = "&& ".join(_one(part) for part in re.split(r"\s*(?:;|&&)\s+", code))
+    parts = re.split(r"\s*(?:;|&&)\s+", code)
+    if '"' not in code and all(map(_COMMAND.match, parts)):
+        code = "&& ".join(map(_one, parts))
     for posix, windows in (("$HOME", "%USERPROFILE%"), ("which -a ", "where "), ("grep -i -E ", "findstr /i ")):
         code = code.replace(posix, windows)
     return code + mark + comment

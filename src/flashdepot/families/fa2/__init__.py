@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from flashdepot.families.fa2.layout import CUTLASS_INCLUDE, SOURCE_DIR, Fa2Layout
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flashdepot.model.action import Action, Estimate
     from flashdepot.model.recipe import Recipe
     from flashdepot.model.target import Platform
+    from flashdepot.system.plain_files import PlainFiles
     from flashdepot.upstream import Identified
 
 _PACKAGE = "flash_attn"
@@ -98,18 +99,19 @@ class Fa2:
             entries = [f"X({u.dtype}, {u.head_dim}, {str(u.causal).lower()})" for u in units]
             yield " \\\n    ".join([f"#define FA2_CONFIG_{pass_.value.upper()}_UNITS(X)", *entries])
 
-    def licences(self, root: Path) -> Mapping[str, str]:
+    def licences(self, files: PlainFiles) -> Mapping[str, str]:
         """The texts of flash-attention and of CUTLASS."""
         from flashdepot.families.fa2.licences import licences  # noqa: PLC0415
 
-        return licences(root)
+        return licences(files)
 
-    def python_files(self, root: Path) -> Iterator[Path]:
+    def python_files(self, files: PlainFiles) -> Iterator[str]:
         """Yield the modules that upstream's setup.py packages: of folders with ``__init__.py``, all the way down."""
-        for path in (root / _PACKAGE).rglob("*.py"):
-            folders = [parent for parent in path.parents if root in parent.parents]
-            if all((folder / "__init__.py").is_file() for folder in folders):
-                yield path
+        found = [name for name in files.below(_PACKAGE) if name.endswith(".py")]
+        packages = {name.rpartition("/")[0] for name in found if name.endswith("/__init__.py")}
+        for name in found:
+            if all(str(folder) in packages for folder in PurePosixPath(name).parents[:-1]):
+                yield name
 
     def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
         """What a unit is expected to cost, by what was measured."""

@@ -50,7 +50,6 @@ def flags(
             virtual=oldest if front_end == "shared" else None,
             compress=compress,
             options=kit.nvcc_options,
-            host=kit.dialect.host_flags(kit.cuda, kit.nvcc_options),
         ),
     )
 
@@ -59,13 +58,12 @@ def actions(recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
     """The compiler runs of each translation unit."""
     macros = feature_macros(source.features, recipe.selection.features)
     words = (*macros, f"-I{CUTLASS_INCLUDE}", f"-I{SOURCE_DIR}")
-    host = (NAMESPACE_MACRO, *words) if kit.cross else words
+    host = (NAMESPACE_MACRO, *words)
     return tuple(
         action
         for u in sorted(recipe.selection.units)
         if u.family == NAME
         for action in cuda_actions(
-            recipe,
             kit,
             u.name,
             "upstream",

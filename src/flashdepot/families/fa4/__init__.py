@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flashdepot.model.recipe import Recipe
     from flashdepot.model.selection import Feature, Selection, Unit
     from flashdepot.model.target import Platform
+    from flashdepot.system.plain_files import PlainFiles
     from flashdepot.upstream import Identified
 
 
@@ -101,11 +102,11 @@ class Fa4:
 
         return actions.config_lines(selection, sass, source.id.version)
 
-    def licences(self, root: Path) -> Mapping[str, str]:
+    def licences(self, files: PlainFiles) -> Mapping[str, str]:
         """The text of flash-attn-4; CuTe DSL leaves nothing of itself in what it compiles."""
-        return {"flash-attn-4": (root / "LICENSE").read_text(encoding="utf-8")}
+        return {"flash-attn-4": files.text("LICENSE")}
 
-    def python_files(self, root: Path) -> Iterable[Path]:  # noqa: ARG002
+    def python_files(self, files: PlainFiles) -> Iterable[str]:  # noqa: ARG002
         """Nothing: a wheel is the package of flash-attn 2 over the library."""
         return ()
 

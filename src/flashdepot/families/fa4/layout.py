@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.model.selection import Feature, Unit
 from flashdepot.upstream.layout import UNKNOWN_VERSION
 
+if TYPE_CHECKING:
+    from flashdepot.system.plain_files import PlainFiles
+
 KERNELS = "flash_fwd_sm90.py"
 """A module that every tree has."""
+
+FEATURES = frozenset({Feature.SOFTCAP, Feature.LOCAL, Feature.UNEVEN_K})
+"""What kernels are there for; head dims between the units' are in all of them."""
 
 _VERSION = r"(?m)^Version: (\S+)$"
 _DSL = r"""(?m)(?:^Requires-Dist: |["'])nvidia-cutlass-dsl(?:\[\w+\])?[ (]*([<>=!~][^;"')\n]*)"""
@@ -26,47 +32,45 @@ class Fa4Layout:
     """All of it: 60 files."""
     submodules: tuple[str, ...] = ()
 
-    def require_complete(self, root: Path) -> None:
+    def require_complete(self, files: PlainFiles) -> None:
         """Check that a folder holds the modules of the kernels.
 
         :raises UsageError: when it does not.
         :raises IncompatibleError: when it was written for another version of CuTe DSL than the one that compiles.
         """
-        if not (root / KERNELS).is_file():
+        if not files.has(KERNELS):
             raise UsageError(
-                f"{root} is not a source tree of FlashAttention-4: it has no {KERNELS}.",
+                f"{files.root} is not a source tree of FlashAttention-4: it has no {KERNELS}.",
                 hint="Name the folder flash_attn/cute of a clone, or use the published version.",
             )
-        _require_dsl(root)
+        _require_dsl(files)
 
-    def units(self, root: Path) -> frozenset[Unit]:  # noqa: ARG002  (each version that is known has them all)
+    def units(self, files: PlainFiles) -> frozenset[Unit]:  # noqa: ARG002  (each version that is known has them all)
         """Every kernel that the compile worker knows."""
         from flashdepot.families.fa4.units import units  # noqa: PLC0415  (who asks for fa2 alone needs none of them)
 
         return units()
 
-    def features(self, root: Path) -> frozenset[Feature]:  # noqa: ARG002
-        """What kernels are there for; head dims between the units' are in all of them."""
-        return frozenset({Feature.SOFTCAP, Feature.LOCAL, Feature.UNEVEN_K})
+    def features(self, files: PlainFiles) -> frozenset[Feature]:  # noqa: ARG002
+        """What kernels are there for."""
+        return FEATURES
 
-    def version(self, root: Path) -> str:
+    def version(self, files: PlainFiles) -> str:
         """Read the version from the sdist's ``PKG-INFO``; ``unknown`` for another tree."""
-        info = root / "PKG-INFO"
-        match = re.search(_VERSION, info.read_text(encoding="utf-8")) if info.is_file() else None
+        match = re.search(_VERSION, files.text("PKG-INFO"))
         return match[1] if match else UNKNOWN_VERSION
 
-    def sources(self, root: Path) -> Iterator[Path]:
-        """Yield every module."""
-        yield from root.glob("*.py")
+    def sources(self, files: PlainFiles) -> Iterable[str]:
+        """Every module."""
+        return (name for name in files.below("") if name.endswith(".py") and "/" not in name)
 
 
-def _require_dsl(root: Path) -> None:
+def _require_dsl(files: PlainFiles) -> None:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415  (published sources ask nothing)
 
     from flashdepot.toolchain.cute_dsl import provided_version  # noqa: PLC0415
 
-    files = [root / name for name in ("PKG-INFO", "pyproject.toml")]
-    text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file())
+    text = "\n".join(files.text(name) for name in ("PKG-INFO", "pyproject.toml"))
     match = re.search(_DSL, text)
     if not match:
         return
@@ -77,7 +81,7 @@ def _require_dsl(root: Path) -> None:
         return
     if not fits:
         raise IncompatibleError(
-            f"{root} is written for CuTe DSL {wanted}, and flashdepot compiles FlashAttention-4 with CuTe DSL {provided}.",
+            f"{files.root} is written for CuTe DSL {wanted}, and flashdepot compiles FlashAttention-4 with CuTe DSL {provided}.",
             hint="Leave out --upstream to compile the published version, or get a newer flashdepot: "
             "pip install --upgrade flashdepot",
         )

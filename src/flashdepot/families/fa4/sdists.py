@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from flashdepot.facts import read_table
-from flashdepot.families.fa4.layout import Fa4Layout
+from flashdepot.families.fa4.layout import FEATURES
+from flashdepot.families.fa4.units import units
 from flashdepot.upstream.published import Sdist
 
 DATA = Path(__file__).with_name("sdists.toml")
@@ -17,8 +18,7 @@ DATA = Path(__file__).with_name("sdists.toml")
 def published() -> Mapping[str, Sdist]:
     """Every sdist by its version, newest last."""
     data = read_table(DATA)
-    layout = Fa4Layout()
-    units, features = layout.units(Path()), layout.features(Path())
+    kernels = units()
     return {
         entry["version"]: Sdist(
             data["project"],
@@ -27,8 +27,8 @@ def published() -> Mapping[str, Sdist]:
             entry["sha256"],
             entry["size"],
             entry["tree"],
-            units,
-            features,
+            kernels,
+            FEATURES,
         )
         for entry in data["sdist"]
     }

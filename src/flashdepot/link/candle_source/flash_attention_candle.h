@@ -43,7 +43,7 @@
 extern "C" {
 #endif
 
-/* fa_status of this thread's last run_mha; FA_OK before the first. */
+/* fa_status of this thread's last run_mha; FA_STATUS_OK before the first. */
 int32_t fa_candle_last_status(void);
 
 /* Text of this thread's last run_mha that failed, "" before the first. */

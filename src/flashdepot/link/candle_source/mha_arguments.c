@@ -35,89 +35,89 @@ static fa_status check_sizes(const mha_call *call, const reason *why) {
   size_t i;
   for (i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
     if (sizes[i].value > INT32_MAX) {
-      return refuse(why, FA_INVALID, "%s is %lu; allowed: at most 2147483647", sizes[i].name,
+      return refuse(why, FA_STATUS_INVALID, "%s is %lu; allowed: at most 2147483647", sizes[i].name,
                     (unsigned long)sizes[i].value);
     }
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 #define ADD_KERNELS "add candle's: flashdepot link candle --write --candle-kernels all"
 
 static fa_status check_head_dim(const mha_call *call, const reason *why) {
   if (call->d > 256) {
-    return refuse(why, FA_UNSUPPORTED,
+    return refuse(why, FA_STATUS_UNSUPPORTED,
                   "d is %lu, and flash-attention's own kernels end at head dim 256; " ADD_KERNELS,
                   (unsigned long)call->d);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 static fa_status check_numbers(const mha_call *call, const reason *why) {
   if (call->softmax_scale == 0.0f) {
-    return refuse(why, FA_INVALID, "softmax_scale is 0; allowed: positive numbers");
+    return refuse(why, FA_STATUS_INVALID, "softmax_scale is 0; allowed: positive numbers");
   }
   if (!call->is_causal) {
-    return FA_OK;
+    return FA_STATUS_OK;
   }
   if (call->window_right != 0 ||
       (call->window_left >= 0 && (uint32_t)call->window_left < call->seqlen_k)) {
     return refuse(
-        why, FA_INVALID,
+        why, FA_STATUS_INVALID,
         "is_causal is 1 and the windows are %d and %d; with is_causal, window_size_right is 0 "
         "and window_size_left is -1 or at least seqlen_k, %lu: set is_causal to 0 for a "
         "sliding window",
         call->window_left, call->window_right, (unsigned long)call->seqlen_k);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 static fa_status check_batch(const mha_call *call, const reason *why) {
   if ((call->cu_seqlens_q == NULL) != (call->cu_seqlens_k == NULL)) {
-    return refuse(why, FA_INVALID,
+    return refuse(why, FA_STATUS_INVALID,
                   "one of cu_seqlens_q and cu_seqlens_k is NULL; set both or none");
   }
   if (call->arguments >= 37 && (call->unpadded_lse != 0) != is_packed(call)) {
     return refuse(
-        why, FA_UNSUPPORTED,
+        why, FA_STATUS_UNSUPPORTED,
         "unpadded_lse is %d and cu_seqlens_q is %s; the lse of a packed batch is written as "
         "(h, total_q), that of another as (b, h, seqlen_q), and not the other way round",
         call->unpadded_lse, is_packed(call) ? "set" : "NULL");
   }
   if (is_packed(call) && call->arguments < 45 && call->seqlen_k == 0) {
     return refuse(
-        why, FA_UNSUPPORTED,
+        why, FA_STATUS_UNSUPPORTED,
         "seqlen_k is 0 and the batch is packed; %d arguments do not say how many rows of o "
         "would be 0: leave out the call",
         call->arguments);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 static fa_status check_pages(const mha_call *call, const reason *why) {
   if (call->prefix_ranges != NULL || call->max_prefix_ranges > 0) {
     return refuse(
-        why, FA_UNSUPPORTED,
+        why, FA_STATUS_UNSUPPORTED,
         "mm_prefix_ranges is set (max_mm_prefix_ranges %d), and no kernel of flash-attention "
         "has prefix ranges; " ADD_KERNELS,
         call->max_prefix_ranges);
   }
   if (call->block_table == NULL) {
-    return FA_OK;
+    return FA_STATUS_OK;
   }
   if (!is_packed(call)) {
     return refuse(
-        why, FA_UNSUPPORTED,
+        why, FA_STATUS_UNSUPPORTED,
         "block_table is set and cu_seqlens_q is NULL; allowed: pages with a packed batch");
   }
   if (call->page_size <= 0 || call->page_size % 256 != 0) {
     return refuse(
-        why, FA_UNSUPPORTED,
+        why, FA_STATUS_UNSUPPORTED,
         "page_block_size is %d; the kernels of flash-attention read pages of 256 rows or "
         "multiples of it: make the cache with block_size 256, or, for multiples of 32, " ADD_KERNELS,
         call->page_size);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 /* candle cuts strides to 32 bits without a check. A tensor of more elements than that can count has
@@ -131,20 +131,20 @@ static fa_status check_reach(const char *name, const mha_strides *strides, uint6
   int i;
   for (i = 0; i < 3; ++i) {
     if (extents[i] > 1 && steps[i] == 0) {
-      return FA_OK;
+      return FA_STATUS_OK;
     }
     reach += extents[i] > 0 ? (extents[i] - 1) * steps[i] : 0;
     count *= extents[i];
   }
   if (count > UINT32_MAX && reach < count) {
     return refuse(
-        why, FA_INVALID,
+        why, FA_STATUS_INVALID,
         "%s has %llu elements and its strides, %lu, %lu and %lu, reach %llu; candle passes "
         "strides in 32 bits, which is too few here: use a smaller batch",
         name, (unsigned long long)count, (unsigned long)strides->batch, (unsigned long)strides->row,
         (unsigned long)strides->head, (unsigned long long)reach);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 static fa_status check_strides(const mha_call *call, const reason *why) {
@@ -163,40 +163,35 @@ static fa_status check_strides(const mha_call *call, const reason *why) {
     if (is_packed(call)) {
       /* Not looked at by fa_fwd, which is told of fewer rows than there may be. */
       if (strides->row % 8 != 0) {
-        return refuse(why, FA_INVALID, "%s_row_stride is %lu; allowed: multiples of 8",
+        return refuse(why, FA_STATUS_INVALID, "%s_row_stride is %lu; allowed: multiples of 8",
                       tensors[i].name, (unsigned long)strides->row);
       }
       continue;
     }
     status = check_reach(tensors[i].name, strides, call->b, tensors[i].rows, tensors[i].heads, call->d,
                          why);
-    if (status != FA_OK) {
+    if (status != FA_STATUS_OK) {
       return status;
     }
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 static fa_tensor tensor_of(void *data, const mha_strides *strides) {
-  fa_tensor tensor;
-  tensor.data = data;
-  tensor.batch_stride = strides->batch;
-  tensor.row_stride = strides->row;
-  tensor.head_stride = strides->head;
-  return tensor;
+  return fa_make_tensor(data, strides->batch, strides->row, strides->head);
 }
 
 static void set_mask(const mha_call *call, fa_fwd_args *args) {
   if (call->is_causal) {
-    args->flags |= FA_CAUSAL;
+    args->flags |= FA_FLAG_CAUSAL;
     return;
   }
   if (call->window_left >= 0) {
-    args->flags |= FA_WINDOW_LEFT;
+    args->flags |= FA_FLAG_WINDOW_LEFT;
     args->window_left = call->window_left;
   }
   if (call->window_right >= 0) {
-    args->flags |= FA_WINDOW_RIGHT;
+    args->flags |= FA_FLAG_WINDOW_RIGHT;
     args->window_right = call->window_right;
   }
 }
@@ -227,29 +222,29 @@ fa_status flashdepot_mha_checks(const mha_call *call, char *text, size_t text_si
   size_t i;
   for (i = 0; i < sizeof checks / sizeof checks[0]; ++i) {
     const fa_status status = checks[i](call, &why);
-    if (status != FA_OK) {
+    if (status != FA_STATUS_OK) {
       return status;
     }
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 fa_status flashdepot_mha_arguments(const mha_call *call, fa_fwd_args *args, char *text,
                                    size_t text_size) {
   const reason why = {text, text_size};
   fa_status status = flashdepot_mha_checks(call, text, text_size);
-  if (status == FA_OK) {
+  if (status == FA_STATUS_OK) {
     status = check_head_dim(call, &why);
   }
-  if (status == FA_OK) {
+  if (status == FA_STATUS_OK) {
     status = check_pages(call, &why);
   }
-  if (status != FA_OK) {
+  if (status != FA_STATUS_OK) {
     return status;
   }
   memset(args, 0, sizeof *args);
   args->size = sizeof *args;
-  args->dtype = call->is_bf16 ? FA_BF16 : FA_FP16;
+  args->dtype = call->is_bf16 ? FA_DTYPE_BF16 : FA_DTYPE_FP16;
   args->stream = call->stream;
   args->batch = (int32_t)call->b;
   args->seqlen_q = (int32_t)call->seqlen_q;
@@ -260,7 +255,7 @@ fa_status flashdepot_mha_arguments(const mha_call *call, fa_fwd_args *args, char
   args->scale = call->softmax_scale;
   args->softcap = call->softcap;
   args->num_splits = 1;
-  args->q = tensor_of(call->q, &call->q_strides);
+  args->q = fa_make_const_tensor(call->q, call->q_strides.batch, call->q_strides.row, call->q_strides.head);
   args->k = tensor_of(call->k, &call->k_strides);
   args->v = tensor_of(call->v, &call->v_strides);
   args->o = tensor_of(call->o, &call->o_strides);
@@ -271,7 +266,7 @@ fa_status flashdepot_mha_arguments(const mha_call *call, fa_fwd_args *args, char
   if (is_packed(call)) {
     set_packed(call, args);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 uint64_t flashdepot_mha_output_bytes(const mha_call *call) {

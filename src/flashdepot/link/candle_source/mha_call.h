@@ -88,7 +88,7 @@ MHA_INTERNAL void flashdepot_candle_ended(const mha_call *call);
 #endif
 
 /* The call as arguments of fa_fwd, without device and workspace. Returns a fa_status; unless it is
- * FA_OK the reason is in text. */
+ * FA_STATUS_OK the reason is in text. */
 MHA_INTERNAL fa_status flashdepot_mha_arguments(const mha_call *call, fa_fwd_args *args, char *text,
                                                 size_t text_size);
 

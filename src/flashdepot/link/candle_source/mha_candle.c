@@ -40,30 +40,30 @@ static uint32_t kernel_dim(const mha_call *call) {
 static fa_status check_layout(const mha_call *call, char *text, size_t size) {
   if (call->d > PLAIN_HEAD_DIM || call->d % 8 != 0) {
     snprintf(text, size, "d is %lu; allowed: multiples of 8 up to 512", (unsigned long)call->d);
-    return FA_UNSUPPORTED;
+    return FA_STATUS_UNSUPPORTED;
   }
   if (call->h_k == 0 || call->h % call->h_k != 0) {
     snprintf(text, size, "h is %lu and h_k %lu; allowed: multiples of h_k", (unsigned long)call->h,
              (unsigned long)call->h_k);
-    return FA_INVALID;
+    return FA_STATUS_INVALID;
   }
   if (call->block_table == NULL) {
     if (!has_prefixes(call)) {
-      return FA_OK;
+      return FA_STATUS_OK;
     }
     snprintf(text, size, "mm_prefix_ranges is set and block_table is NULL; allowed: with pages");
-    return FA_UNSUPPORTED;
+    return FA_STATUS_UNSUPPORTED;
   }
   if (call->cu_seqlens_q == NULL) {
     snprintf(text, size, "block_table is set and cu_seqlens_q is NULL; allowed: pages with a packed batch");
-    return FA_UNSUPPORTED;
+    return FA_STATUS_UNSUPPORTED;
   }
   if (call->page_size <= 0 || call->page_size % 32 != 0) {
     snprintf(text, size, "page_block_size is %d; candle's kernels read pages of multiples of 32 rows",
              call->page_size);
-    return FA_UNSUPPORTED;
+    return FA_STATUS_UNSUPPORTED;
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 static fa_status check_features(const mha_call *call, uint32_t dim, char *text, size_t size) {
@@ -81,10 +81,10 @@ static fa_status check_features(const mha_call *call, uint32_t dim, char *text, 
     if (features[i].asked && !features[i].compiled) {
       snprintf(text, size, "candle's kernel for head dim %lu is without %s%s", (unsigned long)dim,
                features[i].name, plain && i < 3 ? " in candle itself" : ", as the library here");
-      return FA_UNSUPPORTED;
+      return FA_STATUS_UNSUPPORTED;
     }
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 fa_status flashdepot_candle_checks(const mha_call *call, char *text, size_t size) {
@@ -92,19 +92,19 @@ fa_status flashdepot_candle_checks(const mha_call *call, char *text, size_t size
   const uint32_t dim = kernel_dim(call);
   fa_status status = flashdepot_mha_checks(call, text, size);
   size_t i;
-  if (status == FA_OK) {
+  if (status == FA_STATUS_OK) {
     status = check_layout(call, text, size);
   }
-  if (status == FA_OK) {
+  if (status == FA_STATUS_OK) {
     status = check_features(call, dim, text, size);
   }
-  if (status != FA_OK) {
+  if (status != FA_STATUS_OK) {
     return status;
   }
   for (i = 0; i < sizeof compiled / sizeof compiled[0]; ++i) {
     if (compiled[i].paged == paged && compiled[i].head_dim == dim &&
         compiled[i].is_bf16 == (call->is_bf16 != 0) && compiled[i].is_causal == (call->is_causal != 0)) {
-      return FA_OK;
+      return FA_STATUS_OK;
     }
   }
   snprintf(text, size,
@@ -112,5 +112,5 @@ fa_status flashdepot_candle_checks(const mha_call *call, char *text, size_t size
            "--candle-kernels all",
            paged ? "splitkv_" : "", (unsigned long)dim, call->is_bf16 ? "bf16" : "fp16",
            call->is_causal ? "_causal" : "");
-  return FA_UNSUPPORTED;
+  return FA_STATUS_UNSUPPORTED;
 }

@@ -50,25 +50,25 @@ static fa_status fail(fa_status status, const char *format, ...) {
 /* 0, or the status of the CUDA call that failed. */
 static fa_status cuda(const char *name, int code) {
   return code == 0
-             ? FA_OK
-             : fail(FA_CUDA, "%s answered with error %d, %s", name, code, cudaGetErrorString(code));
+             ? FA_STATUS_OK
+             : fail(FA_STATUS_CUDA, "%s answered with error %d, %s", name, code, cudaGetErrorString(code));
 }
 
 static fa_status library(fa_status status) {
-  return status == FA_OK ? FA_OK : fail(status, "%s", fa_last_error());
+  return status == FA_STATUS_OK ? FA_STATUS_OK : fail(status, "%s", fa_last_error());
 }
 
 static fa_status forward_with_workspace(fa_fwd_args *args, uint64_t bytes) {
   fa_status status =
       cuda("cudaMallocAsync", cudaMallocAsync(&args->workspace, bytes, args->stream));
   int freed;
-  if (status != FA_OK) {
+  if (status != FA_STATUS_OK) {
     return status;
   }
   args->workspace_bytes = bytes;
   status = library(fa_fwd(args));
   freed = cudaFreeAsync(args->workspace, args->stream);
-  return status != FA_OK ? status : cuda("cudaFreeAsync", freed);
+  return status != FA_STATUS_OK ? status : cuda("cudaFreeAsync", freed);
 }
 
 static int waits_for_the_device(const mha_call *call) {
@@ -82,23 +82,23 @@ static fa_status run(const mha_call *call) {
   int device = 0;
   const int waits = waits_for_the_device(call);
   fa_status status = flashdepot_mha_arguments(call, &args, last_error, sizeof last_error);
-  if (status == FA_OK) {
+  if (status == FA_STATUS_OK) {
     status = library(fa_supports(-1, &args, NULL));
   }
-  if (status == FA_OK) {
+  if (status == FA_STATUS_OK) {
     status = cuda("cudaGetDevice", cudaGetDevice(&device));
     args.device = device;
   }
-  if (status == FA_OK && args.block_table != NULL) {
+  if (status == FA_STATUS_OK && args.block_table != NULL) {
     status = library(fa_fwd_workspace(&args, &bytes, NULL));
   }
-  if (status == FA_OK && waits) {
+  if (status == FA_STATUS_OK && waits) {
     status = cuda("cudaDeviceSynchronize", cudaDeviceSynchronize());
   }
-  if (status == FA_OK) {
+  if (status == FA_STATUS_OK) {
     status = bytes > 0 ? forward_with_workspace(&args, bytes) : library(fa_fwd(&args));
   }
-  if (status == FA_OK && waits) {
+  if (status == FA_STATUS_OK && waits) {
     status = cuda("cudaDeviceSynchronize", cudaDeviceSynchronize());
   }
   return status;
@@ -113,7 +113,7 @@ static void settle(const mha_call *call, fa_status status) {
   uint64_t bytes;
   int filled;
   last_status = status;
-  if (last_status == FA_OK) {
+  if (last_status == FA_STATUS_OK) {
     return;
   }
   bytes = flashdepot_mha_output_bytes(call);
@@ -132,7 +132,7 @@ void flashdepot_mha_run(const mha_call *call) { settle(call, run(call)); }
 #if defined(FLASHDEPOT_CANDLE_KERNELS)
 int flashdepot_candle_begins(const mha_call *call) {
   const fa_status status = flashdepot_candle_checks(call, last_error, sizeof last_error);
-  if (status != FA_OK || call->b == 0 || call->h == 0 || call->seqlen_q == 0) {
+  if (status != FA_STATUS_OK || call->b == 0 || call->h == 0 || call->seqlen_q == 0) {
     settle(call, status);
     return 0;
   }

@@ -23,8 +23,15 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{exit, Command};
 
-const VARIABLES: [&str; 6] =
-    ["FLASHDEPOT_LIB_DIR", "FLASHDEPOT_REQUEST", "FLASHDEPOT_GET", "FLASHDEPOT_HOME", "FLASHDEPOT", "FLASHDEPOT_LINK"];
+const VARIABLES: [&str; 7] = [
+    "FLASHDEPOT_LIB_DIR",
+    "FLASHDEPOT_REQUEST",
+    "FLASHDEPOT_GET",
+    "FLASHDEPOT_HOME",
+    "FLASHDEPOT",
+    "FLASHDEPOT_LINK",
+    "DOCS_RS",
+];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -34,8 +41,15 @@ fn main() {
     if env::var_os("DOCS_RS").is_some() {
         return; // nothing is linked there
     }
-    let root = library_folder();
     let kind = kind();
+    let root = match library_folder() {
+        Ok(root) => root,
+        Err(reason) => {
+            // Checks and documentation need none. A program that is linked lacks fa_*, and Cargo prints this beside it.
+            println!("cargo:warning={}", reason.replace('\n', " "));
+            return;
+        }
+    };
     require_platform(&root);
     let windows = target("OS") == "windows";
     let folder = root.join("lib").join(&kind);
@@ -106,17 +120,18 @@ fn link_shared(windows: bool, folder: &Path) {
     }
 }
 
-fn library_folder() -> PathBuf {
+/// The library's folder, or why there is none.
+fn library_folder() -> Result<PathBuf, String> {
     let own = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("library");
     let root = match env::var_os("FLASHDEPOT_LIB_DIR").filter(|value| !value.is_empty()) {
         Some(named) => PathBuf::from(named),
         None if own.is_dir() => own,
-        None => from_flashdepot(),
+        None => from_flashdepot()?,
     };
     let manifest = root.join("manifest.json");
     println!("cargo:rerun-if-changed={}", manifest.display());
     match root.canonicalize() {
-        Ok(found) if manifest.is_file() => plain(found),
+        Ok(found) if manifest.is_file() => Ok(plain(found)),
         _ => stop(&format!(
             "{} holds no libflashattention: it has no manifest.json. \
              Set FLASHDEPOT_LIB_DIR to the folder that 'flashdepot get' prints.",
@@ -126,7 +141,7 @@ fn library_folder() -> PathBuf {
 }
 
 /// The library that flashdepot takes from its depot; with FLASHDEPOT_GET one that it fetches, verifies or builds.
-fn from_flashdepot() -> PathBuf {
+fn from_flashdepot() -> Result<PathBuf, String> {
     let given = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let program = given("FLASHDEPOT").unwrap_or_else(|| "flashdepot".into());
     let may_get = given("FLASHDEPOT_GET").is_some_and(|value| value != "0");
@@ -139,14 +154,13 @@ fn from_flashdepot() -> PathBuf {
         command.args(["--target", &system]);
     }
     let instead = "Set FLASHDEPOT_LIB_DIR to the folder that 'flashdepot get' prints, or FLASHDEPOT_GET=1 to get one.";
-    let done = match command.output() {
-        Ok(done) => done,
-        Err(error) => stop(&format!("no library was named, and '{program}' cannot be run: {error}. {instead}")),
-    };
+    let done = command
+        .output()
+        .map_err(|error| format!("no library was named, and '{program}' cannot be run: {error}. {instead}"))?;
     let said = String::from_utf8_lossy(&done.stdout);
     match (done.status.success(), path_in(&said)) {
-        (true, Some(path)) => path.into(),
-        _ => stop(&format!(
+        (true, Some(path)) => Ok(path.into()),
+        _ => Err(format!(
             "no library was named, and '{program} {}' gave none: {} {instead}",
             words.join(" "),
             String::from_utf8_lossy(&done.stderr).trim()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
+from flashdepot.model.command import Command
 from flashdepot.model.host import HostRecord
 from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.manifest import Manifest
@@ -55,17 +55,12 @@ def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot
 
 def rebuild_command(directory: str, manifest: Manifest, wanted: LibraryRequest, host_file: str | None) -> str:
     """The command that puts a library for this host there: what the project says, else a selection like this one's."""
-    words = ["flashdepot", "vendor", directory]
-    given = {name.replace("_", "-"): word for name, word in wanted.words().items()}
+    words = wanted.words()
     if not wanted.names_selection:
-        given |= _selection_words(manifest)
+        words |= _selection_words(manifest)
     if manifest.upstream.origin == PUBLISHED:
-        given.setdefault("upstream", manifest.upstream.version)
-    if host_file is not None:
-        given["host"] = host_file
-    for name, value in given.items():
-        words += [f"--{name}", value]
-    return shlex.join(words)
+        words.setdefault("upstream", manifest.upstream.version)
+    return str(Command("vendor", {**words, "host": host_file}, (directory,)))
 
 
 def _selection_words(manifest: Manifest) -> dict[str, str]:
@@ -74,7 +69,7 @@ def _selection_words(manifest: Manifest) -> dict[str, str]:
     return {
         **({"families": ",".join(families)} if families != (DEFAULT_FAMILY,) else {}),
         "passes": ",".join(sorted({str(u.pass_) for u in units})),
-        "head-dims": ",".join(map(str, sorted({u.head_dim for u in units}))),
+        "head_dims": ",".join(map(str, sorted({u.head_dim for u in units}))),
         "dtypes": ",".join(sorted({str(u.dtype) for u in units})),
         "features": ",".join(sorted(map(str, features))) or "none",
     }

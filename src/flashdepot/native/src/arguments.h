@@ -24,9 +24,9 @@ inline bool all_zero(const unsigned char *bytes, std::uint32_t count) {
 // Refuses a size that no struct of this library can have.
 inline fa_status check_size(std::uint32_t size, const char *type, std::size_t known) {
   if (size < 2 * sizeof(std::uint32_t) || size > kLargestStruct) {
-    return refuse(FA_INVALID, "size is %u; set it to sizeof(%s), %zu here", size, type, known);
+    return refuse(FA_STATUS_INVALID, "size is %u; set it to sizeof(%s), %zu here", size, type, known);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 // Reads the caller's struct as this library knows it: zeros where the caller's is shorter. Refuses
@@ -35,7 +35,7 @@ template <typename Args>
 [[nodiscard]] fa_status read_args(const Args *args, const char *type, std::uint32_t known_flags,
                                   Args &known) {
   if (args == nullptr) {
-    return refuse(FA_INVALID, "args is NULL; pass a %s", type);
+    return refuse(FA_STATUS_INVALID, "args is NULL; pass a %s", type);
   }
   std::uint32_t size;
   std::memcpy(&size, args, sizeof size);
@@ -46,17 +46,17 @@ template <typename Args>
     const auto *tail = reinterpret_cast<const unsigned char *>(args) + sizeof known;
     if (!all_zero(tail, size - static_cast<std::uint32_t>(sizeof known))) {
       return refuse(
-          FA_INVALID,
-          "size is %u and a field beyond the %zu bytes of %s that this library (ABI %d) knows "
+          FA_STATUS_INVALID,
+          "size is %u and a field beyond the %zu bytes of %s that this library (version %d.%d) knows "
           "is set; leave newer fields zero or use a newer libflashattention",
-          size, sizeof known, type, FA_ABI);
+          size, sizeof known, type, FA_VERSION_MAJOR, FA_VERSION_MINOR);
     }
   }
   if ((known.flags & ~known_flags) != 0) {
-    return refuse(FA_INVALID, "flags is 0x%x, of which 0x%x means nothing in %s; allowed: 0x%x",
+    return refuse(FA_STATUS_INVALID, "flags is 0x%x, of which 0x%x means nothing in %s; allowed: 0x%x",
                   known.flags, known.flags & ~known_flags, type, known_flags);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 // Writes as much of a struct of ours to the caller's as that has room for, and zeros beyond it.

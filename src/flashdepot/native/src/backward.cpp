@@ -5,6 +5,8 @@
 #include "buffers.h"
 #include "checks.h"
 #include "family.h"
+#include "softmax_rows.h"
+#include "wide.h"
 #include "zeros.h"
 
 namespace flashdepot {
@@ -15,19 +17,88 @@ fa_status backward_without_queries(const BackwardCall &call, cudaStream_t stream
   const bool packed = problem.packed();
   const std::int32_t batch = packed ? 1 : args.batch;
   const std::int64_t rows = packed ? args.total_k : args.seqlen_k;
-  FLASHDEPOT_TRY(launch_zeros({args.dk, batch, rows, args.heads_k, args.head_dim}, stream));
-  return launch_zeros({args.dv, batch, rows, args.heads_k, args.head_dim}, stream);
+  FLASHDEPOT_TRY(
+      launch_zeros({args.dk, batch, rows, args.heads_k, problem.head_dim_q}, stream));
+  return launch_zeros({args.dv, batch, rows, args.heads_k, problem.head_dim_v}, stream);
 }
 
 fa_status backward_without_keys(const BackwardCall &call, cudaStream_t stream) {
   const auto &[args, problem] = call;
-  const bool packed = problem.packed();
-  FLASHDEPOT_TRY(launch_zeros({args.dq, packed ? 1 : args.batch,
-                               packed ? args.total_q : args.seqlen_q, args.heads_q, args.head_dim},
-                              stream));
+  // Of no columns of anything: zeros, in the rows of sequences.
+  const Wide dq = queries_of(problem, problem.head_dim_q);
+  FLASHDEPOT_TRY(launch_widths({args.dq, args.dq, args.cu_seqlens_q, dq.batch, dq.rows, dq.heads, 0,
+                                dq.from_dim, args.batch},
+                               stream));
   const std::size_t bytes =
       static_cast<std::size_t>(softmax_d_rows(problem) * args.heads_q) * sizeof(float);
-  return check_cuda(cudaMemsetAsync(args.softmax_d, 0, bytes, stream), "cudaMemsetAsync");
+  FLASHDEPOT_TRY(
+      check_cuda(cudaMemsetAsync(args.softmax_d, 0, bytes, stream), "cudaMemsetAsync"));
+  return args.d_lse == nullptr ? FA_STATUS_OK
+                               : launch_subtract_d_lse(softmax_sums(call), stream);
+}
+
+// At the start of the workspace: copies of what is narrower than the kernels' head dim, and of lse
+// with the +inf that kernels know.
+struct Extra {
+  Wide q, k, v, o, d_o, dq, dk, dv;
+  std::uint64_t lse;
+  std::int64_t lse_count;  // 0: no copy
+  std::uint64_t bytes;
+};
+
+Extra extra_of(const BackwardCall &call) {
+  const auto &[args, problem] = call;
+  const std::int32_t dim = problem.head_dim;
+  Extra extra{};
+  const auto place = [&](const Wide &wide) { return place_wide(extra.bytes, wide, dim); };
+  extra.q = place(queries_of(problem, problem.head_dim_q));
+  extra.dq = place(queries_of(problem, problem.head_dim_q));
+  extra.k = place(keys_of(problem, problem.head_dim_q));
+  extra.dk = place(keys_of(problem, problem.head_dim_q));
+  extra.v = place(keys_of(problem, problem.head_dim_v));
+  extra.dv = place(keys_of(problem, problem.head_dim_v));
+  extra.o = place(queries_of(problem, problem.head_dim_v));
+  extra.d_o = place(queries_of(problem, problem.head_dim_v));
+  if ((args.flags & FA_FLAG_EMPTY_LSE_NEG_INF) != 0) {
+    constexpr std::uint64_t kAlignment = 256;
+    const Wide rows = queries_of(problem, 0);
+    extra.lse = extra.bytes;
+    extra.lse_count = rows.batch * rows.rows * rows.heads;
+    extra.bytes += (static_cast<std::uint64_t>(extra.lse_count) * sizeof(float) + kAlignment - 1) /
+                   kAlignment * kAlignment;
+  }
+  return extra;
+}
+
+fa_status launch_with(const Extra &extra, const BackwardCall &call, const DeviceFacts &gpu,
+                      const Family &family) {
+  const fa_bwd_args &args = call.args;
+  Workspace needs{0, 1};
+  FLASHDEPOT_TRY(family.backward.workspace(call, needs));
+  FLASHDEPOT_TRY(
+      check_workspace(args.workspace_bytes, extra.bytes + needs.bytes, "fa_bwd_workspace"));
+  BackwardCall inner = call;
+  fa_bwd_args &in = inner.args;
+  in.workspace = static_cast<char *>(args.workspace) + extra.bytes;
+  in.workspace_bytes -= extra.bytes;
+  const auto stream = static_cast<cudaStream_t>(args.stream);
+  if (extra.lse_count != 0) {
+    auto *lse = reinterpret_cast<float *>(static_cast<char *>(args.workspace) + extra.lse);
+    in.lse = lse;
+    FLASHDEPOT_TRY(launch_positive_infinity(lse, args.lse, extra.lse_count, stream));
+  }
+  FLASHDEPOT_TRY(widen(extra.q, args.q, args.workspace, in.q, stream));
+  FLASHDEPOT_TRY(widen(extra.k, args.k, args.workspace, in.k, stream));
+  FLASHDEPOT_TRY(widen(extra.v, args.v, args.workspace, in.v, stream));
+  FLASHDEPOT_TRY(widen(extra.o, args.o, args.workspace, in.o, stream));
+  FLASHDEPOT_TRY(widen(extra.d_o, args.d_o, args.workspace, in.d_o, stream));
+  in.dq = wide_output(extra.dq, args.dq, args.workspace);
+  in.dk = wide_output(extra.dk, args.dk, args.workspace);
+  in.dv = wide_output(extra.dv, args.dv, args.workspace);
+  FLASHDEPOT_TRY(family.backward.launch(inner, gpu));
+  FLASHDEPOT_TRY(narrow(extra.dq, in.dq, args.dq, args.cu_seqlens_q, args.batch, stream));
+  FLASHDEPOT_TRY(narrow(extra.dk, in.dk, args.dk, args.cu_seqlens_k, args.batch, stream));
+  return narrow(extra.dv, in.dv, args.dv, args.cu_seqlens_k, args.batch, stream);
 }
 
 fa_status backward(const fa_bwd_args *args) {
@@ -37,7 +108,8 @@ fa_status backward(const fa_bwd_args *args) {
   FLASHDEPOT_TRY(check_device(call.args.device));
   FLASHDEPOT_TRY(check_buffers(call.args, problem));
   Choice choice{};
-  if (problem.batch == 0 || (problem.no_queries() && problem.no_keys())) {
+  const bool nothing = problem.batch == 0 || (problem.no_queries() && problem.no_keys());
+  if (nothing && call.args.d_sink == nullptr) {
     return choose(call, nullptr, choice);
   }
 
@@ -46,34 +118,70 @@ fa_status backward(const fa_bwd_args *args) {
   FLASHDEPOT_TRY(choose_on(call.args.device, call, gpu, choice));
   CurrentDevice current;
   FLASHDEPOT_TRY(current.set(call.args.device));
-  const auto stream = static_cast<cudaStream_t>(call.args.stream);
-  return problem.no_queries() ? backward_without_queries(call, stream)
-         : problem.no_keys()  ? backward_without_keys(call, stream)
-                              : choice.family->backward.launch(call, gpu);
+  return run(call, gpu, *choice.family);
 }
 
 fa_status backward_workspace(const fa_bwd_args *args, std::uint64_t *bytes) {
   BackwardCall call;
   FLASHDEPOT_TRY(read_call(args, call));
   if (bytes == nullptr) {
-    return refuse(FA_INVALID, "bytes is NULL; pass the address of a uint64_t");
+    return refuse(FA_STATUS_INVALID, "bytes is NULL; pass the address of a uint64_t");
   }
   FLASHDEPOT_TRY(check_device(call.args.device));
   Choice choice{};
   DeviceFacts gpu;
-  const bool nothing = call.problem.no_queries() || call.problem.no_keys();
-  FLASHDEPOT_TRY(!nothing && depends_on_gpu(call.args.family)
-                     ? choose_on(call.args.device, call, gpu, choice)
-                     : choose(call, nullptr, choice));
+  FLASHDEPOT_TRY(choose_on(call.args.device, call, gpu, choice));
   Workspace needs{0, 1};
-  if (!nothing) {
+  if (!call.problem.no_queries() && !call.problem.no_keys()) {
     FLASHDEPOT_TRY(choice.family->backward.workspace(call, needs));
+    needs.bytes += extra_of(call).bytes;
   }
   *bytes = needs.bytes;
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 }  // namespace
+
+SoftmaxSums softmax_sums(const BackwardCall &call) {
+  const auto &[args, problem] = call;
+  const bool packed = problem.packed();
+  return {args.softmax_d,
+          packed ? softmax_d_rows(problem) : round_up(args.seqlen_q),
+          args.lse,
+          args.d_lse,
+          args.cu_seqlens_q,
+          args.total_q,
+          args.batch,
+          args.heads_q,
+          args.seqlen_q,
+          static_cast<std::int32_t>(kRounding),
+          1,
+          problem.keep};
+}
+
+fa_status run(const BackwardCall &call, const DeviceFacts &gpu, const Family &family) {
+  const auto &[args, problem] = call;
+  const auto stream = static_cast<cudaStream_t>(args.stream);
+  const auto launch = [&] {
+    const Extra extra = extra_of(call);
+    return extra.bytes == 0 ? family.backward.launch(call, gpu)
+                            : launch_with(extra, call, gpu, family);
+  };
+  if (problem.batch != 0 && !(problem.no_queries() && problem.no_keys())) {
+    FLASHDEPOT_TRY(problem.no_queries() ? backward_without_queries(call, stream)
+                   : problem.no_keys()  ? backward_without_keys(call, stream)
+                                        : launch());
+  }
+  if (args.d_sink == nullptr) {
+    return FA_STATUS_OK;
+  }
+  if (problem.no_queries()) {
+    const std::size_t bytes = static_cast<std::size_t>(args.heads_q) * sizeof(float);
+    return check_cuda(cudaMemsetAsync(args.d_sink, 0, bytes, stream), "cudaMemsetAsync");
+  }
+  return launch_d_sink(softmax_sums(call), args.sink, args.d_sink, stream);
+}
+
 }  // namespace flashdepot
 
 fa_status fa_bwd_workspace(const fa_bwd_args *args, uint64_t *bytes) noexcept {

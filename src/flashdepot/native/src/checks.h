@@ -1,4 +1,4 @@
-// Checks of single arguments. Each refuses with FA_INVALID and names the argument, its value and
+// Checks of single arguments. Each refuses with FA_STATUS_INVALID and names the argument, its value and
 // what is allowed.
 #pragma once
 
@@ -7,6 +7,13 @@
 #include <cstdint>
 
 namespace flashdepot {
+
+// A tensor as the kernels' parameters have it, which do not tell inputs from outputs.
+inline fa_tensor plain(const fa_tensor &tensor) { return tensor; }
+inline fa_tensor plain(const fa_const_tensor &tensor) {
+  return fa_make_tensor(const_cast<void *>(tensor.data), tensor.batch_stride, tensor.row_stride,
+                        tensor.head_stride);
+}
 
 // Kernels load and store 128 bits at a time: 8 elements.
 constexpr std::uintptr_t kVectorAlignment = 16;
@@ -33,5 +40,7 @@ struct Extents {
 
 [[nodiscard]] fa_status check_tensor(const char *name, const fa_tensor &tensor,
                                      const Extents &extents, bool written);
+[[nodiscard]] fa_status check_tensor(const char *name, const fa_const_tensor &tensor,
+                                     const Extents &extents);
 
 }  // namespace flashdepot

@@ -34,7 +34,7 @@ fa_status read_attribute(cudaDeviceAttr name, std::int32_t ordinal, std::int32_t
   if (code == cudaErrorInvalidDevice) {
     int devices = 0;
     FLASHDEPOT_TRY_CUDA(cudaGetDeviceCount(&devices));
-    return refuse(FA_INVALID,
+    return refuse(FA_STATUS_INVALID,
                   "device is %d; this process sees %d, numbered from 0 (CUDA_VISIBLE_DEVICES "
                   "decides which)",
                   ordinal, devices);
@@ -49,7 +49,7 @@ fa_status read_device(std::int32_t ordinal, DeviceFacts &facts) {
   if (cached) {
     if (const std::uint64_t word = cache[ordinal].load(std::memory_order_relaxed)) {
       facts = unpack(word, ordinal);
-      return FA_OK;
+      return FA_STATUS_OK;
     }
   }
   facts.ordinal = ordinal;
@@ -62,7 +62,7 @@ fa_status read_device(std::int32_t ordinal, DeviceFacts &facts) {
   if (cached) {
     cache[ordinal].store(pack(facts), std::memory_order_relaxed);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 fa_status CurrentDevice::set(std::int32_t ordinal) {
@@ -71,7 +71,7 @@ fa_status CurrentDevice::set(std::int32_t ordinal) {
     FLASHDEPOT_TRY_CUDA(cudaSetDevice(ordinal));
     changed_ = true;
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 CurrentDevice::~CurrentDevice() {

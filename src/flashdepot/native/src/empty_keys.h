@@ -12,7 +12,9 @@ namespace flashdepot {
 struct EmptyKeys {
   fa_tensor o;  // 16-bit elements
   float *lse;   // (batch, heads, rows) contiguous
+  const std::int32_t *cu_seqlens;  // nullptr: not packed; else only rows of its sequences
   std::int32_t batch, rows, heads, head_dim;
+  std::int64_t sequences;
 };
 static_assert(std::has_unique_object_representations_v<EmptyKeys>);
 

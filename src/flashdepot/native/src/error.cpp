@@ -45,18 +45,18 @@ fa_status refuse(fa_status status, const char *format, ...) {
 
 fa_status check_cuda(cudaError_t code, const char *call) {
   if (code == cudaSuccess) {
-    return FA_OK;
+    return FA_STATUS_OK;
   }
   const char *name = cudaGetErrorName(code);
   const char *text = cudaGetErrorString(code);
   if (code == cudaErrorInsufficientDriver) {
-    return refuse(FA_CUDA,
+    return refuse(FA_STATUS_CUDA,
                   "%s: %s (%d: %s); there is no NVIDIA driver, or it is older than %s, which CUDA "
                   "%d.%d needs: nvidia-smi shows it",
                   call, name, code, text, FA_CONFIG_DRIVER, FA_CONFIG_CUDA / 1000,
                   FA_CONFIG_CUDA % 1000 / 10);
   }
-  return refuse(FA_CUDA, "%s: %s (%d: %s)%s", call, name, code, text, advice(code));
+  return refuse(FA_STATUS_CUDA, "%s: %s (%d: %s)%s", call, name, code, text, advice(code));
 }
 
 }  // namespace flashdepot
@@ -65,20 +65,20 @@ const char *fa_last_error(void) noexcept { return flashdepot::last_error; }
 
 const char *fa_status_string(fa_status status) noexcept {
   switch (status) {
-    case FA_OK:
-      return "FA_OK";
-    case FA_INVALID:
-      return "FA_INVALID";
-    case FA_UNSUPPORTED:
-      return "FA_UNSUPPORTED";
-    case FA_NO_KERNEL_FOR_ARCH:
-      return "FA_NO_KERNEL_FOR_ARCH";
-    case FA_WORKSPACE_TOO_SMALL:
-      return "FA_WORKSPACE_TOO_SMALL";
-    case FA_CUDA:
-      return "FA_CUDA";
-    case FA_INTERNAL:
-      return "FA_INTERNAL";
+    case FA_STATUS_OK:
+      return "FA_STATUS_OK";
+    case FA_STATUS_INVALID:
+      return "FA_STATUS_INVALID";
+    case FA_STATUS_UNSUPPORTED:
+      return "FA_STATUS_UNSUPPORTED";
+    case FA_STATUS_NO_KERNEL_FOR_ARCH:
+      return "FA_STATUS_NO_KERNEL_FOR_ARCH";
+    case FA_STATUS_WORKSPACE_TOO_SMALL:
+      return "FA_STATUS_WORKSPACE_TOO_SMALL";
+    case FA_STATUS_CUDA:
+      return "FA_STATUS_CUDA";
+    case FA_STATUS_INTERNAL:
+      return "FA_STATUS_INTERNAL";
     default:
       return "unknown fa_status";
   }

@@ -11,10 +11,10 @@
 #define FLASHDEPOT_PRINTF(text, first)
 #endif
 
-// Returns the status of an expression from the calling function unless it is FA_OK.
+// Returns the status of an expression from the calling function unless it is FA_STATUS_OK.
 #define FLASHDEPOT_TRY(expression)                                          \
   do {                                                                      \
-    if (const fa_status tried = (expression); tried != FA_OK) return tried; \
+    if (const fa_status tried = (expression); tried != FA_STATUS_OK) return tried; \
   } while (false)
 
 namespace flashdepot {
@@ -22,8 +22,8 @@ namespace flashdepot {
 // Keeps the text for fa_last_error and returns the status.
 [[nodiscard]] FLASHDEPOT_PRINTF(2, 3) fa_status refuse(fa_status status, const char *format, ...);
 
-// FA_OK for cudaSuccess. Else keeps the text for that error of `call`, with what to do about it,
-// and returns FA_CUDA.
+// FA_STATUS_OK for cudaSuccess. Else keeps the text for that error of `call`, with what to do about it,
+// and returns FA_STATUS_CUDA.
 [[nodiscard]] fa_status check_cuda(cudaError_t code, const char *call);
 
 }  // namespace flashdepot

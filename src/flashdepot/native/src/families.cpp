@@ -49,17 +49,17 @@ Text list_of_families() {
 // Refuses a family that the library does not have.
 fa_status check_family(std::int32_t number) {
   if (number == FA_FAMILY_BEST || find(number) != nullptr) {
-    return FA_OK;
+    return FA_STATUS_OK;
   }
   for (const auto &known : kKnown) {
     if (known.number == number) {
-      return refuse(FA_UNSUPPORTED,
+      return refuse(FA_STATUS_UNSUPPORTED,
                     "family is %d (%s), which is not in this library (it has: %s); leave it 0 for "
                     "the best one here",
                     number, known.name, list_of_families().c_str());
     }
   }
-  return refuse(FA_INVALID, "family is %d; allowed: 0, FA_FAMILY_FA2 (%d), FA_FAMILY_FA4 (%d)",
+  return refuse(FA_STATUS_INVALID, "family is %d; allowed: 0, FA_FAMILY_FA2 (%d), FA_FAMILY_FA4 (%d)",
                 number, FA_FAMILY_FA2, FA_FAMILY_FA4);
 }
 
@@ -69,7 +69,7 @@ bool asked_for(const Family &family, std::int32_t number) {
 
 template <typename Call>
 fa_status refuse_all(const Call &call, const DeviceFacts *gpu, const Pass<Call> Family::*pass) {
-  const bool several = depends_on_gpu(call.args.family);
+  const bool several = call.args.family == FA_FAMILY_BEST && std::size(kFamilies) > 1;
   Text reasons;
   Fit last = Fit::unsupported;
   for (const Family *family : kFamilies) {
@@ -81,7 +81,7 @@ fa_status refuse_all(const Call &call, const DeviceFacts *gpu, const Pass<Call> 
     }
   }
   // The last family is the one that does most, so what it lacks is what the caller is told.
-  return refuse(last == Fit::no_kernel_for_arch ? FA_NO_KERNEL_FOR_ARCH : FA_UNSUPPORTED, "%s",
+  return refuse(last == Fit::no_kernel_for_arch ? FA_STATUS_NO_KERNEL_FOR_ARCH : FA_STATUS_UNSUPPORTED, "%s",
                 reasons.c_str());
 }
 
@@ -128,7 +128,7 @@ fa_status choose_for(const Call &call, const DeviceFacts *gpu, const Pass<Call> 
   if (choice.why_not != nullptr && number == FA_FAMILY_BEST) {
     explain(call, gpu, pass, *choice.family, *choice.why_not);
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 }  // namespace
@@ -151,20 +151,18 @@ fa_status choose(const BackwardCall &call, const DeviceFacts *gpu, Choice &choic
   return choose_for(call, gpu, &Family::backward, choice);
 }
 
-bool depends_on_gpu(std::int32_t family) {
-  return family == FA_FAMILY_BEST && std::size(kFamilies) > 1;
-}
-
 }  // namespace flashdepot
+
+int32_t fa_version() noexcept { return FA_VERSION; }
 
 fa_status fa_build_info(fa_info *info) noexcept {
   using namespace flashdepot;
   if (info == nullptr) {
-    return refuse(FA_INVALID, "info is NULL; pass a fa_info");
+    return refuse(FA_STATUS_INVALID, "info is NULL; pass a fa_info");
   }
   FLASHDEPOT_TRY(check_size(info->size, "fa_info", sizeof *info));
   const fa_info known = {info->size,
-                         FA_ABI,
+                         FA_VERSION,
                          FA_CONFIG_FLASHDEPOT,
                          FA_CONFIG_CUDA,
                          static_cast<std::int32_t>(std::size(kFamilies)),
@@ -172,5 +170,5 @@ fa_status fa_build_info(fa_info *info) noexcept {
                          static_cast<std::int32_t>(sizeof(fa_family)),
                          0};
   write_struct(info, info->size, known);
-  return FA_OK;
+  return FA_STATUS_OK;
 }

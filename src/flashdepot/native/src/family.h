@@ -18,6 +18,8 @@
 //   GPU that the library has machine code for.
 // - The answers are those that flash_attention.h describes: its lse, its empty rows, its windows.
 //   Rows that see no key get o = 0 and lse = +inf, whatever the kernels make of them.
+// - Of d_lse a family subtracts itself, between what makes softmax_d and what reads it
+//   (softmax_rows.h). Sinks, other head dims of v and FA_FLAG_EMPTY_LSE_NEG_INF it does not see.
 #pragma once
 
 #include <flash_attention.h>
@@ -26,6 +28,7 @@
 
 #include "device.h"
 #include "problem.h"
+#include "softmax_rows.h"
 #include "text.h"
 
 namespace flashdepot {
@@ -83,7 +86,7 @@ struct Choice {
 template <typename Call>
 [[nodiscard]] fa_status choose_on(std::int32_t ordinal, const Call &call, DeviceFacts &gpu,
                                   Choice &choice) {
-  if (const fa_status status = read_device(ordinal, gpu); status != FA_OK) {
+  if (const fa_status status = read_device(ordinal, gpu); status != FA_STATUS_OK) {
     Text cause;
     cause.add("%s", fa_last_error());
     FLASHDEPOT_TRY(choose(call, nullptr, choice));
@@ -92,7 +95,13 @@ template <typename Call>
   return choose(call, &gpu, choice);
 }
 
-// Whether the answer for a call depends on the GPU at all: several families could be the one.
-bool depends_on_gpu(std::int32_t family);
+// Carry out a call on the current device, by a family that fits it: sinks, lse of empty rows and head
+// dims that differ are done around its launch.
+[[nodiscard]] fa_status run(const ForwardCall &call, const DeviceFacts &gpu, const Family &family);
+[[nodiscard]] fa_status run(const BackwardCall &call, const DeviceFacts &gpu, const Family &family);
+
+
+// softmax_d of a call, as flash_attention.h has it.
+SoftmaxSums softmax_sums(const BackwardCall &call);
 
 }  // namespace flashdepot

@@ -1,25 +1,75 @@
-// fa_fwd, fa_fwd_workspace and fa_supports.
+// fa_fwd and fa_fwd_workspace.
 #include <cuda_runtime_api.h>
+
+#include <limits>
 
 #include "arguments.h"
 #include "buffers.h"
 #include "checks.h"
 #include "empty_keys.h"
 #include "family.h"
+#include "softmax_rows.h"
+#include "wide.h"
 
 namespace flashdepot {
 namespace {
 
-// What fa_choice.why_not points to.
-thread_local Text why_not;
-
 fa_status forward_without_keys(const ForwardCall &call) {
   const fa_fwd_args &args = call.args;
   const bool packed = call.problem.packed();
-  return launch_empty_keys({args.o, args.lse, packed ? 1 : args.batch,
+  return launch_empty_keys({args.o, args.lse, args.cu_seqlens_q, packed ? 1 : args.batch,
                             packed ? static_cast<std::int32_t>(args.total_q) : args.seqlen_q,
-                            args.heads_q, args.head_dim},
+                            args.heads_q, call.problem.head_dim_v, args.batch},
                            static_cast<cudaStream_t>(args.stream));
+}
+
+// Copies of what is narrower than the kernels' head dim, at the start of the workspace.
+struct WideTensors {
+  Wide q, k, v, o;
+  std::uint64_t bytes;
+};
+
+WideTensors wide_tensors(const Problem &problem) {
+  WideTensors wide{};
+  wide.q = place_wide(wide.bytes, queries_of(problem, problem.head_dim_q), problem.head_dim);
+  wide.k = place_wide(wide.bytes, keys_of(problem, problem.head_dim_q), problem.head_dim);
+  wide.v = place_wide(wide.bytes, keys_of(problem, problem.head_dim_v), problem.head_dim);
+  wide.o = place_wide(wide.bytes, queries_of(problem, problem.head_dim_v), problem.head_dim);
+  return wide;
+}
+
+fa_status launch_wide(const ForwardCall &call, const DeviceFacts &gpu, const Family &family) {
+  const fa_fwd_args &args = call.args;
+  const WideTensors wide = wide_tensors(call.problem);
+  Workspace needs{0, 1};
+  FLASHDEPOT_TRY(family.forward.workspace(call, needs));
+  FLASHDEPOT_TRY(check_workspace(args.workspace_bytes, wide.bytes + needs.bytes, "fa_fwd_workspace"));
+  ForwardCall inner = call;
+  inner.args.workspace = static_cast<char *>(args.workspace) + wide.bytes;
+  inner.args.workspace_bytes -= wide.bytes;
+  const auto stream = static_cast<cudaStream_t>(args.stream);
+  FLASHDEPOT_TRY(widen(wide.q, args.q, args.workspace, inner.args.q, stream));
+  FLASHDEPOT_TRY(widen(wide.k, args.k, args.workspace, inner.args.k, stream));
+  FLASHDEPOT_TRY(widen(wide.v, args.v, args.workspace, inner.args.v, stream));
+  inner.args.o = wide_output(wide.o, args.o, args.workspace);
+  FLASHDEPOT_TRY(family.forward.launch(inner, gpu));
+  return narrow(wide.o, inner.args.o, args.o, args.cu_seqlens_q, args.batch, stream);
+}
+
+// A sink, and another lse of rows that see no key.
+fa_status finish(const ForwardCall &call) {
+  const auto &[args, problem] = call;
+  const bool negative = (args.flags & FA_FLAG_EMPTY_LSE_NEG_INF) != 0;
+  if (args.sink == nullptr && !negative) {
+    return FA_STATUS_OK;
+  }
+  const bool packed = problem.packed();
+  const float infinity = std::numeric_limits<float>::infinity();
+  return launch_finish_rows(
+      {args.o, args.lse, args.sink, args.cu_seqlens_q, packed ? 1 : args.batch,
+       packed ? args.total_q : args.seqlen_q, args.heads_q, problem.head_dim_v, args.dtype,
+       args.batch, negative ? -infinity : infinity, 0},
+      static_cast<cudaStream_t>(args.stream));
 }
 
 fa_status forward(const fa_fwd_args *args) {
@@ -37,67 +87,48 @@ fa_status forward(const fa_fwd_args *args) {
   FLASHDEPOT_TRY(choose_on(call.args.device, call, gpu, choice));
   CurrentDevice current;
   FLASHDEPOT_TRY(current.set(call.args.device));
-  return call.problem.no_keys() ? forward_without_keys(call)
-                                : choice.family->forward.launch(call, gpu);
+  return run(call, gpu, *choice.family);
 }
 
 fa_status forward_workspace(const fa_fwd_args *args, std::uint64_t *bytes, std::int32_t *splits) {
   ForwardCall call;
   FLASHDEPOT_TRY(read_call(args, call));
   if (bytes == nullptr) {
-    return refuse(FA_INVALID, "bytes is NULL; pass the address of a uint64_t");
+    return refuse(FA_STATUS_INVALID, "bytes is NULL; pass the address of a uint64_t");
   }
   FLASHDEPOT_TRY(check_device(call.args.device));
   Choice choice{};
   DeviceFacts gpu;
-  const bool nothing = call.problem.no_queries() || call.problem.no_keys();
-  FLASHDEPOT_TRY(!nothing && depends_on_gpu(call.args.family)
-                     ? choose_on(call.args.device, call, gpu, choice)
-                     : choose(call, nullptr, choice));
+  FLASHDEPOT_TRY(choose_on(call.args.device, call, gpu, choice));
   Workspace needs{0, 1};
-  if (!nothing) {
+  if (!call.problem.no_queries() && !call.problem.no_keys()) {
     FLASHDEPOT_TRY(choice.family->forward.workspace(call, needs));
+    needs.bytes += wide_tensors(call.problem).bytes;
   }
   *bytes = needs.bytes;
   if (splits != nullptr) {
     *splits = needs.splits;
   }
-  return FA_OK;
-}
-
-fa_status supports(std::int32_t device, const fa_fwd_args *args, fa_choice *answer) {
-  const std::uint32_t size = answer == nullptr ? 0 : answer->size;
-  if (answer != nullptr) {
-    FLASHDEPOT_TRY(check_size(size, "fa_choice", sizeof *answer));
-    why_not.clear();
-    write_struct(answer, size, fa_choice{size, 0, "", ""});
-  }
-  ForwardCall call;
-  FLASHDEPOT_TRY(read_call(args, call));
-  Choice choice{nullptr, answer == nullptr ? nullptr : &why_not};
-  if (device == -1) {
-    FLASHDEPOT_TRY(choose(call, nullptr, choice));
-  } else {
-    FLASHDEPOT_TRY(check_device(device));
-    DeviceFacts gpu;
-    FLASHDEPOT_TRY(choose_on(device, call, gpu, choice));
-  }
-  if (answer != nullptr) {
-    const fa_family &family = choice.family->contents;
-    write_struct(answer, size, fa_choice{size, family.family, family.name, why_not.c_str()});
-  }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 }  // namespace
+
+fa_status run(const ForwardCall &call, const DeviceFacts &gpu, const Family &family) {
+  const Problem &problem = call.problem;
+  if (problem.no_queries()) {
+    return FA_STATUS_OK;
+  }
+  FLASHDEPOT_TRY(problem.no_keys()                               ? forward_without_keys(call)
+                 : problem.head_dim_q == problem.head_dim_v ? family.forward.launch(call, gpu)
+                                                            : launch_wide(call, gpu, family));
+  return finish(call);
+}
+
 }  // namespace flashdepot
 
 fa_status fa_fwd(const fa_fwd_args *args) noexcept { return flashdepot::forward(args); }
 
 fa_status fa_fwd_workspace(const fa_fwd_args *args, uint64_t *bytes, int32_t *splits) noexcept {
   return flashdepot::forward_workspace(args, bytes, splits);
-}
-
-fa_status fa_supports(int32_t device, const fa_fwd_args *args, fa_choice *choice) noexcept {
-  return flashdepot::supports(device, args, choice);
 }

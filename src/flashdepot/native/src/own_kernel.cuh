@@ -10,7 +10,26 @@
 
 #include "zeros.h"
 
+#ifndef __CUDACC__
+// Names that clang meets where it only parses device code (host/host_view.h).
+unsigned __float_as_uint(float);
+void __syncwarp(unsigned);
+#endif
+
 namespace flashdepot {
+
+#ifndef __CUDACC__
+float expf(float);
+float logf(float);
+float log1pf(float);
+float fabsf(float);
+float fmaxf(float, float);
+#endif
+
+// By its bits: comparisons may be compiled as if there were no infinity.
+__device__ inline bool is_infinite(float value) {
+  return (__float_as_uint(value) & 0x7fffffffu) == 0x7f800000u;
+}
 
 constexpr int kThreads = 256;
 constexpr int kChunk = 8;  // elements in 128 bits

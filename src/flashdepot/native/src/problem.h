@@ -20,10 +20,13 @@ struct Windows {
 struct Problem {
   Kind kind;
   std::int32_t dtype;
-  std::int32_t batch, seqlen_q, seqlen_k, heads_q, heads_k, head_dim;
+  std::int32_t batch, seqlen_q, seqlen_k, heads_q, heads_k;
+  std::int32_t head_dim;    // of the kernels: the larger one of
+  std::int32_t head_dim_q;  // q and k
+  std::int32_t head_dim_v;  // and v and o
   std::int64_t total_q;  // packed: rows of q and o
   std::int64_t total_k;  // packed: rows of k and v
-  bool causal;           // FA_CAUSAL is set
+  bool causal;           // FA_FLAG_CAUSAL is set
   Windows windows;  // what masks; an end that reaches every key is none, causal is a right of 0
   float scale;      // of the scores, before softcap
   float softcap;    // 0: none
@@ -54,11 +57,11 @@ struct BackwardCall {
 [[nodiscard]] fa_status read_call(const fa_fwd_args *args, ForwardCall &call);
 [[nodiscard]] fa_status read_call(const fa_bwd_args *args, BackwardCall &call);
 
-// The windows as they were asked for; FA_CAUSAL is no window.
+// The windows as they were asked for; FA_FLAG_CAUSAL is no window.
 template <typename Args>
 Windows asked_windows(const Args &args) {
-  return {(args.flags & FA_WINDOW_LEFT) != 0 ? args.window_left : -1,
-          (args.flags & FA_WINDOW_RIGHT) != 0 ? args.window_right : -1};
+  return {(args.flags & FA_FLAG_WINDOW_LEFT) != 0 ? args.window_left : -1,
+          (args.flags & FA_FLAG_WINDOW_RIGHT) != 0 ? args.window_right : -1};
 }
 
 // softmax_d is padded to this many rows a sequence, and p_debug in both directions.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Generator, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from flashdepot.errors import IntegrityError, MissingToolError, NetworkError
+from flashdepot.errors import MissingToolError, NetworkError
 from flashdepot.model.remote import RemoteSettings
-from flashdepot.remotes.stores import DeniedError, Received
+from flashdepot.remotes.stores import DeniedError, Opened
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -21,9 +24,21 @@ _MACHINES_IDENTITY = "169.254.169.254"
 
 _STALLED = timedelta(seconds=10)
 _LONGEST = timedelta(hours=6)
+_PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+_NOWHERE = "http://127.0.0.1:1"
+"""A proxy that is not there: obstore follows redirects with session tokens, and so they lead to nobody."""
+
+_CLOUDS = {
+    "s3": ("amazonaws.com", "amazonaws.com.cn", "169.254.170.2", "169.254.170.23"),
+    "gs": ("googleapis.com", "metadata.google.internal", "metadata"),
+    "az": ("windows.net", "microsoftonline.com", "chinacloudapi.cn", "usgovcloudapi.net", "microsoftonline.us"),
+}
+"""The servers of each cloud, those of its identities included."""
+
+_ENDPOINT = re.compile(r"(AWS|AZURE|GOOGLE|IDENTITY|MSI)_.*(ENDPOINT|AUTHORITY|URI|URL).*|(IDENTITY|MSI)_ENDPOINT")
 
 
-class BucketStore:
+class BucketBackend:
     """Objects of a bucket. Credentials come from where the cloud's own tools look: variables, files, the machine."""
 
     def __init__(self, remote: RemoteSettings) -> None:
@@ -39,60 +54,43 @@ class BucketStore:
         self._obstore = obstore
         self._errors, self._not_there, self._denied = BaseError, NotFoundError, PermissionDeniedError
         self._url = remote.url.rstrip("/")
-
-        def opened(timeout: timedelta, tries: int) -> ObjectStore:
-            patience = timedelta(seconds=remote.timeout)
-            client: Any = {
-                "connect_timeout": min(patience, timeout),
-                "read_timeout": min(_STALLED, timeout),
-                "timeout": timeout,
-                "allow_http": True,
-            }
-            retry: Any = {"max_retries": tries, "retry_timeout": timeout}
-            more: Any = {"skip_signature": True} if remote.anonymous else {}
-            if not remote.anonymous and self._url.startswith("s3:"):
-                more |= _by_profile()
-            store: ObjectStore = from_url(self._url, client_options=client, retry_config=retry, **more)
-            return store
-
+        patience = timedelta(seconds=remote.timeout)
+        client: Any = {
+            "connect_timeout": patience,
+            "read_timeout": _STALLED,
+            "timeout": _LONGEST,
+            **confined(self._url.partition(":")[0], os.environ),
+        }
+        retry: Any = {"max_retries": 2, "retry_timeout": patience / 2}
+        more: Any = {"skip_signature": True} if remote.anonymous else {}
+        if not remote.anonymous and self._url.startswith("s3:"):
+            more |= _by_profile()
         with self._explained("opened"):
-            self._records = opened(timedelta(seconds=remote.timeout), 0)
-            self._blobs = opened(_LONGEST, 2)
+            self._store: ObjectStore = from_url(self._url, client_options=client, retry_config=retry, **more)
 
-    def read(self, place: str, longest: int) -> bytes | None:
-        """See :class:`Store`."""
-        try:
-            with self._explained("read"):
-                result = self._obstore.get(self._records, place)
-                if result.meta["size"] > longest:
-                    raise IntegrityError(f"{self._url}/{place} has more than {longest} bytes.")
-                return bytes(result.bytes())
-        except FileNotFoundError:
-            return None
+    def open(self, name: str, start: int) -> Opened:
+        """See :class:`Backend`. A server that ignores a range, which is an error to obstore, is asked for the whole file."""
+        with self._explained("read"):
+            if start:
+                with contextlib.suppress(self._errors):
+                    ranged = self._obstore.get(self._store, name, options={"range": {"offset": start}})
+                    if ranged.range[0] == start:
+                        return Opened(start, self._chunks(ranged))
+            return Opened(0, self._chunks(self._obstore.get(self._store, name)))
 
-    def fetch(self, place: str, destination: Path, received: Received) -> None:
-        """See :class:`Store`."""
-        have = destination.stat().st_size if destination.exists() else 0
-        with self._explained("read"), destination.open("ab", buffering=0) as file:
-            if have and have >= self._obstore.head(self._blobs, place)["size"]:
-                return
-            options: Any = {"range": {"offset": have}} if have else None
-            for chunk in self._obstore.get(self._blobs, place, options=options).stream(min_chunk_size=_CHUNK):
-                file.write(chunk)
-                received(len(chunk))
+    def size(self, name: str) -> int | None:
+        """See :class:`Backend`."""
+        with self._explained("read"):
+            return int(self._obstore.head(self._store, name)["size"])
 
-    def size(self, place: str) -> int | None:
-        """See :class:`Store`."""
-        try:
-            with self._explained("read"):
-                return int(self._obstore.head(self._blobs, place)["size"])
-        except FileNotFoundError:
-            return None
-
-    def write(self, place: str, source: Path | bytes) -> None:
-        """See :class:`Store`."""
+    def write(self, name: str, source: Path | bytes) -> None:
+        """See :class:`Backend`."""
         with self._explained("written"):
-            self._obstore.put(self._blobs, place, source)
+            self._obstore.put(self._store, name, source)
+
+    def _chunks(self, result: Any) -> Generator[bytes, None, None]:
+        with self._explained("read"):
+            yield from map(bytes, result.stream(min_chunk_size=_CHUNK))
 
     @contextlib.contextmanager
     def _explained(self, done: str) -> Iterator[None]:
@@ -126,10 +124,21 @@ class BucketStore:
             raise NetworkError(f"{self._url} cannot be {done}: {_first_line(error)}") from error
 
 
+def confined(cloud: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Options of obstore's client that keep it at the servers of a cloud, or of the endpoints that variables name.
+
+    Plain HTTP is spoken only where one of these names it. Who has a proxy reaches all servers through it, and decides there.
+    """
+    named = [urlsplit(value) for name, value in environment.items() if _ENDPOINT.fullmatch(name) and "://" in value]
+    options: dict[str, Any] = {"allow_http": any(url.scheme == "http" for url in named)}
+    if not any(environment.get(name) for proxy in _PROXIES for name in (proxy, proxy.lower())):
+        hosts = [_MACHINES_IDENTITY, *_CLOUDS[cloud], *(url.hostname for url in named if url.hostname)]
+        options |= {"proxy_url": _NOWHERE, "proxy_excludes": ",".join(hosts)}
+    return options
+
+
 def _by_profile() -> dict[str, Any]:
     """The AWS credentials of a profile or of SSO, where botocore is there to read them; obstore reads variables itself."""
-    import os  # noqa: PLC0415
-
     if "AWS_ACCESS_KEY_ID" in os.environ or not (Path.home() / ".aws").is_dir():
         return {}
     try:

@@ -1,85 +1,109 @@
-"""A remote in a folder: a network file system, a disk that travels."""
+"""A remote in a folder: a network file system, a disk that travels. No link in it is followed."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import shutil
+import time
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from flashdepot.errors import IntegrityError, NetworkError
+from flashdepot.errors import NetworkError
 from flashdepot.model.remote import RemoteSettings
-from flashdepot.remotes.stores import Received
-from flashdepot.system.files import atomic_file
+from flashdepot.remotes.stores import Opened
+from flashdepot.system.directory import Directory, is_plain_file
 
 _CHUNK = 1 << 20
+_TEMPORARY = "tmp"
+_ABANDONED = 24 * 3600
+"""Seconds after which what was being written is nobody's: whoever wrote it was killed."""
 
 
-class FolderStore:
+class FolderBackend:
     """Files in a folder of this machine."""
 
     def __init__(self, remote: RemoteSettings) -> None:
         self._root = Path(url2pathname(urlsplit(remote.url).path))
+        self._swept = False
 
-    def read(self, place: str, longest: int) -> bytes | None:
-        """See :class:`Store`."""
-        try:
-            with (self._root / place).open("rb") as file:
-                data = file.read(longest + 1)
-        except FileNotFoundError:
-            self._require_root()
-            return None
-        except OSError as error:
-            raise self._refused(place, "read", error) from error
-        if len(data) > longest:
-            raise IntegrityError(f"{self._root / place} has more than {longest} bytes.")
-        return data
+    def open(self, name: str, start: int) -> Opened:
+        """See :class:`Backend`."""
+        *folders, last = name.split("/")
+        with self._opened() as root, _unless_links(name), root.within(folders) as folder:
+            file = folder.open_file(last)
+        file.seek(start)
+        return Opened(start, _chunks(file))
 
-    def fetch(self, place: str, destination: Path, received: Received) -> None:
-        """See :class:`Store`."""
-        try:
-            source = (self._root / place).open("rb")
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise self._refused(place, "read", error) from error
-        with source, destination.open("ab") as file:
-            source.seek(file.tell())
-            while chunk := self._chunk(source, place):
-                file.write(chunk)
-                received(len(chunk))
+    def size(self, name: str) -> int | None:
+        """See :class:`Backend`."""
+        *folders, last = name.split("/")
+        with self._opened() as root, _unless_links(name), root.within(folders) as folder:
+            status = folder.status(last)
+        return status.st_size if status is not None and is_plain_file(status) else None
 
-    def size(self, place: str) -> int | None:
-        """See :class:`Store`."""
-        try:
-            return (self._root / place).stat().st_size
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._refused(place, "read", error) from error
+    def write(self, name: str, source: Path | bytes) -> None:
+        """See :class:`Backend`."""
+        *folders, last = name.split("/")
+        with self._opened() as root, _unless_links(name), root.folder(_TEMPORARY, create=True) as temporary:
+            self._sweep(temporary)
+            unique = f"{os.getpid()}-{os.urandom(8).hex()}"
+            try:
+                with temporary.create(unique) as file:
+                    if isinstance(source, bytes):
+                        file.write(source)
+                    else:
+                        with source.open("rb") as data:
+                            shutil.copyfileobj(data, file, _CHUNK)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    if os.name == "posix":
+                        os.fchmod(file.fileno(), 0o644)
+                with root.within(folders, create=True) as folder:
+                    temporary.move(unique, folder, last)
+                    folder.sync()
+            finally:
+                temporary.remove(unique)
 
-    def write(self, place: str, source: Path | bytes) -> None:
-        """See :class:`Store`."""
-        try:
-            with atomic_file(self._root / place) as temporary:
-                if isinstance(source, bytes):
-                    temporary.write_bytes(source)
-                else:
-                    shutil.copyfile(source, temporary)
-        except OSError as error:
-            raise self._refused(place, "written", error) from error
-
-    def _chunk(self, source: object, place: str) -> bytes:
-        try:
-            chunk: bytes = source.read(_CHUNK)  # type: ignore[attr-defined]
-        except OSError as error:
-            raise self._refused(place, "read", error) from error
-        return chunk
-
-    def _require_root(self) -> None:
+    def _opened(self) -> Directory:
         """A folder that is not there is a disk that is not mounted, and no answer."""
-        if not self._root.is_dir():
-            raise NetworkError(f"there is no folder {self._root}", hint="Mount it, or make it.")
+        try:
+            return Directory.open(self._root)
+        except FileNotFoundError:
+            raise NetworkError(f"there is no folder {self._root}", hint="Mount it, or make it.") from None
 
-    def _refused(self, place: str, done: str, error: OSError) -> NetworkError:
-        return NetworkError(f"{self._root / place} cannot be {done}: {error.strerror}")
+    def _sweep(self, temporary: Directory) -> None:
+        """Remove what others began to write and never finished, once."""
+        if self._swept:
+            return
+        self._swept = True
+        for name in temporary.names():
+            with contextlib.suppress(OSError):
+                status = temporary.status(name)
+                if status is not None and time.time() - status.st_mtime > _ABANDONED:
+                    temporary.remove(name)
+
+
+@contextlib.contextmanager
+def _unless_links(name: str) -> Iterator[None]:
+    """Say what a link, or anything else that is no file or folder, means here."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ENOTDIR, errno.ELOOP, errno.EINVAL}:
+            raise
+        raise NetworkError(
+            f"{name} cannot be reached: {error.filename or 'a part of it'} is no plain file or folder, and no link in a "
+            "folder remote is followed",
+            hint="Remove what is there, and push again.",
+        ) from error
+
+
+def _chunks(file: IO[bytes]) -> Generator[bytes, None, None]:
+    with file:
+        while chunk := file.read(_CHUNK):
+            yield chunk

@@ -9,7 +9,7 @@ import torch
 
 from .generator import Philox, reserve
 from .layout import CAUSAL
-from .library import DENSE_FORWARD, FORWARD, run_forward
+from .library import DENSE_FORWARD, FORWARD, PACKED_FORWARD, run_forward
 from .numbers import check_dropout, positive_scale, rounded, windows
 from .tensors import (
     Address,
@@ -29,9 +29,15 @@ from .tensors import (
 _empty, _empty_like, _float32, _int64 = torch.empty, torch.empty_like, torch.float32, torch.int64
 _pack, _size = FORWARD.pack, FORWARD.size
 _pack_dense, _size_dense = DENSE_FORWARD.pack, DENSE_FORWARD.size
+_pack_packed, _size_packed = PACKED_FORWARD.pack, PACKED_FORWARD.size
 _NOWHERE: Address = (0, 0, 0, 0)
+_NO_TABLE = (0, 0)
 _NO_CACHE = (0, *_NOWHERE, *_NOWHERE, 0, 0, 0, 0, 0, 0)
 """The fields from seqlen_new to rotary_seqlen."""
+
+_Fields = tuple[Any, Any, Any, tuple[Any, ...], tuple[Any, ...]]
+"""A call as it goes into the struct: q, which lives until the launch; out; softmax_lse; the fields before softcap, dropout
+and num_splits; and those after."""
 
 
 def fwd(
@@ -55,6 +61,50 @@ def fwd(
         int64, which the kernel writes when there is dropout.
     :raises RuntimeError: for arguments or a GPU that the library refuses.
     """
+    mask = (is_causal, window_size_left, window_size_right)
+    if p_dropout == 0 and not return_softmax:
+        out, lse = attend_dense(q, k, v, out, alibi_slopes, softmax_scale, *mask, softcap)
+        return [out, lse, q.new_empty(0), _empty(2, dtype=_int64, device=q.device)]
+    q, out, lse, start, rest = _dense_fields(q, k, v, out, alibi_slopes, softmax_scale, *mask)
+    check_dropout(p_dropout, softcap, return_softmax=return_softmax)
+    b, sq, h, _ = q.shape
+    rng_state = _empty(2, dtype=_int64, device=q.device)
+    p = _probabilities(q, b, h, sq, k.shape[1], return_softmax=return_softmax)
+    arguments = _pack(
+        _size,
+        *(*start, softcap if softcap > 0 else 0.0, p_dropout, 0, *rest),
+        *(0, 0, 0, 0),
+        *(0, 0, 0),
+        *_NO_CACHE,
+        *reserve(gen, q.get_device(), b, h),
+        *(rng_state.data_ptr(), p.data_ptr()),
+    )
+    run_forward(arguments, q)
+    return [out, lse, p, rng_state]
+
+
+def attend_dense(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    alibi_slopes: Any,
+    scale: float,
+    causal: bool,
+    left: int,
+    right: int,
+    softcap: float,
+) -> tuple[Any, Any]:
+    """Return what :func:`fwd` returns first, out and softmax_lse, without dropout and at less cost."""
+    q, out, lse, start, rest = _dense_fields(q, k, v, out, alibi_slopes, scale, causal, left, right)
+    run_forward(_pack_dense(_size_dense, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest), q)
+    return out, lse
+
+
+def _dense_fields(
+    q: Any, k: Any, v: Any, out: Any, alibi_slopes: Any, scale: float, causal: bool, left: int, right: int
+) -> _Fields:
+    """Lay out a dense call; the fields after num_splits end with alibi_batch_stride."""
     device, dtype = read_kind(q, k, v)
     k_shape = k.shape
     try:
@@ -71,39 +121,17 @@ def fwd(
     else:
         require_same(out, q, device, "Output must have the same dtype as inputs", "out")
         require_shape(out, (b, sq, h, d), "out", "batch_size, seqlen_q, num_heads, head_size")
-    where = q.device
-    lse = _empty(b, h, sq, dtype=_float32, device=where)
-    rng_state = _empty(2, dtype=_int64, device=where)
-    if window_size_left < 0 and window_size_right < 0:
-        flags, left, right = CAUSAL if is_causal else 0, 0, 0
+    lse = _empty(b, h, sq, dtype=_float32, device=q.device)
+    if left < 0 and right < 0:
+        flags, left, right = CAUSAL if causal else 0, 0, 0
     else:
-        flags, left, right = windows(is_causal, window_size_left, window_size_right, sk)
-    if softmax_scale <= 0:
-        q, softmax_scale = positive_scale(q, softmax_scale)
-    slopes, slopes_stride = alibi(alibi_slopes, device, b, h) if alibi_slopes is not None else (0, 0)
-    start = (flags, device, dtype, current_stream(device), b, sq, sk, h, hk, d, 0, 0, softmax_scale)
-    tensors = (*dense(q), *dense(k), *dense(v), *dense(out, "Output tensor"), lse.data_ptr(), 0, 0)
-    cap = softcap if softcap > 0 else 0.0
-
-    if p_dropout == 0 and not return_softmax:
-        arguments = _pack_dense(_size_dense, *start, cap, 0.0, 0, left, right, *tensors, slopes, slopes_stride)
-        run_forward(arguments, q)
-        return [out, lse, q.new_empty(0), rng_state]
-
-    check_dropout(p_dropout, softcap, return_softmax=return_softmax)
-    p = _probabilities(q, b, h, sq, sk, return_softmax=return_softmax)
-    arguments = _pack(
-        _size,
-        *(*start, cap, p_dropout, 0, left, right),
-        *(*tensors, slopes, slopes_stride),
-        *(0, 0, 0, 0),
-        *(0, 0, 0),
-        *_NO_CACHE,
-        *reserve(gen, device, b, h),
-        *(rng_state.data_ptr(), p.data_ptr()),
-    )
-    run_forward(arguments, q)
-    return [out, lse, p, rng_state]
+        flags, left, right = windows(causal, left, right, sk)
+    if scale <= 0:
+        q, scale = positive_scale(q, scale)
+    slopes = alibi(alibi_slopes, device, b, h) if alibi_slopes is not None else (0, 0)
+    start = (flags, device, dtype, current_stream(device), b, sq, sk, h, hk, d, 0, 0, scale)
+    tensors = (*dense(q), *dense(k), *dense(v), *dense(out, "Output tensor"))
+    return q, out, lse, start, (left, right, *tensors, lse.data_ptr(), 0, 0, *slopes)
 
 
 def varlen_fwd(
@@ -134,6 +162,76 @@ def varlen_fwd(
     :returns: out as q; softmax_lse (h, total_q) float32; the debug probabilities, empty unless asked for; rng_state.
     :raises RuntimeError: for arguments or a GPU that the library refuses.
     """
+    window = (is_causal, window_size_left, window_size_right)
+    keys = (cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes, max_seqlen_q, max_seqlen_k)
+    if p_dropout == 0 and not return_softmax and not zero_tensors:
+        out, lse = attend_packed(q, k, v, out, *keys, softmax_scale, *window, softcap)
+        return [out, lse, q.new_empty(0), _empty(2, dtype=_int64, device=q.device)]
+    q, out, lse, start, rest = _packed_fields(q, k, v, out, *keys, softmax_scale, *window)
+    check_dropout(p_dropout, softcap, return_softmax=return_softmax)
+    b, h = cu_seqlens_q.numel() - 1, q.shape[1]
+    rng_state = _empty(2, dtype=_int64, device=q.device)
+    p = _probabilities(q, b, h, max_seqlen_q, max_seqlen_k, return_softmax=return_softmax)
+    if zero_tensors:
+        out.zero_()
+        lse.fill_(-math.inf)
+        p.zero_()
+    arguments = _pack(
+        _size,
+        *(*start, softcap if softcap > 0 else 0.0, p_dropout, 0, *rest),
+        *_NO_CACHE,
+        *(reserve(gen, q.get_device(), b, h) if p_dropout > 0 else Philox()),
+        *(rng_state.data_ptr(), p.data_ptr()),
+    )
+    run_forward(arguments, q)
+    return [out, lse, p, rng_state]
+
+
+def attend_packed(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    seqused_k: Any,
+    leftpad_k: Any,
+    block_table: Any,
+    alibi_slopes: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    scale: float,
+    causal: bool,
+    left: int,
+    right: int,
+    softcap: float,
+) -> tuple[Any, Any]:
+    """Return what :func:`varlen_fwd` returns first, out and softmax_lse, without dropout and at less cost."""
+    keys = (cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes, max_seqlen_q, max_seqlen_k)
+    q, out, lse, start, rest = _packed_fields(q, k, v, out, *keys, scale, causal, left, right)
+    run_forward(_pack_packed(_size_packed, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest), q)
+    return out, lse
+
+
+def _packed_fields(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    seqused_k: Any,
+    leftpad_k: Any,
+    block_table: Any,
+    alibi_slopes: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    scale: float,
+    causal: bool,
+    left: int,
+    right: int,
+) -> _Fields:
+    """Lay out a packed call; the fields after num_splits end with page_size."""
     device, dtype = read_kind(q, k, v)
     b = cu_seqlens_q.numel() - 1
     if b <= 0:
@@ -146,49 +244,32 @@ def varlen_fwd(
     except ValueError:
         refuse_shape(q, "q", "total_q, num_heads, head_size")
     if block_table is None:
-        table, table_stride, page_size, total_k = 0, 0, 0, k.shape[0]
+        table, page_size, total_k = _NO_TABLE, 0, k.shape[0]
         require_shape(k, (total_k, hk, d), "k", "total_k, num_heads_k, head_size")
         require_shape(v, (total_k, hk, d), "v", "total_k, num_heads_k, head_size")
-        k_address, v_address = packed(k), packed(v)
+        addresses = (*packed(k), *packed(v))
     else:
-        table, table_stride = pages(block_table, device, b)
+        table = pages(block_table, device, b)
         page_size, total_k = paged(k, v, hk, d), 0
-        k_address, v_address = dense(k), dense(v)
+        addresses = (*dense(k), *dense(v))
         if leftpad_k is not None:
             raise RuntimeError("We don't support Paged KV and leftpad_k running at the same time yet")
     used = int32(seqused_k, "seqused_k", device, b, "batch_size")
     leftpad = int32(leftpad_k, "leftpad_k", device, b, "batch_size")
-    check_dropout(p_dropout, softcap, return_softmax=return_softmax)
     if out is None:
         out = _empty_like(q)
     else:
         require_same(out, q, device, "Output must have the same dtype as inputs", "out")
         require_shape(out, (total_q, h, d), "out", "total_q, num_heads, head_size")
     lse = _empty(h, total_q, dtype=_float32, device=q.device)
-    rng_state = _empty(2, dtype=_int64, device=q.device)
-    p = _probabilities(q, b, h, max_seqlen_q, max_seqlen_k, return_softmax=return_softmax)
-    if zero_tensors:
-        out.zero_()
-        lse.fill_(-math.inf)
-        p.zero_()
-    flags, left, right = windows(is_causal, window_size_left, window_size_right, max_seqlen_k)
-    if softmax_scale <= 0:
-        q, softmax_scale = positive_scale(q, softmax_scale)
-    arguments = _pack(
-        _size,
-        *(flags, device, dtype, current_stream(device)),
-        *(b, max_seqlen_q, max_seqlen_k, h, hk, d, total_q, total_k),
-        *(softmax_scale, softcap if softcap > 0 else 0.0, p_dropout, 0, left, right),
-        *(*packed(q), *k_address, *v_address, *packed(out, "Output tensor"), lse.data_ptr(), 0, 0),
-        *alibi(alibi_slopes, device, b, h),
-        *(cu_q, cu_k, used, leftpad),
-        *(table, table_stride, page_size),
-        *_NO_CACHE,
-        *(reserve(gen, device, b, h) if p_dropout > 0 else Philox()),
-        *(rng_state.data_ptr(), p.data_ptr()),
-    )
-    run_forward(arguments, q)
-    return [out, lse, p, rng_state]
+    flags, left, right = windows(causal, left, right, max_seqlen_k)
+    if scale <= 0:
+        q, scale = positive_scale(q, scale)
+    slopes = alibi(alibi_slopes, device, b, h)
+    start = (flags, device, dtype, current_stream(device), b, max_seqlen_q, max_seqlen_k, h, hk, d, total_q, total_k)
+    tensors = (*packed(q), *addresses, *packed(out, "Output tensor"))
+    varying = (cu_q, cu_k, used, leftpad, *table, page_size)
+    return q, out, lse, (*start, scale), (left, right, *tensors, lse.data_ptr(), 0, 0, *slopes, *varying)
 
 
 def paged(k: Any, v: Any, heads_k: int, head_dim: int) -> int:

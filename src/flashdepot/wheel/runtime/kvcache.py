@@ -8,9 +8,8 @@ import torch
 from torch.nn.functional import pad
 
 from .forward import paged
-from .generator import Philox
 from .layout import ROTARY_INTERLEAVED
-from .library import FORWARD, run_forward
+from .library import CACHE_FORWARD, run_forward
 from .numbers import positive_scale, windows
 from .tensors import (
     Address,
@@ -26,8 +25,9 @@ from .tensors import (
     require_shape,
 )
 
-_pack, _size = FORWARD.pack, FORWARD.size
+_pack, _size = CACHE_FORWARD.pack, CACHE_FORWARD.size
 _NO_TENSOR: Address = (0, 0, 0, 0)
+_NOTHING_NEW = (0, *_NO_TENSOR, *_NO_TENSOR)
 
 
 def fwd_kvcache(
@@ -71,8 +71,9 @@ def fwd_kvcache(
         raise RuntimeError("batch size must be positive")
     if block_table is None:
         table, table_stride, page_size, sk = 0, 0, 0, rows
-        for cache, name in ((kcache, "kcache"), (vcache, "vcache")):
-            require_shape(cache, (cached, rows, hk, d), name, "batch_size_c, seqlen_k, num_heads_k, head_size")
+        if kcache.shape != (cached, rows, hk, d) or vcache.shape != kcache.shape:
+            for cache, name in ((kcache, "kcache"), (vcache, "vcache")):
+                require_shape(cache, (cached, rows, hk, d), name, "batch_size_c, seqlen_k, num_heads_k, head_size")
         if cache_batch_idx is None and cached < b:
             raise RuntimeError(
                 f"kcache holds {cached} sequences and q has {b}: pass cache_batch_idx, or a larger cache"
@@ -90,9 +91,9 @@ def fwd_kvcache(
     seqlens = int32(seqlens_k, "seqlens_k", device, b, "batch_size")
     if k is not None:
         _check_new(q, k, v, seqlens_k, device, sk, (b, k.shape[1], hk, d))
-    cos, sin, rotary_dim, rotary_rows = _rotary(q, k, rotary_cos, rotary_sin, device)
-    batch_index = _batch_index(cache_batch_idx, device, b)
-    leftpad = int32(leftpad_k, "leftpad_k", device, b, "batch_size")
+    rotary = _rotary(q, k, rotary_cos, rotary_sin, device) if rotary_cos is not None else (0, 0, 0, 0)
+    batch_index = _batch_index(cache_batch_idx, device, b) if cache_batch_idx is not None else 0
+    leftpad = int32(leftpad_k, "leftpad_k", device, b, "batch_size") if leftpad_k is not None else 0
 
     padding = -d % 8
     cache_k, cache_v, given = kcache, vcache, out
@@ -107,23 +108,17 @@ def fwd_kvcache(
         out = torch.empty_like(q)
     lse = torch.empty(b, h, sq, dtype=torch.float32, device=q.device)
     flags, left, right = windows(is_causal, window_size_left, window_size_right, sk)
-    if rotary_dim and is_rotary_interleaved:
+    if rotary_cos is not None and is_rotary_interleaved:
         flags |= ROTARY_INTERLEAVED
     if softmax_scale <= 0:
         q, softmax_scale = positive_scale(q, softmax_scale)
+    new = _NOTHING_NEW if k is None else (k.shape[1], *dense(k, "Key tensor"), *dense(v, "Value tensor"))
+    slopes = (0, 0) if alibi_slopes is None else alibi(alibi_slopes, device, b, h)
     arguments = _pack(
-        _size,
-        *(flags, device, dtype, current_stream(device)),
-        *(b, sq, sk, h, hk, d + padding, 0, 0),
+        *(_size, flags, device, dtype, current_stream(device), b, sq, sk, h, hk, d + padding, 0, 0),
         *(softmax_scale, softcap if softcap > 0 else 0.0, 0.0, max(num_splits, 0), left, right),
         *(*dense(q), *dense(cache_k), *dense(cache_v), *dense(out, "Output tensor"), lse.data_ptr(), 0, 0),
-        *alibi(alibi_slopes, device, b, h),
-        *(0, 0, 0, leftpad),
-        *(table, table_stride, page_size),
-        *((k.shape[1], *dense(k, "Key tensor"), *dense(v, "Value tensor")) if k is not None else (0, *_NO_TENSOR * 2)),
-        *(seqlens, batch_index, cos, sin, rotary_dim, rotary_rows),
-        *Philox(),
-        *(0, 0),
+        *(*slopes, 0, 0, 0, leftpad, table, table_stride, page_size, *new, seqlens, batch_index, *rotary),
     )
     run_forward(arguments, q)
     if padding:
@@ -149,9 +144,7 @@ def _check_new(q: Any, k: Any, v: Any, seqlens_k: Any, device: int, seqlen_k: in
 
 
 def _rotary(q: Any, k: Any, cos: Any, sin: Any, device: int) -> tuple[int, int, int, int]:
-    """The two tables' data pointers, the rotary dim and the number of rows; zeros without tables."""
-    if cos is None:
-        return 0, 0, 0, 0
+    """The two tables' data pointers, the rotary dim and the number of rows."""
     if k is None:
         raise RuntimeError(
             "If rotary cos/sin are provided, new key / value to be appended to KV cache must also be provided"
@@ -169,7 +162,5 @@ def _rotary(q: Any, k: Any, cos: Any, sin: Any, device: int) -> tuple[int, int, 
 
 
 def _batch_index(index: Any, device: int, batch: int) -> int:
-    if index is None:
-        return 0
     require_device(index, "cache_batch_idx", device)
     return int32(index, "cache_batch_idx", device, batch, "batch_size")

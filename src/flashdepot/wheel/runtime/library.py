@@ -46,7 +46,9 @@ def _offset(fields: Sequence[tuple[str, str]], name: str) -> int:
 
 FORWARD = _struct(_through(FORWARD_FIELDS, "p_debug"))  # which family runs it is left to the library
 DENSE_FORWARD = _struct(_through(FORWARD_FIELDS, "alibi_batch_stride"))
-BACKWARD = _struct(BACKWARD_FIELDS)
+PACKED_FORWARD = _struct(_through(FORWARD_FIELDS, "page_size"))
+CACHE_FORWARD = _struct(_through(FORWARD_FIELDS, "rotary_seqlen"))
+BACKWARD = _struct(_through(BACKWARD_FIELDS, "rng_state"))
 
 _WORKSPACE = Struct("@PQ")
 _FORWARD_WORKSPACE = _offset(FORWARD_FIELDS, "workspace")
@@ -97,7 +99,7 @@ _last_error.restype = c_char_p
 def run_forward(arguments: bytes, q: Any) -> None:
     """Call fa_fwd with the workspace that it wants, on the device of ``q``.
 
-    :raises RuntimeError: with the library's own text, for every status but FA_OK.
+    :raises RuntimeError: with the library's own text, for every status but FA_STATUS_OK.
     """
     if _family:
         whole = _put(arguments.ljust(_WHOLE_FORWARD, b"\0"), slice(0, _INT.size), _WHOLE_FORWARD)
@@ -116,7 +118,7 @@ def run_backward(arguments: bytes, q: Any, *, zero: bool = False) -> None:
     """Call fa_bwd with the workspace that it wants, on the device of ``q``.
 
     :param zero: clear the workspace first, so that rows which no sequence covers come out as zeros.
-    :raises RuntimeError: with the library's own text, for every status but FA_OK.
+    :raises RuntimeError: with the library's own text, for every status but FA_STATUS_OK.
     """
     if _family:
         arguments = _put(arguments, _BACKWARD_FAMILY, _family)

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import torch
 
-_OPERATORS = (
+OPERATORS = (
     "_flash_attn_forward",
     "_flash_attn_varlen_forward",
     "_flash_attn_backward",
@@ -29,6 +29,6 @@ def register() -> Any:
     if not hasattr(torch.library, "custom_op"):
         return None
     library = torch.library.Library("flash_attn", "IMPL")
-    for name in _OPERATORS:
+    for name in OPERATORS:
         library.impl(name, refuse, "CPU")
     return library

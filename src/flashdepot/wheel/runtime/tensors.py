@@ -75,11 +75,15 @@ def refuse_shape(tensor: Any, name: str, words: str, shape: tuple[int, ...] = ()
     raise RuntimeError(f"{name} must have shape ({words}){wanted}, and has {tuple(tensor.shape)}")
 
 
+class NotContiguousError(RuntimeError):
+    """The last dimension of a tensor is not contiguous."""
+
+
 def dense(tensor: Any, name: str = "Input tensor") -> Address:
     """The address of a (batch, rows, heads, head_dim) tensor."""
     batch, row, head, last = tensor.stride()
     if last != 1:
-        raise RuntimeError(f"{name} must have contiguous last dimension")
+        raise NotContiguousError(f"{name} must have contiguous last dimension")
     return tensor.data_ptr(), batch, row, head
 
 
@@ -87,7 +91,7 @@ def packed(tensor: Any, name: str = "Input tensor") -> Address:
     """The address of a (total rows, heads, head_dim) tensor."""
     row, head, last = tensor.stride()
     if last != 1:
-        raise RuntimeError(f"{name} must have contiguous last dimension")
+        raise NotContiguousError(f"{name} must have contiguous last dimension")
     return tensor.data_ptr(), 0, row, head
 
 

@@ -3,6 +3,7 @@
 
 #include "buffers.h"
 #include "error.h"
+#include "fa2/after_launch.h"
 #include "fa2/group_sum.h"
 #include "fa2/limits.h"
 #include "fa2/params.h"
@@ -54,7 +55,7 @@ fa_status plan_buffers(const BackwardPlan &plan, const BackwardCall &call,
       shares_keys(problem) ? key_rows(problem) * problem.heads_q * problem.head_dim * 2 : 0);
   buffers.dv = buffers.dk + expanded;
   buffers.bytes = buffers.dv + expanded;
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 // What set_params_dgrad adds (flash_api.cpp 201-240 of 2.8.3.post2).
@@ -70,10 +71,10 @@ BackwardParams make_params(const BackwardPlan &plan, const fa_bwd_args &args,
   fa_tensor dv = args.dv;
   if (shares_keys(problem)) {
     const std::int64_t row = std::int64_t{problem.heads_q} * problem.head_dim;
-    dk = {workspace + buffers.dk, row * problem.seqlen_k, row, problem.head_dim};
-    dv = {workspace + buffers.dv, row * problem.seqlen_k, row, problem.head_dim};
+    dk = fa_make_tensor(workspace + buffers.dk, row * problem.seqlen_k, row, problem.head_dim);
+    dv = fa_make_tensor(workspace + buffers.dv, row * problem.seqlen_k, row, problem.head_dim);
   }
-  params.do_ptr = args.d_o.data;
+  params.do_ptr = const_cast<void *>(args.d_o.data);
   params.dq_ptr = args.dq.data;
   params.dk_ptr = dk.data;
   params.dv_ptr = dv.data;
@@ -107,8 +108,19 @@ Gradient key_gradient(const UnitProblem &problem, const fa_tensor &tensor) {
              : Gradient{tensor, problem.batch, problem.seqlen_k, problem.heads_k, problem.head_dim};
 }
 
-fa_status launch_units(const BackwardPlan &plan, const fa_bwd_args &args,
+struct Subtraction {
+  SoftmaxSums sums;
+  cudaStream_t stream;
+};
+
+fa_status subtract_d_lse(const void *data) {
+  const auto &subtraction = *static_cast<const Subtraction *>(data);
+  return launch_subtract_d_lse(subtraction.sums, subtraction.stream);
+}
+
+fa_status launch_units(const BackwardPlan &plan, const BackwardCall &call,
                        const BackwardBuffers &buffers) {
+  const fa_bwd_args &args = call.args;
   const UnitProblem &problem = plan.problem;
   const auto stream = static_cast<cudaStream_t>(args.stream);
   BackwardParams params = make_params(plan, args, buffers);
@@ -117,12 +129,18 @@ fa_status launch_units(const BackwardPlan &plan, const fa_bwd_args &args,
     FLASHDEPOT_TRY(check_cuda(cudaMemsetAsync(args.workspace, 0, buffers.dq_accum_bytes(), stream),
                               "cudaMemsetAsync"));
   }
+  const Subtraction subtraction{softmax_sums(call), stream};
+  if (args.d_lse != nullptr) {
+    after_next_launch(subtract_d_lse, &subtraction);
+  }
   plan.backward(params, stream);
+  const fa_status subtracted = end_of_launches();
   if (const CudaFailure failure = take_failure(); failure.call != nullptr) {
     return check_cuda(failure.code, failure.call);
   }
+  FLASHDEPOT_TRY(subtracted);
   if (!shares_keys(problem)) {
-    return FA_OK;
+    return FA_STATUS_OK;
   }
   const std::int32_t group = problem.heads_q / problem.heads_k;
   FLASHDEPOT_TRY(launch_group_sum(key_gradient(problem, args.dk), params.dk_ptr, group,
@@ -152,13 +170,13 @@ fa_status workspace(const BackwardCall &call, Workspace &needs) {
   BackwardBuffers buffers;
   FLASHDEPOT_TRY(plan_buffers(plan, call, buffers));
   needs = {buffers.bytes, 1};
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 fa_status launch(const BackwardCall &call, const DeviceFacts &gpu) {
   BackwardPlan plan;
   if (plan_backward(call, &gpu, plan, nullptr) != Fit::serves) {
-    return refuse(FA_INTERNAL,
+    return refuse(FA_STATUS_INTERNAL,
                   "fa2 was given a backward pass that it does not run; please report "
                   "this with the arguments of the call");
   }
@@ -166,7 +184,7 @@ fa_status launch(const BackwardCall &call, const DeviceFacts &gpu) {
   FLASHDEPOT_TRY(plan_buffers(plan, call, buffers));
   FLASHDEPOT_TRY(check_workspace(call.args.workspace_bytes, buffers.bytes, "fa_bwd_workspace"));
   FLASHDEPOT_TRY(check_row_strides(plan.problem, call.args));
-  return launch_units(plan, call.args, buffers);
+  return launch_units(plan, call, buffers);
 }
 
 }  // namespace flashdepot::fa2

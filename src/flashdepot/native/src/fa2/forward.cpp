@@ -13,8 +13,7 @@
 namespace flashdepot::fa2 {
 namespace {
 
-// The number of splits for a caller that has a workspace, or asks how large it must be. Only the
-// automatic number depends on the device.
+// The number of splits. Only the automatic number depends on the device.
 fa_status choose_splits_for(const ForwardPlan &plan, const fa_fwd_args &args,
                             std::int32_t &splits) {
   const UnitProblem &problem = plan.problem;
@@ -27,9 +26,9 @@ fa_status choose_splits_for(const ForwardPlan &plan, const fa_fwd_args &args,
   }
   Text why;
   if (fits_splits(problem, plan.unit_dim, splits, &why) != Fit::serves) {
-    return refuse(FA_UNSUPPORTED, "%s", why.c_str());
+    return refuse(FA_STATUS_UNSUPPORTED, "%s", why.c_str());
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 // The queries of one key head become rows of one tile (flash_api.cpp 408-414, 595-599 of
@@ -56,8 +55,8 @@ void set_cache(ForwardParams &params, const fa_fwd_args &args) {
   params.cache_batch_idx = const_cast<std::int32_t *>(args.cache_batch_idx);
   if (args.seqlen_new != 0) {
     params.seqlen_knew = args.seqlen_new;
-    params.knew_ptr = args.k_new.data;
-    params.vnew_ptr = args.v_new.data;
+    params.knew_ptr = const_cast<void *>(args.k_new.data);
+    params.vnew_ptr = const_cast<void *>(args.v_new.data);
     params.knew_batch_stride = args.k_new.batch_stride;
     params.vnew_batch_stride = args.v_new.batch_stride;
     params.knew_row_stride = args.k_new.row_stride;
@@ -68,7 +67,7 @@ void set_cache(ForwardParams &params, const fa_fwd_args &args) {
   params.rotary_cos_ptr = const_cast<void *>(args.rotary_cos);
   params.rotary_sin_ptr = const_cast<void *>(args.rotary_sin);
   params.rotary_dim = args.rotary_dim;
-  params.is_rotary_interleaved = (args.flags & FA_ROTARY_INTERLEAVED) != 0;
+  params.is_rotary_interleaved = (args.flags & FA_FLAG_ROTARY_INTERLEAVED) != 0;
 }
 
 void set_dropout(ForwardParams &params, const fa_fwd_args &args) {
@@ -144,7 +143,7 @@ fa_status launch_units(const ForwardPlan &plan, const fa_fwd_args &args, std::in
   }
   return buffers.has_lse ? deliver_lse(plan.problem, args,
                                        static_cast<const float *>(params.softmax_lse_ptr), stream)
-                         : FA_OK;
+                         : FA_STATUS_OK;
 }
 
 fa_status check_row_strides(const UnitProblem &problem, const fa_fwd_args &args) {
@@ -169,24 +168,22 @@ fa_status workspace(const ForwardCall &call, Workspace &needs) {
   plan_forward(call, nullptr, plan, nullptr);
   FLASHDEPOT_TRY(choose_splits_for(plan, call.args, needs.splits));
   needs.bytes = split_buffers(plan.problem, plan.unit_dim, needs.splits).bytes;
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 fa_status launch(const ForwardCall &call, const DeviceFacts &gpu) {
   const fa_fwd_args &args = call.args;
   ForwardPlan plan;
   if (plan_forward(call, &gpu, plan, nullptr) != Fit::serves) {
-    return refuse(FA_INTERNAL,
+    return refuse(FA_STATUS_INTERNAL,
                   "fa2 was given a forward pass that it does not run; please report this "
                   "with the arguments of the call");
   }
   std::int32_t splits = 1;
-  if (args.num_splits != 0 || args.workspace != nullptr) {
-    FLASHDEPOT_TRY(choose_splits_for(plan, args, splits));
-  }
+  FLASHDEPOT_TRY(choose_splits_for(plan, args, splits));
   const SplitBuffers buffers = split_buffers(plan.problem, plan.unit_dim, splits);
   if (splits > 1 && args.workspace_bytes < buffers.bytes) {
-    return refuse(FA_WORKSPACE_TOO_SMALL,
+    return refuse(FA_STATUS_WORKSPACE_TOO_SMALL,
                   "workspace_bytes is %llu and %d splits need %llu; fa_fwd_workspace says so too, "
                   "and num_splits 1 needs less",
                   static_cast<unsigned long long>(args.workspace_bytes), splits,

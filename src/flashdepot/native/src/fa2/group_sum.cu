@@ -61,7 +61,7 @@ fa_status launch_group_sum(const Gradient &sum, const void *expanded, std::int32
                            std::int32_t dtype, cudaStream_t stream) {
   const unsigned blocks = blocks_for(chunks_of(sum));
   const auto *chunks = static_cast<const uint4 *>(expanded);
-  if (dtype == FA_FP16) {
+  if (dtype == FA_DTYPE_FP16) {
     group_sum_kernel<__half><<<blocks, kThreads, 0, stream>>>(sum, chunks, group);
   } else {
     group_sum_kernel<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(sum, chunks, group);

@@ -94,13 +94,13 @@ fa_status check_row_stride(const char *tensor, std::int64_t stride, std::int64_t
   constexpr std::int64_t kBlockRows = 256;
   constexpr std::int64_t kLargest = INT32_MAX / kBlockRows / 8 * 8;
   if (rows > 1 && stride > kLargest) {
-    return refuse(FA_UNSUPPORTED,
+    return refuse(FA_STATUS_UNSUPPORTED,
                   "%s.row_stride is %lld; the %s kernels step over up to 256 rows in 32 bits: "
                   "allowed here: up to %lld",
                   tensor, static_cast<long long>(stride), kernels,
                   static_cast<long long>(kLargest));
   }
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 }  // namespace flashdepot::fa2

@@ -6,7 +6,7 @@ constexpr double kLog2E = 1.4426950408889634074;
 
 ForwardParams shape_params(const UnitProblem &problem, std::int32_t unit_dim) {
   ForwardParams params{};
-  params.is_bf16 = problem.dtype == FA_BF16;
+  params.is_bf16 = problem.dtype == FA_DTYPE_BF16;
   params.b = problem.batch;
   params.h = problem.heads_q;
   params.h_k = problem.heads_k;

@@ -14,10 +14,10 @@ ForwardParams shape_params(const UnitProblem &problem, std::int32_t unit_dim);
 // batch has no batch strides, but pages have.
 template <typename Args>
 void set_tensors(ForwardParams &params, const UnitProblem &problem, const Args &args) {
-  params.q_ptr = args.q.data;
-  params.k_ptr = args.k.data;
-  params.v_ptr = args.v.data;
-  params.o_ptr = args.o.data;
+  params.q_ptr = const_cast<void *>(static_cast<const void *>(args.q.data));
+  params.k_ptr = const_cast<void *>(static_cast<const void *>(args.k.data));
+  params.v_ptr = const_cast<void *>(static_cast<const void *>(args.v.data));
+  params.o_ptr = const_cast<void *>(static_cast<const void *>(args.o.data));
   params.q_row_stride = args.q.row_stride;
   params.k_row_stride = args.k.row_stride;
   params.v_row_stride = args.v.row_stride;

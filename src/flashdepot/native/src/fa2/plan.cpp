@@ -28,17 +28,17 @@ Text feature_option(std::uint32_t features) {
 
 // The passes that a selection for this one should have.
 const char *pass_option(std::int32_t pass) {
-  return pass == FA_SPLITKV ? "fwd,splitkv" : pass == FA_BWD ? "fwd,bwd" : "fwd";
+  return pass == FA_PASS_SPLITKV ? "fwd,splitkv" : pass == FA_PASS_BWD ? "fwd,bwd" : "fwd";
 }
 
 // "forward", "split-KV forward (num_splits > 1)", "split-KV forward (block_table is set)" ..
 Text pass_name(std::int32_t pass, const UnitProblem &problem) {
   Text text;
-  if (pass == FA_SPLITKV && problem.split_field != nullptr) {
+  if (pass == FA_PASS_SPLITKV && problem.split_field != nullptr) {
     text.add("split-KV forward (%s is set)", problem.split_field);
   } else {
-    text.add("%s", pass == FA_SPLITKV ? "split-KV forward (num_splits > 1)"
-                   : pass == FA_BWD   ? "backward"
+    text.add("%s", pass == FA_PASS_SPLITKV ? "split-KV forward (num_splits > 1)"
+                   : pass == FA_PASS_BWD   ? "backward"
                                       : "forward");
   }
   return text;
@@ -156,10 +156,10 @@ Fit plan_forward(const ForwardCall &call, const DeviceFacts *gpu, ForwardPlan &p
   }
   const bool splits = call.args.num_splits > 1 || problem.split_field != nullptr;
   plan.unit_dim = unit_head_dim(problem.head_dim);
-  plan.forward = find_forward(FA_FWD, problem.dtype, plan.unit_dim, problem.causal);
-  plan.splitkv = find_forward(FA_SPLITKV, problem.dtype, plan.unit_dim, problem.causal);
+  plan.forward = find_forward(FA_PASS_FWD, problem.dtype, plan.unit_dim, problem.causal);
+  plan.splitkv = find_forward(FA_PASS_SPLITKV, problem.dtype, plan.unit_dim, problem.causal);
   const bool found = (splits ? plan.splitkv : plan.forward) != nullptr;
-  if (const Fit fit = fits_unit(splits ? FA_SPLITKV : FA_FWD, found, problem, plan.unit_dim, why);
+  if (const Fit fit = fits_unit(splits ? FA_PASS_SPLITKV : FA_PASS_FWD, found, problem, plan.unit_dim, why);
       fit != Fit::serves) {
     return fit;
   }
@@ -180,7 +180,7 @@ Fit plan_backward(const BackwardCall &call, const DeviceFacts *gpu, BackwardPlan
   }
   plan.unit_dim = unit_head_dim(problem.head_dim);
   plan.backward = find_backward(problem.dtype, plan.unit_dim, problem.causal);
-  if (const Fit fit = fits_unit(FA_BWD, plan.backward != nullptr, problem, plan.unit_dim, why);
+  if (const Fit fit = fits_unit(FA_PASS_BWD, plan.backward != nullptr, problem, plan.unit_dim, why);
       fit != Fit::serves) {
     return fit;
   }

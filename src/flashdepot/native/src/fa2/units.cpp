@@ -17,16 +17,16 @@ namespace {
 
 struct Dtype_fp16 {
   using element = cutlass::half_t;
-  [[maybe_unused]] static constexpr std::int32_t code = FA_FP16;
+  [[maybe_unused]] static constexpr std::int32_t code = FA_DTYPE_FP16;
 };
 struct Dtype_bf16 {
   using element = cutlass::bfloat16_t;
-  [[maybe_unused]] static constexpr std::int32_t code = FA_BF16;
+  [[maybe_unused]] static constexpr std::int32_t code = FA_DTYPE_BF16;
 };
 
-#define FWD_KEY(dtype, head_dim, causal) {FA_FWD, Dtype_##dtype::code, head_dim, causal},
-#define SPLITKV_KEY(dtype, head_dim, causal) {FA_SPLITKV, Dtype_##dtype::code, head_dim, causal},
-#define BWD_KEY(dtype, head_dim, causal) {FA_BWD, Dtype_##dtype::code, head_dim, causal},
+#define FWD_KEY(dtype, head_dim, causal) {FA_PASS_FWD, Dtype_##dtype::code, head_dim, causal},
+#define SPLITKV_KEY(dtype, head_dim, causal) {FA_PASS_SPLITKV, Dtype_##dtype::code, head_dim, causal},
+#define BWD_KEY(dtype, head_dim, causal) {FA_PASS_BWD, Dtype_##dtype::code, head_dim, causal},
 
 constexpr fa_unit kUnits[] = {FA2_CONFIG_FWD_UNITS(FWD_KEY)          //
                               FA2_CONFIG_SPLITKV_UNITS(SPLITKV_KEY)  //
@@ -83,7 +83,7 @@ ForwardLaunch find_forward(std::int32_t pass, std::int32_t dtype, std::int32_t h
 }
 
 BackwardLaunch find_backward(std::int32_t dtype, std::int32_t head_dim, bool causal) {
-  const std::size_t index = index_of(FA_BWD, dtype, head_dim, causal);
+  const std::size_t index = index_of(FA_PASS_BWD, dtype, head_dim, causal);
   return index < std::size(kUnits) ? kBackward[index] : nullptr;
 }
 
@@ -109,7 +109,7 @@ const char *feature_name(std::uint32_t feature) {
   }
 }
 
-const char *dtype_name(std::int32_t dtype) { return dtype == FA_FP16 ? "fp16" : "bf16"; }
+const char *dtype_name(std::int32_t dtype) { return dtype == FA_DTYPE_FP16 ? "fp16" : "bf16"; }
 
 bool runs_on(std::int32_t major, std::int32_t minor) {
   return std::any_of(std::begin(kSass), std::end(kSass),
@@ -126,7 +126,7 @@ Text sass_list() {
 
 Text unit_list(std::int32_t pass) {
   Text text;
-  for (const std::int32_t dtype : {FA_FP16, FA_BF16}) {
+  for (const std::int32_t dtype : {FA_DTYPE_FP16, FA_DTYPE_BF16}) {
     bool first = true;
     for (const std::int32_t head_dim : kHeadDims) {
       const bool full = has_unit(pass, dtype, head_dim, false);

@@ -116,6 +116,9 @@ class Call {
           "cudaMemsetAsync"));
     }
     FLASHDEPOT_TRY(prepare());
+    if (args_.d_lse != nullptr) {
+      FLASHDEPOT_TRY(subtract_d_lse(stream));
+    }
     FLASHDEPOT_TRY(differentiate());
     FLASHDEPOT_TRY(finish(*units_.dq, sum_of_queries(buffers_.dq), queries(args_.dq),
                           cu_seqlens_q_, problem_.scale));
@@ -135,11 +138,13 @@ class Call {
  private:
   void *at(std::uint64_t offset) const { return static_cast<char *>(args_.workspace) + offset; }
 
-  Rows queries(const fa_tensor &tensor) const {
+  template <typename Tensor>
+  Rows queries(const Tensor &tensor) const {
     return {packed_, tensor, problem_.batch, packed_ ? problem_.total_q : problem_.seqlen_q,
             problem_.heads_q, problem_.head_dim};
   }
-  Rows keys(const fa_tensor &tensor) const {
+  template <typename Tensor>
+  Rows keys(const Tensor &tensor) const {
     return {packed_, tensor, problem_.batch, packed_ ? problem_.total_k : problem_.seqlen_k,
             problem_.heads_k, problem_.head_dim};
   }
@@ -171,6 +176,16 @@ class Call {
     arguments.add_if(packed_, cu_seqlens_q_);
     arguments.add(stream_);
     return launch(*units_.pre, arguments);
+  }
+
+  // Of softmax_d where the kernels have it, padded to their tiles.
+  fa_status subtract_d_lse(cudaStream_t stream) {
+    const std::int32_t tile = tiles_of(*units_.bwd).m;
+    return launch_subtract_d_lse(
+        {static_cast<float *>(at(buffers_.softmax_d)), buffers_.rows_q, args_.lse, args_.d_lse,
+         args_.cu_seqlens_q, problem_.total_q, problem_.batch, problem_.heads_q, problem_.seqlen_q,
+         tile, tile, 1.0f},
+        stream);
   }
 
   fa_status differentiate() {
@@ -238,7 +253,7 @@ Fit fits(const BackwardCall &call, const DeviceFacts *gpu, Text *why) {
   const Problem &problem = call.problem;
   const char *obstacle = common_obstacle(problem);
   if (obstacle == nullptr && problem.deterministic) {
-    obstacle = "FA_DETERMINISTIC";
+    obstacle = "FA_FLAG_DETERMINISTIC";
   }
   if (obstacle != nullptr) {
     return decline(why, Fit::unsupported, "it has no %s", obstacle);
@@ -273,7 +288,7 @@ fa_status workspace(const BackwardCall &call, Workspace &needs) {
   DeviceFacts gpu;  // tiles differ from one architecture to the next
   FLASHDEPOT_TRY(read_device(call.args.device, gpu));
   needs = {buffers_of(call.problem, units_for(call.problem, &gpu)).bytes, 1};
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 fa_status launch(const BackwardCall &call, const DeviceFacts &gpu) {

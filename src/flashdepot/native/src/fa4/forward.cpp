@@ -15,8 +15,9 @@ namespace {
 // sequence's begin a number of rows after those of the one before it.
 fa_tensor listed(const fa_tensor &keys, const Problem &problem) {
   const std::int64_t row_stride = stride_of(keys.row_stride, problem.seqlen_k);
-  return {keys.data, problem.batch > 1 ? keys.batch_stride : row_stride * problem.seqlen_k,
-          row_stride, keys.head_stride};
+  return fa_make_tensor(keys.data,
+                        problem.batch > 1 ? keys.batch_stride : row_stride * problem.seqlen_k,
+                        row_stride, keys.head_stride);
 }
 
 bool is_list(const fa_tensor &keys, const Problem &problem) {
@@ -71,8 +72,8 @@ std::int32_t group_of(const Problem &problem) {
 
 fa_tensor grouped(const fa_tensor &tensor, std::int32_t group) {
   return group == 1 ? tensor
-                    : fa_tensor{tensor.data, tensor.batch_stride, tensor.head_stride,
-                                tensor.head_stride * group};
+                    : fa_make_tensor(tensor.data, tensor.batch_stride, tensor.head_stride,
+                                     tensor.head_stride * group);
 }
 
 // By which a forward kernel is chosen among those for short and for long sequences.
@@ -102,7 +103,7 @@ fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
   const std::int32_t group = group_of(problem);
   const std::int32_t heads = problem.heads_q / group;
   const std::int32_t rows = problem.seqlen_q * group;
-  const fa_tensor q = grouped(args.q, group);
+  const fa_tensor q = grouped(plain(args.q), group);
   const fa_tensor o = grouped(args.o, group);
   // A table may name any page of a pool whose size the caller does not tell; the kernels find pages
   // by number and do not count them.
@@ -170,7 +171,7 @@ Fit fits(const ForwardCall &call, const DeviceFacts *gpu, Text *why) {
 
 fa_status workspace(const ForwardCall &, Workspace &needs) {
   needs = {0, 1};
-  return FA_OK;
+  return FA_STATUS_OK;
 }
 
 fa_status launch(const ForwardCall &call, const DeviceFacts &gpu) {

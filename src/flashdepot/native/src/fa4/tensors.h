@@ -3,6 +3,7 @@
 
 #include <flash_attention.h>
 
+#include "checks.h"
 #include "fa4/arguments.h"
 
 namespace flashdepot::fa4 {
@@ -17,6 +18,9 @@ constexpr std::int64_t stride_of(std::int64_t stride, std::int64_t extent) {
 // q, k or their like: (batch, rows, heads, head_dim), or (rows, heads, head_dim) when packed.
 class Rows {
  public:
+  Rows(bool packed, const fa_const_tensor &tensor, std::int64_t batch, std::int64_t rows,
+       std::int32_t heads, std::int32_t head_dim)
+      : Rows(packed, plain(tensor), batch, rows, heads, head_dim) {}
   Rows(bool packed, const fa_tensor &tensor, std::int64_t batch, std::int64_t rows,
        std::int32_t heads, std::int32_t head_dim)
       : is_packed_(packed),

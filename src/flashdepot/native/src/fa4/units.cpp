@@ -37,8 +37,8 @@ struct Unit {
 
 namespace {
 
-constexpr std::int32_t kDtype_bf16 = FA_BF16;
-constexpr std::int32_t kDtype_fp16 = FA_FP16;
+constexpr std::int32_t kDtype_bf16 = FA_DTYPE_BF16;
+constexpr std::int32_t kDtype_fp16 = FA_DTYPE_FP16;
 
 #define ROW(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, walks, shortest, m, n, name) \
   {arch,                                                                                        \
@@ -58,8 +58,8 @@ constexpr std::int32_t kSass[] = {FA4_CONFIG_SASS};
 constexpr std::int32_t kHeadDims[] = {64, 96, 128, 192, 256};
 
 // As fa_build_info has them: the passes alone, each for the masks and layouts that it is there for.
-#define UNIT_fwd(dtype, head_dim, causal) {FA_FWD, kDtype_##dtype, head_dim, causal},
-#define UNIT_bwd(dtype, head_dim, causal) {FA_BWD, kDtype_##dtype, head_dim, causal},
+#define UNIT_fwd(dtype, head_dim, causal) {FA_PASS_FWD, kDtype_##dtype, head_dim, causal},
+#define UNIT_bwd(dtype, head_dim, causal) {FA_PASS_BWD, kDtype_##dtype, head_dim, causal},
 #define UNIT_pre(dtype, head_dim, causal)
 #define UNIT_dq(dtype, head_dim, causal)
 #define UNIT_dkv(dtype, head_dim, causal)
@@ -97,7 +97,7 @@ constexpr std::size_t dim_index(std::int32_t head_dim) {
 constexpr std::size_t place_of(const Key &key) {
   const bool of_a_mask = key.kernel == Kernel::fwd || key.kernel == Kernel::bwd;
   std::size_t place = static_cast<std::size_t>(key.kernel);
-  place = place * 2 + (key.dtype == FA_BF16 ? 1 : 0);
+  place = place * 2 + (key.dtype == FA_DTYPE_BF16 ? 1 : 0);
   place = place * 5 + dim_index(key.head_dim);
   place = place * 4 + static_cast<std::size_t>(key.layout);
   place = place * 3 + (of_a_mask ? static_cast<std::size_t>(key.mask) : 0);

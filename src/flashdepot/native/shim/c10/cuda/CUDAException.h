@@ -1,7 +1,7 @@
 // Stand-in for the torch header of this name, which the unmodified kernels include.
 //
 // Torch's version throws c10::Error. This one keeps the error and leaves the launcher, which
-// returns nothing; the library asks for the error afterwards and answers FA_CUDA.
+// returns nothing; the library asks for the error afterwards and answers FA_STATUS_CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,0 +1,239 @@
+"""One object for scripts and notebooks: a machine, an environment and a depot, and what flashdepot does with them."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+
+from flashdepot.api.given import Given
+from flashdepot.api.libraries import open_depot
+from flashdepot.errors import UsageError
+from flashdepot.events import Events
+from flashdepot.model.environment import Environment
+from flashdepot.model.host import HostRecord
+from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.limits import Compiling, Farm, Limits
+from flashdepot.resolve.facts import NamedFacts
+from flashdepot.resolve.library import LibraryResult
+from flashdepot.resolve.words import library_request
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
+
+    from flashdepot.api.acquire import LibraryPlan
+    from flashdepot.api.environments import InstallPlan, InstallResult
+    from flashdepot.api.libraries import WheelResult
+    from flashdepot.doctor import Finding
+    from flashdepot.doctor.check import Report
+    from flashdepot.doctor.explain import LogReport
+    from flashdepot.resolve.resolution import Resolution
+
+    class Words(TypedDict, total=False):
+        """What a library must have, in the words of the command line; a list stands for words joined by commas."""
+
+        upstream: str | None
+        profile: str | None
+        arch: str | float | Sequence[str | float] | None
+        passes: str | Sequence[str] | None
+        head_dims: str | int | Sequence[int] | None
+        dtypes: str | Sequence[str] | None
+        features: str | Sequence[str] | None
+        families: str | Sequence[str] | None
+        cuda: str | None
+        target: str | None
+
+
+class LinkArguments(msgspec.Struct, frozen=True):
+    """A library to link with: its folder, and the arguments of a C compiler and of its linker."""
+
+    path: Path
+    compile: tuple[str, ...]
+    link: tuple[str, ...]
+
+
+class Heard(Events):
+    """Warnings are Python's; notes and progress are not heard, and no question is answered with yes."""
+
+    def warn(self, text: str) -> None:
+        """A problem that did not stop the work."""
+        warnings.warn(text, stacklevel=3)
+
+
+class Client:
+    """flashdepot for one environment: this machine, the machine of a record, or one that is described.
+
+    Typical usage::
+
+        from flashdepot import Client
+
+        library = Client().get(profile="quick", arch="9.0")
+        print(Client(torch="2.9", python_tag="3.13", gpu="9.0", driver="580").resolve().decision.chosen)
+
+    :param depot: the depot's folder; the user's when it is not given.
+    :param host: a record that ``flashdepot host --save`` wrote, or its path.
+    :param python: interpreter or folder of the Python environment.
+    :param build: ``never``, ``ask`` or ``always``: whether compilers may start. ``ask`` asks ``events.confirm``.
+    :param jobs: compilers at once. ``memory``: bytes that they may take. ``farm``: address of a Dask scheduler.
+    :param events: hears notes and progress, and answers questions; without it warnings are Python's.
+
+    The others are facts in the place of those that are found, spelled as on the command line.
+    """
+
+    def __init__(
+        self,
+        *,
+        depot: str | Path | None = None,
+        host: HostRecord | str | Path | None = None,
+        python: str | None = None,
+        torch: str | None = None,
+        torch_cuda: str | None = None,
+        cxx11_abi: bool | None = None,
+        python_tag: str | None = None,
+        platform: str | None = None,
+        glibc: str | None = None,
+        gpu: str | Sequence[str] = (),
+        driver: str | None = None,
+        build: str | None = None,
+        jobs: int | None = None,
+        memory: int | None = None,
+        farm: str | None = None,
+        events: Events | None = None,
+    ) -> None:
+        gpus = (gpu,) if isinstance(gpu, str) else tuple(gpu)
+        named = NamedFacts(torch, torch_cuda, cxx11_abi, python_tag, platform, glibc, gpus, driver)
+        self._given = Given(named, Path(host) if isinstance(host, str) else host, python)
+        self._events = events or Heard()
+        self._depot = open_depot(Path(depot) if depot is not None else None, self._events)
+        may = Compiling.parse(build, "build") if build is not None else None
+        self._limits = Limits(jobs, memory, farm=Farm(farm) if farm else None, build=may)
+
+    def __repr__(self) -> str:
+        return f"<Client of {self._depot.root}>"
+
+    @property
+    def environment(self) -> Environment:
+        """The facts that decide what fits, each with where it comes from."""
+        return self._given.environment()[1]
+
+    def host(self) -> HostRecord:
+        """All that is known of the machine and its Python environment."""
+        return self._given.record(self._depot.root)
+
+    def get(self, *, out: str | Path | None = None, **words: Unpack[Words]) -> LibraryResult:
+        """A library that serves: stored, a remote's, or built now. ``path`` is its folder, ``out`` a copy that can be moved."""
+        from flashdepot.api.libraries import get  # noqa: PLC0415  (as below: a call pays for its own imports)
+
+        folder = Path(out) if out is not None else None
+        return get(_request(words), out=folder, **self._how(), host=self._given.machine)
+
+    def plan(self, **words: Unpack[Words]) -> LibraryPlan:
+        """What :meth:`get` would do; nothing is fetched or compiled."""
+        from flashdepot.api.libraries import plan_library  # noqa: PLC0415
+
+        return plan_library(_request(words), **self._how(), host=self._given.machine)
+
+    def wheel(self, out: str | Path = ".", **words: Unpack[Words]) -> WheelResult:
+        """A Python wheel for every torch and every Python, in the folder ``out``."""
+        from flashdepot.api.libraries import wheel  # noqa: PLC0415
+
+        return wheel(_request(words), out=Path(out), **self._how(), host=self._given.machine)
+
+    def link(self, *, static: bool = False, get: bool = True, **words: Unpack[Words]) -> LinkArguments:
+        """The library to link a program with, and the arguments for it; with ``get`` it is got where it is not stored."""
+        from flashdepot.api.libraries import link  # noqa: PLC0415
+        from flashdepot.link.flags import flags  # noqa: PLC0415
+        from flashdepot.link.library import LinkKind  # noqa: PLC0415
+
+        found = link(_request(words), may_build=get, **self._how(), host=self._given.machine)
+        arguments = flags(found, LinkKind.STATIC if static else LinkKind.SHARED)
+        return LinkArguments(found.root, tuple(arguments.compile), tuple(arguments.link))
+
+    def resolve(
+        self,
+        version: str = "",
+        *,
+        sources: Iterable[str] = (),
+        allow_uncertain: bool = False,
+        **words: Unpack[Words],
+    ) -> Resolution:
+        """Everything that could be installed, judged; ``decision.chosen`` is the one to take."""
+        from flashdepot.api.wheels import resolve  # noqa: PLC0415
+        from flashdepot.model.wheel_request import DEFAULT_SOURCES, WheelRequest  # noqa: PLC0415
+
+        host, facts = self._given.environment()
+        taken = frozenset(sources) or DEFAULT_SOURCES
+        request = WheelRequest(facts, version=version, sources=taken, allow_uncertain=allow_uncertain)
+        return resolve(request, _request(words), host=host, depot=self._depot, events=self._events)
+
+    def plan_install(self, *, sources: Iterable[str] = (), **words: Unpack[Words]) -> InstallPlan:
+        """Which wheel :meth:`install` would take, and why; nothing is changed."""
+        from flashdepot.api.environments import InstallRequest, plan_install  # noqa: PLC0415
+
+        request = InstallRequest(_request(words), frozenset(sources))
+        return plan_install(request, python=self._real_python(), **self._how())
+
+    def install(
+        self, *, sources: Iterable[str] = (), accept_unverified: bool = False, **words: Unpack[Words]
+    ) -> InstallResult:
+        """Install flash-attn into the Python environment, verified there or undone."""
+        from flashdepot.api.environments import InstallRequest, install  # noqa: PLC0415
+
+        request = InstallRequest(_request(words), frozenset(sources))
+        how = self._how()
+        return install(request, python=self._real_python(), accept_unverified=accept_unverified, **how)
+
+    def check(self, files: str | Path | Iterable[str | Path]) -> list[Report]:
+        """Whether wheels and libraries fit, by their bytes; a folder is one that :meth:`get` wrote."""
+        from flashdepot.api.answers import check  # noqa: PLC0415
+
+        given = self._given
+        return check(files, python=given.python, named=given.named, host=given.saved, events=self._events)
+
+    def doctor(self, intention: str = "install", **words: Unpack[Words]) -> list[Finding]:
+        """What stands in the way of ``install``, ``build``, ``link`` or ``run``, worst first."""
+        from flashdepot.api.answers import doctor  # noqa: PLC0415
+        from flashdepot.doctor import Intention  # noqa: PLC0415
+
+        known = [member.value for member in Intention]
+        if intention not in known:
+            raise UsageError(f"'{intention}' is not an intention: there are {', '.join(known)}.")
+        return doctor(Intention(intention), _request(words), host=self.host())
+
+    def explain(self, log: str | Path | BinaryIO) -> LogReport:
+        """The causes that a log shows: its text, the path of its file, or an open file."""
+        from flashdepot.api.answers import explain  # noqa: PLC0415
+
+        if isinstance(log, Path):
+            with log.open("rb") as file:
+                return explain(file, self._given.saved)
+        stream = io.BytesIO(log.encode()) if isinstance(log, str) else log
+        return explain(stream, self._given.saved)
+
+    def _how(self) -> dict[str, Any]:
+        return {"depot": self._depot, "limits": self._limits, "events": self._events}
+
+    def _real_python(self) -> str | None:
+        """The environment to change; :raises UsageError: for one that is only described."""
+        if self._given.host is not None or self._given.named != NamedFacts():
+            raise UsageError(
+                "An environment that is described cannot be changed.", hint="Name a real one: Client(python=PATH)"
+            )
+        return self._given.python
+
+
+def _request(words: Words) -> LibraryRequest:
+    """:raises UsageError: for a keyword or a word that is not known."""
+
+    def spelled(value: object) -> str | None:
+        if value is None or isinstance(value, str):
+            return value
+        return ",".join(map(str, value)) if isinstance(value, Iterable) else str(value)
+
+    return library_request(**{name: spelled(value) for name, value in words.items()})

@@ -1,0 +1,227 @@
+"""Changing an environment's files: staged beside them, swapped by renames, and swapped back unless all goes well."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
+from flashdepot.system.files import disk_errors, read_json, sync_folder, write_json
+from flashdepot.system.locks import HeldLock, try_lock_file
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_FOLDER = ".flashdepot-install"
+_JOURNAL = "journal.json"
+
+
+class EnvironmentChange:
+    """A change of an environment, in two steps: installers write into ``staged``, and ``swap`` puts that into place.
+
+    ``staged`` stands for the environment's prefix: until ``swap`` the environment itself is not touched. What ``swap``
+    replaces is moved aside, after a journal of it is on the disk. Leaving the block by an error moves everything
+    back; so does whoever next finds the journal, because the process was killed. Nothing outside the environment is
+    touched, whatever a journal says.
+
+    Typical usage::
+
+        with EnvironmentChange(prefix, on_note=print) as change:
+            install_into(change.staged)
+            change.swap(files_of_the_old_version)
+            verify()
+    """
+
+    def __init__(self, prefix: Path, on_note: Callable[[str], None]) -> None:
+        self._prefix = Path(os.path.realpath(prefix))
+        self._folder = self._prefix / _FOLDER
+        self._journal = self._folder / _JOURNAL
+        self._aside = self._folder / "old"
+        self.staged = self._folder / "new"
+        self._on_note = on_note
+        self._lock: HeldLock | None = None
+
+    def __enter__(self) -> Self:
+        """Take the environment at once, or not at all: two installations into one are a mistake.
+
+        :raises UsageError: when another process is changing this environment, or its notes are another user's.
+        :raises MissingToolError: when it cannot be written.
+        """
+        with disk_errors(self._folder), contextlib.suppress(FileExistsError):
+            self._folder.mkdir(mode=0o700)
+        self._require_own()
+        self._lock = try_lock_file(self._folder / "lock")
+        if self._lock is None:
+            raise UsageError(f"Another flashdepot is installing into {self._prefix}.", hint="Wait until it is done.")
+        if self._journal.exists():
+            self._undo()
+            self._on_note("An installation here was interrupted: the environment was put back as it had been.")
+        with disk_errors(self._folder):
+            for folder in (self.staged, self._aside):
+                _remove(folder)  # of a process that was killed before it had a journal
+                folder.mkdir()
+        return self
+
+    def added(self) -> list[Path]:
+        """The files that were staged, as they will be named in the environment."""
+        return [self._real(path) for path in _tree(self.staged) if path.is_symlink() or not path.is_dir()]
+
+    def in_the_way(self, replaced: Iterable[Path]) -> list[Path]:
+        """What the environment has in the places of staged files and will not be replaced.
+
+        :raises UsageError: when something lies outside the environment.
+        """
+        leaving = {os.path.normcase(self._inside(path)) for path in replaced}
+        there = [path for path in self.added() if _is_there(path)]
+        return [path for path in there if os.path.normcase(self._inside(path)) not in leaving]
+
+    def swap(self, replaced: Iterable[Path]) -> None:
+        """Move files aside and everything that is staged into place.
+
+        :param replaced: files of the environment; all that are :meth:`in_the_way` must be among them.
+        :raises UsageError: when one lies outside the environment; nothing has changed then.
+        :raises MissingToolError: when the disk is full or may not be written.
+        """
+        old = sorted(self._topmost_old({path for path in map(self._inside, replaced) if _is_there(path)}))
+        new = {self._inside(self._real(path)): path for path in self._topmost_new(self.staged)}
+        rows = [[str(path), str(number)] for number, path in enumerate(old)]
+        with disk_errors(self._folder):
+            self._give_to_owner()
+            write_json(self._journal, {"replaced": rows, "added": [str(path) for path in new]})
+            for number, path in enumerate(old):
+                shutil.move(path, self._aside / str(number))
+            for path, staged in new.items():
+                shutil.move(staged, path)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is not None and self._journal.exists():
+                self._undo()
+            elif kind is None:
+                self._journal.unlink(missing_ok=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    def _topmost_new(self, folder: Path) -> Iterator[Path]:
+        """The topmost of what is staged that the environment has no folder for: each is moved as a whole."""
+        for path in sorted(folder.iterdir()):
+            if path.is_dir() and not path.is_symlink() and self._real(path).is_dir():
+                yield from self._topmost_new(path)
+            elif path != self.staged / ".lock":  # uv leaves one in its prefix
+                yield path
+
+    def _topmost_old(self, paths: set[Path]) -> set[Path]:
+        """The topmost folders that are replaced as a whole, and the files beside them."""
+        folders = {path.parent for path in paths}
+        shared = {self._prefix, *map(self._inside, (self._real(path) for path in _tree(self.staged)))}
+        whole = {folder for folder in folders - shared if paths.issuperset(folder.iterdir())}
+        kept = {path for path in paths if path.parent not in whole} | whole
+        return self._topmost_old(kept) if whole else kept
+
+    def _real(self, staged: Path) -> Path:
+        return self._prefix / staged.relative_to(self.staged)
+
+    def _undo(self) -> None:
+        """Put back what the journal says. It can be begun again when it is killed itself."""
+        replaced, added = self._read_journal()
+        for path in added:
+            if path not in replaced or _is_there(replaced[path]):
+                _remove(path)
+        for path, kept in replaced.items():
+            if _is_there(kept):
+                _remove(path)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(kept, path)
+                sync_folder(path.parent)
+        self._journal.unlink()
+
+    def _read_journal(self) -> tuple[dict[Path, Path], list[Path]]:
+        """What was replaced, with the place where it is kept, and what was added.
+
+        :raises IntegrityError: when it is no journal, or names something outside the environment.
+        """
+        hint = f"Nothing was put back. Look at what is in {self._folder}, and remove it."
+        try:
+            journal = read_json(self._journal)
+            replaced = {self._inside(Path(place)): self._kept(str(number)) for place, number in journal["replaced"]}
+            added = [self._inside(Path(place)) for place in journal["added"]]
+        except (KeyError, TypeError, ValueError, AttributeError, FlashdepotError) as error:
+            raise IntegrityError(
+                f"{self._journal} cannot be used: {str(error).removesuffix('.')}.", hint=hint
+            ) from error
+        return replaced, added
+
+    def _kept(self, number: str) -> Path:
+        if not (number.isascii() and number.isdecimal()):
+            raise ValueError(f"'{number}' is not the number of a file that was moved aside")
+        return self._aside / number
+
+    def _inside(self, path: Path) -> Path:
+        """The path, with neither ``..`` nor links on the way to it.
+
+        :raises UsageError: when it lies outside the environment.
+        """
+        normal = Path(os.path.normpath(path))
+        folder = Path(os.path.realpath(normal.parent))
+        if self._prefix not in {folder, *folder.parents}:
+            raise UsageError(
+                f"{path} lies outside the environment {self._prefix}: it could not be put back.",
+                hint="Take another wheel, or remove the flash-attn that is there with the program that installed it.",
+            )
+        return Path(folder, normal.name)
+
+    def _require_own(self) -> None:
+        """:raises UsageError: when the folder is a link or another user's, who could have put anything into it."""
+        status = self._folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or (os.name == "posix" and status.st_uid != os.geteuid()):
+            raise UsageError(
+                f"{self._folder} is not a folder of yours: another user's, or a link. What it says of an interrupted "
+                "installation is not believed.",
+                hint="Remove it, or let its owner run 'flashdepot install' again.",
+            )
+
+    def _give_to_owner(self) -> None:
+        """What root installs into another user's environment is that user's, as all else there."""
+        if os.name != "posix" or os.geteuid() != 0 or (owner := self._prefix.stat()).st_uid == 0:
+            return
+        for path in _tree(self.staged):
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def recover(prefix: Path, on_note: Callable[[str], None]) -> bool:
+    """Put an environment back whose last installation was killed, and return whether one was.
+
+    :raises UsageError: when another process is changing this environment.
+    """
+    was_killed = (prefix / _FOLDER / _JOURNAL).exists()
+    if (prefix / _FOLDER).exists():
+        with EnvironmentChange(prefix, on_note):
+            pass
+    return was_killed
+
+
+def _is_there(path: Path) -> bool:
+    return path.is_symlink() or path.exists()
+
+
+def _tree(folder: Path) -> Iterator[Path]:
+    """All that is in a folder; links are not followed."""
+    for top, folders, files in os.walk(folder):
+        yield from (Path(top, name) for name in (*folders, *files))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,114 @@
+"""Whether compilers may start: decided here for every command and every function of the API."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from flashdepot.errors import ConsentError, UsageError
+from flashdepot.events import Events, Forecast
+from flashdepot.model.limits import BUILD_VARIABLE, Compiling, Limits
+from flashdepot.model.quantities import duration, size
+from flashdepot.system.toml import read_toml
+from flashdepot.system.user_folders import user_config
+
+SETTINGS = "settings.toml"
+"""In the user's configuration folder; its only key is ``build``."""
+
+
+def require_consent(forecast: Forecast, limits: Limits, events: Events) -> None:
+    """Before anything is fetched or compiled: ask where it takes long, and tell ``events`` what begins.
+
+    :raises ConsentError: when nobody has said yes, with the forecast, what takes less, and how to say yes.
+    """
+    may, said_in = may_compile(limits)
+    if may is Compiling.NEVER:
+        raise ConsentError(
+            f"Nothing that is stored serves this, and {said_in} forbids compiling. {sentence(forecast)}",
+            hint='To compile it: build="always".',
+        )
+    if may is Compiling.ASK and forecast.is_long and not events.confirm(question(forecast)):
+        raise ConsentError(
+            f"Compiling this needs a yes. {sentence(forecast)}",
+            hint=f'To compile it: build="always", or {BUILD_VARIABLE}=always.',
+            smaller=tuple(smaller(forecast)),
+        )
+    events.begin(forecast)
+
+
+def may_compile(limits: Limits) -> tuple[Compiling, str]:
+    """Whether compilers may start, and what says so; :raises UsageError: for a variable or settings that are wrong."""
+    if limits.build is not None:
+        return limits.build, f'build="{limits.build.value}"'
+    if word := os.environ.get(BUILD_VARIABLE):
+        return Compiling.parse(word, BUILD_VARIABLE), f"{BUILD_VARIABLE}={word}"
+    path = user_config() / SETTINGS
+    if not path.is_file():
+        return Compiling.ASK, "the default"
+    settings = read_toml(path)
+    if unknown := sorted(settings.keys() - {"build"}):
+        raise UsageError(f"{path}: '{unknown[0]}' is not a setting: there is only 'build'.")
+    return Compiling.parse(str(settings.get("build", "ask")), f"{path}: build"), str(path)
+
+
+def together(forecasts: Sequence[Forecast]) -> Forecast:
+    """Several builds, one after the other, as one; each thing that must be fetched is fetched once."""
+    return Forecast(
+        units=sum(one.units for one in forecasts),
+        compiled=sum(one.compiled for one in forecasts),
+        jobs=max(one.jobs for one in forecasts),
+        seconds=sum(one.seconds for one in forecasts),
+        memory=max(one.memory for one in forecasts),
+        memory_limit=min(one.memory_limit for one in forecasts),
+        disk=sum(one.disk for one in forecasts),
+        fetches=tuple(dict.fromkeys(fetch for one in forecasts for fetch in one.fetches)),
+        is_exact=all(one.is_exact for one in forecasts),
+        host_sides=sum(one.host_sides for one in forecasts),
+    )
+
+
+def question(forecast: Forecast) -> str:
+    """The sentence, what takes less, and the question."""
+    return "\n".join(
+        [sentence(forecast), *smaller(forecast), "It can be stopped and resumed at any time. Compile it now?"]
+    )
+
+
+def smaller(forecast: Forecast) -> list[str]:
+    """What takes less time, a line each under a headline; nothing where there is none."""
+    width = max((len(other.options) for other in forecast.alternatives), default=0)
+    lines = [f"  {other.options:<{width}}  about {duration(other.seconds)}" for other in forecast.alternatives]
+    return ["Smaller builds:", *lines] if lines else []
+
+
+def sentence(forecast: Forecast) -> str:
+    """All of it in one line."""
+    left, around = forecast.units - forecast.compiled, forecast.host_sides
+    takes = f"about {duration(forecast.seconds)} with {_compilers(forecast.jobs)}"
+    if not left and not around:
+        rest = (
+            f"only the C layer is to be compiled, and linked; {takes}" if forecast.seconds else "only linking is left"
+        )
+        return f"All {forecast.units} kernels are compiled already: {rest}."
+    parts = [f"To compile: {left} kernels"]
+    if not left:
+        known = f"The device code of all {forecast.units} kernels is compiled already"
+        parts = [f"{known}. To compile: the host side of {around}, and the C layer"]
+    elif around:
+        parts.append(
+            f"the device code of {forecast.compiled} more is compiled already, the host side of {around} of them is not"
+        )
+    elif forecast.compiled:
+        parts.append(f"{forecast.compiled} more are compiled already")
+    parts.append(takes)
+    beyond = f", more than the {size(forecast.memory_limit)} that may be used: one compiler takes it alone"
+    too_much = beyond if forecast.memory > forecast.memory_limit else ""
+    parts += [f"up to {size(forecast.memory)} of memory{too_much}", f"{size(forecast.disk)} of disk"]
+    if forecast.fetches:
+        what = ", ".join(f"{fetch.what} {size(fetch.size)}" for fetch in forecast.fetches)
+        parts.append(f"and first to fetch {size(sum(fetch.size for fetch in forecast.fetches))} ({what})")
+    return f"{'; '.join(parts)}."
+
+
+def _compilers(jobs: int) -> str:
+    return "one compiler" if jobs == 1 else f"{jobs} compilers at a time"

@@ -1,0 +1,198 @@
+"""fa_fwd and fa_bwd as operations of XLA: their arguments, their arrays, how they are batched and split over devices.
+
+Every call is one custom call, ``fa_xla_call``. Its attributes hold the packed struct of the C function with all that is
+known when a program is traced, and the offset of the pointer that each array goes to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
+
+from .layout import BF16, DETERMINISTIC, FP16
+from .library import BACKWARD, FORWARD, TARGET, Function
+from .numbers import rounded
+
+
+class Problem(NamedTuple):
+    """What a call computes, beside its arrays. ``longest``: the longest sequences of q and k, where they are packed."""
+
+    flags: int
+    window_left: int
+    window_right: int
+    scale: float
+    softcap: float
+    deterministic: bool
+    longest: tuple[int, int] | None
+
+
+def forward(problem: Problem, *arrays: Any) -> tuple[Any, ...]:
+    """The output and its lse, of q, k, v, and of the lengths where sequences are packed."""
+    return _operation(FORWARD, problem, arrays)
+
+
+def backward(problem: Problem, *arrays: Any) -> tuple[Any, ...]:
+    """The gradients of q, k and v, of q, k, v, the output, its lse and its gradient, and of the lengths."""
+    return _operation(BACKWARD, problem, arrays)
+
+
+def _operation(function: Function, problem: Problem, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """One call under any transformation: ``vmap`` joins its axis to the batch, devices split batch and heads."""
+
+    def run(*arrays: Any) -> Any:
+        return _split(function, problem, arrays)(*arrays)
+
+    if problem.longest is not None:
+        # Packs of different lengths cannot be joined without moving them: one after the other.
+        return tuple(jax.custom_batching.sequential_vmap(run)(*arrays))
+    batched = jax.custom_batching.custom_vmap(run)
+
+    def join(size: int, are_batched: Sequence[bool], *arrays: Any) -> tuple[Any, Any]:
+        whole = [a if b else jnp.broadcast_to(a, (size, *a.shape)) for a, b in zip(arrays, are_batched, strict=True)]
+        results = _operation(function, problem, [a.reshape(-1, *a.shape[2:]) for a in whole])
+        return tuple(r.reshape(size, -1, *r.shape[1:]) for r in results), (True,) * len(results)
+
+    batched.def_vmap(join)
+    return tuple(batched(*arrays))
+
+
+_HAS_SHARDY = jax.__version_info__ >= (0, 7)
+"""Whether rules of factors decide, as by default since then; before, the functions that look at shardings do."""
+
+_LETTERS = {"batch": "b", "query": "s", "key": "t", "dim": "d", "lengths": "c"}
+"""The factors of Shardy's rules. Query heads are added by :func:`_split`: with GQA each key head has a group, (g r)."""
+
+
+def _axes(name: str, packed: bool) -> tuple[str, ...]:
+    """What each axis of an array is."""
+    if name.startswith("cu_seqlens"):
+        return ("lengths",)
+    if name == "lse":
+        return ("heads", "query") if packed else ("batch", "heads", "query")
+    of_keys = name in {"k", "v", "dk", "dv"}
+    inner = ("key", "heads_k", "dim") if of_keys else ("query", "heads", "dim")
+    return inner if packed else ("batch", *inner)
+
+
+def _split(function: Function, problem: Problem, arrays: Sequence[Any]) -> Any:
+    """The call, with the rules by which XLA splits it over devices: by batch and by heads, each device on its own."""
+    packed = problem.longest is not None
+    operands = [_axes(name, packed) for name in function.operands[: len(arrays)]]
+    results = [_axes(name, packed) for name in function.results]
+    groups, heads = arrays[1].shape[-2], arrays[0].shape[-2]
+
+    def spec(axes: Sequence[str], batch: Any, head: Any) -> PartitionSpec:
+        places = {"batch": batch, "heads": head, "heads_k": head}
+        return PartitionSpec(*(places.get(axis) for axis in axes))
+
+    def of_queries(mesh: Any, shapes: Sequence[Any]) -> tuple[Any, Any]:
+        """The mesh axes that batch and heads of the queries lie on; heads only where each device gets whole groups."""
+        given = tuple(shapes[0].sharding.spec) + (None,) * 4
+        batch, head = (None, given[1]) if packed else (given[0], given[2])
+        names = (head,) if isinstance(head, str) else head or ()
+        return batch, head if groups % math.prod(mesh.shape[name] for name in names) == 0 else None
+
+    def infer(mesh: Any, shapes: Sequence[Any], _results: Any) -> tuple[Any, ...]:
+        place = of_queries(mesh, shapes)
+        return tuple(NamedSharding(mesh, spec(axes, *place)) for axes in results)
+
+    def partition(mesh: Any, shapes: Sequence[Any], given: Any) -> tuple[Any, ...]:
+        place = of_queries(mesh, shapes)
+        sharded = tuple(NamedSharding(mesh, spec(axes, *place)) for axes in operands)
+        return mesh, call, infer(mesh, shapes, given), sharded
+
+    def call(*arrays: Any) -> Sequence[Any]:
+        return _call(function, problem, arrays)
+
+    repeats = heads // groups
+    grouped = "(g r)" if repeats > 1 and groups > 1 else "g" if repeats == 1 else "h"
+    letters = {**_LETTERS, "heads_k": "g", "heads": grouped}
+    rule = " -> ".join(
+        ", ".join(" ".join(letters[axis] for axis in axes) for axes in side) for side in (operands, results)
+    )
+    sizes = {"r": repeats} if "r" in grouped else {}
+    whole = custom_partitioning(call)
+    of_shardy = {"sharding_rule": rule, **sizes} if _HAS_SHARDY else {}
+    whole.def_partition(partition, infer_sharding_from_operands=infer, **of_shardy)
+    return whole
+
+
+def _call(function: Function, problem: Problem, arrays: Sequence[Any]) -> Sequence[Any]:
+    """The custom call itself, on one device."""
+    names = function.operands[: len(arrays)]
+    q, k = arrays[:2]
+    values = _sizes(problem, q, k, arrays[-1])
+    made = {name: jax.ShapeDtypeStruct(*_result(name, problem, q, k, values)) for name in function.written}
+    for name, array in (*zip(names, arrays, strict=True), *made.items()):
+        if name not in _FLAT:
+            values.update(_strides(name, array.shape))
+    if need := function.workspace_of(values, devices=_devices()):
+        values["workspace_bytes"] = need
+        made["workspace"] = jax.ShapeDtypeStruct((need,), jnp.uint8)
+    places = [function.place_of(name) for name in (*names, *made)]
+    run = jax.ffi.ffi_call(TARGET, tuple(made.values()))
+    found = run(
+        *arrays,
+        function=np.int32(function.number),
+        arguments=np.frombuffer(function.pack(values), np.uint8),
+        places=np.array(places, np.int32),
+    )
+    return tuple(found[list(made).index(name)] for name in function.results)
+
+
+_FLAT = {"lse", "softmax_d", "cu_seqlens_q", "cu_seqlens_k"}
+"""Arrays that are a plain pointer in the struct; the others have strides."""
+
+
+def _sizes(problem: Problem, q: Any, k: Any, last: Any) -> dict[str, Any]:
+    if problem.longest is None:
+        batch, (seqlen_q, seqlen_k), totals = q.shape[0], (q.shape[1], k.shape[1]), (0, 0)
+    else:
+        batch, (seqlen_q, seqlen_k), totals = last.shape[0] - 1, problem.longest, (q.shape[0], k.shape[0])
+    return {
+        "flags": problem.flags | (DETERMINISTIC if problem.deterministic else 0),
+        "dtype": BF16 if q.dtype == jnp.bfloat16 else FP16,
+        "batch": batch,
+        "seqlen_q": seqlen_q,
+        "seqlen_k": seqlen_k,
+        "heads_q": q.shape[-2],
+        "heads_k": k.shape[-2],
+        "head_dim": q.shape[-1],
+        "total_q": totals[0],
+        "total_k": totals[1],
+        "scale": problem.scale,
+        "softcap": problem.softcap,
+        "window_left": problem.window_left,
+        "window_right": problem.window_right,
+    }
+
+
+def _result(name: str, problem: Problem, q: Any, k: Any, values: Mapping[str, Any]) -> tuple[tuple[int, ...], Any]:
+    """Shape and type of an array that a call writes."""
+    heads, packed = q.shape[-2], problem.longest is not None
+    if name == "lse":
+        return ((heads, q.shape[0]) if packed else (q.shape[0], heads, q.shape[1])), jnp.float32
+    if name == "softmax_d":
+        rows = q.shape[0] + 128 * values["batch"] if packed else rounded(q.shape[1])
+        return ((heads, rows) if packed else (q.shape[0], heads, rows)), jnp.float32
+    return (k if name in {"dk", "dv"} else q).shape, q.dtype
+
+
+def _strides(name: str, shape: Sequence[int]) -> dict[str, int]:
+    rows, heads, dim = shape[-3:]
+    return {f"{name}.batch_stride": rows * heads * dim, f"{name}.row_stride": heads * dim, f"{name}.head_stride": dim}
+
+
+def _devices() -> Sequence[int]:
+    """The ordinals of this process's GPUs: a workspace must be large enough on each."""
+    try:
+        return [device.local_hardware_id for device in jax.local_devices(backend="gpu")]
+    except RuntimeError:
+        return []

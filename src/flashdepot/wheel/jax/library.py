@@ -1,0 +1,117 @@
+"""The C library beside this file: its functions, as far as they are needed while a program is traced."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from ctypes import CDLL, byref, c_char_p, c_int32, c_uint64, c_void_p
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import jax
+
+from .layout import BACKWARD_FIELDS, FORWARD_FIELDS
+
+TARGET = "flashdepot_attention"
+"""The name of the custom call in compiled programs; ``jax.export`` wants to be told of it."""
+
+FILE = Path(__file__).parent / "lib" / ("flashattention.dll" if sys.platform == "win32" else "libflashattention.so.1")
+
+
+def _open() -> CDLL:
+    try:
+        library = CDLL(str(FILE))
+    except OSError as error:
+        raise ImportError(
+            f"{FILE} cannot be loaded: {error}. The wheel was made for another system, or a file of it is damaged: "
+            "install it again",
+            name=__package__,
+            path=str(FILE),
+        ) from error
+    handler = jax.ffi.pycapsule(library.fa_xla_call)
+    for platform in ("CUDA", "cpu"):  # on a CPU it answers with what is wrong
+        jax.ffi.register_ffi_target(TARGET, handler, platform=platform)
+    return library
+
+
+class Function:
+    """One function of the library.
+
+    ``operands`` and ``written`` name the arrays that go in and come out, by the fields that point to them; ``results``
+    are those of ``written`` that the caller gets.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        fields: Sequence[tuple[str, str]],
+        workspace: str,
+        operands: Sequence[str],
+        written: Sequence[str],
+        results: Sequence[str],
+    ) -> None:
+        self.number, self.operands, self.written, self.results = number, operands, written, results
+        self._names = [name for name, code in fields if not code.endswith("x")]
+        # Native alignment puts the padding where the compiler does; "0Q" ends where the next struct would begin.
+        self._struct = Struct("@" + "".join(code for _, code in fields) + "0Q")
+        self._places = {
+            name: Struct("@" + "".join(c for _, c in fields[:n]) + "0P").size
+            for n, (name, code) in enumerate(fields)
+            if code == "P"
+        }
+        self._workspace = _c[workspace]
+        self._workspace.argtypes = (c_char_p, c_void_p, c_void_p)[: 3 if number == 0 else 2]
+        self._workspace.restype = c_int32
+
+    def place_of(self, array: str) -> int:
+        """The offset of the pointer to an array."""
+        return self._places.get(array, self._places.get(f"{array}.data", -1))
+
+    def pack(self, values: Mapping[str, Any]) -> bytes:
+        """The struct, 0 where there is no value."""
+        return self._struct.pack(*({"size": self._struct.size, **values}.get(name, 0) for name in self._names))
+
+    def workspace_of(self, values: Mapping[str, Any], devices: Sequence[int]) -> int:
+        """Bytes of workspace, the most that any device needs.
+
+        :raises ValueError: for what the library cannot do, with its own text.
+        """
+        most = 0
+        for device in devices or (0,):
+            need = c_uint64()
+            arguments = self.pack({**values, "device": device, **self._lengths(values)})
+            status = self._workspace(arguments, byref(need), *((None,) if self.number == 0 else ()))
+            if status and (devices or status not in _NO_DEVICE):
+                raise ValueError(_last_error().decode("utf-8", "replace"))
+            most = max(most, need.value)
+        return most
+
+    def _lengths(self, values: Mapping[str, Any]) -> Mapping[str, int]:
+        """Optional pointers are looked at for being there: any address says so."""
+        return {"cu_seqlens_q": 1, "cu_seqlens_k": 1} if values["total_q"] or values["total_k"] else {}
+
+
+_NO_DEVICE = {3, 5}
+"""FA_NO_KERNEL_FOR_ARCH and FA_CUDA: a program may be traced where there is no GPU, to look at it or to export it."""
+
+_c = _open()
+_last_error = _c.fa_last_error
+_last_error.restype = c_char_p
+
+FORWARD = Function(
+    0,
+    FORWARD_FIELDS,
+    "fa_fwd_workspace",
+    ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"),
+    ("o", "lse"),
+    ("o", "lse"),
+)
+BACKWARD = Function(
+    1,
+    BACKWARD_FIELDS,
+    "fa_bwd_workspace",
+    ("q", "k", "v", "o", "lse", "d_o", "cu_seqlens_q", "cu_seqlens_k"),
+    ("dq", "dk", "dv", "softmax_d"),
+    ("dq", "dk", "dv"),
+)

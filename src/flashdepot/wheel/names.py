@@ -1,0 +1,136 @@
+"""Small wheels under the names of FlashAttention-3 and -4, for programs that import those: Python over our flash-attn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flashdepot import __version__
+from flashdepot.errors import UsageError, did_you_mean
+from flashdepot.model.wheel_needs import OLDEST_PYTHON
+from flashdepot.system.files import sha256_file
+from flashdepot.wheel.archive import write_archive
+from flashdepot.wheel.builder import Wheel
+from flashdepot.wheel.contents import Entry
+
+_TAG = "py3-none-any"
+_FROM = """\
+try:
+    from flash_attn_2_cuda.{module} import (  # noqa: F401
+        {names},
+    )
+except ImportError as error:
+    raise ImportError(
+        "This {distribution} is flashdepot's, and needs flashdepot's flash-attn beside it, which was not found or does "
+        f"not load: {{error}}. Install it with: flashdepot install --source ours --names {distribution}"
+    ) from error
+"""
+
+
+class Name(msgspec.Struct, frozen=True):
+    """A distribution that programs look for: its version, the module that they import first, and its files."""
+
+    distribution: str
+    version: str
+    imported: str
+    files: Mapping[str, str]
+
+
+def _functions(distribution: str, module: str, names: str) -> str:
+    return _FROM.format(distribution=distribution, module=module, names=",\n        ".join(names.split()))
+
+
+_INTERFACE = _functions(
+    "flash-attn-3",
+    "fa3",
+    "_flash_attn_backward _flash_attn_forward flash_attn_combine flash_attn_func flash_attn_qkvpacked_func "
+    "flash_attn_varlen_func flash_attn_with_kvcache get_scheduler_metadata",
+)
+_CUTE = _functions(
+    "flash-attn-4",
+    "fa4",
+    "_flash_attn_bwd _flash_attn_fwd _validate_head_dims flash_attn_func flash_attn_varlen_func",
+)
+
+NAMES = {
+    name.distribution: name
+    for name in (
+        Name(
+            "flash-attn-3",
+            "3.0.0",
+            "flash_attn_interface",
+            {
+                "flash_attn_interface.py": _INTERFACE,
+                "flash_attn_3/__init__.py": '__version__ = "3.0.0"\n',
+                "flash_attn_3/_C.py": "import flash_attn_2_cuda.fa3  # noqa: F401  (registers torch.ops.flash_attn_3)\n",
+                "flash_attn_3/flash_attn_interface.py": _INTERFACE,
+            },
+        ),
+        Name(
+            "flash-attn-4",
+            "4.0.0b36",
+            "flash_attn.cute",
+            {
+                "flash_attn/cute/__init__.py": (
+                    '__version__ = "4.0.0b36"\n'
+                    "from flash_attn.cute.interface import flash_attn_func, flash_attn_varlen_func  # noqa: F401\n"
+                ),
+                "flash_attn/cute/interface.py": _CUTE,
+            },
+        ),
+    )
+}
+"""By the distribution's name. The versions are those of upstream whose functions they have."""
+
+
+def parse_names(text: str) -> list[Name]:
+    """Read ``flash-attn-3,flash-attn-4``; :raises UsageError: for a name that is none of them."""
+    words = [word.strip().replace("_", "-") for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in NAMES:
+            raise UsageError(
+                f"'{word}' is not a name that flashdepot can serve: there are {', '.join(NAMES)}."
+                f"{did_you_mean(word, NAMES)}"
+            )
+    return [NAMES[word] for word in dict.fromkeys(words)]
+
+
+def build_names(names: Sequence[Name], folder: Path) -> list[Wheel]:
+    """Write the wheel of each name into a folder; the same flashdepot writes the same bytes.
+
+    :raises UsageError: when something else has a wheel's name.
+    :raises MissingToolError: when the disk is full or may not be written.
+    """
+    return [_build(name, folder) for name in names]
+
+
+def _build(name: Name, folder: Path) -> Wheel:
+    version = f"{name.version}+flashdepot.{__version__}"
+    stem = f"{name.distribution.replace('-', '_')}-{version}"
+    path = folder / f"{stem}-{_TAG}.whl"
+    write_archive(path, _entries(name, version, f"{stem}.dist-info"), f"{stem}.dist-info/RECORD")
+    return Wheel(path, version, _TAG, sha256_file(path), path.stat().st_size)
+
+
+def _entries(name: Name, version: str, info: str) -> Iterator[Entry]:
+    metadata = [
+        ("Metadata-Version", "2.4"),
+        ("Name", name.distribution),
+        ("Version", version),
+        ("Summary", f"{name.imported} over flashdepot's flash-attn; not made by the authors of FlashAttention"),
+        ("License-Expression", "BSD-3-Clause"),
+        ("Requires-Python", f">={OLDEST_PYTHON}"),
+        ("Requires-Dist", "flash-attn"),
+        ("Requires-Dist", "torch"),
+    ]
+    top = dict.fromkeys(file.partition("/")[0].removesuffix(".py") for file in name.files)
+    texts = {
+        **name.files,
+        f"{info}/METADATA": "".join(f"{key}: {value}\n" for key, value in metadata),
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: flashdepot {__version__}\nRoot-Is-Purelib: true\nTag: {_TAG}\n",
+        f"{info}/top_level.txt": "".join(f"{module}\n" for module in top),
+    }
+    for file, text in texts.items():
+        yield Entry(file, text.encode)

@@ -1,0 +1,381 @@
+"""The functions of FlashAttention-3's ``flash_attn_interface``, and ``torch.ops.flash_attn_3``.
+
+Names, arguments and results are upstream's. What only chooses among its kernels (num_splits, pack_gqa, sm_margin,
+scheduler_metadata) is taken and not looked at: the library chooses.
+"""
+
+# ruff: noqa: ARG001  (the signatures are upstream's)
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from .attention import How, attend, attention, gradients, refuse, with_minus_infinity
+from .kvcache import fwd_kvcache
+
+__all__ = [
+    "flash_attn_combine",
+    "flash_attn_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
+    "get_scheduler_metadata",
+]
+
+_FP8 = {getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)}
+_WHY = {
+    "qv": "no family of the library has the absorbed MLA of FlashAttention-3",
+    "q_descale": "no family of the library computes in FP8",
+    "k_descale": "no family of the library computes in FP8",
+    "v_descale": "no family of the library computes in FP8",
+    "attention_chunk": "no family of the library has chunks; say it with window_size or cu_seqlens",
+    "seqused_q": "no family of the library has it; pass cu_seqlens_q",
+    "seqlens_rotary": "the queries are turned to cache_seqlens",
+    "cu_seqlens_k_new": "new keys are (batch, rows, heads, head_dim)",
+    "cu_seqlens_q": "with new keys, queries are (batch, rows, heads, head_dim)",
+}
+
+
+_NAMED = {"out_": "out", "causal": "is_causal", "rotary_interleaved": "is_rotary_interleaved"}
+"""What upstream's Python calls arguments of its operator."""
+
+_INTERLEAVED = 29
+"""The place of is_rotary_interleaved among them, which is True by default in Python."""
+
+
+def _require_none(q: Any, **given: Any) -> None:
+    """Refuse what FlashAttention-3 has and this library does not, by the first of its names that is set."""
+    if q.dtype in _FP8:
+        raise refuse(f"q is {q.dtype}", _WHY["q_descale"])
+    for name, value in given.items():
+        if value is not None:
+            raise refuse(f"{name} is set", _WHY[name])
+
+
+def flash_attn_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    qv: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Attention over q (b, sq, h, d), k (b, sk, hk, d) and v (b, sk, hk, dv): out, and lse (b, h, sq) if asked for."""
+    if attention_chunk or not qv is q_descale is k_descale is v_descale is None or q.dtype in _FP8:
+        descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+        _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None)
+    how = _how(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
+    return _returned(*attention(q, k, v, how), how, return_attn_probs)
+
+
+def flash_attn_varlen_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    qv: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Attention over packed sequences, q (total_q, h, d): out, and lse (h, total_q) if asked for."""
+    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None, seqused_q=seqused_q)
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
+    how = _how(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic)
+    return _returned(*attention(q, k, v, how), how, return_attn_probs)
+
+
+def flash_attn_qkvpacked_func(
+    qkv: Any,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    deterministic: bool = False,
+    num_heads_q: int | None = None,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Attention over qkv (b, s, 3, h, d), or (b, s, h + 2 hk, d) with num_heads_q."""
+    if num_heads_q is None:
+        q, k, v = qkv.unbind(-3)
+    else:
+        heads_k = (qkv.shape[2] - num_heads_q) // 2
+        q, k, v = qkv.split([num_heads_q, heads_k, heads_k], -2)
+    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    _require_none(q, **descales, attention_chunk=attention_chunk or None)
+    how = _how(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
+    return _returned(*attention(q, k, v, how), how, return_attn_probs)
+
+
+def flash_attn_with_kvcache(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    k: Any = None,
+    v: Any = None,
+    qv: Any = None,
+    rotary_cos: Any = None,
+    rotary_sin: Any = None,
+    cache_seqlens: Any = None,
+    cache_batch_idx: Any = None,
+    cache_leftpad: Any = None,
+    page_table: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k_new: Any = None,
+    max_seqlen_q: int | None = None,
+    rotary_seqlens: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    scheduler_metadata: Any = None,
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+    return_softmax_lse: bool = False,
+) -> Any:
+    """Attention over a cache, after k and v, if given, were appended to it: out, and lse and two more if asked for."""
+    if isinstance(cache_seqlens, int):
+        batch = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
+        cache_seqlens = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=k_cache.device)
+    made = _forward(
+        q,
+        k_cache,
+        v_cache,
+        *(k, v, qv, None, cu_seqlens_q, None, cu_seqlens_k_new, None, cache_seqlens, max_seqlen_q, None, page_table),
+        *(cache_batch_idx, cache_leftpad, rotary_cos, rotary_sin, rotary_seqlens, q_descale, k_descale, v_descale),
+        *(softmax_scale, causal, *window_size, attention_chunk, softcap, rotary_interleaved),
+        num_splits=num_splits,
+        lse=return_softmax_lse,
+    )
+    return made if return_softmax_lse else made[0]
+
+
+def flash_attn_combine(out_partial: Any, lse_partial: Any, out: Any = None, out_dtype: Any = None) -> tuple[Any, Any]:
+    """One result of partial ones, (splits, b, s, h, dv) with lse (splits, b, s, h): out (b, s, h, dv), lse (b, s, h)."""
+    lse = lse_partial.logsumexp(0)
+    weights = (lse_partial - lse.masked_fill(lse == -math.inf, 0.0)).exp()
+    made = (weights.unsqueeze(-1) * out_partial).sum(0).to(out_dtype or out_partial.dtype)
+    return (made if out is None else out.copy_(made)), lse
+
+
+def get_scheduler_metadata(*_: Any, **__: Any) -> Any:
+    """What flash_attn_with_kvcache takes as scheduler_metadata: nothing has to be prepared here."""
+    return torch.empty(0, dtype=torch.int32, device="cuda")
+
+
+def _flash_attn_forward(*arguments: Any, **more: Any) -> tuple[Any, Any, Any, Any]:
+    named = {_NAMED.get(name, name): value for name, value in more.items()}
+    if len(arguments) <= _INTERLEAVED:
+        named.setdefault("is_rotary_interleaved", True)
+    return _forward(*arguments, **named)
+
+
+def _flash_attn_backward(
+    dout: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    softmax_lse: Any,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    sequed_q: Any = None,
+    sequed_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    dq: Any = None,
+    dk: Any = None,
+    dv: Any = None,
+    *mask: Any,
+    **more: Any,
+) -> Any:
+    lengths = (cu_seqlens_q, cu_seqlens_k, sequed_q, sequed_k, max_seqlen_q, max_seqlen_k)
+    return _backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, *lengths, *mask, **more)[3]
+
+
+def _forward(
+    q: Any,
+    k: Any,
+    v: Any,
+    k_new: Any = None,
+    v_new: Any = None,
+    qv: Any = None,
+    out: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    cu_seqlens_k_new: Any = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    page_table: Any = None,
+    kv_batch_idx: Any = None,
+    leftpad_k: Any = None,
+    rotary_cos: Any = None,
+    rotary_sin: Any = None,
+    seqlens_rotary: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    softmax_scale: float | None = None,
+    is_causal: bool = False,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    is_rotary_interleaved: bool = False,
+    scheduler_metadata: Any = None,
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+    *,
+    lse: bool = True,
+) -> tuple[Any, Any, Any, Any]:
+    """Do ``torch.ops.flash_attn_3.fwd``; the two last results are those of several splits, and empty."""
+    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    others = {"cu_seqlens_k_new": cu_seqlens_k_new, "seqused_q": seqused_q, "seqlens_rotary": seqlens_rotary}
+    _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None, **others)
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
+    how = _how(q, softmax_scale, is_causal, (window_size_left, window_size_right), softcap, lengths)
+    if k_new is None and kv_batch_idx is None and leftpad_k is None:
+        made, statistics = attend(q, k, v, how, out)
+    else:
+        _require_none(q, cu_seqlens_q=cu_seqlens_q)
+        appended = (k_new, v_new, seqused_k, rotary_cos, rotary_sin, kv_batch_idx, leftpad_k, page_table, None, out)
+        mask = (how.scale, how.causal, how.left, how.right, how.softcap)
+        made, statistics = fwd_kvcache(q, k, v, *appended, *mask, is_rotary_interleaved, num_splits)
+    empty = q.new_empty(0, dtype=torch.float32)
+    return made, with_minus_infinity(statistics, how) if lse else statistics, empty, empty
+
+
+def _backward(
+    dout: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    softmax_lse: Any,
+    dq: Any = None,
+    dk: Any = None,
+    dv: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    softmax_scale: float | None = None,
+    is_causal: bool = False,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    softcap: float = 0.0,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Do ``torch.ops.flash_attn_3.bwd``: dq, dk, dv, softmax_d, and a fifth that nobody reads."""
+    _require_none(q, seqused_q=seqused_q)
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
+    window = (window_size_left, window_size_right)
+    how = _how(q, softmax_scale, is_causal, window, softcap, lengths, deterministic=deterministic)
+    lse = softmax_lse.masked_fill(softmax_lse == -math.inf, math.inf)  # as the library writes it
+    return (*gradients(dout, q, k, v, out, lse, how, (dq, dk, dv)), lse)
+
+
+def _how(
+    q: Any,
+    scale: float | None,
+    causal: bool,
+    window: tuple[int, int],
+    softcap: float,
+    lengths: tuple[Any, ...] = (None,) * 6,
+    *,
+    deterministic: bool = False,
+) -> How:
+    if scale is None:
+        scale = q.shape[-1] ** -0.5
+    mask = (scale, causal, window[0], window[1], softcap, deterministic)
+    return How(*(*lengths, *mask))
+
+
+def _returned(out: Any, lse: Any, how: How, asked: bool) -> Any:
+    return (out, with_minus_infinity(lse, how)) if asked else out
+
+
+_LENGTHS = "Tensor? cu_seqlens_q = None, Tensor? cu_seqlens_k = None, "
+_MAXIMA = "int? max_seqlen_q = None, int? max_seqlen_k = None, "
+_MASK = "float? softmax_scale = None, bool is_causal = False, int window_size_left = -1, int window_size_right = -1, "
+_SCHEMAS = {
+    "fwd": "(Tensor q, Tensor k, Tensor v, Tensor(k_new!)? k_new = None, Tensor(v_new!)? v_new = None, "
+    f"Tensor? q_v = None, Tensor(out!)? out = None, {_LENGTHS}Tensor? cu_seqlens_k_new = None, "
+    f"Tensor? seqused_q = None, Tensor? seqused_k = None, {_MAXIMA}Tensor? page_table = None, "
+    "Tensor? kv_batch_idx = None, Tensor? leftpad_k = None, Tensor? rotary_cos = None, Tensor? rotary_sin = None, "
+    "Tensor? seqlens_rotary = None, Tensor? q_descale = None, Tensor? k_descale = None, Tensor? v_descale = None, "
+    f"{_MASK}int attention_chunk = 0, float softcap = 0.0, bool is_rotary_interleaved = False, "
+    "Tensor? scheduler_metadata = None, int num_splits = 0, bool? pack_gqa = None, int sm_margin = 0) "
+    "-> (Tensor(out!), Tensor, Tensor, Tensor)",
+    "bwd": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor softmax_lse, Tensor(dq!)? dq = None, "
+    f"Tensor(dk!)? dk = None, Tensor(dv!)? dv = None, {_LENGTHS}Tensor? seqused_q = None, Tensor? seqused_k = None, "
+    f"{_MAXIMA}{_MASK}float softcap = 0.0, bool deterministic = False, int sm_margin = 0) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "fwd_combine": "(Tensor out_partial, Tensor lse_partial, Tensor(out!)? out = None, ScalarType? out_dtype = None) "
+    "-> (Tensor(out!), Tensor)",
+    "get_scheduler_metadata": "(int batch_size, int max_seqlen_q, int max_seqlen_k, int num_heads, int num_heads_k, "
+    "int headdim, int headdim_v, ScalarType qkv_dtype, Tensor seqused_k, "
+    f"{_LENGTHS}Tensor? cu_seqlens_k_new = None, Tensor? seqused_q = None, Tensor? leftpad_k = None, "
+    "int? page_size = None, int max_seqlen_k_new = 0, bool is_causal = False, int window_size_left = -1, "
+    "int window_size_right = -1, int attention_chunk = 0, bool has_softcap = False, int num_splits = 0, "
+    "bool? pack_gqa = None, int sm_margin = 0) -> Tensor",
+}
+"""Those of upstream's hopper/flash_api_stable.cpp."""
+
+
+def _register() -> Any:
+    library = torch.library.Library("flash_attn_3", "DEF")
+    functions = (_forward, _backward, flash_attn_combine, get_scheduler_metadata)
+    for (name, schema), function in zip(_SCHEMAS.items(), functions):
+        library.define(f"{name}{schema}")
+        library.impl(name, function, "CUDA")
+    return library
+
+
+_operators = _register()

@@ -1,0 +1,215 @@
+"""The functions of FlashAttention-4's ``flash_attn.cute``, without CuTe DSL: nothing is compiled when they are called.
+
+Names, arguments and results are upstream's. What only chooses among its kernels (num_splits, pack_gqa, tile_mn and the
+like) is taken and not looked at: the library chooses. What upstream compiles for a call is refused.
+"""
+
+# ruff: noqa: ARG001  (the signatures are upstream's)
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .attention import How, attend, attention, gradients, refuse, with_minus_infinity
+
+_JIT = "it is compiled for the call, by FlashAttention-4 with CuTe DSL: use upstream's flash-attn-4 for this call"
+_WHY = {
+    **dict.fromkeys(("score_mod", "score_mod_bwd", "mask_mod", "aux_tensors", "aux_scalars"), _JIT),
+    **dict.fromkeys(("block_sparse_tensors", "block_sparse_tensors_bwd"), _JIT),
+    **dict.fromkeys(("qv", "gather_kv_indices"), "no family of the library has absorbed MLA"),
+    "learnable_sink": "the C library has sinks, and this package does not pass them on yet",
+    "seqused_q": "no family of the library has it; pass cu_seqlens_q",
+    **dict.fromkeys(("q_descale", "k_descale", "v_descale"), "no family of the library computes in FP8"),
+    "dlse": "the C library takes one, and this package does not pass it on yet",
+}
+_HINT_WORDS = (
+    "num_splits pack_gqa min_seqlen_k tile_mn mma_pv_is_rs intra_wg_overlap num_threads _arch scheduler_metadata "
+    "seqlen_k_per_split disable_scheduler_metadata gather_bwd_recompute_p gather_bwd_token_chunk m_block_size n_block_size "
+    "num_stages_Q num_stages_dO SdP_swapAB dKV_swapAB dQ_swapAB AtomLayoutMSdP AtomLayoutNdKV AtomLayoutMdQ V_in_regs"
+)
+_HINTS = frozenset(_HINT_WORDS.split())
+"""Arguments that choose among upstream's kernels, or prepare their run."""
+
+
+def flash_attn_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    qv: Any = None,
+    gather_kv_indices: Any = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int | None, int | None] = (None, None),
+    learnable_sink: Any = None,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    score_mod: Any = None,
+    score_mod_bwd: Any = None,
+    mask_mod: Any = None,
+    aux_tensors: Any = None,
+    aux_scalars: Any = None,
+    block_sparse_tensors: Any = None,
+    block_sparse_tensors_bwd: Any = None,
+    return_lse: bool = False,
+    **others: Any,
+) -> tuple[Any, Any]:
+    """Attention over q (b, sq, h, d), k (b, sk, hk, d) and v (b, sk, hk, dv): out, and lse (b, h, sq) or None."""
+    jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, block_sparse_tensors_bwd)
+    _require_none((*jit, qv, gather_kv_indices, learnable_sink, None), others)
+    how = _how(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
+    return _returned(*attention(q, k, v, how), how, return_lse)
+
+
+def flash_attn_varlen_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    qv: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    min_seqlen_k: int | None = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    gather_kv_indices: Any = None,
+    page_table: Any = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int | None, int | None] = (None, None),
+    learnable_sink: Any = None,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    score_mod: Any = None,
+    score_mod_bwd: Any = None,
+    mask_mod: Any = None,
+    block_sparse_tensors: Any = None,
+    aux_tensors: Any = None,
+    aux_scalars: Any = None,
+    return_lse: bool = False,
+    **others: Any,
+) -> tuple[Any, Any]:
+    """Attention over sequences that are packed, or (b, s, ..) with lengths, on either side; keys may lie in pages."""
+    jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, None)
+    _require_none((*jit, qv, gather_kv_indices, learnable_sink, seqused_q), others)
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
+    how = _how(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic)
+    return _returned(*attention(q, k, v, how), how, return_lse)
+
+
+def _flash_attn_fwd(
+    q: Any,
+    k: Any,
+    v: Any,
+    qv: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    min_seqlen_k: int | None = None,
+    page_table: Any = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    softcap: float | None = None,
+    window_size_left: int | None = None,
+    window_size_right: int | None = None,
+    learnable_sink: Any = None,
+    *,
+    return_lse: bool = False,
+    out: Any = None,
+    lse: Any = None,
+    **others: Any,
+) -> tuple[Any, Any]:
+    """Return out and lse, which is what torch's FA4 reads of upstream's results."""
+    _require_none((*(None,) * 7, qv, None, learnable_sink, seqused_q), others)
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
+    how = _how(q, softmax_scale, causal, (window_size_left, window_size_right), softcap or 0.0, lengths)
+    made, statistics = attend(q, k, v, how, out)
+    if lse is None and not return_lse:
+        return made, None
+    statistics = with_minus_infinity(statistics, how)
+    return made, statistics if lse is None else lse.copy_(statistics)
+
+
+def _flash_attn_bwd(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    dout: Any,
+    lse: Any,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    softcap: float = 0.0,
+    window_size_left: int | None = None,
+    window_size_right: int | None = None,
+    *,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    seqused_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    deterministic: bool = False,
+    dq: Any = None,
+    dk: Any = None,
+    dv: Any = None,
+    **others: Any,
+) -> tuple[Any, Any, Any]:
+    """Return dq, dk and dv, written where they are given."""
+    _require_none((), others)
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
+    window = (window_size_left, window_size_right)
+    how = _how(q, softmax_scale, causal, window, softcap, lengths, deterministic=deterministic)
+    lse = lse.masked_fill(lse == -math.inf, math.inf)  # as the library writes it
+    return gradients(dout, q, k, v, out, lse, how, (dq, dk, dv))[:3]
+
+
+def _validate_head_dims(head_dim: int, head_dim_v: int, compute_capability: int, alignment: int) -> None:
+    """Raise AssertionError, as upstream does, for head dims that no call takes."""
+    if not all(0 < dim <= 256 and dim % alignment == 0 for dim in (head_dim, head_dim_v)):  # noqa: PLR2004
+        raise AssertionError(
+            f"(head_dim, head_dim_v)=({head_dim}, {head_dim_v}) is not supported on compute capability "
+            f"{compute_capability}: both must be multiples of {alignment}, up to 256"
+        )
+
+
+def _require_none(given: tuple[Any, ...], others: dict[str, Any]) -> None:
+    """Refuse what the library does not have, by the first of its names that is set, and names that nobody knows.
+
+    :param given: the values of the first of _WHY's names.
+    """
+    if not others and all(value is None for value in given):
+        return
+    for name, value in (*zip(_WHY, given), *others.items()):
+        if name in _HINTS or value is None:
+            continue
+        if name not in _WHY:
+            raise TypeError(f"flash_attn.cute got an unexpected keyword argument '{name}'")
+        raise refuse(f"{name} is set", _WHY[name])
+
+
+def _how(
+    q: Any,
+    scale: float | None,
+    causal: bool,
+    window: tuple[int | None, int | None],
+    softcap: float,
+    lengths: tuple[Any, ...] = (None,) * 6,
+    *,
+    deterministic: bool = False,
+) -> How:
+    left, right = (-1 if end is None else int(end) for end in window)
+    if scale is None:
+        scale = q.shape[-1] ** -0.5
+    mask = (scale, causal, left, right, softcap, deterministic)
+    return How(*(*lengths, *mask))
+
+
+def _returned(out: Any, lse: Any, how: How, asked: bool) -> tuple[Any, Any]:
+    return out, with_minus_infinity(lse, how) if asked else None

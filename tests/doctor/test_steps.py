@@ -1,0 +1,183 @@
+"""A log becomes the story of its commands before any rule is tried."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import pytest
+
+from flashdepot.doctor.explain import Cause, LogReport, explain
+
+PIP = """\
+$ pip install flash-attn==2.8.3
+Collecting flash-attn==2.8.3
+  Downloading flash_attn-2.8.3.tar.gz (8.4 MB)
+  Getting requirements to build wheel ... error
+  error: subprocess-exited-with-error
+  ╰─> [17 lines of output]
+      Traceback (most recent call last):
+        File "/e/pip/_vendor/pyproject_hooks/_in_process/_in_process.py", line 389, in <module>
+        File "/tmp/pip-build-env-abc/overlay/lib/python3.12/site-packages/setuptools/build_meta.py", line 317, in get
+      ModuleNotFoundError: No module named 'torch'
+      [end of output]
+"""
+RUN = """\
+(base) me@host:~$ python train.py
+Traceback (most recent call last):
+  File "/home/me/train.py", line 3, in <module>
+  File "/e/lib/python3.11/site-packages/transformers/utils.py", line 3, in load
+    import flash_attn.cute
+ModuleNotFoundError: No module named 'torch'
+"""
+
+
+def look(log: str) -> LogReport:
+    return explain(io.BytesIO(log.encode()))
+
+
+def story(log: str) -> list[tuple[str, str, str]]:
+    return [(step.phase, step.installer or step.tool, step.package) for step in look(log).steps]
+
+
+def first(log: str) -> Cause:
+    return look(log).findings[0]
+
+
+@pytest.mark.parametrize(
+    ("log", "last"),
+    [
+        (PIP, ("build", "pip", "flash-attn")),
+        (RUN, ("import", "python", "transformers")),
+        (
+            "  \u00d7 Failed to build `flash-attn==2.8.3`\n  ╰─▶ Call to `setuptools` failed\n",
+            ("build", "uv", "flash-attn"),
+        ),
+        ("  x Failed to build `flash-attn==2.8.3`\n  | x\n", ("build", "uv", "flash-attn")),
+        ("Solving environment: failed\nLibMambaUnsatisfiableError: x\n", ("resolve", "conda", "")),
+        (
+            "   Compiling candle-flash-attn v0.9.1\nerror: linking with `cc` failed\n",
+            ("link", "cargo", "candle-flash-attn"),
+        ),
+        (
+            "error: failed to run custom build command for `candle-kernels v0.9.1`\n",
+            ("build", "cargo", "candle-kernels"),
+        ),
+        ("-- The CUDA compiler identification is NVIDIA 12.8\n", ("build", "cmake", "")),
+        ("/usr/bin/ld: cannot find -lcudart\n", ("link", "compiler", "")),
+        ("#12 [4/7] RUN pip install vllm\n#12 1.5 Collecting vllm\n", ("resolve", "pip", "vllm")),
+        ("2026-01-01T10:11:12.1234567Z Collecting vllm==0.9.0\n", ("resolve", "pip", "vllm")),
+        ("!pip install -q unsloth\n", ("resolve", "pip", "unsloth")),
+        ('PS C:\\src> python -c "import flash_attn"\n', ("import", "python", "")),
+    ],
+)
+def test_each_tools_words_begin_a_step(log: str, last: tuple[str, str, str]) -> None:
+    assert story(log)[-1] == last
+
+
+def test_a_step_has_its_command_version_and_lines() -> None:
+    step = look(PIP).steps[0]
+    assert (step.command, step.version, step.first, step.last) == ("pip install flash-attn==2.8.3", "2.8.3", 1, 1)
+
+
+def test_one_sentence_means_another_thing_in_another_phase() -> None:
+    assert first(PIP).id == "build-isolation-no-torch"
+    assert first(RUN).id == "module-missing"
+
+
+def test_lines_before_a_summary_are_of_its_step() -> None:
+    log = "ModuleNotFoundError: No module named 'torch'\nhint: This error likely indicates that `flash-attn@2.7.3` depends\n"
+    assert first(log).id == "uv-build-isolation"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{'msg': 'Traceback:\\n  x\\n", "\\n'}"),
+        ('{"logs": "start\\n  x\\n', '\\n"}'),
+        ("<pre>start<br>", "</pre>"),
+        ("> **", "**"),
+    ],
+)
+def test_a_log_inside_something_else_is_read(before: str, after: str) -> None:
+    report = look(f"first line\n{before}nvcc fatal   : Unsupported gpu architecture 'compute_120'{after}\n")
+    assert [(finding.id, finding.line.number) for finding in report.findings] == [("unsupported-gpu-arch", 2)]
+
+
+@pytest.mark.parametrize("quotes", ["''", '""', "``", "\u2018\u2019", "\u201c\u201d", "\u00ab\u00bb"])
+def test_quotes_of_any_kind_are_the_same_sentence(quotes: str) -> None:
+    assert (
+        first(f"nvcc fatal   : Unsupported gpu architecture {quotes[0]}compute_120{quotes[1]}").id
+        == "unsupported-gpu-arch"
+    )
+
+
+def test_lines_that_a_terminal_cut_are_whole_again() -> None:
+    text = "x" * 70 + " nvcc fatal   : Unsupported gpu architecture 'compute_120' " + "y" * 140
+    log = "\n".join(text[at : at + 80] for at in range(0, len(text), 80)) + "\nerror: next\n"
+    report = look(log)
+    assert [finding.id for finding in report.findings] == ["unsupported-gpu-arch"]
+    assert report.errors[-1].number == log.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "named"),
+    [("NVIDIA GeForce RTX 4090", []), ("Tesla T4", ["gpu-too-old"]), ("", ["gpu-too-old"])],
+)
+def test_what_the_log_says_of_its_gpu_rules_a_cause_out(gpu: str, named: Sequence[str]) -> None:
+    log = f"| 0  {gpu}  Off |\nRuntimeError: FlashAttention only supports Ampere GPUs or newer.\n"
+    assert [finding.id for finding in look(log).findings] == named
+
+
+def test_facts_of_the_machine_are_data_and_fill_in_the_advice() -> None:
+    log = (
+        "PyTorch version: 2.8.0+cu128\nGPU 0: NVIDIA GeForce RTX 5090\nNvidia driver version: 570.86.15\n"
+        "CUDA error: no kernel image is available for execution on the device (flash_attn)\n"
+    )
+    report = look(log)
+    machine = report.to_json()["machine"]
+    assert (machine["gpus"], machine["torch"], machine["driver"]) == (
+        ["NVIDIA GeForce RTX 5090"],
+        "2.8.0+cu128",
+        "570.86.15",
+    )
+    assert any("TORCH_CUDA_ARCH_LIST=12.0" in command for command in report.findings[0].fix)
+
+
+def test_flashdepots_own_command_comes_first_and_hours_of_compiling_last() -> None:
+    fix = first("ImportError: /x/flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi").fix
+    assert fix[0].startswith("flashdepot install ")
+    assert "FORCE_BUILD" in fix[-1]
+
+
+def test_a_gpu_that_flashdepot_does_not_serve_gets_no_command_of_flashdepot() -> None:
+    log = "GPU 0: Tesla V100-SXM2\nImportError: /x/flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
+    assert not any("flashdepot" in command for command in first(log).fix)
+
+
+def test_a_build_by_cargo_gets_no_command_of_pip() -> None:
+    log = "   Compiling candle-flash-attn v0.9.1\nnvcc error   : 'cicc' died due to signal 9 (Kill signal)\n"
+    fix = first(log).fix
+    assert fix[0].startswith("flashdepot link candle ")
+    assert not any(command.startswith(("pip ", "python ")) for command in fix)
+
+
+def test_what_is_concluded_from_something_absent_is_only_possible() -> None:
+    report = look("ModuleNotFoundError: No module named 'flash_attn_2_cuda'")
+    assert not report.certain
+    assert report.to_json()["status"] == "possible"
+    assert report.findings[0].or_else
+    assert report.next_steps
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("RuntimeError: Engine core initialization failed. See root cause above. flash_attn", "worker's own"),
+        ("error: subprocess-exited-with-error", "lines of output"),
+        ("ninja: build stopped: subcommand failed.", "FAILED:"),
+        ("error: could not compile `candle-flash-attn` (lib) due to 1 previous error", "--- stderr"),
+    ],
+)
+def test_a_line_that_only_sums_up_says_where_the_deciding_one_stands(line: str, where: str) -> None:
+    assert where in look(line).next_steps[0]

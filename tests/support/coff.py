@@ -1,0 +1,106 @@
+"""A stand-in for Visual Studio's linking side, made of LLVM's tools: they read and write the same formats."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashdepot.link.flags import SYSTEM_LIBRARIES
+from flashdepot.model.library_names import WINDOWS
+from flashdepot.targets.exports import definition_text
+from support.tools import needs
+
+needs_llvm = needs("clang", "lld-link", "llvm-lib", "llvm-dlltool")
+
+_RUNTIME = """
+int _fltused = 1;
+int __stdcall _DllMainCRTStartup(void *module, unsigned reason, void *reserved) { return 1; }
+"""
+_CUDART = r"""
+__attribute__((section(".drectve"), used)) static const char directives[] =
+    " /DEFAULTLIB:LIBCMT /EXPORT:NvOptimusEnablementCuda,DATA ";
+int NvOptimusEnablementCuda = 1;
+__declspec(dllimport) unsigned long GetLastError(void);
+int cudaPeekAtLastError(void) { return (int)GetLastError(); }
+"""
+
+
+_PLACES = (
+    *(f"static/{name}" for name in WINDOWS.static),
+    f"shared/{WINDOWS.shared}",
+    f"shared/{WINDOWS.shared_linked}",
+)
+
+
+@dataclass(frozen=True)
+class VisualStudio:
+    """The folder of its programs, a CUDA runtime, and the folder of the libraries of Windows."""
+
+    programs: Path
+    cuda_runtime: Path
+    system: Path
+
+
+def compile_coff(source: str, output: Path) -> Path:
+    """A C source, which may include nothing, as an x64 object."""
+    file = output.with_suffix(".c")
+    file.write_text(source)
+    target = ["--target=x86_64-pc-windows-msvc", "-ffreestanding", "-O1", "-c"]
+    subprocess.run(["clang", *target, str(file), "-o", str(output)], check=True)
+    return output
+
+
+def make_visual_studio(folder: Path) -> VisualStudio:
+    """Folders with ``lib.exe`` and ``link.exe``, the libraries of Windows that a link asks for, and a CUDA runtime.
+
+    The names of the libraries are found by the variable LIB alone, as with the real ones.
+    """
+    programs = folder / "VC/Tools/MSVC/14.44.35207/bin/Hostx64/x64"
+    programs.mkdir(parents=True)
+    (programs / "lib.exe").symlink_to(str(shutil.which("llvm-lib")))
+    (programs / "link.exe").symlink_to(str(shutil.which("lld-link")))
+    system = folder / "sdk lib"
+    system.mkdir()
+    for name, functions in {"kernel32": "GetLastError", "advapi32": "a", "shell32": "s", "user32": "u"}.items():
+        _import_library(system, name, functions)
+    _archive(system / "msvcrt.lib", _RUNTIME)
+    cuda = folder / "cuda"
+    (cuda / "lib" / "x64").mkdir(parents=True)
+    _archive(cuda / "lib" / "x64" / "cudart_static.lib", _CUDART)
+    return VisualStudio(programs, cuda / "lib" / "x64" / "cudart_static.lib", system)
+
+
+def link_dll(studio: VisualStudio, objects: Sequence[Path], folder: Path, names: Sequence[str]) -> dict[str, Path]:
+    """A static library, a DLL that exports these names and its import library, by their place in a library's folder."""
+    made = {f"lib/{place}": folder / place for place in _PLACES}
+    for path in made.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    (folder / "names.def").write_text(definition_text(names))
+    static, again, dll, imports = made.values()
+    paths = [str(path) for path in objects]
+    _run(studio.programs / "lib.exe", "/NOLOGO", "/MACHINE:X64", f"/OUT:{static}", *paths)
+    shutil.copyfile(static, again)
+    words = ("/NOLOGO", "/DLL", "/MACHINE:X64", "/Brepro", "/NODEFAULTLIB:LIBCMT", f"/LIBPATH:{studio.system}")
+    outputs = (f"/DEF:{folder / 'names.def'}", f"/OUT:{dll}", f"/IMPLIB:{imports}")
+    libraries = (str(studio.cuda_runtime), *SYSTEM_LIBRARIES)
+    _run(studio.programs / "link.exe", *words, *outputs, *paths, *libraries)
+    return made
+
+
+def _run(program: Path, *words: str) -> None:
+    subprocess.run([program, *words], check=True)
+
+
+def _import_library(folder: Path, name: str, function: str) -> None:
+    definition = folder / f"{name}.def"
+    definition.write_text(f"LIBRARY {name}.dll\nEXPORTS\n  {function}\n")
+    command = ["llvm-dlltool", "-m", "i386:x86-64", "-d", str(definition), "-l", str(folder / f"{name}.lib")]
+    subprocess.run(command, check=True)
+
+
+def _archive(path: Path, source: str) -> None:
+    made = compile_coff(source, path.with_suffix(".obj"))
+    subprocess.run(["llvm-lib", f"/OUT:{path}", str(made)], check=True)

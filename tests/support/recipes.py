@@ -1,0 +1,61 @@
+"""Recipes and compilations for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from flashdepot.families import family_of, oldest_gpu
+from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
+from flashdepot.families.fa2.units import make_unit as fa2_unit
+from flashdepot.families.fa2.units import parse_unit
+from flashdepot.families.family import Cross, Kit
+from flashdepot.model.action import Action
+from flashdepot.model.architecture import parse_list
+from flashdepot.model.recipe import Recipe, Tool, ToolchainId
+from flashdepot.model.selection import ALL_FEATURES, Dtype, Pass, Selection, Unit
+from flashdepot.model.target import Platform, Target, Version
+from flashdepot.model.upstream import UpstreamId
+from flashdepot.targets import TARGETS
+from flashdepot.toolchain.nvcc_flags import VARIABLES
+from flashdepot.upstream import Identified
+
+TOOLS = (Tool("nvcc", "13.0.88", "a" * 64), Tool("cicc", "13.0.88", "b" * 64), Tool("zig", "0.14.1", "c" * 64))
+OPTIONS = frozenset({"--objdir-as-tempdir", "--frandom-seed", "--compress-mode", "--static-global-template-stub"})
+KIT = Kit(Version("13.0.88"), OPTIONS, Cross(TARGETS[0], TOOLS[:-1], TOOLS[-1]))
+
+
+def make_unit(**changes: Any) -> Unit:
+    return fa2_unit(**{"pass_": Pass.FWD, "head_dim": 64, "dtype": Dtype.BF16, "causal": False} | changes)
+
+
+def make_flags(kit: Kit, sass: str = "80,90") -> dict[str, tuple[str, ...]]:
+    listed = parse_list(sass)
+    own = c_layer_flags(kit, listed, oldest=oldest_gpu(), front_end="shared", compress="size")
+    return {"fa2": family_of("fa2").flags(kit, listed, front_end="shared", compress="size"), FLAGS: own}
+
+
+def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
+    recipe = Recipe(
+        upstreams={"fa2": UpstreamId("2.8.3.post2", "d" * 64)},
+        selection=Selection(frozenset({make_unit(), make_unit(causal=True)}), ALL_FEATURES),
+        target=Target(Platform("linux", "x86_64"), 13, parse_list(sass), Version("580")),
+        toolchain=ToolchainId(Version("13.0.88"), TOOLS),
+        front_end="shared",
+        native_digest="e" * 64,
+        flags=make_flags(KIT, sass),
+    )
+    return replace(recipe, **changes)
+
+
+def make_action(name: str = "flash_fwd_hdim64_bf16_sm80", **changes: Any) -> Action:
+    arguments = ("{cuda}/bin/nvcc", "-O3")
+    plain = Action(name, "upstream", f"src/{name}.cu", arguments, TOOLS, VARIABLES, parse_unit(name))
+    return replace(plain, **changes)
+
+
+def fa2_actions(recipe: Recipe, kit: Kit = KIT) -> tuple[Action, ...]:
+    source = Identified(recipe.upstream, recipe.selection.units, ALL_FEATURES)
+    own = c_layer_actions(recipe, kit, {"fa2": family_of("fa2").c_layer_words})
+    return (*family_of("fa2").actions(recipe, source, kit), *own)

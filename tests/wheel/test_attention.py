@@ -1,0 +1,120 @@
+"""What the functions of FlashAttention-3 and -4 tell the C library, and what they refuse."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from types import SimpleNamespace
+
+import pytest
+from calls import HK, SK, SQ, B, D, H
+from fake_torch import Tensor, int32
+
+Q, K = (B, SQ, H, D), (B, SK, HK, D)
+
+
+class Library:
+    """A torch.library.Library that takes every definition."""
+
+    def __init__(self, *_):
+        self.made = {}
+
+    def define(self, schema):
+        name = schema.partition("(")[0]
+        self.made[name] = schema
+
+    def impl(self, name, function, key):
+        assert name in self.made
+        assert key == "CUDA"
+
+
+@pytest.fixture
+def names(runtime):
+    """fa3 and fa4, over a torch before 2.4, whose tensors cannot be masked."""
+    torch = runtime.torch
+    torch.library = SimpleNamespace(Library=Library)
+    fa3 = importlib.import_module("flash_attn_2_cuda.fa3")
+    return SimpleNamespace(fa3=fa3, fa4=importlib.import_module("flash_attn_2_cuda.fa4"), runtime=runtime)
+
+
+def dense(*, d=D, dv=D):
+    return Tensor((*Q[:3], d)), Tensor((*K[:3], d)), Tensor((*K[:3], dv))
+
+
+def test_both_say_a_dense_call_as_flash_attn_does(names):
+    for call in (names.fa3.flash_attn_func, names.fa4.flash_attn_func):
+        names.runtime.answers()
+        q, k, v = dense()
+        call(q, k, v, causal=True, softcap=15.0)
+        arguments = names.runtime.forward_args()
+        assert (arguments.q.data, arguments.k.data, arguments.v.data) == tuple(t.data_ptr() for t in (q, k, v))
+        assert (arguments.flags, arguments.softcap, arguments.scale) == (1, 15.0, 0.125)
+
+
+@pytest.mark.parametrize(
+    ("window", "flags", "ends"), [((20, None), 2, (20, 0)), ((None, 5), 4, (0, 5)), ((7, 5), 6, (7, 5))]
+)
+def test_an_open_end_of_a_window_is_none_in_flash_attention_4(names, window, flags, ends):
+    names.fa4.flash_attn_func(*dense(), window_size=window)
+    arguments = names.runtime.forward_args()
+    assert (arguments.flags, (arguments.window_left, arguments.window_right)) == (flags, ends)
+
+
+def test_narrow_values_are_filled_up_and_the_result_is_cut(names):
+    out, _ = names.fa4.flash_attn_func(*dense(dv=32))
+    assert out.shape == (*Q[:3], 32)
+    assert names.runtime.forward_args().head_dim == D
+
+
+def test_lengths_of_keys_alone_are_a_cache(names):
+    lengths = Tensor((B,), int32)
+    names.fa4.flash_attn_varlen_func(*dense(), seqused_k=lengths)
+    assert names.runtime.forward_args().cache_seqlens == lengths.data_ptr()
+
+
+REFUSED = {
+    "fa3": ("qv", "q_descale", "k_descale", "v_descale", "attention_chunk"),
+    "fa4": (
+        *("qv", "gather_kv_indices", "learnable_sink", "score_mod", "score_mod_bwd", "mask_mod", "aux_tensors"),
+        *("aux_scalars", "block_sparse_tensors", "block_sparse_tensors_bwd"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module in REFUSED for name in REFUSED[module]])
+def test_what_the_library_does_not_have_is_refused_by_name(names, module, name):
+    with pytest.raises(RuntimeError, match=rf"^{name} is set: .+flashdepot's"):
+        getattr(names, module).flash_attn_func(*dense(), **{name: 3})
+    assert names.runtime.calls == 0
+
+
+def test_an_argument_that_nobody_knows_is_a_type_error(names):
+    with pytest.raises(TypeError, match="'nonsense'"):
+        names.fa4.flash_attn_func(*dense(), nonsense=1)
+
+
+def test_head_dims_are_judged_as_upstream_judges_them(names):
+    names.fa4._validate_head_dims(192, 128, 9, 8)
+    for dims in ((4, 4), (148, 148), (288, 288)):
+        with pytest.raises(AssertionError, match="not supported"):
+            names.fa4._validate_head_dims(*dims, 9, 8)
+
+
+def test_every_operator_has_the_arguments_of_its_schema(names):
+    functions = {"fwd": names.fa3._forward, "bwd": names.fa3._backward, "fwd_combine": names.fa3.flash_attn_combine}
+    for name, function in functions.items():
+        schema = names.fa3._operators.made[name].partition("(")[2].partition(") ->")[0]
+        words = [argument.partition("=")[0].split()[-1] for argument in schema.split(",")]
+        ours = [
+            parameter.name
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
+        assert ours == [{"q_v": "qv"}.get(word, word) for word in words]
+
+
+def test_a_torch_before_2_4_compiles_nothing_and_says_so(names, monkeypatch):
+    monkeypatch.setattr(sys.modules["flash_attn_2_cuda.attention"], "is_compiling", lambda: True)
+    with pytest.raises(RuntimeError, match=r"torch\.compile .* need torch 2\.4"):
+        names.fa3.flash_attn_func(*dense())

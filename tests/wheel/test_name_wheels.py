@@ -1,0 +1,125 @@
+"""The small wheels under other names: what is in them, and that programs find them and nothing breaks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.metadata import Metadata
+from packaging.utils import parse_wheel_filename
+
+from flashdepot.depot import Depot
+from flashdepot.errors import UsageError
+from flashdepot.wheel import NAMES, Wheel, build_names, build_wheel, parse_names
+from support.stored_wheel import make_source, store_wheel_library
+
+FOUND = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from importlib.metadata import packages_distributions
+print(json.dumps(packages_distributions()))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wheel]:
+    folder = tmp_path_factory.mktemp("dist")
+    return dict(zip(NAMES, build_names(list(NAMES.values()), folder), strict=True))
+
+
+@pytest.fixture(scope="module")
+def flash_attn(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
+    folder = tmp_path_factory.mktemp("ours")
+    tree, depot = make_source(folder / "upstream"), Depot(folder / "depot")
+    manifest = store_wheel_library(depot, tree, folder / "files")
+    return build_wheel(manifest, depot.materialise(manifest), {"fa2": tree}, folder / "dist")
+
+
+def uv(word: str, *words: str, site: Path) -> None:
+    command = ["uv", "pip", word, "--offline", "--python", str(site), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def files(wheel: Wheel) -> set[str]:
+    with zipfile.ZipFile(wheel.path) as archive:
+        return set(archive.namelist())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wheel_says_whose_it_is_and_what_it_needs(wheels: dict[str, Wheel], name: str) -> None:
+    wheel = wheels[name]
+    parsed, version, _, tags = parse_wheel_filename(wheel.path.name)
+    assert (parsed, version.local.split(".")[0] if version.local else None) == (name, "flashdepot")
+    assert {str(tag) for tag in tags} == {"py3-none-any"}
+    with zipfile.ZipFile(wheel.path) as archive:
+        (metadata,) = (n for n in archive.namelist() if n.endswith("METADATA"))
+        read = Metadata.from_email(archive.read(metadata), validate=True)
+    assert "flash-attn" in [str(need) for need in read.requires_dist or []]
+    assert "not made by the authors" in (read.summary or "")
+
+
+def test_no_file_is_in_two_of_the_wheels(wheels: dict[str, Wheel], flash_attn: Wheel) -> None:
+    for one, other in itertools.combinations([flash_attn, *wheels.values()], 2):
+        assert not files(one) & files(other)
+
+
+def test_programs_find_each_module_under_the_distribution_that_they_look_for(
+    wheels: dict[str, Wheel], flash_attn: Wheel, tmp_path: Path
+) -> None:
+    for wheel in (flash_attn, *wheels.values()):
+        with zipfile.ZipFile(wheel.path) as archive:
+            archive.extractall(tmp_path)
+    found = subprocess.run([sys.executable, "-c", FOUND, str(tmp_path)], capture_output=True, text=True, check=True)
+    owners = json.loads(found.stdout)
+    assert owners["flash_attn_interface"] == owners["flash_attn_3"] == ["flash-attn-3"]
+    assert {owner.replace("_", "-") for owner in owners["flash_attn"]} == {"flash-attn", "flash-attn-4"}
+    assert all("top_level.txt" in " ".join(files(wheel)) for wheel in wheels.values()), "Python 3.10 asks for it"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_flashdepots_flash_attn_the_error_says_what_to_install(
+    wheels: dict[str, Wheel], name: str, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(wheels[name].path) as archive:
+        archive.extractall(tmp_path)
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {NAMES[name].imported}"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert f"flashdepot install --source ours --names {name}" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 1, 0)], ids=str)
+def test_uninstalling_and_installing_again_in_any_order_leaves_whole_distributions(
+    wheels: dict[str, Wheel], flash_attn: Wheel, tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    made = [flash_attn, *wheels.values()]
+    distributions = ["flash-attn", *wheels]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    site = tmp_path / "env"
+    paths = [str(wheel.path) for wheel in made]
+    for index in order:
+        uv("install", "--no-deps", "--no-index", paths[index], site=site)
+    first = order[0]
+    uv("uninstall", distributions[first], site=site)
+    (purelib,) = (site / "lib").glob("python*/site-packages")
+    left = {path.relative_to(purelib).as_posix() for path in purelib.rglob("*.py")}
+    expected = {n for i, wheel in enumerate(made) if i != first for n in files(wheel) if n.endswith(".py")}
+    assert left == expected
+    uv("install", "--no-deps", "--no-index", paths[first], site=site)
+    left = {path.relative_to(purelib).as_posix() for path in purelib.rglob("*.py")}
+    assert left == {n for wheel in made for n in files(wheel) if n.endswith(".py")}
+
+
+def test_names_are_read_as_people_write_them() -> None:
+    assert [name.distribution for name in parse_names("flash_attn_3, flash-attn-4,flash-attn-3")] == [*NAMES]
+    assert parse_names("") == []
+
+
+def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(UsageError, match=r"there are flash-attn-3, flash-attn-4.* Did you mean"):
+        parse_names("flash-attn-5")
