@@ -95,7 +95,12 @@ def _off_limits(environment: Mapping[str, str]) -> list[str]:
 
 
 def _add_rust() -> None:
-    """Put the toolchain itself before rustup's stand-ins for it, which find it by what is in the user's home."""
+    """Put the toolchain itself before rustup's stand-ins for it, which find it by what is in the user's home.
+
+    rustup is not asked where it has no settings: it would write them.
+    """
+    if not Path(os.environ.get("RUSTUP_HOME") or Path.home() / ".rustup", "settings.toml").exists():
+        return
     try:
         command = ["rustup", "which", "cargo"]
         quiet = {**os.environ, "RUSTUP_AUTO_INSTALL": "0"}

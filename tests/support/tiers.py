@@ -23,7 +23,7 @@ _PLACES = frozenset({
     "index/test_installers.py", "index/test_page.py", "index/test_real_wheel.py", "index/test_servers.py",
     "publish/test_proof.py", "publish/test_templates.py", "remotes/test_audit.py", "remotes/test_buckets.py",
     "remotes/test_publish.py", "remotes/test_read_through.py", "remotes/test_sync.py",
-    "resolve/test_advice_is_true.py", "wheel/test_jax.py",
+    "resolve/test_advice_is_true.py", "wheel/test_jax_package.py",
 })  # fmt: skip
 """Folders and files that hold slow tests only; the fast tier does not even import them."""
 
