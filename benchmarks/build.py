@@ -33,16 +33,15 @@ from msgspec.structs import replace
 from flashdepot.build.library import BuildPlan, Options, build_library, prepare
 from flashdepot.depot import Depot
 from flashdepot.events import Silent, Snapshot
-from flashdepot.families import obtain_sources
-from flashdepot.families.fa2.units import parse_unit
 from flashdepot.host import probe
-from flashdepot.model.library_request import AnyCuda, LibraryRequest
-from flashdepot.model.limits import Limits
-from flashdepot.model.quantities import parse_size
+from flashdepot.kernels import obtain_sources
+from flashdepot.kernels.fa2.units import parse_unit
+from flashdepot.model.limits import Limits, parse_size
+from flashdepot.model.request import AnyCuda, LibraryRequest
 from flashdepot.model.selection import Selection
+from flashdepot.process.child import Child, Cost
 from flashdepot.resolve.library import Need, understand
-from flashdepot.resolve.words import library_request
-from flashdepot.system.child import Child, Cost
+from flashdepot.resolve.project import library_request
 from flashdepot.toolchain.choose import choose_toolchain
 
 WARM_RUNS = 5

@@ -3,7 +3,7 @@
 Usage: python benchmarks/family_speed.py [--kind KIND] [TABLE]     where torch, GPUs, flashdepot and a wheel of both families are
        python benchmarks/family_speed.py [--kind KIND] --check     whether what is dispatched is the fastest, for every point
 
-KIND is dense, packed or cache (forward alone), and TABLE the one of it in src/flashdepot/families/fa4, unless another is
+KIND is dense, packed or cache (forward alone), and TABLE the one of it in src/flashdepot/kernels/fa4, unless another is
 named. Rows of other architectures stay, and those of lengths that --lengths leaves out. A library is built anew after a table
 has changed, its kernels are not. Each GPU that is visible measures a share. A point where what is dispatched seems late is
 measured again, for longer. --rows FILE keeps every point, with what was dispatched. The times are the GPU's alone: it waits
@@ -31,7 +31,7 @@ import torch
 from flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from flash_attn_2_cuda import library
 
-from flashdepot.families.fa4.speed import TABLES
+from flashdepot.kernels.fa4.actions import TABLES
 from flashdepot.prove.speed import flop
 
 COLUMNS = ("arch", "kernel", "head_dim", "mask", "batch", "seqlen", "heads_q", "heads_k", "fa4", "fa2")

@@ -20,12 +20,10 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flashdepot.catalog.load import SHIPPED, Catalog, load_catalog
-from flashdepot.catalog.packing import Listing, encode
+from flashdepot.catalog.load import SHIPPED, Catalog, Listing, encode, load_catalog
 from flashdepot.catalog.published_files import PublishedFile
-from flashdepot.catalog.refresh import list_source, refresh
-from flashdepot.catalog.sources import Source, read_sources
-from flashdepot.model.wheel_name import filename_of_url
+from flashdepot.catalog.refresh import Source, list_source, read_sources, refresh
+from flashdepot.model.wheel import filename_of_url
 
 
 def main() -> None:

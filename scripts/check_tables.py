@@ -18,8 +18,8 @@ from pathlib import Path
 
 from packaging.version import VERSION_PATTERN, Version
 
-from flashdepot.system.index import PackageIndex
-from flashdepot.system.index_settings import read_index_settings
+from flashdepot.net.index import PackageIndex
+from flashdepot.net.transport import read_index_settings
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/flashdepot"
@@ -79,12 +79,12 @@ TABLES = (
     Table(
         "toolchain/cute_dsl_wheels.toml", "nvidia-cutlass-dsl", r'^cute_dsl = "([\d.]+)"', "renew_cute_dsl_wheels.py"
     ),
-    Table("families/fa2/sdists.toml", "flash-attn", r'^version = "(.+)"', "renew_sdists.py"),
-    Table("families/fa4/sdists.toml", "flash-attn-4", r'^version = "(.+)"'),
+    Table("kernels/fa2/sdists.toml", "flash-attn", r'^version = "(.+)"', "renew_sdists.py"),
+    Table("kernels/fa4/sdists.toml", "flash-attn-4", r'^version = "(.+)"'),
     Table("link/candle_versions.toml", script="renew_candle_versions.py"),
     Table("catalog/sources.toml"),
     Table("catalog/machine_code.toml"),
-    Table("doctor/explain/packages.toml"),
+    Table("diagnose/explain/packages.toml"),
 )
 
 

@@ -20,10 +20,8 @@ from typing import Any
 
 from packaging.version import Version
 
-from flashdepot.link.candle_reader import CandleSources, read_candle_sources
-from flashdepot.link.candle_sources import default_cargo_home
-from flashdepot.link.candle_versions import DATA
-from flashdepot.system.toml import read_toml
+from flashdepot.files.documents import read_toml
+from flashdepot.link.candle_versions import DATA, CandleSources, default_cargo_home, read_candle_sources
 
 CRATES = ("candle-flash-attn", "candle-flash-attn-v3")
 FLOOR = Version("0.3.0")

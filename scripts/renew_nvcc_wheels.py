@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pypi_simple import PyPISimple
 
-from flashdepot.system.folders import tree_digest
+from flashdepot.files.folders import tree_digest
 from flashdepot.toolchain.wheels import unpack_toolkit
 
 DATA = Path(__file__).parents[1] / "src/flashdepot/toolchain/nvcc_wheels.toml"

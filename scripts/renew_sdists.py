@@ -1,4 +1,4 @@
-"""Renew src/flashdepot/families/fa2/sdists.toml from PyPI.
+"""Renew src/flashdepot/kernels/fa2/sdists.toml from PyPI.
 
 Usage: PYTHONPATH=src python scripts/renew_sdists.py
 
@@ -15,17 +15,16 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from flashdepot.families.fa2.layout import Fa2Layout
-from flashdepot.families.fa2.sdists import DATA
-from flashdepot.families.fa2.units import make_unit
+from flashdepot.files.archive import unpack
+from flashdepot.files.directory import PlainFiles
+from flashdepot.files.folders import tree_digest
+from flashdepot.kernels.fa2.sources import DATA, Fa2Layout
+from flashdepot.kernels.fa2.units import make_unit
 from flashdepot.model.selection import Dtype, Feature, Pass
-from flashdepot.system.archive import unpack
-from flashdepot.system.folders import tree_digest
-from flashdepot.system.index import PackageIndex
-from flashdepot.system.index_settings import read_index_settings
-from flashdepot.system.net import fetch
-from flashdepot.system.plain_files import PlainFiles
-from flashdepot.upstream.layout import is_kept
+from flashdepot.net.fetch import fetch
+from flashdepot.net.index import PackageIndex
+from flashdepot.net.transport import read_index_settings
+from flashdepot.upstream.tree import is_kept
 
 LAYOUT = Fa2Layout()
 FLOOR = Version("2.7.4.post1")  # the first with the launch templates that the C layer is written against

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flashdepot.doctor.check import torch_side
-from flashdepot.doctor.check.subject import read_subject
+from flashdepot.diagnose.check import place
+from flashdepot.diagnose.check.subject import read_subject
 from flashdepot.facts.torch_symbols import SYMBOLS, about
 from flashdepot.model.target import Version
 
@@ -40,7 +40,7 @@ def main() -> None:
     for folder in options.torch:
         version = re.search(r"__version__ *= *'(\d+\.\d+)", (folder / "version.py").read_text())
         libraries = [path.name for path in (folder / "lib").iterdir()]
-        exported = torch_side.exported_symbols(folder / "lib", libraries)
+        exported = place.exported_symbols(folder / "lib", libraries)
         torches.append((Version(version[1] if version else "0"), exported))
     torches.sort(key=lambda pair: pair[0])
     if options.add:
@@ -48,7 +48,7 @@ def main() -> None:
         print(f'torch_symbols.toml: newest = "{torches[-1][0]}"')
         return
     taken = {s for wheel in options.wheels for binary in read_subject(wheel).binaries for s in binary.torch_symbols}
-    symbols = sorted(s for s in taken if torch_side.abi_of({s}) is None)
+    symbols = sorted(s for s in taken if place.abi_of({s}) is None)
     if options.check:
         sys.exit(check(symbols, torches))
     write(rows(symbols, torches))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flashdepot.doctor.explain.packages import named
-from flashdepot.doctor.explain.report import fill
-from flashdepot.doctor.explain.rules import RANKS, LogRule, load_rules
+from flashdepot.diagnose.explain.machine import named
+from flashdepot.diagnose.explain.report import fill
+from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_rules
 
 PAGE = Path(__file__).parents[1] / "docs/failures.md"
 
@@ -34,7 +34,7 @@ name it reads the depot's last failed compile. After `--` it runs a command, sho
 failure, and ends with its exit code. If no rule knows the log, it shows the earliest error lines and exits with 4.
 
 These are the failures that it finds. This page is written by `scripts/write_failures.py` from the rules in
-`src/flashdepot/doctor/explain/rules/`; what stands in angle brackets is filled in from the log and from the machine.
+`src/flashdepot/diagnose/explain/rules/`; what stands in angle brackets is filled in from the log and from the machine.
 Causes come before their consequences.
 """
 

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from flashdepot.catalog.load import load_catalog
-from flashdepot.catalog.matrix import Summary, in_ranges, summaries
-from flashdepot.catalog.query import by_version
+from flashdepot.catalog.matrix import Summary, by_version, in_ranges, summaries
 from flashdepot.facts.compilers import host_compiler_limits
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.facts.gpus import known_architectures
-from flashdepot.families import oldest_gpu
+from flashdepot.kernels import oldest_gpu
 from flashdepot.model.target import Version
 
 PAGE = Path(__file__).parents[1] / "docs/matrix.md"

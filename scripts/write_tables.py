@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 
 from flashdepot.facts import COPIES
-from flashdepot.system.toml import read_toml
+from flashdepot.files.documents import read_toml
 
 PACKAGE = Path(__file__).parents[1] / "src/flashdepot"
 TARGET = PACKAGE / "facts" / COPIES.name
-FOLDERS = ("catalog", "facts", "families", "toolchain")
+FOLDERS = ("catalog", "facts", "kernels", "toolchain")
 
 
 def main() -> None:

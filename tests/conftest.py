@@ -49,7 +49,7 @@ def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def no_system_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Have no file of pip's for the whole machine or of this Python either; gives the home that their folders are in."""
     monkeypatch.setattr("sys.prefix", str(home / "python"))
-    monkeypatch.setattr("flashdepot.system.index_settings._site_folders", lambda: [home / "etc"])
+    monkeypatch.setattr("flashdepot.net.transport._site_folders", lambda: [home / "etc"])
     return home
 
 
@@ -112,7 +112,7 @@ def flashdepot(real_depot: Path) -> Any:
 @pytest.fixture(scope="session")
 def upstream_tree(real_depot: Path) -> Path:
     """The newest published flash-attn, unpacked; fetched from PyPI the first time."""
-    from flashdepot.families import default_family  # noqa: PLC0415
+    from flashdepot.kernels import default_family  # noqa: PLC0415
 
     sources = default_family().sources
     return sources.obtain(sources.default_version(), real_depot / "upstreams").root

@@ -14,15 +14,15 @@ PACKAGE = Path(flashdepot.__file__).parent
 
 ELSEWHERE = (
     "wheel/runtime",
-    "families/fa4/worker",
+    "kernels/fa4/worker",
     "prove/numeric",
     "prove/speed",
     "host/python_facts",
-    "system/confine",
+    "process/confine",
 )
 """What runs as a program of its own: in the user's environment, beside CuTe DSL, in a process that is confined."""
 
-NAMED_BY_OTHERS = (r"cli/\w+_commands?\.py", r"cli/completion\.py", r"doctor/\w+_checks\.py", r"families/\w+/\w+\.py")
+NAMED_BY_OTHERS = (r"cli/(\w+_commands?|link_\w+|options)\.py", r"diagnose/\w+_checks\.py", r"kernels/\w+/\w+\.py")
 """Functions that are called as something else is: a command, an option's values, a topic of doctor, a method of ``Family``."""
 
 SHARED = {
@@ -39,7 +39,7 @@ SHARED = {
     "vendor": "api's use case, and its work in link",
     "check": "api's use case, and that of what is vendored",
     "explain": "why a wheel was chosen, and what a log shows",
-    "judge": "the judge of fit; resolve adds what was wished for, doctor.check reads the bytes first",
+    "judge": "the judge of fit; resolve adds what was wished for, diagnose.check reads the bytes first",
     "choose": "which stored library serves; which source an installation takes",
     "built_for": "which torch names explain, and check",
     "inspect": "a wheel before it is installed; an nvcc by its answers",

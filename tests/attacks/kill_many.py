@@ -201,7 +201,7 @@ def attack(folder: Path, real_source: Path, kills: int, seed: int) -> Report:
 
 def main(arguments: Sequence[str]) -> int:
     """Attack, and say what happened."""
-    from flashdepot.families import family_of  # noqa: PLC0415
+    from flashdepot.kernels import family_of  # noqa: PLC0415
     from flashdepot.model.selection import DEFAULT_FAMILY  # noqa: PLC0415
 
     kills, folder, seed = int(arguments[0]), Path(arguments[1]).resolve(), int(arguments[2]) if arguments[2:] else 1

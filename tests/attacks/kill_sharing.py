@@ -32,8 +32,8 @@ from flashdepot.api import publishing
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
-from flashdepot.remotes.envelopes import read_envelopes
-from flashdepot.remotes.signing import choose_key
+from flashdepot.remotes.keys import choose_key
+from flashdepot.remotes.trust import read_envelopes
 from flashdepot.remotes.user_settings import UserSettings
 from support.machines import make_machine
 from support.stand_in_world import make_world

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.doctor.explain import explain
-from flashdepot.doctor.explain.lines import read_chunks
-from flashdepot.doctor.explain.match import LINE_CAP
-from flashdepot.doctor.explain.rules import RANKS, LogRule, load_rules
+from flashdepot.diagnose.explain import explain
+from flashdepot.diagnose.explain.lines import read_chunks
+from flashdepot.diagnose.explain.match import LINE_CAP
+from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_rules
 from support.child_usage import PEAK
 from support.hostile_lines import hostile_lines
 
@@ -81,7 +81,7 @@ def test_hostile_lines_of_all_rules_take_bounded_memory(tmp_path: Path) -> None:
     lines = "".join(almost_matching(rule, 1024) for rule in load_rules())
     log.write_text(lines, encoding="utf-8")
     measure = (
-        f"import sys; from flashdepot.doctor.explain import explain; explain(open(sys.argv[1], 'rb')); print({PEAK})"
+        f"import sys; from flashdepot.diagnose.explain import explain; explain(open(sys.argv[1], 'rb')); print({PEAK})"
     )
     done = subprocess.run([sys.executable, "-c", measure, str(log)], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 200_000

@@ -17,7 +17,7 @@ from flashdepot.build.farm.cluster import Cluster, connect
 from flashdepot.build.farm.executor import FarmExecutor
 from flashdepot.build.farm.orders import Bundle, Done, Event, Lost, encode, pack, unpack
 from flashdepot.errors import FlashdepotError, IncompatibleError, NetworkError, UsageError
-from flashdepot.system.child import Cost
+from flashdepot.process.child import Cost
 from support.farm import NEEDS_DASK
 
 DONE = Done(Cost(0, 1.0, 1.0, 7), "log", b"object", "a" * 64, {"{src}/a": "b" * 64})

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import FlashdepotError, NetworkError
-from flashdepot.families.fa2 import sdists
-from flashdepot.system.digests import contents
+from flashdepot.files.digests import contents
+from flashdepot.kernels.fa2 import sources
 from support.depot_copies import COMPILED, COMPILERS, copy_depot, make_own
 from support.depot_factories import flip_and_keep_times
 from support.stand_in_world import World, make_world
@@ -31,7 +31,7 @@ SEED = int(os.environ.get("FLASHDEPOT_FLIP_SEED", "1"))
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     yield make_world(tmp_path / "world", monkeypatch)
-    sdists.published.cache_clear()
+    sources.published.cache_clear()
 
 
 def flip_somewhere(root: Path, number: int, chance: random.Random) -> Path:

@@ -13,18 +13,17 @@ from pathlib import Path
 import pytest
 
 from flashdepot.build.engine import BuildOutcome, Engine
-from flashdepot.build.estimates import History
-from flashdepot.build.foreign import confined_environment
-from flashdepot.build.local import LocalExecutor
-from flashdepot.build.names import PlaceNames
+from flashdepot.build.inputs import PlaceNames
+from flashdepot.build.local import LocalExecutor, confined_environment
+from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
 from flashdepot.events import Silent
-from flashdepot.model.action import Action
 from flashdepot.model.limits import Limits
-from flashdepot.system import confinement
-from flashdepot.system.confinement import UNCONFINED, Means, View, confined, means, works
-from flashdepot.system.process import run
+from flashdepot.model.recipe import Action
+from flashdepot.process import confinement
+from flashdepot.process.confinement import UNCONFINED, Means, View, confined, means, works
+from flashdepot.process.run import run
 from support.recipes import TOOLS, make_recipe
 
 SECRET = "a-secret-of-the-user"  # noqa: S105  (that is what it is called)

@@ -14,9 +14,9 @@ import pytest
 
 from flashdepot.build.farm.executor import handed_out
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.families.fa2 import Fa2
-from flashdepot.families.fa2.layout import Fa2Layout
-from flashdepot.system.plain_files import PlainFiles
+from flashdepot.files.directory import PlainFiles
+from flashdepot.kernels.fa2 import Fa2
+from flashdepot.kernels.fa2.sources import Fa2Layout
 from flashdepot.upstream.folder import read_folder, source_digest
 from support.upstream_tree import make_folder
 
@@ -157,6 +157,6 @@ def test_a_file_that_becomes_a_link_meanwhile_is_not_read(tree: Path) -> None:
 
 
 def test_more_files_than_any_source_has_are_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flashdepot.system.plain_files._FILES", 5)
+    monkeypatch.setattr("flashdepot.files.directory._FILES", 5)
     with pytest.raises(UsageError, match="more than 5 files"):
         source_digest(Fa2Layout(), PlainFiles(tree))

@@ -9,8 +9,8 @@ import pytest
 
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
-from flashdepot.remotes import freshness
-from flashdepot.remotes.envelopes import Envelope, read_envelopes, write_envelopes
+from flashdepot.remotes import statements
+from flashdepot.remotes.trust import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.user_settings import today
 from support.depot_factories import store_library
 from support.parties import Party
@@ -25,7 +25,7 @@ def days_later(monkeypatch: pytest.MonkeyPatch) -> Move:
 
     def move(days: int) -> None:
         now: date = today() + timedelta(days=days)
-        monkeypatch.setattr(freshness, "today", lambda: now)
+        monkeypatch.setattr(statements, "today", lambda: now)
 
     return move
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.binary.archive import read_members
+from flashdepot.binary.objects import read_members
 from flashdepot.binary.wheel import read_wheel
 from flashdepot.binary.window import Window
 from flashdepot.errors import IntegrityError
-from flashdepot.system.archive import unpack
+from flashdepot.files.archive import unpack
 from support.child_usage import PEAK
 
 BOMB = 1 << 29
@@ -83,7 +83,7 @@ MEASURE = f"""
 import resource, sys
 from pathlib import Path
 from flashdepot.errors import FlashdepotError
-from flashdepot.system.archive import unpack
+from flashdepot.files.archive import unpack
 try:
     unpack(Path(sys.argv[1]), Path(sys.argv[2]))
 except FlashdepotError as error:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.binary.object_file import require_plain
+from flashdepot.binary.objects import require_plain
 from flashdepot.errors import FlashdepotError
-from flashdepot.system.confinement import UNCONFINED, Means, means
+from flashdepot.process.confinement import UNCONFINED, Means, means
 from flashdepot.toolchain.zig import Linker, Zig
 
 SECRET = "a-secret-of-the-user"  # noqa: S105  (that is what it is called)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attacks.conftest import Flashdepot
-from flashdepot.model.lock import LOCK_NAME
+from flashdepot.resolve.lock import LOCK_NAME
 from support import forge
 from support.file_server import FileServer, serve_files
 from support.venvs import Venv, add_torch, make_environment

@@ -16,16 +16,14 @@ from pathlib import Path
 import pytest
 import requests
 
-from flashdepot.catalog.load import Catalog
+from flashdepot.catalog.load import Catalog, Collection, decode
 from flashdepot.catalog.matrix_page import page
-from flashdepot.catalog.packing import Collection, decode
 from flashdepot.catalog.pages import PageToken
-from flashdepot.catalog.refresh import refresh
-from flashdepot.catalog.sources import Source
+from flashdepot.catalog.refresh import Source, refresh
 from flashdepot.errors import IntegrityError, NetworkError
-from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.system.download import Remote
-from flashdepot.system.net import fetch, fetch_url
+from flashdepot.model.candidate import PublishedWheel
+from flashdepot.net.download import Remote
+from flashdepot.net.fetch import fetch, fetch_url
 from support.child_usage import PEAK
 
 NAME = "demo-1.0.tar.gz"
@@ -100,7 +98,7 @@ MEASURE = f"""
 import sys
 from pathlib import Path
 from flashdepot.errors import FlashdepotError
-from flashdepot.system.net import fetch
+from flashdepot.net.fetch import fetch
 try:
     fetch("demo", sys.argv[1], "0" * 64, Path(sys.argv[2]))
 except FlashdepotError as error:

@@ -10,8 +10,8 @@ import pytest
 from flashdepot import api
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
-from flashdepot.remotes import freshness
-from flashdepot.remotes.keyring import new_key
+from flashdepot.remotes import statements
+from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
 from index.conftest import Publish, maker, public, publish
@@ -49,7 +49,7 @@ def test_a_list_that_is_shown_for_ever_ends_until_it_is_signed_again(
     index: tuple[str, dict[str, bytes]], publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = today() + timedelta(days=181)
-    monkeypatch.setattr(freshness, "today", lambda: later)
+    monkeypatch.setattr(statements, "today", lambda: later)
     with pytest.raises(IntegrityError, match="to be believed until") as caught:
         read_index_record(index[0])
     assert "'flashdepot index'" in caught.value.hint

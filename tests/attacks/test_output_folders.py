@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.system import directory
-from flashdepot.system.directory import Directory
-from flashdepot.system.output_file import OutputFile, record, record_text, require_safe
-from flashdepot.system.output_folder import OutputFolder
+from flashdepot.files import directory
+from flashdepot.files.directory import Directory
+from flashdepot.files.output_folder import OutputFolder
+from flashdepot.files.user_files import OutputFile, record, record_text, require_safe
 from support.candle_project import write_stand_in
 
 TARGET = "linux-x86_64-cu13-sm80-90"

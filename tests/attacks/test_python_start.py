@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attacks.conftest import Flashdepot
-from flashdepot.system.python import run_python
+from flashdepot.process.run import run_python
 from support import forge
 
 MODULES = ("json", "sysconfig", "platform", "site", "sitecustomize", "usercustomize", "torch", "pip", "flash_attn")

@@ -20,13 +20,13 @@ from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
 from flashdepot.events import Events
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
+from flashdepot.net.download import Remote
+from flashdepot.net.fetch import fetch, fetch_url
 from flashdepot.remotes import push as pushing
 from flashdepot.remotes.statements import blob_place
 from flashdepot.remotes.stores import open_store
 from flashdepot.remotes.stores.bucket import confined
 from flashdepot.resolve.own_indexes import read_index_record
-from flashdepot.system.download import Remote
-from flashdepot.system.net import fetch, fetch_url
 from support.parties import Party
 from support.remote_server import Answer, RemoteServer
 
@@ -147,7 +147,7 @@ def test_whatever_a_remote_answers_is_a_miss_and_the_build_goes_on(answer: str, 
 def test_whatever_an_index_or_a_mirror_answers_is_an_error_of_the_network(
     answer: str, raw: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flashdepot.system.patience.WAITS", ())
+    monkeypatch.setattr("flashdepot.net.errors.WAITS", ())
     raw.reply = lambda _: HOSTILE[answer]
     monkeypatch.setenv("PIP_INDEX_URL", f"{raw.url}/simple/")
     monkeypatch.setenv("PIP_TIMEOUT", "1")
@@ -185,7 +185,7 @@ def test_a_server_that_asks_for_more_time_again_and_again_is_left(
     raw: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("flashdepot.system.patience.time.sleep", slept.append)
+    monkeypatch.setattr("flashdepot.net.errors.time.sleep", slept.append)
     whole = b"x" * 50
 
     def reply(request: bytes) -> bytes:

@@ -18,11 +18,11 @@ import pytest
 from flashdepot.cli import app
 from flashdepot.depot import Depot
 from flashdepot.depot.access import TRUSTED_USERS, require_safe
-from flashdepot.depot.artifacts import Artifacts
 from flashdepot.depot.gc import plan, run
 from flashdepot.depot.layout import DepotLayout
+from flashdepot.depot.libraries import Artifacts
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.system.child import Child
+from flashdepot.process.child import Child
 from support import forge
 from support.depot_factories import make_older, record_unit
 from support.other_user import User, needs_users

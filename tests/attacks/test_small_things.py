@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import FlashdepotError
-from flashdepot.system import trace
-from flashdepot.system.archive import unpack
-from flashdepot.system.process import run
+from flashdepot.files.archive import unpack
+from flashdepot.process import trace
+from flashdepot.process.run import run
 
 URL = "https://user:TOKEN@host/a.git"
 
@@ -38,7 +38,7 @@ def test_what_verbose_shows_has_no_credentials(monkeypatch: pytest.MonkeyPatch, 
 def test_an_archive_of_too_many_entries_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes
 ) -> None:
-    monkeypatch.setattr("flashdepot.system.archive._ENTRY_LIMIT", 10)
+    monkeypatch.setattr("flashdepot.files.archive._ENTRY_LIMIT", 10)
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         for number in range(12):
@@ -55,7 +55,7 @@ TOO_MANY = """
 import contextlib, resource
 from pathlib import Path
 from flashdepot.errors import MissingToolError
-from flashdepot.system.process import run
+from flashdepot.process.run import run
 
 held = [Path("/dev/null").open()]
 resource.setrlimit(resource.RLIMIT_NOFILE, (held[0].fileno() + 32,) * 2)

@@ -14,11 +14,9 @@ import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.public_key import PublicKey, TrustedKey
-from flashdepot.model.remote import RemoteSettings
-from flashdepot.remotes import signing
-from flashdepot.remotes.keyring import new_key, rotate_key
-from flashdepot.remotes.signing import SigningKey, choose_key
+from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
+from flashdepot.remotes import keys
+from flashdepot.remotes.keys import SigningKey, choose_key, new_key, rotate_key
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
 from support.machines import Machine
@@ -161,7 +159,7 @@ def test_a_disk_that_is_full_leaves_no_part_of_a_key(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     if failing == "fsync":
-        monkeypatch.setattr(signing.os, "fsync", full)
+        monkeypatch.setattr(keys.os, "fsync", full)
     else:
         monkeypatch.setattr(SigningKey, "signer", property(full))
     with pytest.raises((FlashdepotError, OSError)):
@@ -175,8 +173,8 @@ KILL_AT_EACH_STEP = """
 import os, shutil, sys
 from pathlib import Path
 
-from flashdepot.remotes.keyring import new_key, rotate_key
-from flashdepot.remotes.signing import choose_key
+from flashdepot.remotes.keys import new_key, rotate_key
+from flashdepot.remotes.keys import choose_key
 from flashdepot.remotes.user_settings import UserSettings
 
 EVENTS = {"open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.chmod"}

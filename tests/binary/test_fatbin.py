@@ -8,9 +8,9 @@ import pytest
 
 from flashdepot.binary.fatbin import CodeKind, GpuCode, read_fatbins
 from flashdepot.binary.window import Window
-from flashdepot.doctor.check.subject import read_subject
+from flashdepot.diagnose.check.subject import read_subject
 from flashdepot.errors import IntegrityError
-from flashdepot.model.architecture import Architecture
+from flashdepot.model.target import Architecture
 from support import forge
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flashdepot.binary.coff import PeFile
 from flashdepot.binary.elf import ElfFile
 from flashdepot.binary.fatbin import read_fatbins
-from flashdepot.binary.pe import PeFile
 from flashdepot.binary.window import Window
-from flashdepot.doctor.check.subject import read_subject
+from flashdepot.diagnose.check.subject import read_subject
 from flashdepot.errors import IntegrityError
 from support import forge
 

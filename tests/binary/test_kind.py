@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.binary.archive import read_members
+from flashdepot.binary.coff import Import, PeFile
 from flashdepot.binary.elf import ElfFile, read_shared_library, version_floor
-from flashdepot.binary.kind import FileKind, identify, read_lfs_pointer
-from flashdepot.binary.pe import Import, PeFile
-from flashdepot.binary.window import Window, open_window
+from flashdepot.binary.objects import read_members
+from flashdepot.binary.window import FileKind, Window, identify, open_window, read_lfs_pointer
 from flashdepot.errors import IntegrityError
 from support import forge
 

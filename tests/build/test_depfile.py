@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.build.depfile import read_depfile
+from flashdepot.build.inputs import read_depfile
 
 
 def test_nvcc_and_gcc_rules_read_alike() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.build.diagnosis import compile_error, killed_for_memory
+from flashdepot.build.engine import compile_error, killed_for_memory
 from flashdepot.errors import CompileError, MissingToolError
 
 

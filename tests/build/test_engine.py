@@ -16,17 +16,16 @@ import psutil
 import pytest
 
 from flashdepot.build.engine import BuildOutcome, Engine
-from flashdepot.build.estimates import History
+from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.names import PlaceNames
+from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.errors import CompileError
 from flashdepot.events import Share, Silent, Snapshot
-from flashdepot.families.fa2.units import parse_unit
-from flashdepot.model.action import Action
+from flashdepot.kernels.fa2.units import parse_unit
 from flashdepot.model.limits import Limits
-from flashdepot.model.recipe import Tool
+from flashdepot.model.recipe import Action, Tool
 from flashdepot.model.selection import Unit
 from support.recipes import TOOLS, make_recipe
 

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.build.estimates import History, prior
-from flashdepot.model.action import Estimate
-from flashdepot.model.architecture import parse_list
-from flashdepot.model.recipe import Recipe
+from flashdepot.build.schedule import History, prior
+from flashdepot.model.recipe import Estimate, Recipe
 from flashdepot.model.selection import Pass, Selection, Unit
+from flashdepot.model.target import parse_list
 from support.recipes import make_action, make_recipe, make_unit
 
 

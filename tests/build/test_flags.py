@@ -4,12 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.facts.drivers import driver_floor
-from flashdepot.families import config_header, family_of
-from flashdepot.families.fa2.actions import feature_macros
-from flashdepot.model.architecture import Architecture, parse_list
+from flashdepot.kernels import actions, family_of
+from flashdepot.kernels.fa2.actions import feature_macros
 from flashdepot.model.selection import ALL_FEATURES, Feature, Selection
-from flashdepot.model.target import Version
-from flashdepot.toolchain.nvcc_flags import compresses_newly, compression, gencode, usual_compression
+from flashdepot.model.target import Architecture, Version, parse_list
+from flashdepot.toolchain.nvcc import compresses_newly, compression, gencode, usual_compression
 from flashdepot.upstream import Identified
 from support.recipes import KIT, make_recipe, make_unit
 
@@ -73,7 +72,7 @@ def test_the_config_header_says_what_is_in_the_library() -> None:
     recipe = make_recipe("80,90", selection=Selection(units, frozenset({Feature.SOFTCAP})))
     source = Identified(recipe.upstream, units | {make_unit(head_dim=32)}, ALL_FEATURES)
     lines = family_of("fa2").config_lines(recipe.selection, recipe.target.sass, source)
-    text = config_header.config_header(recipe, lines)
+    text = actions.config_header(recipe, lines)
     assert '#define FA2_CONFIG_UPSTREAM "2.8.3.post2"' in text
     assert "#define FA_CONFIG_CUDA 13000\n" in text
     assert '#define FA_CONFIG_DRIVER "580"\n' in text

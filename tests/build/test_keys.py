@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.build.names import PlaceNames
-from flashdepot.families.c_layer import NATIVE
-from flashdepot.model.recipe import Recipe, Tool, ToolchainId
+from flashdepot.build.inputs import PlaceNames
+from flashdepot.kernels.c_layer import NATIVE
+from flashdepot.model.recipe import Recipe, Tool, ToolchainId, UpstreamId
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Version
-from flashdepot.model.upstream import UpstreamId
 from support.recipes import TOOLS, fa2_actions, make_action, make_recipe
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from flashdepot.binary.elf import undefined_symbols
 from flashdepot.errors import FlashdepotError
-from flashdepot.families.c_layer import NATIVE
-from flashdepot.targets import TARGETS
+from flashdepot.kernels.c_layer import NATIVE
+from flashdepot.toolchain.targets import TARGETS
 from support.c_compiler import compile_c
 
 

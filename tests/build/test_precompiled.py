@@ -10,16 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.build.engine import BuildOutcome, Engine
-from flashdepot.build.estimates import History
+from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.names import PlaceNames
+from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
 from flashdepot.events import Silent, Snapshot
-from flashdepot.families.fa2.units import parse_unit
-from flashdepot.model.action import GNU_OUTPUTS, Action, PrecompiledHeader
+from flashdepot.kernels.fa2.units import parse_unit
 from flashdepot.model.limits import Limits
-from flashdepot.system.confinement import Means, means
+from flashdepot.model.recipe import GNU_OUTPUTS, Action, PrecompiledHeader
+from flashdepot.process.confinement import Means, means
 from support.recipes import TOOLS, make_recipe
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_compiler.py"

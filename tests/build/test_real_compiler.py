@@ -18,8 +18,8 @@ import pytest
 
 from flashdepot.binary.elf import read_shared_library
 from flashdepot.depot import Depot
+from flashdepot.files.atomic import sha256_file
 from flashdepot.model.manifest import Manifest
-from flashdepot.system.files import sha256_file
 from support.depot_copies import COMPILED, COMPILERS, copy_depot
 from support.depot_factories import flip_bit, truncate
 from support.toy_upstream import make_toy_upstream

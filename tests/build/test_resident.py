@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from flashdepot.build.engine import BuildOutcome, Engine
-from flashdepot.build.estimates import History
+from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.names import PlaceNames
+from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import CompileError
 from flashdepot.events import Silent
-from flashdepot.model.action import Action
 from flashdepot.model.limits import Limits
+from flashdepot.model.recipe import Action
 from support.recipes import TOOLS, make_recipe
 
 PROGRAM = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flashdepot.build.farm.cluster import FarmWorker
-from flashdepot.build.farm.rooms import Room, choose_room, rooms_of
+from flashdepot.build.farm.executor import Room, choose_room, rooms_of
 
 GB = 10**9
 SMALL, LARGE = FarmWorker("tcp://a", "a", 2, 8 * GB), FarmWorker("tcp://b", "b", 4, 24 * GB)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.candle_crate import linking_build_script
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.target import Platform
-from flashdepot.system.output_file import OutputFile
+from flashdepot.files.user_files import OutputFile
+from flashdepot.link.candle_delivery import linking_build_script
+from flashdepot.model.target import Architecture, Platform
 from support.tools import tool
 
 NAME = "libflashattention.a"

@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.host.probe import runtime_facts
-from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu
+from flashdepot.model.target import Architecture
 from support.candle_project import write_stand_in
 from support.tools import tool
 

@@ -18,10 +18,10 @@ from flashdepot.api.candle import added_kernels
 from flashdepot.api.libraries import open_depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events, Forecast
-from flashdepot.link.candle_advice import missing_kernels
 from flashdepot.link.candle_archive import made_archives
 from flashdepot.link.candle_kernels import CandleKernel, choose_kernels, table_header
-from flashdepot.link.candle_sources import default_cargo_home, find_crate
+from flashdepot.link.candle_project import missing_kernels
+from flashdepot.link.candle_versions import default_cargo_home, find_crate
 from flashdepot.link.library import LinkableLibrary, read_library
 from flashdepot.model.selection import Feature
 from flashdepot.toolchain import cutlass

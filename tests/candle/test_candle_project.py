@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.link.candle_config import CONFIG, CandleSetup, config_text, read_setup, write_config
-from flashdepot.link.candle_project import read_candle_project, switches
+from flashdepot.files.documents import parse_toml
+from flashdepot.link.candle_project import (
+    CONFIG,
+    CandleSetup,
+    config_text,
+    read_candle_project,
+    read_setup,
+    switches,
+    write_config,
+)
 from flashdepot.link.candle_versions import Delivery
-from flashdepot.system.toml import parse_toml
 
 REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
 GIT = "git+https://github.com/huggingface/candle?rev=59f8e90#59f8e903ca80a32ea7f8514b39748fc979e69e82"

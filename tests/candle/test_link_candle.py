@@ -14,18 +14,22 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
-from flashdepot.link.candle_advice import folder_notes
-from flashdepot.link.candle_crate import link_only_manifest
-from flashdepot.link.candle_reader import read_candle_sources
-from flashdepot.link.candle_sources import CRATE, archive_time, default_cargo_home, find_crate, newer_sources
+from flashdepot.link.candle_delivery import link_only_manifest
+from flashdepot.link.candle_project import folder_notes
 from flashdepot.link.candle_versions import (
+    CRATE,
     CRATE_V3,
     SERVED_CALLS,
     CandleLine,
     Delivery,
+    archive_time,
+    default_cargo_home,
+    find_crate,
     known_lines,
     line_of,
     line_of_folder,
+    newer_sources,
+    read_candle_sources,
     served_table,
 )
 from flashdepot.model.target import Platform

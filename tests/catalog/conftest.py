@@ -10,7 +10,7 @@ from support.listing_server import serve_listings
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch, no_system_settings):
-    monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
+    monkeypatch.setattr("flashdepot.net.errors.WAITS", (0.0, 0.0))
 
 
 @pytest.fixture

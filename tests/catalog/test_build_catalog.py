@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.catalog.packing import decode
+from flashdepot.catalog.load import decode
 from support.listing_server import wheel_name
 
 SCRIPT = Path(__file__).parents[2] / "scripts/build_catalog.py"

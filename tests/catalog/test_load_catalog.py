@@ -1,10 +1,9 @@
 import pytest
 
 from flashdepot.catalog import Collection, Listing, load_catalog
-from flashdepot.catalog.load import refreshed_path
-from flashdepot.catalog.packing import encode
+from flashdepot.catalog.load import encode, refreshed_path
 from flashdepot.catalog.published_files import PublishedFile, to_wheels
-from flashdepot.system.files import write_atomic
+from flashdepot.files.atomic import write_atomic
 from support.listing_server import wheel_name
 
 SHIPPED = load_catalog()

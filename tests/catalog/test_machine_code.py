@@ -1,7 +1,7 @@
 import pytest
 
-from flashdepot.catalog.machine_code import implied_sass
-from flashdepot.model.wheel_name import WheelName
+from flashdepot.catalog.published_files import implied_sass
+from flashdepot.model.wheel import WheelName
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import zlib
 import pytest
 
 from flashdepot.catalog import Collection, Listing
-from flashdepot.catalog.packing import decode, encode, split_url
+from flashdepot.catalog.load import decode, encode, split_url
 from flashdepot.catalog.published_files import PublishedFile, to_wheels
 from flashdepot.errors import IntegrityError, UsageError
 

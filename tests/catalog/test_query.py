@@ -1,8 +1,17 @@
 import pytest
 
-from flashdepot.catalog.matrix import in_ranges, python_order, rows, summaries
+from flashdepot.catalog.matrix import (
+    Filter,
+    in_ranges,
+    platform_words,
+    python_of,
+    python_order,
+    rows,
+    serves,
+    summaries,
+    tallies,
+)
 from flashdepot.catalog.published_files import PublishedFile, to_wheels
-from flashdepot.catalog.query import Filter, platform_words, python_of, serves, tallies
 
 
 def wheels(*names):

@@ -4,11 +4,10 @@ import pytest
 from packaging.utils import parse_wheel_filename
 
 from flashdepot.catalog import load_catalog
-from flashdepot.catalog.load import SHIPPED
-from flashdepot.catalog.machine_code import implied_sass
-from flashdepot.catalog.packing import decode, encode
-from flashdepot.catalog.sources import read_sources
-from flashdepot.model.wheel_name import WheelName, filename_of_url
+from flashdepot.catalog.load import SHIPPED, decode, encode
+from flashdepot.catalog.published_files import implied_sass
+from flashdepot.catalog.refresh import read_sources
+from flashdepot.model.wheel import WheelName, filename_of_url
 
 
 @pytest.fixture(scope="module")

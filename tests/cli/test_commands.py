@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.model.quantities import duration, parse_size, size
+from flashdepot.model.limits import duration, parse_size, size
 from support.fake_cuda import make_host
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from flashdepot.cli import terminal
-from flashdepot.cli.forecast_page import sentence
+from flashdepot.cli.library_commands import sentence
 from flashdepot.cli.terminal import Terminal
 from flashdepot.events import Forecast, Share, Snapshot
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from flashdepot.depot import Depot
-from flashdepot.system.use import keep
+from flashdepot.files.folders import keep
 from support.depot_factories import record_unit, store_library
 
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.files.atomic import read_json, sha256_file
 from flashdepot.model.manifest import Manifest, ManifestFile
-from flashdepot.system.files import read_json, sha256_file
 from support.depot_factories import (
     LIBRARY_FILES,
     flip_and_keep_times,
@@ -57,8 +57,8 @@ def test_a_hit_reads_each_file_of_the_library_once(depot: Depot, tmp_path: Path,
     manifest = store_library(depot, tmp_path)
     folder = depot.materialise(manifest)
     read: list[Path] = []
-    monkeypatch.setattr("flashdepot.system.digests._SETTLED", -1.0)
-    monkeypatch.setattr("flashdepot.system.digests.sha256_file", lambda path: read.append(path) or sha256_file(path))
+    monkeypatch.setattr("flashdepot.files.digests._SETTLED", -1.0)
+    monkeypatch.setattr("flashdepot.files.digests.sha256_file", lambda path: read.append(path) or sha256_file(path))
     again = Depot(depot.root)
     assert again.find(make_request()).taken == manifest
     assert again.materialise(manifest) == folder

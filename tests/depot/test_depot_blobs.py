@@ -86,8 +86,8 @@ def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.Monk
         reads.append(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr("flashdepot.system.digests.sha256_file", counting)
-    monkeypatch.setattr("flashdepot.system.digests._SETTLED", -1.0)
+    monkeypatch.setattr("flashdepot.files.digests.sha256_file", counting)
+    monkeypatch.setattr("flashdepot.files.digests._SETTLED", -1.0)
     asked = Depot(depot.root)
     for digest in digests * 3:
         asked.blobs.verified_path(digest)
@@ -95,7 +95,7 @@ def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.Monk
 
 
 def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("flashdepot.system.digests._SETTLED", -1.0)
+    monkeypatch.setattr("flashdepot.files.digests._SETTLED", -1.0)
     digest = depot.blobs.put_bytes(b"right")
     assert depot.blobs.find(digest)
     time.sleep(0.02)  # the kernel's clock for files ticks at most every 10 ms

@@ -8,9 +8,9 @@ import pytest
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError, UsageError
+from flashdepot.files.atomic import read_json, sha256_file
+from flashdepot.files.directory import Directory
 from flashdepot.model.manifest import Manifest, ManifestFile
-from flashdepot.system.directory import Directory
-from flashdepot.system.files import read_json, sha256_file
 from support.depot_factories import LIBRARY_FILES, flip_bit, make_older, store_library
 
 HEADER = "include/flash_attention.h"

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot, gc
 from flashdepot.depot.verify import verify
 from flashdepot.errors import MissingToolError
-from flashdepot.system.folders import make_whole
-from flashdepot.system.locks import try_lock_file
-from flashdepot.system.use import keep
+from flashdepot.files.folders import keep, make_whole
+from flashdepot.files.locks import try_lock_file
 from support.depot_factories import (
     find_unit,
     flip_bit,
@@ -242,7 +241,7 @@ def test_a_folder_that_gc_removes_while_it_is_asked_for_is_made_again(tmp_path: 
         return keep(folder)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("flashdepot.system.folders.keep", keep_after_gc)
+        patched.setattr("flashdepot.files.folders.keep", keep_after_gc)
         folder = make_whole(tmp_path / "tree", fill)
     assert folder.is_dir()
     assert len(made) == 2

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
+from flashdepot.files.atomic import read_json, sha256_file
 from flashdepot.model.manifest import Manifest
-from flashdepot.system.files import read_json, sha256_file
 from support.depot_factories import find_unit, make_record, make_request, store_library
 
 Start = Callable[..., subprocess.Popen[str]]

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot, choose
 from flashdepot.fit.requests import unmet
-from flashdepot.model.architecture import parse_list
-from flashdepot.model.canonical import digest_of
+from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.target import Platform, Version
-from flashdepot.model.upstream import UpstreamId
+from flashdepot.model.recipe import UpstreamId
+from flashdepot.model.target import Platform, Version, parse_list
 from support.depot_factories import make_manifest, make_request, make_selection, make_unit
 
 MORE_UNITS = make_selection(make_unit(), make_unit("bwd"))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from flashdepot.depot import Depot, gc
-from flashdepot.depot.usage import usage
+from flashdepot.depot.gc import usage
 from flashdepot.depot.verify import verify
-from flashdepot.model.architecture import parse_list
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.target import parse_list
 from support.depot_factories import make_depot_older, make_request, record_unit, store_library
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.cli.library_commands import describe
-from flashdepot.model.architecture import Architecture
+from flashdepot.model.target import Architecture
 from flashdepot.resolve.library import LibraryResult
 from support.depot_factories import make_manifest
 

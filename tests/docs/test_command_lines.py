@@ -9,7 +9,7 @@ import click
 import pytest
 
 from flashdepot.cli.app import app
-from flashdepot.doctor.explain.rules import load_rules
+from flashdepot.diagnose.explain.rules import load_rules
 from support.command_lines import commands, complaint, flashdepot_commands
 from support.documents import DOCUMENTS, name_of
 from support.markdown import read_page

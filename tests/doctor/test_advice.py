@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from flashdepot.doctor.explain.packages import named
-from flashdepot.doctor.explain.report import fill
-from flashdepot.doctor.explain.rules import load_rules
+from flashdepot.diagnose.explain.machine import named
+from flashdepot.diagnose.explain.report import fill
+from flashdepot.diagnose.explain.rules import load_rules
 
 NAMES = {
     "abi-undefined-symbol": ["torch.__file__", "FLASH_ATTENTION_FORCE_BUILD=TRUE", "pip cache remove", "cxx11abi"],

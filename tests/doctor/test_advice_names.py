@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from flashdepot.doctor.explain import Cause, LogReport, explain
-from flashdepot.doctor.explain.spoken import for_windows
+from flashdepot.diagnose.explain import Cause, LogReport, explain
+from flashdepot.diagnose.explain.rules import for_windows
 
 ABI = "undefined symbol: _ZN3c104cuda9SetDeviceEi"
 

@@ -7,17 +7,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from flashdepot.doctor import Intention, Severity, examine, forewarn, verdict
-from flashdepot.doctor.finding import Finding, blocker
+from flashdepot.diagnose import Intention, Severity, examine, forewarn, verdict
+from flashdepot.diagnose.case import Finding, blocker
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.families.fa2.units import parse_unit
-from flashdepot.model.architecture import Architecture, parse_list
+from flashdepot.kernels.fa2.units import parse_unit
+from flashdepot.model.environment import Extension, PythonEnvironment, Torch
 from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostCompiler, HostRecord, MemoryFacts
-from flashdepot.model.library_request import AnyCuda
-from flashdepot.model.python_environment import Extension, PythonEnvironment
-from flashdepot.model.target import Platform, Version
-from flashdepot.model.torch import Torch
-from flashdepot.resolve.words import library_request
+from flashdepot.model.request import AnyCuda
+from flashdepot.model.target import Architecture, Platform, Version, parse_list
+from flashdepot.resolve.project import library_request
 from flashdepot.toolchain import choose
 from flashdepot.toolchain.choose import choose_toolchain
 from flashdepot.toolchain.zig import Zig

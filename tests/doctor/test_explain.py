@@ -8,13 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flashdepot.doctor.explain import LogReport, explain
-from flashdepot.doctor.explain.lines import read_chunks, strip_prefixes
-from flashdepot.doctor.explain.screen import Screen
-from flashdepot.doctor.explain.torch_symbols import built_for
-from flashdepot.model.architecture import Architecture
+from flashdepot.diagnose.explain import LogReport, explain
+from flashdepot.diagnose.explain.lines import read_chunks, strip_prefixes
+from flashdepot.diagnose.explain.machine import built_for
+from flashdepot.diagnose.explain.pattern import Screen
 from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
-from flashdepot.model.target import Platform, Version
+from flashdepot.model.target import Architecture, Platform, Version
 
 HOST = HostRecord(
     platform=Platform("linux", "x86_64"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.doctor.explain.failure import explained
+from flashdepot.diagnose.explain import explained
 from flashdepot.errors import CompileError
 from flashdepot.model.host import HostCompiler, HostRecord
 from flashdepot.model.target import Platform, Version

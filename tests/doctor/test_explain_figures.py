@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.doctor.explain.rules import load_rules
+from flashdepot.diagnose.explain.rules import load_rules
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "benchmarks/explain.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.cli.host_page import describe
+from flashdepot.cli.host_commands import describe
 from flashdepot.model.host import HostRecord
 
 RECORDS = Path(__file__).with_name("records")

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from flashdepot.doctor.explain import explain
-from flashdepot.doctor.explain.rules import load_rules
+from flashdepot.diagnose.explain import explain
+from flashdepot.diagnose.explain.rules import load_rules
 
 ROOT = Path(__file__).parents[2]
 

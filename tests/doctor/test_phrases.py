@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from flashdepot.doctor.explain import explain
+from flashdepot.diagnose.explain import explain
 
 MISSING = [
     "{} is not installed.",

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from flashdepot.doctor import Intention, examine, verdict
+from flashdepot.diagnose import Intention, examine, verdict
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.request import LibraryRequest
 
 RECORDS = Path(__file__).with_name("records")
 NAMES = sorted(p.name.removesuffix(".json") for p in RECORDS.glob("*.json") if not p.name.endswith(".findings.json"))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.doctor.explain import explain
-from flashdepot.doctor.explain.report import fill
-from flashdepot.doctor.explain.rules import LogRule, load_rules
+from flashdepot.diagnose.explain import explain
+from flashdepot.diagnose.explain.report import fill
+from flashdepot.diagnose.explain.rules import LogRule, load_rules
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [
@@ -45,7 +45,7 @@ def test_a_rule_answers_to_its_examples_and_to_nothing_that_only_looks_alike(
 
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.id)
 def test_a_rule_is_named_as_its_file_and_has_examples_of_both_kinds(rule: LogRule) -> None:
-    folder = ROOT / "src/flashdepot/doctor/explain/rules"
+    folder = ROOT / "src/flashdepot/diagnose/explain/rules"
     assert (folder / f"{rule.id}.toml").is_file()
     assert rule.phases
     assert rule.shown_by

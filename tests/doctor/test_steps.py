@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from flashdepot.doctor.explain import Cause, LogReport, explain
+from flashdepot.diagnose.explain import Cause, LogReport, explain
 
 PIP = """\
 $ pip install flash-attn==2.8.3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.doctor.explain import explain
+from flashdepot.diagnose.explain import explain
 from support.tools import tool
 
 PYTHON = {

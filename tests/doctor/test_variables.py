@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.doctor import Intention, examine
+from flashdepot.diagnose import Intention, examine
 from flashdepot.host.surroundings import dangling
 from flashdepot.model.host import CudaToolkit, Disk, HostRecord
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Version
 from support.fake_cuda import make_host
 

@@ -9,13 +9,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from flashdepot.doctor.check.evidence import Evidence, Report
-from flashdepot.doctor.check.place import Place
-from flashdepot.doctor.check.torch_side import TabledTorch, TorchSymbols
-from flashdepot.model.architecture import Architecture
+from flashdepot.diagnose.check.evidence import Evidence, Report
+from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols
+from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.python_environment import PythonEnvironment
-from flashdepot.model.target import Platform, Version
+from flashdepot.model.target import Architecture, Platform, Version
 from support import forge
 
 SET_DEVICE_2_3 = "_ZN3c104cuda9SetDeviceEa"

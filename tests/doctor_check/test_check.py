@@ -6,11 +6,11 @@ import places
 import pytest
 from places import ERROR_NEW_ABI, ERROR_OLD_ABI, SET_DEVICE_2_3, SET_DEVICE_2_8, lines, machine, place
 
-from flashdepot.binary.kind import FileKind
-from flashdepot.doctor.check import Outcome, check_file
-from flashdepot.doctor.check.judge import judge_floors
-from flashdepot.doctor.check.subject import Binary
-from flashdepot.doctor.check.torch_side import TabledTorch, built_for
+from flashdepot.binary.window import FileKind
+from flashdepot.diagnose.check import Outcome, check_file
+from flashdepot.diagnose.check.judge import judge_floors
+from flashdepot.diagnose.check.place import TabledTorch, built_for
+from flashdepot.diagnose.check.subject import Binary
 from flashdepot.errors import UsageError
 from flashdepot.model.host import HostRecord
 from support import forge

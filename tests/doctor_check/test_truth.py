@@ -9,11 +9,11 @@ import pytest
 from places import SET_DEVICE_2_8, extension, interpreter, machine, place
 
 from flashdepot.binary.fatbin import CodeKind, GpuCode
-from flashdepot.binary.kind import FileKind
-from flashdepot.doctor.check import Outcome, check_file
-from flashdepot.doctor.check.judge import judge_architectures
-from flashdepot.doctor.check.subject import Binary
-from flashdepot.model.architecture import Architecture
+from flashdepot.binary.window import FileKind
+from flashdepot.diagnose.check import Outcome, check_file
+from flashdepot.diagnose.check.judge import judge_architectures
+from flashdepot.diagnose.check.subject import Binary
+from flashdepot.model.target import Architecture
 from support import forge
 
 

@@ -15,9 +15,9 @@ from places import extension, interpreter, lines, machine, place
 
 from flashdepot import api
 from flashdepot.api.answers import place_of
-from flashdepot.doctor.check import Outcome, check_file
+from flashdepot.diagnose.check import Outcome, check_file
+from flashdepot.model.environment import Torch
 from flashdepot.model.target import Version
-from flashdepot.model.torch import Torch
 from support import forge
 
 HERE = machine()

@@ -15,14 +15,14 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 SCRIPT: Any = runpy.run_path(str(ROOT / "scripts/check_tables.py"))
-NO_TABLES = {"families/fa2/quirks.toml", "doctor/explain/steps.toml", "link/crate/Cargo.toml"}
+NO_TABLES = {"kernels/fa2/quirks.toml", "diagnose/explain/steps.toml", "link/crate/Cargo.toml"}
 """Facts about sources that never change, how logs are read, and a crate."""
 
 
 def test_every_file_of_facts_is_among_the_tables_that_age() -> None:
     package = ROOT / "src/flashdepot"
     found = {path.relative_to(package).as_posix() for path in package.rglob("*.toml")}
-    rules = {name for name in found if name.startswith("doctor/explain/rules/")}
+    rules = {name for name in found if name.startswith("diagnose/explain/rules/")}
     assert found - rules - NO_TABLES == {table.path for table in SCRIPT["TABLES"]}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from flashdepot.errors import UsageError
 from flashdepot.facts.gpus import known_architectures, parse_architecture, parse_architectures
-from flashdepot.model.architecture import Architecture, spell
+from flashdepot.model.target import Architecture, spell
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flashdepot.doctor.explain.torch_symbols import built_for
+from flashdepot.diagnose.explain.machine import built_for
 from flashdepot.facts.torch_symbols import about, rows
 from flashdepot.model.target import Version
 

@@ -13,28 +13,26 @@ import pytest
 from msgspec.structs import replace
 
 from families.toy.family import C_LAYER, KERNEL, UNIT, Toy
-from flashdepot import families
+from flashdepot import kernels
 from flashdepot.build.engine import Engine
-from flashdepot.build.estimates import History, costs, prior
+from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.library import BuildPlan
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.names import PlaceNames
+from flashdepot.build.schedule import History, costs, prior
 from flashdepot.depot import Depot
 from flashdepot.events import Silent
-from flashdepot.families import family_of
-from flashdepot.families.config_header import config_header
-from flashdepot.model.architecture import Architecture
+from flashdepot.kernels import family_of
+from flashdepot.kernels.actions import config_header
 from flashdepot.model.host import Gpu
-from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.own_wheel_name import wheel_version
-from flashdepot.model.recipe import Recipe
+from flashdepot.model.recipe import Recipe, UpstreamId
+from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import Selection
-from flashdepot.model.target import Version
-from flashdepot.model.upstream import UpstreamId
+from flashdepot.model.target import Architecture, Version
 from flashdepot.resolve import library
-from flashdepot.resolve.words import library_request
+from flashdepot.resolve.own_wheel_name import wheel_version
+from flashdepot.resolve.project import library_request
 from flashdepot.upstream import Identified, SourceTree
 from support import stub_library
 from support.depot_factories import store_library
@@ -43,12 +41,12 @@ from support.fake_cuda import make_host
 from support.recipes import KIT, make_recipe
 
 TOY = Toy()
-ENTRIES = (*families.FAMILIES, TOY)
+ENTRIES = (*kernels.FAMILIES, TOY)
 
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(families, "FAMILIES", ENTRIES)
+    monkeypatch.setattr(kernels, "FAMILIES", ENTRIES)
 
 
 @pytest.fixture

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, settings
 from worlds import World, worlds
 
-from flashdepot.doctor import Intention, Severity, examine
-from flashdepot.doctor.check.evidence import Outcome
-from flashdepot.doctor.check.judge import judge_architectures, judge_binary
-from flashdepot.doctor.check.judge_wheel import judge_extension_name
+from flashdepot.diagnose import Intention, Severity, examine
+from flashdepot.diagnose.check.evidence import Outcome
+from flashdepot.diagnose.check.judge import judge_architectures, judge_binary
+from flashdepot.diagnose.check.judge_wheel import judge_extension_name
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.fit import judge, needs_of_manifest
-from flashdepot.fit.names import needs_of_name
+from flashdepot.fit.needs import needs_of_name
 from flashdepot.fit.requests import unmet
-from flashdepot.install.obstacles import require_no_obstacle
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.install.present import require_no_obstacle
+from flashdepot.model.candidate import COMMUNITY, WheelRequest
+from flashdepot.model.diagnosis import Verdict
+from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Version
-from flashdepot.model.verdict import Verdict
-from flashdepot.model.wheel_request import COMMUNITY, WheelRequest
 from flashdepot.resolve import rules
 from flashdepot.resolve.facts import facts_of
 from support.depot_factories import make_manifest, make_request

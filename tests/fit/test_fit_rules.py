@@ -17,12 +17,10 @@ from flashdepot.fit.needs import (
     PythonNeed,
     TorchNeed,
 )
-from flashdepot.model.architecture import Architecture, parse_list
-from flashdepot.model.environment import Environment
-from flashdepot.model.target import Platform, Version
-from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
-from flashdepot.model.verdict import Verdict, verdict_of
-from flashdepot.model.wheel_tag import Interpreter
+from flashdepot.model.diagnosis import Verdict, verdict_of
+from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
+from flashdepot.model.target import Architecture, Platform, Version, parse_list
+from flashdepot.model.wheel import Interpreter
 
 LINUX = Platform("linux", "x86_64")
 FACTS = Environment(

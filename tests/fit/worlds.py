@@ -9,16 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from flashdepot.binary.fatbin import CodeKind, GpuCode
-from flashdepot.binary.kind import FileKind
-from flashdepot.doctor.check.place import Place
-from flashdepot.doctor.check.subject import Binary
-from flashdepot.doctor.check.torch_side import TabledTorch
-from flashdepot.model.architecture import Architecture
+from flashdepot.binary.window import FileKind
+from flashdepot.diagnose.check.place import Place, TabledTorch
+from flashdepot.diagnose.check.subject import Binary
+from flashdepot.model.candidate import PublishedWheel
+from flashdepot.model.environment import Accelerator, PythonEnvironment, Torch
 from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.python_environment import PythonEnvironment
-from flashdepot.model.target import Version
-from flashdepot.model.torch import Accelerator, Torch
+from flashdepot.model.target import Architecture, Version
 from support.fake_cuda import make_host
 
 TORCHES = ("2.1.2+cu121", "2.4.1+cu121", "2.6.0+cu126", "2.8.0+cu128", "2.9.1+cu130", "2.11.0+cpu", "2.11.0+rocm6.4")

@@ -27,40 +27,38 @@ from msgspec.structs import replace
 from requests.adapters import BaseAdapter
 from urllib3 import HTTPResponse
 
+from flashdepot.binary.coff import PeFile
 from flashdepot.binary.elf import ElfFile, undefined_symbols
 from flashdepot.binary.fatbin import read_fatbins
-from flashdepot.binary.object_file import require_plain
-from flashdepot.binary.pe import PeFile
+from flashdepot.binary.objects import require_plain
 from flashdepot.binary.private_names import defined_names, for_every_linker, with_private_runtime
 from flashdepot.binary.window import Window
-from flashdepot.build.depfile import read_depfile
-from flashdepot.catalog.load import load_catalog
-from flashdepot.catalog.packing import Listing, decode, encode
+from flashdepot.build.inputs import read_depfile
+from flashdepot.catalog.load import Listing, decode, encode, load_catalog
 from flashdepot.cli.common import load_host
 from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, Output, read_intent
-from flashdepot.depot.artifacts import manifest_text, read_artifact
-from flashdepot.doctor.check.subject import read_subject
-from flashdepot.doctor.explain import explain
+from flashdepot.depot.libraries import manifest_text, read_artifact
+from flashdepot.diagnose.check.subject import read_subject
+from flashdepot.diagnose.explain import explain
 from flashdepot.errors import FlashdepotError
-from flashdepot.link.vendor.index import INDEX_NAME, VendoredTarget, VendorIndex, read_index
+from flashdepot.files.archive import unpack
+from flashdepot.files.atomic import parse_json
+from flashdepot.files.documents import write_record
+from flashdepot.link.vendor.folder import INDEX_NAME, VendoredTarget, VendorIndex, read_index
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
-from flashdepot.model.wheel_name import WheelName
+from flashdepot.model.wheel import WheelName
+from flashdepot.net.index import PackageIndex
+from flashdepot.net.transport import IndexSettings
 from flashdepot.publish.matrix import read_matrix
-from flashdepot.remotes.envelopes import Envelope, read_envelopes, write_envelopes
-from flashdepot.remotes.freshness import Edition
-from flashdepot.remotes.statements import IndexStatement, LibraryStatement, StateStatement, UnitStatement
+from flashdepot.remotes.statements import Edition, IndexStatement, LibraryStatement, StateStatement, UnitStatement
 from flashdepot.remotes.stores import open_store
+from flashdepot.remotes.trust import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.user_settings import UserSettings
-from flashdepot.resolve.lock_file import read_lock
+from flashdepot.resolve.lock import read_lock
 from flashdepot.resolve.own_indexes import read_index_record
 from flashdepot.resolve.project import read_project
-from flashdepot.system.archive import unpack
-from flashdepot.system.files import parse_json
-from flashdepot.system.index import PackageIndex
-from flashdepot.system.index_settings import IndexSettings
-from flashdepot.system.records import write_record
 from support import forge
 from support.depot_factories import make_manifest, make_record
 

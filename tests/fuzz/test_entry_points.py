@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IntegrityError
-from flashdepot.install.entry_points import declared_programs
+from flashdepot.install.inspection import declared_programs
 from fuzz.mutate import mutated
 from fuzz.test_readers import TRIES
 from support import forge

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from flashdepot.host import gpu, probe
-from flashdepot.host.compilers import find_compilers, identify_compiler
-from flashdepot.host.toolkits import find_toolkits
-from flashdepot.model.architecture import Architecture
+from flashdepot.host.tools import find_compilers, find_toolkits, identify_compiler
 from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.target import Version
+from flashdepot.model.target import Architecture, Version
 from support.fake_cuda import make_toolkit
 from support.tools import tool
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from flashdepot.host.msvc import banner_version, installations
+from flashdepot.host.tools import banner_version, installations
 from flashdepot.model.target import Version
 
 VSWHERE = r"""[

@@ -10,10 +10,8 @@ import pytest
 
 from flashdepot.errors import UsageError
 from flashdepot.host.python_environment import choose_python, look_for_python, told
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.python_environment import PythonEnvironment
-from flashdepot.model.target import Version
-from flashdepot.model.torch import Accelerator, Torch
+from flashdepot.model.environment import Accelerator, PythonEnvironment, Torch
+from flashdepot.model.target import Architecture, Version
 
 OLD_ABI = b"\x7fELF..._ZNSt7__cxx1112basic_stringIcE\0_ZN3c105ErrorC2ENS_14SourceLocationESs\0"
 NEW_ABI = b"\x7fELF..._ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcE\0"

@@ -6,8 +6,8 @@ import psutil
 import pytest
 
 from flashdepot.facts.drivers import cuda_of_ptx, newest_cuda
-from flashdepot.host import disks
-from flashdepot.host.driver import nvidia_devices
+from flashdepot.host import surroundings
+from flashdepot.host.gpu import nvidia_devices
 from flashdepot.host.memory import memory_facts
 from flashdepot.host.surroundings import container, is_wsl, libc_name, variables
 from flashdepot.model.target import Version
@@ -101,12 +101,12 @@ def test_nvidia_gpus_are_counted_on_the_bus_and_their_sound_devices_are_not(tmp_
 
 
 def test_a_disk_is_that_of_the_nearest_folder_that_exists_and_has_its_type(tmp_path: Path) -> None:
-    types = disks.mount_types(f"overlay / overlay rw 0 0\ntmpfs {tmp_path}/with\\040blank tmpfs rw 0 0\n")
+    types = surroundings.mount_types(f"overlay / overlay rw 0 0\ntmpfs {tmp_path}/with\\040blank tmpfs rw 0 0\n")
     (tmp_path / "with blank").mkdir()
-    found = disks.look("temp", tmp_path / "with blank" / "not" / "there", types)
+    found = surroundings.look("temp", tmp_path / "with blank" / "not" / "there", types)
     assert found is not None
     assert (found.filesystem, found.free > 0, found.path) == ("tmpfs", True, str(tmp_path / "with blank/not/there"))
-    other = disks.look("cache", tmp_path, types)
+    other = surroundings.look("cache", tmp_path, types)
     assert other is not None
     assert other.filesystem == "overlay"
 

@@ -12,11 +12,10 @@ import pytest
 from flashdepot.cli.app import run
 from flashdepot.depot import Depot
 from flashdepot.model.index_record import RECORD_NAME
-from flashdepot.model.lock import LOCK_NAME
-from flashdepot.model.public_key import PublicKey, TrustedKey
-from flashdepot.remotes.keyring import new_key
+from flashdepot.model.remote import PublicKey, TrustedKey
+from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.user_settings import UserSettings
-from flashdepot.resolve.lock_file import read_lock
+from flashdepot.resolve.lock import LOCK_NAME, read_lock
 from index.conftest import Publish
 from support.own_wheels import WheelMaker
 from support.static_site import serve_site
@@ -138,7 +137,7 @@ def test_a_folder_is_a_source_as_well(resolve: Resolve, maker: WheelMaker, publi
     ],
 )
 def test_what_is_no_index_is_told(resolve: Resolve, source: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
+    monkeypatch.setattr("flashdepot.net.errors.WAITS", (0.0, 0.0))
     status, document = resolve("--source", source, "--gpu", "9.0", "--driver", "580.95")
     assert (status, document["status"]) == (code, "error")
     assert "secret" not in document["message"]

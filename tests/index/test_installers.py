@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from flashdepot.system.toml import read_toml
+from flashdepot.files.documents import read_toml
 from index.conftest import Publish
 from support.own_wheels import WheelMaker
 from support.static_site import serve_site

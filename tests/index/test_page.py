@@ -9,11 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.index import IndexSite
-from flashdepot.index.answers import answers, best_for, contents_of, questions
 from flashdepot.index.page import page
-from flashdepot.index.shelves import shelves
-from flashdepot.model.architecture import Architecture
+from flashdepot.index.shelves import answers, best_for, contents_of, questions, shelves
 from flashdepot.model.index_record import IndexedWheel, IndexRecord
+from flashdepot.model.target import Architecture
 from index.conftest import Publish
 from support.chromium import Tab, browser
 from support.own_wheels import WheelMaker

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from flashdepot.binary.wheel import read_wheel
+from flashdepot.files.atomic import read_json
 from flashdepot.model.index_record import RECORD_NAME
-from flashdepot.system.files import read_json
 from index.test_installers import INSTALLERS, run
 from support.static_site import serve_site
 

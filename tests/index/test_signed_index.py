@@ -11,13 +11,13 @@ import pytest
 
 from flashdepot import api
 from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.files.atomic import read_json
 from flashdepot.model.index_record import RECORD_NAME
-from flashdepot.model.public_key import PublicKey, TrustedKey
-from flashdepot.remotes.envelopes import Envelope, read_envelopes
-from flashdepot.remotes.keyring import new_key
+from flashdepot.model.remote import PublicKey, TrustedKey
+from flashdepot.remotes.keys import new_key
+from flashdepot.remotes.trust import Envelope, read_envelopes
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.own_indexes import read_index_record
-from flashdepot.system.files import read_json
 from index.conftest import Publish
 from support.own_wheels import WheelMaker
 

@@ -8,7 +8,7 @@ import pytest
 
 from flashdepot.errors import IntegrityError
 from flashdepot.host.python_environment import probe_python
-from flashdepot.install.beside import install_names
+from flashdepot.install.installation import install_names
 from flashdepot.wheel import NAMES
 from support.venvs import Venv
 

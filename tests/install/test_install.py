@@ -18,7 +18,7 @@ from flashdepot.host.python_environment import probe_python
 from flashdepot.install import WheelFile, install_wheel
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.install.present import own_files
-from flashdepot.model.own_wheel_name import wheel_version
+from flashdepot.resolve.own_wheel_name import wheel_version
 from flashdepot.upstream import SourceTree
 from support import forge
 from support.stored_wheel import store_wheel_library

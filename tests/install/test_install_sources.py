@@ -10,17 +10,14 @@ from urllib.parse import unquote
 
 import pytest
 
-from flashdepot.catalog.packing import Collection, Listing, encode
+from flashdepot.catalog.load import Collection, Listing, encode
 from flashdepot.depot import Depot
 from flashdepot.install import WheelFile
-from flashdepot.install.pinning import pin
-from flashdepot.model.candidate import Origin
+from flashdepot.install.sources import pin
+from flashdepot.model.candidate import Origin, PublishedWheel, WheelRequest
 from flashdepot.model.environment import Environment
-from flashdepot.model.lock import LOCK_NAME, Lock, LockedWheel
-from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.wheel_request import WheelRequest
 from flashdepot.resolve.decide import candidate_of
-from flashdepot.resolve.lock_file import read_lock, write_lock
+from flashdepot.resolve.lock import LOCK_NAME, Lock, LockedWheel, read_lock, write_lock
 from flashdepot.upstream import SourceTree
 from support import forge
 from support.file_server import FileServer, serve_files

@@ -17,7 +17,7 @@ import pytest
 
 from flashdepot.errors import IntegrityError
 from flashdepot.host.python_environment import probe_python
-from flashdepot.install.proof import Imported, prove_numbers
+from flashdepot.install.installation import Imported, prove_numbers
 from install.test_install import add_official
 from support import forge
 from support.file_server import Fault, FileServer, serve_files

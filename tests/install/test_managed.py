@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.install.managed import OURS_MADE, advice, find_keeper, require_free
+from flashdepot.install.present import OURS_MADE, advice, find_keeper, require_free
 from install.test_install import Install
 from support.venvs import Venv
 

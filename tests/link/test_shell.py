@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashdepot.link.shell import Shell
+from flashdepot.link.lines import Shell
 
 
 @pytest.mark.parametrize(("system", "shell"), [("linux", Shell.POSIX), ("windows", Shell.CMD)])

@@ -16,10 +16,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from flashdepot.binary.pe import PeFile
+from flashdepot.binary.coff import PeFile
 from flashdepot.binary.window import open_window
-from flashdepot.cli import link_build_commands as commands
-from flashdepot.cli import linking
+from flashdepot.cli import link_commands
+from flashdepot.cli import link_commands as commands
 from support.coff import needs_llvm
 from support.forged_library import ForgedLibrary, forge_library
 from support.tools import tool
@@ -140,7 +140,7 @@ def test_the_printed_line_and_remark_let_pkg_config_find_it(
 
 
 def test_on_windows_the_lines_are_those_of_cmd(forged: ForgedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linking, "sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(link_commands, "sys", SimpleNamespace(platform="win32"))
 
     def printed(command: click.Command) -> list[str]:
         done = CliRunner().invoke(command, ["--static", "--quiet", "--library", str(forged.root)])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.model.architecture import Architecture, parse_list
+from flashdepot.model.target import Architecture, parse_list
 
 
 @pytest.mark.parametrize("text", ["90", "9.0", "sm_90", "compute_90", " SM_90 "])

@@ -7,12 +7,10 @@ import pytest
 from msgspec.structs import replace
 from packaging.licenses import canonicalize_license_expression
 
+from flashdepot.build.sbom import licence_expression, parts, sbom
 from flashdepot.model.manifest import Manifest, ManifestFile
-from flashdepot.model.parts import licence_expression, parts
-from flashdepot.model.recipe import Tool, ToolchainId
-from flashdepot.model.sbom import sbom
+from flashdepot.model.recipe import Tool, ToolchainId, UpstreamId
 from flashdepot.model.target import Platform, Version
-from flashdepot.model.upstream import UpstreamId
 from support.bom import schema_errors
 from support.depot_factories import make_manifest
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.families.fa2.units import make_unit
+from flashdepot.kernels.fa2.units import make_unit
 from flashdepot.model import selection as s
+from flashdepot.model.codec import Table
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit, select
-from flashdepot.model.table import Table
 
 
 def tree(head_dims: tuple[int, ...] = (32, 64, 96, 128, 192, 256)) -> frozenset[Unit]:

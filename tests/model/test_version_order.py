@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from flashdepot.catalog import load_catalog
-from flashdepot.model.version_order import version_key
+from flashdepot.model.wheel import version_key
 
 PARTS = st.tuples(
     st.sampled_from(["", "1!"]),

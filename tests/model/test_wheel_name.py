@@ -5,7 +5,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from flashdepot.errors import UsageError
-from flashdepot.model.wheel_name import BuiltFor, WheelName, filename_of_url
+from flashdepot.model.wheel import BuiltFor, WheelName, filename_of_url
 
 NAMES = {
     "flash_attn-2.6.3+cu118torch2.0cxx11abiFALSE-cp310-cp310-linux_x86_64.whl": ("flash-attn", "11.8", "2.0", False),

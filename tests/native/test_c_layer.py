@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.families.fa4.actions import config_lines
-from flashdepot.families.fa4.units import units
-from flashdepot.model.architecture import Architecture
+from flashdepot.kernels.fa4.actions import config_lines
+from flashdepot.kernels.fa4.units import units
 from flashdepot.model.selection import ALL_FEATURES, Selection
+from flashdepot.model.target import Architecture
 from support.stub_library import FULL, NATIVE, run
 
 OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")

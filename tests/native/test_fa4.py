@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flashdepot.families.fa4.variants import LAYOUTS, MASKS, Variant, backward_variants, forward_variants
+from flashdepot.kernels.fa4.variants import LAYOUTS, MASKS, Variant, backward_variants, forward_variants
 from support.fa4_units import parameters
 from support.fa_abi import Family, Flag, Status, Tensor, backward_args, forward_args
 from support.stub_library import DEVICES, FEATURES, HEAD_DIMS, Selection, Stub, units_of
@@ -37,7 +37,7 @@ PAGED_PACKED = {
     **PAGED, "cache_seqlens": None, "cu_seqlens_q": 0x3000, "cu_seqlens_k": 0x4000, "total_q": 600, "batch": 2,
 }  # fmt: skip
 
-WORKER = Path(__file__).parents[2] / "src/flashdepot/families/fa4/worker"
+WORKER = Path(__file__).parents[2] / "src/flashdepot/kernels/fa4/worker"
 ENTRIES = {"fwd": "fwd", "bwd": "bwd", "pre": "pre", "dq": "post", "dkv": "post"}
 
 

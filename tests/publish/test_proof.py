@@ -11,12 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.errors import IntegrityError
-from flashdepot.model.architecture import parse_list
+from flashdepot.files.atomic import read_json
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.target import Platform
-from flashdepot.publish.proof import prove
-from flashdepot.publish.report import REPORT_NAME
-from flashdepot.system.files import read_json
+from flashdepot.model.target import Platform, parse_list
+from flashdepot.publish.report import REPORT_NAME, prove
 
 pytestmark = pytest.mark.nvcc
 

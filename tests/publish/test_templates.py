@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from flashdepot.files.documents import read_toml
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.publish import read_matrix
-from flashdepot.system.toml import read_toml
 from support.command_lines import commands, complaint
 from support.parties import Party
 from support.tools import needs

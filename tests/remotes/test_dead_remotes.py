@@ -19,7 +19,7 @@ from flashdepot import remotes
 from flashdepot.events import Events
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PATIENCE, RemoteSettings
-from flashdepot.system import waiting as workers
+from flashdepot.net import waiting as workers
 from support.parties import Party
 from support.remote_server import serve_remote
 

@@ -11,7 +11,7 @@ from flashdepot.depot.gc import plan, run
 from flashdepot.depot.verify import verify
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
-from flashdepot.system import waiting as workers
+from flashdepot.net import waiting as workers
 from support.depot_factories import make_older, make_record
 from support.parties import REQUEST, Party
 from support.remote_server import Answer, RemoteServer, answers

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import NetworkError
+from flashdepot.files.atomic import read_json
 from flashdepot.model.index_record import RECORD_NAME
-from flashdepot.remotes.envelopes import read_envelopes
-from flashdepot.system.files import read_json
+from flashdepot.remotes.trust import read_envelopes
 from support.machines import Machine
 from support.remote_server import Answer, RemoteServer
 

@@ -11,8 +11,8 @@ import pytest
 
 from flashdepot.api import publishing
 from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.files.atomic import read_json
 from flashdepot.publish.report import REPORT_NAME, PartReport
-from flashdepot.system.files import read_json
 from support.machines import Machine
 from support.remote_server import Answer, RemoteServer, answers
 

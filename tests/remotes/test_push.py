@@ -17,8 +17,8 @@ import pytest
 from flashdepot.errors import NetworkError, UsageError
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
-from flashdepot.remotes.envelopes import Envelope, read_envelopes
 from flashdepot.remotes.statements import library_places
+from flashdepot.remotes.trust import Envelope, read_envelopes
 from support.parties import Party
 from support.remote_server import Answer, RemoteServer, answers
 

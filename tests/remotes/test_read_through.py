@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.system.digests import contents
+from flashdepot.files.digests import contents
 from support.machines import Machine
 from support.remote_server import Answer, RemoteServer
 from support.stand_in_world import VERSION

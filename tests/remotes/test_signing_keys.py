@@ -11,11 +11,9 @@ import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.public_key import PublicKey
-from flashdepot.model.remote import RemoteSettings
-from flashdepot.remotes.envelopes import read_envelopes
-from flashdepot.remotes.keyring import rotate_key
-from flashdepot.remotes.signing import choose_key
+from flashdepot.model.remote import PublicKey, RemoteSettings
+from flashdepot.remotes.keys import choose_key, rotate_key
+from flashdepot.remotes.trust import read_envelopes
 from support.machines import Machine
 from support.parties import Party
 from support.remote_server import RemoteServer

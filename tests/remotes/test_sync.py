@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from flashdepot.api import sharing
 from flashdepot.depot.verify import verify
-from flashdepot.families.fa2.sdists import published as published_sdists
-from flashdepot.model.canonical import digest_of
+from flashdepot.kernels.fa2.sources import published as published_sdists
+from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.model.target import Platform
-from flashdepot.model.upstream import UpstreamId
 from support.depot_factories import store_library
 from support.machines import Machine
 from support.parties import Party

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes import trust
-from flashdepot.remotes.envelopes import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.statements import library_places
+from flashdepot.remotes.trust import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.user_settings import today
 from support.depot_factories import make_record, store_library
 from support.parties import Party

@@ -11,16 +11,15 @@ from msgspec.structs import replace
 
 from flashdepot.catalog import load_catalog
 from flashdepot.depot import Depot
-from flashdepot.model.candidate import Decision, Judged
+from flashdepot.files.documents import read_toml
+from flashdepot.model.candidate import COMMUNITY, DEFAULT_SOURCES, Decision, Judged, WheelRequest
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import CudaToolkit, HostRecord
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Version
-from flashdepot.model.wheel_request import COMMUNITY, DEFAULT_SOURCES, WheelRequest
 from flashdepot.resolve.decide import decide, explain
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.own_wheels import Workshop, own_candidates
-from flashdepot.system.toml import read_toml
 from support.fake_cuda import make_host
 
 _DATA = read_toml(Path(__file__).with_name("cases.toml"))

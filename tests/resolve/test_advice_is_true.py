@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from flashdepot.api.given import Given
 from flashdepot.cli.app import app
-from flashdepot.cli.environment import _OPTIONS
+from flashdepot.cli.options import _OPTIONS
 from flashdepot.cli.resolving import Asked, command_with, question, taking
-from flashdepot.doctor import Intention, examine
+from flashdepot.diagnose import Intention, examine
 from flashdepot.events import Events
-from flashdepot.fit.names import needs_of_name
+from flashdepot.fit.needs import needs_of_name
 from flashdepot.fit.rules import fatal, judge
 from flashdepot.model.candidate import Origin
-from flashdepot.model.library_request import LibraryRequest
-from flashdepot.model.verdict import Verdict, verdict_of
-from flashdepot.resolve.changes import helps
+from flashdepot.model.diagnosis import Verdict, verdict_of
+from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.facts import NamedFacts
+from flashdepot.resolve.plan import helps
 
 EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "40"))
 RECORD = Path(__file__).parents[1] / "doctor" / "records" / "ubuntu-24.04-h100.json"

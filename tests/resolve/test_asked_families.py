@@ -10,16 +10,14 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.families import FAMILIES, fa4, family_of, unproven_code
 from flashdepot.fit.requests import unmet
-from flashdepot.link.vendor.expect import expected, rebuild_command
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.kernels import FAMILIES, fa4, family_of, unproven_code
+from flashdepot.link.vendor.check import expected, rebuild_command
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.request import Request
+from flashdepot.model.request import LibraryRequest, Request
 from flashdepot.model.selection import Pass, Selection
 from flashdepot.resolve.library import Need, understand, understand_for_wheel
-from flashdepot.resolve.project import read_project
-from flashdepot.resolve.words import library_request
+from flashdepot.resolve.project import library_request, read_project
 from support.depot_factories import make_manifest
 from support.fake_cuda import make_host
 from support.upstream_tree import make_folder

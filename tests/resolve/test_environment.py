@@ -10,13 +10,11 @@ from msgspec.structs import replace
 from packaging.tags import compatible_tags, cpython_tags
 
 from flashdepot.errors import UsageError
-from flashdepot.families import oldest_gpu
-from flashdepot.model.architecture import Architecture, parse_list
-from flashdepot.model.environment import Environment
+from flashdepot.kernels import oldest_gpu
+from flashdepot.model.environment import NO_TORCH, Accelerator, Environment
 from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.target import Platform, Version
-from flashdepot.model.torch import NO_TORCH, Accelerator
-from flashdepot.model.wheel_tag import Interpreter, platform_of, platform_tag, python_fits
+from flashdepot.model.target import Architecture, Platform, Version, parse_list
+from flashdepot.model.wheel import Interpreter, platform_of, platform_tag, python_fits
 from flashdepot.resolve.facts import NamedFacts, facts_of, override
 
 RECORDS = Path(__file__).parents[1] / "doctor" / "records"

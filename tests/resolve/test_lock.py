@@ -12,9 +12,8 @@ from resolver_cases import CASES, Case
 
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.model.candidate import Judged
-from flashdepot.model.lock import Lock
 from flashdepot.resolve.facts import NamedFacts, override
-from flashdepot.resolve.lock_file import judge_lock, lock_decision, read_lock, record_digest, write_lock
+from flashdepot.resolve.lock import Lock, judge_lock, lock_decision, read_lock, record_digest, write_lock
 
 DIGEST = "ab" * 32
 

@@ -10,18 +10,16 @@ from msgspec.structs import replace
 from resolver_cases import CASES, CATALOG, Case
 
 from flashdepot.depot import Depot
-from flashdepot.model.architecture import parse_list
-from flashdepot.model.candidate import Judged, Origin
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.candidate import Judged, Origin, WheelRequest
+from flashdepot.model.diagnosis import Verdict
+from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import PROFILES, select
-from flashdepot.model.target import Version
-from flashdepot.model.verdict import Verdict
-from flashdepot.model.wheel_request import WheelRequest
+from flashdepot.model.target import Version, parse_list
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import NamedFacts, override
-from flashdepot.resolve.lock_file import judge_lock, lock_decision, read_lock, write_lock
+from flashdepot.resolve.lock import judge_lock, lock_decision, read_lock, write_lock
 from flashdepot.resolve.own_wheels import Workshop, own_candidates
-from flashdepot.resolve.words import library_request
+from flashdepot.resolve.project import library_request
 from support.depot_factories import flip_bit, store_library
 from support.fa2_source import default_version, find_sdist
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from resolver_cases import CASES, CATALOG, Case, choice_of, reasons_against
 
-from flashdepot.model.verdict import Verdict, verdict_of
+from flashdepot.model.diagnosis import Verdict, verdict_of
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.rules import judge
 

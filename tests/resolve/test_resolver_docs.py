@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from flashdepot.model.lock import Lock
+from flashdepot.files.documents import read_toml
+from flashdepot.resolve.lock import Lock
 from flashdepot.resolve.rules import RULES
-from flashdepot.system.toml import read_toml
 
 PAGE = Path(__file__).parents[2] / "docs" / "resolver.md"
 

@@ -8,19 +8,14 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from flashdepot.catalog import Collection, Listing
-from flashdepot.catalog.packing import decode, encode
+from flashdepot.catalog.load import decode, encode
 from flashdepot.facts.drivers import newest_cuda
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.candidate import Decision
-from flashdepot.model.environment import Environment
-from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.target import Platform, Version
-from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
-from flashdepot.model.verdict import Verdict, verdict_of
-from flashdepot.model.wheel_request import WheelRequest
-from flashdepot.model.wheel_tag import Interpreter
-from flashdepot.resolve.decide import decide
-from flashdepot.resolve.order import rank
+from flashdepot.model.candidate import Decision, PublishedWheel, WheelRequest
+from flashdepot.model.diagnosis import Verdict, verdict_of
+from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
+from flashdepot.model.target import Architecture, Platform, Version
+from flashdepot.model.wheel import Interpreter
+from flashdepot.resolve.decide import decide, rank
 from flashdepot.resolve.rules import judge, judge_all
 
 some = settings(max_examples=60, deadline=None)

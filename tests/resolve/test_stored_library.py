@@ -13,12 +13,11 @@ from msgspec.structs import replace
 
 import flashdepot
 from flashdepot.depot import Depot
-from flashdepot.depot.artifacts import ARTIFACT_SCHEMA
-from flashdepot.model.architecture import Architecture, parse_list
+from flashdepot.depot.libraries import ARTIFACT_SCHEMA
+from flashdepot.files.documents import write_record
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.selection import PROFILES, Profile, select
-from flashdepot.model.target import Version
-from flashdepot.system.records import write_record
+from flashdepot.model.target import Architecture, Version, parse_list
 from support.depot_factories import flip_bit, store_library
 from support.fa2_source import default_version, find_sdist
 from support.fake_cuda import make_host
@@ -93,20 +92,17 @@ def test_a_hit_imports_nothing_of_what_builds_links_downloads_or_looks_for_tools
     assert done.returncode == 0, done.stderr
     assert str(depot) in done.stdout
     imported = set(done.stderr.splitlines())
-    assert "flashdepot.families.fa2" in imported
-    folders = tuple(f"flashdepot.{name}" for name in ("binary", "build", "doctor", "targets", "toolchain."))
+    assert "flashdepot.kernels.fa2" in imported
+    folders = tuple(f"flashdepot.{name}" for name in ("binary", "build", "diagnose", "net", "process", "toolchain."))
     needed = {"flashdepot.toolchain.architectures"}
     assert sorted(m for m in imported - needed if m in UNWANTED or m.startswith(folders)) == []
 
 
 UNWANTED = {
-    *(f"flashdepot.depot.{name}" for name in ("actions", "export", "gc", "locks", "verify", "workspaces")),
-    *(f"flashdepot.host.{name}" for name in ("compilers", "disks", "driver", "memory", "msvc", "python_environment")),
-    *(f"flashdepot.host.{name}" for name in ("surroundings", "toolkits")),
-    *(f"flashdepot.model.{name}" for name in ("action", "public_key", "remote")),
-    *(f"flashdepot.system.{name}" for name in ("consent", "directory", "locks", "net", "output_folder", "ownership")),
-    *(f"flashdepot.system.{name}" for name in ("process", "toml", "trace", "user_files")),
-    *(f"flashdepot.{name}" for name in ("families.family", "families.fa2.actions", "upstream.folder")),
+    *(f"flashdepot.depot.{name}" for name in ("actions", "export", "gc", "locks", "verify")),
+    *(f"flashdepot.host.{name}" for name in ("memory", "python_environment", "surroundings", "tools")),
+    *(f"flashdepot.files.{name}" for name in ("locks", "output_folder", "trust", "user_files")),
+    *(f"flashdepot.{name}" for name in ("kernels.family", "kernels.fa2.actions", "model.remote", "upstream.folder")),
     *("click.shell_completion", "packaging", "platformdirs", "psutil", "pypi_simple", "re2", "requests", "rich"),
     *("dataclasses", "random", "secrets", "shutil", "subprocess", "tarfile", "tempfile", "tomllib", "zipfile"),
 }

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from flashdepot.errors import UsageError
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.library_request import AnyCuda, Gpus, LibraryRequest
+from flashdepot.model.request import AnyCuda, Gpus, LibraryRequest
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, Dtype, Feature, Pass
-from flashdepot.model.target import Version
-from flashdepot.resolve.words import library_request
+from flashdepot.model.target import Architecture, Version
+from flashdepot.resolve.project import library_request
 
 
 def some(values: object) -> st.SearchStrategy[frozenset[object]]:

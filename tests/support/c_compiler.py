@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from flashdepot.wheel.contents import RUNTIME
+from flashdepot.wheel.builder import RUNTIME
 
 INCLUDE = RUNTIME.parents[1] / "native" / "include"
 RECORDER = Path(__file__).parent / "recorder.c"

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdepot.link.flags import SYSTEM_LIBRARIES
-from flashdepot.model.library_names import WINDOWS
-from flashdepot.targets.exports import definition_text
+from flashdepot.link.lines import SYSTEM_LIBRARIES
+from flashdepot.model.target import WINDOWS
+from flashdepot.toolchain.targets import definition_text
 from support.tools import needs
 
 needs_llvm = needs("clang", "lld-link", "llvm-lib", "llvm-dlltool")

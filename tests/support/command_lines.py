@@ -16,9 +16,9 @@ from flashdepot.cli.common import load_host
 from flashdepot.cli.options import each_target
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.library import understand
-from flashdepot.resolve.words import library_request
+from flashdepot.resolve.project import library_request
 
 _RECORDED_HOST = Path(__file__).parents[1] / "doctor/records/ubuntu-24.04-h100.json"
 _SUBSTITUTION = re.compile(r"\$\(([^()]*)\)")

@@ -12,18 +12,16 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord, action_key
-from flashdepot.families.c_layer import c_layer_digest
-from flashdepot.families.fa2 import units as fa2
-from flashdepot.model.architecture import parse_list
-from flashdepot.model.canonical import digest_of
+from flashdepot.files.atomic import sha256_file
+from flashdepot.files.documents import read_record, write_record
+from flashdepot.kernels.c_layer import c_layer_digest
+from flashdepot.kernels.fa2 import units as fa2
+from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest, ManifestFile
-from flashdepot.model.recipe import Tool, ToolchainId
+from flashdepot.model.recipe import Tool, ToolchainId, UpstreamId
 from flashdepot.model.request import Request
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
-from flashdepot.model.target import Platform, Version
-from flashdepot.model.upstream import UpstreamId
-from flashdepot.system.files import sha256_file
-from flashdepot.system.records import read_record, write_record
+from flashdepot.model.target import Platform, Version, parse_list
 
 UPSTREAM = {"fa2": UpstreamId("2.8.3.post2", "a" * 64)}
 LIBRARY_FILES = {

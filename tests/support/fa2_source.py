@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flashdepot.families.fa2 import Fa2
+from flashdepot.kernels.fa2 import Fa2
 from flashdepot.upstream import SourceTree
 
 LAYOUT = Fa2.sources.layout

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from flashdepot.families.fa4.actions import config_lines
-from flashdepot.families.fa4.blackwell import is_made
-from flashdepot.families.fa4.kernels import HOPPER, Kernel, kernels_of
-from flashdepot.families.fa4.targets import code_for
-from flashdepot.families.fa4.units import unit_of
-from flashdepot.families.fa4.variants import Variant
-from flashdepot.model.architecture import parse_list
+from flashdepot.kernels.fa4.actions import config_lines
+from flashdepot.kernels.fa4.units import HOPPER, Kernel, code_for, is_made, kernels_of, unit_of
+from flashdepot.kernels.fa4.variants import Variant
 from flashdepot.model.selection import ALL_FEATURES, Selection, Unit
+from flashdepot.model.target import parse_list
 
 SASS = parse_list("90,100,120")
 

@@ -14,19 +14,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from flashdepot.build.engine import Engine
-from flashdepot.build.estimates import History
 from flashdepot.build.executor import Executor
 from flashdepot.build.farm.executor import FarmExecutor
 from flashdepot.build.farm.orders import Site
+from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.names import PlaceNames
+from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.events import Silent
-from flashdepot.model.action import Action
-from flashdepot.model.architecture import parse_list
 from flashdepot.model.limits import Farm, Limits
-from flashdepot.model.recipe import Tool
+from flashdepot.model.recipe import Action, Tool
+from flashdepot.model.target import parse_list
 from support.recipes import TOOLS, make_recipe
 
 FAKE = Path(__file__).with_name("fake_compiler.py")

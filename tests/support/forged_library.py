@@ -6,15 +6,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdepot.build.linking import cross_linking
-from flashdepot.depot.artifacts import manifest_text
-from flashdepot.families.c_layer import NATIVE
-from flashdepot.model.library_names import WINDOWS
+from flashdepot.build.objects import cross_linking
+from flashdepot.depot.libraries import manifest_text
+from flashdepot.files.atomic import sha256_file
+from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.model.manifest import ManifestFile
-from flashdepot.model.target import Platform
-from flashdepot.system.files import sha256_file
-from flashdepot.targets import target_of
-from flashdepot.targets.exports import exported_names
+from flashdepot.model.target import WINDOWS, Platform
+from flashdepot.toolchain.targets import exported_names, target_of
 from flashdepot.toolchain.zig import Zig
 from support.coff import compile_coff, link_dll, make_visual_studio
 from support.depot_factories import make_manifest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from flashdepot.wheel.contents import RUNTIME
+from flashdepot.wheel.builder import RUNTIME
 
 
 def lay_out(site: Path) -> Path:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdepot.families.c_layer import NATIVE
 from flashdepot.host.probe import this_platform
+from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.toolchain.zig import Zig
 from support.tools import has
 

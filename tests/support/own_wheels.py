@@ -7,14 +7,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
-from flashdepot.families import family_of
-from flashdepot.families.fa2.sdists import published as published_sdists
-from flashdepot.model.architecture import parse_list
-from flashdepot.model.canonical import digest_of
+from flashdepot.files.atomic import sha256_file
+from flashdepot.kernels import family_of
+from flashdepot.kernels.fa2.sources import published as published_sdists
+from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import ManifestFile
 from flashdepot.model.selection import PROFILES, select
-from flashdepot.model.target import Platform, Version
-from flashdepot.system.files import sha256_file
+from flashdepot.model.target import Platform, Version, parse_list
 from flashdepot.upstream import SourceTree
 from flashdepot.wheel import Wheel, build_wheel
 from support.depot_factories import store_library

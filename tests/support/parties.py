@@ -11,13 +11,12 @@ import pytest
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
 from flashdepot.events import Events
-from flashdepot.families.c_layer import c_layer_digest
+from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.public_key import PublicKey, TrustedKey
-from flashdepot.model.remote import RemoteSettings
+from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
 from flashdepot.model.request import Request
 from flashdepot.remotes import Remotes
-from flashdepot.remotes.keyring import new_key
+from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.push import Pushed, push
 from flashdepot.remotes.user_settings import UserSettings
 from support.depot_factories import make_record, make_request, record_unit, store_library

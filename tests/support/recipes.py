@@ -6,19 +6,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from flashdepot.families import family_of, oldest_gpu
-from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
-from flashdepot.families.fa2.units import make_unit as fa2_unit
-from flashdepot.families.fa2.units import parse_unit
-from flashdepot.families.family import Cross, Kit
-from flashdepot.model.action import Action
-from flashdepot.model.architecture import parse_list
-from flashdepot.model.recipe import Recipe, Tool, ToolchainId
+from flashdepot.kernels import family_of, oldest_gpu
+from flashdepot.kernels.actions import FLAGS, c_layer_actions, c_layer_flags
+from flashdepot.kernels.fa2.units import make_unit as fa2_unit
+from flashdepot.kernels.fa2.units import parse_unit
+from flashdepot.kernels.family import Cross, Kit
+from flashdepot.model.recipe import Action, Recipe, Tool, ToolchainId, UpstreamId
 from flashdepot.model.selection import ALL_FEATURES, Dtype, Pass, Selection, Unit
-from flashdepot.model.target import Platform, Target, Version
-from flashdepot.model.upstream import UpstreamId
-from flashdepot.targets import TARGETS
-from flashdepot.toolchain.nvcc_flags import VARIABLES
+from flashdepot.model.target import Platform, Target, Version, parse_list
+from flashdepot.toolchain.nvcc import VARIABLES
+from flashdepot.toolchain.targets import TARGETS
 from flashdepot.upstream import Identified
 
 TOOLS = (Tool("nvcc", "13.0.88", "a" * 64), Tool("cicc", "13.0.88", "b" * 64), Tool("zig", "0.14.1", "c" * 64))

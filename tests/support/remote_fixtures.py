@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.families.fa2 import sdists
+from flashdepot.kernels.fa2 import sources
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from support.machines import Machine, make_machine
@@ -17,7 +17,7 @@ from support.stand_in_world import World, make_world
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     yield make_world(tmp_path / "world", monkeypatch)
-    sdists.published.cache_clear()
+    sources.published.cache_clear()
 
 
 @pytest.fixture

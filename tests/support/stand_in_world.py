@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from flashdepot import host
 from flashdepot.cli.app import app
 from flashdepot.errors import IntegrityError, NetworkError
-from flashdepot.families.fa2 import sdists
 from flashdepot.host.probe import this_platform
-from flashdepot.model.canonical import digest_of
-from flashdepot.system import net
-from flashdepot.system.confinement import UNCONFINED
-from flashdepot.system.net import offline
+from flashdepot.kernels.fa2 import sources
+from flashdepot.model.codec import digest_of
+from flashdepot.net import fetch as net
+from flashdepot.net.fetch import offline
+from flashdepot.process.confinement import UNCONFINED
 from flashdepot.toolchain import wheels, zig
 from support.upstream_tree import cutlass_files, make_sdist, sdists_toml, tree_files
 
@@ -76,8 +76,8 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     sdist = make_sdist(VERSION, tree_files(VERSION) | cutlass_files("csrc/cutlass/"))
     (index / _SDIST).write_bytes(sdist)
     sdists_toml(folder / "sdists.toml", VERSION, sdist)
-    monkeypatch.setattr(sdists, "DATA", folder / "sdists.toml")
-    sdists.published.cache_clear()
+    monkeypatch.setattr(sources, "DATA", folder / "sdists.toml")
+    sources.published.cache_clear()
     pinned, pinned_zig = _pack_toolkit(index), _pack_zig(index)
     monkeypatch.setattr(wheels, "_data", lambda: pinned)
     monkeypatch.setattr(zig, "_data", lambda: pinned_zig)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flashdepot.files.folders import make_whole
 from flashdepot.host.probe import this_platform
-from flashdepot.system.folders import make_whole
 from flashdepot.toolchain.zig import compiling_version, zig_folder
 
 

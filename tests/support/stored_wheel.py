@@ -9,11 +9,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
+from flashdepot.files.atomic import sha256_file
 from flashdepot.host.probe import libc_version, this_platform
-from flashdepot.model.architecture import parse_list
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.selection import PROFILES, select
-from flashdepot.system.files import sha256_file
+from flashdepot.model.target import parse_list
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.folder import read_folder
 from support.depot_factories import store_library

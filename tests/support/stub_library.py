@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flashdepot.families.fa4.variants import Variant
+from flashdepot.kernels.fa4.variants import Variant
 from support.fa4_units import fa4_lines, stand_ins
 from support.fa_abi import BackwardArgs, ForwardArgs, Library
 

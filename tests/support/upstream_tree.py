@@ -6,11 +6,11 @@ import os
 import subprocess
 import tarfile
 
-from flashdepot.families.fa2.layout import Fa2Layout
-from flashdepot.families.fa2.units import make_unit
-from flashdepot.model.canonical import digest_of
+from flashdepot.kernels.fa2.sources import Fa2Layout
+from flashdepot.kernels.fa2.units import make_unit
+from flashdepot.model.codec import digest_of
 from flashdepot.model.selection import Dtype, Pass
-from flashdepot.upstream.layout import is_kept
+from flashdepot.upstream.tree import is_kept
 
 UNITS = frozenset(make_unit(p, 64, d, causal=c) for p in Pass for d in Dtype for c in (False, True))
 CUTLASS_COMMENT = """/***************

@@ -172,7 +172,7 @@ def command(
     capfd: pytest.CaptureFixture[str],
 ) -> Iterator[Run]:
     """Run `flashdepot install` for the environment, without waiting between tries."""
-    monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
+    monkeypatch.setattr("flashdepot.net.errors.WAITS", (0.0, 0.0))
     monkeypatch.chdir(tmp_path)
 
     def install(*arguments: str) -> Ran:

@@ -15,7 +15,7 @@ def settings_free(no_system_settings):
 @pytest.fixture
 def index(monkeypatch):
     """Serve an index that pip is configured to use."""
-    monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
+    monkeypatch.setattr("flashdepot.net.errors.WAITS", (0.0, 0.0))
     with serve_index() as server:
         monkeypatch.setenv("PIP_INDEX_URL", server.url)
         yield server

@@ -7,8 +7,8 @@ import zipfile
 import pytest
 
 from flashdepot.errors import IntegrityError
-from flashdepot.system import archive
-from flashdepot.system.archive import unpack
+from flashdepot.files import archive
+from flashdepot.files.archive import unpack
 
 BODY = b"int main() {}\n" * 100
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import CompileError, MissingToolError
-from flashdepot.system.disk_full import disk_full
-from flashdepot.system.process import Finished
-from flashdepot.targets.linked import require
+from flashdepot.process.run import Finished
+from flashdepot.toolchain.linked import disk_full, require
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ import pytest
 import requests
 
 from flashdepot.errors import IntegrityError, MissingToolError, NetworkError
-from flashdepot.system.download import Downloaded, Remote
-from flashdepot.system.index_settings import IndexSettings
-from flashdepot.system.index_transport import open_session
-from flashdepot.system.net import fetch_url
-from flashdepot.system.patience import retry_after
+from flashdepot.net.download import Downloaded, Remote
+from flashdepot.net.errors import retry_after
+from flashdepot.net.fetch import fetch_url
+from flashdepot.net.transport import IndexSettings, open_session
 from support.file_server import Fault, FileServer, serve_files
 
 CONTENT = os.urandom(300_000)
@@ -34,7 +33,7 @@ Get = Callable[..., Downloaded]
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
-    monkeypatch.setattr("flashdepot.system.patience.WAITS", (0.0, 0.0))
+    monkeypatch.setattr("flashdepot.net.errors.WAITS", (0.0, 0.0))
     with serve_files() as found:
         found.files[PATH] = CONTENT
         yield found
@@ -190,7 +189,7 @@ def test_a_busy_server_is_waited_for_as_long_as_it_asks(
     server: FileServer, get: Get, notes: list[str], monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("flashdepot.system.patience.time.sleep", slept.append)
+    monkeypatch.setattr("flashdepot.net.errors.time.sleep", slept.append)
     server.faults = [Fault(status=code, headers={"Retry-After": "7"})]
     assert get().sha256 == DIGEST
     assert 7 in slept
@@ -278,7 +277,7 @@ def test_a_disk_that_cannot_hold_it_is_told_before_anything_comes(
     class Usage:
         free = 1000
 
-    monkeypatch.setattr("flashdepot.system.download.shutil.disk_usage", lambda _: Usage)
+    monkeypatch.setattr("flashdepot.net.download.shutil.disk_usage", lambda _: Usage)
     with pytest.raises(MissingToolError, match=r"needs 300000 more bytes, and the disk of .* has 1000 free"):
         get()
     assert hidden(tmp_path / "depot") == 0
@@ -287,8 +286,8 @@ def test_a_disk_that_cannot_hold_it_is_told_before_anything_comes(
 PROCESS = """
 import sys
 from pathlib import Path
-from flashdepot.system.download import Remote
-from flashdepot.system.net import fetch_url
+from flashdepot.net.download import Remote
+from flashdepot.net.fetch import fetch_url
 said = lambda text: print(text, flush=True)
 begun = lambda done, total: said("begun") if done else None
 done = fetch_url(Remote(sys.argv[1], sys.argv[2]), Path(sys.argv[3]), elsewhere="", on_progress=begun, on_note=said)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IntegrityError, MissingToolError
-from flashdepot.system.files import (
+from flashdepot.files.atomic import (
     atomic_file,
     disk_errors,
     read_json,
@@ -69,7 +69,7 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     code = (
-        "import os, pathlib, sys; from flashdepot.system.files import atomic_file\n"
+        "import os, pathlib, sys; from flashdepot.files.atomic import atomic_file\n"
         "with atomic_file(pathlib.Path(sys.argv[1])) as t: t.write_bytes(b'new'); os.kill(os.getpid(), 9)"
     )
     source = str(Path(__file__).parents[2] / "src")

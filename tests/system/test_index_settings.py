@@ -3,7 +3,7 @@ import os
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.system.index_settings import read_index_settings
+from flashdepot.net.transport import read_index_settings
 
 
 def write(path, text):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IntegrityError, MissingToolError, NetworkError
-from flashdepot.system.net import fetch
+from flashdepot.net.fetch import fetch
 
 NAME = "demo-1.0.tar.gz"
 CONTENT = os.urandom(300_000)

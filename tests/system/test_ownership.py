@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.system.ownership import planted
+from flashdepot.files.trust import planted
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows has no such owners")
 SOMEBODY = 65_000

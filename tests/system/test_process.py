@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from flashdepot.errors import FlashdepotError, MissingToolError
-from flashdepot.system.process import run
+from flashdepot.process.run import run
 
 RUNS_A_SHELL = """
 import sys
-from flashdepot.system.process import run
+from flashdepot.process.run import run
 run(["sh", "-c", "sh -c 'echo $$ > inner; sleep 600; true'; true"], cwd=sys.argv[1], timeout=600)
 """
 
@@ -44,7 +44,7 @@ def test_a_program_and_what_it_started_end_with_the_process_that_ran_it(tmp_path
 
 
 def test_a_process_that_ends_by_itself_leaves_nobody_behind() -> None:
-    code = "import os, psutil\nfrom flashdepot.system.process import run\nrun(['true'])\n"
+    code = "import os, psutil\nfrom flashdepot.process.run import run\nrun(['true'])\n"
     code += "print(*[p.pid for p in psutil.Process().children(recursive=True)])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     (watcher,) = map(int, done.stdout.split())

@@ -6,7 +6,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from flashdepot.system.user_folders import user_cache, user_config
+from flashdepot.files.places import user_cache, user_config
 
 
 @pytest.mark.parametrize("name", ["", "relative/folder", "/elsewhere"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.host.probe import this_platform
-from flashdepot.targets import TARGETS
+from flashdepot.toolchain.targets import TARGETS
 from flashdepot.toolchain.zig import Zig, compiling_version, zig_folder
 from support.launch_records import record_launches
 

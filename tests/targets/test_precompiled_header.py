@@ -10,17 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.build.engine import BuildOutcome, Engine
-from flashdepot.build.estimates import History
+from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.names import PlaceNames
+from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.events import Silent
-from flashdepot.families.c_layer import NATIVE
 from flashdepot.host.probe import this_platform
-from flashdepot.model.action import Action
+from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.model.limits import Limits
-from flashdepot.targets import target_of
-from flashdepot.targets.clang import CUDA_OUTPUTS, precompiled
+from flashdepot.model.recipe import Action
+from flashdepot.toolchain.clang import CUDA_OUTPUTS, precompiled
+from flashdepot.toolchain.targets import target_of
 from flashdepot.toolchain.zig import Zig, compiling_version, zig_folder
 from support.recipes import TOOLS, make_recipe
 

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flashdepot import targets
-from flashdepot.build.linking import cross_linking
-from flashdepot.families.family import Cross
-from flashdepot.model.library_names import LINUX
+from flashdepot.build.objects import cross_linking
+from flashdepot.kernels.family import Cross
 from flashdepot.model.recipe import Tool
-from flashdepot.model.target import Platform
-from flashdepot.resolve.words import library_request
-from flashdepot.targets import Row, target_of
-from flashdepot.targets.linked import Linked
+from flashdepot.model.target import LINUX, Platform
+from flashdepot.resolve.project import library_request
+from flashdepot.toolchain import targets
+from flashdepot.toolchain.linked import Linked
+from flashdepot.toolchain.targets import Row, target_of
 from flashdepot.toolchain.zig import Zig
 from support.recipes import KIT, TOOLS, fa2_actions, make_recipe
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from flashdepot.binary.archive import read_members
 from flashdepot.binary.elf import read_shared_library
+from flashdepot.binary.objects import read_members
 from flashdepot.binary.private_names import defined_names
 from flashdepot.binary.window import open_window
 from flashdepot.errors import UsageError
 from flashdepot.host.probe import this_platform
 from flashdepot.model.manifest import Manifest
-from flashdepot.targets import TARGETS, parse_target
+from flashdepot.toolchain.targets import TARGETS, parse_target
 from support.depot_copies import COMPILED, copy_depot
 from support.tools import needs
 from support.toy_upstream import make_toy_upstream

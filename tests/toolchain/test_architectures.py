@@ -5,11 +5,10 @@ import pytest
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.facts.gpus import known_architectures
-from flashdepot.families import oldest_gpu
-from flashdepot.model.architecture import Architecture, parse_list, spell
+from flashdepot.kernels import oldest_gpu
 from flashdepot.model.host import Gpu
-from flashdepot.model.library_request import Gpus
-from flashdepot.model.target import Version
+from flashdepot.model.request import Gpus
+from flashdepot.model.target import Architecture, Version, parse_list, spell
 from flashdepot.toolchain.architectures import choose_architectures, choose_sass
 from support.fake_cuda import CODES, make_host
 

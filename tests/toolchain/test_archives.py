@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError, NetworkError
-from flashdepot.model.architecture import parse_list
-from flashdepot.model.target import Platform, Version
+from flashdepot.model.target import Platform, Version, parse_list
 from flashdepot.toolchain.archives import BASE, provide_release, release_of
 from flashdepot.toolchain.choose import choose_toolchain, foresee_toolchain
 from flashdepot.toolchain.nvcc import inspect

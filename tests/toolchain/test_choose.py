@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
-from flashdepot.host.toolkits import identify_toolkit
-from flashdepot.model.architecture import Architecture, parse_list
+from flashdepot.host.tools import identify_toolkit
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import AnyCuda, CudaChoice
-from flashdepot.model.target import Version
-from flashdepot.resolve.words import library_request
+from flashdepot.model.request import AnyCuda, CudaChoice
+from flashdepot.model.target import Architecture, Version, parse_list
+from flashdepot.resolve.project import library_request
 from flashdepot.toolchain import choose, wheels
 from flashdepot.toolchain.choose import Toolchain, asks_machine, choose_toolchain, foresee_toolchain
 from flashdepot.toolchain.zig import Zig

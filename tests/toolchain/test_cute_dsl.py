@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from flashdepot.errors import IncompatibleError, NetworkError
-from flashdepot.families.fa4.targets import PYTHONS
+from flashdepot.kernels.fa4.units import PYTHONS
 from flashdepot.model.target import Platform
-from flashdepot.system.net import fetch
+from flashdepot.net.fetch import fetch
 from flashdepot.toolchain import cute_dsl
 
 LINUX = Platform("linux", "x86_64")
@@ -117,4 +117,4 @@ def test_every_project_is_pinned_once_for_each_python_and_platform() -> None:
             chosen = cute_dsl._wheels(Platform.parse(platform), python)
             assert Counter(row["project"] for row in chosen) == Counter(projects)
     pinned = {row["python"] for row in rows} - {"any"}
-    assert pinned == {f"cp{major}{minor}" for major, minor in PYTHONS}, "families/fa4/targets.py names others"
+    assert pinned == {f"cp{major}{minor}" for major, minor in PYTHONS}, "kernels/fa4/targets.py names others"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flashdepot.errors import IntegrityError
-from flashdepot.model.canonical import digest_of
+from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform
 from flashdepot.toolchain import wheels
 
@@ -43,7 +43,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     pinned = {"cuda": "13.0.88", "wheel": listed, "tree": {"linux-x86_64": digest_of(held)}}
     monkeypatch.setattr(wheels, "_data", lambda: pinned)
-    monkeypatch.setattr("flashdepot.system.net.fetch", fetch)
+    monkeypatch.setattr("flashdepot.net.fetch.fetch", fetch)
     return folder
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.model.action import filled_in
-from flashdepot.toolchain.nvcc import inspect
-from flashdepot.toolchain.nvcc_flags import HOST_FLAGS
+from flashdepot.model.recipe import filled_in
+from flashdepot.toolchain.nvcc import HOST_FLAGS, inspect
 
 
 @pytest.mark.nvcc

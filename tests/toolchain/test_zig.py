@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IntegrityError
+from flashdepot.files.folders import make_whole
 from flashdepot.model.target import Platform
-from flashdepot.system.folders import make_whole
 from flashdepot.toolchain import zig
 from support.index_server import IndexServer, serve_index
 

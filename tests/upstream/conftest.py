@@ -1,6 +1,6 @@
 import pytest
 
-from flashdepot.families.fa2 import sdists
+from flashdepot.kernels.fa2 import sources
 from support.index_server import serve_index
 from support.upstream_tree import make_sdist, sdists_toml
 
@@ -17,11 +17,11 @@ def pin(monkeypatch, tmp_path):
 
     def pin(data, version="9.9.9"):
         sdists_toml(data_file, version, data)
-        sdists.published.cache_clear()
+        sources.published.cache_clear()
 
-    monkeypatch.setattr(sdists, "DATA", data_file)
+    monkeypatch.setattr(sources, "DATA", data_file)
     yield pin
-    sdists.published.cache_clear()
+    sources.published.cache_clear()
 
 
 @pytest.fixture

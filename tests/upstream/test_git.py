@@ -288,7 +288,7 @@ def test_a_tree_that_lost_a_file_is_made_again(repository, cache):
 @pytest.mark.parametrize("command", ["init", "fetch", "clone", "checkout", "submodule"])
 def test_a_kill_after_any_step_leaves_no_half_tree_and_the_next_run_mends_it(repository, cache, command):
     code = (
-        "import os, pathlib, sys; from flashdepot.upstream import git as module; from flashdepot.families.fa2 import Fa2\n"
+        "import os, pathlib, sys; from flashdepot.upstream import git as module; from flashdepot.kernels.fa2 import Fa2\n"
         "real = module.git\n"
         "def die(*a, **k):\n"
         "    result = real(*a, **k)\n"

@@ -23,8 +23,8 @@ def names(root):
 def start(cache, before="pass"):
     """Another process that obtains 9.9.9."""
     code = (
-        "import pathlib, sys; from flashdepot.upstream import published; from flashdepot.families.fa2 import Fa2, sdists\n"
-        "sdists.DATA = pathlib.Path(sys.argv[2])\n"
+        "import pathlib, sys; from flashdepot.upstream import source as published; from flashdepot.kernels.fa2 import Fa2, sources\n"
+        "sources.DATA = pathlib.Path(sys.argv[2])\n"
         f"{before}\n"
         "print(len(Fa2.sources.obtain('9.9.9', pathlib.Path(sys.argv[1])).units))"
     )
@@ -101,10 +101,10 @@ def test_two_processes_at_once_both_get_the_whole_tree(cache):
 
 @pytest.mark.usefixtures("index")
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-@pytest.mark.parametrize("moment", ["archive.unpack", "published._read", "net.fetch"])
+@pytest.mark.parametrize("moment", ["archive.unpack", "published._read", "fetch.fetch"])
 def test_a_kill_in_the_middle_leaves_no_tree_and_the_next_run_mends_it(cache, moment):
     die = (
-        f"import os; from flashdepot.system import archive, net; real = {moment}\n"
+        f"import os; from flashdepot.files import archive; from flashdepot.net import fetch; real = {moment}\n"
         "def die(*a, **k): real(*a, **k); os.kill(os.getpid(), 9)\n"
         f"{moment} = die"
     )

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from flashdepot.api.libraries import link, open_depot
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
-from flashdepot.link.vendor.index import read_index
-from flashdepot.model.architecture import Architecture
+from flashdepot.link.vendor.folder import read_index
 from flashdepot.model.host import CudaToolkit, Gpu, HostRecord
-from flashdepot.model.library_request import LibraryRequest
-from flashdepot.model.target import Platform, Version
+from flashdepot.model.request import LibraryRequest
+from flashdepot.model.target import Architecture, Platform, Version
 from support.fake_cuda import make_host
 from vendor.vendor_tools import FOLDER, check, for_target, save, vendor, vendored
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.vendor.attributes import attribute_lines, with_lines
+from flashdepot.link.vendor.files import attribute_lines, with_lines
 from vendor.vendor_tools import FOLDER, check, for_target, tree, vendor, vendored
 
 pytestmark = pytest.mark.nvcc

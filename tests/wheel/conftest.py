@@ -13,7 +13,7 @@ from typing import Any
 import fake_torch
 import pytest
 
-from flashdepot.wheel.contents import MODULE, RUNTIME
+from flashdepot.wheel.builder import MODULE, RUNTIME
 from support.c_compiler import compile_recorder
 from support.fa_abi import BackwardArgs, ForwardArgs
 

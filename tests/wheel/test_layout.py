@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from flashdepot.wheel.contents import RUNTIME
+from flashdepot.wheel.builder import RUNTIME
 from support.c_compiler import compile_c
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "renew_abi.py"

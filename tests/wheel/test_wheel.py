@@ -21,13 +21,11 @@ from packaging.metadata import Metadata
 from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
 
+from flashdepot.build.sbom import licence_expression
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
-from flashdepot.families.fa2.sdists import published
-from flashdepot.model.architecture import parse_list
+from flashdepot.kernels.fa2.sources import published
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.own_wheel_name import contents_words, dist_info, wheel_build, wheel_name, wheel_tag, wheel_version
-from flashdepot.model.parts import licence_expression
 from flashdepot.model.selection import (
     PROFILES,
     Selection,
@@ -37,12 +35,19 @@ from flashdepot.model.selection import (
     parse_passes,
     select,
 )
-from flashdepot.model.target import Platform, Version
+from flashdepot.model.target import Platform, Version, parse_list
+from flashdepot.resolve.own_wheel_name import (
+    contents_words,
+    dist_info,
+    wheel_build,
+    wheel_name,
+    wheel_tag,
+    wheel_version,
+)
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.folder import read_folder
 from flashdepot.wheel import Wheel, build_jax_wheel, build_wheel
-from flashdepot.wheel.contents import RUNTIME
-from flashdepot.wheel.metadata import wheel_text
+from flashdepot.wheel.builder import RUNTIME, wheel_text
 from support.bom import schema_errors
 from support.fa2_source import LAYOUT
 from support.stored_wheel import PACKAGE, make_source, store_wheel_library

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.families import config_header, family_of
-from flashdepot.families.c_layer import NATIVE
-from flashdepot.families.fa2.units import NAMESPACE
-from flashdepot.families.fa4.actions import config_lines
-from flashdepot.families.fa4.units import units
 from flashdepot.host.probe import this_platform
+from flashdepot.kernels import actions, family_of
+from flashdepot.kernels.c_layer import NATIVE
+from flashdepot.kernels.fa2.units import NAMESPACE
+from flashdepot.kernels.fa4.actions import config_lines
+from flashdepot.kernels.fa4.units import units
 from flashdepot.model.selection import ALL_FEATURES, Selection
 from flashdepot.toolchain.wheels import provide
 from flashdepot.upstream import Identified
@@ -34,7 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, upstream
     source = Identified(recipe.upstream, recipe.selection.units, ALL_FEATURES)
     lines = [*family_of("fa2").config_lines(recipe.selection, recipe.target.sass, source)]
     lines += config_lines(Selection(units(), ALL_FEATURES), recipe.target.sass, "4.0.0b36")
-    (generated / config_header.NAME).write_text(config_header.config_header(recipe, lines))
+    (generated / actions.NAME).write_text(actions.config_header(recipe, lines))
     cuda = provide(this_platform(), real_depot / "toolchains", lambda _name: None)
     own = [generated, NATIVE, NATIVE / "include", NATIVE / "src", NATIVE / "shim"]
     theirs = [upstream_tree / "csrc/flash_attn/src", upstream_tree / "csrc/cutlass/include", cuda / "include"]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.link.library import LinkKind, read_library
-from flashdepot.link.shell import Shell
-from flashdepot.link.snippets import cmake_lines
+from flashdepot.link.lines import Shell, cmake_lines
 from support.coff import needs_llvm
 from support.forged_library import ANSWER, forge_library
 from support.tools import needs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.shell import Shell
+from flashdepot.link.lines import Shell
 from support.tools import needs
 from support.wine import Wine
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import FlashdepotError
-from flashdepot.families.c_layer import NATIVE
-from flashdepot.targets.checks import prove_dll, prove_import_library
-from flashdepot.targets.exports import exported_names
+from flashdepot.kernels.c_layer import NATIVE
+from flashdepot.toolchain.linked import prove_dll, prove_import_library
+from flashdepot.toolchain.targets import exported_names
 from support.coff import compile_coff, link_dll, make_visual_studio, needs_llvm
 
 pytestmark = needs_llvm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from flashdepot.families.c_layer import NATIVE
+from flashdepot.kernels.c_layer import NATIVE
 
 RELAY = Path(__file__).parents[1] / "gpu" / "under_wine" / "driver_functions.h"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flashdepot.depot import Depot
-from flashdepot.system import locks
-from flashdepot.system.locks import lock_file, try_lock_file
+from flashdepot.files import locks
+from flashdepot.files.locks import lock_file, try_lock_file
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux, which says what is open")
 

@@ -7,8 +7,8 @@ from pathlib import PureWindowsPath
 
 import pytest
 
-from flashdepot.build.diagnosis import killed_for_memory
-from flashdepot.build.names import PlaceNames
+from flashdepot.build.engine import killed_for_memory
+from flashdepot.build.inputs import PlaceNames
 
 
 def test_paths_are_named_however_a_compiler_writes_their_letters() -> None:

@@ -22,19 +22,18 @@ if TYPE_CHECKING:
     from flashdepot.api.answers import check, doctor, explain, explain_command, host
     from flashdepot.api.client import Client
     from flashdepot.api.environments import InstallRequest, install
-    from flashdepot.api.indexes import index
     from flashdepot.api.libraries import build, get, link, open_depot, vendor, wheel
-    from flashdepot.api.publishing import plan_publish, publish
+    from flashdepot.api.publishing import index, plan_publish, publish
     from flashdepot.api.sharing import audit, pull, push, sync
     from flashdepot.api.wheels import lock, resolve
     from flashdepot.depot import Depot
     from flashdepot.events import Events
+    from flashdepot.model.candidate import WheelRequest
     from flashdepot.model.environment import Environment
-    from flashdepot.model.library_request import LibraryRequest
     from flashdepot.model.limits import Compiling, Limits
-    from flashdepot.model.wheel_request import WheelRequest
+    from flashdepot.model.request import LibraryRequest
     from flashdepot.publish.matrix import read_matrix
-    from flashdepot.resolve.words import library_request
+    from flashdepot.resolve.project import library_request
 
 _PLACES = {
     "Client": "flashdepot.api.client",
@@ -43,9 +42,9 @@ _PLACES = {
     "Depot": "flashdepot.depot",
     "Events": "flashdepot.events",
     "InstallRequest": "flashdepot.api.environments",
-    "LibraryRequest": "flashdepot.model.library_request",
+    "LibraryRequest": "flashdepot.model.request",
     "Limits": "flashdepot.model.limits",
-    "WheelRequest": "flashdepot.model.wheel_request",
+    "WheelRequest": "flashdepot.model.candidate",
     "audit": "flashdepot.api.sharing",
     "build": "flashdepot.api.libraries",
     "check": "flashdepot.api.answers",
@@ -54,9 +53,9 @@ _PLACES = {
     "explain_command": "flashdepot.api.answers",
     "get": "flashdepot.api.libraries",
     "host": "flashdepot.api.answers",
-    "index": "flashdepot.api.indexes",
+    "index": "flashdepot.api.publishing",
     "install": "flashdepot.api.environments",
-    "library_request": "flashdepot.resolve.words",
+    "library_request": "flashdepot.resolve.project",
     "link": "flashdepot.api.libraries",
     "lock": "flashdepot.api.wheels",
     "open_depot": "flashdepot.api.libraries",

@@ -87,7 +87,7 @@ def build_here(
 ) -> LibraryResult:
     """The library of exactly the recipe that this machine gives a need: compiled and linked here where it is not there."""
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
-    from flashdepot.doctor import forewarn  # noqa: PLC0415
+    from flashdepot.diagnose import forewarn  # noqa: PLC0415
     from flashdepot.errors import CompileError  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.host.probe import this_platform  # noqa: PLC0415
@@ -101,7 +101,7 @@ def build_here(
     try:
         built = build(need, depot, machine, limits, options or Options(), events)
     except CompileError as error:
-        from flashdepot.doctor.explain.failure import explained  # noqa: PLC0415  (only a failure reads its log)
+        from flashdepot.diagnose.explain import explained  # noqa: PLC0415  (only a failure reads its log)
 
         raise explained(error, probe(depot=depot.root)) from None
     if built.status == "built":

@@ -10,21 +10,19 @@ from typing import BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.doctor import Finding, Intention, examine
-from flashdepot.doctor.check import Report, check_file
-from flashdepot.doctor.check.place import Place
-from flashdepot.doctor.check.torch_side import TabledTorch, TorchSymbols, read_installed_torch
-from flashdepot.doctor.explain import LogReport
-from flashdepot.doctor.explain import explain as explain_log
+from flashdepot.diagnose import Finding, Intention, examine
+from flashdepot.diagnose.check import Report, check_file
+from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols, read_installed_torch
+from flashdepot.diagnose.explain import LogReport
+from flashdepot.diagnose.explain import explain as explain_log
 from flashdepot.events import Events
 from flashdepot.host import probe, runtime_facts
 from flashdepot.host.python_environment import look_for_python, told
+from flashdepot.model.environment import NO_TORCH, PythonEnvironment, Torch
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import LibraryRequest
-from flashdepot.model.python_environment import PythonEnvironment
-from flashdepot.model.torch import NO_TORCH, Torch
+from flashdepot.model.request import LibraryRequest
+from flashdepot.process.run import run_shown
 from flashdepot.resolve.facts import NamedFacts, facts_of, on_host, override
-from flashdepot.system.process import run_shown
 
 _ANY = LibraryRequest()
 _AS_IT_IS = NamedFacts()

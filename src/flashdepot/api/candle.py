@@ -45,8 +45,7 @@ def added_kernels(
     :raises CompileError: when a compiler refuses.
     :raises NetworkError: when a toolchain or CUTLASS must be fetched and cannot be.
     """
-    from flashdepot.build.kit import kit_of  # noqa: PLC0415  (an archive without them needs none of it)
-    from flashdepot.build.objects import make_objects  # noqa: PLC0415
+    from flashdepot.build.objects import kit_of, make_objects  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.host.probe import this_platform  # noqa: PLC0415
     from flashdepot.link.candle_archive import AddedKernels  # noqa: PLC0415

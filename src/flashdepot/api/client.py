@@ -16,11 +16,11 @@ from flashdepot.errors import UsageError
 from flashdepot.events import Events
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Compiling, Farm, Limits
+from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.facts import NamedFacts
 from flashdepot.resolve.library import LibraryResult
-from flashdepot.resolve.words import library_request
+from flashdepot.resolve.project import library_request
 
 if TYPE_CHECKING:
     from typing import TypedDict
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from flashdepot.api.acquire import LibraryPlan
     from flashdepot.api.environments import InstallPlan, InstallResult
     from flashdepot.api.libraries import WheelResult
-    from flashdepot.doctor import Finding
-    from flashdepot.doctor.check import Report
-    from flashdepot.doctor.explain import LogReport
-    from flashdepot.resolve.resolution import Resolution
+    from flashdepot.diagnose import Finding
+    from flashdepot.diagnose.check import Report
+    from flashdepot.diagnose.explain import LogReport
+    from flashdepot.resolve.plan import Resolution
 
     class Words(TypedDict, total=False):
         """What a library must have, in the words of the command line; a list stands for words joined by commas."""
@@ -148,8 +148,8 @@ class Client:
     def link(self, *, static: bool = False, get: bool = True, **words: Unpack[Words]) -> LinkArguments:
         """The library to link a program with, and the arguments for it; with ``get`` it is got where it is not stored."""
         from flashdepot.api.libraries import link  # noqa: PLC0415
-        from flashdepot.link.flags import flags  # noqa: PLC0415
         from flashdepot.link.library import LinkKind  # noqa: PLC0415
+        from flashdepot.link.lines import flags  # noqa: PLC0415
 
         found = link(_request(words), may_build=get, **self._how(), host=self._given.machine)
         arguments = flags(found, LinkKind.STATIC if static else LinkKind.SHARED)
@@ -165,7 +165,7 @@ class Client:
     ) -> Resolution:
         """Everything that could be installed, judged; ``decision.chosen`` is the one to take."""
         from flashdepot.api.wheels import resolve  # noqa: PLC0415
-        from flashdepot.model.wheel_request import DEFAULT_SOURCES, WheelRequest  # noqa: PLC0415
+        from flashdepot.model.candidate import DEFAULT_SOURCES, WheelRequest  # noqa: PLC0415
 
         host, facts = self._given.environment()
         taken = frozenset(sources) or DEFAULT_SOURCES
@@ -199,7 +199,7 @@ class Client:
     def doctor(self, intention: str = "install", **words: Unpack[Words]) -> list[Finding]:
         """What stands in the way of ``install``, ``build``, ``link`` or ``run``, worst first."""
         from flashdepot.api.answers import doctor  # noqa: PLC0415
-        from flashdepot.doctor import Intention  # noqa: PLC0415
+        from flashdepot.diagnose import Intention  # noqa: PLC0415
 
         known = [member.value for member in Intention]
         if intention not in known:

@@ -15,30 +15,33 @@ from flashdepot.api.acquire import LibraryPlan, acquire, plan_need
 from flashdepot.api.libraries import open_depot, wheel_of
 from flashdepot.catalog import CATALOG_FOLDER
 from flashdepot.depot import Depot
-from flashdepot.doctor import Intention, examine
+from flashdepot.diagnose import Intention, examine
 from flashdepot.errors import NetworkError
 from flashdepot.events import Events
 from flashdepot.host import probe
 from flashdepot.host.python_environment import told
 from flashdepot.install import Installed, WheelFile, install_wheel, recover
-from flashdepot.install.beside import install_names
 from flashdepot.install.choice import Choice, InstallRequest, OwnWheel, choose
 from flashdepot.install.inspection import inspect
-from flashdepot.install.managed import Keeper, find_keeper, require_free
-from flashdepot.install.obstacles import environment_of, require_no_obstacle
-from flashdepot.install.pinning import pin
-from flashdepot.install.present import present_version
-from flashdepot.install.release_record import ask_release
-from flashdepot.install.sources import WheelAddress, have_one, have_wheel, require_digest
+from flashdepot.install.installation import install_names
+from flashdepot.install.present import (
+    Keeper,
+    environment_of,
+    find_keeper,
+    present_version,
+    require_free,
+    require_no_obstacle,
+)
+from flashdepot.install.sources import WheelAddress, ask_release, have_one, have_wheel, pin, require_digest
+from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
-from flashdepot.model.lock import LOCK_NAME
-from flashdepot.model.python_environment import PythonEnvironment
-from flashdepot.model.wheel_needs import IMPORTED
+from flashdepot.model.request import LibraryRequest
+from flashdepot.model.wheel import IMPORTED
+from flashdepot.net.errors import NotThereError
+from flashdepot.net.fetch import offline
 from flashdepot.resolve.library import LibraryResult, Need
-from flashdepot.system.net import offline
-from flashdepot.system.network_errors import NotThereError
+from flashdepot.resolve.lock import LOCK_NAME
 from flashdepot.wheel import Name
 
 __all__ = ["InstallPlan", "InstallRequest", "InstallResult", "install", "plan_install"]

@@ -17,8 +17,8 @@ from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import Gpus, LibraryRequest
 from flashdepot.model.limits import Limits
+from flashdepot.model.request import Gpus, LibraryRequest
 from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.resolve.library import (
     LibraryResult,
@@ -33,8 +33,8 @@ from flashdepot.resolve.library import (
 if TYPE_CHECKING:
     from flashdepot.build.library import Options
     from flashdepot.link.library import LinkableLibrary
+    from flashdepot.link.vendor.folder import Vendored
     from flashdepot.link.vendor.report import VendorReport
-    from flashdepot.link.vendor.write import Vendored
     from flashdepot.toolchain.zig import Zig
     from flashdepot.wheel import Wheel
 
@@ -136,7 +136,7 @@ def wheel(
 
     Parameters and errors are otherwise those of :func:`get`, which gets the library.
     """
-    from flashdepot.system.user_files import require_folder  # noqa: PLC0415
+    from flashdepot.files.user_files import require_folder  # noqa: PLC0415
 
     require_folder(out, "--out DIR")
     depot = depot or open_depot(events=events)
@@ -161,9 +161,9 @@ def vendor(
     :raises UsageError: when something of the user's is in the way, or both a library and a request are given.
     :raises IntegrityError: when the index there is damaged, or the library's bytes are not what its manifest says.
     """
+    from flashdepot.files.user_files import require_folder  # noqa: PLC0415
     from flashdepot.link.library import LinkableLibrary, read_library  # noqa: PLC0415
-    from flashdepot.link.vendor.write import vendor as write  # noqa: PLC0415
-    from flashdepot.system.user_files import require_folder  # noqa: PLC0415
+    from flashdepot.link.vendor.folder import vendor as write  # noqa: PLC0415
 
     _require_one(library, request)
     if library is not None:
@@ -222,7 +222,7 @@ def link(
     :raises IncompatibleError: when nothing serves and nothing may be built.
     """
     from flashdepot.link.library import LinkableLibrary, read_library  # noqa: PLC0415
-    from flashdepot.link.vendor.index import INDEX_NAME  # noqa: PLC0415
+    from flashdepot.link.vendor.folder import INDEX_NAME  # noqa: PLC0415
 
     _require_one(library, replace(request, target=None))
     if library is not None and not (library / INDEX_NAME).is_file():
@@ -267,7 +267,7 @@ def plan_library(
 
 def wheel_of(library: LibraryResult, sources: Mapping[str, str], depot: Depot, folder: Path) -> Wheel:
     """The wheel of a library that was got, written into a folder; ``sources`` names that of each family."""
-    from flashdepot.families import obtain_sources  # noqa: PLC0415
+    from flashdepot.kernels import obtain_sources  # noqa: PLC0415
     from flashdepot.wheel import build_wheel  # noqa: PLC0415
 
     trees = obtain_sources(sources, depot.layout.upstreams)

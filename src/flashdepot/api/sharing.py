@@ -16,19 +16,18 @@ from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.events import Events, Forecast
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import LIBRARY, Manifest
+from flashdepot.model.request import LibraryRequest
+from flashdepot.net.fetch import offline, require_network
 from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.resolve.library import LibraryResult, Need, understand
-from flashdepot.system.net import offline, require_network
 
 if TYPE_CHECKING:
-    from flashdepot.remotes.audit import AuditReport
+    from flashdepot.remotes.keys import SigningKey
     from flashdepot.remotes.push import Pushed
     from flashdepot.remotes.remote import OpenRemote
-    from flashdepot.remotes.signing import SigningKey
-    from flashdepot.remotes.sync import Synced, SyncPlan
+    from flashdepot.remotes.sync import AuditReport, Synced, SyncPlan
 
 _ANY = LibraryRequest()
 _SILENT = Events()
@@ -161,7 +160,7 @@ def audit(
     It raises what :func:`flashdepot.api.build` raises as well.
     """
     from flashdepot.host import probe  # noqa: PLC0415
-    from flashdepot.remotes.audit import compare  # noqa: PLC0415
+    from flashdepot.remotes.sync import compare  # noqa: PLC0415
     from flashdepot.resolve.build import compile_units_afresh  # noqa: PLC0415
 
     depot = depot or open_depot(events=events)
@@ -205,7 +204,7 @@ def _drawn(need: Need, sample: int | None) -> list[str]:
 
 def _to_countersign(remotes: Remotes) -> tuple[SigningKey, list[OpenRemote]]:
     """What to sign with, and the remotes where; before anything is compiled for it."""
-    from flashdepot.remotes.signing import choose_key  # noqa: PLC0415
+    from flashdepot.remotes.keys import choose_key  # noqa: PLC0415
     from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
 
     chosen = [remote for remote in remotes.all() if remote.settings.push]

@@ -11,15 +11,15 @@ from flashdepot.api.libraries import open_depot
 from flashdepot.depot import Depot
 from flashdepot.events import Events
 from flashdepot.host import wheel_facts
+from flashdepot.model.candidate import WheelRequest
+from flashdepot.model.diagnosis import Reasons, Verdict, verdict_of
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import LibraryRequest
-from flashdepot.model.verdict import Reasons, Verdict, verdict_of
-from flashdepot.model.wheel_request import WheelRequest
+from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.facts import facts_of
-from flashdepot.resolve.resolution import Resolution, candidates_for
+from flashdepot.resolve.plan import Resolution, candidates_for
 
 if TYPE_CHECKING:
-    from flashdepot.model.lock import Lock
+    from flashdepot.resolve.lock import Lock
 
 _SILENT = Events()
 
@@ -59,8 +59,11 @@ class LockState(msgspec.Struct, frozen=True):
 
 def check_lock(request: WheelRequest, path: Path | None = None) -> LockState:
     """Whether a lock, this folder's where none is named, still fits; :raises UsageError: when it cannot be used."""
-    from flashdepot.model.lock import LOCK_NAME  # noqa: PLC0415  (a question pins nothing)
-    from flashdepot.resolve.lock_file import judge_lock, read_lock  # noqa: PLC0415
+    from flashdepot.resolve.lock import (  # noqa: PLC0415
+        LOCK_NAME,
+        judge_lock,
+        read_lock,
+    )
 
     found = read_lock(path or Path(LOCK_NAME))
     return LockState(found, judge_lock(found, request))
@@ -78,8 +81,11 @@ def lock(resolution: Resolution, path: Path | None = None, *, accept_unverified:
     chosen = resolution.decision.chosen
     if chosen is None:
         return None
-    from flashdepot.model.lock import LOCK_NAME  # noqa: PLC0415
-    from flashdepot.resolve.lock_file import lock_decision, write_lock  # noqa: PLC0415
+    from flashdepot.resolve.lock import (  # noqa: PLC0415
+        LOCK_NAME,
+        lock_decision,
+        write_lock,
+    )
 
     made = lock_decision(chosen, resolution.request, accept_unverified=accept_unverified)
     write_lock(path or Path(LOCK_NAME), made)

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from flashdepot.binary.kind import ELF_MACHINES
-from flashdepot.binary.window import FETCH_AGAIN, NameBudget, Window, open_window
+from flashdepot.binary.window import ELF_MACHINES, FETCH_AGAIN, NameBudget, Window, open_window
 from flashdepot.errors import IntegrityError
 from flashdepot.model.target import Version
 

@@ -15,7 +15,7 @@ import msgspec
 
 from flashdepot.binary.window import FETCH_AGAIN, Window
 from flashdepot.errors import IntegrityError
-from flashdepot.model.architecture import Architecture
+from flashdepot.model.target import Architecture
 
 MAGIC = 0xBA55ED50
 _MAGIC_BYTES = struct.pack("<I", MAGIC)

@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion, Version
 
 from flashdepot.binary.window import FETCH_AGAIN
 from flashdepot.errors import IntegrityError
-from flashdepot.system.archive import refuse_bomb
+from flashdepot.files.archive import refuse_bomb
 
 _DAMAGE = (
     zipfile.BadZipFile,

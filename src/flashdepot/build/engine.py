@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +13,42 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.build.diagnosis import compile_error, killed_for_memory
-from flashdepot.build.estimates import History
 from flashdepot.build.executor import Ended, Executor, Task
-from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, Job, Outlook, foresee, next_job, remaining_seconds
+from flashdepot.build.schedule import OUT_OF_MEMORY_TRIES, History, Job, Outlook, foresee, next_job, remaining_seconds
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord, action_key
 from flashdepot.errors import CompileError, FlashdepotError
 from flashdepot.events import BuildProgress, Share, Snapshot
-from flashdepot.model.action import Action, Sides
-from flashdepot.model.recipe import Recipe
+from flashdepot.model.recipe import Action, Recipe, Sides
+from flashdepot.process.run import first_error
+from flashdepot.toolchain.linked import disk_full
+
+_KILLED = (-signal.SIGKILL.value, 128 + signal.SIGKILL.value) if hasattr(signal, "SIGKILL") else ()
+
+_MEMORY_MARKS = re.compile(
+    r"died due to signal 9|--error 0x89\b|out of memory|Killed signal terminated program|virtual memory exhausted"
+    r"|Cannot allocate memory|std::bad_alloc"
+    r"|\bC1060\b|\bC1002\b",  # cl's words for it differ by language
+    re.IGNORECASE,
+)
+
+
+def killed_for_memory(status: int, log: str) -> bool:
+    """Whether a compiler, or a phase that nvcc started, was killed by the kernel or ran out of memory by itself."""
+    return status in _KILLED or _MEMORY_MARKS.search(log) is not None
+
+
+def compile_error(name: str, status: int, log: str, path: Path) -> FlashdepotError:
+    """The error of one compilation: its first hard error, and where the whole output is."""
+    if (full := disk_full(name, "compiled", log, path.parent)) is not None:
+        return full
+    reason = first_error(log) or "it wrote no message"
+    return CompileError(
+        f"{name}: the compiler ended with status {status}: {reason}",
+        hint=f"What it means, and what fixes it: flashdepot explain {shlex.quote(str(path))}",
+        log=path,
+    )
+
 
 _TICK = 0.25
 """Seconds between two progress updates, and two looks at what other processes compile."""

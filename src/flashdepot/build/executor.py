@@ -11,8 +11,8 @@ import msgspec
 from flashdepot.build.schedule import Capacity
 from flashdepot.depot.locks import HeldLock
 from flashdepot.errors import FlashdepotError
-from flashdepot.model.action import Action
-from flashdepot.system.child import Cost
+from flashdepot.model.recipe import Action
+from flashdepot.process.child import Cost
 
 
 class Task(msgspec.Struct, frozen=True):

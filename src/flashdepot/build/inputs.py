@@ -1,15 +1,128 @@
-"""The digests of the files that compilers read, each read once."""
+"""What compilers read: names for folders, depfiles, and the digests of files.
+
+Names stand for folders, so that keys do not depend on where things are.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
-from flashdepot.build.names import PlaceNames
-from flashdepot.system.files import sha256_file
+import msgspec
+
+from flashdepot.files.atomic import sha256_file
+from flashdepot.model.selection import DEFAULT_FAMILY
+from flashdepot.toolchain.choose import Toolchain
+
+
+class PlaceNames(msgspec.Struct, frozen=True):
+    """Folders by name: ``{upstream}``, ``{native}``, ``{generated}``, ``{cuda_include}``, ``{cuda}``.
+
+    A path inside one of them is written with the name of the first that holds it; every other path, a system header,
+    as it is. Two folders may share a name when they are the same to a compiler: a toolkit's ``include`` and its
+    ``targets/x86_64-linux/include``.
+    """
+
+    places: tuple[tuple[str, Path], ...]
+    flavour: ModuleType = os.path
+    """The rules for paths: ``posixpath`` or ``ntpath``."""
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The folder of each name; of several, the last."""
+        return {name: str(folder) for name, folder in self.places}
+
+    def name(self, path: str) -> str:
+        """The name of an absolute path that a compiler printed, which may hold ``..``."""
+        clean: str = self.flavour.normpath(path)
+        for name, folder in self.places:
+            prefix = f"{folder}{self.flavour.sep}"
+            # On Windows compilers print paths in capitals as they please.
+            if self.flavour.normcase(clean).startswith(self.flavour.normcase(prefix)):
+                return f"{{{name}}}/{clean[len(prefix) :].replace(self.flavour.sep, '/')}"
+        return clean.replace(self.flavour.sep, "/")
+
+    def path(self, name: str) -> Path:
+        """The path that :meth:`name` gave this name; of several, the first that is there."""
+        paths = [folder / name[len(place) + 3 :] for place, folder in self.places if name.startswith(f"{{{place}}}/")]
+        return next((path for path in paths if path.exists()), paths[0] if paths else Path(name))
+
+
+def place_of(family: str) -> str:
+    """The name of the folder of a family's source tree."""
+    return "upstream" if family == DEFAULT_FAMILY else family
+
+
+def places(sources: Mapping[str, Path], provided: Mapping[str, Path], toolchain: Toolchain) -> PlaceNames:
+    """The folders of a machine that compilations name.
+
+    :param sources: those of the trees by :func:`place_of`, of the C layer (``native``) and of the written header
+        (``generated``).
+    :param provided: what families provide.
+    """
+    nvcc, zig, front = toolchain.nvcc, toolchain.zig, toolchain.preprocessing
+    trees = [(name, folder) for name, folder in sources.items() if name not in _OWN]
+    return PlaceNames(
+        (
+            *trees,
+            *provided.items(),
+            *((name, sources[name]) for name in _OWN),
+            *(("cuda_include", folder) for folder in nvcc.includes),
+            ("cuda", nvcc.root),
+            ("zig", zig.lib),
+            *((("preprocessing", front.lib),) if front != zig else ()),
+        )
+    )
+
+
+_OWN = ("native", "generated")
+
+
+def programs(toolchain: Toolchain) -> dict[str, str]:
+    """What else compilations name: the host compiler, and the toolkit's include folder as an argument."""
+    zig = toolchain.zig
+    preprocessor = str(toolchain.preprocessing.preprocessor)
+    return {"zig_program": str(zig.program), "preprocessor": preprocessor, "cuda_include": str(toolchain.nvcc.include)}
+
+
+_WORD = re.compile(r"(?:\\.|[^\\\s])+")
+_OCTAL = re.compile(r"(?:\\[0-3][0-7]{2})+")
+
+
+def read_depfile(text: str, cwd: Path) -> tuple[str, ...]:
+    r"""The inputs of the first rule, as absolute paths in the order of the file, without repeats.
+
+    Lines are joined by a backslash at their end; a blank inside a name is written ``\ ``, a ``#`` as ``\#`` and a
+    ``$`` as ``$$``. nvcc writes the target with a blank before the colon, GCC without, and the bytes of letters that are
+    not ASCII as ``\303\274``.
+
+    :raises ValueError: when there is no rule.
+    """
+    joined = text.replace("\r\n", "\n").replace("\\\n", " ")
+    target = re.search(r"[^\s:]:(?=\s)|\s:(?=\s)", joined)
+    if target is None:
+        raise ValueError("the depfile holds no rule")
+    rule = joined[target.end() :].split("\n", 1)[0]
+    names = (re.sub(r"\\([ #\\])", r"\1", _letters(word)).replace("$$", "$") for word in _WORD.findall(rule))
+    return tuple(dict.fromkeys(os.path.normpath(cwd / name) for name in names))
+
+
+def decoded(data: bytes) -> str:
+    """Text with paths in it, read as this system reads paths, whatever the bytes."""
+    return data.decode(sys.getfilesystemencoding(), errors="surrogateescape")
+
+
+def _letters(word: str) -> str:
+    if os.sep == "\\":  # a folder may well be named by three digits
+        return word
+    return _OCTAL.sub(lambda found: decoded(bytes(int(code, 8) for code in found[0].split("\\")[1:])), word)
+
 
 _CLOCK_TICK = 0.05
 """Seconds within which two changes of a file may carry the same time."""

@@ -12,42 +12,36 @@ from msgspec.structs import replace
 
 from flashdepot import __version__
 from flashdepot.build.engine import BuildOutcome, Engine
-from flashdepot.build.estimates import History
 from flashdepot.build.executor import Executor
-from flashdepot.build.kit import kit_of
-from flashdepot.build.linking import Linking, cross_linking
+from flashdepot.build.inputs import PlaceNames, place_of, places
 from flashdepot.build.local import local_executor
-from flashdepot.build.names import PlaceNames
-from flashdepot.build.objects import put_objects
-from flashdepot.build.places import place_of, places
-from flashdepot.build.schedule import Outlook
+from flashdepot.build.objects import Linking, cross_linking, kit_of, put_objects
+from flashdepot.build.sbom import PLACE as SBOM_PLACE
+from flashdepot.build.sbom import sbom
+from flashdepot.build.schedule import History, Outlook
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress, OnFile, Silent
 from flashdepot.facts.drivers import driver_floor
-from flashdepot.families import config_header, family_of, unproven_code
-from flashdepot.families.c_layer import NATIVE, c_layer_digest
-from flashdepot.families.c_layer_actions import FLAGS, c_layer_actions, c_layer_flags
-from flashdepot.families.family import Kit
+from flashdepot.files.atomic import sha256_file
 from flashdepot.host.probe import this_platform
-from flashdepot.model.action import Action
-from flashdepot.model.architecture import Architecture
+from flashdepot.kernels import actions as config_header
+from flashdepot.kernels import family_of, unproven_code
+from flashdepot.kernels.actions import FLAGS, c_layer_actions, c_layer_flags
+from flashdepot.kernels.c_layer import NATIVE, c_layer_digest
+from flashdepot.kernels.family import Kit
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest, ManifestFile
-from flashdepot.model.recipe import Recipe
-from flashdepot.model.sbom import PLACE as SBOM_PLACE
-from flashdepot.model.sbom import sbom
+from flashdepot.model.recipe import PUBLISHED, Action, Recipe
 from flashdepot.model.selection import Selection
-from flashdepot.model.target import Platform, Target
-from flashdepot.model.upstream import PUBLISHED
-from flashdepot.system.confinement import is_lifted
-from flashdepot.system.files import sha256_file
-from flashdepot.targets.linked import Linked
+from flashdepot.model.target import Architecture, Platform, Target
+from flashdepot.process.confinement import is_lifted
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import Toolchain
 from flashdepot.toolchain.identity import identify_toolchain
-from flashdepot.toolchain.nvcc_flags import compresses_newly, usual_compression
+from flashdepot.toolchain.linked import Linked
+from flashdepot.toolchain.nvcc import compresses_newly, usual_compression
 from flashdepot.toolchain.wheels import known_trees
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.folder import source_digest

@@ -1,33 +1,141 @@
-"""The executor of this machine: a process a task, within its memory."""
+"""The executor of this machine: a process a task, within its memory, confined where nobody vouches for the source."""
 
 from __future__ import annotations
 
 import json
+import os
 import queue
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flashdepot.build.depfile import decoded, read_depfile
 from flashdepot.build.executor import Ended, Task
-from flashdepot.build.foreign import confined_environment, named_folders, told, tool_folders
-from flashdepot.build.inputs import InputDigests, Moment
-from flashdepot.build.names import PlaceNames
-from flashdepot.build.places import programs
-from flashdepot.build.precompiled import SharedHeader, SharedHeaders
+from flashdepot.build.inputs import InputDigests, Moment, PlaceNames, decoded, programs, read_depfile
 from flashdepot.build.resident import Assignment, Residents
 from flashdepot.build.schedule import Capacity
 from flashdepot.errors import FlashdepotError
 from flashdepot.events import BuildProgress
 from flashdepot.host.memory import usable_cores, usable_memory
-from flashdepot.model.action import Action
 from flashdepot.model.limits import Limits
-from flashdepot.system.child import Child, Cost, descendants_memory
-from flashdepot.system.confinement import Means, View, confined, is_lifted, means
+from flashdepot.model.recipe import Action, PrecompiledHeader, filled
+from flashdepot.process.child import Child, Cost, descendants_memory
+from flashdepot.process.confinement import UNCONFINED, Means, View, confined, is_lifted, means
 from flashdepot.toolchain.choose import Toolchain
+
+_KEPT = frozenset({"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "SYSTEMROOT"})
+"""Variables that compilers need. All others stay outside: a token may be among them."""
+
+_OF_A_TOOL = ("bin", "lib", "lib32", "lib64", "libexec", "include", "share/gcc*", "*-linux-*", "pyvenv.cfg")
+"""What belongs to a compiler, in the folder that it was installed into."""
+
+
+def confined_environment(environment: Mapping[str, str], variables: Iterable[str]) -> dict[str, str]:
+    """Of an environment what compilers need.
+
+    :param variables: those that change what the compilers write.
+    """
+    kept = _KEPT.union(variables)
+    return {name: value for name, value in environment.items() if name in kept}
+
+
+def tool_folders(programs: Iterable[str]) -> tuple[Path, ...]:
+    """What compilers consist of outside the system's folders, such as a conda environment's or a toolset's.
+
+    Python is among them: it compiles FlashAttention-4.
+    """
+    found: list[Path] = []
+    for program in map(Path, (*programs, sys.executable, f"{sys.base_prefix}/bin/python")):
+        for path in (program, program.resolve()) if program.is_absolute() else ():
+            prefix = path.parent.parent
+            found += [path.parent, *(inner for name in _OF_A_TOOL for inner in prefix.glob(name))]
+    return tuple(dict.fromkeys(found))
+
+
+def named_folders(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """The folders that the user's own variables name, such as CPATH; PATH, which programs are found on, is none."""
+    texts = (value for name, value in environment.items() if name != "PATH")
+    return tuple(Path(part) for text in texts for part in text.split(os.pathsep) if os.path.isabs(part))  # noqa: PTH117
+
+
+def told(by: Means) -> str:
+    """The sentence for the user on how the compilers of a foreign source are confined."""
+    return f"This source is not a published one: its compilers are confined {by}. {UNCONFINED}=1 lifts that."
+
+
+_WORTH_IT = 3
+"""The use from which on a header is made first: making it takes about as long as two uses save."""
+
+
+@dataclass
+class SharedHeader:
+    """One precompiled header: made by the command of an action that wants it, then used by those that follow.
+
+    ``started`` is when its compiler was started: what changed since is not in it.
+    """
+
+    words: PrecompiledHeader
+    folder: Path
+    uses: int = 0
+    started: Moment | None = None
+    made: bool = False
+    spoiled: bool = False
+    _read: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.folder / "header.pch"
+
+    def making(self, names: Mapping[str, str]) -> list[str]:
+        """The command that makes it, from now on."""
+        self.folder.mkdir()
+        source = self.folder / "empty.cu"
+        source.touch()
+        self.started = Moment.now()
+        outputs = {"output": self.path, "depfile": self.path.with_suffix(".d"), "source": source}
+        return filled({**names, **{name: str(path) for name, path in outputs.items()}}, *self.words.make)
+
+    def keep(self, cwd: Path) -> None:
+        """It was made."""
+        self._read = read_depfile(decoded(self.path.with_suffix(".d").read_bytes()), cwd)
+        self.made = True
+
+    def using(self) -> list[str]:
+        """What a command takes besides."""
+        return filled({"header": str(self.path)}, *self.words.use)
+
+    def with_its_own(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """What a compiler read that began with it: what the depfile says, and what was asked for when it was made."""
+        ours = f"{self.folder}/"
+        return tuple(dict.fromkeys(path for path in (*self._read, *paths) if not path.startswith(ours)))
+
+
+@dataclass
+class SharedHeaders:
+    """Those of one build, in folders of their own below ``work``."""
+
+    work: Path
+    _known: dict[tuple[str, PrecompiledHeader], SharedHeader] = field(default_factory=dict)
+
+    def next_for(self, action: Action) -> SharedHeader | None:
+        """What the next run of an action begins with: a header that is made, or that it is to make first.
+
+        :returns: ``None`` when it has none, or does without: while too few have asked for it or another makes it, and
+            when it came to nothing.
+        """
+        if action.header is None:
+            return None
+        key = (action.place, action.header)
+        header = self._known.setdefault(key, SharedHeader(action.header, self.work / f"header-{len(self._known)}"))
+        header.uses += 1
+        if header.spoiled or (header.started is None and header.uses < _WORTH_IT):
+            return None
+        return header if header.made or header.started is None else None
+
 
 _MEMORY_TICK = 1.0
 """Seconds between two looks at the machine's memory: each reads the whole process table."""

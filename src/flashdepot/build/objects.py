@@ -1,23 +1,46 @@
-"""Some compiler runs of their own, without a library: their objects, from the depot or compiled now."""
+"""Compiler runs of their own, the toolchain that they are planned with, and how objects become libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from flashdepot.binary.object_file import require_plain
+import msgspec
+
+from flashdepot.binary.objects import require_plain
 from flashdepot.build.engine import BuildOutcome, Engine
-from flashdepot.build.estimates import History
+from flashdepot.build.inputs import places
 from flashdepot.build.local import local_executor
-from flashdepot.build.places import places
-from flashdepot.build.schedule import Outlook
+from flashdepot.build.schedule import History, Outlook
 from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
-from flashdepot.families.c_layer import NATIVE
-from flashdepot.model.action import Action
+from flashdepot.files.atomic import sha256_file
+from flashdepot.kernels.c_layer import NATIVE, c_layer_digest
+from flashdepot.kernels.family import Cross, Kit
+from flashdepot.model.codec import digest_of
 from flashdepot.model.limits import Limits
-from flashdepot.model.recipe import Recipe
+from flashdepot.model.recipe import Action, Recipe, ToolchainId, filled_in
+from flashdepot.model.target import Platform
 from flashdepot.toolchain.choose import Toolchain
+from flashdepot.toolchain.clang import cxx_words
+from flashdepot.toolchain.identity import probe_toolchain
+from flashdepot.toolchain.linked import Linked
+from flashdepot.toolchain.nvcc import HOST_FLAGS
+from flashdepot.toolchain.targets import Row, target_of
+from flashdepot.toolchain.zig import Zig
+
+
+def kit_of(toolchain: Toolchain, identity: ToolchainId, platform: Platform, folder: Path) -> Kit:
+    """What a family must know of the compilers that serve a platform.
+
+    :param folder: the depot's ``toolchains`` folder, where the answer of the small program is kept.
+    :raises MissingToolError: when they do not compile it.
+    """
+    nvcc = toolchain.nvcc
+    here = tuple(filled_in(flag, {"native": str(NATIVE)}) for flag in HOST_FLAGS)
+    result = probe_toolchain(toolchain, identity, folder, here)
+    cross = Cross(target_of(platform), identity.tools[:-1], identity.tools[-1])
+    return Kit(nvcc.version, nvcc.options, cross, result.source_name)
 
 
 def make_objects(
@@ -75,3 +98,58 @@ def put_objects(actions: Sequence[Action], outcome: BuildOutcome, depot: Depot, 
         depot.blobs.link_or_copy(outcome.actions[action.name].object.digest, path)
         require_plain(path)
     return objects
+
+
+_TEMPLATES = NATIVE / "templates"
+_WINDOWS_FILES = Path(__file__).with_name("windows_files")
+
+
+class Linking(msgspec.Struct, frozen=True):
+    """One way to link. ``templates`` are files by their place in a library's folder, ``flags`` those of its programs.
+
+    ``own_templates`` are those of the templates that are not part of the C layer's folder.
+    """
+
+    link: Callable[[Sequence[Path], Path, Path], Linked]
+    c_layer_flags: tuple[str, ...]
+    flags: tuple[str, ...]
+    templates: Mapping[str, Path]
+    own_templates: tuple[Path, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """One SHA-256 for the C layer, how it is compiled and how all is linked."""
+        parts = {"c_layer": c_layer_digest(), "cxx": list(self.c_layer_flags), "link": list(self.flags)}
+        own = {path.name: sha256_file(path) for path in self.own_templates}
+        return digest_of({**parts, "templates": own} if own else parts)
+
+
+def _templates(folder: Path) -> dict[str, Path]:
+    """The files of a folder that say something else on each system, by their place beside the libraries."""
+    return {
+        "lib/cmake/FlashAttention/FlashAttentionConfig.cmake": folder / "FlashAttentionConfig.cmake.in",
+        "lib/pkgconfig/flashattention.pc": folder / "flashattention.pc.in",
+        "lib/pkgconfig/flashattention-static.pc": folder / "flashattention-static.pc.in",
+    }
+
+
+_VERSION_TEMPLATE = {
+    "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake": _TEMPLATES / "FlashAttentionConfigVersion.cmake.in"
+}
+
+
+def cross_linking(row: Row, zig: Zig) -> Linking:
+    """The way to link for a target. Nothing of NVIDIA's is linked, so no runtime and no notice of it lie beside."""
+    folder = _TEMPLATES if row.platform.system == "linux" else _WINDOWS_FILES
+    templates = _templates(folder)
+
+    def link_for(objects: Sequence[Path], native: Path, work: Path) -> Linked:
+        return row.system.link(row, zig, objects, native, work)
+
+    return Linking(
+        link_for,
+        cxx_words(row),
+        (row.zig, *row.system.link_words),
+        {**templates, **_VERSION_TEMPLATE},
+        own_templates=tuple(templates.values()) if folder is _WINDOWS_FILES else (),
+    )

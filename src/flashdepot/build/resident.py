@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.build.inputs import Moment
-from flashdepot.system.child import Child, Cost
-from flashdepot.system.files import open_fresh
+from flashdepot.files.atomic import open_fresh
+from flashdepot.process.child import Child, Cost
 
 _MOST = 64
 """After which a process is replaced: what compilers keep in memory grows with every one (fa4: 470 MB after 120)."""
@@ -98,7 +98,7 @@ class Resident:
 
 
 class Assignment:
-    """An assignment that a resident compiler is busy with, as a :class:`~flashdepot.system.child.Child` is with its one."""
+    """An assignment that a resident compiler is busy with, as a :class:`~flashdepot.process.child.Child` is with its one."""
 
     def __init__(self, resident: Resident, assignment: Mapping[str, object], log: Path) -> None:
         """Take it down; :meth:`wait` gives it to the compiler."""

@@ -6,7 +6,6 @@ Typical usage::
     windows = [wheel for wheel in catalog.wheels if wheel.platform == "win_amd64"]
 """
 
-from flashdepot.catalog.load import CATALOG_FOLDER, Catalog, load_catalog
-from flashdepot.catalog.packing import Collection, Listing
+from flashdepot.catalog.load import CATALOG_FOLDER, Catalog, Collection, Listing, load_catalog
 
 __all__ = ["CATALOG_FOLDER", "Catalog", "Collection", "Listing", "load_catalog"]

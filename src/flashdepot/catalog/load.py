@@ -1,17 +1,291 @@
-"""Reading the catalog: what the package ships, and what was refreshed since."""
+"""Reading and writing the catalog: listings of wheels as compact bytes, those that the package ships.
+
+And refreshed ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
+from itertools import chain, groupby
 from pathlib import Path
+from typing import Annotated, Any, NamedTuple, overload
 
 import msgspec
+from msgspec.structs import asdict
 
-from flashdepot.catalog.packing import Collection, Listing, decode
 from flashdepot.errors import IntegrityError
-from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.wheel_lots import LotsOfWheels
+from flashdepot.model.candidate import PublishedWheel
+from flashdepot.model.codec import canonical_json
+from flashdepot.model.wheel import BuiltFor, WheelName, canonical_name, filename_of_url
+
+
+class Lot(NamedTuple):
+    """Wheels that differ in their Python and in where they lie, and in nothing else that their names tell.
+
+    ``like`` has what they have in common, and nothing in the other fields. ``rows`` says which of ``wheels`` they are;
+    ``pythons`` are the Python tag and the ABI tag of each of ``wheels``.
+    """
+
+    like: PublishedWheel
+    rows: Sequence[int]
+    pythons: Sequence[tuple[str, str]]
+    wheels: Sequence[PublishedWheel]
+
+
+def alike(wheel: PublishedWheel) -> PublishedWheel:
+    """What a wheel has in common with the others of its lot."""
+    return wheel._replace(python="", abi="", url="", size=0, sha256="")
+
+
+def lots_of(wheels: Sequence[PublishedWheel]) -> Iterable[Lot]:
+    """All wheels of a sequence in lots."""
+    if isinstance(wheels, LotsOfWheels):
+        return wheels.lots()
+    rows: dict[PublishedWheel, list[int]] = {}
+    for row, wheel in enumerate(wheels):
+        rows.setdefault(alike(wheel), []).append(row)
+    pythons = [(wheel.python, wheel.abi) for wheel in wheels]
+    return [Lot(like, members, pythons, wheels) for like, members in rows.items()]
+
+
+class LotsOfWheels(Sequence[PublishedWheel]):
+    """Wheels that come in lots: several sequences, one after the other, where nothing more is known of them."""
+
+    def __init__(self, parts: Iterable[Sequence[PublishedWheel]] = ()) -> None:
+        self._parts = tuple(parts)
+
+    def lots(self) -> Iterable[Lot]:
+        """All of them in lots."""
+        return chain.from_iterable(map(lots_of, self._parts))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __iter__(self) -> Iterator[PublishedWheel]:
+        return chain.from_iterable(self._parts)
+
+    @overload
+    def __getitem__(self, index: int) -> PublishedWheel: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PublishedWheel]: ...
+
+    def __getitem__(self, index: int | slice) -> PublishedWheel | Sequence[PublishedWheel]:
+        return tuple(self)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+SCHEMA = 1
+_LONGEST = 64 << 20
+
+
+class Collection(msgspec.Struct, frozen=True):
+    """A publisher of wheels: ``kind`` is ``official`` or ``community``, ``page`` is for people.
+
+    ``licence`` is that of the collection's own files, empty where it states none. ``listed`` says when the wheels were
+    listed, as ISO 8601 in UTC.
+    """
+
+    name: str
+    kind: str
+    page: str
+    licence: str
+    listed: str
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """What one collection publishes."""
+
+    collection: Collection
+    wheels: Sequence[PublishedWheel]
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int
+
+
+class _Packed(msgspec.Struct, frozen=True):
+    """A listing as it is stored: each row points to one of the names, of the tags and of the places."""
+
+    collection: Collection
+    names: list[tuple[str, str, str, tuple[str, ...], str, bool]]
+    tags: list[tuple[str, str, str, str]]
+    places: list[tuple[str, str, str]]
+    rows: tuple[list[_Number], list[_Number], list[_Number]]
+    sizes: list[_Number]
+    sha256: list[str]
+
+
+class _Document(_Schema, frozen=True):
+    listings: list[_Packed] = []
+
+
+def encode(listings: Iterable[Listing]) -> bytes:
+    """Compact bytes; the same listings give the same JSON inside."""
+    document = {"schema": SCHEMA, "listings": [_pack(listing) for listing in listings]}
+    return zlib.compress(canonical_json(document), 9)
+
+
+def decode(data: bytes, *, name: str, wanted: Callable[[Collection], bool] = lambda _collection: True) -> list[Listing]:
+    """Read what :func:`encode` wrote, of the collections that are wanted; ``name`` is for the message.
+
+    :raises IntegrityError: when the bytes are damaged, or of another version of this format.
+    """
+    try:
+        packed = _read_document(_decompress(data), name).listings
+        return [Listing(listing.collection, PackedWheels(listing)) for listing in packed if wanted(listing.collection)]
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise IntegrityError(f"{name} is damaged: {error}.") from error
+
+
+def _read_document(text: bytes, name: str) -> _Document:
+    try:
+        document = msgspec.json.decode(text, type=_Document)
+    except msgspec.ValidationError:
+        document = _Document(**asdict(msgspec.json.decode(text, type=_Schema)))
+        if document.schema == SCHEMA:
+            raise
+    if document.schema != SCHEMA:
+        raise IntegrityError(f"{name} has the format {document.schema}, expected {SCHEMA}.")
+    return document
+
+
+def _decompress(data: bytes) -> bytes:
+    """The document, as long as it is no larger than one can be."""
+    whole = zlib.decompressobj()
+    text = whole.decompress(data, _LONGEST)
+    if not whole.eof:
+        raise ValueError(f"it is cut off, or holds more than {_LONGEST >> 20} MiB")
+    return text
+
+
+def split_url(url: str) -> tuple[str, WheelName, str, str] | None:
+    """Take a wheel's URL apart: what stands before its name, the name, how its plus sign is spelled, what follows.
+
+    :returns: ``None`` when the URL does not spell the name so that it can be put together again.
+    :raises UsageError: when it is not the URL of a wheel.
+    """
+    name = WheelName.parse(filename_of_url(url))
+    for plus in ("+", "%2B", "%2b"):
+        spelled = str(name).replace("+", plus)
+        before, found, after = url.rpartition(spelled)
+        if found:
+            return before, name, plus, after
+    return None
+
+
+def _pack(listing: Listing) -> dict[str, Any]:
+    names, tags, places = _Numbers(), _Numbers(), _Numbers()
+    rows: list[tuple[int, int, int]] = []
+    for wheel in listing.wheels:
+        parts = split_url(wheel.url)
+        if parts is None:
+            raise ValueError(f"{wheel.url} cannot be packed")
+        before, name, plus, after = parts
+        rows.append(
+            (
+                names.of((name.distribution, name.version, name.local, wheel.sass, wheel.ptx, wheel.seen)),
+                tags.of((name.build, name.python, name.abi, name.platform)),
+                places.of((before, plus, after)),
+            )
+        )
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    return {
+        "collection": asdict(listing.collection),
+        "names": names.values,
+        "tags": tags.values,
+        "places": places.values,
+        "rows": columns,
+        "sizes": [wheel.size for wheel in listing.wheels],
+        "sha256": [wheel.sha256 for wheel in listing.wheels],
+    }
+
+
+class _Numbers:
+    """Numbers for distinct values, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+
+    def of(self, value: Any) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
+    @property
+    def values(self) -> list[Any]:
+        return list(self._numbers)
+
+
+class PackedWheels(LotsOfWheels):
+    """The wheels of a listing, each made when it is asked for.
+
+    :raises ValueError: when the numbers of the listing point to nothing.
+    """
+
+    def __init__(self, packed: _Packed) -> None:
+        super().__init__()
+        self._packed = packed
+        self._names, self._tags, self._places = packed.rows
+        lengths = {len(self._names), len(self._tags), len(self._places), len(packed.sizes), len(packed.sha256)}
+        sizes = (len(packed.names), len(packed.tags), len(packed.places))
+        highest = (max(numbers, default=-1) for numbers in packed.rows)
+        if len(lengths) > 1 or any(number >= size for number, size in zip(highest, sizes, strict=True)):
+            raise ValueError("its columns do not agree")
+        self._built = [BuiltFor.parse(name[2]) for name in packed.names]
+
+    def lots(self) -> Iterator[Lot]:
+        """The wheels of one name and one platform are a lot."""
+        tags, source = self._packed.tags, self._packed.collection.name
+        platforms = sorted({tag[3] for tag in tags})
+        numbers = [platforms.index(tag[3]) for tag in tags]
+        pythons = list(map([tag[1:3] for tag in tags].__getitem__, self._tags))
+        keys = [name * len(tags) + numbers[tag] for name, tag in zip(self._names, self._tags, strict=True)]
+        for key, rows in groupby(sorted(range(len(keys)), key=keys.__getitem__), keys.__getitem__):
+            name, platform = divmod(key, len(tags))
+            like = self._wheel(name, "", "", platforms[platform], source, "", 0, "")
+            yield Lot(like, list(rows), pythons, self)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[PublishedWheel]:
+        return map(self._make, range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> PublishedWheel: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PublishedWheel]: ...
+
+    def __getitem__(self, index: int | slice) -> PublishedWheel | Sequence[PublishedWheel]:
+        numbers = range(len(self))[index]
+        return self._make(numbers) if isinstance(numbers, int) else tuple(map(self._make, numbers))
+
+    def _make(self, row: int) -> PublishedWheel:
+        name = self._names[row]
+        distribution, version, local, *_ = self._packed.names[name]
+        build, python, abi, platform = self._packed.tags[self._tags[row]]
+        before, plus, after = self._packed.places[self._places[row]]
+        first = f"{distribution}-{version}{plus}{local}" if local else f"{distribution}-{version}"
+        url = f"{before}{first}{f'-{build}' if build else ''}-{python}-{abi}-{platform}.whl{after}"
+        source, size, sha256 = self._packed.collection.name, self._packed.sizes[row], self._packed.sha256[row]
+        return self._wheel(name, python, abi, platform, source, url, size, sha256)
+
+    def _wheel(self, name: int, *differs: Any) -> PublishedWheel:
+        distribution, version, _, sass, ptx, seen = self._packed.names[name]
+        built = self._built[name]
+        told = (canonical_name(distribution), version, built.cuda, built.torch, built.cxx11_abi)
+        return PublishedWheel._make((*told, *differs, seen, sass, ptx))
+
 
 CATALOG_FOLDER = "catalog"
 """The folder in a depot that holds what was refreshed."""

@@ -1,14 +1,126 @@
-"""The compatibility table: wheels that differ by nothing but the Python version share a row."""
+"""Questions about wheels, and the compatibility table.
+
+Wheels that differ by nothing but the Python version share a row.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 import msgspec
+from packaging.version import Version
 
-from flashdepot.catalog.query import by_version, platform_words, python_of
-from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.candidate import PublishedWheel
+
+_CPYTHON = re.compile(r"cp(\d)(\d+)(t?)", re.ASCII)
+_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "aarch64", "arm64": "aarch64"}
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """What wheels must be. An empty field leaves it open.
+
+    ``version``, ``torch`` and ``cuda`` mean what they spell, and what adds numbers to it: ``2.8`` is 2.8, 2.8.0 and
+    2.8.3.post1, but ``2.8.3`` is not 2.8.3.post1. A wheel that names only the major version of CUDA is for all of it. ``python`` is a tag such as ``cp312`` or ``cp313t``; wheels for the stable ABI serve it as well.
+    ``platform`` is a part of the platform tag: ``win``, ``aarch64``, ``manylinux_2_28_x86_64``.
+    """
+
+    version: str = ""
+    torch: str = ""
+    cuda: str = ""
+    python: str = ""
+    platform: str = ""
+    source: str = ""
+
+    def accepts(self, wheel: PublishedWheel) -> bool:
+        """Whether a wheel is what this asks for."""
+        return (
+            _is_or_within(wheel.version, self.version)
+            and _is_or_within(wheel.torch, self.torch)
+            and (_is_or_within(wheel.cuda, self.cuda) or wheel.cuda == self.cuda.partition(".")[0])
+            and (not self.python or serves(wheel, self.python))
+            and self.platform in wheel.platform
+            and self.source in {"", wheel.source}
+        )
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How many wheels there are of each value of something."""
+
+    of: str
+    counts: tuple[tuple[str, int], ...]
+
+
+def serves(wheel: PublishedWheel, tag: str) -> bool:
+    """Whether a wheel's Python and ABI tags serve an interpreter such as ``cp312`` or ``cp313t``.
+
+    A wheel for the stable ABI serves the CPython that it names and newer ones (PEP 425), but no free-threaded one.
+    """
+    abis, pythons = wheel.abi.split("."), wheel.python.split(".")
+    if "abi3" not in abis:
+        return tag in abis or (abis == ["none"] and tag in pythons)
+    wanted = _CPYTHON.fullmatch(tag)
+    oldest = min((_minor(m) for p in pythons if (m := _CPYTHON.fullmatch(p))), default=None)
+    return bool(wanted and oldest and not wanted[3] and _minor(wanted) >= oldest)
+
+
+def python_of(wheel: PublishedWheel) -> str:
+    """For which Python a wheel is, as people say it: ``3.12``, ``3.13t`` (free-threaded), ``3.9+`` (stable ABI)."""
+    stable = "abi3" in wheel.abi.split(".")
+    match = _CPYTHON.fullmatch(wheel.python if stable else wheel.abi)
+    if match is None:
+        return f"{wheel.python}-{wheel.abi}"
+    return f"{match[1]}.{match[2]}{'+' if stable else match[3]}"
+
+
+def platform_words(wheel: PublishedWheel) -> str:
+    """System, processor and, where the tag tells, the oldest GNU libc: ``Linux x86-64, glibc 2.24``."""
+    tags = wheel.platform.split(".")
+    machine = next((ours for theirs, ours in _ARCHITECTURES.items() if tags[0].endswith(theirs)), "")
+    system = "Windows" if tags[0].startswith("win") else "Linux" if "linux" in tags[0] else ""
+    if not machine or not system:
+        return wheel.platform
+    floors = [(int(m[1]), int(m[2])) for tag in tags if (m := re.match(r"manylinux_(\d+)_(\d+)_", tag))]
+    floor = f" (glibc {'.'.join(map(str, min(floors)))})" if floors else ""
+    return f"{system} {machine}{floor}"
+
+
+def by_version(text: str) -> Version:
+    """What to sort versions by, those of CUDA and torch too; nothing comes before everything."""
+    return Version(text or "0")
+
+
+def tallies(wheels: Iterable[PublishedWheel]) -> tuple[Tally, ...]:
+    """How many wheels there are of each source, version, torch, CUDA, platform, and how much is known of them."""
+    wheels = tuple(wheels)
+
+    def newest_first(of: str, value: Callable[[PublishedWheel], str]) -> Tally:
+        counts = Counter(map(value, wheels))
+        return Tally(of, tuple((v or "not named", counts[v]) for v in sorted(counts, key=by_version, reverse=True)))
+
+    def most_first(of: str, value: Callable[[PublishedWheel], str]) -> Tally:
+        return Tally(of, tuple(sorted(Counter(map(value, wheels)).items(), key=lambda pair: (-pair[1], pair[0]))))
+
+    return (
+        most_first("source", lambda w: w.source),
+        most_first("distribution", lambda w: w.distribution),
+        newest_first("version", lambda w: w.version),
+        newest_first("torch", lambda w: ".".join(w.torch.split(".")[:2])),
+        newest_first("cuda", lambda w: w.cuda),
+        most_first("platform", platform_words),
+        most_first("existence", lambda w: "seen" if w.seen else "expected, not seen"),
+        most_first("digest", lambda w: "known" if w.sha256 else "not known"),
+        most_first("machine code", lambda w: ",".join(w.sass) or "not known"),
+    )
+
+
+def _is_or_within(value: str, wanted: str) -> bool:
+    return not wanted or value == wanted or (value.startswith(f"{wanted}.") and value[len(wanted) + 1].isdecimal())
+
+
+def _minor(match: re.Match[str]) -> tuple[int, int]:
+    return int(match[1]), int(match[2])
 
 
 class MatrixRow(msgspec.Struct, frozen=True):

@@ -1,9 +1,10 @@
-"""The compatibility table as one HTML page: complete without scripts, filtered with them."""
+"""The compatibility table as one HTML page, complete without scripts, and what our pages share."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from html import escape
 from pathlib import Path
 from string import Template
@@ -11,14 +12,35 @@ from string import Template
 import msgspec
 
 from flashdepot.catalog.load import Catalog
-from flashdepot.catalog.look import command, copy_script, style
-from flashdepot.catalog.matrix import MatrixRow, python_order, release_name, rows
-from flashdepot.catalog.query import by_version, python_of, serves
+from flashdepot.catalog.matrix import MatrixRow, by_version, python_of, python_order, release_name, rows, serves
 from flashdepot.facts.gpus import known_architectures
 from flashdepot.facts.torch_builds import default_cxx11_abi
-from flashdepot.families import oldest_gpu
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.kernels import oldest_gpu
+from flashdepot.model.candidate import PublishedWheel
+from flashdepot.model.target import Architecture
+
+_HERE = Path(__file__).parent
+
+
+@cache
+def style() -> str:
+    """The style sheet of every page."""
+    return (_HERE / "look.css").read_text(encoding="utf-8")
+
+
+@cache
+def copy_script() -> str:
+    """What makes the buttons of :func:`command` work; they are hidden without it."""
+    return (_HERE / "copy.js").read_text(encoding="utf-8")
+
+
+def command(identifier: str, text: str, what: str) -> str:
+    """A command with its button; ``what`` says to a screen reader what is copied."""
+    return (
+        f'<div class="command"><pre tabindex="0" id="{identifier}">{escape(text)}</pre>'
+        f'<button type="button" data-copy="{identifier}" aria-label="Copy {escape(what)}" hidden>Copy</button></div>'
+    )
+
 
 _TEMPLATE = Path(__file__).with_name("matrix_page.html")
 _COLUMNS = (

@@ -19,11 +19,9 @@ from requests.auth import AuthBase
 from flashdepot import __version__
 from flashdepot.catalog.published_files import Page, PublishedFile
 from flashdepot.errors import IntegrityError, NetworkError
-from flashdepot.system.files import disk_errors, read_json, write_json
-from flashdepot.system.index_settings import IndexSettings
-from flashdepot.system.index_transport import open_session, read_body
-from flashdepot.system.network_errors import NotThereError
-from flashdepot.system.patience import patiently, status
+from flashdepot.files.atomic import disk_errors, read_json, write_json
+from flashdepot.net.errors import NotThereError, patiently, status
+from flashdepot.net.transport import IndexSettings, open_session, read_body
 
 _LONGEST_ANSWER = 64 << 20
 _MOST_PAGES = 500

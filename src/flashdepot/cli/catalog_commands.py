@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flashdepot.catalog import CATALOG_FOLDER, Catalog, load_catalog
+from flashdepot.cli.app import Commands
 from flashdepot.cli.common import (
     answer,
     depot_option,
@@ -17,16 +18,15 @@ from flashdepot.cli.common import (
     open_depot,
     options,
     print_json,
+    print_table,
     quiet_option,
     say,
     warn,
 )
-from flashdepot.cli.lazy import Commands
-from flashdepot.cli.table import print_table
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean
-from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.quantities import size
-from flashdepot.model.wheel_tag import Interpreter
+from flashdepot.model.candidate import PublishedWheel
+from flashdepot.model.limits import size
+from flashdepot.model.wheel import Interpreter
 
 if TYPE_CHECKING:
     from flashdepot.catalog.refresh import RefreshOutcome
@@ -45,7 +45,7 @@ filter_options = options(
     click.option("--platform", metavar="win|aarch64|...", default="", help="Part of the wheel's platform tag."),
     click.option("--source", metavar="NAME", default="", help="Collection that has the wheel."),
 )
-"""The fields of a :class:`flashdepot.catalog.query.Filter`, under their names."""
+"""The fields of a :class:`flashdepot.catalog.matrix.Filter`, under their names."""
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -75,8 +75,12 @@ def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Path | None,
     GITHUB_TOKEN is sent to GitHub if it is set. If a source does not answer, its old listing is kept and the exit code
     is 7.
     """
-    from flashdepot.catalog.refresh import refresh  # noqa: PLC0415
-    from flashdepot.catalog.sources import Source, read_sources, remember  # noqa: PLC0415
+    from flashdepot.catalog.refresh import (  # noqa: PLC0415
+        Source,
+        read_sources,
+        refresh,
+        remember,
+    )
 
     opened = open_depot(depot)
     folder = opened.root / CATALOG_FOLDER
@@ -164,7 +168,7 @@ def ls(limit: int, depot: Path | None, *, urls: bool, as_json: bool, **wanted: s
 @options(filter_options, depot_option, json_option)
 def stats(depot: Path | None, *, as_json: bool, **wanted: str) -> None:
     """Count wheels by source, version, torch, CUDA and platform."""
-    from flashdepot.catalog.query import tallies  # noqa: PLC0415
+    from flashdepot.catalog.matrix import tallies  # noqa: PLC0415
 
     loaded = _load_depot(depot)
     found = _select(loaded, wanted)
@@ -266,7 +270,7 @@ def _select(loaded: Catalog, wanted: dict[str, str]) -> list[PublishedWheel]:
 
     :raises UsageError: for a source that there is not.
     """
-    from flashdepot.catalog.query import Filter  # noqa: PLC0415
+    from flashdepot.catalog.matrix import Filter  # noqa: PLC0415
 
     names = [collection.name for collection in loaded.collections]
     asked = Filter(**{**wanted, "python": str(Interpreter.named(wanted["python"])) if wanted["python"] else ""})
@@ -280,7 +284,7 @@ def _select(loaded: Catalog, wanted: dict[str, str]) -> list[PublishedWheel]:
 
 def _write_page(loaded: Catalog, path: Path) -> None:
     from flashdepot.catalog.matrix_page import page  # noqa: PLC0415
-    from flashdepot.system.files import disk_errors, write_named  # noqa: PLC0415
+    from flashdepot.files.atomic import disk_errors, write_named  # noqa: PLC0415
 
     text = page(loaded).encode()
     with disk_errors(path.parent):
@@ -293,8 +297,11 @@ def _to_json(wheel: PublishedWheel) -> dict[str, object]:
 
 
 def _cells(wheel: PublishedWheel) -> tuple[str, ...]:
-    from flashdepot.catalog.matrix import release_name  # noqa: PLC0415
-    from flashdepot.catalog.query import platform_words, python_of  # noqa: PLC0415
+    from flashdepot.catalog.matrix import (  # noqa: PLC0415
+        platform_words,
+        python_of,
+        release_name,
+    )
 
     package = wheel.version if wheel.distribution == "flash-attn" else f"{wheel.distribution} {wheel.version}"
     return (

@@ -1,9 +1,15 @@
-"""``flashdepot check``."""
+"""``flashdepot check`` and ``flashdepot explain``."""
 
 from __future__ import annotations
 
+import io
+import re
+import shlex
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -11,15 +17,26 @@ from flashdepot import api
 from flashdepot.api.given import Given
 from flashdepot.cli.common import (
     answer,
+    depot_option,
     examples,
+    host_option,
     json_option,
+    load_host,
+    open_depot,
     options,
     print_json,
+    quiet_option,
+    say,
     verbose_option,
 )
-from flashdepot.cli.environment import environment_options
+from flashdepot.cli.options import environment_options
 from flashdepot.cli.terminal import Terminal
-from flashdepot.doctor.check import Outcome, Report
+from flashdepot.diagnose.check import Outcome, Report
+from flashdepot.diagnose.explain import Cause, LogReport
+from flashdepot.diagnose.explain import explain as explain_log
+from flashdepot.diagnose.explain.steps import Step
+from flashdepot.errors import UsageError
+from flashdepot.model.host import HostRecord
 
 
 @click.command(
@@ -78,3 +95,178 @@ def describe(report: Report, *, verbose: bool) -> str:
 
 def _worst(reports: list[Report]) -> Outcome:
     return max((report.verdict for report in reports), key=lambda outcome: outcome.rank)
+
+
+_COMMAND = "flashdepot.explain.command"
+
+UNKNOWN_LOG = 4
+"""The exit code for a log that no rule knows."""
+
+
+class _LogOrCommand(click.Command):
+    """Remembers whether its words came after ``--``, which makes them another program's command line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_COMMAND] = "--" in args
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    cls=_LogOrCommand,
+    epilog=examples(
+        "flashdepot explain -- pip install flash-attn --no-build-isolation",
+        "flashdepot explain build.log",
+        'flashdepot explain "ImportError: libcudart.so.12: cannot open shared object file"',
+        "pip install flash-attn 2>&1 | flashdepot explain -",
+        "flashdepot explain build.log --host node.json --json",
+        "flashdepot explain                     (the last failed compile of the depot)",
+    ),
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | TEXT | - | -- COMMAND...]")
+@click.option("--steps", is_flag=True, help="Show the log as the story of its commands first.")
+@options(host_option, depot_option, json_option, quiet_option)
+@click.pass_context
+def explain(
+    context: click.Context,
+    words: tuple[str, ...],
+    host_file: Path | None,
+    depot: Path | None,
+    *,
+    steps: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Find the cause of a failure in a log, and the commands that fix it.
+
+    Reads the output of pip, uv, cargo, CMake, nvcc, linkers and Python, also from containers and CI services.
+    If there are several causes, each comes before the ones that it led to. Exit code 4: no rule knows the log,
+    and its earliest error lines are shown.
+
+    After -- comes a command: it is run, its output is shown as it comes, on standard error, and its failure is
+    explained. flashdepot then ends with the exit code of the command.
+    """
+    host = load_host(host_file)
+    if context.meta[_COMMAND] and words:
+        _explain_command(words, host, as_json=as_json, quiet=quiet)
+        return
+    if len(words) > 1:
+        hint = f"To run a command and explain its failure: flashdepot explain -- {shlex.join(words)}"
+        raise UsageError(f"explain reads one log, and {len(words)} words were given.", hint=hint)
+    with _opened(words[0] if words else None, depot, quiet=quiet) as stream:
+        report = api.explain(stream, host)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        answer(f"{describe_steps(report)}\n\n{describe_log(report)}" if steps else describe_log(report))
+    if not report.findings:
+        sys.exit(UNKNOWN_LOG)
+
+
+@contextmanager
+def _opened(log: str | None, depot: Path | None, *, quiet: bool) -> Iterator[BinaryIO]:
+    """What is to be read: standard input, a text that is given as it is, or a file.
+
+    :raises UsageError: for a file that cannot be read.
+    """
+    if log == "-":
+        yield sys.stdin.buffer
+        return
+    path = Path(log) if log else _last_failed(open_depot(depot).layout.logs)
+    if log and _is_text(log):
+        yield io.BytesIO(log.encode("utf-8", "surrogateescape"))
+        return
+    if not log and not quiet:
+        say(f"Reading {path}.")
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        hint = 'Name a file, - for standard input, or the text itself in quotes: explain "ImportError: ...".'
+        raise UsageError(f"The log {path} cannot be read: {error.strerror}.", hint=hint) from error
+    with stream:
+        yield stream
+
+
+def _is_text(word: str) -> bool:
+    """Whether a word is what a program said rather than a file's name: it has a blank or a line's end, and no file has it."""
+    try:
+        return bool(re.search(r"\s", word)) and not Path(word).exists()
+    except OSError:  # too long for a name
+        return True
+
+
+def _explain_command(words: Sequence[str], host: HostRecord | None, *, as_json: bool, quiet: bool) -> None:
+    show = (lambda _: None) if quiet else _pass_on
+    done = api.explain_command(words, host, show)
+    if as_json:
+        print_json({**done.report.to_json(), "command": list(words), "exit_code": done.status})
+    elif done.status:
+        answer(f"\n'{words[0]}' failed with exit code {done.status}.\n\n{describe_log(done.report)}")
+    sys.exit(done.status)
+
+
+def _pass_on(output: bytes) -> None:
+    sys.stderr.buffer.write(output)
+    sys.stderr.buffer.flush()
+
+
+def _last_failed(folder: Path) -> Path:
+    """The newest log of a compiler that failed.
+
+    :raises UsageError: when there is none.
+    """
+    newest_first = sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in newest_first:
+        with path.open("rb") as stream:
+            report = explain_log(stream)
+        if report.findings or report.errors:
+            return path
+    raise UsageError(
+        f"No compile failed in this depot: {folder} has no log with an error.",
+        hint="Name a log: flashdepot explain build.log, or - for standard input.",
+    )
+
+
+def describe_log(report: LogReport) -> str:
+    """The report as a page: the first cause in full, then what follows from it or stands beside it."""
+    pages = [_describe(finding) for finding in report.findings]
+    if not report.findings:
+        pages = ["\n".join(["No rule knows this log.", *_earliest(report)])]
+    elif not report.certain:
+        pages.insert(
+            0, "This log does not say for certain why it failed. The line that says most, and what it may mean:"
+        )
+    if report.next_steps:
+        pages.append("\n".join(["What to do next:", *(f"    {step}" for step in report.next_steps)]))
+    return "\n\n".join(pages)
+
+
+def _earliest(report: LogReport) -> list[str]:
+    if not report.errors:
+        return ["It has no line that states an error."]
+    said = "Its earliest error lines; the first is the one to look up, the others usually follow from it:"
+    lines = [said if report.decided else "It says that something failed, but not why:"]
+    return lines + [f"  line {e.number}: {e.text}" for e in report.errors]
+
+
+def _describe(finding: Cause) -> str:
+    possible = "" if finding.certain else "possibly "
+    lines = [f"{possible}{finding.id}: {finding.title}", f"  line {finding.line.number}: {finding.line.text}"]
+    if finding.or_else:
+        lines.append(f"  Or else, the likeliest first: {', '.join(finding.or_else)}.")
+    lines += [f"  {fact}" for fact in finding.facts]
+    lines += [f"  Why: {finding.why}", "  How to fix it:", *(f"    {command}" for command in finding.fix)]
+    return "\n".join(lines)
+
+
+def describe_steps(report: LogReport) -> str:
+    """The log as the story of its commands, one a line, and what it says of its machine."""
+    lines = [_describe_step(step) for step in report.steps] or ["No command is known that wrote this log."]
+    facts = {name: value for name, value in report.facts.to_json().items() if value}
+    said = ", ".join(f"{n} {', '.join(v) if isinstance(v, list) else v}" for n, v in facts.items())
+    return "\n".join([*lines, f"machine: {said or 'nothing is said of it'}"])
+
+
+def _describe_step(step: Step) -> str:
+    about = " ".join(filter(None, (step.package, step.version)))
+    said = step.command or " ".join(filter(None, (step.tool, f"of {step.installer}" if step.installer else "")))
+    return f"lines {step.first} to {step.last}: {step.phase or 'command'}{f' {about}' if about else ''} ({said})"

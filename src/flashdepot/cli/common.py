@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ from flashdepot.remotes import Remotes, users_remotes
 
 if TYPE_CHECKING:
     from flashdepot.model.remote import RemoteSettings
+
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -53,7 +54,7 @@ def _hush(context: click.Context, _: click.Parameter, value: bool) -> bool:
 
 def _show_more(_: click.Context, __: click.Parameter, value: bool) -> bool:
     if value:
-        from flashdepot.system.trace import listen  # noqa: PLC0415
+        from flashdepot.process.trace import listen  # noqa: PLC0415
 
         listen(say)
     return value
@@ -61,7 +62,7 @@ def _show_more(_: click.Context, __: click.Parameter, value: bool) -> bool:
 
 def _go_offline(_: click.Context, __: click.Parameter, value: bool) -> None:
     if value:
-        from flashdepot.system.net import OFFLINE  # noqa: PLC0415
+        from flashdepot.net.fetch import OFFLINE  # noqa: PLC0415
 
         os.environ[OFFLINE] = "1"  # for what is started from here as well
 
@@ -217,3 +218,20 @@ def coloured(text: str, colour: str, stream: IO[str] | None = None) -> str:
 def ask(question: str) -> bool:
     """Whether the person at the terminal says yes."""
     return click.confirm(printable(question), err=True)  # noqa: TID251  (here it is made printable)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print aligned columns; a terminal's width is kept to, a pipe gets whole lines."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 10_000
+    shown = Table(box=None, pad_edge=False)
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(shown, soft_wrap=not console.is_terminal)

@@ -1,4 +1,7 @@
-"""``flashdepot depot path|init|ls|usage|show|verify|gc|clean``; what speaks with remotes is in :mod:`flashdepot.cli.sharing_commands`."""
+"""``flashdepot depot path|init|ls|usage|show|verify|gc|clean``.
+
+What speaks with remotes is in :mod:`flashdepot.cli.sharing_commands`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flashdepot.cli.app import LazyCommands, Table
 from flashdepot.cli.common import (
     answer,
     ask,
@@ -16,15 +20,14 @@ from flashdepot.cli.common import (
     json_option,
     open_depot,
     print_json,
+    print_table,
     quiet_option,
     say,
 )
-from flashdepot.cli.lazy import LazyCommands, Table
-from flashdepot.cli.table import print_table
 from flashdepot.depot import Depot, StoredArtifact
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.model.architecture import spell
-from flashdepot.model.quantities import size
+from flashdepot.model.limits import size
+from flashdepot.model.target import spell
 
 if TYPE_CHECKING:
     from flashdepot.depot.gc import GcPlan, Removal
@@ -132,7 +135,7 @@ def ls(depot: Path | None, *, as_json: bool) -> None:
 @json_option
 def usage(depot: Path | None, *, as_json: bool) -> None:
     """Show what the depot keeps on disk, how much of it, and when it was last used."""
-    from flashdepot.depot.usage import usage as usage_of  # noqa: PLC0415
+    from flashdepot.depot.gc import usage as usage_of  # noqa: PLC0415
 
     opened = open_depot(depot)
     kinds = [kind for kind in usage_of(opened) if kind.bytes or kind.count]

@@ -20,18 +20,16 @@ from flashdepot.cli.common import (
     say,
     verbose_option,
 )
-from flashdepot.cli.forecast_page import describe
+from flashdepot.cli.library_commands import describe_plan
 from flashdepot.cli.resolving import sources_named
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.install.choice import InstallRequest
-from flashdepot.install.managed import advice
-from flashdepot.install.sources import WheelAddress
-from flashdepot.install.wheel_file import WheelFile
-from flashdepot.model.limits import Limits
-from flashdepot.model.lock import LOCK_NAME
-from flashdepot.model.quantities import duration, size
-from flashdepot.model.wheel_request import COMMUNITY, INDEX, OFFICIAL, OURS
+from flashdepot.install.present import advice
+from flashdepot.install.sources import WheelAddress, WheelFile
+from flashdepot.model.candidate import COMMUNITY, INDEX, OFFICIAL, OURS
+from flashdepot.model.limits import Limits, duration, size
+from flashdepot.resolve.lock import LOCK_NAME
 from flashdepot.wheel import parse_names
 
 
@@ -186,4 +184,4 @@ def _described(plan: InstallPlan) -> str:
     if isinstance(wheel, WheelAddress):
         return f"{wheel.shown} ({wheel.source}, {size(wheel.size) if wheel.size else 'size not known'}): {choice.why}"
     assert plan.library is not None  # noqa: S101  (for mypy: our wheel has one)
-    return f"our wheel: {choice.why}.\n  {describe(plan.library)}"
+    return f"our wheel: {choice.why}.\n  {describe_plan(plan.library)}"

@@ -6,12 +6,12 @@ from datetime import date
 
 import click
 
+from flashdepot.cli.app import Commands
 from flashdepot.cli.common import answer, examples, json_option, print_json, quiet_option, say
-from flashdepot.cli.lazy import Commands
 from flashdepot.errors import UsageError
-from flashdepot.model.public_key import PublicKey, TrustedKey
-from flashdepot.model.wheel_request import INDEX
-from flashdepot.remotes import keyring
+from flashdepot.model.candidate import INDEX
+from flashdepot.model.remote import PublicKey, TrustedKey
+from flashdepot.remotes import keys as keyring
 from flashdepot.remotes.user_settings import UserSettings, today
 
 _DAY = "YYYY-MM-DD"

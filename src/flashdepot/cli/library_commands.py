@@ -1,8 +1,9 @@
-"""``flashdepot get`` and ``flashdepot build``."""
+"""What a build will take, for whoever decides whether it begins."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -23,16 +24,58 @@ from flashdepot.cli.common import (
     say,
     verbose_option,
 )
-from flashdepot.cli.environment import machine_options
+from flashdepot.cli.options import machine_options
 from flashdepot.cli.terminal import Terminal
-from flashdepot.families import oldest_gpu, proven_families
-from flashdepot.model.architecture import spell
+from flashdepot.kernels import oldest_gpu, proven_families
 from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits
+from flashdepot.model.limits import Limits, duration, size
 from flashdepot.model.manifest import MANIFEST_NAME
-from flashdepot.model.quantities import duration, size
 from flashdepot.model.selection import DEFAULT_FAMILY
+from flashdepot.model.target import spell
+from flashdepot.resolve.consent import sentence, smaller
 from flashdepot.resolve.library import LibraryResult
+
+
+def show_plan(plan: LibraryPlan, *, as_json: bool, then: str = "") -> None:
+    """The answer of ``--dry-run``; ``then`` is what the command does with the library."""
+    if as_json:
+        print_json(plan_document(plan))
+    else:
+        answer("\n".join(filter(None, [describe_plan(plan), then])))
+
+
+def describe_plan(plan: LibraryPlan) -> str:
+    """What ``--dry-run`` says of a library."""
+    if (found := plan.stored or plan.offered) is not None:
+        place = "the depot, at once" if plan.stored else f"a remote, {size(found.size)}"
+        key = found.recipe_key[:12]
+        return f"From {place}: {key}, {found.selection}; machine code for {spell(found.sass)}."
+    assert plan.forecast is not None  # noqa: S101  (one of the two is there)
+    return "\n".join([sentence(plan.forecast), *smaller(plan.forecast)])
+
+
+def plan_document(plan: LibraryPlan) -> dict[str, Any]:
+    """The same for ``--json``; sizes in bytes, times in seconds."""
+    if plan.stored is not None:
+        return {"status": "hit", "recipe_key": plan.stored.recipe_key}
+    if plan.offered is not None:
+        return {"status": "offered", "recipe_key": plan.offered.recipe_key, "size": plan.offered.size}
+    assert plan.forecast is not None  # noqa: S101  (one of the two is there)
+    found = plan.forecast
+    return {
+        "status": "planned",
+        "units": {"total": found.units, "compiled": found.units - found.compiled, "reused": found.compiled},
+        "host_sides": found.host_sides,
+        "jobs": found.jobs,
+        "seconds": round(found.seconds, 1),
+        "memory": found.memory,
+        "memory_limit": found.memory_limit,
+        "disk": found.disk,
+        "fetches": [{"what": fetch.what, "size": fetch.size} for fetch in found.fetches],
+        "alternatives": [{"options": o.options, "seconds": round(o.seconds, 1)} for o in found.alternatives],
+        "exact": found.is_exact,
+    }
+
 
 _shared_options = options(
     o.selection_options,
@@ -127,9 +170,8 @@ def build(
 
 
 def _foretell(plan: LibraryPlan, *, as_json: bool) -> None:
-    from flashdepot.cli.forecast_page import tell as tell_plan  # noqa: PLC0415  (a hit has none)
 
-    tell_plan(plan, as_json=as_json)
+    show_plan(plan, as_json=as_json)
 
 
 def tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:

@@ -10,14 +10,14 @@ import click
 from flashdepot.api import wheels as api
 from flashdepot.api.wheels import LockState
 from flashdepot.cli.common import answer, depot_option, examples, json_option, options, print_json, quiet_option, say
-from flashdepot.cli.environment import environment_options
+from flashdepot.cli.options import environment_options
 from flashdepot.cli.resolve_commands import EXIT_CODES, exit_code
 from flashdepot.cli.resolve_page import describe
 from flashdepot.cli.resolving import Asked, choice_options, question
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import UsageError
-from flashdepot.model.lock import LOCK_NAME, Lock
-from flashdepot.model.verdict import Verdict
+from flashdepot.model.diagnosis import Verdict
+from flashdepot.resolve.lock import LOCK_NAME, Lock
 
 
 @click.command(

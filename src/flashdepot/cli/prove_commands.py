@@ -109,7 +109,7 @@ def bench(
     }
     document = run_script(interpreter(python), "speed.py", json.dumps(wanted), timeout=_BENCH_LIMIT)
     if plot is not None and not tune_batch:
-        from flashdepot.prove.plot import draw  # noqa: PLC0415
+        from flashdepot.prove.environment import draw  # noqa: PLC0415
 
         draw(document, plot)
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from flashdepot.cli.app import Commands
 from flashdepot.cli.common import (
     answer,
     configured_remotes,
@@ -14,9 +15,7 @@ from flashdepot.cli.common import (
     quiet_option,
     say,
 )
-from flashdepot.cli.lazy import Commands
-from flashdepot.model.public_key import PublicKey
-from flashdepot.model.remote import PATIENCE, RemoteSettings, remote_settings
+from flashdepot.model.remote import PATIENCE, PublicKey, RemoteSettings, remote_settings
 from flashdepot.remotes.user_settings import UserSettings
 
 

@@ -8,15 +8,14 @@ from typing import Any
 import click
 
 from flashdepot.cli.common import answer, depot_option, examples, json_option, options, print_json, quiet_option, say
-from flashdepot.cli.environment import environment_options
+from flashdepot.cli.options import environment_options
 from flashdepot.cli.resolve_page import describe, describe_explained
 from flashdepot.cli.resolving import Asked, choice_options, command_with, question, taking
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.model.candidate import Decision
-from flashdepot.model.verdict import Verdict
-from flashdepot.resolve.changes import Help, helps
-from flashdepot.resolve.resolution import NOT_LISTED, Resolution
+from flashdepot.model.diagnosis import Verdict
+from flashdepot.resolve.plan import NOT_LISTED, Help, Resolution, helps
 
 
 @click.command(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flashdepot.families import oldest_gpu
+from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import Candidate, Decision, Judged, Origin, Rejection
-from flashdepot.model.environment import Environment
-from flashdepot.model.quantities import duration, size
-from flashdepot.model.torch import NO_TORCH
-from flashdepot.model.verdict import Reason, Verdict
-from flashdepot.resolve.changes import Help
-from flashdepot.resolve.order import why_before
+from flashdepot.model.diagnosis import Reason, Verdict
+from flashdepot.model.environment import NO_TORCH, Environment
+from flashdepot.model.limits import duration, size
+from flashdepot.resolve.decide import why_before
+from flashdepot.resolve.plan import Help
 from flashdepot.resolve.rules import RULES
 
 _EXPLAINED = 3

@@ -18,12 +18,9 @@ from flashdepot.cli.common import named_depot, open_depot, options
 from flashdepot.cli.options import with_project
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.events import Events
-from flashdepot.families import oldest_gpu
 from flashdepot.host.probe import this_platform
-from flashdepot.model.candidate import Origin
-from flashdepot.model.command import Command
-from flashdepot.model.quantities import parse_size
-from flashdepot.model.wheel_request import (
+from flashdepot.kernels import oldest_gpu
+from flashdepot.model.candidate import (
     BANDWIDTH,
     COMMUNITY,
     DEFAULT_SOURCES,
@@ -32,11 +29,13 @@ from flashdepot.model.wheel_request import (
     OFFICIAL,
     OURS,
     PIP,
+    Origin,
     WheelRequest,
 )
-from flashdepot.resolve.changes import Help
+from flashdepot.model.diagnosis import Command
+from flashdepot.model.limits import parse_size
 from flashdepot.resolve.facts import NamedFacts
-from flashdepot.resolve.resolution import Resolution
+from flashdepot.resolve.plan import Help, Resolution
 
 choice_options = options(
     click.option(

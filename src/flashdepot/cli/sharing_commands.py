@@ -25,16 +25,15 @@ from flashdepot.cli.common import (
     warn,
 )
 from flashdepot.cli.depot_commands import by_prefix
-from flashdepot.cli.environment import machine_options
-from flashdepot.cli.forecast_page import tell as tell_plan
+from flashdepot.cli.library_commands import show_plan as tell_plan
 from flashdepot.cli.library_commands import tell
+from flashdepot.cli.options import machine_options
 from flashdepot.cli.terminal import Terminal
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.model.architecture import spell
 from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits
+from flashdepot.model.limits import Limits, size
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.quantities import size
+from flashdepot.model.target import spell
 
 
 @click.command(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from flashdepot.cli.common import ask, printable, say, warn
 from flashdepot.events import BuildProgress, Download, Events, Forecast, Silent, Snapshot
-from flashdepot.model.quantities import duration, size
+from flashdepot.model.limits import duration, size
 
 if TYPE_CHECKING:
     from typing_extensions import Self

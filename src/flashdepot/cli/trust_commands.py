@@ -11,8 +11,8 @@ import click
 from flashdepot.cli.common import answer, examples, json_option, options, print_json, quiet_option, say
 from flashdepot.cli.common import ask as ask_on_terminal
 from flashdepot.errors import UsageError
+from flashdepot.files.trust import Consents, users_consents
 from flashdepot.resolve.project import NAME, Project, find_project, read_project
-from flashdepot.system.consent import Consents, users_consents
 
 
 @click.command(

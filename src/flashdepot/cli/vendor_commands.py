@@ -22,19 +22,18 @@ from flashdepot.cli.common import (
     verbose_option,
     warn,
 )
-from flashdepot.cli.environment import machine_options
-from flashdepot.cli.forecast_page import tell as tell_plan
+from flashdepot.cli.library_commands import show_plan as tell_plan
+from flashdepot.cli.options import machine_options
 from flashdepot.cli.terminal import Terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
-from flashdepot.link.vendor.git import has_lfs_filter, ignored, work_tree
-from flashdepot.link.vendor.index import INDEX_NAME
+from flashdepot.link.vendor.files import has_lfs_filter, ignored, work_tree
+from flashdepot.link.vendor.folder import INDEX_NAME, Vendored
 from flashdepot.link.vendor.report import Status, TargetReport, VendorReport
-from flashdepot.link.vendor.write import Vendored
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
-from flashdepot.resolve.words import library_request
+from flashdepot.resolve.project import library_request
 
 DEFAULT_FOLDER = "prebuilt"
 _FAULTS_SHOWN = 8

@@ -24,13 +24,12 @@ from flashdepot.cli.common import (
     say,
     verbose_option,
 )
-from flashdepot.cli.environment import machine_options
-from flashdepot.cli.forecast_page import tell as tell_plan
-from flashdepot.cli.forecast_page import to_json
+from flashdepot.cli.library_commands import plan_document
+from flashdepot.cli.library_commands import show_plan as tell_plan
+from flashdepot.cli.options import machine_options
 from flashdepot.cli.terminal import Terminal
 from flashdepot.model.host import HostRecord
-from flashdepot.model.limits import Limits
-from flashdepot.model.quantities import duration, size
+from flashdepot.model.limits import Limits, duration, size
 from flashdepot.resolve.library import LibraryResult
 from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names
 
@@ -90,7 +89,7 @@ def wheel(
         then = f"Then a wheel of it is written into {out.absolute()}."
         plans = [plan_library(r, host=host, depot=opened, limits=limits, events=events) for r in requests]
         if as_json:
-            _print([to_json(plan) for plan in plans])
+            _print([plan_document(plan) for plan in plans])
             return
         for plan in plans:
             tell_plan(plan, as_json=False, then=then)

@@ -4,8 +4,7 @@ Look-ups are here; what a look-up does not need, such as :mod:`flashdepot.depot.
 is imported by its name.
 """
 
-from flashdepot.depot.artifacts import StoredArtifact
-from flashdepot.depot.match import DepotChoice, choose
-from flashdepot.depot.store import Depot, open_depot
+from flashdepot.depot.libraries import StoredArtifact
+from flashdepot.depot.store import Depot, DepotChoice, choose, open_depot
 
 __all__ = ["Depot", "DepotChoice", "StoredArtifact", "choose", "open_depot"]

@@ -16,7 +16,7 @@ import msgspec
 
 from flashdepot.depot.layout import DepotLayout
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.system.files import disk_errors, make_folder, read_json, write_json
+from flashdepot.files.atomic import disk_errors, make_folder, read_json, write_json
 
 TRUSTED_USERS = "FLASHDEPOT_TRUSTED_USERS"
 """Environment variable: names or numbers of users, with commas, whose depots are used."""

@@ -16,15 +16,13 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.fingerprint import mark_used
-from flashdepot.depot.layout import DepotLayout, records
+from flashdepot.depot.layout import DepotLayout, mark_used, records
 from flashdepot.depot.locks import lock
 from flashdepot.errors import IntegrityError
-from flashdepot.model.canonical import digest_of, is_digest
-from flashdepot.model.table import Table
-from flashdepot.system.files import disk_errors
-from flashdepot.system.own_names import key_of, writable
-from flashdepot.system.records import read_record, write_record
+from flashdepot.files.atomic import disk_errors
+from flashdepot.files.documents import read_record, write_record
+from flashdepot.files.places import key_of, writable
+from flashdepot.model.codec import Table, digest_of, is_digest
 
 ACTION_SCHEMA = 2
 _ACTIONS_KEPT = 16

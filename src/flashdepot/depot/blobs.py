@@ -9,13 +9,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from flashdepot.depot.fingerprint import USE_RESOLUTION, Fingerprint, is_regular, move_if_unchanged
-from flashdepot.depot.layout import DepotLayout, real_folders
+from flashdepot.depot.layout import (
+    USE_RESOLUTION,
+    DepotLayout,
+    Fingerprint,
+    is_regular,
+    move_if_unchanged,
+    real_folders,
+)
 from flashdepot.errors import IntegrityError
-from flashdepot.model.canonical import is_digest
-from flashdepot.system.digests import KnownDigests
-from flashdepot.system.files import disk_errors, protect
-from flashdepot.system.own_names import held_by_another, key_of, writable
+from flashdepot.files.atomic import disk_errors, protect
+from flashdepot.files.digests import KnownDigests
+from flashdepot.files.places import held_by_another, key_of, writable
+from flashdepot.model.codec import is_digest
 
 _CHUNK = 1 << 20
 _NO_HARD_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from flashdepot.depot.artifacts import manifest_text
+from flashdepot.depot.libraries import manifest_text
+from flashdepot.files.output_folder import OutputFolder
+from flashdepot.files.user_files import OutputFile, OutputListing, Written
+from flashdepot.model.codec import Table
 from flashdepot.model.manifest import LIBRARY, MANIFEST_NAME, Manifest, ManifestFile
-from flashdepot.model.table import Table
-from flashdepot.system.output_file import OutputFile, OutputListing, Written
-from flashdepot.system.output_folder import OutputFolder
 
 _FOLDERS = ("include", "lib", "share")
 """All that lies in a library's folder beside its manifest. What a found manifest names elsewhere is not ours."""

@@ -1,15 +1,22 @@
-"""Where things lie in a depot's folder. Plain files on purpose, so that any web server can serve them."""
+"""Where things lie in a depot's folder, and whether a file there is still the one that was looked at.
+
+Plain files on purpose, so that any web server can serve them.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from flashdepot.system.files import disk_errors, make_folder, write_atomic
-from flashdepot.system.own_names import present
+from flashdepot.files.atomic import disk_errors, make_folder, write_atomic
+from flashdepot.files.places import present
 
 _README = b"""This folder is a flashdepot depot: compiled FlashAttention kernels and libraries.
 
@@ -61,7 +68,7 @@ class DepotLayout(msgspec.Struct, frozen=True):
     """The paths of a depot. Asking for one makes nothing.
 
     In a depot that several users share, a path is where this user finds what belongs there; where it may be written is
-    asked of :func:`flashdepot.system.own_names.writable`.
+    asked of :func:`flashdepot.files.places.writable`.
     """
 
     root: Path
@@ -184,3 +191,69 @@ class DepotLayout(msgspec.Struct, frozen=True):
         """Return a path in ``quarantine/`` for a damaged file; :raises OSError: when the folder cannot be made."""
         self.quarantine.mkdir(exist_ok=True)
         return self.quarantine / f"{name}.{os.urandom(4).hex()}"
+
+
+USE_RESOLUTION = 15 * 60.0
+"""Seconds within which a use is not recorded again, so that a hit rarely writes."""
+
+
+class Fingerprint(NamedTuple):
+    """Size in bytes, time of the last change in nanoseconds, and inode."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> Fingerprint:
+        """Look at a file or folder, not through a symbolic link; :raises OSError: when that cannot be done."""
+        status = path.lstat()
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last change."""
+        return time.time() - self.mtime_ns / 1e9
+
+
+def is_regular(path: Path) -> bool:
+    """Whether something is a file of its own, and no link; :raises OSError: when that cannot be told."""
+    return stat.S_ISREG(path.lstat().st_mode)
+
+
+def mark_used(path: Path) -> None:
+    """Record in a file's modification time that it was used. In a depot that may not be written nothing happens."""
+    with contextlib.suppress(OSError):
+        if Fingerprint.of(path).age > USE_RESOLUTION:
+            os.utime(path)
+
+
+def move_if_unchanged(path: Path, seen: Fingerprint, destination: Path) -> bool:
+    """Move a file or folder away if it is still what was seen.
+
+    It is looked at after the move, because before it another process could still change it: then it is put back.
+
+    :returns: whether it is at ``destination`` now.
+    :raises OSError: when it cannot be moved.
+    """
+    try:
+        path.rename(destination)
+    except FileNotFoundError:
+        return False
+    if Fingerprint.of(destination) == seen:
+        return True
+    if path.exists():  # made anew meanwhile
+        remove(destination)
+    else:
+        destination.rename(path)
+    return False
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with all in it; nothing happens when it is not there."""
+    if path.is_dir() and not path.is_symlink():
+        from shutil import rmtree  # noqa: PLC0415  (a depot hit removes nothing)
+
+        rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

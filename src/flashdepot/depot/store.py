@@ -3,29 +3,111 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from flashdepot.depot.access import require_safe
-from flashdepot.depot.artifacts import Artifacts, StoredArtifact
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.elsewhere import Elsewhere, Nowhere
-from flashdepot.depot.fingerprint import mark_used
-from flashdepot.depot.layout import DepotLayout
-from flashdepot.depot.libraries import Libraries
-from flashdepot.depot.match import DepotChoice, choose
+from flashdepot.depot.layout import DepotLayout, mark_used
+from flashdepot.depot.libraries import Artifacts, Libraries, StoredArtifact
+from flashdepot.events import Events
+from flashdepot.files.atomic import disk_errors
+from flashdepot.files.digests import KnownDigests
+from flashdepot.files.places import writable
+from flashdepot.fit.requests import unmet
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import Request
-from flashdepot.system.digests import KnownDigests
-from flashdepot.system.files import disk_errors
-from flashdepot.system.own_names import writable
 
 if TYPE_CHECKING:
     from flashdepot.depot.actions import ActionRecord, Actions
     from flashdepot.depot.locks import HeldLock
+
+
+class Elsewhere(Protocol):
+    """Remotes. Whatever they lack or do wrong is a miss and a warning, and never an error of the caller."""
+
+    def offers(self, request: Request) -> Manifest | None:
+        """What :meth:`fetch_library` would fetch; its ``actions`` are left out. Nothing is downloaded."""
+
+    def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
+        """Put a library that serves a request into a depot, if there is one."""
+
+    def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
+        """Put the library of exactly this recipe into a depot, if there is one."""
+
+    def fetch_actions(
+        self,
+        depot: Depot,
+        intents: Collection[str],
+        current_digest: Callable[[str], str | None],
+        note: Callable[[str], None],
+    ) -> None:
+        """Put those of some compiler runs into a depot that others have made of inputs with the same digests."""
+
+    def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
+        """Give a library that was made here, and the compiler runs behind it, to those that want it."""
+
+
+class Nowhere:
+    """No remote at all."""
+
+    def offers(self, _request: Request) -> Manifest | None:
+        """Nothing."""
+        return None
+
+    def fetch_library(self, _depot: Depot, _request: Request, _events: Events) -> Manifest | None:
+        """Nothing."""
+        return None
+
+    def fetch_recipe(self, _depot: Depot, _recipe_key: str, _events: Events) -> Manifest | None:
+        """Nothing."""
+        return None
+
+    def fetch_actions(
+        self,
+        _depot: Depot,
+        _intents: Collection[str],
+        _current_digest: Callable[[str], str | None],
+        _note: Callable[[str], None],
+    ) -> None:
+        """Put nothing there."""
+
+    def share(self, _depot: Depot, _manifest: Manifest, _events: Events) -> None:
+        """Give it to nobody."""
+
+
+class DepotChoice(msgspec.Struct, frozen=True):
+    """What was taken, if anything, and each library that was not fit, with the reasons, nearest miss first."""
+
+    taken: Manifest | None
+    rejected: tuple[tuple[Manifest, tuple[str, ...]], ...]
+
+
+def choose(request: Request, manifests: Iterable[Manifest]) -> DepotChoice:
+    """Choose among libraries, given newest first: one with less code wins, and of two alike the newer.
+
+    Newer is better made: by the same sources, it is linked by a newer flashdepot, or dispatches by newer measurements.
+    """
+    fitting: list[Manifest] = []
+    rejected: list[tuple[Manifest, tuple[str, ...]]] = []
+    for manifest in manifests:
+        if reasons := unmet(request, manifest):
+            rejected.append((manifest, reasons))
+        else:
+            fitting.append(manifest)
+    rejected.sort(key=lambda pair: (len(pair[1]), pair[0].recipe_key))
+    return DepotChoice(min(fitting, key=_code, default=None), tuple(rejected))
+
+
+def _code(manifest: Manifest) -> int:
+    """How much a library holds: its units, once for each architecture."""
+    return len(manifest.selection.units) * len(manifest.sass)
+
 
 DAMAGED = "a file of it is damaged or missing"
 
@@ -143,8 +225,8 @@ class Depot:
         return try_lock(self.layout, key)
 
     def workspace(self) -> AbstractContextManager[Path]:
-        """See :func:`flashdepot.depot.workspaces.workspace`."""
-        from flashdepot.depot.workspaces import workspace  # noqa: PLC0415
+        """See :func:`flashdepot.depot.locks.workspace`."""
+        from flashdepot.depot.locks import workspace  # noqa: PLC0415
 
         return workspace(self.layout)
 
@@ -160,7 +242,7 @@ def depot_folder(folder: Path | None = None) -> Path:
     """The folder that was named, or the user's: ``FLASHDEPOT_HOME``, else a folder of the user's cache."""
     named = str(folder) if folder is not None else os.environ.get("FLASHDEPOT_HOME")
     if named is None:
-        from flashdepot.system.user_folders import user_cache  # noqa: PLC0415
+        from flashdepot.files.places import user_cache  # noqa: PLC0415
 
         named = str(user_cache())
     return Path(os.path.abspath(os.path.expanduser(named)))  # noqa: PTH100, PTH111  (links stay)

@@ -10,16 +10,15 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.depot.actions import ACTION_SCHEMA, read_action, read_intent
-from flashdepot.depot.artifacts import ARTIFACT_SCHEMA, read_artifact
-from flashdepot.depot.fingerprint import Fingerprint, move_if_unchanged
-from flashdepot.depot.layout import is_leftover
+from flashdepot.depot.layout import Fingerprint, is_leftover, move_if_unchanged
+from flashdepot.depot.libraries import ARTIFACT_SCHEMA, read_artifact
 from flashdepot.depot.store import Depot
 from flashdepot.errors import IntegrityError
-from flashdepot.families import FAMILIES
-from flashdepot.system.files import sha256_file
-from flashdepot.system.folders import changed_files
-from flashdepot.system.own_names import key_of
-from flashdepot.system.records import is_foreign, read_record
+from flashdepot.files.atomic import sha256_file
+from flashdepot.files.documents import is_foreign, read_record
+from flashdepot.files.folders import changed_files
+from flashdepot.files.places import key_of
+from flashdepot.kernels import FAMILIES
 from flashdepot.toolchain import wheels
 from flashdepot.upstream.git import MIRRORS, mirror_is_whole
 

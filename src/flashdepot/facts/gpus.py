@@ -12,8 +12,7 @@ import msgspec
 
 from flashdepot.errors import UsageError
 from flashdepot.facts import read_table
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.target import Version
+from flashdepot.model.target import Architecture, Version
 
 
 class KnownArchitecture(msgspec.Struct, frozen=True):

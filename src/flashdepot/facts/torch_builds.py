@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flashdepot.facts import read_table
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.target import Version
+from flashdepot.model.target import Architecture, Version
 
 
 @cache

@@ -10,7 +10,7 @@ import msgspec
 
 from flashdepot.facts import read_table
 from flashdepot.model.target import Version
-from flashdepot.model.version_order import version_key
+from flashdepot.model.wheel import version_key
 
 
 class Builder(msgspec.Struct, frozen=True):

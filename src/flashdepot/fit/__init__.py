@@ -7,9 +7,8 @@ Typical usage::
         ...
 """
 
-from flashdepot.fit.driver import served_cuda
-from flashdepot.fit.manifests import needs_of_manifest
 from flashdepot.fit.needs import Needs
-from flashdepot.fit.rules import RULES, Rule, ask, judge
+from flashdepot.fit.requests import needs_of_manifest
+from flashdepot.fit.rules import RULES, Rule, ask, judge, served_cuda
 
 __all__ = ["RULES", "Needs", "Rule", "ask", "judge", "needs_of_manifest", "served_cuda"]

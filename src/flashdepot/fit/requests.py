@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flashdepot.fit.manifests import needs_of_manifest
+from flashdepot.fit.needs import CodeNeed, DriverNeed, LibcNeed, Needs, PlatformNeed
 from flashdepot.fit.rules import judge
+from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import Request
 from flashdepot.model.selection import DEFAULT_FAMILY
-from flashdepot.model.verdict import Verdict
+
+
+def needs_of_manifest(manifest: Manifest) -> Needs:
+    """What the library asks of the machine that it is loaded on. It asks for no PyTorch and no Python."""
+    cuda = str(manifest.toolchain.cuda)
+    return Needs(
+        platform=PlatformNeed((manifest.platform,), str(manifest.platform)),
+        libc=LibcNeed("glibc", manifest.libc_floor, manifest.libc_floor) if manifest.libc_floor else None,
+        code=CodeNeed(manifest.sass, None, cuda),
+        driver=DriverNeed(cuda, manifest.driver_floor),
+    )
+
 
 _UNITS_NAMED = 3
 

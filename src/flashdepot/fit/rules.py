@@ -7,14 +7,331 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.families import oldest_gpu
-from flashdepot.fit.gpu_rules import judge_code, judge_driver, judge_oldest_gpu
-from flashdepot.fit.needs import Needs
-from flashdepot.fit.system_rules import judge_libc, judge_libstdcxx, judge_platform, judge_python
-from flashdepot.fit.torch_rules import judge_accelerator, judge_cuda, judge_cxx11_abi, judge_preview, judge_torch
-from flashdepot.model.environment import Environment
-from flashdepot.model.torch import Accelerator
-from flashdepot.model.verdict import Reason, Reasons
+from flashdepot.facts.drivers import newest_cuda, oldest_driver
+from flashdepot.facts.torch_builds import newest_gpu
+from flashdepot.fit.needs import (
+    UNKNOWN,
+    AbiNeed,
+    CodeNeed,
+    CudaNeed,
+    CxxNeed,
+    DriverNeed,
+    LibcNeed,
+    Needs,
+    PlatformNeed,
+    PythonNeed,
+    TorchNeed,
+)
+from flashdepot.kernels import oldest_gpu
+from flashdepot.model.diagnosis import Reason, Reasons
+from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
+from flashdepot.model.target import Architecture, Version, spell
+from flashdepot.model.wheel import python_fits
+
+
+def served_cuda(facts: Environment) -> Version | None:
+    """The newest CUDA that the driver serves, as seen or by its version; ``None`` where no driver is known."""
+    if facts.driver_cuda is not None or facts.driver is None or facts.platform is None:
+        return facts.driver_cuda
+    return newest_cuda(facts.driver, facts.platform.system)
+
+
+_TEGRA = frozenset(
+    {Architecture(7, 2), Architecture(8, 7), Architecture(8, 8), Architecture(10, 1), Architecture(11, 0)}
+)
+"""Jetsons: NVIDIA promises no binary compatibility between them and other GPUs (CUDA C++ Programming Guide)."""
+
+
+def judge_oldest_gpu(facts: Environment, floor: Architecture) -> Reason | None:
+    """A GPU that has the instructions which the kernels use."""
+    if not facts.gpus or any(gpu >= floor for gpu in facts.gpus):
+        return None
+    has = ", ".join(gpu.dotted for gpu in facts.gpus)
+    text = f"Its kernels need compute capability {floor.dotted} or newer, and the GPU here has {has}."
+    mend = "Use a GPU from the A100 or RTX 30 on; on older ones, PyTorch's own attention works."
+    return Reason.misfit("gpu", floor.dotted, has, text, mend)
+
+
+def judge_code(facts: Environment, need: CodeNeed) -> Reason | None:
+    """Machine code for every GPU that the kernels could run on."""
+    wants = spell(need.sass)
+    if not facts.gpus:
+        text = "It is not known which GPUs it must serve."
+        return Reason.uncertain("sass", wants, "", text, "--gpu 9.0")
+    served = facts.served(oldest_gpu())
+    if not need.sass and need.ptx is None:
+        text = "It is not known for which GPUs it has machine code."
+        return Reason.uncertain("sass", "not told", spell(served), text, "flashdepot check FILE, after fetching it")
+    unserved = [gpu for gpu in served if not any(code.runs_on(gpu) for code in need.sass)]
+    if unserved:
+        return _without_code(facts, need, unserved)
+    for gpu in served:
+        if gpu in _TEGRA and not any(code.runs_on(gpu) and _is_tegra(code) for code in need.sass):
+            text = f"Its machine code is for {wants}, and a Jetson ({gpu.dotted}) is not promised to run that."
+            return Reason.uncertain("sass", wants, str(gpu), text, f"flashdepot get --arch {gpu}")
+    return None
+
+
+def _without_code(facts: Environment, need: CodeNeed, unserved: list[Architecture]) -> Reason | None:
+    """A GPU that has no machine code of its own; PTX, compiled by the driver, may stand in."""
+    wants, has = spell(need.sass), ",".join(str(gpu) for gpu in unserved)
+    ptx = need.ptx
+    if ptx is None or not all(ptx <= gpu for gpu in unserved):
+        text = f"It has machine code for {wants or 'no GPU'}, none that runs on {', '.join(g.sm for g in unserved)}."
+        mend = f"Take a build for sm_{unserved[0]}, or make one: flashdepot get --arch {unserved[0]}"
+        return Reason.misfit("sass", wants, has, text, mend)
+    served = served_cuda(facts)
+    if served is not None and "." in need.cuda and Version(need.cuda) <= served:
+        return None
+    built = need.cuda or "not told"
+    text = f"For {has} it has only PTX, which needs a driver that serves the CUDA that built it ({built})."
+    return Reason.uncertain("sass", f"PTX {ptx}", str(facts.driver or ""), text, "--driver 580")
+
+
+def judge_driver(facts: Environment, need: DriverNeed) -> Reason | None:
+    """The driver serves every release of a CUDA major version, from the first one on."""
+    major = need.cuda.partition(".")[0]
+    if not major or facts.platform is None or facts.platform.system not in {"linux", "windows"}:
+        return None
+    floor = need.oldest or oldest_driver(int(major), facts.platform.system)
+    needs = f"It is built with CUDA {need.cuda}, which needs NVIDIA driver {floor or f'of CUDA {major}'} or newer"
+    wants = str(floor or f"of CUDA {major}")
+    if facts.driver is None:
+        torch_cuda = facts.torch.cuda if facts.torch else None
+        if torch_cuda is not None and torch_cuda.major >= int(major):
+            return None  # torch itself needs that driver
+        return Reason.uncertain("driver", wants, "", f"{needs}; the one here is not known.", "--driver 580")
+    served = served_cuda(facts)
+    serves = served is not None and served.major >= int(major)
+    if serves and (need.oldest is None or facts.driver >= need.oldest):
+        return None
+    mend = f"Update the driver to {wants} or newer."
+    return Reason.misfit("driver", wants, str(facts.driver), f"{needs}, and this is {facts.driver}.", mend)
+
+
+def _is_tegra(code: Architecture) -> bool:
+    return Architecture(code.major, code.minor) in _TEGRA
+
+
+def judge_platform(facts: Environment, need: PlatformNeed) -> Reason | None:
+    """Operating system and CPU."""
+    wanted = facts.platform
+    if wanted is None:
+        text = "The platform is not known."
+        return Reason.uncertain("platform", need.spelled, "", text, "--platform linux-x86_64")
+    if wanted in need.platforms:
+        return None
+    text = f"It is made for {need.spelled}, and this is {wanted}."
+    return Reason.misfit("platform", need.spelled, str(wanted), text, f"Take one for {wanted}.")
+
+
+def judge_libc(facts: Environment, need: LibcNeed) -> Reason | None:
+    """The C library: that which a tag or the bytes ask for, else that of the system on which it was built."""
+    if facts.platform is not None and facts.platform.system != "linux":
+        return None  # judge_platform says so
+    if need.name == "musl" or facts.libc_name == "musl":
+        return _judge_musl(facts, need)
+    certain = need.certain
+    if certain is None:
+        return None
+    if facts.libc is None:
+        text = f"It needs the GNU C library {certain}, and the one here is not known."
+        return Reason.uncertain("libc", str(certain), "", text, "--glibc 2.35")
+    if certain <= facts.libc:
+        return None
+    oldest = need.oldest or certain
+    if facts.libc < oldest or oldest == certain:
+        text = f"It needs the GNU C library {oldest}, and this system has {facts.libc}."
+        mend = f"Use a system with the GNU C library {oldest} or newer, such as a newer container image."
+        return Reason.misfit("libc", str(oldest), str(facts.libc), text, mend)
+    text = (
+        f"It was built on {need.builder}, and certainly runs with the GNU C library {certain}; whether it does "
+        f"with {facts.libc}, its bytes tell."
+    )
+    return Reason.uncertain("libc", str(certain), str(facts.libc), text, "flashdepot check FILE, after fetching it")
+
+
+def _judge_musl(facts: Environment, need: LibcNeed) -> Reason | None:
+    if facts.libc_name == need.name:
+        return None
+    if facts.libc_name is None and facts.libc is None:
+        text = "It needs the C library musl, and the one here is not known."
+        return Reason.uncertain("libc", "musl", "", text, "--platform musllinux_1_2_x86_64, or --glibc 2.35")
+    has = facts.libc_name or "glibc"
+    text = f"It needs the C library {need.name}, and this system has {has}; PyTorch itself has no wheels for musl."
+    mend = "Use a distribution with the GNU C library (Debian, Ubuntu)."
+    return Reason.misfit("libc", need.name, has, text, mend)
+
+
+def judge_libstdcxx(facts: Environment, need: CxxNeed) -> Reason | None:
+    """Symbol versions of libstdc++."""
+    for prefix, floor, offered in (
+        ("GLIBCXX", need.glibcxx, facts.glibcxx),
+        ("CXXABI", need.cxxabi, facts.cxxabi),
+    ):
+        if floor is None or (offered is not None and floor <= offered):
+            continue
+        wants = f"{prefix}_{floor}"
+        if offered is None:
+            text = f"It needs a libstdc++ with {wants}, and the one here is not known."
+            return Reason.uncertain("libstdcxx", wants, "", text, "flashdepot check FILE, on that machine")
+        text = f"It needs a libstdc++ with {wants}, and the one here has up to {prefix}_{offered}."
+        mend = "Use a newer system, or an environment with conda's libstdcxx-ng."
+        return Reason.misfit("libstdcxx", wants, f"{prefix}_{offered}", text, mend)
+    return None
+
+
+def judge_python(facts: Environment, need: PythonNeed) -> Reason | None:
+    """Interpreter and its ABI."""
+    python = facts.python
+    if python is None:
+        if all(tag == "py3" for tag, _ in need.tags):
+            return None
+        return Reason.uncertain("python", need.spelled, "", "The Python is not known.", "--python-tag cp312")
+    fits = any(python_fits(tag, abi, python) for tag, abi in need.tags)
+    if fits and (need.oldest is None or python.version >= need.oldest.numbers):
+        return None
+    wants = f"Python {need.oldest} or newer" if fits else need.spelled
+    text = f"It is made for {wants}, and this Python is {python}."
+    return Reason.misfit("python", wants, str(python), text, f"Use an environment of such a Python: {_venv(wants)}")
+
+
+def _venv(wants: str) -> str:
+    tag = wants.partition("-")[2] or wants
+    version = tag[2:].removesuffix("t")
+    if not version.isdecimal():
+        return "uv venv --python 3.12"
+    return f"uv venv --python 3.{version[1:]}{'t' if tag.endswith('t') else ''}"
+
+
+_ABI = {True: "the new C++ ABI", False: "the old C++ ABI"}
+
+
+def judge_accelerator(facts: Environment, _need: bool) -> Reason | None:
+    """A PyTorch is there, computes with CUDA on the GPUs that are there, and the driver serves it."""
+    torch = facts.torch
+    if torch is None:
+        text = "It is not known which PyTorch it is for."
+        return Reason.uncertain("torch-with-cuda", "CUDA", "", text, "--torch 2.8.0+cu128")
+    if torch == NO_TORCH:
+        text = "There is no PyTorch, and flash_attn imports it."
+        return Reason.misfit("torch-with-cuda", "CUDA", "no PyTorch", text, "Install PyTorch first.")
+    if torch.accelerator in {Accelerator.CUDA, None}:
+        return judge_torch_driver(facts, torch) or judge_torch_gpus(facts, torch)
+    text = f"PyTorch {torch.version} is built for {torch.accelerator.upper()}, and these kernels are called with CUDA."
+    mend = "Install a PyTorch that is built with CUDA."
+    return Reason.misfit("torch-with-cuda", "CUDA", torch.accelerator, text, mend)
+
+
+def judge_torch_driver(facts: Environment, torch: Torch) -> Reason | None:
+    """A driver that PyTorch itself can work with."""
+    if torch.cuda is None or facts.driver is None or facts.platform is None:
+        return None
+    served = served_cuda(facts)
+    floor = oldest_driver(torch.cuda.major, facts.platform.system)
+    if floor is None or (served is not None and served.major >= torch.cuda.major):
+        return None
+    text = f"PyTorch {torch.version} is built with CUDA {torch.cuda}, and finds no GPU with driver {facts.driver}."
+    mend = f"Update the driver to {floor} or newer, or install a PyTorch of the driver's CUDA."
+    return Reason.misfit("torch-with-cuda", str(floor), str(facts.driver), text, mend)
+
+
+def judge_torch_gpus(facts: Environment, torch: Torch) -> Reason | None:
+    """GPUs that PyTorch's own kernels run on: those of its files, else those of PyTorch's builds for that CUDA."""
+    unserved = torch_lacks(facts, torch)
+    if not unserved or len(unserved) < len(facts.gpus):
+        return None
+    gpu = unserved[0]
+    newest = newest_gpu(torch.cuda) if torch.cuda else None
+    has = spell(torch.architectures) or (f"up to {newest.dotted}" if newest else "")
+    text = f"PyTorch {torch.version} has kernels for {has}, none that runs on compute capability {gpu.dotted}."
+    return Reason.misfit("torch-with-cuda", str(gpu), has, text, "Install a PyTorch that is built with a newer CUDA.")
+
+
+def torch_lacks(facts: Environment, torch: Torch) -> list[Architecture]:
+    """The GPUs that PyTorch's own kernels do not run on, as far as that is known."""
+    if torch.architectures:
+        return [gpu for gpu in facts.gpus if not any(code.runs_on(gpu) for code in torch.architectures)]
+    newest = newest_gpu(torch.cuda) if torch.cuda is not None and torch.is_release else None
+    return [gpu for gpu in facts.gpus if newest is not None and gpu.major > newest.major]
+
+
+def judge_torch(facts: Environment, need: TorchNeed) -> Reason | None:
+    """The minor version of PyTorch: its C++ interface changes with each, and is not settled before a release."""
+    torch = facts.torch
+    if torch is None or torch == NO_TORCH:  # judge_accelerator says so
+        return None
+    if need.oldest is not None:
+        if torch.release >= need.oldest:
+            return None
+        text = f"It needs PyTorch {need.oldest} or newer, and this is {torch.version}."
+        return Reason.misfit("torch", str(need.oldest), torch.version, text, "Install a newer PyTorch.")
+    if not need.minor:
+        text = "Its name does not say for which PyTorch it was built."
+        return Reason.uncertain("torch", "not told", torch.minor, text, "flashdepot check FILE, after fetching it")
+    if need.minor != torch.minor:
+        text = f"It is built for torch {need.minor}, and this is {torch.version}: their C++ interfaces differ."
+        return Reason.misfit("torch", need.minor, torch.minor, text, f"With torch {need.minor} it could.")
+    if not torch.is_release:
+        text = f"It is built for the release of torch {need.minor}, and this is {torch.version}, of another build."
+        return Reason.uncertain("torch", need.minor, torch.version, text, "flashdepot check FILE, after fetching it")
+    return None
+
+
+def judge_preview(facts: Environment, wheel_torch: str) -> Reason | None:
+    """Official wheels that were built before the torch that they name was released."""
+    torch = facts.torch
+    if torch is None or torch == NO_TORCH:
+        return None
+    text = f"It was built against a development version of torch {wheel_torch}, before that was released."
+    mend = "Take a later version of flash-attn."
+    return Reason.uncertain("torch-preview", f"{wheel_torch}.0.dev", torch.version, text, mend)
+
+
+def judge_cuda(facts: Environment, need: CudaNeed) -> Reason | None:
+    """The major version of CUDA: a wheel uses the runtime library that comes with torch."""
+    torch, cuda = facts.torch, need.cuda
+    if torch is None or torch == NO_TORCH or torch.accelerator not in {Accelerator.CUDA, None}:
+        return None  # judge_accelerator says so
+    has = str(torch.cuda) if torch.cuda else ""
+    if cuda == UNKNOWN:
+        text = "Its name does not say for which CUDA it was built."
+        return Reason.uncertain(
+            "cuda", "not told", has or "not known", text, "flashdepot check FILE, after fetching it"
+        )
+    if torch.cuda is None:
+        text = f"It is built for CUDA {cuda}, and which CUDA PyTorch {torch.version} has is not known."
+        return Reason.uncertain("cuda", cuda, "", text, "--torch-cuda 12.8")
+    major = cuda.partition(".")[0]
+    if major == str(torch.cuda.major):
+        return None
+    text = f"It is built for CUDA {cuda}, and torch {torch.version} brings CUDA {torch.cuda}."
+    mend = f"With a torch that is built with CUDA {major} it could."
+    return Reason.misfit("cuda", major, str(torch.cuda.major), text, mend)
+
+
+def judge_cxx11_abi(facts: Environment, need: AbiNeed) -> Reason | None:
+    """The C++ ABI of libstdc++, which decides the names of torch's functions that take a string."""
+    torch = facts.torch
+    if torch is None or torch == NO_TORCH or (facts.platform is not None and facts.platform.system != "linux"):
+        return None  # judge_accelerator and judge_platform say so
+    if need.new is None:
+        text = "Its name does not say with which C++ ABI it was built, and torch's own builds of that version differ."
+        has = _spell(torch.cxx11_abi) or "not known"
+        return Reason.uncertain("cxx11-abi", "not told", has, text, "flashdepot check FILE, after fetching it")
+    if torch.cxx11_abi is None:
+        text = f"It is built with {_ABI[need.new]}, and that of torch {torch.version} is not known."
+        mend = "--cxx11abi or --no-cxx11abi: python -c 'import torch; print(torch.compiled_with_cxx11_abi())'"
+        return Reason.uncertain("cxx11-abi", _spell(need.new), "", text, mend)
+    if need.new == torch.cxx11_abi:
+        return None
+    text = f"It is built with {_ABI[need.new]}, and torch {torch.version} with {_ABI[torch.cxx11_abi]}."
+    mend = f"Take a wheel with cxx11abi{_spell(torch.cxx11_abi)}."
+    return Reason.misfit("cxx11-abi", _spell(need.new), _spell(torch.cxx11_abi), text, mend)
+
+
+def _spell(abi: bool | None) -> str:
+    return {True: "TRUE", False: "FALSE", None: ""}[abi]
 
 
 class Rule(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs and their driver, through NVML, or nvidia-smi where NVML is missing."""
+"""NVIDIA GPUs and their driver, through NVML, or nvidia-smi where NVML is missing; and the devices on the bus."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu
-from flashdepot.model.target import Version
+from flashdepot.model.target import Architecture, Version
 
 _DEVICE = Path("/dev/nvidiactl")
 _MODULE = Path("/sys/module/nvidia/version")
@@ -41,7 +40,7 @@ def _through_nvidia_smi() -> tuple[Version, tuple[Gpu, ...]] | None:
     program = which("nvidia-smi")
     if program is None:
         return None
-    from flashdepot.system.process import run  # noqa: PLC0415
+    from flashdepot.process.run import run  # noqa: PLC0415
 
     try:
         done = run([program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"], timeout=30)
@@ -68,3 +67,26 @@ def parse_nvidia_smi(table: str) -> tuple[Version, tuple[Gpu, ...]] | None:
         except (UsageError, ValueError):
             continue
     return (driver, tuple(gpus)) if driver else None
+
+
+_PCI = Path("/sys/bus/pci/devices")
+_NVIDIA = "0x10de"
+_DISPLAY = "0x03"
+
+
+def nvidia_devices(pci: Path = _PCI) -> int | None:
+    """How many NVIDIA display devices the PCI bus has; ``None`` where the system does not show its bus as files."""
+    if not pci.is_dir():
+        return None
+    return sum(
+        1
+        for device in pci.iterdir()
+        if _read(device / "vendor") == _NVIDIA and _read(device / "class").startswith(_DISPLAY)
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -10,9 +10,8 @@ import ctypes
 import os
 
 from flashdepot.errors import FlashdepotError
-from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import Gpu
-from flashdepot.model.target import Version
+from flashdepot.model.target import Architecture, Version
 
 _SUCCESS = 0
 _TEXT = 96

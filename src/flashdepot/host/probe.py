@@ -58,8 +58,7 @@ def wheel_facts(python: str | None = None, *, environment: bool = True, gpus: bo
 
 def with_tools(host: HostRecord) -> HostRecord:
     """A record of this machine with its CUDA toolkits and host compilers, each of which is asked its version."""
-    from flashdepot.host.compilers import find_compilers  # noqa: PLC0415
-    from flashdepot.host.toolkits import find_toolkits  # noqa: PLC0415
+    from flashdepot.host.tools import find_compilers, find_toolkits  # noqa: PLC0415
 
     return replace(host, toolkits=find_toolkits(), compilers=find_compilers())
 
@@ -78,11 +77,9 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (a depot hit needs none of these)
 
     from flashdepot.host import memory, surroundings  # noqa: PLC0415
-    from flashdepot.host.compilers import find_compilers  # noqa: PLC0415
-    from flashdepot.host.disks import probe_disks  # noqa: PLC0415
-    from flashdepot.host.driver import nvidia_devices  # noqa: PLC0415
-    from flashdepot.host.libraries import system_cxx_versions  # noqa: PLC0415
-    from flashdepot.host.toolkits import find_toolkits  # noqa: PLC0415
+    from flashdepot.host.gpu import nvidia_devices  # noqa: PLC0415
+    from flashdepot.host.surroundings import probe_disks, system_cxx_versions  # noqa: PLC0415
+    from flashdepot.host.tools import find_compilers, find_toolkits  # noqa: PLC0415
 
     with ThreadPoolExecutor() as pool:
         toolkits = pool.submit(find_toolkits) if tools else None
@@ -147,7 +144,7 @@ def _os_name() -> str:
 
 def saved_host(path: Path) -> HostRecord:
     """Read what ``flashdepot host --save`` wrote; :raises UsageError: when there is no such file, or it is none."""
-    from flashdepot.system.files import read_json  # noqa: PLC0415  (most commands look at this machine)
+    from flashdepot.files.atomic import read_json  # noqa: PLC0415  (most commands look at this machine)
 
     hint = "Write one with: flashdepot host --save FILE"
     try:

@@ -12,9 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import FlashdepotError, UsageError
-from flashdepot.model.python_environment import PythonEnvironment
-from flashdepot.system.ownership import planted
-from flashdepot.system.python import ask_python
+from flashdepot.files.trust import planted
+from flashdepot.model.environment import PythonEnvironment
+from flashdepot.process.run import ask_python
 
 _SCRIPT = Path(__file__).with_name("python_facts.py")
 _INSIDE = ("Scripts/python.exe", "python.exe") if os.name == "nt" else ("bin/python", "bin/python3")
@@ -39,7 +39,7 @@ def choose_python(
     2. The active virtual environment (``VIRTUAL_ENV``), or conda environment (``CONDA_PREFIX``; ``base``, which many
        have active always, comes after 3).
     3. What ``UV_PROJECT_ENVIRONMENT`` names, else the nearest ``.venv``, in the working folder or above it, as uv has it. One that another user may have put there
-       (:func:`flashdepot.system.ownership.planted`) is not started, and ends the search.
+       (:func:`flashdepot.files.trust.planted`) is not started, and ends the search.
     4. The environment that flashdepot itself is installed in, unless uv or pipx keeps that for flashdepot only.
 
     :param option: the value of ``--python``.

@@ -141,7 +141,7 @@ def shared_library() -> str | None:
 
 
 def facts() -> dict[str, object]:
-    """Everything, as the record of flashdepot.model.python_environment.PythonEnvironment."""
+    """Everything, as the record of flashdepot.model.environment.PythonEnvironment."""
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     short = {"cpython": "cp", "pypy": "pp"}.get(sys.implementation.name, sys.implementation.name)
     site = sysconfig.get_path("purelib")

@@ -1,14 +1,23 @@
-"""What a machine is inside of: a container, WSL; and which C library, programs and settings it has."""
+"""What a machine is inside of, and what it has: container, WSL, C and C++ library, programs, settings, disks."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from flashdepot.binary.elf import ElfFile, version_floor
+from flashdepot.binary.window import open_window
+from flashdepot.errors import IntegrityError
+from flashdepot.files.places import user_cache
+from flashdepot.model.host import Disk
+from flashdepot.model.target import Version
 
 _ROOT = Path("/")
 
@@ -106,3 +115,81 @@ def _read(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+_MOUNTS = Path("/proc/self/mounts")
+
+
+def probe_disks(depot: Path | None) -> tuple[Disk, ...]:
+    """The disks of the temporary folder, the user's cache and the depot (the cache's own when none is named).
+
+    The temporary folder is left out where there is none that can be used.
+    """
+    ours = user_cache()
+    places = {"cache": ours.parent, "depot": depot or ours}
+    with contextlib.suppress(FileNotFoundError):  # no folder may be written, or no file have a byte
+        places = {"temp": Path(tempfile.gettempdir()), **places}
+    types = mount_types(_mounts())
+    return tuple(disk for use, place in places.items() if (disk := look(use, place, types)))
+
+
+def look(use: str, place: Path, types: Mapping[str, str]) -> Disk | None:
+    """The disk of one folder, or of the nearest above it that exists; ``None`` when it cannot be seen."""
+    there = next((p for p in (place, *place.parents) if p.exists()), None)
+    if there is None:
+        return None
+    try:
+        return Disk(use, str(place), shutil.disk_usage(there).free, _type_of(there, types), str(there.stat().st_dev))
+    except OSError:
+        return None
+
+
+def mount_types(mounts: str) -> Mapping[str, str]:
+    """File system types by mount point, from the text of ``/proc/self/mounts``, which spells blanks by their octal code."""
+    rows = (line.split() for line in mounts.splitlines())
+    return {row[1].replace("\\040", " "): row[2] for row in rows if len(row) > 2}  # noqa: PLR2004
+
+
+def _type_of(place: Path, types: Mapping[str, str]) -> str:
+    real = Path(os.path.realpath(place))
+    return next((types[str(p)] for p in (real, *real.parents) if str(p) in types), "")
+
+
+def _mounts() -> str:
+    try:
+        return _MOUNTS.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+CXX_LIBRARY = "libstdc++.so.6"
+_USUAL = ("/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/lib", "/lib", "/usr/lib",
+    "/usr/local/cuda/lib64")  # fmt: skip
+_LISTED = Path("/etc/ld.so.conf.d")
+
+
+def system_folders(listed: Path = _LISTED) -> tuple[Path, ...]:
+    """The folders that the system's files name, then the usual ones."""
+    folders = []
+    for listing in sorted(listed.glob("*.conf")) if listed.is_dir() else ():
+        lines = listing.read_text(errors="replace").splitlines()
+        folders += [Path(line.strip()) for line in lines if line.startswith("/")]
+    return (*folders, *(Path(p) for p in _USUAL))
+
+
+def cxx_versions(library: Path) -> tuple[Version | None, Version | None]:
+    """The newest ``GLIBCXX_*`` and ``CXXABI_*`` of a libstdc++; ``None`` where it cannot be read."""
+    try:
+        with open_window(library) as window:
+            offered = ElfFile(window).version_definitions
+    except (IntegrityError, OSError):
+        return None, None
+    return version_floor(offered, "GLIBCXX"), version_floor(offered, "CXXABI")
+
+
+def system_cxx_versions() -> tuple[Version | None, Version | None]:
+    """Those of the system's own libstdc++."""
+    found = (folder / CXX_LIBRARY for folder in system_folders())
+    path = next((path for path in found if path.is_file()), None)
+    return cxx_versions(path) if path is not None else (None, None)

@@ -1,6 +1,5 @@
 """A package index as static files: what pip, uv, ``flashdepot install`` and people need to find a wheel of ours."""
 
-from flashdepot.index.seals import Seals
-from flashdepot.index.site import IndexSite, write_site
+from flashdepot.index.site import IndexSite, Seals, write_site
 
 __all__ = ["IndexSite", "Seals", "write_site"]

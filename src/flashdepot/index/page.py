@@ -13,16 +13,26 @@ from string import Template
 
 from packaging.version import Version
 
-from flashdepot.catalog.look import command, copy_script, style
+from flashdepot.catalog.matrix_page import command, copy_script, style
 from flashdepot.facts.gpus import known_architectures
-from flashdepot.families import oldest_gpu
-from flashdepot.index.answers import Question, Serving, answers, contents_label, contents_of, questions, system_label
-from flashdepot.index.shelves import EVERYBODY, Shelf, shelf_name
+from flashdepot.index.shelves import (
+    EVERYBODY,
+    Question,
+    Serving,
+    Shelf,
+    answers,
+    contents_label,
+    contents_of,
+    questions,
+    shelf_name,
+    system_label,
+)
 from flashdepot.index.simple import FILES, file_address
+from flashdepot.kernels import oldest_gpu
 from flashdepot.model.index_record import IndexedWheel, IndexRecord
-from flashdepot.model.quantities import size
-from flashdepot.model.wheel_needs import OLDEST_PYTHON, OLDEST_TORCH
-from flashdepot.remotes.envelopes import ENDING
+from flashdepot.model.limits import size
+from flashdepot.model.wheel import OLDEST_PYTHON, OLDEST_TORCH
+from flashdepot.remotes.trust import ENDING
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _HERE = "https://ADDRESS-OF-THIS-PAGE/"

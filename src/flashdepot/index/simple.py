@@ -12,8 +12,8 @@ import msgspec
 from packaging.version import Version
 
 from flashdepot.index.shelves import Offer, Shelf
-from flashdepot.model.wheel_needs import OLDEST_PYTHON
-from flashdepot.model.wheel_request import FLASH_ATTN
+from flashdepot.model.candidate import FLASH_ATTN
+from flashdepot.model.wheel import OLDEST_PYTHON
 
 API_VERSION = "1.4"
 """Of the simple repository API: sizes and times (PEP 700), status of the project (PEP 792)."""

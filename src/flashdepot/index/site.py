@@ -1,4 +1,4 @@
-"""The folder of an index: every file of it, written at once or not at all."""
+"""The folder of an index: every file of it, signed, written at once or not at all."""
 
 from __future__ import annotations
 
@@ -12,16 +12,94 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
-from flashdepot.index.held import HeldWheel, read_held
+from flashdepot.files.output_folder import OutputFolder
+from flashdepot.files.user_files import OutputFile, record, record_text
 from flashdepot.index.page import page
-from flashdepot.index.seals import Seals
 from flashdepot.index.shelves import EVERYBODY, Shelf, shelves
 from flashdepot.index.simple import FILES, PageFile, simple_pages
-from flashdepot.index.variants import missing_variants, variants_files, write_variant
+from flashdepot.index.wheels import HeldWheel, missing_variants, read_held, variants_files, write_variant
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
-from flashdepot.remotes.envelopes import ENDING, LONGEST, Envelope, read_envelopes, write_envelopes
-from flashdepot.system.output_file import OutputFile, record, record_text
-from flashdepot.system.output_folder import OutputFolder
+from flashdepot.model.remote import PublicKey
+from flashdepot.remotes.keys import SigningKey
+from flashdepot.remotes.statements import Edition, IndexStatement, LibraryStatement, file_statement
+from flashdepot.remotes.trust import ENDING, LONGEST, Envelope, read_envelopes, write_envelopes
+
+WHEEL = "urn:flashdepot:wheel:1"
+
+
+class Seals(msgspec.Struct, frozen=True):
+    """What signs an index, and what others have signed of it.
+
+    :param key: what to sign with, if there is a key.
+    :param libraries: envelopes about libraries, by the digest of the manifest.
+    :param known: the keys that names are known of.
+    """
+
+    key: SigningKey | None = None
+    libraries: Mapping[str, Sequence[Envelope]] = {}
+    known: Sequence[PublicKey] = ()
+
+    def of_wheel(self, wheel: HeldWheel, earlier: Sequence[Envelope]) -> list[Envelope]:
+        """The envelopes of a wheel: that it is what it is, and that its library is.
+
+        :param earlier: those that the index has of it.
+        """
+        library = LibraryStatement.of(wheel.manifest)
+        ours = self._signed(wheel_statement(wheel))
+        found = [*ours, *self.libraries.get(library.manifest_digest, ()), *earlier]
+        return _merged(found, {wheel_statement(wheel), library.payload()})
+
+    def of_record(self, name: str, data: bytes, earlier: Sequence[Envelope]) -> list[Envelope]:
+        """The envelopes of the index's own record: those of the same bytes stay, and ours is new when half its time is over."""
+        digest = hashlib.sha256(data).hexdigest()
+        editions: list[Edition] = []
+        kept = []
+        for envelope in earlier:
+            with contextlib.suppress(IntegrityError):
+                statement = IndexStatement.read(envelope.payload)
+                editions.append(statement.edition)
+                if (statement.name, statement.digest) == (name, digest) and envelope.signatures:
+                    kept.append((statement, envelope))
+        if self.key is None:
+            return [envelope for _, envelope in kept]
+        others = [envelope for _, envelope in kept if not envelope.is_signed_by(self.key.public)]
+        mine = [(statement, envelope) for statement, envelope in kept if envelope not in others]
+        young = [envelope for statement, envelope in mine if statement.edition.is_young]
+        made = IndexStatement(name, digest, Edition.after(*editions))
+        return [*(young or self._signed(made.payload())), *others]
+
+    def signers(self, envelopes: Sequence[Envelope]) -> tuple[str, ...]:
+        """The names of the known keys whose signatures are right."""
+        known = {key.id: key for key in self.known}
+        return tuple(
+            sorted(
+                {
+                    known[key_id].name
+                    for envelope in envelopes
+                    for key_id, _ in envelope.signatures
+                    if key_id in known and envelope.is_signed_by(known[key_id])
+                }
+            )
+        )
+
+    def _signed(self, payload: bytes) -> list[Envelope]:
+        return [Envelope(payload).signed(self.key)] if self.key is not None else []
+
+
+def wheel_statement(wheel: HeldWheel) -> bytes:
+    """That a file of this name has these bytes, and which library is in it."""
+    library = LibraryStatement.of(wheel.manifest).manifest_digest
+    return file_statement(WHEEL, wheel.name, wheel.row.sha256, {"size": wheel.row.size, "manifest": library})
+
+
+def _merged(envelopes: Sequence[Envelope], payloads: set[bytes]) -> list[Envelope]:
+    """One envelope for each of some payloads, with every signature that there is of it."""
+    found: dict[bytes, dict[str, str]] = {}
+    for envelope in envelopes:
+        if envelope.payload in payloads and envelope.signatures:
+            found.setdefault(envelope.payload, {}).update(envelope.signatures)
+    return [Envelope(payload, tuple(sorted(found[payload].items()))) for payload in sorted(found)]
+
 
 _LISTING = ".flashdepot-index"
 _ELSEWHERE = "flashdepot index DIR"

@@ -2,7 +2,7 @@
 
 from flashdepot.install.change import recover
 from flashdepot.install.installation import Installed, install_wheel
-from flashdepot.install.wheel_file import WheelFile
+from flashdepot.install.sources import WheelFile
 
 __all__ = [
     "Installed",

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
-from flashdepot.system.files import disk_errors, read_json, sync_folder, write_json
-from flashdepot.system.locks import HeldLock, try_lock_file
+from flashdepot.files.atomic import disk_errors, read_json, sync_folder, write_json
+from flashdepot.files.locks import HeldLock, try_lock_file
 
 if TYPE_CHECKING:
     from typing_extensions import Self

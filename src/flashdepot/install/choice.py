@@ -12,15 +12,12 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
 from flashdepot.events import Events
-from flashdepot.families import oldest_gpu
-from flashdepot.install.managed import OURS_MADE
-from flashdepot.install.sources import WheelAddress, read_named
-from flashdepot.install.wheel_file import WheelFile
-from flashdepot.model.candidate import Decision, Judged, Origin
+from flashdepot.install.present import OURS_MADE
+from flashdepot.install.sources import WheelAddress, WheelFile, read_named
+from flashdepot.kernels import oldest_gpu
+from flashdepot.model.candidate import DEFAULT_SOURCES, INDEX, OURS, Decision, Judged, Origin, WheelRequest
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import Gpus, LibraryRequest
-from flashdepot.model.lock import Lock
-from flashdepot.model.wheel_request import DEFAULT_SOURCES, INDEX, OURS, WheelRequest
+from flashdepot.model.request import Gpus, LibraryRequest
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.library import (
     LibraryResult,
@@ -28,8 +25,8 @@ from flashdepot.resolve.library import (
     published_sources,
     understand_for_wheel,
 )
-from flashdepot.resolve.lock_file import read_lock
-from flashdepot.resolve.resolution import candidates_for
+from flashdepot.resolve.lock import Lock, read_lock
+from flashdepot.resolve.plan import candidates_for
 from flashdepot.toolchain.architectures import choose_architectures
 
 _OTHERS_TRIED = 3

@@ -1,25 +1,146 @@
-"""Installing a wheel: all of it and proved, or not at all."""
+"""Installing a wheel: all of it and verified in fresh processes of the environment's interpreter, or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
+from packaging.utils import canonicalize_name
 
-from flashdepot.errors import IntegrityError
-from flashdepot.families import oldest_gpu
+from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.install.change import EnvironmentChange
-from flashdepot.install.entry_points import require_own_name
-from flashdepot.install.inspection import inspect
-from flashdepot.install.installers import put_wheel
-from flashdepot.install.obstacles import environment_of
-from flashdepot.install.present import own_files, owner_of, present_version
-from flashdepot.install.proof import Imported, Numbers, prove_import, prove_numbers
-from flashdepot.install.requirements import add_missing
-from flashdepot.install.wheel_file import WheelFile
+from flashdepot.install.inspection import inspect, require_own_name
+from flashdepot.install.installers import add_missing, put_wheel
+from flashdepot.install.present import environment_of, installed, own_files, owner_of, present_version
+from flashdepot.install.sources import WheelFile
+from flashdepot.kernels import oldest_gpu
+from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.python_environment import PythonEnvironment
+from flashdepot.process.run import ask_python
+from flashdepot.prove.environment import run_script
+from flashdepot.wheel import Name, build_names
+
+_TIMEOUT = 300
+"""Importing torch from a cold network disk takes minutes."""
+
+_OTHER_COPY = "Another copy stands before it on sys.path: remove that one."
+
+_IMPORT = """
+import json, sys
+import torch
+import flash_attn, flash_attn_2_cuda
+from importlib.metadata import version
+print(sys.argv[1] + json.dumps({
+    "version": version("flash_attn"),
+    "torch": torch.__version__,
+    "sees_gpu": torch.cuda.is_available(),
+    "package": flash_attn.__file__,
+    "module": flash_attn_2_cuda.__file__,
+    "operator": str(getattr(torch.ops.flash_attn, "_flash_attn_forward", "")),
+}))
+"""
+
+_FIND = """
+import json, sys
+from importlib.util import find_spec
+found = [find_spec(name) for name in ("flash_attn", "flash_attn_2_cuda")]
+print(sys.argv[1] + json.dumps([spec.origin for spec in found if spec and spec.has_location]))
+"""
+"""Says where the modules are without importing them."""
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What an import showed: versions, where the module came from, and whether torch sees a GPU."""
+
+    version: str
+    torch: str
+    module: Path
+    sees_gpu: bool
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """What the numeric proof showed: the GPU, and how many results were right and how many left out.
+
+    ``not_run`` is the reason why it was not run, empty when it was.
+    """
+
+    gpu: str = ""
+    right: int = 0
+    skipped: int = 0
+    not_run: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return asdict(self)
+
+
+def prove_import(environment: PythonEnvironment, version: str) -> Imported:
+    """Import flash_attn in a new process, without a GPU being needed.
+
+    :param version: the one that was installed.
+    :raises IntegrityError: when it does not import, or something else than what was installed does.
+    """
+    answer = ask_python(environment.executable, _IMPORT, timeout=_TIMEOUT)
+    if answer.document is None:
+        places = ask_python(environment.executable, _FIND, timeout=_TIMEOUT).document or []
+        if others := [place for place in places if not _is_inside(environment, place)]:
+            raise IntegrityError(
+                f"flash_attn {version} was installed into {environment.platlib}, and {environment.executable} finds "
+                f"{others[0]} first, with which it does not import: {answer.last_words}.",
+                hint=_OTHER_COPY,
+            )
+        raise IntegrityError(
+            f"flash_attn {version} was installed into {environment.prefix} and does not import there: "
+            f"{answer.last_words}.",
+            hint=f"The environment is as it was. See whether torch works: {environment.executable} -c 'import torch'",
+        )
+    seen = answer.document
+    inside = all(_is_inside(environment, seen[name]) for name in ("module", "package"))
+    if seen["version"] != version or not inside:
+        raise IntegrityError(
+            f"flash_attn {version} was installed into {environment.platlib}, and {environment.executable} imports "
+            f"{seen['version']} from {seen['package']}.",
+            hint=_OTHER_COPY,
+        )
+    return Imported(seen["version"], seen["torch"], Path(seen["module"]), seen["sees_gpu"])
+
+
+def _is_inside(environment: PythonEnvironment, place: str) -> bool:
+    return any(site in Path(place).parents for site in (environment.platlib, environment.purelib))
+
+
+def prove_numbers(environment: PythonEnvironment, imported: Imported, *, has_gpu: bool) -> Numbers:
+    """Compare what flash_attn computes on this machine's GPU with float64, as ``flashdepot verify`` does.
+
+    :param has_gpu: whether the machine has a GPU that the kernels run on.
+    :raises IntegrityError: when a result is wrong, or the computation fails for another reason than a lack of memory.
+    """
+    if not has_gpu:
+        return Numbers(not_run="there is no GPU here")
+    if not imported.sees_gpu:
+        return Numbers(not_run=f"torch {imported.torch} sees no GPU")
+    try:
+        document = run_script(environment.executable, "numeric.py", timeout=_TIMEOUT)
+    except FlashdepotError as error:
+        if "out of memory" in error.message:
+            return Numbers(not_run="the GPU has no memory to spare now")
+        raise IntegrityError(
+            f"flash_attn {imported.version} imports in {environment.prefix} and does not compute: {error.message}",
+            hint="The environment is as it was. 'flashdepot check' tells whether the wheel has code for this GPU.",
+        ) from error
+    rows = document["rows"]
+    if wrong := [row for row in rows if row["ok"] is False]:
+        raise IntegrityError(
+            f"flash_attn {imported.version} computes wrong numbers on {document['gpu']}: {len(wrong)} of {len(rows)}; "
+            f"the first: {wrong[0]['dtype']} {wrong[0]['what']}.",
+            hint="The environment is as it was. Do not use that wheel on this GPU.",
+        )
+    right = sum(row["ok"] is True for row in rows)
+    return Numbers(gpu=document["gpu"], right=right, skipped=len(rows) - right)
 
 
 class Installed(msgspec.Struct, frozen=True):
@@ -79,3 +200,53 @@ def _require_own(change: EnvironmentChange, old: list[Path], environment: Python
             f"{wheel} is refused: it brings {path}, which {whose}.",
             hint="Nothing was changed. Take another wheel, or remove that file first if it is yours.",
         )
+
+
+_NAME_TIMEOUT = 300
+_IMPORT_NAME = "import sys, {}; print(sys.argv[1] + 'true')"
+
+
+def install_names(
+    names: Sequence[Name], environment: PythonEnvironment, folder: Path, on_note: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Make the wheels of some names, install them and import each in a fresh process: all of them or none.
+
+    What has such a name already is replaced.
+
+    :param folder: where the wheels are written.
+    :returns: the distributions.
+    :raises IntegrityError: when one does not import, or another distribution has one of its files.
+
+    It raises what :func:`flashdepot.install.installers.put_wheel` raises as well.
+    """
+    with EnvironmentChange(environment.prefix, on_note) as change:
+        for wheel in build_names(names, folder):
+            put_wheel(environment, wheel.path, change.staged)
+        old = _files(names, environment)
+        for path in change.in_the_way(old):
+            owner = owner_of(path, environment) or "no distribution"
+            raise IntegrityError(
+                f"{path} is there already, a file of {owner}: two distributions with one file break each other.",
+                hint="flash-attn was installed, and nothing else was changed. Remove that file's distribution first.",
+            )
+        change.swap(old)
+        for name in names:
+            answer = ask_python(environment.executable, _IMPORT_NAME.format(name.imported), timeout=_NAME_TIMEOUT)
+            if answer.document is None:
+                raise IntegrityError(
+                    f"{name.distribution} was installed into {environment.prefix}, and 'import {name.imported}' fails "
+                    f"there: {answer.last_words}.",
+                    hint="flash-attn stays installed, and the rest of the environment is as it was.",
+                )
+    return tuple(name.distribution for name in names)
+
+
+def _files(names: Sequence[Name], environment: PythonEnvironment) -> list[Path]:
+    """The files of the distributions that have these names now."""
+    wanted = {canonicalize_name(name.distribution) for name in names}
+    return [
+        Path(os.path.normpath(str(distribution.locate_file(file))))
+        for distribution in installed(environment)
+        if canonicalize_name(distribution.metadata["Name"]) in wanted
+        for file in distribution.files or ()
+    ]

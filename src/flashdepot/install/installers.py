@@ -1,17 +1,20 @@
-"""The programs that put packages into an environment."""
+"""The programs that put packages into an environment, and what a wheel requires that an environment lacks."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError, NetworkError
-from flashdepot.model.python_environment import PythonEnvironment
-from flashdepot.system.net import offline
-from flashdepot.system.process import Finished, run
-from flashdepot.system.python import run_python
+from flashdepot.model.environment import PythonEnvironment
+from flashdepot.net.fetch import offline
+from flashdepot.process.run import Finished, run, run_python
 
 _TIMEOUT = 600
 _LINES_SHOWN = 5
@@ -91,3 +94,58 @@ def _refused(
         f"{name} did not install {what} into {environment.prefix}; it said:\n  {said}",
         hint=f"The environment is as it was. The command was: {' '.join(done.arguments)}",
     )
+
+
+def add_missing(environment: PythonEnvironment, staged: Path) -> list[str]:
+    """Add what staged packages require, and what that requires, from the user's index.
+
+    :returns: the requirements that were added, as the packages spell them.
+    :raises IncompatibleError: when something is there in another version: replacing it is the user's decision.
+    :raises NetworkError: when something cannot be had.
+    """
+    added: list[str] = []
+    sites = {staged / os.path.relpath(site, environment.prefix) for site in (environment.purelib, environment.platlib)}
+    there = _versions(distributions(path=list(map(str, environment.search))))
+    while True:
+        new = list(distributions(path=list(map(str, sites))))
+        if not new:
+            raise IncompatibleError(f"The installer put nothing where {environment.executable} imports from.")
+        missing = _missing(new, {**there, **_versions(new)}, environment)
+        if not missing:
+            return added
+        put_requirements(environment, missing, staged)
+        added += missing
+
+
+def _missing(new: Iterable[Distribution], there: dict[str, str], environment: PythonEnvironment) -> list[str]:
+    version = environment.version
+    numbers = "{}.{}".format(*environment.interpreter.version)
+    facts = {"extra": "", "python_full_version": str(version), "python_version": numbers}
+    missing: dict[str, str] = {}
+    for distribution in new:
+        name = distribution.metadata["Name"]
+        for text in distribution.requires or ():
+            try:
+                required = Requirement(text)
+            except InvalidRequirement as error:
+                raise IncompatibleError(f"{name} requires {text!r}, which is not a requirement: {error}") from error
+            if required.marker is not None and not required.marker.evaluate(facts):
+                continue
+            found = there.get(canonicalize_name(required.name))
+            if found is None:
+                required.marker = None
+                missing[canonicalize_name(required.name)] = str(required)
+            elif not required.specifier.contains(found, prereleases=True):
+                raise IncompatibleError(
+                    f"{name} requires {required}, and {environment.prefix} has {required.name} {found}.",
+                    hint=f"Nothing was changed. If nothing else needs {required.name} {found}, replace it: "
+                    f"{environment.executable} -m pip install '{required}'",
+                )
+    return list(missing.values())
+
+
+def _versions(found: Iterable[Distribution]) -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for distribution in found:
+        versions.setdefault(canonicalize_name(distribution.metadata["Name"] or ""), distribution.version)
+    return versions

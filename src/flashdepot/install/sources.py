@@ -1,8 +1,9 @@
-"""Where a published wheel is to be had, and having it."""
+"""The wheel that is to be installed: a file or an address, the digest that is known of it, and having it."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,16 +13,32 @@ import msgspec
 from msgspec.structs import replace
 from requests.utils import urldefragauth
 
+from flashdepot.catalog.pages import Pages, PageToken
+from flashdepot.catalog.published_files import read_github_releases
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.events import Download
-from flashdepot.install.wheel_file import WheelFile
-from flashdepot.system.download import Remote
-from flashdepot.system.files import sha256_file
-from flashdepot.system.net import fetch_url
-from flashdepot.system.network_errors import NotThereError
-from flashdepot.system.own_names import writable
-from flashdepot.system.patience import Note
-from flashdepot.system.use import keep
+from flashdepot.files.atomic import sha256_file
+from flashdepot.files.folders import keep
+from flashdepot.files.places import writable
+from flashdepot.net.download import Remote
+from flashdepot.net.errors import Note, NotThereError
+from flashdepot.net.fetch import fetch_url
+from flashdepot.net.transport import read_index_settings
+from flashdepot.resolve.lock import Lock, read_lock, record_digest
+
+
+class WheelFile(msgspec.Struct, frozen=True):
+    """Whose it is (``ours``, ``official``, ``community``, or ``named`` by the user), and what its bytes are.
+
+    ``url`` is where it came from, empty for a file and for ours.
+    """
+
+    source: str
+    path: Path
+    sha256: str
+    size: int
+    url: str = ""
+
 
 NAMED = "named"
 """The source of a wheel that the user named, by path or address."""
@@ -145,3 +162,61 @@ def have_wheel(address: WheelAddress, downloads: Path, on_progress: Download, on
 def _use(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     keep(folder)
+
+
+_DOWNLOAD = re.compile(r"/([\w.-]+)/([\w.-]+)/releases/download/([^/]+)/[^/]+", re.ASCII)
+
+
+def ask_release(address: WheelAddress, folder: Path) -> WheelAddress:
+    """The address with the size and digest that the record of its release has; itself where there is no such record.
+
+    :param folder: keeps the records, so that GitHub is asked only what is new.
+    :raises NotThereError: when that release has no such wheel, or there is no such release.
+    :raises NetworkError: when the record cannot be had.
+    """
+    if address.sha256 or (url := _record_url(address.shown)) is None:
+        return address
+    server, secret = _servers()["https://github.com"], os.environ.get("GITHUB_TOKEN", "")
+    token = PageToken(server, secret) if secret else None
+    with Pages(url, folder, read_index_settings(), token=token) as pages:
+        files = pages.read(lambda release: read_github_releases([release])).page.files
+    found = next((file for file in files if unquote(file.url) == unquote(address.shown)), None)
+    if found is None:
+        raise NotThereError(f"{url} has no {address.filename}: it was never published, or was taken away.")
+    return replace(address, sha256=found.sha256, size=found.size, recorded_by=url if found.sha256 else "")
+
+
+def _servers() -> dict[str, str]:
+    """The API of each server of releases: github.com, and that of GitHub's own variables, as its runners set them."""
+    own = {os.environ.get("GITHUB_SERVER_URL", ""): os.environ.get("GITHUB_API_URL", "")}
+    return {"https://github.com": "https://api.github.com", **{s: a for s, a in own.items() if s and a}}
+
+
+def _record_url(url: str) -> str | None:
+    for server, api in _servers().items():
+        if url.startswith(f"{server}/") and (match := _DOWNLOAD.fullmatch(url[len(server) :])):
+            owner, project, tag = match.groups()
+            return f"{api}/repos/{owner}/{project}/releases/tags/{tag}"
+    return None
+
+
+def pin(path: Path, lock: Lock | None, wheel: WheelFile) -> str:
+    """Write the digest of an installed wheel into the lock file, when its lock has none yet.
+
+    :param lock: what was locked, or what would be; ``None`` for a wheel that the user named.
+    :returns: a sentence about what was recorded; empty when nothing had to be.
+    :raises MissingToolError: when the file cannot be written.
+    """
+    if lock is None or not lock.locked.needs_digest:
+        return ""
+    if path.exists() and not _is_of(path, lock):
+        return f"{path} pins another wheel and was left as it is; the SHA-256 of this one is {wheel.sha256}."
+    record_digest(path, lock, wheel.sha256, wheel.size)
+    return f"Its SHA-256 is recorded in {path}: flashdepot install --locked takes no other bytes from now on."
+
+
+def _is_of(path: Path, lock: Lock) -> bool:
+    try:
+        return read_lock(path).locked.wheel.url == lock.locked.wheel.url
+    except UsageError:
+        return False

@@ -1,4 +1,7 @@
-"""Whether a project's set-up for candle still holds: what cargo or the linker would stumble over, found before they run."""
+"""Whether a project's set-up for candle still holds: what cargo or the linker would stumble over.
+
+Found before they run.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,32 @@ from pathlib import Path
 
 import msgspec
 
-from flashdepot.binary.archive import read_members
-from flashdepot.binary.kind import COFF_MACHINES, ELF_MACHINES, FileKind, identify, read_lfs_pointer
-from flashdepot.binary.window import Window, open_window
+from flashdepot.binary.objects import read_members
+from flashdepot.binary.window import (
+    COFF_MACHINES,
+    ELF_MACHINES,
+    FileKind,
+    Window,
+    identify,
+    open_window,
+    read_lfs_pointer,
+)
 from flashdepot.errors import FlashdepotError, IntegrityError
-from flashdepot.fit.manifests import needs_of_manifest
+from flashdepot.files.atomic import sha256_file
+from flashdepot.files.documents import read_toml
+from flashdepot.files.user_files import record
+from flashdepot.fit.requests import needs_of_manifest
 from flashdepot.fit.rules import judge
 from flashdepot.link.candle_archive import archive_names
-from flashdepot.link.candle_config import BUILD_DIR, CandleSetup
-from flashdepot.link.candle_crate import RECORD as CRATE_RECORD
-from flashdepot.link.candle_folder import COMPANIONS
-from flashdepot.link.candle_folder import RECORD as FOLDER_RECORD
-from flashdepot.link.candle_sources import CRATE, newer_sources, source_times
-from flashdepot.link.candle_versions import CandleLine, Delivery
+from flashdepot.link.candle_delivery import COMPANIONS, CRATE_RECORD, FOLDER_RECORD
+from flashdepot.link.candle_project import BUILD_DIR, CandleSetup
+from flashdepot.link.candle_versions import CRATE, CandleLine, Delivery, newer_sources, source_times
 from flashdepot.link.library import read_manifest
-from flashdepot.model.architecture import spell
-from flashdepot.model.command import Command
+from flashdepot.model.diagnosis import Command, Verdict
 from flashdepot.model.environment import Environment
-from flashdepot.model.quantities import size
-from flashdepot.model.target import Platform
-from flashdepot.model.verdict import Verdict
+from flashdepot.model.limits import size
+from flashdepot.model.target import Platform, spell
 from flashdepot.resolve.own_wheels import OLDER_CUDA
-from flashdepot.system.files import sha256_file
-from flashdepot.system.output_file import record
-from flashdepot.system.toml import read_toml
 
 _CLEAN = f"cargo clean -p {CRATE}"
 _LFS = "git lfs install && git lfs pull"

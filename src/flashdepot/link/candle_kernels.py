@@ -14,15 +14,13 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.errors import IncompatibleError, UsageError, did_you_mean
-from flashdepot.families.family import Kit
-from flashdepot.families.nvcc import cuda_actions
-from flashdepot.model.action import Action
-from flashdepot.model.architecture import Architecture
+from flashdepot.kernels.actions import cuda_actions
+from flashdepot.kernels.family import Kit
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.recipe import Recipe, ToolchainId
+from flashdepot.model.recipe import Action, Recipe, ToolchainId
 from flashdepot.model.selection import Dtype, Feature, Pass, Unit
-from flashdepot.model.target import Target
-from flashdepot.toolchain.nvcc_flags import nvcc_flags, usual_compression
+from flashdepot.model.target import Architecture, Target
+from flashdepot.toolchain.nvcc import nvcc_flags, usual_compression
 
 ARGUMENTS = 45
 """The argument list of the versions whose calls need them: 0.11.0 and newer."""

@@ -1,18 +1,23 @@
-"""A Cargo project that uses candle-flash-attn: which version, from where, and behind which feature."""
+"""A Cargo project that uses candle-flash-attn: its version, its configuration, and what a person must set and know."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
-from flashdepot.link.candle_sources import CRATE, find_crate
-from flashdepot.link.candle_versions import CRATE_V3, line_of
-from flashdepot.system.toml import read_toml
+from flashdepot.files.atomic import write_atomic
+from flashdepot.files.documents import read_toml
+from flashdepot.link.candle_kernels import CandleKernel
+from flashdepot.link.candle_versions import CRATE, CRATE_V3, Delivery, find_crate, line_of
+from flashdepot.link.lines import Shell
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.selection import Dtype, Feature, Pass
 
 LOCK = "Cargo.lock"
 _GIT = "git+"
@@ -120,3 +125,216 @@ def switches(manifest: Mapping[str, Any], crate: str) -> tuple[str, ...]:
 def _manifest(root: Path) -> Mapping[str, Any]:
     path = root / "Cargo.toml"
     return read_toml(path) if path.is_file() else {}
+
+
+CONFIG = ".cargo/config.toml"
+BUILD_DIR = "CANDLE_FLASH_ATTN_BUILD_DIR"
+COMPUTE_CAP = "CUDA_COMPUTE_CAP"
+
+
+class CandleSetup(msgspec.Struct, frozen=True):
+    """How a project gets its library: the folder, absolute, and what the folder is.
+
+    :param compute_cap: the ``CUDA_COMPUTE_CAP`` of a set-up that is about to be made, where nothing else sets it, and
+        empty for a crate; of one that was read, what builds see, if anything.
+    :param said_in: the file, or the variable, that says so; empty for a set-up that is about to be made.
+    """
+
+    delivery: Delivery
+    folder: Path
+    compute_cap: str = ""
+    said_in: str = ""
+
+
+def config_text(text: str, setup: CandleSetup, root: Path) -> str:
+    """A ``.cargo/config.toml`` with the lines of a set-up added; everything else in it stays as it is.
+
+    :param text: what is in the file now; empty when there is none.
+    :raises UsageError: when it is not TOML, or says something else of the same build.
+    """
+    import tomlkit  # noqa: PLC0415  (only --write and the lines it would write need it)
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+
+    try:
+        document = tomlkit.parse(text)
+    except TOMLKitError as error:
+        raise UsageError(f"{CONFIG} is not valid TOML: {error}.") from error
+    place = _from_root(setup.folder, root)
+    if setup.delivery is Delivery.CRATE:
+        _put(document, ("patch", "crates-io"), CRATE, {"path": place})
+    else:
+        relative = not Path(place).is_absolute()
+        _put(document, ("env",), BUILD_DIR, {"value": place, "relative": True} if relative else place)
+        if COMPUTE_CAP not in document.get("env", {}):
+            _put(document, ("env",), COMPUTE_CAP, setup.compute_cap)
+    return tomlkit.dumps(document)
+
+
+def write_config(root: Path, setup: CandleSetup) -> Path:
+    """Add the lines of a set-up to a project's ``.cargo/config.toml``; raises as :func:`config_text`."""
+    path = root / CONFIG
+    before = path.read_text("utf-8") if path.is_file() else ""
+    after = config_text(before, setup, root)
+    if after != before:
+        path.parent.mkdir(exist_ok=True)
+        write_atomic(path, after.encode())
+    return path
+
+
+def read_setup(root: Path, variables: Mapping[str, str]) -> CandleSetup | None:
+    """What the project and the environment say now; ``None`` when a build would compile.
+
+    :raises UsageError: when a file of Cargo's is not TOML.
+    """
+    config = _read(root / CONFIG)
+    env = _table(config, "env")
+    cap = _variable(env, COMPUTE_CAP, variables)
+    for name, file in ((CONFIG, config), ("Cargo.toml", _read(root / "Cargo.toml"))):
+        patch = _table(_table(file, "patch"), "crates-io").get(CRATE)
+        if isinstance(patch, dict) and isinstance(patch.get("path"), str):
+            folder = _absolute(root, patch["path"])
+            return CandleSetup(Delivery.CRATE, folder, cap, f"[patch.crates-io] in {name}")
+    value = _variable(env, BUILD_DIR, variables)
+    if not value:
+        return None
+    said_in = f"the variable {BUILD_DIR}" if value == variables.get(BUILD_DIR) else f"[env] in {CONFIG}"
+    return CandleSetup(Delivery.FOLDER, _absolute(root, value), cap, said_in)
+
+
+def _variable(env: Mapping[str, Any], name: str, variables: Mapping[str, str]) -> str:
+    """What builds see: the variable itself, unless ``[env]`` forces its own (The Cargo Book, "Configuration")."""
+    said = env.get(name)
+    table = said if isinstance(said, dict) else {"value": said}
+    if variables.get(name) and table.get("force") is not True:
+        return variables[name]
+    value = table.get("value")
+    return value if isinstance(value, str) else ""
+
+
+def _put(document: Any, tables: tuple[str, ...], key: str, value: dict[str, Any] | str) -> None:
+    import tomlkit  # noqa: PLC0415
+
+    inner = document
+    for depth, name in enumerate(tables):
+        if name not in inner:
+            inner[name] = tomlkit.table(is_super_table=depth + 1 < len(tables))
+        inner = inner[name]
+    if key in inner and inner[key] != value:
+        raise UsageError(
+            f"{CONFIG} already says {key} = {inner[key].as_string()} in [{'.'.join(tables)}], and this set-up needs "
+            f"{value!r}.",
+            hint="Remove that line, or give this command the same folder with --build-dir.",
+        )
+    if key not in inner:
+        if isinstance(value, dict):
+            line = tomlkit.inline_table()
+            line.update(value)
+            inner[key] = line
+        else:
+            inner[key] = value
+
+
+def _from_root(folder: Path, root: Path) -> str:
+    return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else folder.as_posix()
+
+
+def _absolute(root: Path, place: str) -> Path:
+    return Path(os.path.abspath(root / place))  # noqa: PTH100  (links stay as they were typed)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_toml(path) if path.is_file() else {}
+
+
+def _table(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+_USED_BY = {
+    Feature.ALIBI: "flash_attn_alibi",
+    Feature.SOFTCAP: "softcap",
+    Feature.LOCAL: "windows other than causal",
+    Feature.UNEVEN_K: "head dims between those of the kernels",
+}
+_NEWEST_LIST = 45
+
+
+def environment(manifest: Manifest, folder: Path) -> dict[str, str]:
+    """The variables for a build with a prepared folder.
+
+    candle's build script wants a compute capability that its nvcc knows, even when it compiles nothing; and
+    candle-kernels compiles for it. It is that of the oldest machine code in the library: code made for it runs on every
+    GPU that the library serves.
+    """
+    oldest = min(manifest.sass)
+    return {"CANDLE_FLASH_ATTN_BUILD_DIR": str(folder), "CUDA_COMPUTE_CAP": f"{oldest.major}{oldest.minor}"}
+
+
+def shell_lines(variables: Mapping[str, str], system: str) -> str:
+    """The lines that set variables in a POSIX shell, or on Windows in cmd."""
+    shell = Shell.of(system)
+    return "\n".join(shell.assignment(name, value) for name, value in variables.items())
+
+
+def patch_lines(folder: Path) -> str:
+    """The lines for the ``Cargo.toml`` of a workspace that take a crate from a folder."""
+    return f'[patch.crates-io]\n{CRATE} = {{ path = "{folder.as_posix()}" }}'
+
+
+def missing_kernels(manifest: Manifest, arguments: int, added: Sequence[CandleKernel] = ()) -> str:
+    """What of candle an archive cannot run and will refuse, as a sentence or two.
+
+    :param added: kernels of candle's own in it.
+    """
+    selection = manifest.selection
+    lacks = [str(dtype) for dtype in Dtype if not any(unit.dtype is dtype for unit in selection.units)]
+    lacks += [words for feature, words in _USED_BY.items() if feature not in selection.features]
+    if arguments == _NEWEST_LIST and not any(unit.pass_ is Pass.SPLITKV for unit in selection.units):
+        lacks.append("paged keys and values")
+    dims = sorted({unit.head_dim for unit in selection.units if unit.pass_ is Pass.FWD})
+    lacks.append("head dims over " + str(dims[-1]) if dims else "everything: it has no forward pass")
+    refuses = f"This library refuses {', '.join(lacks)}; run_mha then says so."
+    if not added:
+        beyond = " Head dim 512, pages of 32 rows and prefix ranges need kernels of candle's own: --candle-kernels all"
+        return f"{refuses}{beyond * (arguments == _NEWEST_LIST)}"
+    names = ", ".join(kernel.name for kernel in added)
+    return f"{refuses} Of those calls, the archive's kernels of candle's own serve what they can: {names}."
+
+
+def streams(arguments: int) -> list[str]:
+    """What must be known of streams where an argument list has none."""
+    if arguments >= _NEWEST_LIST:
+        return []
+    note = (
+        "The kernels run on the legacy default stream. With CudaDevice::new_with_stream, set "
+        "FLASHDEPOT_CANDLE_SYNCHRONIZE=1 when the program runs."
+    )
+    return [note]
+
+
+def folder_notes(crate: Path | None, nvcc: str | None, stored: Path | None, version: str) -> list[str]:
+    """What else must be known before a build with a prepared folder.
+
+    :param nvcc: the one on PATH.
+    :param stored: the one in the depot.
+    """
+    found = [
+        "Built it before? Cargo does not run the build script again for a new folder: cargo clean -p candle-flash-attn",
+    ]
+    if nvcc is None:
+        remedy = (
+            f"The depot has one: export PATH={shlex.quote(str(stored.parent))}:$PATH"
+            if stored
+            else "pip install nvidia-cuda-nvcc has one, in site-packages/nvidia/cu13/bin: put that folder on PATH."
+        )
+        found.append(
+            "nvcc is not on PATH. candle's build script runs 'nvcc --list-gpu-code' even when it compiles nothing, and "
+            f"stops without it. {remedy}"
+        )
+    if crate is None:
+        found.append(
+            f"The sources of {CRATE} {version} were not found, so the archive is as new as now. After a git checkout or "
+            "a cargo fetch that is later, run this command again (--crate names the sources of a git dependency)."
+        )
+    return found

@@ -1,7 +1,11 @@
-"""Which FlashAttention crates of candle there are, what they call, and how a library gets into their build."""
+"""Which FlashAttention crates of candle there are, what their sources say, and how a library gets into their build."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -11,11 +15,151 @@ from msgspec.structs import asdict
 from packaging.version import InvalidVersion, Version
 
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.link.candle_reader import CandleSources, Cutlass, read_candle_sources
-from flashdepot.link.candle_sources import CRATE
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.files.documents import read_toml
+from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import ALL_FEATURES, Feature, Pass
-from flashdepot.system.toml import read_toml
+
+CRATE = "candle-flash-attn"
+_SECOND = 10**9
+
+
+def find_crate(version: str, cargo_home: Path, crate: str = CRATE) -> Path | None:
+    """The folder into which Cargo unpacked a version from a registry; ``None`` when it has not yet."""
+    found = sorted((cargo_home / "registry" / "src").glob(f"*/{crate}-{version}/Cargo.toml"))
+    return found[0].parent if found else None
+
+
+def default_cargo_home() -> Path:
+    """``CARGO_HOME``, or where Cargo puts it otherwise."""
+    return Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
+
+
+def require_crate(folder: Path, version: str) -> Path:
+    """A folder that was named as the crate's; :raises UsageError: when it is not, or of another version."""
+    manifest = folder / "Cargo.toml"
+    if not manifest.is_file():
+        raise UsageError(f"{folder} has no Cargo.toml.", hint=f"Name the folder of {CRATE}'s sources with --crate.")
+    package = read_toml(manifest).get("package", {})
+    found = package.get("version")
+    if package.get("name") != CRATE:
+        raise UsageError(f"{folder} is the crate {package.get('name')}, and not {CRATE}.", hint="Check --crate.")
+    # In candle's own repository the version is the workspace's: a table that says so, and no text.
+    if isinstance(found, str) and found != version:
+        raise UsageError(
+            f"{folder} is {CRATE} {found}, and --candle-version says {version}.", hint=f"--candle-version {found}"
+        )
+    return folder
+
+
+def source_times(crate: Path) -> dict[Path, int]:
+    """When each kernel source and header of the crate was last modified, in nanoseconds."""
+    return {path: path.stat().st_mtime_ns for path in sorted((crate / "kernels").rglob("*")) if path.is_file()}
+
+
+def newer_sources(archive_time: int, sources: Mapping[Path, int]) -> list[Path]:
+    """The sources for which candle's build script compiles again: those that are not older than the archive.
+
+    bindgen_cuda asks ``source.duration_since(archive).is_ok()`` of each source, which equal times answer with yes.
+    """
+    return [path for path, time in sources.items() if time >= archive_time]
+
+
+def archive_time(now: int, sources: Iterable[int]) -> int:
+    """The time that an archive must carry: now, or a second after the newest source, should that be in the future."""
+    return max(now, *(time + _SECOND for time in sources), 0)
+
+
+_COMMENT = re.compile(r"(?m:(?<!:)//[^\n]*)|/\*.*?\*/", re.DOTALL)
+_FUNCTION = re.compile(r"\bfn\s+(run_mha\w*)\s*\((.*?)\)", re.DOTALL)
+_UNIT = re.compile(r'"(?:kernels/|hkernel/)?(flash_\w+)\.cu"')
+_HEAD_DIM = re.compile(r"_hdim(\d+)_")
+_CUTLASS_CLONED = re.compile(r"\b(?:fetch_cutlass|with_cutlass)\s*\(")
+
+
+class CandleFunction(msgspec.Struct, frozen=True):
+    """The C function that a crate declares in ``src/ffi.rs``.
+
+    :param arguments: each as ``name:type``, in order.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """The first 12 digits of the SHA-256 of name, arguments and types. Equal digests mean the same call."""
+        return hashlib.sha256(f"{self.name}({','.join(self.arguments)})".encode()).hexdigest()[:12]
+
+
+class Cutlass(str, Enum):
+    """Where a crate's build script has CUTLASS from, whose headers the kernels include."""
+
+    INSIDE = "inside"
+    CLONED = "cloned"
+    MISSING = "missing"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class CandleSources(msgspec.Struct, frozen=True):
+    """What was read of a crate.
+
+    :param builder: what its build script compiles with: ``nvcc`` itself, ``bindgen_cuda`` or ``cudaforge``.
+    :param cutlass: ``cloned`` is done with git before the build script looks at anything else; with ``missing`` it can
+        compile nothing.
+    :param units: the ``.cu`` files that the build script compiles, without suffix.
+    """
+
+    function: CandleFunction
+    builder: str
+    cutlass: Cutlass
+    units: tuple[str, ...]
+
+    @property
+    def head_dims(self) -> list[int]:
+        """The head dims of its kernels without paged keys, ascending."""
+        return self._dims(splitkv=False)
+
+    @property
+    def splitkv_head_dims(self) -> list[int]:
+        """The head dims of its kernels for paged keys, ascending."""
+        return self._dims(splitkv=True)
+
+    def _dims(self, *, splitkv: bool) -> list[int]:
+        names = (unit for unit in self.units if ("_splitkv_" in unit) is splitkv)
+        return sorted({int(found[1]) for name in names if (found := _HEAD_DIM.search(name))})
+
+
+def read_candle_sources(crate: Path) -> CandleSources:
+    """Read ``src/ffi.rs`` and ``build.rs`` of a crate's folder.
+
+    :raises UsageError: when they are not there, or declare no ``run_mha``.
+    """
+    build_script = _code(crate / "build.rs")
+    builder = next((name for name in ("cudaforge", "bindgen_cuda") if name in build_script), "nvcc")
+    units = tuple(dict.fromkeys(_UNIT.findall(build_script)))
+    inside = Cutlass.INSIDE if (crate / "cutlass" / "include").is_dir() else Cutlass.MISSING
+    cutlass = Cutlass.CLONED if _CUTLASS_CLONED.search(build_script) else inside
+    return CandleSources(read_function(crate), builder, cutlass, units)
+
+
+def read_function(crate: Path) -> CandleFunction:
+    """The function that a crate calls; raises as :func:`read_candle_sources`."""
+    path = crate / "src" / "ffi.rs"
+    found = _FUNCTION.search(_code(path))
+    if found is None:
+        raise UsageError(f"{path} declares no run_mha, which is what candle calls.", hint="Check --crate.")
+    arguments = ("".join(part.split()) for part in found[2].split(","))
+    return CandleFunction(found[1], tuple(argument for argument in arguments if argument))
+
+
+def _code(path: Path) -> str:
+    try:
+        return _COMMENT.sub("", path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.", hint="Check --crate.") from error
+
 
 DATA = Path(__file__).with_name("candle_versions.toml")
 CRATE_V3 = "candle-flash-attn-v3"

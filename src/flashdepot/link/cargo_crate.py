@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from flashdepot.depot.artifacts import manifest_text
 from flashdepot.depot.export import library_files
+from flashdepot.depot.libraries import manifest_text
+from flashdepot.files.output_folder import OutputFolder
+from flashdepot.files.user_files import OutputFile, record, record_text
 from flashdepot.link.library import LinkableLibrary
 from flashdepot.model.manifest import MANIFEST_NAME
-from flashdepot.system.output_file import OutputFile, record, record_text
-from flashdepot.system.output_folder import OutputFolder
 
 CRATE = "flashattention-sys"
 

@@ -9,13 +9,11 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.binary.kind import LFS_MAGIC
+from flashdepot.binary.window import LFS_MAGIC
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
-from flashdepot.model.architecture import spell
-from flashdepot.model.library_names import LibraryNames, names_of
+from flashdepot.files.atomic import read_json
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
-from flashdepot.model.target import Platform
-from flashdepot.system.files import read_json
+from flashdepot.model.target import LibraryNames, Platform, names_of, spell
 
 _KIND = "library"
 _GET_AGAIN = "Get it again: flashdepot get --out DIR"

@@ -1,17 +1,48 @@
-"""What could be installed, whether it fits, why, and what was decided."""
+"""What could be installed, what is asked for, and what was decided."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict
 
+from flashdepot.model.diagnosis import Reason, Verdict
 from flashdepot.model.environment import Environment
-from flashdepot.model.published_wheel import PublishedWheel
-from flashdepot.model.verdict import Reason, Verdict
+
+
+class PublishedWheel(NamedTuple):
+    """One published wheel: a tuple, since thousands are read and judged in a few milliseconds.
+
+    ``distribution`` is the canonical name (``flash-attn``, ``flash-attn-3``), ``version`` the public version.
+    ``cuda`` is the CUDA that the wheel was built for as far as its name tells, dotted: ``12.4``, or ``12`` where it
+    names the major version alone, or empty. ``torch`` likewise: ``2.8``, ``2.6.0``, or empty. ``cxx11_abi`` is
+    ``None`` where the name does not say. ``python``, ``abi`` and ``platform`` are the three parts of the wheel tag,
+    compressed sets as spelled (PEP 425).
+
+    ``source`` is the name of the collection. ``size`` in bytes is 0, and ``sha256`` empty, where nobody has told.
+    ``seen`` says that the file was found to exist, and was not only computed from a release's build matrix. ``sass``
+    are the architectures that a build of that version by that CUDA has machine code for, as nvcc numbers them
+    (``("80", "90")``), empty where that is not known; ``ptx`` is the newest one it has PTX for, or empty.
+    """
+
+    distribution: str
+    version: str
+    cuda: str
+    torch: str
+    cxx11_abi: bool | None
+    python: str
+    abi: str
+    platform: str
+    source: str
+    url: str
+    size: int
+    sha256: str
+    seen: bool
+    sass: tuple[str, ...]
+    ptx: str
 
 
 class Origin(str, Enum):
@@ -183,3 +214,62 @@ class Decision(msgspec.Struct, frozen=True):
             "considered": self.considered,
             "fatal": self.fatal.to_json() if self.fatal else None,
         }
+
+
+FLASH_ATTN = "flash-attn"
+OURS = "ours"
+"""The source of the wheels that flashdepot makes. They link neither torch nor CUDA's runtime library."""
+
+PIP = "pip"
+"""The source of a wheel that pip makes from upstream's sdist."""
+
+MADE_HERE = frozenset({OURS, PIP})
+
+INDEX = "index:"
+"""What the source of a wheel begins with that is in an index of ours; the index's address follows."""
+
+OFFICIAL = "official"
+"""The collection of upstream's own releases."""
+
+COMMUNITY = "community"
+"""All collections of others; one alone is ``community:NAME``."""
+
+DEFAULT_SOURCES = frozenset({OURS, OFFICIAL})
+
+BANDWIDTH = 12.5e6
+"""Bytes a second of a download where nobody says otherwise: a line of 100 Mbit/s."""
+
+
+class WheelRequest(msgspec.Struct, frozen=True):
+    """Which wheel is needed, and from whom it may come.
+
+    ``version`` is empty for the newest FlashAttention-2, a version such as ``2.8.3`` or ``2.7``, or a PEP 440
+    specifier such as ``>=2.7,<2.8``. ``sources`` are those that may be taken: ``ours``, ``official``, ``community``, ``community:NAME`` for one
+    collection, ``pip`` for upstream's own source build, ``index:ADDRESS`` for an index of ours. ``allow_uncertain`` lets a candidate be taken of which it
+    cannot be told whether it fits. ``bandwidth`` is in bytes a second.
+    """
+
+    facts: Environment
+    distribution: str = FLASH_ATTN
+    version: str = ""
+    sources: frozenset[str] = DEFAULT_SOURCES
+    allow_uncertain: bool = False
+    bandwidth: float = BANDWIDTH
+
+    def allows(self, wheel_source: str) -> bool:
+        """Whether a published wheel of that collection may be taken."""
+        if wheel_source in {*MADE_HERE, OFFICIAL} or wheel_source.startswith(INDEX):
+            return wheel_source in self.sources
+        return COMMUNITY in self.sources or f"{COMMUNITY}:{wheel_source}" in self.sources
+
+
+def is_ours(source: str) -> bool:
+    """Whether wheels of a source link neither torch nor CUDA's runtime, or are built for those that are there."""
+    return source in MADE_HERE or source.startswith(INDEX)
+
+
+def origin_of(wheel: PublishedWheel) -> Origin:
+    """Whether a published wheel is of an index of ours, of upstream's own releases or of somebody else's collection."""
+    if wheel.source.startswith(INDEX):
+        return Origin.INDEX
+    return Origin.OFFICIAL if wheel.source == OFFICIAL else Origin.COMMUNITY

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.python_environment import PythonEnvironment
-from flashdepot.model.target import Platform, Version
+from flashdepot.model.environment import PythonEnvironment
+from flashdepot.model.target import Architecture, Platform, Version
 
 HOST_SCHEMA = 1
 

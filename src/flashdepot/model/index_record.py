@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.model.architecture import Architecture
+from flashdepot.model.codec import Table
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import Feature, Selection
-from flashdepot.model.table import Table
-from flashdepot.model.target import Platform, Version
+from flashdepot.model.target import Architecture, Platform, Version
 
 RECORD_NAME = "flashdepot-index.json"
 RECORD_SCHEMA = 1

@@ -1,12 +1,47 @@
-"""What a build may use of its machine."""
+"""What a build may use of its machine, and quantities as people write them."""
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def size(count: float) -> str:
+    """A number of bytes as people say it: ``3.7 MB``."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":  # noqa: PLR2004
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: ``48 s``, ``12 min``, ``2 h 05 min``."""
+    if seconds < 10:  # noqa: PLR2004
+        return f"{seconds:.1f} s"
+    if seconds < 120:  # noqa: PLR2004
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"  # noqa: PLR2004
+
+
+_LARGEST = 2.0**63
+"""Bytes: more than any memory or file has."""
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``8GB``, ``7.5 GiB`` or ``500MB``; :raises UsageError: for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    count = float(match[1]) * _UNITS[match[2]] if match and match[2] in _UNITS else 0.0
+    if not 0 < count < _LARGEST:
+        raise UsageError(f"'{text}' is not an amount of bytes: expected one such as 8GB or 500MB.")
+    return int(count)
 
 
 class Compiling(str, Enum):

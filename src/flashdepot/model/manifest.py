@@ -8,12 +8,10 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.recipe import ToolchainId
+from flashdepot.model.codec import Table
+from flashdepot.model.recipe import ToolchainId, UpstreamId, leading
 from flashdepot.model.selection import Selection
-from flashdepot.model.table import Table
-from flashdepot.model.target import Platform, Version
-from flashdepot.model.upstream import UpstreamId, leading
+from flashdepot.model.target import Architecture, Platform, Version
 
 MANIFEST_SCHEMA = 3
 MANIFEST_NAME = "manifest.json"

@@ -1,16 +1,113 @@
-"""What somebody needs of a library, for one host."""
+"""What somebody asks of a library, and what that means for one host."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
-from flashdepot.model.architecture import Architecture
 from flashdepot.model.environment import Environment
-from flashdepot.model.selection import Selection
-from flashdepot.model.target import Platform, Version
-from flashdepot.model.upstream import UpstreamId, leading
+from flashdepot.model.recipe import UpstreamId, leading
+from flashdepot.model.selection import (
+    ALL_FEATURES,
+    PROFILES,
+    Dtype,
+    Feature,
+    Pass,
+    Profile,
+    Selection,
+)
+from flashdepot.model.target import Architecture, Platform, Version
+
+
+class Gpus(Enum):
+    """GPUs that are meant without being named: those of the host, or all that can be served."""
+
+    NATIVE = "native"
+    UNIVERSAL = "universal"
+
+
+class AnyCuda(Enum):
+    """The CUDA toolkit that serves best."""
+
+    AUTO = "auto"
+
+
+GpuChoice: TypeAlias = Gpus | tuple[Architecture, ...]
+CudaChoice: TypeAlias = AnyCuda | Version | Path
+
+
+class LibraryRequest(msgspec.Struct, frozen=True):
+    """What a library must have; ``None`` where nothing was said, which another request or a default may fill.
+
+    ``upstream`` is a flash-attn version, a source folder, or ``git+URL@REF``. ``passes``, ``head_dims``, ``dtypes`` and
+    ``features`` stand in the place of the profile's. ``families`` are the names of kernel families. ``cuda`` is which nvcc builds: a version, or a toolkit's folder. ``target`` is where
+    the library is to run, when that is not simply this machine.
+
+    Typical usage::
+
+        api.get(api.library_request(profile="inference", arch="80,90"))
+    """
+
+    upstream: str | None = None
+    profile: Profile | None = None
+    arch: GpuChoice | None = None
+    passes: frozenset[Pass] | None = None
+    head_dims: frozenset[int] | None = None
+    dtypes: frozenset[Dtype] | None = None
+    features: frozenset[Feature] | None = None
+    families: frozenset[str] | None = None
+    cuda: CudaChoice | None = None
+    target: Platform | None = None
+
+    def words(self) -> dict[str, str]:
+        """The request in the words of the command line, for commands that are printed."""
+        return {name: _spell(value) for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+
+    def or_else(self, other: LibraryRequest) -> LibraryRequest:
+        """This request, with its gaps filled from another."""
+        gaps = {name: getattr(other, name) for name in self.__struct_fields__ if getattr(self, name) is None}
+        return replace(self, **gaps)
+
+    @property
+    def names_selection(self) -> bool:
+        """Whether it says anything about what is selected."""
+        return any(
+            v is not None
+            for v in (self.profile, self.passes, self.head_dims, self.dtypes, self.features, self.families)
+        )
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it asks for ``full``, by name or by naming nothing, and for nothing less of it."""
+        less = (self.passes, self.head_dims, self.dtypes, self.features)
+        return self.profile in (None, PROFILES["full"]) and all(v is None for v in less)
+
+    @property
+    def selected(self) -> Profile:
+        """The profile with what stands in its place; ``full`` where none is named, so that nothing is missing."""
+        profile = self.profile or PROFILES["full"]
+        return Profile(
+            profile.passes if self.passes is None else self.passes,
+            profile.head_dims if self.head_dims is None else self.head_dims,
+            profile.dtypes if self.dtypes is None else self.dtypes,
+            profile.features if self.features is None else self.features,
+        )
+
+
+def _spell(value: object) -> str:
+    if isinstance(value, Profile):
+        return next(name for name, profile in PROFILES.items() if profile == value)
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, (frozenset, tuple)):
+        members = [v.value if isinstance(v, Enum) else v for v in value]
+        return "none" if not members else "all" if value == ALL_FEATURES else ",".join(map(str, sorted(members)))
+    return str(value)
 
 
 class Request(msgspec.Struct, frozen=True):

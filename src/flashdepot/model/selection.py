@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.model.table import Table
+from flashdepot.model.codec import Table
 
 DEFAULT_FAMILY = "fa2"
 """The family that a unit is of where nobody says otherwise. Texts need not name it."""

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.model.library_request import Gpus, LibraryRequest
-from flashdepot.resolve.project import KEYS
-from flashdepot.resolve.words import library_request
-from flashdepot.system.toml import read_toml
+from flashdepot.files.documents import read_toml
+from flashdepot.model.request import Gpus, LibraryRequest
+from flashdepot.resolve.project import KEYS, library_request
 
 _TABLES = ("matrix", "include", "exclude")
 _PATHS = ("out", "index")

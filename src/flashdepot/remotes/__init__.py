@@ -37,7 +37,7 @@ def users_remotes() -> Sequence[RemoteSettings]:
 
 
 class Remotes:
-    """The remotes that are set, in order: what :class:`flashdepot.depot.elsewhere.Elsewhere` asks for.
+    """The remotes that are set, in order: what :class:`flashdepot.depot.store.Elsewhere` asks for.
 
     Nothing is read or asked before the depot lacks something.
 
@@ -151,7 +151,7 @@ class Remotes:
 
     def _usable(self) -> Iterator[OpenRemote]:
         """Each remote that may be asked and has not failed."""
-        from flashdepot.system.net import offline  # noqa: PLC0415  (a hit asks nobody)
+        from flashdepot.net.fetch import offline  # noqa: PLC0415  (a hit asks nobody)
 
         for remote in self.all():
             if not remote.is_dead and not (offline() and not remote.settings.is_local):

@@ -9,8 +9,8 @@ from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import IntegrityError
 from flashdepot.events import Events
 from flashdepot.fit.requests import unmet
+from flashdepot.model.limits import size
 from flashdepot.model.manifest import LIBRARY, Manifest
-from flashdepot.model.quantities import size
 from flashdepot.model.request import Request
 from flashdepot.remotes.remote import Blob, OpenRemote
 from flashdepot.remotes.statements import LibraryStatement, UnitStatement

@@ -18,16 +18,16 @@ import msgspec
 
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
-from flashdepot.depot.artifacts import manifest_text
+from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.events import Events
+from flashdepot.model.limits import size
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.quantities import size
-from flashdepot.remotes.envelopes import LONGEST, Envelope, merge, read_envelopes, write_envelopes
-from flashdepot.remotes.freshness import Edition
+from flashdepot.net.waiting import each, within
+from flashdepot.remotes.keys import SigningKey, choose_key
 from flashdepot.remotes.remote import OpenRemote, complaint
-from flashdepot.remotes.signing import SigningKey, choose_key
 from flashdepot.remotes.statements import (
+    Edition,
     LibraryStatement,
     StateStatement,
     UnitStatement,
@@ -36,8 +36,8 @@ from flashdepot.remotes.statements import (
     state_place,
     unit_place,
 )
+from flashdepot.remotes.trust import LONGEST, Envelope, merge, read_envelopes, write_envelopes
 from flashdepot.remotes.user_settings import UserSettings
-from flashdepot.system.waiting import each, within
 
 _ROUNDS = 6
 _PAUSE = (0.3, 0.9)

@@ -11,10 +11,12 @@ import msgspec
 
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError
+from flashdepot.files.atomic import disk_errors, sha256_file
+from flashdepot.files.places import writable
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.public_key import PublicKey
+from flashdepot.model.remote import PublicKey
 from flashdepot.model.request import Request
-from flashdepot.remotes.envelopes import LONGEST, Envelope, read_envelopes
+from flashdepot.net.waiting import Begun, Pace, each, within
 from flashdepot.remotes.statements import (
     LibraryStatement,
     StateStatement,
@@ -27,11 +29,8 @@ from flashdepot.remotes.statements import (
     unit_place,
 )
 from flashdepot.remotes.stores import DeniedError, Store, open_store
-from flashdepot.remotes.trust import Refusal, Trust
+from flashdepot.remotes.trust import LONGEST, Envelope, Refusal, Trust, read_envelopes
 from flashdepot.remotes.user_settings import UserSettings
-from flashdepot.system.files import disk_errors, sha256_file
-from flashdepot.system.own_names import writable
-from flashdepot.system.waiting import Begun, Pace, each, within
 
 _S = TypeVar("_S")
 

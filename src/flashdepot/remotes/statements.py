@@ -1,14 +1,17 @@
-"""What a builder states of a compiler run or a library, as in-toto statements, and under which names they are found.
+"""What a builder states of a compiler run or a library, as in-toto statements, and where they are found.
 
-Nothing in a statement depends on when or where it was made: two builders that got the same bytes state the same, and sign
-one and the same payload.
+Nothing in a statement depends on when or where it was made: two builders that got the same bytes state the same, and
+sign one and the same payload. What says which statements stand has a version and a date, by the rules of TUF
+(specification 1.0, 5.3 to 5.5), so that no older state is taken.
 """
 
 from __future__ import annotations
 
 import hashlib
+import shlex
+import time
 from collections.abc import Callable, Mapping
-from datetime import date
+from datetime import date, timedelta
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,16 +19,74 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.depot.actions import ActionRecord, Output, action_key
-from flashdepot.depot.artifacts import manifest_text
-from flashdepot.errors import IntegrityError
-from flashdepot.model.canonical import canonical_json, digest_of
+from flashdepot.depot.libraries import manifest_text
+from flashdepot.errors import IntegrityError, MissingToolError, UsageError
+from flashdepot.files.atomic import parse_json, read_json, write_atomic
+from flashdepot.model.codec import Table, canonical_json, digest_of
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
+from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.request import Request
-from flashdepot.model.table import Table
 from flashdepot.model.target import Platform
-from flashdepot.model.upstream import UpstreamId
-from flashdepot.remotes.freshness import Edition
-from flashdepot.system.files import parse_json
+from flashdepot.remotes.user_settings import UserSettings, today
+
+LIFE = timedelta(days=180)
+"""How long what was signed is believed. Whoever signs does so again when half of it has gone."""
+
+
+class Edition(msgspec.Struct, frozen=True):
+    """The version of what was signed, and the last day on which it is believed."""
+
+    version: int
+    expires: date
+
+    @classmethod
+    def after(cls, *earlier: Edition | None) -> Edition:
+        """The next one: versions are seconds of the clock, so that a place that is begun anew goes on, and grow in any case."""
+        least = max((edition.version + 1 for edition in earlier if edition is not None), default=0)
+        return cls(max(least, int(time.time())), today() + LIFE)
+
+    @property
+    def is_young(self) -> bool:
+        """Whether it need not be signed again yet."""
+        return self.expires - today() > LIFE / 2
+
+    def outdated(self, place: str, settings: UserSettings) -> str:
+        """Why it is not to be believed, empty when it is; what is newer than all that was seen is remembered.
+
+        :param place: whose versions these are.
+        :raises UsageError: when what was seen cannot be read.
+        """
+        if today() > self.expires:
+            return f"it was signed to be believed until {self.expires}, and this machine's clock says {today()}"
+        seen = _seen(settings).get(place, 0)
+        if self.version < seen:
+            return f"it is an older state (version {self.version}) than this machine has seen there ({seen})"
+        if self.version > seen:
+            _remember(settings, place, self.version)
+        return ""
+
+
+def _seen(settings: UserSettings) -> dict[str, int]:
+    path = settings.folder / "seen.json"
+    try:
+        found = msgspec.convert(read_json(path), dict[str, int])
+    except FileNotFoundError:
+        return {}
+    except (IntegrityError, msgspec.ValidationError, OSError) as error:
+        raise UsageError(f"{path} cannot be used: {error}", hint=f"Remove it: rm {shlex.quote(str(path))}") from error
+    return found
+
+
+def _remember(settings: UserSettings, place: str, version: int) -> None:
+    try:
+        with settings.locked():
+            seen = _seen(settings)
+            write_atomic(
+                settings.folder / "seen.json", canonical_json({**seen, place: max(version, seen.get(place, 0))})
+            )
+    except (MissingToolError, OSError):
+        return  # a configuration that may not be written, as in a container: expiry is judged all the same
+
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _UNIT = "urn:flashdepot:unit:1"

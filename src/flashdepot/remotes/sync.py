@@ -1,19 +1,109 @@
-"""A depot and a remote, until each has the libraries of the other."""
+"""A depot and a remote compared: all that a remote has, what only one side has, and what was compiled again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from flashdepot.depot import Depot
+from flashdepot.depot.actions import ActionRecord
 from flashdepot.events import Events
-from flashdepot.model.manifest import Manifest
+from flashdepot.kernels import FAMILIES
+from flashdepot.kernels.c_layer import c_layer_digest
+from flashdepot.model.manifest import LIBRARY, Manifest
+from flashdepot.model.recipe import UpstreamId
 from flashdepot.remotes.fetch import take_library
 from flashdepot.remotes.push import Pushed, push
-from flashdepot.remotes.remote import OpenRemote
-from flashdepot.remotes.statements import LibraryStatement
-from flashdepot.remotes.stock import stock
+from flashdepot.remotes.remote import OpenRemote, SignedLibrary
+from flashdepot.remotes.statements import LibraryStatement, library_places, shelf_place
+from flashdepot.toolchain.targets import TARGETS
+
+
+def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[SignedLibrary]:
+    """The libraries of a remote that are believed, of published sources and of those of some known libraries.
+
+    A recipe of which there are several libraries is there several times; a library is there once.
+
+    :raises NetworkError: when the remote fails or is too slow.
+    """
+    found = remote.stock(sorted({*_places(known)}))
+    libraries = {(lib.statement.summary.recipe_key, lib.statement.manifest_digest): lib for lib in found}
+    return [library for _, library in sorted(libraries.items()) if library.statement.summary.kind == LIBRARY]
+
+
+def _places(known: Iterable[Manifest]) -> Iterator[str]:
+    manifests = list(known)
+    for manifest in manifests:
+        # The last one is that of the recipe alone, which is on a shelf as well.
+        yield from library_places(manifest)[:-1]
+    sources = [*_published(), *(source for manifest in manifests for source in manifest.upstreams.items())]
+    for (family, upstream), row in ((source, row) for source in sources for row in TARGETS):
+        yield shelf_place(family, upstream, row.platform, c_layer_digest())
+
+
+def _published() -> Iterator[tuple[str, UpstreamId]]:
+    for family in FAMILIES:
+        for version in family.sources.known_versions():
+            yield family.name, family.sources.find_sdist(version).identified.id
+
+
+DEPOT = "the depot"
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """A compiler run whose object somebody has with other bytes: who, the SHA-256 there, and the right one."""
+
+    name: str
+    place: str
+    claimed: str
+    compiled: str
+
+
+class AuditReport(msgspec.Struct, frozen=True):
+    """The names of what was compiled, how many objects were compared with it, and those that differ.
+
+    ``unclaimed`` are compiler runs of which neither the depot nor a remote has a record. ``signed`` has how many records
+    of each remote have got this user's signature.
+    """
+
+    compiled: tuple[str, ...]
+    compared: int
+    mismatches: tuple[Mismatch, ...]
+    unclaimed: tuple[str, ...]
+    signed: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+
+def compare(records: Sequence[ActionRecord], depot: Depot, remotes: Sequence[OpenRemote]) -> AuditReport:
+    """Compare what was compiled just now with the objects of the same runs in the depot, and with signed claims.
+
+    :raises NetworkError: when a remote fails.
+    """
+    claims = [
+        (record, DEPOT, stored.object.digest)
+        for record in records
+        if (stored := depot.find_action(record.intent_key, record.inputs.get)) is not None
+    ]
+    for remote in remotes:
+        known = remote.units([record.intent_key for record in records]) if records else {}
+        claims.extend(
+            (record, f"the remote {remote.name}", statement.object.digest)
+            for record in records
+            for statement in known[record.intent_key]
+            if statement.action_key == record.action_key
+        )
+    wrong = [
+        Mismatch(record.name, place, claimed, record.object.digest)
+        for record, place, claimed in claims
+        if claimed != record.object.digest
+    ]
+    claimed_names = {record.name for record, _, _ in claims}
+    return AuditReport(
+        compiled=tuple(record.name for record in records),
+        compared=len(claims),
+        mismatches=tuple(wrong),
+        unclaimed=tuple(record.name for record in records if record.name not in claimed_names),
+    )
 
 
 class SyncPlan(msgspec.Struct, frozen=True):

@@ -18,14 +18,13 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
-from flashdepot.model.table import Table
-from flashdepot.system.files import disk_errors, write_atomic
-from flashdepot.system.locks import lock_file
-from flashdepot.system.user_folders import user_config
+from flashdepot.files.atomic import disk_errors, write_atomic
+from flashdepot.files.locks import lock_file
+from flashdepot.files.places import user_config
+from flashdepot.model.codec import Table
 
 if TYPE_CHECKING:
-    from flashdepot.model.public_key import TrustedKey
-    from flashdepot.model.remote import RemoteSettings
+    from flashdepot.model.remote import RemoteSettings, TrustedKey
 
 _T = TypeVar("_T")
 
@@ -206,8 +205,8 @@ class _Trust(msgspec.Struct, frozen=True):
 
 def _read(path: Path, read: Callable[[Table], _T]) -> _T | None:
     """What a file holds, ``None`` when there is none."""
-    from flashdepot.system.ownership import planted  # noqa: PLC0415
-    from flashdepot.system.toml import read_toml  # noqa: PLC0415
+    from flashdepot.files.documents import read_toml  # noqa: PLC0415
+    from flashdepot.files.trust import planted  # noqa: PLC0415
 
     try:
         if by_others := planted(path):
@@ -244,7 +243,7 @@ def _read_trust(file: Table) -> _Trust:
 
 
 def _read_key(row: Table) -> TrustedKey:
-    from flashdepot.model.public_key import PublicKey, TrustedKey  # noqa: PLC0415
+    from flashdepot.model.remote import PublicKey, TrustedKey  # noqa: PLC0415
 
     key = TrustedKey(
         key=row.convert("key", PublicKey.parse),

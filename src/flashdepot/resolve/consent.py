@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from flashdepot.errors import ConsentError, UsageError
 from flashdepot.events import Events, Forecast
-from flashdepot.model.limits import BUILD_VARIABLE, Compiling, Limits
-from flashdepot.model.quantities import duration, size
-from flashdepot.system.toml import read_toml
-from flashdepot.system.user_folders import user_config
+from flashdepot.files.documents import read_toml
+from flashdepot.files.places import user_config
+from flashdepot.model.limits import BUILD_VARIABLE, Compiling, Limits, duration, size
 
 SETTINGS = "settings.toml"
 """In the user's configuration folder; its only key is ``build``."""

@@ -8,12 +8,10 @@ from msgspec.structs import replace
 from flashdepot.errors import UsageError
 from flashdepot.facts.gpus import parse_architecture
 from flashdepot.facts.torch_builds import default_cuda, default_cxx11_abi
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.environment import Environment
+from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
 from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.target import Platform, Version
-from flashdepot.model.torch import NO_TORCH, Accelerator, Torch
-from flashdepot.model.wheel_tag import Interpreter, glibc_floor, platform_of
+from flashdepot.model.target import Architecture, Platform, Version
+from flashdepot.model.wheel import Interpreter, glibc_floor, platform_of
 
 
 class NamedFacts(msgspec.Struct, frozen=True):

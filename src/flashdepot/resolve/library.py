@@ -14,19 +14,17 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
 from flashdepot.facts.drivers import newest_cuda
-from flashdepot.families import default_family, family_of, oldest_gpu, proven_families
-from flashdepot.families.c_layer import c_layer_digest
-from flashdepot.model.architecture import Architecture
+from flashdepot.kernels import default_family, family_of, oldest_gpu, proven_families
+from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import AnyCuda, CudaChoice, Gpus, LibraryRequest
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.request import Request
+from flashdepot.model.request import AnyCuda, CudaChoice, Gpus, LibraryRequest, Request
 from flashdepot.model.selection import Selection, select
-from flashdepot.model.target import Platform, Version
+from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.toolchain.architectures import choose_architectures
 
 if TYPE_CHECKING:
-    from flashdepot.families.family import Family
+    from flashdepot.kernels.family import Family
 
 _CUDA_OF_OTHERS = 13
 """The CUDA whose drivers load what CuTe DSL's assembler writes."""

@@ -1,4 +1,7 @@
-"""Wheels of an index of ours (``flashdepot index``) as candidates: one file of it says what decides whether each fits."""
+"""Wheels of an index of ours (``flashdepot index``) as candidates.
+
+One file of it says what decides whether each fits.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,11 @@ from urllib.parse import quote, unquote, urlsplit
 from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.fit.needs import DriverNeed
 from flashdepot.fit.rules import ask
-from flashdepot.model.candidate import Candidate, Judged, Origin
+from flashdepot.model.candidate import INDEX, Candidate, Judged, Origin, PublishedWheel, WheelRequest
+from flashdepot.model.diagnosis import Reason, Reasons, Verdict, verdict_of
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
-from flashdepot.model.published_wheel import PublishedWheel
 from flashdepot.model.selection import Selection
-from flashdepot.model.verdict import Reason, Reasons, Verdict, verdict_of
-from flashdepot.model.version_order import numbers_of
-from flashdepot.model.wheel_name import WheelName
-from flashdepot.model.wheel_request import INDEX, WheelRequest
+from flashdepot.model.wheel import WheelName, numbers_of
 from flashdepot.resolve.rules import judge
 from flashdepot.resolve.times import fetch_seconds
 
@@ -90,9 +90,12 @@ def _require_signed(address: str, body: bytes) -> None:
     settings = UserSettings.of_this_user()
     if not settings.needs_signature(address):
         return
-    from flashdepot.remotes.envelopes import ENDING, read_envelopes  # noqa: PLC0415  (securesystemslib)
-    from flashdepot.remotes.trust import refusal_of_index  # noqa: PLC0415
-    from flashdepot.system.network_errors import NotThereError  # noqa: PLC0415
+    from flashdepot.net.errors import NotThereError  # noqa: PLC0415
+    from flashdepot.remotes.trust import (  # noqa: PLC0415  (securesystemslib)
+        ENDING,
+        read_envelopes,
+        refusal_of_index,
+    )
 
     url = f"{address}{RECORD_NAME}"
     try:
@@ -114,12 +117,15 @@ def _read(address: str, name: str) -> bytes:
 
 
 def _fetched(url: str) -> bytes:
-    from flashdepot.system.index import PAGE_TIMEOUTS  # noqa: PLC0415  (half a second of imports)
-    from flashdepot.system.index_settings import read_index_settings  # noqa: PLC0415
-    from flashdepot.system.index_transport import open_session, read_body  # noqa: PLC0415
-    from flashdepot.system.net import require_network  # noqa: PLC0415
-    from flashdepot.system.network_errors import network_errors  # noqa: PLC0415
-    from flashdepot.system.waiting import within  # noqa: PLC0415
+    from flashdepot.net.errors import network_errors  # noqa: PLC0415
+    from flashdepot.net.fetch import require_network  # noqa: PLC0415
+    from flashdepot.net.index import PAGE_TIMEOUTS  # noqa: PLC0415  (half a second of imports)
+    from flashdepot.net.transport import (  # noqa: PLC0415
+        open_session,
+        read_body,
+        read_index_settings,
+    )
+    from flashdepot.net.waiting import within  # noqa: PLC0415
 
     require_network(f"Reading {url}")
     settings = read_index_settings()

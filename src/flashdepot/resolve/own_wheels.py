@@ -10,29 +10,25 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.facts.gpus import codes_of
-from flashdepot.families import default_family, oldest_gpu, unproven_code
 from flashdepot.host import with_tools
 from flashdepot.host.memory import usable_cores, usable_memory
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.candidate import Candidate, Judged, Origin
+from flashdepot.kernels import default_family, oldest_gpu, unproven_code
+from flashdepot.model.candidate import FLASH_ATTN, OURS, PIP, Candidate, Judged, Origin, PublishedWheel, WheelRequest
+from flashdepot.model.diagnosis import Reason, Verdict, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import AnyCuda, LibraryRequest
 from flashdepot.model.manifest import Manifest, doubts_of
-from flashdepot.model.own_wheel_name import wheel_name, wheel_tag
-from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.model.request import AnyCuda, LibraryRequest
 from flashdepot.model.selection import Selection
-from flashdepot.model.target import Platform, Version
-from flashdepot.model.verdict import Reason, Verdict, verdict_of
-from flashdepot.model.wheel_request import FLASH_ATTN, OURS, PIP, WheelRequest
-from flashdepot.model.wheel_tag import platform_tag
+from flashdepot.model.target import Architecture, Platform, Version
+from flashdepot.model.wheel import platform_tag
 from flashdepot.resolve.library import Need, understand_for_wheel
-from flashdepot.resolve.rules import judge
+from flashdepot.resolve.own_wheel_name import wheel_name, wheel_tag
+from flashdepot.resolve.rules import judge, matches
 from flashdepot.resolve.times import build_seconds, install_seconds, pack_seconds
-from flashdepot.resolve.wish_rules import matches
-from flashdepot.targets import TARGETS
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import asks_machine, foresee_toolchain
+from flashdepot.toolchain.targets import TARGETS
 from flashdepot.toolchain.wheels import provided_version
 
 _PROVEN = Platform("linux", "x86_64")

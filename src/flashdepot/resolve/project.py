@@ -1,13 +1,9 @@
-"""``flashdepot.toml``: what a project needs, so that ``flashdepot get`` there takes no options.
-
-It is found on the way up, as git finds ``.git``: nobody named it. So it may name versions and selections, and no more.
-What runs a program or brings source or libraries from elsewhere needs the consent of the user, once for these bytes of the file.
-"""
+"""What a project needs, in the words of the command line and of ``flashdepot.toml``."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +11,75 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.families import FAMILIES
-from flashdepot.model.library_request import LibraryRequest
+from flashdepot.facts.gpus import parse_architectures
+from flashdepot.kernels import FAMILIES, parse_families
 from flashdepot.model.limits import Compiling
-from flashdepot.resolve.words import library_request
+from flashdepot.model.request import AnyCuda, CudaChoice, GpuChoice, Gpus, LibraryRequest
+from flashdepot.model.selection import (
+    parse_dtypes,
+    parse_features,
+    parse_head_dims,
+    parse_passes,
+    parse_profile,
+)
+from flashdepot.model.target import Platform, Version
 
 if TYPE_CHECKING:
+    from flashdepot.files.trust import Consents
     from flashdepot.model.remote import RemoteSettings
-    from flashdepot.system.consent import Consents
+
+
+def library_request(**words: str | None) -> LibraryRequest:
+    """Read a request; ``None`` says nothing. The names are those of :class:`LibraryRequest`.
+
+    :raises UsageError: for a word that is not known.
+    """
+    if unknown := words.keys() - _PARSE.keys():
+        word = min(unknown)
+        known = ", ".join(_PARSE)
+        raise UsageError(f"'{word}' is nothing that a library has: there are {known}.{did_you_mean(word, _PARSE)}")
+    return LibraryRequest(**{name: _PARSE[name](word) for name, word in words.items() if word is not None})
+
+
+def _parse_arch(text: str) -> GpuChoice:
+    word = text.strip().lower()
+    return Gpus(word) if word in {g.value for g in Gpus} else parse_architectures(text)
+
+
+def _parse_cuda(text: str) -> CudaChoice:
+    word = text.strip()
+    if word.lower() == AnyCuda.AUTO.value:
+        return AnyCuda.AUTO
+    if "/" in word or "\\" in word:
+        return Path(word)
+    try:
+        return Version.parse(word)
+    except UsageError:
+        raise UsageError(
+            f"'{text}' is not a choice of CUDA: expected 'auto', a version such as 13.0, or a toolkit's folder.",
+            hint=f"If it is a folder: --cuda ./{text}",
+        ) from None
+
+
+def _parse_target(text: str) -> Platform:
+    from flashdepot.toolchain.targets import parse_target  # noqa: PLC0415  (who names no target needs none of them)
+
+    return parse_target(text).platform
+
+
+_PARSE: Mapping[str, Callable[[str], Any]] = {
+    "upstream": str,
+    "profile": parse_profile,
+    "arch": _parse_arch,
+    "passes": parse_passes,
+    "head_dims": parse_head_dims,
+    "dtypes": parse_dtypes,
+    "features": parse_features,
+    "families": parse_families,
+    "cuda": _parse_cuda,
+    "target": _parse_target,
+}
+
 
 NAME = "flashdepot.toml"
 REMOTE = "remote"
@@ -74,8 +131,8 @@ def read_project(path: Path) -> Project:
 
     :raises UsageError: for a key or a value that is not known, or a file that cannot be read; it names the file.
     """
-    from flashdepot.system.ownership import planted  # noqa: PLC0415  (a folder without a project needs none of it)
-    from flashdepot.system.toml import parse_toml  # noqa: PLC0415
+    from flashdepot.files.documents import parse_toml  # noqa: PLC0415
+    from flashdepot.files.trust import planted  # noqa: PLC0415  (a folder without a project needs none of it)
 
     try:
         with path.open("rb") as file:
@@ -95,8 +152,8 @@ def read_project(path: Path) -> Project:
 
 
 def _read_remotes(rows: Any, path: Path) -> tuple[RemoteSettings, ...]:
+    from flashdepot.model.codec import Table  # noqa: PLC0415
     from flashdepot.model.remote import RemoteSettings  # noqa: PLC0415
-    from flashdepot.model.table import Table  # noqa: PLC0415
 
     try:
         return tuple(map(RemoteSettings.read, Table({REMOTE: rows}).tables(REMOTE)))
@@ -159,7 +216,7 @@ def trusted_remotes(folder: Path) -> tuple[RemoteSettings, ...]:
     project = read_project(path) if path is not None else None
     if project is None or not project.remotes:
         return ()
-    from flashdepot.system.consent import users_consents  # noqa: PLC0415  (most project files need none)
+    from flashdepot.files.trust import users_consents  # noqa: PLC0415  (most project files need none)
 
     require_trust(project, users_consents(), project.objections())
     return project.remotes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flashdepot.build.schedule import Capacity, Job, remaining_seconds
-from flashdepot.families import family_of
-from flashdepot.model.published_wheel import PublishedWheel
+from flashdepot.kernels import family_of
+from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.selection import Selection
 
 _MEGABYTE = 10**6

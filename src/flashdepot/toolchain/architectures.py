@@ -8,10 +8,9 @@ import msgspec
 
 from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.facts.gpus import fallback_architecture, known_architectures, universal_architectures
-from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import GpuChoice, Gpus
-from flashdepot.model.target import Version
+from flashdepot.model.request import GpuChoice, Gpus
+from flashdepot.model.target import Architecture, Version
 
 
 class ArchitectureChoice(msgspec.Struct, frozen=True):

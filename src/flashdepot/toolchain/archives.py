@@ -20,12 +20,12 @@ from flashdepot import facts
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.events import OnFile
 from flashdepot.facts import read_table
-from flashdepot.model.table import Table
+from flashdepot.files.atomic import read_json
+from flashdepot.files.folders import make_whole
+from flashdepot.files.locks import lock_file
+from flashdepot.model.codec import Table
 from flashdepot.model.target import Platform, Version
-from flashdepot.system.files import read_json
-from flashdepot.system.folders import make_whole
-from flashdepot.system.locks import lock_file
-from flashdepot.system.net import fetch_url
+from flashdepot.net.fetch import fetch_url
 
 BASE = "FLASHDEPOT_CUDA_ARCHIVES"
 """The variable with the address of a mirror in the place of NVIDIA's server; empty to use no such archives at all."""
@@ -92,8 +92,8 @@ def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFil
     root = _root(label, platform, folder)
 
     def fill(temporary: Path) -> None:
-        from flashdepot.system.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain fetches and unpacks nothing)
-        from flashdepot.system.download import Remote  # noqa: PLC0415
+        from flashdepot.files.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain fetches and unpacks nothing)
+        from flashdepot.net.download import Remote  # noqa: PLC0415
 
         fetched, work = root.with_name(f".{root.name}.archives"), temporary.with_name(f"{temporary.name}.work")
         fetched.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def _is_kept(name: str) -> bool:
 
 def _archives(label: str, platform: Platform, folder: Path) -> list[Archive]:
     """What the manifest of a release lists of it for a platform; it is fetched into ``folder``."""
-    from flashdepot.system.download import Remote  # noqa: PLC0415
+    from flashdepot.net.download import Remote  # noqa: PLC0415
 
     name = f"redistrib_{label}.json"
     place = folder / name

@@ -13,10 +13,9 @@ from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.facts.compilers import host_compiler_limits
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.facts.gpus import codes_of
-from flashdepot.model.architecture import Architecture
 from flashdepot.model.host import CudaToolkit, HostRecord
-from flashdepot.model.library_request import CudaChoice
-from flashdepot.model.target import Platform, Version
+from flashdepot.model.request import CudaChoice
+from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.nvcc import Nvcc, inspect, named_root
 from flashdepot.toolchain.wheels import provide, provided_version, provides

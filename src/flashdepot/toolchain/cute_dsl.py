@@ -11,10 +11,10 @@ from typing import Any
 from flashdepot.errors import IncompatibleError
 from flashdepot.events import OnFile
 from flashdepot.facts import read_table
-from flashdepot.model.canonical import digest_of
+from flashdepot.files.folders import make_whole
+from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform, Version
-from flashdepot.system.folders import make_whole
-from flashdepot.system.net import fetch
+from flashdepot.net.fetch import fetch
 
 SIZE = 125 * 10**6
 UNPACKED = 334 * 10**6
@@ -62,7 +62,7 @@ def provide(platform: Platform, python: str, folder: Path, on_file: OnFile) -> P
     wheels = _wheels(platform, python)
 
     def fill(temporary: Path) -> None:
-        from flashdepot.system.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
+        from flashdepot.files.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
 
         # Beside the folder that is filled, and as much its own: another process may be doing the same.
         work = temporary.with_name(f"{temporary.name}.work")

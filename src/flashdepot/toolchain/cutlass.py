@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flashdepot.system.archive import unpack
-from flashdepot.system.folders import make_whole
-from flashdepot.system.net import fetch
+from flashdepot.files.archive import unpack
+from flashdepot.files.folders import make_whole
+from flashdepot.net.fetch import fetch
 
 if TYPE_CHECKING:
     from flashdepot.events import OnFile

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashdepot.errors import IncompatibleError
 from flashdepot.facts import read_table
-from flashdepot.model.canonical import digest_of
+from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform, Version
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def provide(platform: Platform, folder: Path, on_file: OnFile) -> Path:
         raise IncompatibleError(
             f"PyPI has no nvcc for {platform}.", hint="Install a CUDA toolkit and name its folder: --cuda DIR"
         )
-    from flashdepot.system.folders import make_whole  # noqa: PLC0415  (foreseeing a toolchain provides nothing)
+    from flashdepot.files.folders import make_whole  # noqa: PLC0415  (foreseeing a toolchain provides nothing)
 
     root = folder / _folder_name(platform)
     return make_whole(root, lambda temporary: unpack_toolkit(_wheels(platform), temporary, on_file), _tree(platform))
@@ -68,8 +68,8 @@ def unpack_toolkit(wheels: Sequence[Mapping[str, str]], folder: Path, on_file: O
     """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``; raises as :func:`provide`."""
     import shutil  # noqa: PLC0415  (as above)
 
-    from flashdepot.system.archive import unpack  # noqa: PLC0415
-    from flashdepot.system.net import fetch  # noqa: PLC0415
+    from flashdepot.files.archive import unpack  # noqa: PLC0415
+    from flashdepot.net.fetch import fetch  # noqa: PLC0415
 
     # Beside the folder that is filled, and as much its own: another process may be doing the same.
     work = folder.with_name(f"{folder.name}.work")

@@ -20,13 +20,13 @@ from flashdepot import facts
 from flashdepot.errors import CompileError, IncompatibleError
 from flashdepot.events import OnFile
 from flashdepot.facts import read_table
+from flashdepot.files.atomic import sha256_file
+from flashdepot.files.folders import make_whole
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
-from flashdepot.system.confinement import View, confined, means
-from flashdepot.system.files import sha256_file
-from flashdepot.system.folders import make_whole
-from flashdepot.system.net import fetch
-from flashdepot.system.process import Finished, first_error, run
+from flashdepot.net.fetch import fetch
+from flashdepot.process.confinement import View, confined, means
+from flashdepot.process.run import Finished, first_error, run
 
 _INSIDE = "ziglang/"
 
@@ -166,7 +166,7 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str)
     wheel = _wheel(platform, version)
 
     def fill(temporary: Path) -> None:
-        from flashdepot.system.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
+        from flashdepot.files.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
 
         work = temporary.with_name(f"{temporary.name}.work")
         try:

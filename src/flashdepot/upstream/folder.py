@@ -6,10 +6,9 @@ import hashlib
 from pathlib import Path
 
 from flashdepot.errors import UsageError
-from flashdepot.model.upstream import UpstreamId
-from flashdepot.system.plain_files import PlainFiles
-from flashdepot.upstream.layout import Layout
-from flashdepot.upstream.tree import SourceTree
+from flashdepot.files.directory import PlainFiles
+from flashdepot.model.recipe import UpstreamId
+from flashdepot.upstream.tree import Layout, SourceTree
 
 
 def read_folder(layout: Layout, root: Path) -> SourceTree:

@@ -1,29 +1,99 @@
-"""A commit of a git repository: mirrored into the cache, its tree kept for good."""
+"""A commit of a git repository: mirrored into the cache, its tree kept for good. Repositories are not trusted."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.request import url2pathname
 
 import msgspec
 
-from flashdepot.errors import NetworkError, UsageError
-from flashdepot.model.table import Table
-from flashdepot.model.upstream import UpstreamId
-from flashdepot.system.files import disk_errors, read_json, write_json
-from flashdepot.system.folders import is_whole, make_whole
-from flashdepot.system.locks import HeldLock, lock_file
-from flashdepot.system.net import require_network
-from flashdepot.system.own_names import writable
-from flashdepot.system.plain_files import PlainFiles
-from flashdepot.system.use import keep
+from flashdepot.errors import MissingToolError, NetworkError, UsageError
+from flashdepot.files.atomic import disk_errors, read_json, write_json
+from flashdepot.files.directory import PlainFiles
+from flashdepot.files.folders import is_whole, keep, make_whole
+from flashdepot.files.locks import HeldLock, lock_file
+from flashdepot.files.places import writable
+from flashdepot.model.codec import Table
+from flashdepot.model.recipe import UpstreamId
+from flashdepot.net.fetch import offline, require_network
+from flashdepot.process.run import run
+from flashdepot.process.trace import without_credentials
 from flashdepot.upstream.folder import source_digest
-from flashdepot.upstream.git_program import GitFailed, git
-from flashdepot.upstream.layout import Layout
-from flashdepot.upstream.tree import SourceTree
+from flashdepot.upstream.tree import Layout, SourceTree
+
+_SECONDS = 3600
+_SETTINGS = {
+    "core.hooksPath": os.devnull,
+    "core.symlinks": "false",  # a link in a tree could point at any file of the user's
+    "core.autocrlf": "false",  # a tree has the same bytes, and so the same digest, on every machine
+    "core.eol": "lf",
+    "gc.auto": "0",  # nothing goes on in the background after git returns
+    "maintenance.auto": "false",
+    "protocol.ext.allow": "never",
+    "advice.detachedHead": "false",
+}
+_VARIABLES_OF_AN_OUTER_GIT = {
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+}
+"""Set while git runs a hook; a git started from there would work in the wrong repository."""
+
+
+class GitFailed(Exception):  # noqa: N818  (it is caught and explained by who knows what was asked)
+    """A git that ended with an error; ``reason`` is what it said, without the credentials of any URL."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def git(*arguments: str, local: bool = False, held: Sequence[HeldLock] = ()) -> str:
+    """Run git and return what it printed. It runs no hook, follows no link, and never asks for a password.
+
+    :param local: whether submodules too may come from folders of this machine, which git otherwise refuses.
+    :param held: locks that it holds as well, until it ends: it may outlive this process.
+    :raises GitFailed: when it fails.
+    :raises MissingToolError: when there is no git program.
+    """
+    settings = _SETTINGS | ({"protocol.file.allow": "always"} if local else {})
+    options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+    try:
+        done = run(
+            ["git", *options, *arguments],
+            env=_environment(),
+            timeout=_SECONDS,
+            may_ask=True,  # ssh asks for a key's passphrase
+            descriptors=[lock.fileno() for lock in held],
+        )
+    except MissingToolError as error:
+        raise MissingToolError(
+            "A git source needs the git program, and it is not on PATH.",
+            hint="Install it (apt install git, dnf install git), or use a published version: --upstream 2.8.3",
+        ) from error
+    if done.status != 0:
+        said = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
+        raise GitFailed(without_credentials(said) or f"git ended with status {done.status}")
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if name not in _VARIABLES_OF_AN_OUTER_GIT}
+    environment["GIT_TERMINAL_PROMPT"] = "0"
+    if offline():
+        environment["GIT_ALLOW_PROTOCOL"] = "file"
+    return environment
+
 
 _URL = re.compile(r"(https|ssh|file)://([^/\x00-\x20\x7f]*)(/[^\x00-\x20\x7f]+)")
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

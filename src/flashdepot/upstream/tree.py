@@ -1,18 +1,61 @@
-"""A source tree: where it is, and what it can compile."""
+"""A source tree: where it is, what is where in it, and what it can compile."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.selection import Feature, Unit
-from flashdepot.model.upstream import UpstreamId
-from flashdepot.upstream.layout import Layout
 
 if TYPE_CHECKING:
-    from flashdepot.system.plain_files import PlainFiles
+    from flashdepot.files.directory import PlainFiles
+
+
+class Layout(Protocol):
+    """Where the parts of a family's source tree are, and what it can compile."""
+
+    @property
+    def project(self) -> str:
+        """The name under which the source is published: ``flash-attn``."""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The files and folders that flashdepot takes of a tree; the rest is not unpacked. ``.`` is all of it."""
+
+    @property
+    def submodules(self) -> tuple[str, ...]:
+        """The git submodules that a build needs, by their place."""
+
+    def require_complete(self, files: PlainFiles) -> None:
+        """Check that a folder is such a tree, with its submodules.
+
+        :raises UsageError: when it is another project's.
+        :raises MissingToolError: when a submodule is not in it.
+        """
+
+    def units(self, files: PlainFiles) -> frozenset[Unit]:
+        """Read what a tree can compile."""
+
+    def features(self, files: PlainFiles) -> frozenset[Feature]:
+        """Read the features that a tree can leave out."""
+
+    def version(self, files: PlainFiles) -> str:
+        """Read the version that a tree gives itself; :data:`UNKNOWN_VERSION` where it gives none."""
+
+    def sources(self, files: PlainFiles) -> Iterable[str]:
+        """Every file and folder of a tree that a compiler can reach, or that gets into a wheel; not all must be there."""
+
+
+UNKNOWN_VERSION = "unknown"
+
+
+def is_kept(layout: Layout, name: str) -> bool:
+    """Whether a file of a tree, by its name with ``/``, is one that flashdepot needs."""
+    return any(kept in (".", name) or name.startswith(f"{kept}/") for kept in layout.kept)
 
 
 class Identified(msgspec.Struct, frozen=True):
@@ -38,7 +81,7 @@ class SourceTree(msgspec.Struct, frozen=True):
         :raises UsageError: when it is not a tree of the family.
         :raises MissingToolError: when a submodule is not in it.
         """
-        from flashdepot.system.plain_files import PlainFiles  # noqa: PLC0415  (a depot hit on a published version reads none)
+        from flashdepot.files.directory import PlainFiles  # noqa: PLC0415  (a depot hit on a published version reads none)
 
         files = PlainFiles(root)
         layout.require_complete(files)
@@ -47,7 +90,7 @@ class SourceTree(msgspec.Struct, frozen=True):
     @property
     def files(self) -> PlainFiles:
         """What may be read of it."""
-        from flashdepot.system.plain_files import PlainFiles  # noqa: PLC0415  (as above)
+        from flashdepot.files.directory import PlainFiles  # noqa: PLC0415  (as above)
 
         return PlainFiles(self.root)
 

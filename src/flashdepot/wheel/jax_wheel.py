@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from flashdepot.build.sbom import licence_expression, sbom
+from flashdepot.files.atomic import sha256_file
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.own_wheel_name import wheel_build, wheel_tag, wheel_version
-from flashdepot.model.parts import licence_expression
-from flashdepot.model.sbom import sbom
-from flashdepot.system.files import sha256_file
-from flashdepot.wheel.archive import write_archive
-from flashdepot.wheel.builder import Wheel
-from flashdepot.wheel.contents import RUNTIME, Entry, licence_files, shared_library
-from flashdepot.wheel.metadata import origin_text, wheel_text
+from flashdepot.resolve.own_wheel_name import wheel_build, wheel_tag, wheel_version
+from flashdepot.wheel.builder import (
+    RUNTIME,
+    Entry,
+    Wheel,
+    licence_files,
+    origin_text,
+    shared_library,
+    wheel_text,
+    write_archive,
+)
 
 NAME = "flashdepot-jax"
 PACKAGE = "flashdepot_jax"

@@ -1,4 +1,7 @@
-"""Small wheels under the names of FlashAttention-3 and -4, for programs that import those: Python over our flash-attn."""
+"""Small wheels under the names of FlashAttention-3 and -4, for programs that import those.
+
+Python over our flash-attn.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,9 @@ import msgspec
 
 from flashdepot import __version__
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.model.wheel_needs import OLDEST_PYTHON
-from flashdepot.system.files import sha256_file
-from flashdepot.wheel.archive import write_archive
-from flashdepot.wheel.builder import Wheel
-from flashdepot.wheel.contents import Entry
+from flashdepot.files.atomic import sha256_file
+from flashdepot.model.wheel import OLDEST_PYTHON
+from flashdepot.wheel.builder import Entry, Wheel, write_archive
 
 _TAG = "py3-none-any"
 _FROM = """\

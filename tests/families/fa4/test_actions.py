@@ -9,21 +9,20 @@ from pathlib import Path
 import pytest
 
 from flashdepot.build.engine import Engine
-from flashdepot.build.estimates import History
+from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
-from flashdepot.build.names import PlaceNames
+from flashdepot.build.schedule import History
 from flashdepot.depot import Depot
 from flashdepot.events import Silent
-from flashdepot.families.fa4 import Fa4, actions
-from flashdepot.families.fa4.actions import WORKER
-from flashdepot.families.fa4.units import unit_of, units
-from flashdepot.families.fa4.variants import Variant
-from flashdepot.model.architecture import parse_list
+from flashdepot.kernels.fa4 import Fa4, actions
+from flashdepot.kernels.fa4.actions import WORKER
+from flashdepot.kernels.fa4.units import unit_of, units
+from flashdepot.kernels.fa4.variants import Variant
+from flashdepot.model.codec import Table
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, Feature, Pass, Selection, Unit, select
-from flashdepot.model.table import Table
-from flashdepot.model.target import Platform, Target, Version
+from flashdepot.model.target import Platform, Target, Version, parse_list
 from support.recipes import make_recipe
 
 BACKWARD = unit_of(Variant("bwd", 128, "bf16", "packed", "full", several_heads=True))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import IncompatibleError, UsageError
-from flashdepot.families.fa4.layout import KERNELS, Fa4Layout
-from flashdepot.system.plain_files import PlainFiles
+from flashdepot.files.directory import PlainFiles
+from flashdepot.kernels.fa4.sources import KERNELS, Fa4Layout
 from flashdepot.toolchain.cute_dsl import provided_version
 
 METADATA = "Metadata-Version: 2.4\nVersion: 4.0.0b99\nRequires-Dist: nvidia-cutlass-dsl{}\nRequires-Dist: torch\n"

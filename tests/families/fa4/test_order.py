@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import flashdepot.families.fa4
+import flashdepot.kernels.fa4
 
-_FILE = Path(flashdepot.families.fa4.__file__).parent / "worker" / "order.py"
+_FILE = Path(flashdepot.kernels.fa4.__file__).parent / "worker" / "order.py"
 _SPEC = importlib.util.spec_from_file_location("order", _FILE)
 assert _SPEC is not None
 assert _SPEC.loader is not None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashdepot.families.fa4.speed import TABLES, Measured, Slower, read_table, read_tables, slower, table_lines
+from flashdepot.kernels.fa4.actions import TABLES, Measured, Slower, read_table, read_tables, slower, table_lines
 
 KIND = (90, "fwd", 128, "causal")
 LAST = 2**31 - 1

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.families.fa4.tiles import backward_tiles
-from flashdepot.families.fa4.variants import (
+from flashdepot.kernels.fa4.variants import (
     HEAD_DIMS,
     LAYOUTS,
     MASKS,
     Mask,
     Variant,
+    backward_tiles,
     backward_variants,
     forward_variants,
 )

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from flashdepot.families.fa4 import Fa4
-from flashdepot.families.fa4.variants import Variant
+from flashdepot.kernels.fa4 import Fa4
+from flashdepot.kernels.fa4.variants import Variant
 from flashdepot.model.target import Platform
 from flashdepot.toolchain import cute_dsl
 
-WORKER = Path(__file__).parents[3] / "src/flashdepot/families/fa4/worker"
+WORKER = Path(__file__).parents[3] / "src/flashdepot/kernels/fa4/worker"
 
 STAND_IN = """
 import sys

@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from flashdepot.events import Fetch
-from flashdepot.families.family import Kit
-from flashdepot.model.action import Action, Estimate
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.recipe import Recipe
+from flashdepot.files.directory import PlainFiles
+from flashdepot.kernels.family import Kit
+from flashdepot.model.recipe import Action, Estimate, Recipe
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
-from flashdepot.model.target import Platform
-from flashdepot.system.plain_files import PlainFiles
+from flashdepot.model.target import Architecture, Platform
 from flashdepot.upstream import Identified, Sources
-from flashdepot.upstream.published import Sdist
+from flashdepot.upstream.source import Sdist
 
 C_LAYER = Path(__file__).with_name("toy.cpp")
 KERNEL = """\

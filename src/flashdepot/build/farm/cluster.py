@@ -1,4 +1,7 @@
-"""A Dask cluster as a farm sees it: workers, tasks with memory, and events. All that imports ``distributed`` is here."""
+"""A Dask cluster as a farm sees it: workers, tasks with memory.
+
+And events. All that imports ``distributed`` is here.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ from flashdepot.errors import (
     NetworkError,
     UsageError,
 )
-from flashdepot.system.files import read_json
+from flashdepot.files.atomic import read_json
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -12,11 +12,10 @@ from typing import Any
 import msgspec
 
 from flashdepot import __version__
-from flashdepot.model.action import Action
-from flashdepot.model.architecture import Architecture
-from flashdepot.model.canonical import digest_of
-from flashdepot.model.recipe import Tool
-from flashdepot.system.child import Cost
+from flashdepot.model.codec import digest_of
+from flashdepot.model.recipe import Action, Tool
+from flashdepot.model.target import Architecture
+from flashdepot.process.child import Cost
 
 Held = Mapping[str, Callable[[], bytes]]
 """Files by name, and how to read each."""

@@ -36,20 +36,19 @@ from flashdepot.build.farm.orders import (
     refusal,
     unpack,
 )
-from flashdepot.build.foreign import confined_environment
-from flashdepot.build.local import LocalExecutor
-from flashdepot.build.places import places, programs
+from flashdepot.build.inputs import places, programs
+from flashdepot.build.local import LocalExecutor, confined_environment
 from flashdepot.depot import Depot, open_depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.events import Download
-from flashdepot.families import family_of
+from flashdepot.files.locks import try_lock_file
 from flashdepot.host import runtime_facts
-from flashdepot.model.library_request import AnyCuda, CudaChoice
+from flashdepot.kernels import family_of
 from flashdepot.model.limits import Limits
+from flashdepot.model.request import AnyCuda, CudaChoice
 from flashdepot.model.target import Version
-from flashdepot.system.child import descendants_memory
-from flashdepot.system.confinement import Means, means
-from flashdepot.system.locks import try_lock_file
+from flashdepot.process.child import descendants_memory
+from flashdepot.process.confinement import Means, means
 from flashdepot.toolchain.choose import Toolchain, choose_toolchain
 from flashdepot.toolchain.identity import identify_toolchain
 

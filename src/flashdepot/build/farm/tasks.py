@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from flashdepot.build.farm.orders import Lost, decode, encode
-from flashdepot.system.bound import bound
+from flashdepot.process.run import bound
 
 if TYPE_CHECKING:
     from distributed import Worker

@@ -3,26 +3,152 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
-from flashdepot.families import default_family
-from flashdepot.families.c_layer import c_layer_digest
 from flashdepot.fit.requests import unmet
+from flashdepot.kernels import default_family
+from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.link.library import LinkableLibrary, read_library, read_manifest
-from flashdepot.link.vendor.expect import expected, rebuild_command
-from flashdepot.link.vendor.files import examine_files, examine_manifest, unlisted
-from flashdepot.link.vendor.git import pull_command
-from flashdepot.link.vendor.index import INDEX_NAME, VendoredTarget, VendorIndex, read_index
-from flashdepot.link.vendor.judge import changes
-from flashdepot.link.vendor.report import Fault, FaultKind, Status, TargetReport, VendorReport
+from flashdepot.link.vendor.files import examine_files, examine_manifest, pull_command, unlisted
+from flashdepot.link.vendor.folder import INDEX_NAME, VendoredTarget, VendorIndex, read_index
+from flashdepot.link.vendor.report import Change, Fault, FaultKind, Status, TargetReport, VendorReport
+from flashdepot.model.diagnosis import Command
 from flashdepot.model.host import HostRecord
-from flashdepot.model.library_request import LibraryRequest
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
-from flashdepot.model.target import Platform
+from flashdepot.model.recipe import PUBLISHED
+from flashdepot.model.request import Gpus, LibraryRequest, Request
+from flashdepot.model.selection import DEFAULT_FAMILY
+from flashdepot.model.target import Architecture, Platform, spell
+from flashdepot.resolve.library import understand
+
+
+def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Request:
+    """The request that a vendored library must satisfy on a host.
+
+    Where the project says nothing, what is there is what was meant: its source, its selection, its compiler. The GPUs are those that
+    are named, else those of the host; with neither, as in CI, any will do.
+
+    :raises UsageError: for an upstream or a selection that is not known.
+    :raises NetworkError: when an upstream must be looked at and the network is not there.
+    """
+    request = Request(
+        upstreams=manifest.upstreams,
+        selection=manifest.selection,
+        platform=host.platform,
+        gpus=tuple(sorted({gpu.architecture for gpu in host.gpus})),
+        driver=host.driver,
+        libc=host.libc,
+        libc_name=host.libc_name,
+        compiler=manifest.toolchain.device_compiler if manifest.toolchain.named else None,
+    )
+    if wanted == LibraryRequest():
+        return request
+    of_the_same = manifest.upstream.version if manifest.upstream.origin == PUBLISHED else None
+    cuda = None if isinstance(wanted.cuda, Path) else wanted.cuda  # where it is checked, no compiler need be
+    need = understand(replace(wanted, upstream=wanted.upstream or of_the_same, cuda=cuda), host, depot).request
+    if wanted.upstream is not None or wanted.families is not None:
+        asked, there = need.upstreams, manifest.upstreams
+        meant = {**there, **asked} if wanted.upstream is not None else {**asked, **there}
+        families = asked if wanted.families is not None else there
+        request = replace(request, upstreams={family: meant[family] for family in families})
+    if wanted.names_selection:
+        request = replace(request, selection=need.selection)
+    if wanted.arch not in {None, Gpus.NATIVE}:
+        request = replace(request, gpus=need.gpus)
+    return replace(request, cuda_major=need.cuda_major)
+
+
+def rebuild_command(directory: str, manifest: Manifest, wanted: LibraryRequest, host_file: str | None) -> str:
+    """The command that puts a library for this host there: what the project says, else a selection like this one's."""
+    words = wanted.words()
+    if not wanted.names_selection:
+        words |= _selection_words(manifest)
+    if manifest.upstream.origin == PUBLISHED:
+        words.setdefault("upstream", manifest.upstream.version)
+    return str(Command("vendor", {**words, "host": host_file}, (directory,)))
+
+
+def _selection_words(manifest: Manifest) -> dict[str, str]:
+    units, features = manifest.selection.units, manifest.selection.features
+    families = manifest.selection.families
+    return {
+        **({"families": ",".join(families)} if families != (DEFAULT_FAMILY,) else {}),
+        "passes": ",".join(sorted({str(u.pass_) for u in units})),
+        "head_dims": ",".join(map(str, sorted({u.head_dim for u in units}))),
+        "dtypes": ",".join(sorted({str(u.dtype) for u in units})),
+        "features": ",".join(sorted(map(str, features))) or "none",
+    }
+
+
+def changes(manifest: Manifest, host: HostRecord, request: Request, newest: str, c_layer: str) -> tuple[Change, ...]:
+    """Every difference that somebody who compares two build logs would ask about.
+
+    :param newest: the flash-attn that ``get`` takes when none is named.
+    :param c_layer: the digest of this flashdepot's own C layer.
+    """
+    return tuple(
+        change
+        for finder in (_architecture, _driver, _toolkit)
+        if (change := finder(manifest, host, request)) is not None
+    ) + tuple(_upstream(manifest, request, newest, c_layer))
+
+
+def _architecture(manifest: Manifest, host: HostRecord, request: Request) -> Change | None:
+    wanted = tuple(sorted(set(request.gpus)))
+    unserved = [gpu for gpu in wanted if not _serves(manifest, gpu)]
+    if not wanted or wanted == manifest.sass:
+        return None
+    here = f"{spell(wanted)}" + (f" ({', '.join(sorted({g.name for g in host.gpus}))})" if host.gpus else "")
+    if unserved:
+        return Change(
+            "architecture", spell(manifest.sass), here, True, f"no machine code in it runs on {unserved[0].sm}"
+        )
+    return Change("architecture", spell(manifest.sass), here, False, "its machine code runs on these as well")
+
+
+def _serves(manifest: Manifest, gpu: Architecture) -> bool:
+    return any(sass.runs_on(gpu) for sass in manifest.sass)
+
+
+def _driver(manifest: Manifest, host: HostRecord, _request: Request) -> Change | None:
+    if host.driver is None or not host.driver < manifest.driver_floor:
+        return None
+    serves = f", which serves CUDA {host.driver_cuda}" if host.driver_cuda else ""
+    return Change(
+        "CUDA",
+        str(manifest.toolchain.cuda),
+        f"driver {host.driver}{serves}",
+        True,
+        f"it needs driver {manifest.driver_floor}: update the driver, or build with an older CUDA",
+    )
+
+
+def _toolkit(manifest: Manifest, host: HostRecord, request: Request) -> Change | None:
+    made = manifest.toolchain.cuda
+    if request.cuda_major is not None:
+        if request.cuda_major == made.major:
+            return None
+        return Change("CUDA", str(made), str(request.cuda_major), True, "another one was asked for")
+    if not host.toolkits or any(toolkit.version.major == made.major for toolkit in host.toolkits):
+        return None
+    why = "it calls the driver by itself and needs no toolkit"
+    return Change("CUDA toolkit", str(made), str(host.toolkits[0].version), False, why)
+
+
+def _upstream(manifest: Manifest, request: Request, newest: str, c_layer: str) -> Iterator[Change]:
+    made = manifest.upstream.version
+    if (request.upstream.version, request.upstream.digest) != (made, manifest.upstream.digest):
+        yield Change("flash-attn", made, str(request.upstream), True, "another source was asked for")
+    elif made != newest and manifest.upstream.origin == PUBLISHED:
+        yield Change("flash-attn", made, newest, False, "no version was asked for; this is the newest that is known")
+    if manifest.c_layer != c_layer:
+        why = "its header is its own; another flashdepot wrote the C layer around the kernels differently"
+        yield Change("C layer", f"{manifest.c_layer[:12]} (flashdepot {manifest.flashdepot})", c_layer[:12], False, why)
 
 
 def check(

@@ -1,14 +1,74 @@
-"""Whether a target's files are what its manifest says."""
+"""The files of a vendored library: whether they are what its manifest says, and what git makes of them."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from flashdepot.binary.kind import LFS_MAGIC, read_lfs_pointer
+from flashdepot.binary.window import LFS_MAGIC, read_lfs_pointer
+from flashdepot.errors import FlashdepotError
+from flashdepot.files.atomic import sha256_file
 from flashdepot.link.vendor.report import Fault, FaultKind
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
-from flashdepot.system.files import sha256_file
+from flashdepot.process.run import run
+
+_LFS = "filter=lfs diff=lfs merge=lfs -text"
+
+
+def attribute_lines(folder: str) -> tuple[str, ...]:
+    """The lines for one target's folder, with paths as from the file beside it.
+
+    ``-text`` comes first and for all: a header whose line endings were changed by a checkout has another digest.
+    """
+    return (f"/{folder}/** -text", f"/{folder}/lib/shared/* {_LFS}", f"/{folder}/lib/static/* {_LFS}")
+
+
+def with_lines(existing: bytes, wanted: tuple[str, ...]) -> bytes:
+    """The file's bytes with the wanted lines added at its end, where they count most; those it has stay where they are.
+
+    Its own lines, comments, line endings and order are kept byte for byte.
+    """
+    ending = b"\r\n" if b"\r\n" in existing else b"\n"
+    have = {b" ".join(line.split()) for line in existing.splitlines()}
+    missing = [line.encode() for line in wanted if b" ".join(line.encode().split()) not in have]
+    if not missing:
+        return existing
+    start = existing if not existing or existing.endswith(b"\n") else existing + ending
+    return start + b"".join(line + ending for line in missing)
+
+
+def work_tree(folder: Path) -> Path | None:
+    """The root of the repository that a folder lies in, by its ``.git``; ``None`` outside of one."""
+    absolute = Path(os.path.abspath(folder))  # noqa: PTH100
+    return next((p for p in (absolute, *absolute.parents) if (p / ".git").exists()), None)
+
+
+def ignored(root: Path, paths: Sequence[Path]) -> list[str]:
+    """Those of the paths that a ``git add`` would leave out, as git names them; empty without git."""
+    try:
+        done = run(["git", "-C", str(root), "check-ignore", "--no-index", "--", *map(str, paths)], timeout=30)
+    except FlashdepotError:
+        return []
+    return done.stdout.splitlines() if done.status == 0 else []
+
+
+def has_lfs_filter(root: Path) -> bool | None:
+    """Whether ``git lfs install`` was run for this user or repository; ``None`` without git."""
+    try:
+        return run(["git", "-C", str(root), "config", "--get", "filter.lfs.clean"], timeout=30).status == 0
+    except FlashdepotError:
+        return None
+
+
+def pull_command(directory: Path, folder: str) -> str:
+    """The command that fetches the files behind the pointers of one target. Git LFS takes paths from the root."""
+    place = Path(os.path.abspath(directory)) / folder  # noqa: PTH100
+    root = work_tree(directory)
+    inside = place.relative_to(root).as_posix() if root else folder
+    return f'git lfs install && git lfs pull --include "{inside}/**" --exclude ""'
+
 
 _TEXT_LIMIT = 1 << 20
 """Bytes up to which a file is looked at for being a pointer or a text: a library is larger, as a rule."""

@@ -10,11 +10,9 @@ import requests
 
 from flashdepot.errors import NetworkError
 from flashdepot.model.remote import RemoteSettings
+from flashdepot.net.errors import NotThereError, network_errors, status
+from flashdepot.net.transport import content_range, length_of, open_session, raw_chunks, read_index_settings
 from flashdepot.remotes.stores import Opened
-from flashdepot.system.index_settings import read_index_settings
-from flashdepot.system.index_transport import content_range, length_of, open_session, raw_chunks
-from flashdepot.system.network_errors import NotThereError, network_errors
-from flashdepot.system.patience import status
 
 _STALLED = 10.0
 _WRITING = 300.0

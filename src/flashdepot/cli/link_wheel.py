@@ -1,0 +1,130 @@
+"""``flashdepot link wheel``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from msgspec.structs import replace
+
+from flashdepot.api.answers import place_of
+from flashdepot.api.given import Given
+from flashdepot.cli.check_commands import describe
+from flashdepot.cli.common import answer, examples, json_option, options, print_json, quiet_option, say
+from flashdepot.cli.options import environment_options
+from flashdepot.diagnose.check import Outcome, Report, check_file
+from flashdepot.diagnose.check.evidence import worst_evidence_first
+from flashdepot.diagnose.check.place import InstalledTorch, Place
+from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, MissingToolError, UsageError
+from flashdepot.link.published_wheel import HEADER, PACKAGE, BuildsWith, WheelPackage, judge_requirement, write_package
+
+_ERRORS: dict[Outcome, type[FlashdepotError]] = {
+    Outcome.UNKNOWN: MissingToolError,
+    Outcome.MISFIT: IncompatibleError,
+    Outcome.DAMAGED: IntegrityError,
+}
+
+
+@click.command(
+    epilog=examples(
+        "flashdepot link wheel flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl --python .venv --out third_party/flash",
+        "cmake -S . -B build -DCMAKE_PREFIX_PATH=third_party/flash",
+    )
+)
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@options(
+    environment_options,
+    click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder to write.  [default: NAME-cpp]"),
+    click.option("--force", is_flag=True, help="Write it even if the wheel does not fit."),
+    quiet_option,
+    json_option,
+)
+def wheel(file: Path, given: Given, out: Path | None, *, force: bool, quiet: bool, as_json: bool) -> None:
+    """Turn a published flash-attn wheel into a C++ library for programs with torch tensors.
+
+    Writes the wheel's extension module, a header with the functions that it exports, and the CMake package
+    FlashAttentionWheel for the torch of a Python environment. A wheel that does not fit torch, its C++ ABI, Python or
+    the machine is refused, with the evidence.
+    """
+    place = place_of(given.python, given.named, given.saved)
+    report = _report(file, place)
+    _require_fit(report, force=force, quiet=quiet)
+    made = write_package(
+        file,
+        str(report.facts["name"]),
+        str(report.facts["version"]),
+        _builds_with(place),
+        out or Path(f"{report.facts['name']}-cpp"),
+    )
+    if as_json:
+        print_json(_document(made, report))
+        return
+    if not quiet:
+        for line in _notes(made, place):
+            say(line)
+    answer(str(made.root))
+
+
+def _report(file: Path, place: Place) -> Report:
+    """What ``flashdepot check`` says of the wheel, and whether torch is one that the wheel asks for."""
+    report = check_file(file, place)
+    if report.verdict is Outcome.DAMAGED:
+        return report
+    if report.kind != "wheel":
+        raise UsageError(f"{file} is no wheel.", hint="Name a file that ends in .whl, as PyPI has it.")
+    if not isinstance(place.torch, InstalledTorch):
+        return report
+    asked = judge_requirement(file, place.torch.torch.version)
+    return replace(report, evidence=worst_evidence_first([*report.evidence, *asked]))
+
+
+def _require_fit(report: Report, *, force: bool, quiet: bool) -> None:
+    error = _ERRORS.get(report.verdict)
+    if error is None:
+        return
+    if force and report.verdict is not Outcome.DAMAGED:
+        if not quiet:
+            say(f"Forced, although it will fail as this says:\n{describe(report, verbose=False)}")
+        return
+    hint = (
+        "" if report.verdict is Outcome.DAMAGED else "Take the wheel or the --python that fits, or see it fail: --force"
+    )
+    raise error(f"{describe(report, verbose=False)}", hint=hint)
+
+
+def _builds_with(place: Place) -> BuildsWith:
+    python, torch = place.python, place.torch
+    if python is None or python.torch is None or not isinstance(torch, InstalledTorch):
+        raise MissingToolError(
+            "No torch was found to build with.", hint="Name an environment that has it: --python .venv/bin/python"
+        )
+    near = (Path(python.torch.folder, "lib"),)
+    return BuildsWith(python, python.torch, torch.new_abi is not False, lambda name: place.find_library(name, near))
+
+
+def _notes(made: WheelPackage, place: Place) -> list[str]:
+    names = ", ".join(entry.function.name for entry in made.extension.entry_points)
+    lines = [f"{HEADER} declares {names}."]
+    lines += [f"Left out: {reason}" for reason in made.extension.left_out]
+    lines += [f"Not found, so not linked: {name}" for name in made.missing]
+    python = place.python
+    if python is not None and python.library is None:
+        lines.append(
+            f"{python.label} has no shared library, so there is no target for a program of its own: "
+            f"{PACKAGE}::extension is for modules that Python loads."
+        )
+    lines.append(f"cmake -DCMAKE_PREFIX_PATH={made.root}; find_package({PACKAGE} REQUIRED)")
+    return lines
+
+
+def _document(made: WheelPackage, report: Report) -> dict[str, object]:
+    return {
+        "path": str(made.root),
+        "package": PACKAGE,
+        "header": str(made.root / "include" / HEADER),
+        "extension": made.extension.name,
+        "entry_points": {e.function.name: e.function.mangled for e in made.extension.entry_points},
+        "left_out": list(made.extension.left_out),
+        "missing": list(made.missing),
+        "check": report.to_json(),
+    }

@@ -1,0 +1,158 @@
+"""What a wheel says of itself, compared with a Python, a platform (PEP 425, 427, 600) and its own compiled files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import Tag
+
+from flashdepot.binary.wheel import WheelFacts
+from flashdepot.diagnose.check.evidence import Evidence, Outcome, evidence_of
+from flashdepot.diagnose.check.place import Place, abi_of, span_of
+from flashdepot.diagnose.check.subject import Binary
+from flashdepot.errors import UsageError
+from flashdepot.fit import ask
+from flashdepot.fit.needs import READERS, DriverNeed, PythonNeed, libc_of_tag
+from flashdepot.model.diagnosis import Reasons, verdict_of
+from flashdepot.model.environment import PythonEnvironment
+from flashdepot.model.target import Version
+from flashdepot.model.wheel import WheelName
+
+_TORCH = re.compile(r"torch(\d+\.\d+)")
+_CUDA = re.compile(r"cu(\d\d)\d?(?!\d)")
+_ABI = re.compile(r"cxx11abi(TRUE|FALSE)", re.IGNORECASE)
+_CUDART = re.compile(r"libcudart\.so\.(\d+)|cudart64_(\d\d)\d*\.dll", re.IGNORECASE)
+_FIX = "It is not what its name says: take it from where it was first published, or another build."
+
+
+def judge_claims(file_name: str, binaries: Iterable[Binary]) -> list[Evidence]:
+    """Contradictions between a wheel's file name (``+cu12torch2.8cxx11abiTRUE``) and its bytes; none is good news."""
+    local = file_name.partition("+")[2].partition("-")[0]
+    return [
+        Evidence(Outcome.DAMAGED, "name", seen, has, binary.name, _FIX)
+        for binary in binaries
+        for seen, has in (*_torch(local, binary), *_cuda(local, binary), *_abi(local, binary))
+    ]
+
+
+def _torch(local: str, binary: Binary) -> Iterator[tuple[str, str]]:
+    claim = _TORCH.search(local)
+    if claim is None:
+        return
+    claimed = Version(claim[1])
+    for symbol in sorted(binary.torch_symbols):
+        span = span_of(symbol)
+        if span is not None and not span[0] <= claimed <= span[1]:
+            yield f"the name says torch {claimed}", f"it takes {symbol}, which torch {span[0]} to {span[1]} has"
+            return
+
+
+def _cuda(local: str, binary: Binary) -> Iterator[tuple[str, str]]:
+    claim = _CUDA.search(local)
+    for name in binary.needed if claim is not None else ():
+        match = _CUDART.fullmatch(name)
+        if match and claim and int(match[1] or match[2]) != int(claim[1]):
+            yield f"the name says CUDA {int(claim[1])}", f"it needs {name}"
+
+
+def _abi(local: str, binary: Binary) -> Iterator[tuple[str, str]]:
+    claim = _ABI.search(local)
+    taken = None if binary.is_windows else abi_of(binary.torch_symbols)
+    if claim is not None and taken is not None and taken != (claim[1].upper() == "TRUE"):
+        yield f"the name says {claim[0]}", f"its symbols are of the {'C++11' if taken else 'old C++'} ABI"
+
+
+_EXTENSION = re.compile(r".+\.(?:cpython-|cp)(\d)(\d+)(t?)d?-[\w-]+\.(?:so|pyd)")
+
+
+def judge_wheel(wheel: WheelFacts, place: Place) -> list[Evidence]:
+    """Archive, metadata and tags."""
+    lines = [Evidence(Outcome.DAMAGED, "archive", problem, fix="Fetch it again.") for problem in wheel.problems]
+    if not wheel.problems:
+        seen = f"{len(wheel.files)} files agree with RECORD"
+        lines.append(Evidence(Outcome.FITS, "archive", seen, f"{wheel.name} {wheel.version}"))
+    if wheel.tags is None:
+        seen = "its file name is not a wheel's: name-version-python-abi-platform.whl"
+        lines.append(Evidence(Outcome.MISFIT, "tags", seen, "installers refuse it", fix="Give it its name back."))
+        return lines
+    if wheel.metadata_tags and wheel.metadata_tags != wheel.tags:
+        said = _spell(wheel.metadata_tags)
+        lines.append(Evidence(Outcome.NOTE, "tags", f"its WHEEL file says {said}", "installers go by the file name"))
+    return [*lines, _judge_tags(wheel.tags, place), *_judge_python(wheel.requires_python, place.python)]
+
+
+def judge_cuda_name(file_name: str, place: Place) -> list[Evidence]:
+    """Whether the driver serves the CUDA that the file name says the code was built with: ``+cu12torch2.8``."""
+    try:
+        cuda = WheelName.parse(file_name).built_for.cuda
+    except UsageError:
+        return []
+    if not cuda or place.host.driver is None:
+        return []
+    reason = ask("driver", place.facts, DriverNeed(cuda))
+    return [evidence_of(reason, "driver", f"built with CUDA {cuda} by its name", f"driver {place.host.driver}")]
+
+
+def _judge_python(required: str, python: PythonEnvironment | None) -> list[Evidence]:
+    """METADATA's Requires-Python, which installers obey whatever the tags say."""
+    if not required or python is None:
+        return []
+    seen, has = f"requires Python {required}", f"Python {python.version}"
+    try:
+        fits = SpecifierSet(required).contains(str(python.version), prereleases=True)
+    except InvalidSpecifier:
+        return [Evidence(Outcome.UNKNOWN, "python", f"{seen}, which is not a version range", has)]
+    fix = "" if fits else f"Take a wheel for {python.label}, or a Python {required}."
+    return [Evidence(Outcome.FITS if fits else Outcome.MISFIT, "python", seen, has, fix=fix)]
+
+
+def judge_extension_name(binary: Binary, python: PythonEnvironment | None) -> list[Evidence]:
+    """The Python version in the file name of an extension module, ``_C.cpython-311-x86_64-linux-gnu.so``."""
+    match = _EXTENSION.fullmatch(binary.name.rsplit("/", 1)[-1])
+    if match is None or python is None:
+        return []
+    fits = (int(match[1]), int(match[2])) == python.interpreter.version and bool(match[3]) == python.free_threaded
+    seen = f"made for Python {match[1]}.{match[2]}{', free-threaded' if match[3] else ''}"
+    fix = "" if fits else f"Take the build for {python.label}."
+    return [Evidence(Outcome.FITS if fits else Outcome.MISFIT, "python", seen, python.label, binary.name, fix)]
+
+
+def _judge_tags(tags: frozenset[Tag], place: Place) -> Evidence:
+    facts, python = place.facts, place.python
+    seen = _spell(tags)
+    libc = (
+        f" with GNU libc {facts.libc}"
+        if facts.libc
+        else " with the musl C library"
+        if facts.libc_name == "musl"
+        else ""
+    )
+    where = f"{facts.platform}{libc}"
+    # Python and ABI tags of those alone whose platform tag is taken: in a set, each goes with each.
+    judged = [(tag, _judge_system(tag.platform, place)) for tag in sorted(tags, key=str)]
+    best = min((verdict_of(reasons).rank for _, reasons in judged), default=0)
+    taken = [(tag, reasons) for tag, reasons in judged if verdict_of(reasons).rank == best]
+    for _, reasons in taken[:1]:
+        if reasons:
+            return evidence_of(reasons[0], "tags", seen, where)
+    need = PythonNeed(tuple((tag.interpreter, tag.abi) for tag, _ in taken), seen)
+    reason = ask("python", facts, need)
+    has = f"{python.label} on {where}" if python else where if reason is None else f"{where}; no Python was named"
+    line = evidence_of(reason, "tags", seen, has)
+    if reason is None:
+        return line
+    return replace(line, fix=f"Take the wheel for {python.label}." if python else "Name the Python: --python PY")
+
+
+def _judge_system(tag: str, place: Place) -> Reasons:
+    """What is against one platform tag."""
+    parts = ("platform", "libc")
+    needs = {"platform": READERS["platform"].read(tag), "libc": libc_of_tag(tag)}
+    return tuple(reason for part in parts if (reason := ask(part, place.facts, needs[part])) is not None)
+
+
+def _spell(tags: frozenset[Tag]) -> str:
+    return ", ".join(sorted(str(tag) for tag in tags))

@@ -1,0 +1,302 @@
+"""Where the file is to be used: a machine, a Python, a torch; each only as far as it is known."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from flashdepot.binary.coff import PeFile
+from flashdepot.binary.elf import ElfFile, read_shared_library
+from flashdepot.binary.window import FileKind, identify, open_window
+from flashdepot.diagnose.check.subject import TORCH_SYMBOL
+from flashdepot.errors import IntegrityError
+from flashdepot.facts import torch_symbols
+from flashdepot.facts.torch_builds import default_cxx11_abi
+from flashdepot.fit import served_cuda
+from flashdepot.host.surroundings import CXX_LIBRARY, cxx_versions, system_folders
+from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, PythonEnvironment, Torch
+from flashdepot.model.host import HostRecord
+from flashdepot.model.target import Architecture, Version
+
+_NEW_ABI = re.compile(r"__cxx1112basic_string|B5cxx11")
+_OLD_ABI = re.compile(r"^_Z\w*?(?:RKSs|ESs|Ss$)")
+_TORCH_FILE = re.compile(r"(?:lib)?(?:c10|torch|shm)(?:_\w+)?\.(?:so|dll)")
+
+
+class TorchSymbols(Protocol):
+    """What an extension finds in a torch, as far as it is known.
+
+    ``new_abi`` says whether its ``std::string`` is the C++11 one; ``None`` is unknown. ``proof`` is true when its files
+    were read, so that a symbol that fits the table is enough of an answer.
+    """
+
+    @property
+    def torch(self) -> Torch:
+        """The torch that it is."""
+
+    @property
+    def label(self) -> str:
+        """How evidence names it."""
+
+    @property
+    def proof(self) -> bool:
+        """Whether every symbol can be told."""
+
+    @property
+    def new_abi(self) -> bool | None:
+        """Whether it has the C++11 ABI."""
+
+    def exports(self, symbol: str) -> bool | None:
+        """Whether it has a symbol."""
+
+    def has_library(self, name: str) -> bool:
+        """Whether a library of that file name comes with it."""
+
+
+class InstalledTorch(msgspec.Struct, frozen=True):
+    """torch as the symbols of its libraries show it."""
+
+    torch: Torch
+    new_abi: bool | None
+    exported: frozenset[str]
+    proof: bool = True
+
+    @property
+    def label(self) -> str:
+        """``torch 2.8.0+cu128``."""
+        return self.torch.label
+
+    def exports(self, symbol: str) -> bool | None:
+        """Whether one of its libraries exports a symbol."""
+        return symbol in self.exported
+
+    def has_library(self, name: str) -> bool:
+        """Whether ``torch/lib`` holds a file of that name."""
+        return name in self.torch.libraries
+
+
+def read_installed_torch(torch: Torch) -> InstalledTorch:
+    """Read the libraries of an installed torch with our own readers.
+
+    :raises IntegrityError: when one of its libraries is damaged.
+    """
+    exported = exported_symbols(Path(torch.folder, "lib"), torch.libraries)
+    by_symbols = abi_of(exported)
+    return InstalledTorch(torch, torch.cxx11_abi if by_symbols is None else by_symbols, exported)
+
+
+def exported_symbols(folder: Path, libraries: Iterable[str]) -> frozenset[str]:
+    """All that torch's own ones of some libraries export.
+
+    :raises IntegrityError: when one of them is damaged.
+    """
+    return frozenset[str]().union(*(_exported(folder / name) for name in libraries if _TORCH_FILE.fullmatch(name)))
+
+
+def _exported(path: Path) -> frozenset[str]:
+    with open_window(path) as window:
+        if identify(window) is FileKind.PE_LIBRARY:
+            return PeFile(window).exported
+        try:
+            symbols = ElfFile(window).symbols()
+            return frozenset(s.name for s in symbols if s.exported and TORCH_SYMBOL.match(s.name))
+        except IntegrityError as error:
+            error.hint = f"Install torch again: {path} is not what it was."
+            raise
+
+
+def abi_of(symbols: frozenset[str] | set[str]) -> bool | None:
+    """True for names that carry the C++11 ``std::string``, false for the old one, ``None`` when none carries either."""
+    if any(_NEW_ABI.search(symbol) for symbol in symbols):
+        return True
+    return False if any(_OLD_ABI.search(symbol) for symbol in symbols) else None
+
+
+class TabledTorch(msgspec.Struct, frozen=True):
+    """A torch that is known only by its version: ``2.8``, ``2.6+cu126``."""
+
+    torch: Torch
+    machine: str
+
+    proof: bool = False
+
+    @classmethod
+    def parse(cls, text: str, machine: str) -> TabledTorch:
+        """Read the value of ``--torch``.
+
+        :raises UsageError: for what is no version.
+        """
+        torch = Torch.parse(text)
+        return cls(torch, machine)
+
+    @property
+    def label(self) -> str:
+        """``torch 2.8``."""
+        return self.torch.label
+
+    @property
+    def minor(self) -> Version:
+        """The part of the version that the table goes by."""
+        return Version(self.torch.minor)
+
+    @property
+    def new_abi(self) -> bool | None:
+        """By the table of torch's builds."""
+        return default_cxx11_abi(self.torch.minor, self.torch.version.partition("+")[2], self.machine)
+
+    def exports(self, symbol: str) -> bool | None:
+        """By the table; ``None`` for a symbol that is not in it, and for a torch older or newer than all of it."""
+        span, table = span_of(symbol), _table()
+        if span is None or not Version.parse(table["oldest"]) <= self.minor <= Version.parse(table["newest"]):
+            return None
+        return span[0] <= self.minor <= span[1]
+
+    def has_library(self, name: str) -> bool:
+        """Whether torch 2 has a library of that name, and this build of it."""
+        if "_cuda" in name and self.torch.accelerator in {Accelerator.CPU, Accelerator.ROCM}:
+            return False
+        return (
+            re.fullmatch(r"lib(?:c10|torch)(?!_cuda_c(?:pp|u)\.)(?:_\w+)?\.so|(?:c10|torch)(?:_\w+)?\.dll", name)
+            is not None
+        )
+
+
+def span_of(symbol: str) -> tuple[Version, Version] | None:
+    """The first and the last torch minor with a symbol, ``None`` where the table does not have it."""
+    table = _table()
+    span = _symbols().get(symbol)
+    if span is None:
+        patterns = (p for p in table["pattern"] if re.match(p["matches"], symbol))
+        span = next(((p.get("since", ""), p.get("until", "")) for p in patterns), None)
+    return None if span is None else (Version(span[0] or table["oldest"]), Version(span[1] or table["newest"]))
+
+
+def built_for(symbols: frozenset[str]) -> str:
+    """The torch minors that have all of the symbols: ``2.3 to 2.7``; empty when the table cannot tell."""
+    spans = [span for span in map(span_of, symbols) if span is not None]
+    if not spans:
+        return ""
+    since, until = max(span[0] for span in spans), min(span[1] for span in spans)
+    table = _table()
+    if since > until or (str(since), str(until)) == (table["oldest"], table["newest"]):
+        return ""
+    if since == until:
+        return str(since)
+    if str(until) == table["newest"]:
+        return f"{since} or newer"
+    return f"{until} or older" if str(since) == table["oldest"] else f"{since} to {until}"
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return dict(torch_symbols.about())
+
+
+@cache
+def _symbols() -> dict[str, tuple[str, str]]:
+    return {row["symbol"]: (row["since"], row["until"]) for row in torch_symbols.rows()}
+
+
+class Place(msgspec.Struct, frozen=True, dict=True):
+    """``gpus`` are compute capabilities, of the machine or named. ``is_here`` says whether the host is this machine.
+
+    ``python`` and ``torch`` are those that were named, or found here. ``environment`` are the facts, where more is known
+    than these say.
+    """
+
+    host: HostRecord
+    gpus: tuple[Architecture, ...]
+    python: PythonEnvironment | None
+    torch: TorchSymbols | None
+    is_here: bool
+    environment: Environment | None = None
+
+    @cached_property
+    def facts(self) -> Environment:
+        """What the rules of fit ask of a place, but for libstdc++, which must be looked for."""
+        host = self.host
+        torch = None
+        if self.torch is not None:
+            known = self.torch.torch.cxx11_abi if self.environment is not None else None
+            torch = replace(self.torch.torch, cxx11_abi=self.torch.new_abi if known is None else known)
+        elif self.python is not None:
+            torch = NO_TORCH
+        if self.environment is not None:
+            return replace(self.environment, torch=torch or self.environment.torch, glibcxx=None, cxxabi=None)
+        return Environment(
+            platform=host.platform,
+            libc_name=host.libc_name if host.libc_name is not None else "glibc" if host.libc else None,
+            libc=host.libc,
+            python=self.python.interpreter if self.python else None,
+            torch=torch,
+            gpus=self.gpus,
+            driver=host.driver,
+            driver_cuda=host.driver_cuda,
+        )
+
+    @cached_property
+    def facts_with_libstdcxx(self) -> Environment:
+        """The same, with the libstdc++ that is loaded."""
+        return replace(self.facts, glibcxx=self.libstdcxx, cxxabi=self.cxxabi)
+
+    @property
+    def libstdcxx(self) -> Version | None:
+        """The newest ``GLIBCXX_*`` of the libstdc++ that is loaded, here conda's before the system's."""
+        return self._cxx[0]
+
+    @property
+    def cxxabi(self) -> Version | None:
+        """Its newest ``CXXABI_*``."""
+        return self._cxx[1]
+
+    @property
+    def driver_cuda(self) -> Version | None:
+        """The newest CUDA that the driver serves; ``None`` where no driver is known."""
+        return served_cuda(self.facts)
+
+    @cached_property
+    def _cxx(self) -> tuple[Version | None, Version | None]:
+        if not self.is_here:
+            return self.host.libstdcxx, self.host.cxxabi
+        path = self.find_library(CXX_LIBRARY)
+        return cxx_versions(path) if path is not None else (None, None)
+
+    def find_library(self, name: str, near: Iterable[Path] = ()) -> Path | None:
+        """The file that the loader, or torch when it is imported, would take for a soname; ``None`` without one."""
+        return next((folder / name for folder in (*near, *self._folders) if (folder / name).is_file()), None)
+
+    def exports_of(self, library: str, needed: Iterable[str]) -> tuple[frozenset[str], str]:
+        """What a library of CUDA exports here, ``nccl`` or ``cublas``, and its file's name; empty where it is not here.
+
+        The files that are ``needed`` count, else all of that name beside torch: its import brings them.
+
+        :raises IntegrityError: when one of them is damaged.
+        """
+        of_it = re.compile(rf"lib{library}(?:_\w+)?\.so(?:\.\d+)*")
+        named = [path for name in needed if of_it.fullmatch(name) and (path := self.find_library(name))]
+        files = named or [
+            path
+            for folder in self._folders
+            for path in sorted(folder.glob(f"lib{library}*"))
+            if of_it.fullmatch(path.name)
+        ]
+        exported = frozenset[str]().union(*(read_shared_library(path).exported for path in files))
+        return exported, files[0].name if files else ""
+
+    @cached_property
+    def _folders(self) -> tuple[Path, ...]:
+        if not self.is_here:
+            return ()
+        folders = [Path(p) for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
+        if self.python is not None:
+            folders += [prefix / "lib" for prefix in (self.python.prefix, self.python.base_prefix)]
+            for path in self.python.search:
+                folders += [path / "torch" / "lib", *sorted(path.glob("nvidia/*/lib")), path / "cusparselt" / "lib"]
+        return (*folders, *system_folders())

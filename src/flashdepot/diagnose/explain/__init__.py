@@ -1,0 +1,61 @@
+"""What a log says went wrong: its cause, its consequences, and the commands that fix it.
+
+Typical usage::
+
+    with open("build.log", "rb") as log:
+        report = explain(log, host=probe())
+    for finding in report.findings:
+        print(finding.title, finding.fix)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from flashdepot.diagnose.explain.lines import read_chunks
+from flashdepot.diagnose.explain.match import match
+from flashdepot.diagnose.explain.report import Cause, LogReport, make_report
+from flashdepot.diagnose.explain.rules import load_rules
+from flashdepot.errors import CompileError, FlashdepotError
+from flashdepot.model.host import HostRecord
+from flashdepot.process.run import run
+
+
+def demangle(names: Sequence[str]) -> dict[str, str]:
+    """Itanium C++ names and what they stand for, by ``c++filt`` of binutils; without it, each stands for itself."""
+    if not names:
+        return {}
+    try:
+        done = run(["c++filt"], stdin="\n".join(names) + "\n", timeout=10)
+    except FlashdepotError:
+        return {name: name for name in names}
+    lines = done.stdout.splitlines()
+    if done.status != 0 or len(lines) != len(names):
+        return {name: name for name in names}
+    return dict(zip(names, lines, strict=True))
+
+
+__all__ = ["Cause", "LogReport", "explain"]
+
+
+def explain(log: BinaryIO, host: HostRecord | None = None) -> LogReport:
+    """Read a log to its end, in constant memory, and say what it shows.
+
+    :param host: the machine that the advice is for; ``None`` keeps it general.
+    """
+    return make_report(match(load_rules(), read_chunks(log)), host, demangle)
+
+
+def explained(error: CompileError, host: HostRecord) -> CompileError:
+    """The error with what its log shows in the place of its hint: what fixes it here, and where the log is."""
+    if error.log is None or not error.log.is_file():
+        return error
+    with error.log.open("rb") as log:
+        findings = explain(log, host).findings
+    if not findings:
+        return error
+    cause = findings[0]
+    lines = [f"{cause.id}: {cause.title}", *cause.facts, "How to fix it:", *(f"  {fix}" for fix in cause.fix)]
+    hint = "\n  ".join([*lines, f"The whole output: {error.log}"])
+    return CompileError(error.message, hint=hint, log=error.log)

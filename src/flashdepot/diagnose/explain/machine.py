@@ -1,0 +1,258 @@
+"""What a log says of the machine that wrote it, and of the packages that it is about."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flashdepot.diagnose.explain.pattern import Found, Pattern
+from flashdepot.diagnose.explain.steps import Step
+from flashdepot.errors import UsageError
+from flashdepot.facts.gpus import parse_architecture
+from flashdepot.facts.torch_symbols import patterns
+from flashdepot.files.documents import read_toml
+from flashdepot.model.target import Architecture, Version
+
+_GPU = Pattern.parse(
+    r"(?P<gpu>(?i:(?:nvidia |geforce |tesla |quadro )*(?:rtx|gtx)(?: pro| titan)? ?a?\d{3,4}(?: ?ti| super)?\b)"
+    r"|(?:NVIDIA |Tesla |GPUs?:? |\d ?[x\x{d7}] ?|on (?:an? )?)(?:[ABHKLMTVP]\d{1,3}[GS]?|GB\d{3}|GH200)\b|Jetson \w+|Tesla [A-Z]\d+)"
+)
+_NOT_HERE = Pattern.parse(
+    r"(?i)support|requir|\bneed|\bonly\b|such as|e\.g\.|or (?:newer|later|above)|\blike\b|\bfor example\b"
+)
+_FACTS = {
+    "driver": Pattern.parse(r"(?i)driver(?: version)?\W{0,3} ?v?(?P<value>[3-9]\d\d\.\d+(?:\.\d+)?)"),
+    "torch": Pattern.parse(
+        r"(?i)(?:^|[^\w.-])(?:py)?torch(?:\.__version__)?(?: version)?\s?(?:==|=|:|-)?\s*'?v?(?P<value>\d+\.\d+(?:\.\d+)?(?:\+\w+)?)"
+    ),
+    "cuda": Pattern.parse(
+        r"(?i)cuda(?: toolkit| runtime)?(?: version)?(?: used to build pytorch)?\W{0,3} ?(?P<value>1[0-4]\.\d)\b|release (?P<nvcc>1[0-4]\.\d), V1"
+    ),
+    "python": Pattern.parse(
+        r"(?i)python(?: version)?\W{0,2} ?(?P<value>3\.\d{1,2})\b|\bcp(?P<tag>3\d{1,2})-cp3|lib[/\\]python(?P<path>3\.\d{1,2})"
+    ),
+    "os": Pattern.parse(
+        r"(?P<value>Ubuntu(?: \d\d\.\d\d)?|WSL2?|Debian|CentOS|Fedora|Arch Linux|macOS|Windows(?: 1[01]| Server)?|win_amd64|Colab|Jetson|linux_aarch64|manylinux)\b"
+    ),
+}
+PATTERNS = (_GPU, *_FACTS.values())
+"""All that is looked for in a log."""
+
+_GPUS_KEPT = 8
+_READ = 100
+"""Places of a piece of a log that are read for a GPU."""
+
+
+class MachineFacts(msgspec.Struct):
+    """What the log itself names, each as it spells it; empty where it does not."""
+
+    gpus: dict[str, Architecture | None] = {}
+    driver: str = ""
+    torch: str = ""
+    cuda: str = ""
+    python: str = ""
+    os: str = ""
+
+    def read(self, text: bytes, possible: set[Pattern]) -> None:
+        """Take what a piece of a log says: of each fact but the GPUs, what it says first."""
+        for name, pattern in _FACTS.items():
+            if not getattr(self, name) and pattern in possible and (found := pattern.search(text)):
+                setattr(self, name, next(v for v in found.groupdict().values() if v).decode(errors="replace"))
+        end = 0
+        for _ in range(_READ if _GPU in possible and len(self.gpus) < _GPUS_KEPT else 0):
+            if (found := _GPU.search(text, end)) is None:
+                break
+            end = found.end()
+            line = text[text.rfind(b"\n", 0, found.start()) + 1 : max(end, text.find(b"\n", end))]
+            if not _NOT_HERE.search(line[:400]):
+                name = (found.groupdict()["gpu"] or b"").decode(errors="replace")
+                plain = re.sub(r"^(?:GPUs?:? |\d ?[x\u00d7] ?|on (?:an? )?)", "", name)
+                self.gpus.setdefault(plain, _architecture(plain))
+
+    @property
+    def can_run_ours(self) -> bool:
+        """Whether a GPU that the log names may run FlashAttention-2, or it names none."""
+        return not self.gpus or any(gpu is None or gpu >= Architecture(8, 0) for gpu in self.gpus.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts in the document of ``--json``."""
+        return {**msgspec.structs.asdict(self), "gpus": list(self.gpus)}
+
+
+_VOLTA = re.compile(r"\b(?:V100|TITAN V)\b", re.IGNORECASE)
+_BEFORE_VOLTA = re.compile(r"\b(?:[PKM]\d{2,3}|GTX (?:9|10)\d\d|TITAN Xp?)\b", re.IGNORECASE)
+
+
+def _architecture(name: str) -> Architecture | None:
+    if _VOLTA.search(name):
+        return Architecture(7, 0)
+    if _BEFORE_VOLTA.search(name):
+        return Architecture(5, 0)
+    try:
+        return parse_architecture(name)
+    except UsageError:
+        return None
+
+
+_NEEDED = Pattern.parse(
+    r"(?i)(?:capability|capabilities|\bsm) ?(?:of |version )?(?:at least |>=? ?|≥ ?)?[('_ ]{0,3}(?P<major>1?\d)[., ]{0,2}(?P<minor>\d)\b"
+)
+_GENERATIONS = {b"turing": Architecture(7, 5), b"ampere": Architecture(8, 0), b"ada": Architecture(8, 9)}
+_TOO_NEW = Pattern.parse(
+    r"(?i)(?:built|compiled|kernels?) (?:only )?for .{0,60}(?:but|running on|device is|found|your)|\(too new\)|is for sm_?\d+-sm_?\d+"
+)
+
+
+def vetoes(veto: str, line: str, facts: MachineFacts) -> bool:
+    """Whether what the log says of its machine contradicts what a rule concludes from a line."""
+    if veto == "newer-gpu":
+        return _TOO_NEW.search(line.encode()) is not None or _serves(line, facts)
+    if veto == "newer-driver":
+        return facts.driver.split(".")[0].isdigit() and int(facts.driver.split(".")[0]) >= _NEWEST_BRANCH
+    return False
+
+
+_NEWEST_BRANCH = 580
+"""The driver branch that serves every CUDA that a torch of today was built with."""
+
+
+def _serves(line: str, facts: MachineFacts) -> bool:
+    """Whether the GPUs that the log names have what the line asks for, as far as a newer one always has it."""
+    if not facts.gpus:
+        return False
+    text = line.lower().encode()
+    needed = [gpu for name, gpu in _GENERATIONS.items() if re.search(rb"\b" + name + rb"\b", text)]
+    if found := _NEEDED.search(text):
+        groups = found.groupdict()
+        needed.append(Architecture(int(groups["major"] or 0), int(groups["minor"] or 0)))
+    return (
+        bool(needed)
+        and min(needed) < Architecture(9, 0)
+        and all(gpu is not None and gpu >= min(needed) for gpu in facts.gpus.values())
+    )
+
+
+_MODULE_FILE = Pattern.parse(
+    r"(?:(?:site|dist)-packages[\\/](?P<folder>\w+?)(?:-[\d.]\S*?\.egg)?[\\/][^\s'\"]*?)?"
+    r"(?P<module>\w+?)(?:\.cpython-\w+[\w-]*|\.abi3|\.cp\d+-win\w+)?\.(?:so|pyd|dll)\b"
+)
+_LOADED = Pattern.parse(
+    r"(?:while importing |No module named ['\"]|from ['\"]|module ['\"]|NameError: name ['\"]|has no attribute ['\"])"
+    r"(?P<module>\w+)"
+)
+
+
+class Package(msgspec.Struct, frozen=True):
+    """A package by its name on an index, and the command that makes it anew for the torch that is there."""
+
+    name: str
+    rebuild: str
+    module: str
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """What the advice of a rule can have in braces."""
+        return {"package": self.name, "rebuild": self.rebuild, "module": self.module}
+
+
+def package_of(line: str, step: Step | None) -> Package | None:
+    """The package whose file or module a line names, else the one that its step is about."""
+    text = line.encode()
+    if (found := _LOADED.search(text)) and (package := _table().get(_name(found, "module"))):
+        about = named(step.package) if step and step.package and step.phase == "build" else package
+        return about if package.name == "torch" else package
+    if found := _MODULE_FILE.search(text):
+        folder = _name(found, "folder")
+        for name in (_name(found, "module"), folder):
+            if package := _table().get(name):
+                return package
+        if folder:
+            return named(folder)
+        for part in reversed(re.split(r"[\\/]", text[: found.end()].decode(errors="replace"))[1:-1]):
+            if package := _table().get(part.lower()):
+                return package
+    return named(step.package) if step and step.package else None
+
+
+def how_to_install(module: str) -> str:
+    """The command that brings a module: the table's for its package, else pip's with the module's own name."""
+    top = module.partition(".")[0]
+    known = _table().get(top.lower())
+    return known.rebuild if known else f"python -m pip install {shlex.quote(top)}"
+
+
+def _name(found: Found, group: str) -> str:
+    return (found.groupdict()[group] or b"").decode(errors="replace").lower()
+
+
+def named(name: str) -> Package:
+    """The package of that name, of the table or with pip's own way to build one anew."""
+    known = _table().get(name.lower().replace("-", "_")) or _by_name().get(name.lower().replace("_", "-"))
+    rebuild = f"pip uninstall -y {name}; pip install {name} --no-build-isolation --no-cache-dir"
+    return known or Package(name, rebuild, name.replace("-", "_"))
+
+
+@cache
+def _rows() -> tuple[tuple[Package, tuple[str, ...]], ...]:
+    rows = read_toml(Path(__file__).with_name("packages.toml"))["package"]
+    return tuple((Package(row["name"], row["rebuild"], row["modules"][0]), tuple(row["modules"])) for row in rows)
+
+
+@cache
+def _table() -> Mapping[str, Package]:
+    return {module.lower(): package for package, modules in _rows() for module in modules}
+
+
+@cache
+def _by_name() -> Mapping[str, Package]:
+    return {package.name: package for package, _ in _rows()}
+
+
+class TorchRange(msgspec.Struct, frozen=True):
+    """The torch minor releases that export a symbol, and the C++ ABI that it belongs to; ``None``: not told."""
+
+    first: Version | None = None
+    last: Version | None = None
+    cxx11_abi: bool | None = None
+
+    def holds(self, torch: Version) -> bool:
+        """Whether that torch, as far as versions go, exports the symbol."""
+        minor = torch.numbers[:2]
+        after = self.first is None or self.first.numbers[:2] <= minor
+        return after and (self.last is None or minor <= self.last.numbers[:2])
+
+    def __str__(self) -> str:
+        if self.first and self.last:
+            return f"torch {self.first} to {self.last}"
+        if self.first:
+            return f"torch {self.first} or newer"
+        if self.last:
+            return f"torch {self.last} or older"
+        return (
+            f"a torch with the {'C++11' if self.cxx11_abi else 'old'} ABI (_GLIBCXX_USE_CXX11_ABI={self.cxx11_abi:d})"
+        )
+
+
+def built_for(symbol: str) -> TorchRange | None:
+    """What the symbol tells, or ``None`` for one that tells nothing."""
+    return next((torch for pattern, torch in _torch_table() if pattern.search(symbol.encode())), None)
+
+
+@cache
+def _torch_table() -> tuple[tuple[Pattern, TorchRange], ...]:
+    return tuple((Pattern.parse(row["pattern"]), _range(row)) for row in patterns())
+
+
+def _range(row: Mapping[str, object]) -> TorchRange:
+    first, last, abi = row.get("first"), row.get("last"), row.get("cxx11_abi")
+    return TorchRange(
+        Version.parse(str(first)) if first else None,
+        Version.parse(str(last)) if last else None,
+        bool(abi) if abi is not None else None,
+    )

@@ -1,0 +1,304 @@
+"""Which rules a log answers to. Decides, and reads nothing but the lines it is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import msgspec
+from msgspec.structs import replace
+
+from flashdepot.diagnose.explain import machine
+from flashdepot.diagnose.explain.lines import Chunk
+from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
+from flashdepot.diagnose.explain.pattern import Found, Pattern, Screen
+from flashdepot.diagnose.explain.rules import AMD_SIGNS, SYMPTOM, WINDOWS_SIGNS, LogRule
+from flashdepot.diagnose.explain.steps import Scene, Step, Story
+
+LINE_CAP = 4096
+"""Bytes of a line that are kept, around what was found in it."""
+
+EARLIEST = 5
+"""How many of the first lines that state an error are kept, for logs that no rule knows."""
+
+_EXAMINED = 1000
+"""How many lines of a piece are asked whether they state an error; a hostile one has nothing but lines that seem to."""
+
+_FLASH = "flash"
+
+_WARNS = re.compile(rb"(?:^|[\s\[(|])WARN(?:ING)?(?:\W|$)")
+_LEVELS_END = 80
+"""Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
+
+_IGNORED = 100
+"""How many lines of a piece a rule passes over before it takes the next one as it is."""
+
+_STATES_ERROR = Pattern.parse(
+    r"(?i)(?:^|[^\pL\w/.-])(?:error|fatal|panic(?:ked)?|failed|Fehler|erreur|ошибка|错误|錯誤|エラー|오류|erro)"
+    r"(?:$|[^\pL\w/=\s-]|\s+(?:$|[^=\s]))"
+    r"|\b[A-Z]\w*(?:Error|Exception)\b|\b(?:C|LNK|MSB|D)\d{4}:|\bE\d{4}\]|undefined (?:reference|symbol)"
+    r"|command not found|\bcannot (?:open|find|import)|\bno such file\b|\bnot found\b|permission denied"
+    r"|connection refused|\bunable to\b|not recognized|^Killed\b",
+    memory=1 << 23,
+)
+_SUMS_UP = (
+    (
+        (
+            r"subprocess-exited-with-error|\b(?:run|execute) successfully\b|Failed (?:building|to build)\b|Could not build wheels"
+            r"|Failed to build installable|\(setup\.py\).* error|\(pyproject\.toml\).* error"
+            r"|^error: (?:legacy-install|metadata-generation)|Command errored out"
+        ),
+        "the line that decides stands between 'lines of output' and '[end of output]' of the same package",
+    ),
+    (
+        r"ninja: build stopped|\bCalledProcessError\b|Error compiling objects|^make(?:\[\d+\])?: \*\*\*",
+        "the line that decides stands below the first 'FAILED:' or above the first 'error:' of a compiler, many lines earlier",
+    ),
+    (
+        r"^error: could not compile '|failed to run custom build command|build failed, waiting",
+        "the line that decides stands below '--- stderr' of the crate's build script",
+    ),
+    (
+        (
+            r"\bChildFailedError\b|(?:Engine core|WorkerProc|Worker) initialization failed|See root cause above"
+            r"|Engine process failed|exit(?:ed|code) .{0,20}(?:rank|worker)"
+        ),
+        "the line that decides is the worker's own: the end of the first traceback of a line with its pid= or [rank0]",
+    ),
+    (r"failed to solve: process|failed with exit (?:code|status)|^[\w ]+Error:?$", ""),
+)
+"""Lines of installers, builders and launchers that say that something failed, which their users know, and not why; and
+where the line stands that says why."""
+
+_ONLY_REPORTS = Pattern.parse("(?i)" + "|".join(pattern for pattern, _ in _SUMS_UP))
+_WHERE = tuple((Pattern.parse(f"(?i){pattern}"), where) for pattern, where in _SUMS_UP)
+
+_NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b")
+_DOES_WITHOUT = Pattern.parse(
+    r"(?i)\bfall(?:ing|s)?[ -]?back (?:to|on)\b|\bwill fall ?back\b|\bunavailable_reason\b|['\"]available['\"]: False"
+    r"|\b(?:did|has|have) (?:you|u|anyone|anybody) (?:encounter|see|find|meet|met|had|have|get|got|solve|fix|tr[yi]|check|manage|experience)\w*\b.*\?\s*$"
+    r"|\baccepting (?:this|the) combination|this shouldn't be a problem|\bshould(?:n't| not) (?:be a problem|matter)"
+    r"|\bignor(?:e|ed|ing) (?:the |this |an? )?(?:import )?(?:error|exception|failure)"
+    r"|\blevel=(?:debug|info)\b|\dZ +(?:info|debug|trace) "
+    r"|^[\s│]*\d{1,5}[\s│]+.*\bf['\"].*\{|^f?\".+(?: \"|\",)$"
+)
+"""What a program says that does without something, a line of its own life and no reason why a command failed; what is
+marked as news or for debugging; and what nobody printed: strings in source, in the numbered lines that a traceback shows
+around its own and in quoted scripts."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of a log: its number from 1, and its text without prefixes."""
+
+    number: int
+    text: str
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A rule that the log answers to, the first line that shows it, and the named groups of the match.
+
+    One that is not certain stands on a rule's ``likely`` patterns, or on what is absent. ``package`` is whose file or
+    build it is about, ``step`` the part of the log that the line is in.
+    """
+
+    rule: LogRule
+    line: Line
+    groups: Mapping[str, str]
+    package: Package | None = None
+    certain: bool = True
+    step: Step | None = None
+
+
+class RuleOutcome(msgspec.Struct, frozen=True):
+    """What was found: hits with causes first, the earliest lines that state an error, and the log's story.
+
+    ``facts`` is what the log says of its machine; ``windows`` and ``amd`` say whether something in it is of that system,
+    or of that vendor's GPUs, and ``flash`` whether it speaks of FlashAttention at all; ``package`` is the one that the
+    first error is about. ``decided`` says whether an error line tells more than that something failed.
+    """
+
+    hits: tuple[Hit, ...]
+    errors: tuple[Line, ...]
+    steps: tuple[Step, ...]
+    facts: MachineFacts
+    windows: bool = False
+    amd: bool = False
+    flash: bool = False
+    package: Package | None = None
+    decided: bool = True
+
+    @property
+    def cargo(self) -> bool:
+        """Whether cargo made the log."""
+        return any(step.installer == "cargo" for step in self.steps)
+
+    @property
+    def run(self) -> bool:
+        """Whether a program that was run made the log, and no build."""
+        phases = {step.phase for step in self.steps}
+        return bool(phases & {"import", "run"}) and not phases & {"resolve", "build", "link", "install"}
+
+
+def summed_up_in(line: str) -> str:
+    """Where the line stands that says why, for one that only says that something failed; empty where that is not known."""
+    return next((where for pattern, where in _WHERE if pattern.search(line.encode())), "")
+
+
+def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
+    """Go through a log once and return what it answers to."""
+    search = _Search(rules)
+    for chunk in chunks:
+        search.look_at(chunk)
+    return search.outcome()
+
+
+@cache
+def _screen(rules: tuple[LogRule, ...]) -> Screen:
+    """What is looked for in every piece of a log; making it takes longer than reading a short log."""
+    patterns = [pattern for rule in rules for pattern in rule.patterns + rule.in_step + rule.likely]
+    texts = {text for rule in rules for text in rule.texts}.union(WINDOWS_SIGNS, AMD_SIGNS)
+    return Screen(dict.fromkeys((*patterns, _STATES_ERROR, *machine.PATTERNS)), texts)
+
+
+@dataclass
+class _Search:
+    rules: Sequence[LogRule]
+    found: dict[str, Hit] = field(default_factory=dict)
+    suggested: dict[str, Hit] = field(default_factory=dict)
+    errors: list[Line] = field(default_factory=list)
+    reports: list[Line] = field(default_factory=list)
+    facts: MachineFacts = field(default_factory=MachineFacts)
+    story: Story = field(default_factory=Story)
+
+    def __post_init__(self) -> None:
+        self._open = list(self.rules)
+        self._seen: set[str] = set()
+        self._before = b""
+        self._package: Package | None = None
+        self._screen = _screen(tuple(self.rules))
+
+    def look_at(self, chunk: Chunk) -> None:
+        possible, texts = self._screen.possible(chunk.lowered)
+        self._seen |= texts
+        piece = _Piece(chunk, self.story.read(chunk), self._before, possible)
+        self.facts.read(chunk.text, possible)
+        for rule in tuple(self._open) if possible else ():
+            if hit := piece.first_hit(rule, rule.patterns, rule.in_step):
+                if not hit.certain:
+                    self.suggested.setdefault(rule.id, hit)
+                    continue
+                self.found[rule.id] = replace(hit, certain=not rule.absence)
+                self._open.remove(rule)
+            elif rule.likely and rule.id not in self.suggested and (hit := piece.first_hit(rule, rule.likely)):
+                self.suggested[rule.id] = replace(hit, certain=False)
+        if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
+            self._keep_errors(piece)
+        self._before = chunk.text
+
+    def outcome(self) -> RuleOutcome:
+        found, likely = ([hit for hit in hits.values() if self._holds(hit)] for hits in (self.found, self.suggested))
+        hits = [hit for hit in found if hit.rule.rank != SYMPTOM] or likely or found
+        hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
+        hits = [hit for hit in hits if hit.rule.id not in hidden]
+        hits.sort(key=lambda hit: (hit.rule.rank, hit.line.number, hit.rule.id))
+        windows, amd = (not self._seen.isdisjoint(texts) for texts in (WINDOWS_SIGNS, AMD_SIGNS))
+        return RuleOutcome(
+            tuple(replace(hit, package=package_of(hit.line.text, hit.step)) for hit in hits),
+            tuple(self.errors or self.reports),
+            self.story.steps,
+            self.facts,
+            windows,
+            amd,
+            _FLASH in self._seen,
+            self._package,
+            decided=bool(self.errors) or not self.reports,
+        )
+
+    def _holds(self, hit: Hit) -> bool:
+        rule = hit.rule
+        suggested = self.suggested.get(rule.id) is hit
+        context = (suggested and rule.likely_context) or rule.context
+        unless = rule.unless + rule.likely_unless if suggested else rule.unless
+        seen = (not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(unless)
+        return seen and not machine.vetoes(rule.veto, hit.line.text, self.facts)
+
+    def _keep_errors(self, piece: _Piece) -> None:
+        end, chunk = 0, piece.chunk
+        for _ in range(_EXAMINED):
+            found = _STATES_ERROR.search(chunk.text, end)
+            if found is None or len(self.errors) == EARLIEST:
+                return
+            line = _line_at(chunk, found.start(), found.end())
+            text = line.text.encode()
+            if not _NO_ERROR.search(text):
+                if not _ONLY_REPORTS.search(text):
+                    self.errors.append(line)
+                elif len(self.reports) < EARLIEST:
+                    self.reports.append(line)
+                self._package = self._package or package_of(line.text, piece.scene.at(found.start()))
+            end = _end_of_line(chunk.text, found.end())
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    """A piece of a log, its steps, the piece before it, and the patterns that may be in it."""
+
+    chunk: Chunk
+    scene: Scene
+    before: bytes
+    possible: set[Pattern]
+
+    def first_hit(self, rule: LogRule, patterns: Sequence[Pattern], in_step: Sequence[Pattern] = ()) -> Hit | None:
+        """The first line that a pattern matches; where several match it, the one that the rule names first counts."""
+        kinds = ((pattern, strict) for strict, some in enumerate((patterns, in_step)) for pattern in some)
+        sought = [(pattern, bool(strict)) for pattern, strict in kinds if pattern in self.possible]
+        matches = [found for pattern, strict in sought if (found := self._search(rule, pattern, in_step=strict))]
+        if not matches:
+            return None
+        text = self.chunk.text
+        found = min(matches, key=lambda match: _end_of_line(text, match.end()))
+        groups = _groups(found)
+        for pattern in rule.details:
+            if detail := pattern.search(self.before + text):
+                groups = {**_groups(detail), **groups}
+        line = _line_at(self.chunk, found.start(), found.end())
+        begin = text.rfind(b"\n", 0, found.end()) + 1
+        warns = _WARNS.search(text[begin : begin + _LEVELS_END]) is not None
+        return Hit(rule, line, groups, certain=rule.warns or not warns, step=self.scene.at(found.start()))
+
+    def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> Found | None:
+        """The first match in a line that counts, of as many as are worth looking at."""
+        text = self.chunk.text
+        found = pattern.search(text)
+        for _ in range(_IGNORED):
+            if found is None:
+                return None
+            end = _end_of_line(text, found.end())
+            step = self.scene.at(found.end())
+            if rule.takes(step, known=in_step):
+                line = text[text.rfind(b"\n", 0, found.end()) + 1 : end]
+                if not any(other.search(line) for other in (_DOES_WITHOUT, *rule.ignore)):
+                    return found
+            found = pattern.search(text, end)
+        return None if in_step or (found and not rule.takes(self.scene.at(found.end()))) else found
+
+
+def _groups(found: Found) -> dict[str, str]:
+    return {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
+
+
+def _line_at(chunk: Chunk, start: int, end: int) -> Line:
+    """The line that has these bytes, or of a long one what is around them."""
+    number = chunk.number(end)
+    begin = chunk.text.rfind(b"\n", 0, end) + 1
+    stop = _end_of_line(chunk.text, end)
+    if stop - begin > LINE_CAP:
+        begin = max(begin, start - LINE_CAP // 2)
+        stop = min(stop, begin + LINE_CAP)
+    return Line(number, chunk.line(begin, stop))
+
+
+def _end_of_line(text: bytes, position: int) -> int:
+    end = text.find(b"\n", position)
+    return end if end >= 0 else len(text)

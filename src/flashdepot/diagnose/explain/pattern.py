@@ -1,0 +1,153 @@
+"""Regular expressions that take time proportional to the text, whatever the text is: those of RE2.
+
+A log is written by strangers. Python's ``re`` tries one way after another, and a line of 4 kB that fits a pattern almost
+makes it try for minutes. RE2 has no such lines; its patterns have neither look-around nor back-references
+(https://github.com/google/re2/wiki/Syntax).
+
+A pattern is looked for in all lines of a piece of a log at once: taking the lines out one by one would cost more than
+looking for the pattern, and a line can be as short as two characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import re2
+
+_LEVEL = r"(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
+
+_KINDS = (
+    r"#\d+ (?:\[[^\]]*\] )?(?:\d+\.\d+ )?",  # BuildKit: step and seconds
+    r"\d{1,6}\.\d{1,3}\s+",  # BuildKit: seconds alone
+    r"\[(?:rank|gpu|worker|node)? ?\d+(?:,\d+)?\](?:<std(?:err|out)>)?:?\s",  # torchrun, mpirun
+    r"\([\w.:-]+(?: \w+=[\w.:-]+)* pid=\d+[^)]*\)\s?",  # Ray, vLLM
+    rf"(?:{_LEVEL}\s+)?\[?\d{{4}}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?\]?:?\s*",
+    rf"(?:{_LEVEL}\s+)?\[?\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s*",
+    rf"(?:{_LEVEL}\s+)?\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s+",
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w./-]+(?:\[\d+\])?:\s",  # syslog
+    r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w.-]+:\d+\]\s",  # glog
+    r"\[[\w./-]+\.(?:py|cpp|cc):\d+\]\s",
+    r"\[(?i:debug|info|warn(?:ing)?|error)\]\s(?:\[[\w./-]+\]\s)?",  # launchers of desktop programs
+    r"##\[(?:error|warning|debug|group|command)\]",
+    r"::(?:error|warning)[^:]*::",
+    r"[A-Za-z][\w.-]{0,40} +\| ",  # docker compose
+    "[│╰╭├└┃─╌\u00d7>▶✗✖❱]+",  # pip, uv, rich, quotations
+    r"(?:\||[|`]->|x) +",  # uv, where it writes ASCII
+    r"(?:\*\*|`{1,3}|[-*•] )",  # markdown
+)
+
+PREFIXES = rf"(?:\s*(?:{'|'.join(_KINDS)}))*\s*"
+"""A regular expression, in RE2's syntax, for all that stands before what a program itself wrote, also nothing."""
+
+
+_MEMORY = 1 << 20
+
+PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+"""What a pattern is made of, as far as it matters where a ``^`` is an anchor."""
+
+
+class Found(Protocol):
+    """Where a pattern matches."""
+
+    def start(self) -> int:
+        """The first byte of the match."""
+
+    def end(self) -> int:
+        """The byte after the match."""
+
+    def groupdict(self) -> dict[str, bytes | None]:
+        """What the named groups hold."""
+
+
+class _Compiled(Protocol):
+    @property
+    def groupindex(self) -> Mapping[str, int]: ...
+
+    def search(self, text: bytes, pos: int = 0) -> Found | None: ...
+
+
+class Pattern:
+    r"""A pattern of a rule. It is looked for in many lines at once and never matches across the end of one.
+
+    ``^`` is where a line begins behind the prefixes of other programs, ``$`` where it ends before blanks.
+    ``\w``, ``\s``, ``\d`` and ``\b`` know ASCII only; ``\pL`` is a letter of any script. Any of ``'``, ``"`` and
+    `````` stands for all three: programs quote as they like.
+    """
+
+    def __init__(self, text: str, regex: str, options: re2.Options) -> None:
+        self.text = text
+        self.regex = regex
+        self.options = options
+        self._compiled: _Compiled = re2.compile(regex, options)
+
+    @classmethod
+    def parse(cls, text: str, *, memory: int = _MEMORY, stripped: bool = False) -> Pattern:
+        """Compile a pattern.
+
+        :param memory: bytes for its states, which RE2 forgets rather than taking more; where they are too few for a
+            pattern of many characters, it becomes slow, and stays linear.
+        :param stripped: for a line whose prefixes were taken away: ``^`` is where it begins.
+        :raises ValueError: when RE2 does not take it.
+        """
+        options = re2.Options()
+        options.max_mem = memory
+        options.never_nl = True
+        options.log_errors = False
+        anchor = "^" if stripped else _ANCHORS["^"]
+        regex = "(?m)" + "".join(anchor if piece == "^" else _spelled(piece) for piece in PIECES.findall(text))
+        try:
+            return cls(text, regex, options)
+        except re2.error as error:
+            reason = error.args[0]
+            raise ValueError(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from error
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The names of its groups."""
+        return frozenset(self._compiled.groupindex)
+
+    def search(self, lines: bytes, start: int = 0) -> Found | None:
+        """The first match in lines of UTF-8 that are separated by line feeds, or ``None``."""
+        return self._compiled.search(lines, start)
+
+
+_QUOTES = "'\"`"
+_ANCHORS = {"^": f"(?:^{PREFIXES})", "$": r"(?:\s*$)"} | {
+    spelling: f"[{_QUOTES}]" for quote in _QUOTES for spelling in (quote, "\\" + quote)
+}
+
+
+def _spelled(piece: str) -> str:
+    if piece.startswith("[") and any(quote in piece for quote in _QUOTES):
+        return re.sub(r"^\[\^?", lambda opened: opened[0] + _QUOTES, piece)
+    return _ANCHORS.get(piece, piece)
+
+
+class Screen:
+    """Patterns and lower-case texts, to be looked for in one piece of a log after another.
+
+    RE2's filter takes from each pattern the literals without which it cannot match, and looks for all of them at once.
+    A piece without an error answers to almost none, whatever the number of rules.
+    """
+
+    def __init__(self, patterns: Iterable[Pattern], texts: Iterable[str]) -> None:
+        self._filter = re2.Filter()
+        self._sought: list[Pattern | str] = []
+        for pattern in patterns:
+            self._filter.Add(pattern.regex, pattern.options)
+            self._sought.append(pattern)
+        for text in texts:
+            self._filter.Add(re2.escape(text), re2.Options())
+            self._sought.append(text)
+        self._filter.Compile()
+
+    def possible(self, lowered: bytes) -> tuple[set[Pattern], set[str]]:
+        """Return the patterns that may match a piece of a log, and the texts that are in it.
+
+        :param lowered: the piece, in lower case.
+        """
+        sought = [self._sought[index] for index in self._filter.Match(lowered, potential=True) or ()]
+        patterns = {pattern for pattern in sought if isinstance(pattern, Pattern)}
+        return patterns, {text for text in sought if isinstance(text, str) and text.encode() in lowered}

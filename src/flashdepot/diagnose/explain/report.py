@@ -1,0 +1,271 @@
+"""From rules that a log answers to, to advice for this machine."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from flashdepot.diagnose.explain.machine import MachineFacts, Package, built_for, how_to_install, named
+from flashdepot.diagnose.explain.match import Hit, Line, RuleOutcome, summed_up_in
+from flashdepot.diagnose.explain.rules import RANKS, LogRule, for_windows
+from flashdepot.diagnose.explain.steps import Step
+from flashdepot.model.host import HostRecord
+from flashdepot.model.target import Version
+
+Demangle = Callable[[Sequence[str]], Mapping[str, str]]
+
+REPORT_SCHEMA = 1
+
+_JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
+_SHOWN = 300
+_OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
+"""Packages in whose place flashdepot has something; the first is meant where a log speaks of FlashAttention alone."""
+
+_UNNAMED = "THE_PACKAGE"
+_PYTHONS = re.compile(r"(?:[A-Z_]+=\S* )*(?:python -m )?(?:pip|python) ")
+
+
+_INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
+_LINK = "flashdepot link candle --write --get   # prebuilt kernels in the place of those that candle compiles"
+_LONG = "FORCE_BUILD=TRUE"
+"""What marks a command that compiles for an hour or more: it stands behind those that take seconds."""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One class of failure that the log shows: where, why, what fixes it, and facts about it and this machine.
+
+    ``certain`` is false where another of ``or_else``, the likeliest first, may be the cause as well.
+    """
+
+    id: str
+    title: str
+    rank: str
+    line: Line
+    why: str
+    fix: tuple[str, ...]
+    facts: tuple[str, ...]
+    certain: bool = True
+    or_else: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding in the document of ``--json``."""
+        return {
+            "class": self.id,
+            "title": self.title,
+            "certain": self.certain,
+            "or_else": list(self.or_else),
+            "rank": self.rank,
+            "line": self.line.number,
+            "text": self.line.text,
+            "why": self.why,
+            "fix": list(self.fix),
+            "facts": list(self.facts),
+        }
+
+
+class LogReport(msgspec.Struct, frozen=True):
+    """What a log shows: findings with causes first, and the earliest lines that state an error.
+
+    ``steps`` is the log as the story of its commands, ``facts`` what it says of its machine. ``next_steps`` are commands
+    and advice for a log whose cause is not certain, and empty otherwise. ``decided`` is false where every error line only
+    says that something failed.
+    """
+
+    findings: tuple[Cause, ...]
+    errors: tuple[Line, ...]
+    next_steps: tuple[str, ...] = ()
+    decided: bool = True
+    steps: tuple[Step, ...] = ()
+    facts: MachineFacts = msgspec.field(default_factory=MachineFacts)
+
+    @property
+    def certain(self) -> bool:
+        """Whether the first cause is shown by the log, and not only possible."""
+        return bool(self.findings) and self.findings[0].certain
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of ``--json``, ``schema`` first."""
+        return {
+            "schema": REPORT_SCHEMA,
+            "status": "explained" if self.certain else "possible" if self.findings else "unknown",
+            "findings": [finding.to_json() for finding in self.findings],
+            "errors": [{"line": line.number, "text": line.text} for line in self.errors],
+            "next_steps": list(self.next_steps),
+            "steps": [step.to_json() for step in self.steps],
+            "machine": self.facts.to_json(),
+        }
+
+
+def make_report(outcome: RuleOutcome, host: HostRecord | None, demangle: Demangle) -> LogReport:
+    """Fill in the advice of every hit.
+
+    :param demangle: turns mangled C++ names into readable ones; called once, with all that are needed.
+    """
+    names = demangle([hit.groups["symbol"] for hit in outcome.hits if hit.groups.get("symbol", "").startswith("_Z")])
+    findings = tuple(_finding(hit, outcome, host, names) for hit in outcome.hits)
+    errors = tuple(Line(line.number, _shortened(line.text)) for line in outcome.errors)
+    next_steps = () if findings and findings[0].certain else _next_steps(outcome)
+    return LogReport(findings, errors, next_steps, outcome.decided, outcome.steps, outcome.facts)
+
+
+def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
+    """What to do with a log whose cause is not certain: get the line that decides, look at the machine, and ask.
+
+    What hides the first error most often is a tool that shows the end of its output only, and several compilers that
+    write at once. A program that was run is not built anew: its packages and the call that failed are looked at.
+    """
+    package = (outcome.package or _package_meant(outcome)).name
+    log = "run.log" if outcome.run else "build.log"
+    steps = [*_stands_elsewhere(outcome), *_again(outcome, package)]
+    steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
+    if package in _OURS and not outcome.amd:
+        steps.append(f"flashdepot install   # in the place of {package}: ready-made kernels, nothing to build")
+    line = "the first line above" if outcome.decided and outcome.errors else f"the first error of {log}"
+    steps.append(
+        f"search the issues of {package} for {line}; report it there with the whole log and the output of flashdepot host"
+    )
+    return tuple(steps)
+
+
+def _stands_elsewhere(outcome: RuleOutcome) -> Iterable[str]:
+    """Where the line that decides is, when the log has only those that sum up."""
+    if not outcome.decided:
+        found = (where for line in outcome.errors if (where := summed_up_in(line.text)))
+        yield from dict.fromkeys(found)
+
+
+def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
+    """Commands that bring a log with the line that decides."""
+    if outcome.run:
+        yield "python ... > run.log 2>&1   # keep all of both streams: the last line of the first traceback is the cause"
+        yield f"pip list; pip check; pip install -U {package}   # releases of different times are the usual reason"
+        yield "CUDA_LAUNCH_BLOCKING=1 python ...   # an error of CUDA: the traceback then names the call that failed"
+        return
+    why = "one compiler at a time, so that the first error stands alone"
+    if not outcome.decided:
+        why = "the line that decides is above those, in what was cut off: keep all of both streams"
+    elif not outcome.errors:
+        why = "the log may be cut off: run the command again and keep all of both streams"
+    jobs = "set MAX_JOBS=1&& " if outcome.windows else "MAX_JOBS=1 "
+    if outcome.cargo:
+        yield f"cargo build -vv -j 1 > build.log 2>&1   # with the features as before; {why}"
+    else:
+        yield f"{jobs}pip install -v {package} --no-build-isolation > build.log 2>&1   # {why}"
+
+
+def _finding(hit: Hit, outcome: RuleOutcome, host: HostRecord | None, names: Mapping[str, str]) -> Cause:
+    rule = hit.rule
+    package = hit.package or _package_meant(outcome)
+    values = {**(_host_values(host) if host else {}), **_log_values(outcome), **package.values, **hit.groups}
+    values["install"] = how_to_install(values["module"])
+    facts = (
+        _symbol_facts(hit.groups["symbol"], outcome.facts.torch.partition("+")[0], names)
+        if "symbol" in hit.groups
+        else []
+    )
+    if host and not outcome.amd:
+        facts += [fact for name in rule.host for fact in _host_facts(name, host)]
+    advice = _advice(rule, outcome)
+    if outcome.windows:
+        advice = [for_windows(command) for command in advice]
+        values |= {name: for_windows(values[name]) for name in ("rebuild", "install")}
+    ours = package.name in (*_OURS, _UNNAMED) or package.name.startswith("candle")
+    fix = [fill(command, values, quoted=hit.groups) for command in advice]
+    fix = [command for command in fix if ours or not command.startswith("flashdepot ")]
+    if outcome.cargo:
+        fix = [command for command in fix if not _PYTHONS.match(command)] or fix
+    fix = sorted(fix, key=lambda command: _LONG in command)
+    if rule.ours and ours and package.name != _UNNAMED and not outcome.amd and outcome.facts.can_run_ours:
+        fix = [_LINK if outcome.cargo else _INSTALL, *fix]
+    line = Line(hit.line.number, _shortened(hit.line.text))
+    why = fill(rule.why, values)
+    return Cause(rule.id, rule.title, RANKS[rule.rank], line, why, tuple(fix), tuple(facts), hit.certain, rule.or_else)
+
+
+def _package_meant(outcome: RuleOutcome) -> Package:
+    """What advice speaks of where no line names a package."""
+    return named(_OURS[0] if outcome.flash else _UNNAMED)
+
+
+def _advice(rule: LogRule, outcome: RuleOutcome) -> Sequence[str]:
+    if outcome.amd and rule.fix_amd:
+        return rule.fix_amd
+    return rule.fix_windows if outcome.windows and rule.fix_windows else rule.fix
+
+
+def fill(text: str, values: Mapping[str, str], quoted: Iterable[str] = ()) -> str:
+    """Put values in the place of names in braces; a name without a value stays, in angle brackets.
+
+    :param quoted: names whose values come from a log, and are quoted where a shell would take them for more than a word.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in values:
+            return f"<{name.replace('_', ' ')}>"
+        return shlex.quote(_shortened(values[name])) if name in quoted else values[name]
+
+    return re.sub(r"\{(\w+)\}", value, text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN // 2] + " ... " + text[-_SHOWN // 2 :]
+
+
+def _symbol_facts(symbol: str, torch: str, names: Mapping[str, str]) -> list[str]:
+    readable = names.get(symbol, symbol)
+    torch_range = built_for(symbol)
+    if torch_range is None:
+        return [f"missing: {readable}"]
+    facts = [f"missing: {readable}", f"the binary was built for {torch_range}; the torch that was loaded is another"]
+    if torch and torch_range.cxx11_abi is None and torch_range.holds(Version.parse(torch)):
+        facts.append(
+            f"the log speaks of torch {torch}, which has this symbol: another torch was loaded, or a build without "
+            'CUDA; see python -c "import torch; print(torch.__version__, torch.version.cuda, torch.__file__)"'
+        )
+    return facts
+
+
+def _log_values(outcome: RuleOutcome) -> dict[str, str]:
+    """What the log says of its own machine, which comes before what is known of this one."""
+    gpus = {gpu for gpu in outcome.facts.gpus.values() if gpu is not None}
+    if len(gpus) != 1 or None in outcome.facts.gpus.values():
+        return {}
+    gpu = gpus.pop()
+    return {"gpu": next(iter(outcome.facts.gpus)), "gpu_arch": str(gpu), "gpu_capability": gpu.dotted}
+
+
+def _host_values(host: HostRecord) -> dict[str, str]:
+    values = {"jobs": str(max(1, min(host.cores, host.memory // _JOB_BYTES)))} if host.memory else {}
+    if host.gpus:
+        values["gpu"] = host.gpus[0].name
+        values["gpu_arch"] = str(host.gpus[0].architecture)
+        values["gpu_capability"] = host.gpus[0].architecture.dotted
+    if host.toolkits:
+        values["cuda_home"] = host.toolkits[0].root
+    if host.compilers:
+        values["compiler"] = host.compilers[0].path
+    if host.driver:
+        values["driver"] = str(host.driver)
+    return values
+
+
+def _host_facts(name: str, host: HostRecord) -> list[str]:
+    if name == "gpus":
+        found = [f"this machine's GPU: {g.name}, compute capability {g.architecture.dotted}" for g in host.gpus]
+        return list(dict.fromkeys(found)) or ["this machine has no NVIDIA GPU"]
+    if name == "driver":
+        return [f"this machine's driver: {host.driver}" if host.driver else "this machine has no NVIDIA driver"]
+    if name == "toolkits":
+        found = [f"this machine's nvcc: {t.version} in {t.root}, found by {t.found_by}" for t in host.toolkits]
+        return found or ["no CUDA toolkit was found on this machine"]
+    if name == "compilers":
+        found = [f"this machine's compiler: {c.kind} {c.version} ({c.path})" for c in host.compilers]
+        return found or ["no C++ compiler was found on this machine"]
+    if name == "libc":
+        return [f"this machine's GNU libc: {host.libc}"] if host.libc else ["this machine has no GNU libc"]
+    return [f"this machine: {host.memory / 1e9:.1f} GB usable, {host.cores} cores"] if host.memory else []

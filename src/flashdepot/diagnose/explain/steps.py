@@ -1,0 +1,339 @@
+"""A log as the story of its commands: what ran, in which phase, and for which package.
+
+Pure and linear: lines that begin a step are found by one expression in a whole piece of a log, and only those are read.
+The words of the tools are data: ``steps.toml``.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import re2
+
+from flashdepot.diagnose.explain.lines import Chunk
+from flashdepot.diagnose.explain.pattern import PIECES, Pattern
+from flashdepot.files.documents import read_toml
+
+PHASES = ("resolve", "fetch", "build", "install", "link", "import", "run")
+"""What a step does, in the order in which an installation goes through it."""
+
+_KEPT = 200
+"""Steps of a log that are shown: of a longer one the first and the last halves of as many."""
+
+_READ = 1000
+"""Lines of a piece of a log that are read for a step; a hostile one has nothing but lines that begin one."""
+
+_COMMAND_SHOWN = 200
+_MEMORY = 1 << 24
+
+_INSTALLERS = frozenset({"pip", "uv", "poetry", "conda", "cargo"})
+_PROMPT = (
+    r"(?:(?:\(\S+\) ?)*(?:[\w.-]+@[\w.-]+[:~ ][^$#%>]*)?[$#%\x{276f}\x{279c}] ?|(?:PS )?[A-Z]:\\[^>]*> ?|!|\+ "
+    r"|(?:Step \d+/\d+ : |\[\s*(?:[\w-]+ )?\d+/\d+\] )?RUN (?:--\S+ )*|Run |Running command )"
+)
+_BARE = r"(?:sudo (?:-\S+ )*|[A-Z_][A-Z0-9_]*=\S* |time )*(?:\S*[/\\])?(?:python[\d.]*(?:\.exe)? -m )?"
+_TRACEBACK = "Traceback (most recent call last)"
+_FRAME = re.compile(
+    r"File \"(?P<file>[^\"]{1,400})\", line \d+(?:, in (?P<function>\S{1,100}))?|^(?P<rich>\S{1,400}\.py):\d+ in (?P<name>\S{1,100})"
+)
+_FRAME_BUILDS = re.compile(
+    r"pip-build-env|build_meta|pyproject_hooks|pep517|_in_process|setuptools[\\/]|[\\/]setup\.py|^setup\.py|builds-v0"
+    r"|BuildExtension|<string>$|distutils|torch[\\/]utils[\\/]cpp_extension|skbuild|hatchling|poetry[\\/]core"
+)
+_FRAME_INSTALLS = re.compile(r"[\\/]pip[\\/]_(?:internal|vendor)[\\/]")
+_FRAME_PACKAGE = re.compile(
+    r"(?:site|dist)-packages[\\/](?P<package>[A-Za-z]\w*)(?:[\\/]|\.py)|custom_nodes[\\/](?P<node>[\w.-]+)"
+)
+_ENDS = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotFound|Unavailable|Failure)\b")
+_OF_TRACEBACKS = (
+    re.escape(_TRACEBACK),
+    r'^File "',
+    r"^\S+\.py:\d+ in \w",
+    r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotFound|Unavailable|Failure)\b",
+)
+_IMPORTS = re.compile(r"(?:ImportError|ModuleNotFoundError)\b|.*(?:\.so\b|DLL load failed|undefined symbol)")
+
+
+class Step(msgspec.Struct):
+    """One command or one part of its work: where it is in the log, what it does, and with which package.
+
+    It grows while the log is read. ``installer`` is the tool that began the work: pip's build of a package calls ninja.
+    """
+
+    tool: str
+    phase: str
+    first: int
+    last: int
+    command: str = ""
+    package: str = ""
+    version: str = ""
+    installer: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The step in the document of ``--json``; what is not known is empty."""
+        return {**msgspec.structs.asdict(self), "lines": [self.first, self.last]}
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """The steps of one piece of a log, by the byte at which each begins."""
+
+    begins: tuple[int, ...]
+    steps: tuple[Step | None, ...]
+
+    def at(self, position: int) -> Step | None:
+        """The step that the byte is in, or ``None`` where the log has not said what runs."""
+        return self.steps[bisect_right(self.begins, position) - 1]
+
+
+class Story:
+    """Cuts a log into steps, one piece after the other."""
+
+    def __init__(self) -> None:
+        self._step: Step | None = None
+        self._early: list[Step] = []
+        self._late: list[Step] = []
+        self._installing = Step("", "", 0, 0)
+        self._decided = False
+        self._end = 0
+
+    def read(self, chunk: Chunk) -> Scene:
+        """The steps of the next piece."""
+        begins, steps = [0], [self._step]
+        counted, until = 0, 0
+        for start, line in islice(_lines_that_begin(chunk), _READ):
+            counted, until = counted + chunk.text.count(b"\n", until, start), start
+            before, begin = self._step, start
+            if self._take(line, chunk.first + counted + chunk.moved(start)) and before is None and self._step:
+                begin = max(begins[-1], chunk.text.rfind(b"\n\n", 0, start) + 1)
+                self._step.first = chunk.number(begin)
+            if self._step is not before:
+                begins.append(begin)
+                steps.append(self._step)
+        self._end = chunk.number(len(chunk.text)) - chunk.text.endswith(b"\n")
+        if self._step is not None:
+            self._step.last = self._end
+        return Scene(tuple(begins), tuple(steps))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What was read so far."""
+        return (*self._early, *self._late)
+
+    def _take(self, line: str, number: int) -> bool:
+        """What a line that may begin a step says, and whether it sums up the lines before it."""
+        if _TRACEBACK in line:
+            self._begin_traceback(number)
+        elif found := _FRAME.search(line):
+            self._frame(found, number)
+        elif _ENDS.match(line):
+            self._end_traceback(line)
+        elif (command := _command(line)) is not None:
+            self._begin(command, number)
+        elif (mark := _mark(line)) is not None:
+            step, back = mark
+            now = self._step
+            if back and now is not None and now.tool == "python" and not (now.command or now.installer):
+                now.phase, now.installer, now.package, now.version = step.phase, step.tool, step.package, step.version
+            self._begin(step, number)
+            return back
+        return False
+
+    def _begin(self, step: Step, number: int) -> None:
+        working, now = self._installing, self._step
+        if step.tool in _INSTALLERS:
+            step.installer = step.tool
+        elif not step.command and now is not None:
+            step.installer = now.installer
+        if not step.package and (step.installer == working.installer or not working.installer) and not step.command:
+            step.package, step.version = working.package, working.version
+        if step.package and now and not now.package and now.installer == step.installer and now.phase == step.phase:
+            now.package, now.version = step.package, step.version
+        if step.installer and step.phase:
+            self._installing = step
+        same = now and not step.command and not now.command
+        if same and now and (now.tool, now.phase, now.package) == (step.tool, step.phase, step.package):
+            return
+        self._append(step, number)
+
+    def _append(self, step: Step, number: int) -> None:
+        if self._step is not None:
+            self._step.last = max(self._step.first, number - 1)
+        step.first = step.last = number
+        self._step = step if step.phase or step.command else None
+        if self._step is None:
+            self._installing = Step("", "", 0, 0)
+            return
+        kept = self._early if len(self._early) < _KEPT // 2 else self._late
+        kept.append(step)
+        del self._late[: -_KEPT // 2]
+
+    def _begin_traceback(self, number: int) -> None:
+        now = self._step
+        inside = now is not None and now.phase in ("build", "link", "resolve", "fetch") and bool(now.installer)
+        step = Step("python", now.phase if inside and now else "run", number, number)
+        if inside and now:
+            step.package, step.version, step.installer = now.package, now.version, now.installer
+        self._decided = inside
+        self._append(step, number)
+
+    def _frame(self, found: re.Match[str], number: int) -> None:
+        if self._step is None or self._step.tool != "python" or self._step.command:
+            self._begin_traceback(number)  # its head was cut off
+        step = self._step
+        if step is None:
+            return
+        file = found["file"] or found["rich"]
+        if _FRAME_BUILDS.search(file):
+            step.phase, self._decided = "build", True
+            step.package, step.version = self._installing.package or step.package, self._installing.version
+            step.installer = step.installer or self._installing.installer
+        elif _FRAME_INSTALLS.search(file) and not self._decided:
+            step.phase, step.installer, self._decided = "resolve", "pip", True
+        elif not self._decided:
+            package = _FRAME_PACKAGE.search(file)
+            name = (package["package"] or package["node"]) if package else ""
+            if name and (name != "torch" or not step.package):
+                step.package = name
+
+    def _end_traceback(self, line: str) -> None:
+        step = self._step
+        if (
+            step is not None
+            and step.tool == "python"
+            and not self._decided
+            and step.phase == "run"
+            and _IMPORTS.match(line)
+        ):
+            step.phase = "import"
+
+
+def _lines_that_begin(chunk: Chunk) -> Iterator[tuple[int, str]]:
+    """Each line of a piece that may begin a step or belong to a traceback: where it begins, and without its prefixes."""
+    end, text, begins = 0, chunk.text, _marks().begins
+    while (found := begins.search(text, end)) is not None:
+        stop = text.find(b"\n", found.end())
+        stop = stop if stop >= 0 else len(text)
+        start = text.rfind(b"\n", 0, found.end()) + 1
+        yield start, chunk.line(start, min(stop, start + 1000))
+        end = stop
+        if end >= len(text):
+            return
+
+
+class _Marks(msgspec.Struct, frozen=True):
+    begins: Pattern
+    which: Any
+    rows: tuple[tuple[str, str, Pattern, bool], ...]
+    prompt: Pattern
+    commands: tuple[tuple[str, Pattern], ...]
+
+
+@cache
+def _marks() -> _Marks:
+    data = read_toml(Path(__file__).with_name("steps.toml"))
+    rows = [
+        (group["tool"], row["phase"], row["pattern"], row.get("back", False))
+        for group in data["mark"]
+        for row in group["marks"]
+    ]
+    commands = [(row["phase"], row["pattern"]) for row in data["command"]]
+    prompt = rf"^(?:{_PROMPT})?(?P<command>{_BARE}(?:{'|'.join(_nameless(pattern) for _, pattern in commands)}).*)"
+    which = re2.Set.SearchSet(Pattern.parse("x", memory=_MEMORY).options)
+    parsed = tuple((tool, phase, Pattern.parse(pattern, stripped=True), back) for tool, phase, pattern, back in rows)
+    for _, _, pattern, _ in parsed:
+        which.Add(pattern.regex)
+    which.Compile()
+    whole = "|".join(_anywhere(_nameless(pattern)) for pattern in (*_OF_TRACEBACKS, prompt, *(row[2] for row in rows)))
+    return _Marks(
+        Pattern.parse(f"^(?:{whole})", memory=_MEMORY),
+        which,
+        parsed,
+        Pattern.parse(prompt, stripped=True),
+        tuple((phase, Pattern.parse(pattern)) for phase, pattern in commands),
+    )
+
+
+def _anywhere(pattern: str) -> str:
+    return "".join("" if one == "^" else one for one in PIECES.findall(pattern))
+
+
+def _nameless(pattern: str) -> str:
+    """A pattern that only says whether it matches: in one of many, groups cost time."""
+    return re.sub(r"\?P<\w+>", "?:", pattern)
+
+
+def _mark(line: str) -> tuple[Step, bool] | None:
+    text = line.encode()
+    for index in sorted(_marks().which.Match(text) or ()):
+        tool, phase, pattern, back = _marks().rows[index]
+        if found := pattern.search(text):
+            said = _said(found.groupdict())
+            return Step(tool, phase, 0, 0, "", said.get("package", ""), said.get("version", "").lstrip("=<>~!")), back
+    return None
+
+
+_REQUIREMENT = re.compile(
+    r"[\"']?(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?:(?:==|>=|~=|<=|<|>|@)(?P<version>[\w.]+)?\S*)?[\"']?$"
+)
+_VALUED = frozenset(
+    {
+        "-i",
+        "--index-url",
+        "--extra-index-url",
+        "-f",
+        "--find-links",
+        "-c",
+        "-n",
+        "--python",
+        "-p",
+        "--target",
+        "-t",
+        "--channel",
+        "-r",
+        "--name",
+    }
+)
+
+
+def _command(line: str) -> Step | None:
+    text = line.encode()
+    if not (found := _marks().prompt.search(text)):
+        return None
+    command = _said(found.groupdict())["command"]
+    bare = re.sub(r"^(?:sudo |time |[A-Z_]+=\S* )*(?:\S*[/\\])?(?:python[\d.]*(?:\.exe)? -m )?", "", command)
+    for phase, pattern in _marks().commands:
+        if (kind := pattern.search(bare.encode())) is None:
+            continue
+        tool = next(iter(_said(kind.groupdict()).values()), "python")
+        package, version = _asked_for(bare) if phase == "resolve" else ("", "")
+        tool = {"pip3": "pip", "mamba": "conda", "micromamba": "conda"}.get(tool, tool)
+        return Step(tool, phase, 0, 0, command.strip()[:_COMMAND_SHOWN], package, version)
+    return None
+
+
+def _asked_for(command: str) -> tuple[str, str]:
+    """The package that an installer's command line asks for, torch only where it asks for nothing else."""
+    asked: list[tuple[str, str]] = []
+    words = iter(re.split(r"\s(?:&&|;|\||#|2>)", command, maxsplit=1)[0].split()[1:20])
+    for word in words:
+        if word in _VALUED:
+            next(words, "")
+        elif word not in ("install", "add", "sync", "pip", "create", "update", "lock", "env") and (
+            found := _REQUIREMENT.match(word)
+        ):
+            asked.append((found["package"], found["version"] or ""))
+    wanted = [
+        one for one in asked if one[0] not in ("torch", "torchvision", "torchaudio", "numpy", "ninja", "packaging")
+    ]
+    return (wanted or asked or [("", "")])[-1]
+
+
+def _said(groups: Mapping[str, bytes | None]) -> dict[str, str]:
+    return {name: value.decode(errors="replace") for name, value in groups.items() if value}

@@ -1,0 +1,226 @@
+"""The Python environment that something is to be installed into, and its PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flashdepot.diagnose.case import Case, Finding, Intention, Severity, blocker, note, warning
+from flashdepot.fit import ask
+from flashdepot.fit.needs import PythonNeed, TorchNeed
+from flashdepot.fit.rules import judge_torch_driver, judge_torch_gpus, torch_lacks
+from flashdepot.model.environment import PythonEnvironment
+from flashdepot.model.target import Version
+from flashdepot.model.wheel import IMPORTED, OLDEST_PYTHON, OLDEST_TORCH
+
+_NEWEST_PUBLISHED = Version("3.13")
+"""The newest Python that flash-attention 2.8.3's own wheels are built for (its publish.yml)."""
+
+_BUILD_TOOLS = ("packaging", "wheel", "setuptools", "ninja", "psutil")
+
+_SMALL = ("win32", "linux-i686", "linux-armv7l")
+
+_NEW_ENVIRONMENT = "python3 -m venv .venv, then: flashdepot doctor install --python .venv"
+
+
+def interpreter(case: Case) -> Iterator[Finding]:
+    """An interpreter that PyTorch and FlashAttention have no packages for."""
+    python = case.python
+    if python is None:
+        seen = case.record.no_python or "Nothing is known of a Python environment."
+        mend = "flashdepot doctor install --python /path/to/python"
+        yield blocker("python-missing", seen, "It is not known what an installation would meet.", mend)
+        return
+    named = f"{python.executable} is {python.implementation} {python.version}"
+    if python.implementation != "CPython":
+        seen, why = f"{named}.", "PyTorch has packages for CPython only."
+        yield _misfit("wheel-tag-mismatch", seen, why, "Use CPython: uv venv --python cpython-3.12")
+    elif python.platform in _SMALL:
+        seen, why = f"{named} for {python.platform}.", "PyTorch with CUDA has packages for 64 bits only."
+        yield _misfit("wheel-tag-mismatch", seen, why, "Install a 64-bit Python.")
+    elif ask("python", case.facts, PythonNeed((("py3", "none"),), "py3", OLDEST_PYTHON)) is not None:
+        seen, why = f"{named}.", f"flash-attn needs Python {OLDEST_PYTHON} or newer."
+        yield _misfit("wheel-tag-mismatch", seen, why, "Use a newer one: uv venv --python 3.12")
+
+
+def published(case: Case) -> Iterator[Finding]:
+    """Interpreters that upstream has published no wheel for, so that pip would compile."""
+    python, platform = case.python, case.record.platform
+    if python is None or python.implementation != "CPython":
+        return
+    mend = "Use flashdepot's wheel, which fits every Python, or: uv venv --python 3.12"
+    why = "flash-attention has published no wheel for it: pip would compile for hours, without saying why."
+    major_minor = Version(".".join(python.version.text.split(".")[:2]))
+    if python.free_threaded:
+        yield warning("wheel-tag-mismatch", f"{python.executable} is free-threaded ({python.tag}).", why, mend)
+    elif major_minor > _NEWEST_PUBLISHED:
+        yield note("wheel-404-fallback", f"{python.executable} is Python {python.version}.", why, mend)
+    if (platform.system, platform.machine) == ("linux", "aarch64"):
+        why = "flash-attention 2.8.3 has published no wheel for it: pip would compile for hours, without saying why."
+        yield note("wheel-404-fallback", f"This is {platform}.", why, "Use flashdepot's own wheel.")
+
+
+def environment(case: Case) -> Iterator[Finding]:
+    """An environment that nothing can, or should, be installed into."""
+    python = case.python
+    if python is None:
+        return
+    if python.managed:
+        seen = f"The Python in {python.prefix} is managed by the operating system (PEP 668)."
+        why = "pip and uv refuse to install into it, because they could break programs of the system."
+        yield blocker("externally-managed", seen, why, _NEW_ENVIRONMENT)
+    elif python.is_system:
+        seen = f"{python.executable} is the system's Python, not that of an environment."
+        yield blocker("externally-managed", seen, "What other programs need could break.", _NEW_ENVIRONMENT)
+    elif not python.writable:
+        seen = f"{python.purelib} cannot be written by this user."
+        yield blocker("externally-managed", seen, "Packages are installed there.", _NEW_ENVIRONMENT)
+    if not python.installers:
+        seen = f"Neither uv nor pip is there for {python.executable}."
+        yield blocker("build-dep-missing", seen, "One of them installs.", f"{python.executable} -m ensurepip")
+    if python.shadow:
+        seen = f"There is a folder {python.shadow}."
+        why = "Python started in this folder imports it instead of what is installed: 'No module named flash_attn_2_cuda'."
+        yield warning("extension-not-built", seen, why, "Start Python in another folder.")
+
+
+def tools(case: Case) -> Iterator[Finding]:
+    """What a source build by pip or uv would miss."""
+    python = case.python
+    if python is None or python.torch is None:
+        return
+    if lacking := [name for name in _BUILD_TOOLS if name not in python.packages]:
+        seen = f"The environment has no {', '.join(lacking)}."
+        why = "upstream's source build needs them; an installation of a wheel does not."
+        mend = f"For a source build: {_install(python, *lacking)}"
+        yield note("build-dep-missing", seen, why, mend)
+    if "pip" not in python.packages and "uv" in python.installers:
+        why = "uv builds in isolation, where upstream's setup.py finds no torch; wheels are not concerned."
+        mend = "For a source build: uv pip install --no-build-isolation flash-attn"
+        yield note("uv-build-isolation", "The environment has uv and no pip.", why, mend)
+
+
+def torch(case: Case) -> Iterator[Finding]:
+    """A PyTorch that is not there, or cannot use an NVIDIA GPU."""
+    python = case.python
+    if python is None:
+        return
+    found = python.torch
+    get_torch = _install(python, "--upgrade", "torch")
+    if found is None:
+        seen = f"{python.prefix} has no PyTorch."
+        why = "flash_attn is for PyTorch's tensors, and imports it; a source build stops at 'No module named torch'."
+        yield blocker("build-isolation-no-torch", seen, why, get_torch)
+    elif found.hip:
+        seen = f"PyTorch {found.version} is built for AMD GPUs (ROCm {found.hip})."
+        why = "These kernels are for NVIDIA GPUs."
+        yield blocker("torch-without-cuda", seen, why, "Use AMD's flash-attention, or install PyTorch for CUDA.")
+    elif found.cuda is None:
+        seen = f"PyTorch {found.version} in {python.prefix} is built without CUDA."
+        why = "It has no tensors on a GPU, and flash_attn takes no others."
+        yield blocker("torch-without-cuda", seen, why, _replace_torch(python, "cu128"))
+    elif ask("torch", case.facts, TorchNeed(oldest=OLDEST_TORCH)) is not None:
+        seen, why = f"{python.prefix} has torch {found.version}.", f"flash-attn needs {OLDEST_TORCH} or newer."
+        yield _misfit("torch-lib-missing", seen, why, get_torch)
+
+
+def imports(case: Case) -> Iterator[Finding]:
+    """What flash_attn imports beside PyTorch."""
+    python = case.python
+    if python is None or python.torch is None:
+        return
+    if lacking := [name for name in IMPORTED if name != "torch" and name not in python.packages]:
+        seen = f"{python.prefix} has no {' and no '.join(lacking)}."
+        if case.intention is Intention.INSTALL:
+            yield note("build-dep-missing", seen, "flash_attn imports it.", "'flashdepot install' adds it.")
+        else:
+            yield blocker("build-dep-missing", seen, "flash_attn imports it.", _install(python, *lacking))
+
+
+def torch_on_gpu(case: Case) -> Iterator[Finding]:
+    """A PyTorch whose CUDA the driver does not serve, or that has no code for the GPUs."""
+    found = case.python.torch if case.python else None
+    if case.python is None or found is None or found.cuda is None:
+        return
+    must = case.intention is Intention.INSTALL
+    served = case.driver_cuda
+    if judge_torch_driver(case.facts, found) is not None:
+        seen = f"PyTorch {found.version} is built with CUDA {found.cuda}, and the NVIDIA driver is {case.record.driver}"
+        seen += f", which serves CUDA up to {served}." if served else "."
+        why = "PyTorch finds no GPU with that driver."
+        mend = "Update the driver, or install a PyTorch of its CUDA" + (
+            f": {_replace_torch(case.python, 'cu126')}" if served and served.major >= 12 else "."  # noqa: PLR2004
+        )
+        yield Finding(_severity(must=must), "driver-too-old", seen, why, mend, incompatible=must)
+    unserved = torch_lacks(case.facts, found)
+    if unserved:
+        gpu = next(g for g in case.record.gpus if g.architecture == unserved[0])
+        seen = f"PyTorch {found.version}, built with CUDA {found.cuda}, has no code for {gpu.name}"
+        seen += f" ({gpu.architecture.dotted})."
+        why = "PyTorch's own kernels fail there: 'no kernel image is available for execution on the device'."
+        must = must and judge_torch_gpus(case.facts, found) is not None
+        yield Finding(_severity(must=must), "no-kernel-image", seen, why, _replace_torch(case.python, "cu128"))
+
+
+def abi(case: Case) -> Iterator[Finding]:
+    """What decides which published wheels fit this PyTorch."""
+    found = case.python.torch if case.python else None
+    if found is None or found.cuda is None:
+        return
+    if found.cxx11_abi is False:
+        seen = f"PyTorch {found.version} uses the old C++ ABI (cxx11abiFALSE)."
+        why = "A published wheel with cxx11abiTRUE in its name fails at import: 'undefined symbol'. Ours fits both."
+        yield note("abi-undefined-symbol", seen, why, "Take those with cxx11abiFALSE, or flashdepot's own.")
+    if found.cuda.major < 12:  # noqa: PLR2004
+        seen = f"PyTorch {found.version} is built with CUDA {found.cuda}."
+        why = "flash-attention's own wheels need libcudart.so.12 since 2.8, which that PyTorch does not bring."
+        yield warning("cudart-missing", seen, why, "Use flashdepot's own wheel: it needs no CUDA runtime.")
+
+
+def builds(case: Case) -> Iterator[Finding]:
+    """Builds of FlashAttention that are there already."""
+    python = case.python
+    if python is None:
+        return
+    two = [e.path for e in python.extensions if e.module == "flash_attn_2_cuda"]
+    version = python.packages.get("flash-attn")
+    if version and not two:
+        seen = f"flash-attn {version} is installed without its compiled module flash_attn_2_cuda."
+        why = "It imports, and fails at the first use: it was built with FLASH_ATTENTION_SKIP_CUDA_BUILD, or on a host without nvcc."
+        yield warning("extension-not-built", seen, why, _install(python, "--reinstall", "flash-attn"))
+    elif two and not version:
+        seen = f"{two[0]} belongs to no installed flash-attn."
+        why = "Python imports it whatever is installed, and it may be of another PyTorch."
+        yield warning("extension-version-mixup", seen, why, f"Delete it: rm {two[0]}")
+    elif version:
+        why = "An installation replaces it."
+        yield note("extension-version-mixup", f"flash-attn {version} is installed.", why, "Nothing needs to be done.")
+    if len(two) > 1:
+        seen = f"There are {len(two)} modules flash_attn_2_cuda: {', '.join(two)}."
+        yield warning("extension-version-mixup", seen, "Python takes the first.", f"Delete the others: rm {two[1]}")
+    if first := next((e.path for e in python.extensions if e.module == "flash_attn_cuda"), None):
+        seen = f"{first} is a module of flash-attn 1."
+        why = "Version 2 does not use it; code for version 1 would."
+        yield note("extension-version-mixup", seen, why, f"If nothing needs it: rm {first}")
+
+
+def _misfit(class_id: str, seen: str, why: str, mend: str) -> Finding:
+    """A blocker that another environment or PyTorch removes, and nothing that could be added to this one."""
+    return blocker(class_id, seen, why, mend, incompatible=True)
+
+
+def _severity(*, must: bool) -> Severity:
+    return Severity.BLOCKER if must else Severity.WARNING
+
+
+def _install(python: PythonEnvironment, *arguments: str) -> str:
+    if python.managed:
+        return f"In an environment of your own: .venv/bin/python -m pip install {' '.join(arguments)}"
+    if "pip" in python.packages:
+        words = ("--force-reinstall" if a == "--reinstall" else a for a in arguments)
+        return f"{python.executable} -m pip install {' '.join(words)}"
+    return f"uv pip install --python {python.executable} {' '.join(arguments)}"
+
+
+def _replace_torch(python: PythonEnvironment, build: str) -> str:
+    reinstall = _install(python, "--reinstall", "torch")
+    return f"{reinstall}, from PyTorch's own index for {build} (pytorch.org, 'Get started', names it)"

@@ -1,0 +1,276 @@
+"""CUDA toolkits, compilers and linkers, and the environment variables that steer them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from flashdepot.diagnose.case import Case, Finding, blocker, note, warning
+from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
+from flashdepot.facts.compilers import BUILD_TOOLS, needs_conforming_preprocessor
+from flashdepot.facts.gpus import codes_of
+from flashdepot.model.host import CudaToolkit
+from flashdepot.model.request import AnyCuda
+from flashdepot.model.target import LINUX, WINDOWS, Version
+from flashdepot.toolchain.architectures import choose_sass
+from flashdepot.toolchain.choose import OLDEST_CUDA, asks_machine, foresee_toolchain
+from flashdepot.toolchain.wheels import provides
+
+_STATIC_RUNTIMES = frozenset({LINUX.cuda_runtime, WINDOWS.cuda_runtime})
+
+
+def choice(case: Case) -> Iterator[Finding]:
+    """What choosing the toolchain would raise, in the same words; else what it would pass over."""
+    cuda = case.request.cuda or AnyCuda.AUTO
+    if not case.wanted or isinstance(cuda, Path):
+        return
+    record = case.record
+    try:
+        foresee_toolchain(cuda, record, case.wanted, driver=record.driver)
+    except (MissingToolError, IncompatibleError) as error:
+        yield Finding.of(error, _class_of(error, case), "Nothing can be compiled before that is fixed.")
+        return
+    if asks_machine(cuda, record.platform, record.driver):
+        for toolkit in record.toolkits:
+            yield from _lacks_architecture(toolkit, case)
+
+
+def _class_of(error: FlashdepotError, case: Case) -> str:
+    record = case.record
+    if isinstance(error, IncompatibleError):
+        return "driver-too-old"
+    if (
+        record.platform.system == "windows"
+        or not provides(record.platform)
+        or case.request.cuda not in {None, AnyCuda.AUTO}
+    ):
+        return "nvcc-not-found"
+    return "unsupported-gpu-arch"
+
+
+def toolkits(case: Case) -> Iterator[Finding]:
+    """Toolkits that are passed over, and a CUDA_HOME without one."""
+    record = case.record
+    variable = next((name for name in ("CUDA_HOME", "CUDA_PATH") if record.variables.get(name)), None)
+    if variable and not any(t.found_by == variable for t in record.toolkits):
+        seen = f"{variable} is {record.variables[variable]}, and no nvcc that runs is in its bin folder."
+        why = "Builds of PyTorch extensions stop at that; flashdepot looks elsewhere."
+        yield warning("nvcc-not-found", seen, why, f"unset {variable}, or set it to a toolkit's folder")
+    for toolkit in record.toolkits:
+        yield from _unusable(toolkit)
+
+
+def _unusable(toolkit: CudaToolkit) -> Iterator[Finding]:
+    named = f"CUDA {toolkit.version} in {toolkit.root} (found by {toolkit.found_by})"
+    if toolkit.missing:
+        file = toolkit.missing[0]
+        class_id = "cuda-lib-not-found-at-link" if file in _STATIC_RUNTIMES else "cuda-headers-missing"
+        seen = f"{named} is not complete: it lacks {', '.join(toolkit.missing)}."
+        why = "Nothing can be built with it; another, or the one from PyPI, is used."
+        yield warning(
+            class_id, seen, why, f"Install the whole of it: the package cuda-toolkit-{_dashed(toolkit.version)}"
+        )
+    elif toolkit.version < OLDEST_CUDA:
+        why = f"It is older than {OLDEST_CUDA} and cannot compile these kernels; other builds may take it and fail."
+        yield note("nvcc-too-old", f"{named} is here.", why, "Put a newer one first on PATH, or remove it.")
+
+
+def _lacks_architecture(toolkit: CudaToolkit, case: Case) -> Iterator[Finding]:
+    if toolkit.missing or toolkit.version < OLDEST_CUDA:
+        return
+    codes = toolkit.codes if toolkit.codes is not None else codes_of(toolkit.version)
+    try:
+        choose_sass(case.wanted, toolkit.version, codes)
+    except MissingToolError as error:
+        why = f"The one in {toolkit.root} (found by {toolkit.found_by}) is passed over for what is wanted here."
+        yield note("unsupported-gpu-arch", error.message, why, error.hint)
+
+
+def _dashed(version: Version) -> str:
+    return "-".join(version.text.split(".")[:2])
+
+
+def flags(case: Case) -> Iterator[Finding]:
+    """Variables that change what nvcc does, and one that people take for such."""
+    variables = case.record.variables
+    for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"):
+        if variables.get(name):
+            why = "nvcc adds it to every compilation: units are compiled again and shared with nobody else."
+            yield note("nvcc-flags", f"{name} is '{variables[name]}'.", why, f"Unless it is meant: unset {name}")
+    if variables.get("NVCC_FLAGS"):
+        seen = f"NVCC_FLAGS is '{variables['NVCC_FLAGS']}'."
+        yield note("nvcc-flags", seen, "nvcc does not read it.", "What nvcc reads is NVCC_PREPEND_FLAGS.")
+
+
+def torch_cuda(case: Case) -> Iterator[Finding]:
+    """A PyTorch of another CUDA major version than the toolkit's."""
+    torch = case.python.torch if case.python else None
+    toolkit = next((t for t in case.record.toolkits if not t.missing), None)
+    if torch is None or torch.cuda is None or toolkit is None or torch.cuda.major == toolkit.version.major:
+        return
+    seen = f"PyTorch {torch.version} is built with CUDA {torch.cuda}, the first toolkit here is {toolkit.version}."
+    why = "upstream's own build refuses that; flashdepot's library has no torch in it and is not concerned."
+    yield note("cuda-torch-mismatch", seen, why, "Use flashdepot get, or a toolkit of PyTorch's CUDA.")
+
+
+def git(case: Case) -> Iterator[Finding]:
+    """No git, where a commit was asked for."""
+    if case.has_program("git") is False and (case.request.upstream or "").startswith("git+"):
+        seen = "There is no git on this machine."
+        why = "flash-attention's source and its submodule CUTLASS are fetched with it."
+        yield warning("cutlass-missing", seen, why, "Install git, or take a published version: --upstream 2.8.3.post2")
+
+
+_TORCH_ARCH = re.compile(
+    r"\d{1,2}\.\d[af]?(?:\+PTX)?|native|all|all-major|common"
+    r"|(?:Kepler(?:\+Tesla|\+Tegra)?|Maxwell(?:\+Tegra)?|Pascal|Volta|Turing|Ampere|Ada|Hopper|Blackwell(?:\+Tegra)?)"
+)
+"""One entry of TORCH_CUDA_ARCH_LIST (torch/utils/cpp_extension.py, _get_cuda_arch_flags)."""
+
+_JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
+
+
+def jobs(case: Case) -> Iterator[Finding]:
+    """``MAX_JOBS`` of PyTorch's extensions and of upstream's setup.py."""
+    value = case.record.variables.get("MAX_JOBS")
+    if value is None:
+        return
+    unset = "unset MAX_JOBS, or MAX_JOBS=4"
+    if not value.isdecimal() or int(value) == 0:
+        why = "PyTorch and ninja take that for no limit, or stop at it; flashdepot does not read it."
+        yield warning("oom-killed", f"MAX_JOBS is '{value}', which is no number of jobs.", why, unset)
+        return
+    fitting = max(1, case.record.memory // _JOB_BYTES)
+    if case.record.memory and int(value) > max(fitting, case.record.cores):
+        seen = f"MAX_JOBS is {value}, on {case.record.cores} cores with {case.record.memory / 1e9:.0f} GB of memory."
+        why = "pip starts that many compilers of up to 7 GB each; flashdepot does not read it and measures memory."
+        yield warning("oom-killed", seen, why, f"MAX_JOBS={min(fitting, case.record.cores or fitting)}")
+
+
+def architectures(case: Case) -> Iterator[Finding]:
+    """Lists of architectures, each with a spelling of its own."""
+    variables = case.record.variables
+    gpu = case.usable_gpus[0].architecture if case.usable_gpus else None
+    dotted, plain = (gpu.dotted, str(gpu)) if gpu else ("8.0", "80")
+    for name, separator, right, example, reader in (
+        ("TORCH_CUDA_ARCH_LIST", r"[;,\s]+", _TORCH_ARCH, dotted, "PyTorch's extensions stop"),
+        ("FLASH_ATTN_CUDA_ARCHS", ";", re.compile(r"\d{2,3}[af]?"), plain, "upstream's setup.py builds for nothing"),
+        ("CUDA_COMPUTE_CAP", r"(?!)", re.compile(r"\d{2,3}[af]?"), plain, "candle's build stops"),
+    ):
+        value = variables.get(name)
+        if not value:
+            continue
+        wrong = [entry for entry in re.split(separator, value.strip()) if entry and not right.fullmatch(entry)]
+        if wrong:
+            seen = f"{name} is '{value}': '{wrong[0]}' is no architecture as it spells them."
+            yield warning(
+                "unsupported-gpu-arch", seen, f"{reader} at that; flashdepot does not read it.", f"{name}={example}"
+            )
+
+
+def places(case: Case) -> Iterator[Finding]:
+    """Variables that name a program or a folder that is not there."""
+    for name in case.record.dangling:
+        value = case.record.variables.get(name, "")
+        classes = {"TMPDIR": "disk-full"}
+        why = {
+            "TMPDIR": "Compilers and pip write their temporary files there, and stop.",
+            "CXX": "CMake, PyTorch's extensions and cargo start it as the C++ compiler, and stop.",
+            "NVCC_CCBIN": "nvcc starts it as its host compiler, and stops.",
+        }[name]
+        mend = f"mkdir -p {value}" if name == "TMPDIR" else f"unset {name}, or set it to a compiler that is there"
+        yield warning(
+            classes.get(name, "host-compiler-missing"), f"{name} is '{value}', which is not there.", why, mend
+        )
+
+
+def two_toolkits(case: Case) -> Iterator[Finding]:
+    """A ``CUDA_HOME`` of one release, and the nvcc of another first on ``PATH``."""
+    named = next((t for t in case.record.toolkits if t.found_by in {"CUDA_HOME", "CUDA_PATH"}), None)
+    first = next((t for t in case.record.toolkits if t.found_by == "PATH"), None)
+    if named is None or first is None or named.version.numbers[:2] == first.version.numbers[:2]:
+        return
+    seen = f"{named.found_by} is CUDA {named.version} ({named.root}), and the nvcc on PATH is {first.version}."
+    why = "PyTorch's extensions take the first, CMake and cargo the second."
+    yield note("cuda-torch-mismatch", seen, why, f"export PATH={shlex.quote(str(named.root))}/bin:$PATH")
+
+
+def compilers(case: Case) -> Iterator[Finding]:
+    """What other builds than ours must be told."""
+    record = case.record
+    if record.platform.system != "windows":
+        return
+    msvc = [c for c in record.compilers if c.kind == "cl"]
+    if msvc and "VSCMD_ARG_TGT_ARCH" not in record.variables:
+        seen = f"cl {msvc[0].version} is installed, and its environment is not loaded in this shell."
+        why = "Builds of extensions by pip find neither cl nor the headers of Windows."
+        mend = 'For those: the "x64 Native Tools Command Prompt", or call vcvars64.bat first'
+        yield note("msvc-env-missing", seen, why, mend)
+    needing = [t for t in record.toolkits if needs_conforming_preprocessor(t.version)]
+    if needing:
+        seen = f"CUDA {needing[0].version} is here."
+        why = "Its headers want the conforming preprocessor of cl, and few builds ask for it."
+        yield note("msvc-preprocessor", seen, why, "For those: set NVCC_PREPEND_FLAGS=-Xcompiler /Zc:preprocessor")
+
+
+def folders(case: Case) -> Iterator[Finding]:
+    """The limit of Windows for the length of paths."""
+    record = case.record
+    if record.platform.system != "windows":
+        return
+    if record.long_paths is False:
+        seen = "Windows takes no paths of more than 260 characters here."
+        why = "Source trees with their submodules have longer ones: files of them seem not to be there."
+        mend = (
+            "As administrator: reg add HKLM\\SYSTEM\\CurrentControlSet\\Control\\FileSystem /v LongPathsEnabled "
+            "/t REG_DWORD /d 1 /f & git config --system core.longpaths true"
+        )
+        yield warning("win-long-path", seen, why, mend)
+
+
+def linker(case: Case) -> Iterator[Finding]:
+    """No compiler, so no linker either."""
+    if not case.record.compilers:
+        seen = "No C++ compiler was found."
+        why = "C, C++ and Rust programs are all linked through one."
+        windows = case.record.platform.system == "windows"
+        mend = BUILD_TOOLS if windows else "Install one, for example: apt-get install g++"
+        yield blocker("host-compiler-missing", seen, why, mend)
+
+
+def cuda(case: Case) -> Iterator[Finding]:
+    """No toolkit for programs that call CUDA themselves."""
+    if not any(not t.missing for t in case.record.toolkits):
+        seen = "No complete CUDA toolkit was found."
+        why = "The library calls the driver by itself; a program that allocates GPU memory itself needs its own."
+        mend = "Where the linker says 'cannot find -lcudart': install the toolkit's cuda-cudart-dev"
+        yield note("cuda-lib-not-found-at-link", seen, why, mend)
+
+
+def rust(case: Case) -> Iterator[Finding]:
+    """Build scripts of Rust crates that ask nvidia-smi for the GPU."""
+    if case.has_program("cargo") and case.has_program("nvidia-smi") is False:
+        if "CUDA_COMPUTE_CAP" in case.record.variables:
+            return
+        wanted = case.wanted[-1] if case.wanted else "90"
+        seen = "cargo is here, nvidia-smi is not, and CUDA_COMPUTE_CAP is not set."
+        why = "Build scripts of candle and others ask nvidia-smi for the compute capability, and stop without it."
+        yield warning("compute-cap-undetected", seen, why, f"export CUDA_COMPUTE_CAP={wanted}")
+
+
+def large_files(case: Case) -> Iterator[Finding]:
+    """git without its extension for large files."""
+    if case.has_program("git") and case.has_program("git-lfs") is False:
+        why = "Libraries that a repository keeps in LFS are three-line text files then, and linkers say strange things."
+        mend = "Install git-lfs, then: git lfs install && git lfs pull"
+        yield note("lfs-pointer", "git is here, git-lfs is not.", why, mend)
+
+
+def build_systems(case: Case) -> Iterator[Finding]:
+    """No build system that the library has files for."""
+    if case.record.programs is not None and not any(map(case.has_program, ("cmake", "pkg-config", "cargo"))):
+        why = "The library comes with files for each; without them its folders are named by hand."
+        mend = "Install one, or give the compiler: -I DIR/include -L DIR/lib/shared -lflashattention"
+        yield note("build-system-missing", "There is no cmake, pkg-config or cargo.", why, mend)

@@ -1,6 +1,0 @@
-"""Does a binary fit an environment? Told from its bytes: nothing is loaded, nothing imported, no GPU needed."""
-
-from flashdepot.doctor.check.evidence import Evidence, Outcome, Report
-from flashdepot.doctor.check.run import check_file
-
-__all__ = ["Evidence", "Outcome", "Report", "check_file"]

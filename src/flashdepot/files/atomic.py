@@ -1,0 +1,203 @@
+"""Files: SHA-256, atomic writes, JSON, and errors of the disk in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError
+from flashdepot.model.codec import canonical_json
+
+_CHUNK = 1 << 20
+_DEVICES = Path("/dev")
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal; :raises OSError: for what is no regular file and might never end."""
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe is not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+@contextlib.contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a full or read-only disk into an error that says which folder and what to do.
+
+    :raises MissingToolError: for no space, no quota, a read-only file system or no permission.
+    """
+    try:
+        yield
+    except OSError as error:
+        if (explained := explain_disk_error(error, folder)) is None:
+            raise
+        raise explained from error
+
+
+def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError | None:
+    """Return the error in plain words, or ``None`` when it is not one of the disk.
+
+    :param folder: what was worked in, where that is known.
+    """
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return MissingToolError(
+            f"The disk that holds {folder or error.filename or 'what is written'} is full.",
+            hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
+        )
+    place = error.filename or folder or "A file"
+    if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+        what = "written" if error.errno == errno.EROFS else "read or written"
+        return MissingToolError(
+            f"{place} cannot be {what}: {error.strerror}.",
+            hint="Use a depot that you may read and write: --depot DIR, or set FLASHDEPOT_HOME.",
+        )
+    if error.errno in {errno.EIO, getattr(errno, "ESTALE", errno.EIO), getattr(errno, "EUCLEAN", errno.EIO)}:
+        return MissingToolError(
+            f"{place} cannot be read or written: {error.strerror}. The disk, or the way to it, fails.",
+            hint="See what the system's log says of it ('dmesg'), or use a depot on another disk: --depot DIR",
+        )
+    if error.errno == errno.EFBIG:
+        return MissingToolError(
+            f"{place} cannot be written: {error.strerror}.",
+            hint="'ulimit -f' is the limit of this shell; the file system may have one as well.",
+        )
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return MissingToolError(
+            f"{place} cannot be opened: {error.strerror}.",
+            hint="'ulimit -n' is the limit of this shell: ulimit -n 1024",
+        )
+    if error.errno in {errno.ELOOP, errno.ENAMETOOLONG}:
+        return MissingToolError(
+            f"{place} cannot be opened: {error.strerror}.",
+            hint="Remove the symbolic link that leads there, or name another path.",
+        )
+    return None
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
+    """Give a temporary file beside ``path`` that takes its place, whole and on disk, when the block ends well.
+
+    When the block fails nothing is left behind. A reader sees the old file or the new one, never a part.
+    """
+    if not path.name:  # the empty path is the current folder
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("r+b") as file:  # Windows flushes only what is open for writing
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless they are there, which nobody but their owner may write into."""
+    if not path.is_dir():
+        if not path.parent.exists():
+            make_folder(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o755)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder on to the disk, where the system can."""
+    if os.name == "posix":
+        with contextlib.suppress(OSError):  # some network file systems refuse
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def open_fresh(path: Path) -> BinaryIO:
+    """Open a new file to write, in the place of what has that name: a link there is removed and not followed."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
+def protect(path: Path) -> None:
+    """Take the right to write a file from everybody: its bytes are shared by hard links.
+
+    Not on Windows, which refuses to delete or replace a read-only file.
+    """
+    if os.name != "nt":
+        path.chmod(0o444)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` so that no reader and no crash ever sees a part of it."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_named(path: Path, data: bytes) -> None:
+    """Write what a user asked for to the place that they named.
+
+    A device or a pipe (``/dev/null``, ``/dev/stdout``, a FIFO) gets the bytes, where a new file in its place would take
+    it from everybody; anything else is written as :func:`write_atomic` does it.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and path.parent != _DEVICES):
+        write_atomic(path, data)
+    else:
+        with path.open("wb") as file:
+            file.write(data)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write canonical JSON atomically."""
+    write_atomic(path, canonical_json(data))
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    :raises FileNotFoundError: when it is not there.
+    :raises IntegrityError: when it is not JSON, holds a number that is none, or is nested without end.
+    """
+    return parse_json(path.read_bytes(), str(path))
+
+
+def parse_json(data: bytes, name: str) -> Any:
+    """Read JSON; :raises IntegrityError: as :func:`read_json`, with ``name`` for what holds it."""
+    try:
+        return json.loads(data, parse_constant=_refuse, parse_float=_finite)
+    except ValueError as error:
+        raise IntegrityError(f"{name} is damaged: it is not JSON ({error}).") from error
+    except RecursionError:
+        raise IntegrityError(f"{name} is damaged: it is nested without end.") from None
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return number

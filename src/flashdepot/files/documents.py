@@ -1,0 +1,85 @@
+"""Documents: TOML, and JSON that carries the SHA-256 of its own contents, so that any change to a byte is found."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.files.atomic import parse_json, read_json, write_atomic
+from flashdepot.model.codec import canonical_json
+
+_MOST_DOTS = 1000
+"""tomllib takes memory that grows with the square of the parts of a dotted key: 100,000 are 40 GB."""
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    :raises FileNotFoundError: when it is not there.
+    :raises UsageError: when it is not TOML, with the place of the mistake.
+    """
+    try:
+        return parse_toml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}.") from error
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """Read the text of a TOML file; :raises UsageError: when it is not TOML, with its name and the place of the mistake."""
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415  (a depot hit without a project file reads no TOML)
+    else:  # pragma: no cover  (Python 3.10)
+        import tomli as tomllib  # noqa: PLC0415  # type: ignore[import-not-found,unused-ignore]
+
+    if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+        raise UsageError(f"{name} is refused: a line has more than {_MOST_DOTS} dots.")
+    try:
+        data: dict[str, Any] = tomllib.loads(text)
+    except ValueError as error:  # its own TOMLDecodeError, or that of a number of thousands of digits
+        raise UsageError(f"{name} is not valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise UsageError(f"{name} is refused: its values are nested too deeply.") from error
+    return data
+
+
+_HEAD = b'{"record":'
+_TAIL = re.compile(rb',"sha256":"([0-9a-f]{64})"\}')
+_TAIL_LENGTH = len(b',"sha256":""}') + 64
+
+
+def write_record(path: Path, data: Any) -> None:
+    """Write data as a record, so that no reader and no crash ever sees a part of it."""
+    body = canonical_json(data)
+    write_atomic(path, b'%s%s,"sha256":"%s"}' % (_HEAD, body, hashlib.sha256(body).hexdigest().encode()))
+
+
+def read_record(path: Path) -> Any:
+    """Return the data that :func:`write_record` wrote.
+
+    :raises FileNotFoundError: when it is not there.
+    :raises IntegrityError: when one bit of it is another one, or it is no record.
+    """
+    data = path.read_bytes()
+    tail = _TAIL.fullmatch(data, max(0, len(data) - _TAIL_LENGTH))
+    if tail is None or not data.startswith(_HEAD):
+        raise IntegrityError(f"{path} is damaged: it does not hold a record.")
+    body = data[len(_HEAD) : tail.start()]
+    if hashlib.sha256(body).hexdigest().encode() != tail[1]:
+        raise IntegrityError(f"{path} is damaged: its contents do not have the SHA-256 that it states.")
+    return parse_json(body, str(path))
+
+
+def is_foreign(path: Path, schema: int) -> bool:
+    """Whether another release of flashdepot wrote a record, one of another schema; the first ones were plain JSON.
+
+    :raises IntegrityError: when it is damaged.
+    """
+    try:
+        data = read_record(path)
+    except IntegrityError:
+        data = read_json(path)
+    return isinstance(data, dict) and type(data.get("schema")) is int and data["schema"] != schema

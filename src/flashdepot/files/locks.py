@@ -1,0 +1,139 @@
+"""Locks between processes. The system frees them when their holder ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import final
+
+from flashdepot.errors import MissingToolError
+from flashdepot.files.atomic import disk_errors
+
+_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
+_OPEN = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@final
+class HeldLock:
+    """A lock that this process holds until it releases it or ends. As a context manager it releases at the end."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor: int | None = descriptor
+        self._path = path
+
+    def fileno(self) -> int:
+        """The open file that holds it. On POSIX a program that inherits it holds the lock as long as it runs.
+
+        :raises ValueError: when it has been released.
+        """
+        if self._descriptor is None:
+            raise ValueError("the lock has been released")
+        return self._descriptor
+
+    def release(self) -> None:
+        """Let others have it. Releasing twice does no harm."""
+        from filelock import unlock_descriptor  # noqa: PLC0415  (as below)
+
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            try:
+                unlock_descriptor(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def discard(self) -> None:
+        """Release it and remove its file. Windows removes no file that is open: there who has it next removes it."""
+        if os.name == "nt":
+            self.release()
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        else:  # before others have it, so that two do not hold two files of one name
+            self._path.unlink(missing_ok=True)
+            self.release()
+
+    def __enter__(self) -> HeldLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+@contextlib.contextmanager
+def lock_file(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[HeldLock]:
+    """Hold a lock file, waiting for it as long as it takes.
+
+    :param on_wait: called once if somebody else has it.
+    :raises MissingToolError: as :func:`try_lock_file`.
+    """
+    held = try_lock_file(path)
+    if held is None:
+        if on_wait is not None:
+            on_wait()
+        while held is None:
+            held = _acquire(path, blocking=True)
+    with held:
+        yield held
+
+
+def try_lock_file(path: Path) -> HeldLock | None:
+    """Hold a lock file, or return ``None`` at once when somebody has it, this process included.
+
+    :raises MissingToolError: when the file system cannot be written or has no locks.
+    """
+    return _acquire(path, blocking=False)
+
+
+def _acquire(path: Path, *, blocking: bool) -> HeldLock | None:
+    # The file is opened here, not by filelock's FileLock: that refuses a file of another user in a sticky folder, which
+    # is what the members of a shared depot lock. Whoever removes a lock's file there makes others do work twice, no more.
+    from filelock import lock_descriptor  # noqa: PLC0415  (80 ms that a depot hit does not need)
+
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            descriptor = _open(path)
+            held = False
+            try:
+                if not lock_descriptor(descriptor, blocking=blocking):
+                    return None
+                held = os.fstat(descriptor).st_nlink > 0  # its last holder may have removed the file meanwhile
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    raise _no_locks(path) from error
+                raise
+            finally:
+                if not held:
+                    os.close(descriptor)
+            if held:
+                return HeldLock(descriptor, path)
+
+
+def _open(path: Path) -> int:
+    """Open the file of a lock, made if it is not there; a link is refused."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, _OPEN)
+    # Whoever may add files to its folder must be able to hold it.
+    mode = 0o664 if path.parent.stat().st_mode & stat.S_IWGRP else 0o644
+    try:
+        descriptor = os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        if path.is_symlink():
+            raise
+        return _open(path)  # another process was first, and may have removed it again
+    if os.name == "posix":
+        os.fchmod(descriptor, mode)  # whatever the umask
+    return descriptor
+
+
+def _no_locks(path: Path) -> MissingToolError:
+    return MissingToolError(
+        f"The file system of {path.parent} has no file locks, which keep two processes from doing the same work.",
+        hint="Use a depot on a local disk: --depot DIR, or set FLASHDEPOT_HOME.",
+    )

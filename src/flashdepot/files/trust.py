@@ -1,0 +1,113 @@
+"""Files that nobody named: whether another user may have put them there, and which ones this user allowed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.files.atomic import disk_errors, read_json, write_atomic
+from flashdepot.files.places import user_config
+from flashdepot.model.codec import canonical_json
+
+
+def planted(path: Path) -> str:
+    """Why another user may have put a file or folder there; empty when only this user or root can have.
+
+    The rule is that of git's ``safe.directory``: it belongs to this user, to root, or, for root by way of sudo, to the
+    user who called sudo. And not everybody may write to it, or exchange it in its folder (``/tmp`` is sticky, so that
+    there only the owner may). Of a symbolic link it is the link that counts. Windows has no such owners: always empty.
+
+    :raises OSError: when it is not there.
+    """
+    if os.name != "posix":
+        return ""
+    found, folder = path.lstat(), path.parent.stat()
+    if found.st_uid not in _trusted():
+        return f"it belongs to {_name(found.st_uid)}"
+    if found.st_mode & stat.S_IWOTH and not stat.S_ISLNK(found.st_mode):
+        return "everybody may write to it"
+    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
+        return f"everybody may write to its folder, {path.parent}"
+    return ""
+
+
+def _trusted() -> set[int]:
+    user = os.geteuid()
+    caller = os.environ.get("SUDO_UID", "")
+    return {user, 0, int(caller)} if user == 0 and caller.isdecimal() else {user, 0}
+
+
+def _name(user: int) -> str:
+    import pwd  # noqa: PLC0415  (not on Windows)
+
+    try:
+        return f"user {pwd.getpwuid(user).pw_name}"
+    except KeyError:
+        return f"user {user}"
+
+
+def users_consents() -> Consents:
+    """Those of this user, beside the user's configuration."""
+    return Consents(user_config() / "trusted.json")
+
+
+class Consents(msgspec.Struct, frozen=True):
+    """The SHA-256 of each file that was allowed, by its path, kept in ``file``."""
+
+    file: Path
+
+    def given(self, path: Path, digest: str) -> bool:
+        """Whether a file was allowed with these bytes; raises as :meth:`all` does."""
+        return self.all().get(_key(path)) == digest
+
+    def give(self, path: Path, digest: str) -> None:
+        """Allow a file with these bytes, and with no others.
+
+        :raises MissingToolError: when it cannot be written down.
+        """
+        self._write({**self.all(), _key(path): digest})
+
+    def withdraw(self, path: Path) -> bool:
+        """Forget a file; ``False`` when it was not allowed."""
+        kept = dict(self.all())
+        found = kept.pop(_key(path), None) is not None
+        if found:
+            self._write(kept)
+        return found
+
+    def all(self) -> Mapping[str, str]:
+        """Every path, with the digest that was allowed.
+
+        :raises UsageError: when the list is damaged, or another user may have written it.
+        """
+        try:
+            if by_others := planted(self.file):
+                raise UsageError(
+                    f"{self.file} is not believed: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
+                )
+            allowed = read_json(self.file)["trusted"]
+        except FileNotFoundError:
+            return {}
+        except (IntegrityError, LookupError, TypeError) as error:
+            raise UsageError(
+                f"{self.file} is damaged: {error}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
+            ) from error
+        if not isinstance(allowed, dict) or not all(isinstance(digest, str) for digest in allowed.values()):
+            raise UsageError(
+                f"{self.file} is damaged: it has no digests.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
+            )
+        return allowed
+
+    def _write(self, allowed: Mapping[str, str]) -> None:
+        with disk_errors(self.file.parent):
+            write_atomic(self.file, canonical_json({"trusted": dict(sorted(allowed.items()))}))
+
+
+def _key(path: Path) -> str:
+    return str(path.resolve())

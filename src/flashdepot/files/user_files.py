@@ -1,0 +1,309 @@
+"""Single files in a folder that the user named: never through a link, and nothing of somebody else's is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.files.atomic import explain_disk_error
+from flashdepot.files.directory import Directory, is_plain_folder
+
+Written = Mapping[str, frozenset[str]]
+"""What flashdepot wrote by place: the identities that a file there may have (see :attr:`OutputFile.identity`)."""
+
+_CHUNK = 1 << 20
+_DEVICES = frozenset({"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(10))})
+"""Names that Windows takes for devices, whatever suffix they have (Microsoft, "Naming Files, Paths, and Namespaces")."""
+
+_RECORD_SCHEMA = 1
+_RECORD_KIND = "files that flashdepot wrote here"
+
+
+class OutputFile(msgspec.Struct, frozen=True):
+    """One file to write.
+
+    :param place: where, with ``/``.
+    :param digest: SHA-256 of its bytes.
+    :param content: the bytes, or how to find the file that has them; they are verified while they are copied.
+    :param link: where it links to; it has no bytes then.
+    :param modified_ns: the time of modification to give it; now when ``None``.
+    """
+
+    place: str
+    digest: str = ""
+    content: bytes | Callable[[], Path] = b""
+    link: str = ""
+    modified_ns: int | None = None
+
+    @classmethod
+    def of(cls, place: str, data: bytes) -> OutputFile:
+        """A file with these bytes."""
+        return cls(place, hashlib.sha256(data).hexdigest(), data)
+
+    @property
+    def identity(self) -> str:
+        """What tells whether something else is the same: the digest, or for a link where it leads."""
+        return f"-> {self.link}" if self.link else self.digest
+
+    @property
+    def identities(self) -> frozenset[str]:
+        """What it may be when it is there already. Where there are no links, git writes their target as a text."""
+        as_text = {hashlib.sha256(self.link.encode()).hexdigest()} if self.link else set()
+        return frozenset({self.identity, *as_text})
+
+    def put(self, folder: Directory, name: str) -> None:
+        """Create it in a folder, whole and on disk.
+
+        :raises IntegrityError: when its bytes are not what the digest says.
+        """
+        if self.link:
+            folder.create_link(name, self.link)
+            return
+        with folder.create(name) as target:
+            if (actual := _copy(self.content, target)) != self.digest:
+                raise IntegrityError(
+                    f"The bytes for {self.place} are damaged: expected SHA-256 {self.digest}, found {actual}.",
+                    hint="Get the library again: flashdepot get",
+                )
+            finish(target, 0o644)
+            if self.modified_ns is not None:
+                os.utime(folder.path / name if os.name == "nt" else target.fileno(), ns=(self.modified_ns,) * 2)
+
+
+class OutputListing(msgspec.Struct, frozen=True):
+    """The file of a folder that says what flashdepot wrote there.
+
+    :param read: what its bytes say; raises :class:`ValueError` when it is not one that flashdepot writes.
+    """
+
+    place: str
+    read: Callable[[bytes], Written]
+
+
+def record(name: str) -> OutputListing:
+    """A listing for folders that have none of their own: places and identities, in a file of that name."""
+    return OutputListing(name, _read_record)
+
+
+def record_text(files: Sequence[OutputFile]) -> bytes:
+    """The bytes of a :func:`record`."""
+    listed = {file.place: file.identity for file in sorted(files, key=lambda file: file.place)}
+    return (json.dumps({"schema": _RECORD_SCHEMA, "kind": _RECORD_KIND, "files": listed}, indent=2) + "\n").encode()
+
+
+def _read_record(data: bytes) -> Written:
+    document = json.loads(data)
+    if not isinstance(document, dict) or document.get("kind") != _RECORD_KIND:
+        raise ValueError("not a record of written files")
+    files = document.get("files")
+    if not isinstance(files, dict) or not all(isinstance(identity, str) for identity in files.values()):
+        raise ValueError("its files are no table of digests")
+    return {place: frozenset({identity}) for place, identity in files.items()}
+
+
+def require_safe(place: str) -> None:
+    """Check that a name leads nowhere but into the folder that it is used in, on any system.
+
+    :raises IntegrityError: for a place outside, or one that git, Windows or a terminal takes for something else.
+    """
+    for part in place.split("/"):
+        wrong = (
+            part in {"", ".", ".."}
+            or part[-1] in ". "
+            or any(character in '\\:*?"<>|\x7f' or character < " " for character in part)
+            or part.casefold() in {".git", "git~1"}
+            or part.partition(".")[0].upper() in _DEVICES
+        )
+        if wrong:
+            raise IntegrityError(
+                f"{place!r} is not a name for a file of a library: nothing is written there.",
+                hint="Get the library again: flashdepot get",
+            )
+
+
+def identity_of(folder: Directory, name: str, status: os.stat_result) -> str:
+    """The :attr:`OutputFile.identity` of what is there; empty for what is neither a file nor a link."""
+    if stat.S_ISLNK(status.st_mode):
+        return f"-> {folder.link(name)}"
+    if not stat.S_ISREG(status.st_mode):
+        return ""
+    with folder.open_file(name) as file:
+        return sha256_of(file)
+
+
+def sha256_of(file: IO[bytes]) -> str:
+    """SHA-256 of the rest of an open file."""
+    hashed = hashlib.sha256()
+    while chunk := file.read(_CHUNK):
+        hashed.update(chunk)
+    return hashed.hexdigest()
+
+
+def is_beginning(there: IO[bytes], new: IO[bytes]) -> bool:
+    """Whether one file is the beginning of another: one that was cut off loses nothing by being replaced."""
+    while chunk := there.read(_CHUNK):
+        if new.read(len(chunk)) != chunk:
+            return False
+    return True
+
+
+def finish(file: IO[bytes], mode: int) -> None:
+    """Bring a file on to the disk, and let those read it who may."""
+    file.flush()
+    if os.name != "nt":
+        os.fchmod(file.fileno(), mode)
+    os.fsync(file.fileno())
+
+
+def _copy(content: bytes | Callable[[], Path], target: IO[bytes]) -> str:
+    """Write bytes, and return their SHA-256. A source that is a symbolic link is not followed."""
+    if isinstance(content, bytes):
+        target.write(content)
+        return hashlib.sha256(content).hexdigest()
+    hashed = hashlib.sha256()
+    path = content()
+    with Directory.open(path.parent) as folder, folder.open_file(path.name) as source:
+        while chunk := source.read(_CHUNK):
+            hashed.update(chunk)
+            target.write(chunk)
+    return hashed.hexdigest()
+
+
+def rewrite_file(chosen: Path, name: str, change: Callable[[bytes], bytes], elsewhere: str) -> bool:
+    """Change a file of the user's, and return whether its bytes changed.
+
+    :param change: from the bytes there are, none for a file that is not there, to those that there should be.
+    :param elsewhere: how the person at the keyboard names another folder.
+    :raises UsageError: when it is a link or anything else than a regular file; nothing has changed then.
+    """
+    with folder_errors(chosen, elsewhere), Directory.open(chosen) as folder:
+        mode, old = 0o644, b""
+        if (status := folder.status(name)) is not None:
+            _require_regular(chosen / name, status, elsewhere)
+            mode = stat.S_IMODE(status.st_mode)
+            with folder.open_file(name) as file:
+                old = file.read()
+        new = change(old)
+        if new == old:
+            return False
+        with _beside(folder, name, mode) as file:
+            file.write(new)
+        return True
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a file that is to be handed on.
+
+    :raises OSError: when it is not there, is a symbolic link or no file: what is behind a link is not ours to copy.
+    """
+    with Directory.open(path.parent) as folder, folder.open_file(path.name) as file:
+        return file.read()
+
+
+def require_no_links(chosen: Path, names: Sequence[str], elsewhere: str) -> None:
+    """Check names in a folder before anything is read or written there.
+
+    :raises UsageError: when one of them is a symbolic link, or neither a file nor a folder.
+    """
+    with contextlib.suppress(FileNotFoundError), folder_errors(chosen, elsewhere), Directory.open(chosen) as folder:
+        for name in names:
+            status = folder.status(name)
+            if status is not None and not is_plain_folder(status):
+                _require_regular(chosen / name, status, elsewhere)
+
+
+@contextlib.contextmanager
+def new_file(chosen: Path, name: str, elsewhere: str) -> Iterator[IO[bytes]]:
+    """Give a file to write that takes its name in a folder, whole and on disk, when the block ends well.
+
+    A file of that name with the same bytes may be there already.
+
+    :param elsewhere: how the person at the keyboard names another folder.
+    :raises UsageError: when something else has that name; it stays.
+    """
+    require_safe(name)
+    with folder_errors(chosen, elsewhere):
+        chosen.mkdir(parents=True, exist_ok=True)
+        with Directory.open(chosen) as folder, _beside(folder, name, 0o644) as file:
+            yield file
+            if (status := folder.status(name)) is None:
+                return
+            _require_regular(chosen / name, status, elsewhere)
+            file.flush()
+            file.seek(0)
+            if sha256_of(file) != identity_of(folder, name, status):
+                raise UsageError(
+                    f"{chosen / name} is there already, with other bytes. It is not replaced.",
+                    hint=f"Move it away and run the same command again, or name another folder: {elsewhere}",
+                )
+
+
+def require_folder(folder: Path, elsewhere: str) -> None:
+    """Before long work: look whether a folder is there or can be made, and may be written. Nothing is made.
+
+    :param elsewhere: how the person at the keyboard names another folder.
+    :raises UsageError: when a part of its path is a file.
+    :raises MissingToolError: when it may not be written.
+    """
+    with folder_errors(folder, elsewhere):
+        path = Path(os.path.abspath(folder))  # noqa: PTH100  (links stay as they were typed)
+        nearest = next(place for place in (path, *path.parents) if os.path.lexists(place))
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(nearest))
+
+
+@contextlib.contextmanager
+def folder_errors(folder: Path, elsewhere: str) -> Iterator[None]:
+    """Turn errors of a folder that the user named into what to do about them.
+
+    :raises UsageError: for a path that no folder can have.
+    :raises MissingToolError: for a disk that is full, broken or may not be written.
+    """
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError) as error:
+        named = error.filename if isinstance(error.filename, str) and os.path.isabs(error.filename) else folder  # noqa: PTH117
+        raise UsageError(
+            f"{named} is a file, or a link that leads to no folder; a folder was expected there.",
+            hint=f"Name a new or an empty folder: {elsewhere}",
+        ) from error
+    except OSError as error:
+        if (explained := explain_disk_error(error, folder)) is None:
+            raise
+        explained.hint = f"Free space there, or name another folder: {elsewhere}"
+        raise explained from error
+
+
+def _require_regular(path: Path, status: os.stat_result, elsewhere: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
+        raise UsageError(
+            f"{path} is {what}: flashdepot neither reads what is behind it nor replaces it.",
+            hint=f"Put a regular file there, remove it, or name another folder: {elsewhere}",
+        )
+
+
+@contextlib.contextmanager
+def _beside(folder: Directory, name: str, mode: int) -> Iterator[IO[bytes]]:
+    """Give a new file that takes its name when the block ends well; nothing is left behind when it does not."""
+    temporary = f".{name}.{os.urandom(4).hex()}.tmp"
+    try:
+        with folder.create(temporary) as file:
+            yield file
+            finish(file, mode)
+        folder.move(temporary, folder, name)
+        folder.sync()
+    finally:
+        folder.remove(temporary)

@@ -1,0 +1,222 @@
+"""C++ compilers and CUDA toolkits of the host."""
+
+from __future__ import annotations
+
+import json
+import ntpath
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from flashdepot.errors import FlashdepotError
+from flashdepot.model.host import CudaToolkit, HostCompiler
+from flashdepot.model.target import Version
+from flashdepot.process.run import run
+from flashdepot.toolchain.nvcc import inspect
+
+_COMPONENT = "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"
+_QUERY = ("-all", "-products", "*", "-requires", _COMPONENT, "-format", "json", "-utf8")
+
+
+def find_msvc(environment: Mapping[str, str] = os.environ) -> tuple[HostCompiler, ...]:
+    """Every ``cl`` for x64, best first: that of ``NVCC_CCBIN``, that of this developer prompt, then newest first.
+
+    All toolsets of all installations that ``vswhere`` knows are listed, Build Tools as well.
+    """
+    installed = [program for folder in _installed(environment) for program in _programs(Path(folder))]
+    return rank_installations(preferred(environment), map(str, installed), _banner)
+
+
+def preferred(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The programs that come before all others: the one of ``NVCC_CCBIN`` (itself, or its folder), the prompt's."""
+    named = environment.get("NVCC_CCBIN", "")
+    if named and not ntpath.basename(named).lower().startswith("cl"):
+        named = ntpath.join(named, "cl.exe")
+    tools = environment.get("VCToolsInstallDir", "")
+    prompts = ntpath.normpath(ntpath.join(tools, "bin", "Hostx64", "x64", "cl.exe")) if tools else ""
+    return tuple(program for program in (named, prompts) if program)
+
+
+def rank_installations(
+    first: Sequence[str], installed: Iterable[str], banner: Callable[[str], str | None]
+) -> tuple[HostCompiler, ...]:
+    """Compilers from programs: ``first`` in their order, the installed ones newest first, none twice.
+
+    :param banner: what a program prints, or ``None`` when it cannot be run.
+    """
+    found: dict[str, HostCompiler] = {}
+
+    def add(programs: Iterable[str]) -> list[HostCompiler]:
+        new = []
+        for program in programs:
+            if (key := ntpath.normcase(program)) not in found and (version := banner_version(banner(program) or "")):
+                found[key] = HostCompiler("cl", program, version)
+                new.append(found[key])
+        return new
+
+    ordered = add(first)
+    return (*ordered, *sorted(add(installed), key=lambda compiler: compiler.version, reverse=True))
+
+
+def installations(answer: str) -> Sequence[str]:
+    """The installation folders in the JSON that ``vswhere -format json`` prints; none in anything else."""
+    try:
+        return [str(entry["installationPath"]) for entry in json.loads(answer) if "installationPath" in entry]
+    except (ValueError, TypeError):
+        return []
+
+
+def banner_version(banner: str) -> Version | None:
+    """The version that ``cl`` prints before its work, in whichever language: ``19.44.35211``.
+
+    Its first two parts are ``_MSC_VER``: 19.44 is 1944.
+    """
+    match = re.search(r"\b(\d{2}\.\d{2}\.\d{4,5})(?:\.\d+)?\b", banner)
+    return Version.parse(match[1]) if match else None
+
+
+def _installed(environment: Mapping[str, str]) -> Sequence[str]:
+    programs = environment.get("ProgramFiles(x86)", r"C:\Program Files (x86)")
+    vswhere = Path(programs) / "Microsoft Visual Studio" / "Installer" / "vswhere.exe"
+    if not vswhere.is_file():
+        return ()
+    try:
+        return installations(run([str(vswhere), *_QUERY], timeout=30, encoding="utf-8").stdout)
+    except FlashdepotError:
+        return ()
+
+
+def _programs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("VC/Tools/MSVC/*/bin/Hostx64/x64/cl.exe"), reverse=True)
+
+
+def _banner(program: str) -> str | None:
+    try:
+        return run([program], timeout=30).output
+    except FlashdepotError:
+        return None
+
+
+_NEWEST_GCC = 16
+_OLDEST_GCC = 9
+
+
+def find_compilers() -> tuple[HostCompiler, ...]:
+    """Compilers in the order of preference: ``NVCC_CCBIN``, ``CXX``, ``g++``, ``g++-N`` newest first, ``clang++``.
+
+    On Windows it is those of :func:`find_msvc` alone: nvcc there calls no other.
+    """
+    if os.name == "nt":
+        return find_msvc()
+    names = [os.environ.get("NVCC_CCBIN", ""), os.environ.get("CXX", ""), "g++"]
+    names += [f"g++-{n}" for n in range(_NEWEST_GCC, _OLDEST_GCC - 1, -1)]
+    names += ["clang++"]
+    programs: dict[str, str] = {}
+    for name in names:
+        if name and (program := shutil.which(name)):
+            programs.setdefault(os.path.realpath(program), program)
+    with ThreadPoolExecutor() as pool:
+        return tuple(compiler for compiler in pool.map(identify_compiler, programs.values()) if compiler)
+
+
+def identify_compiler(program: str) -> HostCompiler | None:
+    """Ask a program which compiler it is; ``None`` when it is none that nvcc can use."""
+    try:
+        done = run([program, "-dM", "-E", "-x", "c++", os.devnull], timeout=30)
+    except FlashdepotError:
+        return None
+    macros = dict(re.findall(r"#define (__\w+) (\d+)", done.stdout))
+    if "__clang_major__" in macros:
+        kind, names = "clang++", ("__clang_major__", "__clang_minor__", "__clang_patchlevel__")
+    elif "__GNUC__" in macros:
+        kind, names = "g++", ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__")
+    else:
+        return None
+    return HostCompiler(kind, program, Version(".".join(macros.get(name, "0") for name in names)))
+
+
+_NVCC = "nvcc.exe" if os.name == "nt" else "nvcc"
+
+
+def find_toolkits() -> tuple[CudaToolkit, ...]:
+    """Toolkits with an nvcc that runs, in the order of preference: environment, ``PATH``, usual places.
+
+    Several names of one program are asked once, and all programs at the same time.
+    """
+    candidates: dict[str, tuple[str, Path]] = {}
+    for found_by, nvcc in _candidates():
+        candidates.setdefault(os.path.realpath(nvcc), (found_by, nvcc))
+    found: dict[str, CudaToolkit] = {}
+    with ThreadPoolExecutor() as pool:
+        for toolkit in pool.map(lambda candidate: identify_toolkit(candidate[1], candidate[0]), candidates.values()):
+            if toolkit is not None:
+                found.setdefault(toolkit.root, toolkit)
+    return tuple(found.values())
+
+
+def identify_toolkit(nvcc: Path, found_by: str) -> CudaToolkit | None:
+    """The toolkit that an nvcc belongs to, or ``None`` when the program does not answer as nvcc does.
+
+    nvcc itself is asked for its root, because the program on ``PATH`` may be a link or a script of a distribution.
+    """
+    try:
+        top = re.search(
+            r"^#\$ TOP=(.+)$", run([str(nvcc), "--dryrun", "-c", "-x", "cu", os.devnull]).stderr, re.MULTILINE
+        )
+    except FlashdepotError:
+        return None
+    root = Path(os.path.realpath(Path(top[1].strip()) if top else nvcc.resolve().parent.parent))
+    try:
+        looked = inspect(root)
+    except FlashdepotError:
+        return _without_its_folder(nvcc, root, found_by)
+    return CudaToolkit(
+        root=str(root),
+        version=looked.version,
+        found_by=found_by,
+        missing=looked.missing,
+        codes=looked.codes,
+        newest_gcc=looked.newest_gcc,
+        newest_clang=looked.newest_clang,
+    )
+
+
+def _without_its_folder(nvcc: Path, root: Path, found_by: str) -> CudaToolkit | None:
+    """An nvcc that answers, whose toolkit is not where it says, as some distributions pack it."""
+    try:
+        version = re.search(r"\bV(\d+\.\d+\.\d+)", run([str(nvcc), "--version"], timeout=30).stdout)
+    except FlashdepotError:
+        return None
+    return CudaToolkit(str(root), Version(version[1]), found_by, missing=(f"bin/{_NVCC}",)) if version else None
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if value := os.environ.get(variable):
+            yield from _if_file(variable, Path(value) / "bin" / _NVCC)
+    if program := shutil.which("nvcc"):
+        yield "PATH", Path(program)
+    for folder in _usual_places():
+        yield from _if_file(str(folder), folder / "bin" / _NVCC)
+
+
+def _usual_places() -> list[Path]:
+    if os.name == "nt":
+        parent = Path(os.environ.get("ProgramFiles", r"C:\Program Files")) / "NVIDIA GPU Computing Toolkit" / "CUDA"  # noqa: SIM112
+        return _newest_first(parent, "v*")
+    return [Path("/usr/local/cuda"), *_newest_first(Path("/usr/local"), "cuda-*"), Path("/opt/cuda")]
+
+
+def _newest_first(parent: Path, pattern: str) -> list[Path]:
+    def number(path: Path) -> tuple[int, ...]:
+        return tuple(int(n) for n in re.findall(r"\d+", path.name))
+
+    return sorted(parent.glob(pattern), key=number, reverse=True) if parent.is_dir() else []
+
+
+def _if_file(found_by: str, nvcc: Path) -> Iterator[tuple[str, Path]]:
+    if nvcc.is_file():
+        yield found_by, nvcc

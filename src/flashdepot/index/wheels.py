@@ -1,0 +1,207 @@
+"""Wheels of ours as an index holds them: what is read out of them, and the variants that are made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from packaging.version import Version
+
+from flashdepot.binary.wheel import read_wheel
+from flashdepot.errors import FlashdepotError, UsageError
+from flashdepot.files.atomic import sha256_file
+from flashdepot.index.shelves import main_wheels
+from flashdepot.model.index_record import IndexedWheel
+from flashdepot.model.manifest import Manifest
+from flashdepot.model.target import Architecture
+from flashdepot.model.wheel import WheelName
+from flashdepot.resolve.own_wheel_name import DISTRIBUTION, wheel_name
+from flashdepot.wheel.builder import Entry, write_archive
+
+_VARIANT = re.compile(r"(?P<plain>.+?-\d[^-]*(?:-[^-]+){4})-(?P<label>[a-z0-9_.]{1,16})\.whl")
+"""A wheel with a build tag, as all of ours have, and a variant label (PEP 825, "Wheel filename")."""
+
+
+class HeldWheel(msgspec.Struct, frozen=True):
+    """A wheel file with its row in the record, its METADATA and its manifest."""
+
+    path: Path
+    row: IndexedWheel
+    metadata: bytes
+    origin: bytes
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        """Its file name."""
+        return self.row.filename
+
+
+def plain_name(filename: str) -> tuple[str, str]:
+    """A wheel's name without its variant label, and the label, empty for a plain wheel."""
+    match = _VARIANT.fullmatch(filename)
+    return (f"{match['plain']}.whl", match["label"]) if match else (filename, "")
+
+
+def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWheel:
+    """Read a wheel of ours.
+
+    :param uploaded: when the index had it first.
+    :param thoroughly: verify every byte of it by its RECORD.
+    :raises UsageError: for a wheel that flashdepot has not made, or that has another name than it was made with.
+    :raises IntegrityError: for one that is damaged.
+    """
+    plain, label = plain_name(path.name)
+    name = WheelName.parse(plain)
+    if thoroughly and (problems := read_wheel(path, lambda *_: None).problems):
+        raise UsageError(f"{path} is not as it was made: {problems[0]}.", hint="Make it again: flashdepot wheel")
+    with zipfile.ZipFile(path) as archive:
+        folder = f"{name.distribution}-{name.version}{f'+{name.local}' if name.local else ''}.dist-info"
+        try:
+            metadata, origin = (archive.read(f"{folder}/{text}") for text in ("METADATA", "flashdepot.json"))
+            manifest = Manifest.from_json(json.loads(origin))
+        except (KeyError, ValueError) as error:
+            raise _not_ours(path, str(error)) from error
+    if not label and path.name != wheel_name(manifest):
+        raise _not_ours(path, f"its manifest makes {wheel_name(manifest)}")
+    row = IndexedWheel.of(
+        manifest,
+        filename=path.name,
+        version=folder.removeprefix(f"{name.distribution}-").removesuffix(".dist-info"),
+        label=label,
+        sha256=sha256_file(path),
+        size=path.stat().st_size,
+        uploaded=uploaded,
+        metadata_sha256=hashlib.sha256(metadata).hexdigest(),
+        manifest_sha256=hashlib.sha256(origin).hexdigest(),
+    )
+    return HeldWheel(path, row, metadata, origin, manifest)
+
+
+def _not_ours(path: Path, why: str) -> FlashdepotError:
+    return UsageError(
+        f"{path} is not a wheel that this flashdepot makes ({why}), and an index of ours holds no others.",
+        hint="Make one: flashdepot wheel --out DIR",
+    )
+
+
+_SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
+_NAMESPACE = "nvidia"
+_PROVIDER = {
+    "requires": ["nvidia-variant-provider"],
+    "plugin-api": "nvidia_variant_provider.plugin:NvidiaVariantPlugin",
+}
+_LONGEST_LABEL = 16
+_LABEL_DIGITS = 8
+
+
+def label_of(sass: Sequence[Architecture]) -> str:
+    """The label of a variant: its architectures, or where these are too many to spell, a digest of them."""
+    spelled = "_".join(f"sm{architecture}" for architecture in sass)
+    if len(spelled) <= _LONGEST_LABEL:
+        return spelled
+    return f"sm_{hashlib.sha256(spelled.encode()).hexdigest()[:_LABEL_DIGITS]}"
+
+
+def missing_variants(held: Iterable[HeldWheel]) -> Iterator[tuple[HeldWheel, str, str]]:
+    """Each smaller wheel that should be a variant of a main wheel and is not yet, with the file name and version.
+
+    That is a plain wheel of the same source, system, CUDA and contents for some of the main wheel's architectures.
+    """
+    every = list(held)
+    there = {wheel.name for wheel in every}
+    by_name = {wheel.name: wheel for wheel in every}
+    for main in main_wheels(wheel.row for wheel in every).values():
+        smaller = [wheel for wheel in every if _is_part(wheel, by_name[main.filename])]
+        for wheel in _newest_of_each(smaller):
+            name = _variant_name(wheel, main)
+            if name not in there:
+                yield wheel, name, main.version
+
+
+def variants_files(rows: Iterable[IndexedWheel]) -> Mapping[str, bytes]:
+    """What every version with variants has on its page, by name: which label stands for which properties."""
+    versions: dict[str, list[IndexedWheel]] = {}
+    for row in rows:
+        if row.label:
+            versions.setdefault(row.version, []).append(row)
+    return {
+        f"{DISTRIBUTION}-{version}-variants.json": _document({row.label: _properties(row) for row in found})
+        for version, found in sorted(versions.items())
+    }
+
+
+def write_variant(wheel: HeldWheel, name: str, version: str, folder: Path) -> Path:
+    """A wheel again as a variant of another version: the same files, with new metadata."""
+    old = f"{DISTRIBUTION}-{wheel.row.version}.dist-info"
+    new = f"{DISTRIBUTION}-{version}.dist-info"
+    label = label_of(wheel.row.sass)
+
+    def entries() -> Iterator[Entry]:
+        with zipfile.ZipFile(wheel.path) as archive:
+            for info in archive.infolist():
+                if info.filename == f"{old}/RECORD":
+                    continue
+                data = archive.read(info)
+                if info.filename == f"{old}/METADATA":
+                    data = _with_version(data, wheel.row.version, version)
+                place = info.filename.replace(f"{old}/", f"{new}/", 1)
+                executable = bool(info.external_attr >> 16 & 0o100)
+                yield Entry(place, lambda data=data: data, executable)  # type: ignore[misc]
+        yield Entry(f"{new}/variant.json", lambda: _document({label: _properties(wheel.row)}))
+
+    write_archive(folder / name, entries(), f"{new}/RECORD")
+    return folder / name
+
+
+def _is_part(wheel: HeldWheel, main: HeldWheel) -> bool:
+    ours, whole = wheel.row, main.row
+    return (
+        not ours.label
+        and ours.filename != whole.filename
+        and Version(ours.version).public == Version(whole.version).public
+        and (ours.platform, ours.cuda, ours.units, ours.features)
+        == (whole.platform, whole.cuda, whole.units, whole.features)
+        and {*ours.sass} < {*whole.sass}
+    )
+
+
+def _newest_of_each(wheels: Iterable[HeldWheel]) -> list[HeldWheel]:
+    """Of each set of architectures the wheel that came last: an installer knows them by their label alone."""
+    newest = {wheel.row.sass: wheel for wheel in sorted(wheels, key=lambda wheel: (wheel.row.uploaded, wheel.name))}
+    return list(newest.values())
+
+
+def _variant_name(wheel: HeldWheel, main: IndexedWheel) -> str:
+    _, _, build, *tags = wheel.name.removesuffix(".whl").split("-")
+    return "-".join([DISTRIBUTION, main.version, build, *tags, label_of(wheel.row.sass)]) + ".whl"
+
+
+def _properties(row: IndexedWheel) -> dict[str, Any]:
+    """What the machine must have: a driver for this CUDA, and a GPU that runs one of these architectures."""
+    return {
+        _NAMESPACE: {
+            "cuda_version_lower_bound": [".".join(map(str, (*row.cuda.numbers, 0)[:2]))],
+            "sm_arch": [f"{architecture}_real" for architecture in row.sass],
+        }
+    }
+
+
+def _document(variants: Mapping[str, Any]) -> bytes:
+    document = {
+        "$schema": _SCHEMA,
+        "default-priorities": {"namespace": [_NAMESPACE]},
+        "providers": {_NAMESPACE: _PROVIDER},
+        "variants": dict(sorted(variants.items())),
+    }
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def _with_version(metadata: bytes, old: str, new: str) -> bytes:
+    return metadata.replace(f"\nVersion: {old}\n".encode(), f"\nVersion: {new}\n".encode(), 1)

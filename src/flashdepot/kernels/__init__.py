@@ -1,0 +1,101 @@
+"""Families of kernels: what is compiled, from which source, and how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flashdepot.errors import UsageError, did_you_mean
+from flashdepot.kernels.fa2 import Fa2
+from flashdepot.kernels.fa4 import Fa4
+from flashdepot.model.selection import DEFAULT_FAMILY, Selection
+
+if TYPE_CHECKING:
+    from flashdepot.events import OnFile
+    from flashdepot.kernels.family import Family
+    from flashdepot.model.target import Architecture, Platform
+    from flashdepot.upstream import SourceTree
+
+FAMILIES: tuple[Family, ...] = (Fa2(), Fa4())
+"""Every family there is. One joins by its folder and its entry here."""
+
+ALL = "all"
+"""The word for every family."""
+
+
+def family_of(name: str) -> Family:
+    """The family of that name; :raises UsageError: when there is none."""
+    for family in FAMILIES:
+        if family.name == name:
+            return family
+    known = [family.name for family in FAMILIES]
+    raise UsageError(
+        f"'{name}' is not a family of kernels: there are {', '.join(known)}.{did_you_mean(name, known)}",
+        hint=f"Name one, or all of them: --families {ALL}",
+    )
+
+
+def parse_families(text: str) -> frozenset[str]:
+    """Read ``fa4``, ``fa2,fa4`` or ``all``; :raises UsageError: for an unknown or empty name."""
+    words = [word for word in re.split(r"[,\s]+", text.strip().lower()) if word]
+    if words == [ALL]:
+        return frozenset(family.name for family in FAMILIES)
+    if not words:
+        raise UsageError("The list of families is empty.", hint=f"Name some: --families {DEFAULT_FAMILY}")
+    return frozenset(family_of(word).name for word in words)
+
+
+def default_family() -> Family:
+    """The family that is meant where none is named."""
+    return family_of(DEFAULT_FAMILY)
+
+
+def proven_families(gpus: Iterable[Architecture], platform: Platform) -> list[Family]:
+    """The families that are proven on some of the GPUs, and have kernels for those on that system."""
+    return [f for f in FAMILIES if any(f.is_proven(gpu) and not f.lacks(gpu, platform) for gpu in gpus)]
+
+
+def unproven_code(selection: Selection, sass: Iterable[Architecture]) -> dict[str, tuple[Architecture, ...]]:
+    """By family, the GPUs among those that a library has machine code for, on which its kernels have not been proven."""
+    families = [family_of(name) for name in selection.families]
+    found = {f.name: tuple(a for a in sass if not f.is_proven(a) and _has_code(f, selection, a)) for f in families}
+    return {name: gpus for name, gpus in found.items() if gpus}
+
+
+def _has_code(family: Family, selection: Selection, gpu: Architecture) -> bool:
+    return any(unit.family == family.name and family.runs(unit, gpu) for unit in selection.units)
+
+
+def obtain_sources(sources: Mapping[str, str], cache: Path, on_file: OnFile = lambda _: None) -> dict[str, SourceTree]:
+    """The trees of some families, complete and on disk.
+
+    :param sources: what names the source of each family, by the family's name.
+    :param cache: the depot's ``upstreams`` folder.
+    :param on_file: called with what each is, before it is fetched.
+    :raises FlashdepotError: as :meth:`Sources.obtain` does.
+    """
+
+    def obtain(name: str, spec: str) -> SourceTree:
+        family = family_of(name)
+        return family.sources.obtain(spec, cache, on_progress=on_file(f"the source of {family.title}"))
+
+    return {name: obtain(name, spec) for name, spec in sources.items()}
+
+
+def oldest_gpu() -> Architecture:
+    """The oldest GPU that kernels of any family run on."""
+    return min(family.oldest_gpu for family in FAMILIES)
+
+
+__all__ = [
+    "ALL",
+    "FAMILIES",
+    "default_family",
+    "family_of",
+    "obtain_sources",
+    "oldest_gpu",
+    "parse_families",
+    "proven_families",
+]

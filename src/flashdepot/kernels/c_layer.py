@@ -1,0 +1,39 @@
+"""The sources of our own in every library: header, C layer, stand-ins for torch's headers, templates.
+
+What all families share lies in ``native/src``, and what one needs in the folder of its name there.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from flashdepot.files.digests import contents
+from flashdepot.model.codec import digest_of
+
+NATIVE = Path(__file__).parents[1] / "native"
+"""Their folder."""
+
+
+HOST_VIEW = NATIVE / "host" / "host_view.h"
+"""What clang includes before a CUDA source to compile its host side without nvcc (``-include``)."""
+
+
+def driver_sources() -> list[Path]:
+    """The sources of the run time over the driver, which takes the place of NVIDIA's runtime in a library.
+
+    They include the generated header and NVIDIA's ``cuda.h`` and ``cuda_runtime_api.h``, and need the C library only.
+    """
+    return sorted((NATIVE / "driver").glob("*.cpp"))
+
+
+def name_of_source(source: Path) -> str:
+    """``native-device``, ``native-fa2-units``, ``native-driver-images``: a source of ours in logs and archives."""
+    root = NATIVE / "src" if source.is_relative_to(NATIVE / "src") else NATIVE
+    return "-".join(("native", *source.relative_to(root).with_suffix("").parts))
+
+
+@cache
+def c_layer_digest() -> str:
+    """One SHA-256 for all of them, by name and bytes."""
+    return digest_of(contents(NATIVE))

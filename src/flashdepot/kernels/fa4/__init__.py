@@ -1,0 +1,127 @@
+"""FlashAttention-4: kernels for Hopper and Blackwell, compiled ahead of time from CuTe DSL."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flashdepot.events import Fetch
+from flashdepot.kernels.fa4.sources import Fa4Layout, published
+from flashdepot.kernels.fa4.units import HOSTS, NAME, PROVEN, PYTHONS, SASS, code_for
+from flashdepot.model.target import Architecture
+from flashdepot.upstream import Sources
+
+if TYPE_CHECKING:
+    from flashdepot.events import OnFile
+    from flashdepot.files.directory import PlainFiles
+    from flashdepot.kernels.family import Kit
+    from flashdepot.model.recipe import Action, Estimate, Recipe
+    from flashdepot.model.selection import Feature, Selection, Unit
+    from flashdepot.model.target import Platform
+    from flashdepot.upstream import Identified
+
+
+class Fa4:
+    """The family ``fa4``.
+
+    What only a build asks for is imported when it is asked for: every command knows the families.
+    """
+
+    name = NAME
+    title = "FlashAttention-4"
+    oldest_gpu = Architecture(9, 0)
+    """Hopper: the kernels use its tensor memory accelerator and warp group products."""
+    sources = Sources(Fa4Layout(), published)
+
+    def lacks(self, gpu: Architecture, platform: Platform) -> str:
+        """Every GPU without kernels here, and every system that its launch code is not made for."""
+        if str(platform) not in HOSTS:
+            return f"is made for {' and '.join(HOSTS)}, and not for {platform}"
+        if not code_for(gpu):
+            return f"has kernels for compute capability {', '.join(a.dotted for a in SASS)}, and not for {gpu.dotted}"
+        return ""
+
+    def runs(self, unit: Unit, gpu: Architecture) -> bool:
+        """Each on the GPUs of one architecture."""
+        from flashdepot.kernels.fa4.units import passes  # noqa: PLC0415
+
+        return unit.family == NAME and passes()[unit.name][0] == code_for(gpu)
+
+    def is_proven(self, gpu: Architecture) -> bool:
+        """On those of :data:`PROVEN`."""
+        return Architecture(gpu.major, gpu.minor) in PROVEN
+
+    def compiles_here(self, platform: Platform) -> bool:
+        """Where PyPI has CuTe DSL for the system and the Python."""
+        return str(platform) in HOSTS and sys.implementation.name == "cpython" and sys.version_info[:2] in PYTHONS
+
+    def provide(self, platform: Platform, folder: Path, on_file: OnFile) -> Mapping[str, Path]:
+        """CuTe DSL, the Python that runs it, and the compile worker."""
+        from flashdepot.kernels.fa4.actions import WORKER  # noqa: PLC0415
+        from flashdepot.toolchain import cute_dsl  # noqa: PLC0415
+
+        dsl = cute_dsl.provide(platform, cute_dsl.running_python(), folder, on_file)
+        return {"cute_dsl": dsl, "python": Path(sys.executable), "fa4_worker": WORKER}
+
+    def to_fetch(self, platform: Platform, folder: Path) -> Iterable[Fetch]:
+        """CuTe DSL, unless the depot has it."""
+        from flashdepot.toolchain import cute_dsl  # noqa: PLC0415
+
+        there = cute_dsl.is_dsl_provided(platform, cute_dsl.running_python(), folder)
+        return () if there else (Fetch("CuTe DSL", cute_dsl.SIZE, cute_dsl.UNPACKED),)
+
+    def flags(
+        self,
+        kit: Kit,  # noqa: ARG002
+        sass: Sequence[Architecture],  # noqa: ARG002
+        *,
+        front_end: str,  # noqa: ARG002
+        compress: str,  # noqa: ARG002
+    ) -> tuple[str, ...]:
+        """Which CuTe DSL compiles; the rest differs from kernel to kernel."""
+        from flashdepot.kernels.fa4 import actions  # noqa: PLC0415
+
+        return actions.flags()
+
+    def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:  # noqa: ARG002
+        """One run of the compile worker a kernel and architecture."""
+        from flashdepot.kernels.fa4 import actions  # noqa: PLC0415
+
+        return actions.actions(recipe)
+
+    c_layer_words: tuple[str, ...] = ("-I{native}",)
+    """Its objects call functions that stand on the run time over the driver."""
+
+    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
+        """The version, the architectures, the features, and the units."""
+        from flashdepot.kernels.fa4 import actions  # noqa: PLC0415
+
+        return actions.config_lines(selection, sass, source.id.version)
+
+    def licences(self, files: PlainFiles) -> Mapping[str, str]:
+        """The text of flash-attn-4; CuTe DSL leaves nothing of itself in what it compiles."""
+        return {"flash-attn-4": files.text("LICENSE")}
+
+    def python_files(self, files: PlainFiles) -> Iterable[str]:  # noqa: ARG002
+        """Nothing: a wheel is the package of flash-attn 2 over the library."""
+        return ()
+
+    def estimate(
+        self,
+        unit: Unit,
+        features: frozenset[Feature],  # noqa: ARG002
+        architectures: int,  # noqa: ARG002
+        front_end: str,  # noqa: ARG002
+    ) -> Estimate:
+        """What a unit is expected to cost, by what was measured."""
+        from flashdepot.kernels.fa4.costs import estimate  # noqa: PLC0415
+
+        return estimate(unit)
+
+    def full(self) -> Iterable[Unit]:
+        """Every unit."""
+        from flashdepot.kernels.fa4.units import units  # noqa: PLC0415
+
+        return units()

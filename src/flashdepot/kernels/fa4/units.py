@@ -1,0 +1,205 @@
+"""FlashAttention-4's kernels of each architecture as units.
+
+Those of a pass are selected, and bring the ones that they need beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+import msgspec
+
+from flashdepot.kernels.fa4.variants import JobValue, Variant, backward_variants, forward_variants
+from flashdepot.model.selection import Dtype, Feature, Pass, Unit
+from flashdepot.model.target import Architecture
+
+NAME = "fa4"
+
+SASS = {
+    Architecture(9, 0): "90a",
+    Architecture(10, 0): "100f",
+    Architecture(11, 0): "110f",
+    Architecture(12, 0): "120f",
+}
+"""The architectures that there are kernels for, each with the name that CuTe compiles for. What is compiled for 100f runs on
+10.3 too, and for 120f on 12.1."""
+
+PROVEN = frozenset({Architecture(9, 0)})
+"""Those on which the kernels have been proven (benchmarks/fa4.md)."""
+
+PYTHONS = frozenset({(3, 11), (3, 12), (3, 13), (3, 14)})
+"""The versions of CPython that CuTe DSL is published for, see ``toolchain/cute_dsl_wheels.toml``."""
+
+HOSTS = {
+    "linux-x86_64": ("x86_64-unknown-linux-gnu", "x86-64-v2"),
+    "linux-aarch64": ("aarch64-unknown-linux-gnu", "generic"),
+}
+"""Triple and oldest CPU of the launch code."""
+
+
+def code_for(gpu: Architecture) -> str:
+    """What a GPU of a compute capability runs, of :data:`SASS`; empty where there is nothing."""
+    return next((code for code in SASS.values() if Architecture.parse(code).runs_on(gpu)), "")
+
+
+Made = tuple[dict[str, JobValue], tuple[int, int], bool]
+"""The job of a kernel, its tiles, and whether its number of blocks is an argument."""
+
+_CONSUMER_TILES = {64: (128, 128), 96: (128, 64), 128: (128, 64)}
+"""For 99 KB of shared memory (359-365)."""
+
+_DATACENTER_FORWARD = {64: 2, 96: 2, 128: 2, 256: 1}
+"""How many tiles of 128 query rows a block has: two of head dim 256 are more than tensor memory (387-391)."""
+
+_DATACENTER_BACKWARD = frozenset({64, 96, 128})
+"""At 256 upstream has kernels of another form, which write dq themselves."""
+
+_ROWS, _KEYS = 128, 128
+
+
+def is_made(arch: str, variant: Variant) -> bool:
+    """Whether there is a kernel of a variant for an architecture, 100f, 110f or 120f."""
+    if variant.long:
+        return False
+    if arch.startswith("12"):
+        return variant.kernel == "fwd" and variant.layout != "paged" and variant.head_dim in _CONSUMER_TILES
+    return variant.head_dim in (_DATACENTER_FORWARD if variant.kernel == "fwd" else _DATACENTER_BACKWARD)
+
+
+def made_of(arch: str, variant: Variant) -> Made:
+    """How a variant is made for an architecture that there is a kernel of it for."""
+    if arch.startswith("12"):
+        return _consumer(variant)
+    return _datacenter_forward(variant) if variant.kernel == "fwd" else _datacenter_backward(variant)
+
+
+def _shared(variant: Variant) -> dict[str, JobValue]:
+    return {
+        "kernel": variant.kernel,
+        "head_dim": variant.head_dim,
+        "dtype": variant.dtype,
+        "layout": variant.layout,
+        "mask": variant.mask,
+    }
+
+
+def _consumer(variant: Variant) -> Made:
+    tiles = _CONSUMER_TILES[variant.head_dim]
+    job: dict[str, JobValue] = {**_shared(variant), "softcap": variant.softcap, "tile_m": tiles[0], "tile_n": tiles[1]}
+    return job, tiles, False
+
+
+def _datacenter_forward(variant: Variant) -> Made:
+    q_tiles = _DATACENTER_FORWARD[variant.head_dim]
+    walks = variant.mask == "full" and variant.layout != "packed"
+    job: dict[str, JobValue] = {
+        **_shared(variant),
+        "softcap": variant.softcap,
+        "tile_m": _ROWS,
+        "tile_n": _KEYS,
+        "q_tiles": q_tiles,
+        # Two products with keys are in tensor memory in turn, where there is one tile of rows (1435-1454).
+        "s_in_turn": q_tiles == 1 and not variant.softcap and variant.layout != "paged",
+        "walks": walks,
+    }
+    return job, (_ROWS * q_tiles, _KEYS), walks
+
+
+def _datacenter_backward(variant: Variant) -> Made:
+    job = _shared(variant)
+    if variant.kernel == "bwd":
+        job |= {"softcap": variant.softcap, "several_heads": variant.several_heads, "tile_m": _ROWS, "tile_n": _KEYS}
+    elif variant.kernel == "pre":
+        job |= {"tile_m": _ROWS, "hdim_multiple": 32}
+    else:
+        job |= {"kernel": "post", "tile": _ROWS if variant.kernel == "dq" else _KEYS}
+    return job, (0 if variant.kernel == "dkv" else _ROWS, _KEYS), False
+
+
+HOPPER = "90a"
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """A variant for an architecture.
+
+    ``tiles`` are query rows and keys at a time. ``walks`` says whether its number of blocks is an argument, and
+    ``shortest`` from which length on it is faster than its neighbour.
+    """
+
+    variant: Variant
+    arch: str
+    job: dict[str, JobValue]
+    tiles: tuple[int, int]
+    walks: bool = False
+    shortest: int = 0
+
+
+def _made(arch: str, variant: Variant) -> Kernel:
+    if arch == HOPPER:
+        return Kernel(variant, arch, variant.job(), variant.tiles, variant.walks, variant.shortest)
+    return Kernel(variant, arch, *made_of(arch, variant))
+
+
+@cache
+def passes() -> dict[str, tuple[str, Variant]]:
+    """Every kernel that is a pass of attention by itself, by the name of its unit: architecture and variant."""
+    variants = [v for v in (*forward_variants(), *backward_variants()) if v.is_pass]
+    return {
+        unit_name(arch, variant): (arch, variant)
+        for arch in SASS.values()
+        for variant in variants
+        if arch == HOPPER or is_made(arch, variant)
+    }
+
+
+def unit_name(arch: str, variant: Variant) -> str:
+    """The variant's name, and of another GPU than Hopper its architecture before it."""
+    return variant.name if arch == HOPPER else f"sm{arch}_{variant.name}"
+
+
+def kernels_of(units: Iterable[str], gpus: Iterable[Architecture]) -> list[Kernel]:
+    """The kernels that some units, by name, come to for GPUs: theirs, and what prepares and finishes for a backward pass."""
+    chosen = [passes()[unit] for unit in units]
+    codes = dict.fromkeys(map(code_for, gpus))
+    return [kernel for code in codes for kernel in _with_helpers(code, [v for arch, v in chosen if arch == code])]
+
+
+def _with_helpers(arch: str, chosen: Iterable[Variant]) -> Iterator[Kernel]:
+    kernels = {variant: _made(arch, variant) for variant in chosen}
+    for kernel in tuple(kernels.values()):
+        kernels |= {helper: _made(arch, helper) for helper in _helpers(kernel) if helper not in kernels}
+    yield from (kernels[variant] for variant in sorted(kernels))
+
+
+def _helpers(kernel: Kernel) -> Iterator[Variant]:
+    variant = kernel.variant
+    if variant.kernel == "bwd":
+        shared = (variant.head_dim, variant.dtype, variant.layout)
+        yield Variant("pre", *shared, tile_m=kernel.tiles[0])
+        yield Variant("dq", *shared, tile_m=kernel.tiles[0])
+        if variant.several_heads:
+            yield Variant("dkv", *shared)
+
+
+_PASSES = {"fwd": Pass.FWD, "bwd": Pass.BWD}
+
+
+def unit_of(variant: Variant, arch: str = HOPPER) -> Unit:
+    """The unit of a kernel that is a pass of attention by itself."""
+    features = ((Feature.SOFTCAP, variant.softcap), (Feature.LOCAL, variant.mask == "local"))
+    return Unit(
+        NAME,
+        _PASSES[variant.kernel],
+        variant.head_dim,
+        Dtype(variant.dtype),
+        variant.mask == "causal",
+        unit_name(arch, variant),
+        frozenset(feature for feature, needed in features if needed),
+    )
+
+
+@cache
+def units() -> frozenset[Unit]:
+    """Every unit, each for the GPUs of one architecture."""
+    return frozenset(unit_of(variant, arch) for arch, variant in passes().values())

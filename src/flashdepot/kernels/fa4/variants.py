@@ -1,0 +1,269 @@
+"""The kernels of FlashAttention-4 that one library may hold, each with a name that says what it does.
+
+Tiles are from interface.py of flash-attn-4 4.0.0b36: _tile_size_fwd_sm90 (151-183) and _tile_size_bwd_sm90 (216-291),
+there tuned on an H100 SXM. Forward tiles of dense sequences, and backward ones at 128, are those that were fastest on
+an H200.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+import msgspec
+from msgspec.structs import asdict
+
+
+class ForwardTiles(msgspec.Struct, frozen=True):
+    """tile_m query rows and tile_n keys at a time."""
+
+    tile_m: int
+    tile_n: int
+    p_in_registers: bool = True  # the probabilities, between the two products
+    overlap: bool = True  # of a block's softmax with the next block's first product
+    stages: int = 2
+    walks: bool = False  # a block of threads takes tile after tile, instead of one
+    falling: bool = False  # of unequal tiles the longest first, instead of a head's last with its first
+    o_apart: bool = False  # o has shared memory of its own; without it the next q waits until o is stored
+
+
+class BackwardTiles(msgspec.Struct, frozen=True):
+    """tile_n keys stay, tile_m query rows at a time pass by."""
+
+    tile_m: int
+    tile_n: int
+    stages_q: int = 2
+    stages_do: int = 2
+    stages_pds: int = 2
+    swap_sdp: bool = True  # which operand of a product lies in WGMMA's rows
+    swap_dkv: bool = False
+    swap_dq: bool = False
+    atoms_sdp: int = 1
+    atoms_dkv: int = 2
+    atoms_dq: int = 1
+    dq_in_one_warp_group: bool = False
+
+    @property
+    def hdim_multiple(self) -> int:
+        """What the head dim of the float32 sums is rounded up to."""
+        return 64 if self.swap_dkv else 32
+
+    @property
+    def query_threads(self) -> int:
+        """Threads that turn the sum of dq into dq: as many as held it."""
+        return 128 if self.dq_in_one_warp_group else 256
+
+
+_FORWARD = {
+    64: ForwardTiles(192, 128),
+    96: ForwardTiles(192, 128, p_in_registers=False),
+    128: ForwardTiles(128, 128),
+    192: ForwardTiles(128, 112),
+    256: ForwardTiles(128, 80),
+}
+_FORWARD_EXCEPTIONS = {
+    (96, "full"): ForwardTiles(192, 144, p_in_registers=False),
+    (192, "local"): ForwardTiles(128, 96),
+    (256, "local"): ForwardTiles(128, 64),
+}
+_SHORT = {
+    64: ForwardTiles(128, 128, walks=True, o_apart=True),
+    96: ForwardTiles(128, 128, walks=True, o_apart=True),
+    128: ForwardTiles(128, 128, walks=True, o_apart=True),
+    192: ForwardTiles(128, 80, walks=True, o_apart=True),
+    256: ForwardTiles(128, 64, walks=True),
+}
+"""The fastest on an H200 up to the length that another one is faster from, see _LONG."""
+_LONG = {
+    "dense": {
+        (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
+        (64, "causal"): (1449, ForwardTiles(192, 128, walks=True, falling=True, o_apart=True)),
+        (96, "full"): (1449, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
+        (96, "causal"): (2897, ForwardTiles(192, 128, p_in_registers=False)),
+        (128, "causal"): (11586, ForwardTiles(128, 128)),
+        (192, "full"): (2897, ForwardTiles(128, 112, walks=True)),
+        (192, "causal"): (5793, ForwardTiles(128, 112)),
+        (256, "full"): (725, ForwardTiles(128, 80)),
+        (256, "causal"): (1449, ForwardTiles(128, 80)),
+    },
+    "packed": {
+        (64, "full"): (363, ForwardTiles(192, 128, walks=True, o_apart=True)),
+        (64, "causal"): (2897, ForwardTiles(192, 128)),
+        (96, "full"): (363, ForwardTiles(192, 128, p_in_registers=False, walks=True, o_apart=True)),
+        (96, "causal"): (725, ForwardTiles(192, 128, p_in_registers=False)),
+        (128, "causal"): (725, ForwardTiles(128, 128)),
+        (192, "full"): (1449, ForwardTiles(128, 112, walks=True)),
+        (192, "causal"): (725, ForwardTiles(128, 112)),
+        (192, "local"): (1449, ForwardTiles(128, 96)),
+        (256, "full"): (363, ForwardTiles(128, 80, walks=True)),
+        (256, "causal"): (725, ForwardTiles(128, 80)),
+        (256, "local"): (1449, ForwardTiles(128, 64)),
+    },
+}
+"""By layout: the length from which other tiles were faster, and those. Of packed sequences it is the mean number of keys.
+Lengths lie between two that were measured, by ratio (benchmarks/fa4.md)."""
+_BACKWARD = {
+    64: BackwardTiles(128, 128, atoms_dq=2),
+    96: BackwardTiles(64, 128, dq_in_one_warp_group=True),
+    128: BackwardTiles(64, 128),
+    192: BackwardTiles(64, 96, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True),
+    256: BackwardTiles(64, 48, stages_do=1, stages_pds=1, swap_sdp=False, swap_dkv=True, atoms_dkv=1),
+}
+
+
+def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False) -> ForwardTiles:
+    """mask: full, causal or local. layout: dense, packed, used or paged. long: of the kernel for long sequences.
+
+    Where tiles take less time than what lies between two of them, a block that walks from one to the next loses less there.
+    Tiles of many keys, and of different numbers of them, suit a block a tile: the GPU deals those out as SMs get free.
+    """
+    if layout not in _LONG:
+        return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
+    return _LONG[layout][head_dim, mask][1] if long else _SHORT[head_dim]
+
+
+def long_from(head_dim: int, mask: str, layout: str) -> int:
+    """The shortest sequence that there is another forward kernel for, or 0 where there is none."""
+    return _LONG.get(layout, {}).get((head_dim, mask), (0,))[0]
+
+
+def backward_tiles(head_dim: int, mask: str) -> BackwardTiles:  # noqa: ARG001  (one was fastest for each so far)
+    """mask: full, causal or local."""
+    return _BACKWARD[head_dim]
+
+
+Kernel = Literal["fwd", "bwd", "pre", "dq", "dkv"]
+Mask = Literal["full", "causal", "local"]
+Layout = Literal["dense", "packed", "used", "paged"]
+JobValue = str | int | bool
+
+HEAD_DIMS = (64, 96, 128, 192, 256)
+DTYPES = ("bf16", "fp16")
+MASKS: tuple[Mask, ...] = get_args(Mask)
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+NOT_PAGED = frozenset({96})
+"""Head dims without a kernel for pages. At 96 upstream's copy takes 32 rows at a time, and the tile for full attention has
+144 keys: the last copy writes past the tile. Answers were wrong on an H200."""
+BACKWARD_LAYOUTS: tuple[Layout, ...] = ("dense", "packed")
+
+
+class Variant(msgspec.Struct, frozen=True, order=True):
+    """A kernel, and which problems it runs.
+
+    fwd and bwd are the passes. pre prepares bwd's statistics, dq and dkv turn its float32 sums into gradients; these
+    three depend on bwd's tile_m, and on nothing else of its mask. dkv runs only after a bwd with several_heads.
+    """
+
+    kernel: Kernel
+    head_dim: int
+    dtype: str
+    layout: Layout
+    mask: Mask = "full"
+    softcap: bool = False
+    several_heads: bool = False
+    tile_m: int = 0
+    long: bool = False
+    """Of fwd: for sequences from ``shortest`` on, beside the one for shorter ones."""
+
+    @property
+    def name(self) -> str:
+        """fwd_d128_bf16_packed_causal_softcap, bwd_d128_bf16_dense_full_gqa, pre_d128_bf16_dense_m80, .."""
+        if self.is_pass:
+            more = {"softcap": self.softcap, "gqa": self.several_heads, "long": self.long}
+            tail = [self.mask, *(name for name, is_so in more.items() if is_so)]
+        else:
+            tail = [f"m{self.tile_m}"] if self.tile_m else []
+        return "_".join([self.kernel, f"d{self.head_dim}", self.dtype, self.layout, *tail])
+
+    @property
+    def is_pass(self) -> bool:
+        """Whether it is a pass of attention by itself, which others prepare and finish for."""
+        return self.kernel in ("fwd", "bwd")
+
+    def job(self) -> dict[str, JobValue]:
+        """What the compile worker is told of the kernel, see worker/__main__.py."""
+        job: dict[str, JobValue] = {
+            "kernel": "post" if self.kernel in ("dq", "dkv") else self.kernel,
+            "head_dim": self.head_dim,
+            "dtype": self.dtype,
+            "layout": self.layout,
+        }
+        return job | self._particulars()
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """(query rows, keys) that the kernel works on at a time; 0 where it does not matter to its caller."""
+        if self.kernel == "fwd":
+            forward = self._forward_tiles()
+            return forward.tile_m, forward.tile_n
+        backward = self._backward_tiles()
+        return (0 if self.kernel == "dkv" else backward.tile_m), backward.tile_n
+
+    @property
+    def walks(self) -> bool:
+        """Whether the number of its blocks is an argument, see ForwardTiles."""
+        return self.kernel == "fwd" and self._forward_tiles().walks
+
+    @property
+    def shortest(self) -> int:
+        """The length from which it is faster than its neighbour for shorter sequences; 0 where it is that itself."""
+        return long_from(self.head_dim, self.mask, self.layout) if self.long else 0
+
+    def _forward_tiles(self) -> ForwardTiles:
+        return forward_tiles(self.head_dim, self.mask, self.layout, long=self.long)
+
+    def _backward_tiles(self) -> BackwardTiles:
+        if self.kernel in ("bwd", "dkv"):
+            return backward_tiles(self.head_dim, self.mask)
+        found = [tiles for mask in MASKS if (tiles := backward_tiles(self.head_dim, mask)).tile_m == self.tile_m]
+        return found[0]
+
+    def _particulars(self) -> dict[str, JobValue]:
+        if self.kernel == "fwd":
+            return {"mask": self.mask, "softcap": self.softcap, **asdict(self._forward_tiles())}
+        tiles = self._backward_tiles()
+        if self.kernel == "bwd":
+            kind = {"mask": self.mask, "softcap": self.softcap, "several_heads": self.several_heads}
+            return kind | asdict(tiles)
+        if self.kernel == "pre":
+            return {"tile_m": tiles.tile_m, "hdim_multiple": tiles.hdim_multiple}
+        of_queries = self.kernel == "dq"
+        return {
+            "tile": tiles.tile_m if of_queries else tiles.tile_n,
+            "threads": tiles.query_threads if of_queries else 256,
+            "atoms": tiles.atoms_dq if of_queries else tiles.atoms_dkv,
+            "swap": tiles.swap_dq if of_queries else tiles.swap_dkv,
+            "hdim_multiple": tiles.hdim_multiple,
+        }
+
+
+def layouts_of(head_dim: int) -> tuple[Layout, ...]:
+    """The layouts that there are forward kernels of a head dim for."""
+    return tuple(layout for layout in LAYOUTS if layout != "paged" or head_dim not in NOT_PAGED)
+
+
+def forward_variants() -> Iterator[Variant]:
+    """All forward kernels for Hopper."""
+    for head_dim in HEAD_DIMS:
+        for dtype in DTYPES:
+            for layout in layouts_of(head_dim):
+                for mask in MASKS:
+                    for softcap in (False, True):
+                        yield Variant("fwd", head_dim, dtype, layout, mask, softcap)
+                        if long_from(head_dim, mask, layout):
+                            yield Variant("fwd", head_dim, dtype, layout, mask, softcap, long=True)
+
+
+def backward_variants() -> Iterator[Variant]:
+    """All kernels of the backward pass for Hopper."""
+    for head_dim in HEAD_DIMS:
+        for dtype in DTYPES:
+            for layout in BACKWARD_LAYOUTS:
+                for mask in MASKS:
+                    for softcap in (False, True):
+                        for several_heads in (False, True):
+                            yield Variant("bwd", head_dim, dtype, layout, mask, softcap, several_heads)
+                for tile_m in sorted({backward_tiles(head_dim, mask).tile_m for mask in MASKS}):
+                    yield Variant("pre", head_dim, dtype, layout, tile_m=tile_m)
+                    yield Variant("dq", head_dim, dtype, layout, tile_m=tile_m)
+                yield Variant("dkv", head_dim, dtype, layout)

@@ -1,0 +1,178 @@
+"""How candle's build takes the archive: from a folder, or from a crate with a build script that only links."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flashdepot.errors import FlashdepotError, MissingToolError, UsageError
+from flashdepot.files.documents import parse_toml
+from flashdepot.files.output_folder import OutputFolder
+from flashdepot.files.user_files import OutputFile, read_regular, record, record_text
+from flashdepot.link.candle_archive import SOURCES, AddedKernels, ZigSource, companions, made_archives
+from flashdepot.link.candle_versions import CRATE, archive_time, newer_sources, source_times
+from flashdepot.link.library import LinkableLibrary
+from flashdepot.model.target import Architecture, Platform
+
+COMPANIONS = "libflashattention"
+"""Folder of the manifest, the licences and the header that travel with the archive."""
+
+FOLDER_RECORD = ".flashdepot-candle.json"
+"""Which files flashdepot wrote there, with their digests."""
+
+
+class PreparedFolder(msgspec.Struct, frozen=True):
+    """The folder, absolute; the archives in it; and the crate whose sources are older, if it was there to look at."""
+
+    root: Path
+    archives: tuple[Path, ...]
+    crate: Path | None
+
+
+def prepare_folder(
+    library: LinkableLibrary, arguments: int, folder: Path, crate: Path | None, zig: ZigSource
+) -> PreparedFolder:
+    """Put the archive into a folder so that candle's build script takes it.
+
+    :param crate: the sources of candle-flash-attn, than which the archive must be newer; ``None`` when Cargo has not
+        fetched them yet.
+    :param zig: asked when the archive is for another system or CPU than this machine's.
+    :raises UsageError: when the folder has a shared library, which linkers would take instead, or another's file in the
+        place of one of ours.
+    :raises MissingToolError: when the file system does not keep the archive's time.
+    """
+    root = folder.absolute()
+    _require_no_rival(root)
+    sources = source_times(crate) if crate is not None else {}
+    wanted = archive_time(time.time_ns(), sources.values())
+    written = OutputFolder(folder, "folder for candle", record(FOLDER_RECORD), "--build-dir DIR", beside_others=True)
+    with made_archives(library, arguments, zig, modified_ns=wanted) as archives:
+        files = (*archives, *companions(library, f"{COMPANIONS}/"))
+        written.write(files, record_text(files))
+    made = tuple(root / file.place for file in archives)
+    _require_newer(made, sources)
+    return PreparedFolder(root, made, crate)
+
+
+def _require_no_rival(root: Path) -> None:
+    for name in ("libflashattention.so", "libflashattention.dylib"):
+        if (root / name).exists():
+            raise UsageError(
+                f"{root} has a {name}, and candle's build script says 'flashattention' without saying which kind: "
+                "linkers then take the shared library, which has no run_mha.",
+                hint="Name another --build-dir, or remove that file.",
+            )
+
+
+def _require_newer(archives: tuple[Path, ...], sources: Mapping[Path, int]) -> None:
+    for archive in archives:
+        if left := newer_sources(archive.stat().st_mtime_ns, sources):
+            raise MissingToolError(
+                f"The file system of {archive.parent} did not keep the archive's time, so that it looks older than "
+                f"{left[0]} and candle would compile again.",
+                hint="Name a --build-dir on another file system.",
+            )
+
+
+_SIGNATURE = "# Written by 'flashdepot link candle'; sources of candle, build script of flashdepot.\n"
+CRATE_RECORD = ".flashdepot-candle-crate.json"
+"""Which files flashdepot wrote there, with their digests."""
+_LIB = "lib/"
+_LEFT_OUT = frozenset({"Cargo.toml", "Cargo.toml.orig", "build.rs", "kernels", "cutlass", "target", "lib"})
+
+
+def write_candle_crate(
+    library: LinkableLibrary,
+    arguments: int,
+    crate: Path,
+    folder: Path,
+    zig: ZigSource,
+    added: AddedKernels | None = None,
+) -> Path:
+    """Write the crate into ``folder``, which is new, empty or such a crate, and return it, absolute.
+
+    :param crate: the sources of candle-flash-attn of the version that is replaced.
+    :param zig: asked when the archive is for another system or CPU than this machine's.
+    :param added: kernels of candle's own that go into the archive too.
+    :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
+    """
+    written = OutputFolder(folder, "crate", record(CRATE_RECORD), "--build-dir DIR")
+    cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
+    platform = library.manifest.platform
+    cudart = platform.system == "windows" and len(library.archives) > 1
+    with made_archives(library, arguments, zig, _LIB, added=added) as archives:
+        build_script = linking_build_script(platform, library.manifest.sass, arguments, archives, cudart)
+        files = (
+            OutputFile.of("Cargo.toml", cargo_toml.encode()),
+            OutputFile.of("build.rs", build_script.encode()),
+            *(OutputFile.of(path.relative_to(crate).as_posix(), read_regular(path)) for path in _sources(crate)),
+            *archives,
+            *companions(library, _LIB),
+        )
+        return written.write(files, record_text(files))
+
+
+def linking_build_script(
+    platform: Platform, sass: Sequence[Architecture], arguments: int, archives: Sequence[OutputFile], cudart: bool
+) -> str:
+    """A ``build.rs`` that reads the archive, and gives it to cargo if it is the one that was written.
+
+    :param sass: the machine code in it.
+    :param archives: what goes into ``lib``.
+    :param cudart: whether a program over it links NVIDIA's runtime too.
+    """
+    written = [f'("{file.place.removeprefix(_LIB)}", {_length(file)}, "{file.digest}")' for file in archives]
+    text = (SOURCES / "build.rs").read_text("utf-8")
+    for place, value in (
+        ("@PLATFORM@", str(platform)),
+        ("@SASS@", " ".join(architecture.dotted for architecture in sass)),
+        ("@ARGUMENTS@", str(arguments)),
+        ("@COUNT@", str(len(written))),
+        ("@WRITTEN@", ", ".join(written)),
+        ("@CUDART@", "yes" if cudart else "no"),
+    ):
+        text = text.replace(place, value)
+    return text
+
+
+def _length(file: OutputFile) -> int:
+    return len(file.content) if isinstance(file.content, bytes) else file.content().stat().st_size
+
+
+def link_only_manifest(cargo_toml: str) -> str:
+    """A ``Cargo.toml`` without what only a compiling build script needs: its ``[build-dependencies]``.
+
+    :raises UsageError: when it takes values from a workspace, which a copy of it would not have.
+    :raises FlashdepotError: when that cannot be taken out without touching anything else.
+    """
+    before = parse_toml(cargo_toml, "Cargo.toml")
+    if not isinstance(before.get("package", {}).get("version"), str):
+        raise UsageError(
+            f"The Cargo.toml of {CRATE} takes its version from a workspace, so its folder cannot be used on its own.",
+            hint="Name with --crate the folder into which Cargo unpacked it from a registry: ~/.cargo/registry/src/*",
+        )
+    kept, skipping = [], False
+    for line in cargo_toml.splitlines(keepends=True):
+        if line.startswith("["):
+            skipping = re.match(r"\[\[?\s*(?:target\..*\.)?build-dependencies\b", line) is not None
+        if not skipping:
+            kept.append(line)
+    text = "".join(kept)
+    before.pop("build-dependencies", None)
+    if before != parse_toml(text, "Cargo.toml"):
+        raise FlashdepotError(f"The Cargo.toml of {CRATE} is written in a way that cannot be changed safely.")
+    return _SIGNATURE + text
+
+
+def _sources(crate: Path) -> Iterator[Path]:
+    """The files to copy: no kernels, nothing hidden, and nothing through a link."""
+    for place, folders, files in os.walk(crate):
+        top = Path(place) == crate
+        hidden = {name for name in (*folders, *files) if name.startswith(".") or (top and name in _LEFT_OUT)}
+        folders[:] = sorted(set(folders) - hidden)
+        yield from (path for name in sorted(set(files) - hidden) if not (path := Path(place, name)).is_symlink())

@@ -1,0 +1,314 @@
+"""A published wheel as a C++ library: its extension module, a header for what that exports, and a CMake package."""
+
+from __future__ import annotations
+
+import email
+import mmap
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from flashdepot.binary.elf import ElfFile
+from flashdepot.binary.window import open_window
+from flashdepot.diagnose.check.evidence import Evidence, Outcome
+from flashdepot.errors import IncompatibleError
+from flashdepot.files.archive import unpack
+from flashdepot.files.atomic import sha256_file
+from flashdepot.files.output_folder import OutputFolder
+from flashdepot.files.user_files import OutputFile, read_regular, record, record_text
+from flashdepot.link.published_wheel_symbols import ENTRY_POINTS, UnreadableNameError, WheelFunction, parse_function
+from flashdepot.model.environment import PythonEnvironment, Torch
+
+_LARGEST_METADATA = 4 << 20
+
+
+def judge_requirement(wheel: Path, torch: str) -> list[Evidence]:
+    """Compare ``Requires-Dist: torch`` of a wheel, whose archive is known to be good, with a version of torch.
+
+    There is no line of evidence where the wheel asks for no version in particular.
+    """
+    lines = []
+    for requirement in _torch_requirements(_metadata(wheel)):
+        fits = _admits(requirement, torch)
+        fix = "" if fits else f"Use an environment with {requirement}, or the wheel for torch {torch}."
+        outcome = Outcome.FITS if fits else Outcome.MISFIT
+        lines.append(Evidence(outcome, "torch version", f"it requires {requirement}", f"torch {torch}", fix=fix))
+    return lines
+
+
+def _admits(requirement: Requirement, torch: str) -> bool:
+    try:
+        public = Version(torch).public
+    except InvalidVersion:
+        return False
+    return requirement.specifier.contains(public, prereleases=True)
+
+
+def _torch_requirements(metadata: str) -> list[Requirement]:
+    found = []
+    for line in email.message_from_string(metadata).get_all("Requires-Dist", []):
+        try:
+            requirement = Requirement(str(line))
+        except InvalidRequirement:
+            continue
+        if requirement.name == "torch" and requirement.specifier:
+            found.append(requirement)
+    return found
+
+
+def _metadata(wheel: Path) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        for info in archive.infolist():
+            if info.filename.endswith(".dist-info/METADATA") and info.file_size <= _LARGEST_METADATA:
+                return archive.read(info).decode("utf-8", "replace")
+    return ""
+
+
+TENSORS = "std::vector<at::Tensor>"
+
+_SPELLED = tuple(f"{len(name)}{name}" for name in ENTRY_POINTS)
+_BINDING = re.compile(rb"\((\{[^{}\0]{1,80}\}(?:, \{[^{}\0]{1,80}\})*)\) -> ([^\0]{1,80})\0")
+_LIST_OF_TENSORS = re.compile(r"[Ll]ist\[(?:torch|at)\.Tensor\]")
+_KINDS = ("Tensor", "Generator", "float", "bool", "int")
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """A signature as pybind11 keeps it in the file for Python's help: kinds of the arguments, and what it returns."""
+
+    arguments: tuple[str, ...]
+    returns: str
+
+
+class EntryPoint(msgspec.Struct, frozen=True):
+    """A function that C++ can call: ``returns`` is its return type, which its mangled name does not have."""
+
+    function: WheelFunction
+    returns: str
+
+
+class WheelExtension(msgspec.Struct, frozen=True):
+    """An extension module: its entry points, those left out with the reason, and the libraries that it needs."""
+
+    name: str
+    entry_points: tuple[EntryPoint, ...]
+    left_out: tuple[str, ...]
+    needed: tuple[str, ...]
+
+
+def read_extension(path: Path) -> WheelExtension | None:
+    """Read a shared library; ``None`` when it exports none of upstream's entry points.
+
+    :raises IntegrityError: when it is damaged.
+    """
+    with open_window(path) as window:
+        elf = ElfFile(window)
+        if not elf.readable:
+            return None
+        names = [symbol.name for symbol in elf.symbols() if symbol.exported and _may_be_one(symbol.name)]
+        needed = elf.needed
+    if not names:
+        return None
+    bindings = tuple(_bindings(path))
+    functions, left_out = _functions(sorted(names))
+    found = []
+    for function in functions:
+        returned = return_type(function, bindings)
+        if returned is None:
+            left_out.append(f"{function.name}: nothing in the file says what it returns")
+        else:
+            found.append(EntryPoint(function, returned))
+    return WheelExtension(path.name, tuple(found), tuple(left_out), needed)
+
+
+def return_type(function: WheelFunction, bindings: Iterable[Binding]) -> str | None:
+    """What a function returns, by the binding with its arguments; ``None`` without one, or with several answers."""
+    kinds = tuple(_kind_of_parameter(parameter) for parameter in function.parameters)
+    answers = {binding.returns for binding in bindings if binding.arguments == kinds}
+    return TENSORS if answers and all(_LIST_OF_TENSORS.fullmatch(answer) for answer in answers) else None
+
+
+def _may_be_one(name: str) -> bool:
+    """Whether a symbol may be an entry point. ``_ZZ`` is something inside a function."""
+    return name.startswith("_Z") and not name.startswith("_ZZ") and any(spelled in name for spelled in _SPELLED)
+
+
+def _functions(names: Iterable[str]) -> tuple[list[WheelFunction], list[str]]:
+    read, unread = [], []
+    for name in names:
+        try:
+            function = parse_function(name)
+        except UnreadableNameError as error:
+            unread.append(f"{name}: {error}")
+            continue
+        if function.name in ENTRY_POINTS:
+            read.append(function)
+    return read, unread
+
+
+def _bindings(path: Path) -> Iterator[Binding]:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for match in _BINDING.finditer(data):
+            arguments = match[1].decode("ascii", "replace").strip("{}").split("}, {")
+            yield Binding(tuple(_kind_of_text(text) for text in arguments), match[2].decode("ascii", "replace"))
+
+
+def _kind_of_parameter(parameter: str) -> str:
+    if "at::Tensor" in parameter or "at::Generator" in parameter:
+        kind = "Tensor" if "at::Tensor" in parameter else "Generator"
+        return f"optional {kind}" if "optional<" in parameter else kind
+    if parameter in {"float", "double"}:
+        return "float"
+    return "bool" if parameter == "bool" else "int"
+
+
+def _kind_of_text(text: str) -> str:
+    kind = next((kind for kind in _KINDS if kind.lower() in text.lower()), text)
+    optional = text.startswith("Optional[") or text.endswith("| None")
+    return f"optional {kind}" if optional else kind
+
+
+HEADER = "flash_attention_wheel.h"
+PACKAGE = "FlashAttentionWheel"
+_RECORD = ".flashdepot-wheel.json"
+_TEMPLATES = Path(__file__).parent / "published_wheel_templates"
+_SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.", "libstdc++.", "ld-linux")
+
+
+class BuildsWith(msgspec.Struct, frozen=True):
+    """What programs are built with: a Python and its torch, the C++ ABI, and where libraries are found by name."""
+
+    python: PythonEnvironment
+    torch: Torch
+    new_abi: bool
+    find: Callable[[str], Path | None]
+
+
+class WheelPackage(msgspec.Struct, frozen=True):
+    """What was written: the folder, absolute, and the extension; ``missing`` are libraries that were not found."""
+
+    root: Path
+    extension: WheelExtension
+    missing: tuple[str, ...]
+
+
+def write_package(wheel: Path, name: str, version: str, using: BuildsWith, folder: Path) -> WheelPackage:
+    """Write the package into ``folder``, which is new, empty or such a package.
+
+    :raises IncompatibleError: when the wheel has no extension that C++ can call.
+    :raises UsageError: when the folder holds something else.
+    :raises IntegrityError: when the wheel is damaged.
+    """
+    written = OutputFolder(folder, "package", record(_RECORD), "--out DIR")
+    with TemporaryDirectory(prefix="flashdepot-wheel-") as temporary:
+        unpacked = Path(temporary) / "wheel"
+        unpack(wheel, unpacked, keep=_is_wanted)
+        path, extension = _only_extension(unpacked, wheel)
+        libraries, missing = _libraries(extension, using)
+        text = header(f"{name} {version}", extension.entry_points, new_abi=using.new_abi)
+        config = _config(name, version, extension, using, libraries)
+        licences = {found.name: found for found in sorted(unpacked.rglob("*")) if _is_licence(found)}
+        files = (
+            OutputFile(f"lib/{extension.name}", sha256_file(path), lambda: path),
+            *(OutputFile.of(f"licenses/{title}", read_regular(found)) for title, found in licences.items()),
+            OutputFile.of(f"include/{HEADER}", text.encode()),
+            OutputFile.of(f"lib/cmake/{PACKAGE}/{PACKAGE}Config.cmake", config.encode()),
+        )
+        return WheelPackage(written.write(files, record_text(files)), extension, missing)
+
+
+def _is_licence(path: Path) -> bool:
+    return path.is_file() and path.suffix != ".so"
+
+
+def header(title: str, entry_points: tuple[EntryPoint, ...], *, new_abi: bool) -> str:
+    """Declarations of the entry points, which are refused by a compiler with the other C++ ABI."""
+    lines = [
+        f"// The functions that the extension module of {title} exports. Written by 'flashdepot link wheel':",
+        "// parameters are read from their mangled names, return types from the text that Python shows as help.",
+        "#pragma once",
+        "",
+        "#include <ATen/core/Generator.h>",
+        "#include <ATen/core/Tensor.h>",
+        "",
+        "#include <optional>",
+        "#include <vector>",
+        "",
+        f"#if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI != {int(new_abi)}",
+        f'#error "this extension and its torch are built with -D_GLIBCXX_USE_CXX11_ABI={int(new_abi)}"',
+        "#endif",
+    ]
+    for entry in entry_points:
+        function = entry.function
+        declaration = function.declaration(entry.returns)
+        inside = f"namespace {function.namespace} {{ {declaration} }}" if function.namespace else declaration
+        lines += ["", f"// {function.mangled}", inside]
+    return "\n".join(lines) + "\n"
+
+
+def _is_wanted(name: str) -> bool:
+    path = PurePosixPath(name)
+    licence = any(part.endswith(".dist-info") for part in path.parts) and path.name.startswith(("LICEN", "NOTICE"))
+    return path.suffix == ".so" or licence
+
+
+def _only_extension(unpacked: Path, wheel: Path) -> tuple[Path, WheelExtension]:
+    found = {path: extension for path in sorted(unpacked.rglob("*.so")) if (extension := read_extension(path))}
+    usable = {path: extension for path, extension in found.items() if extension.entry_points}
+    if len(usable) == 1:
+        return next(iter(usable.items()))
+    why = "; ".join(reason for extension in found.values() for reason in extension.left_out)
+    if usable:
+        why = f"several of its files do: {', '.join(path.name for path in usable)}"
+    raise IncompatibleError(
+        f"{wheel.name} has no extension module that offers flash-attention's functions to C++"
+        + (f" ({why})." if why else ": none is exported."),
+        hint="Link flashdepot's own library instead, which needs no torch: flashdepot link cmake",
+    )
+
+
+def _libraries(extension: WheelExtension, using: BuildsWith) -> tuple[list[Path], tuple[str, ...]]:
+    found, missing = [], []
+    for name in extension.needed:
+        if name.startswith(_SYSTEM):
+            continue
+        path = using.find(name)
+        if path is None:
+            missing.append(name)
+        else:
+            found.append(path)
+    return found, tuple(missing)
+
+
+def _config(name: str, version: str, extension: WheelExtension, using: BuildsWith, libraries: list[Path]) -> str:
+    include = Path(using.torch.folder, "include")
+    includes = (include, include / "torch" / "csrc" / "api" / "include")
+    folders = dict.fromkeys(path.parent for path in libraries)
+    program = ""
+    if (library := using.python.library) is not None:
+        program = _filled("program.cmake.in", {"PYTHON_LIBRARY": library, "PYTHON_FOLDER": library.parent})
+    values = {
+        "NAME": name,
+        "VERSION": version,
+        "TORCH": using.torch.label,
+        "PYTHON": using.python.label,
+        "CXX11_ABI": int(using.new_abi),
+        "TORCH_INCLUDE": ";".join(str(folder) for folder in includes if folder.is_dir()),
+        "RPATHS": ";".join(f"-Wl,-rpath,{folder}" for folder in folders),
+        "EXTENSION": extension.name,
+        "LIBRARIES": ";".join(map(str, libraries)),
+        "PROGRAM": program,
+    }
+    return _filled(f"{PACKAGE}Config.cmake.in", values)
+
+
+def _filled(template: str, values: Mapping[str, object]) -> str:
+    text = (_TEMPLATES / template).read_text("utf-8")
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text

@@ -1,0 +1,282 @@
+"""One file of a server: what is there already is not fetched again, and it arrives whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import requests
+from msgspec.structs import asdict
+from requests.utils import urldefragauth
+
+from flashdepot.errors import IntegrityError, MissingToolError
+from flashdepot.events import Download
+from flashdepot.files.atomic import disk_errors, read_json, sha256_file, write_json
+from flashdepot.files.locks import lock_file
+from flashdepot.net.errors import Note, Patience, network_errors
+from flashdepot.net.transport import content_range, length_of, raw_chunks
+
+_LARGEST = 8 << 30
+_PARTIAL, _UNSATISFIABLE = 206, 416
+_SPARE_DISK = 16 << 20
+_CHANGED = "its file has changed since"
+
+
+class Remote(msgspec.Struct, frozen=True):
+    """A file on a server; ``sha256`` is empty and ``size`` 0 where nobody has told."""
+
+    url: str
+    sha256: str = ""
+    size: int = 0
+
+
+class Downloaded(msgspec.Struct, frozen=True):
+    """A file that arrived: its place, SHA-256 and bytes, and how many of them had to be fetched now."""
+
+    path: Path
+    sha256: str
+    size: int
+    fetched: int
+
+
+def download(
+    remote: Remote,
+    destination: Path,
+    session: requests.Session,
+    *,
+    timeout: float = 30,
+    elsewhere: str = "name another address.",
+    on_progress: Download | None = None,
+    on_note: Note = lambda _: None,
+) -> Downloaded:
+    """Fetch a file, going on from where an earlier try of this or another process was stopped.
+
+    Bytes arrive beside ``destination`` under a hidden name and stay there when the network, the disk or the user stops
+    it. A server is asked for the rest alone, on the condition that its file is still the same (RFC 9110, 13.1.5); where
+    it knows no ranges, everything comes again. A second process that wants the same file waits for the first.
+
+    :param elsewhere: how the user can name another place, for error messages.
+    :param on_note: called with a sentence when it waits or starts again.
+    :raises IntegrityError: when size or SHA-256 are not the expected ones; nothing is kept.
+    :raises NetworkError: when it cannot be had; what has arrived is kept.
+    :raises MissingToolError: when the disk is full or may not be written; what has arrived is kept.
+    """
+    name = destination.name
+
+    def wait() -> None:
+        on_note(f"Another process is fetching {name}: waiting for it.")
+
+    own_lock = destination.with_name(f".{name}.lock.tmp")
+    with disk_errors(destination.parent):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with lock_file(own_lock, wait) as held:
+            if remote.sha256 and destination.is_file() and sha256_file(destination) == remote.sha256:
+                return Downloaded(destination, remote.sha256, destination.stat().st_size, 0)
+            transfer = _Transfer(remote, destination, session, timeout, on_progress, on_note)
+            try:
+                with network_errors(name, urldefragauth(remote.url), elsewhere):
+                    return transfer.run()
+            finally:
+                if (
+                    remote.sha256 and not transfer.is_partial
+                ):  # whoever still waits for it finds the file, or a digest decides
+                    held.discard()
+
+
+class _Origin(msgspec.Struct, frozen=True):
+    """What the beginning of a file belongs to: its address, and the server's name for that state of it."""
+
+    url: str
+    validator: str = ""
+
+
+class _Transfer:
+    def __init__(
+        self,
+        remote: Remote,
+        destination: Path,
+        session: requests.Session,
+        timeout: float,
+        on_progress: Download | None,
+        on_note: Note,
+    ) -> None:
+        self._remote = remote
+        self._server = urldefragauth(remote.url)
+        self._destination = destination
+        self._part = destination.with_name(f".{destination.name}.download.tmp")
+        self._origin_file = destination.with_name(f".{destination.name}.origin.tmp")
+        self._session = session
+        self._timeout = timeout
+        self._on_progress = on_progress or (lambda _done, _total: None)
+        self._on_note = on_note
+        self._fetched = 0
+        self._joined = False
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a part of the file is there, for a later try."""
+        return self._part.exists()
+
+    def run(self) -> Downloaded:
+        self._receive_all()
+        try:
+            return self._accept()
+        except IntegrityError:
+            if not self._joined:
+                raise
+        self._on_note(f"What had arrived of {self._destination.name} was not its beginning: starting again.")
+        self._receive_all()
+        return self._accept()
+
+    def _receive_all(self) -> None:
+        patience = Patience(self._on_note)
+        most = self._usable()
+        while True:
+            try:
+                return self._receive()
+            except requests.RequestException as error:  # noqa: PERF203  (what it costs is nothing beside a request)
+                if (have := self._usable()) > most:
+                    most = have
+                    patience.refill()
+                patience.endure(error)
+                if have and not isinstance(error, requests.HTTPError):
+                    self._on_note(f"The connection was lost at {have} bytes of {self._destination.name}: going on.")
+
+    def _receive(self) -> None:
+        """Ask once, and write what comes."""
+        have = self._usable()
+        with self._session.get(
+            self._remote.url, headers=self._headers(have), stream=True, timeout=self._timeout
+        ) as response:
+            if response.status_code == _UNSATISFIABLE and have:
+                if content_range(response)[2] != have:
+                    self._discard()
+                    raise requests.ConnectionError(_CHANGED)
+                self._joined = True
+                return
+            response.raise_for_status()
+            start, total = self._agree(response, have)
+            if not start:
+                write_json(self._origin_file, asdict(_Origin(self._server, _validator(response))))
+            self._require_room(start, total)
+            with self._opened(start) as file:
+                self._on_progress(start, total)
+                for chunk in raw_chunks(response):
+                    file.write(chunk)
+                    start += len(chunk)
+                    self._fetched += len(chunk)
+                    self._require_size(start, at_most=True)
+                    self._on_progress(start, total)
+
+    def _agree(self, response: requests.Response, have: int) -> tuple[int, int | None]:
+        """Where the server's bytes begin, and how many the whole file has; :raises IntegrityError: for other bytes."""
+        if response.status_code != _PARTIAL:
+            total = length_of(response)
+            if total is not None:
+                self._require_size(total)
+            return 0, total
+        first, last, total = content_range(response)
+        if not have or first != have or total is None or last != total - 1:
+            said = response.headers.get("Content-Range", "nothing")
+            self._discard()
+            raise IntegrityError(
+                f"{self._server} was asked for {self._destination.name} from byte {have} on and sent '{said}'.",
+                hint="Nothing was kept. The server, or a proxy before it, answers ranges wrongly: try again.",
+            )
+        known, now = self._origin().validator, _validator(response)
+        if known and now and known != now:
+            self._discard()
+            raise requests.ConnectionError(_CHANGED)
+        self._require_size(total)
+        self._joined = True
+        return have, total
+
+    def _headers(self, have: int) -> dict[str, str]:
+        # Some servers call a .tar.gz "gzip-encoded", and a client that believes it stores other bytes.
+        headers = {"Accept-Encoding": "identity"}
+        if have:
+            headers["Range"] = f"bytes={have}-"
+            if validator := self._origin().validator:
+                headers["If-Range"] = validator
+        return headers
+
+    def _usable(self) -> int:
+        """How many bytes of this very file are there. Without a validator only a digest can tell that they fit."""
+        origin = self._origin()
+        if origin.url != self._server or not (origin.validator or self._remote.sha256) or not self._part.is_file():
+            return 0
+        return self._part.stat().st_size
+
+    def _origin(self) -> _Origin:
+        try:
+            found = read_json(self._origin_file)
+            return _Origin(str(found["url"]), str(found["validator"]))
+        except (FileNotFoundError, IntegrityError, KeyError, TypeError):
+            return _Origin("")
+
+    @contextlib.contextmanager
+    def _opened(self, start: int) -> Iterator[Any]:
+        """The partial file, unbuffered: what was received is there whatever happens to this process."""
+        with self._part.open("r+b" if start else "wb", buffering=0) as file:
+            if start:
+                file.seek(start)
+                file.truncate()
+            yield file
+
+    def _accept(self) -> Downloaded:
+        """Give the file its name when it is the right one."""
+        size = self._part.stat().st_size
+        self._require_size(size)
+        digest = sha256_file(self._part)
+        if self._remote.sha256 not in {"", digest}:
+            self._discard()
+            raise IntegrityError(
+                f"{self._destination.name} from {self._server} is not the expected file: its SHA-256 is {digest}, "
+                f"expected {self._remote.sha256}.",
+                hint="Nothing was kept. It was replaced since, or the place is not to be trusted: find out which "
+                "before you name the new digest.",
+            )
+        with self._part.open("r+b") as file:
+            os.fsync(file.fileno())
+        self._part.chmod(0o644)
+        self._part.replace(self._destination)
+        self._origin_file.unlink(missing_ok=True)
+        return Downloaded(self._destination, digest, size, self._fetched)
+
+    def _require_size(self, size: int, *, at_most: bool = False) -> None:
+        wanted = self._remote.size
+        if size > (wanted or _LARGEST) or (wanted and not at_most and size != wanted):
+            self._discard()
+            more = "more than " if at_most else ""
+            raise IntegrityError(
+                f"{self._destination.name} from {self._server} has {more if at_most else ''}{size} bytes, "
+                f"expected {wanted or f'at most {_LARGEST}'}.",
+                hint="Nothing was kept. It is another file than the one that was published.",
+            )
+
+    def _require_room(self, start: int, total: int | None) -> None:
+        left = (total or self._remote.size or start) - start
+        free = shutil.disk_usage(self._destination.parent).free
+        if left + _SPARE_DISK > free:
+            raise MissingToolError(
+                f"{self._destination.name} needs {left} more bytes, and the disk of {self._destination.parent} has "
+                f"{free} free.",
+                hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
+            )
+
+    def _discard(self) -> None:
+        self._part.unlink(missing_ok=True)
+        self._origin_file.unlink(missing_ok=True)
+
+
+def _validator(response: requests.Response) -> str:
+    """What names this state of the file: a strong ETag, else the date of its last change (RFC 9110, 13.1.5)."""
+    etag = response.headers.get("ETag", "").strip()
+    if etag and not etag.startswith("W/"):
+        return etag
+    return response.headers.get("Last-Modified", "").strip()

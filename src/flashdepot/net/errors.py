@@ -1,0 +1,166 @@
+"""Errors of the network: tried again where that may help, and told in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+import requests
+from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
+
+from flashdepot.errors import NetworkError
+
+WAITS = (0.5, 1.0, 2.0)
+LONGEST_WAIT = 120.0
+LONGEST_OF_ALL = 300.0
+"""Seconds that are waited altogether, whatever a server asks for."""
+
+_NOTED_WAIT = 2.0
+_TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
+_REFILLS = 100
+_T = TypeVar("_T")
+
+Note = Callable[[str], None]
+
+
+class Patience:
+    """How often to try again: a few times with growing waits, and afresh whenever something was achieved."""
+
+    def __init__(self, on_note: Note) -> None:
+        self._on_note = on_note
+        self._tries = 0
+        self._refills = 0
+        self._waited = 0.0
+
+    def refill(self) -> None:
+        """Start counting again, since the last try got something; not for ever."""
+        self._refills += 1
+        if self._refills <= _REFILLS:
+            self._tries = 0
+
+    def endure(self, error: requests.RequestException) -> None:
+        """Wait before the next try, as long as the server asks for where it does.
+
+        :raises requests.RequestException: the error itself, when it does not pass or has come too often.
+        """
+        asked = retry_after(error, datetime.now(timezone.utc))
+        if not passes(error) or self._tries >= len(WAITS) or (asked or 0) > LONGEST_WAIT:
+            raise error
+        wait = max(WAITS[self._tries], asked or 0)
+        self._waited += wait
+        if self._waited > LONGEST_OF_ALL:
+            raise error
+        self._tries += 1
+        if wait >= _NOTED_WAIT and isinstance(error, requests.HTTPError):
+            self._on_note(f"The server answers {status(error)}: trying again in {wait:.0f} s.")
+        time.sleep(wait)
+
+
+def patiently(action: Callable[[], _T], on_note: Note) -> _T:
+    """Do something, again after a wait while the failure is one that passes."""
+    patience = Patience(on_note)
+    while True:
+        try:
+            return action()
+        except requests.RequestException as error:  # noqa: PERF203  (a loop of four)
+            patience.endure(error)
+
+
+def passes(error: requests.RequestException) -> bool:
+    """Whether the same request may succeed a little later."""
+    if isinstance(error, requests.HTTPError):
+        return error.response is not None and error.response.status_code in _TRANSIENT_STATUS
+    if isinstance(error, (requests.exceptions.SSLError, requests.exceptions.ProxyError)):
+        return False
+    return isinstance(error, (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError))
+
+
+def retry_after(error: requests.RequestException, now: datetime) -> float | None:
+    """Seconds that the server asks to wait (RFC 9110, 10.2.3: a number of seconds or a date); ``None`` if it does not."""
+    text = error.response.headers.get("Retry-After", "").strip() if error.response is not None else ""
+    if text.isdecimal():
+        return float(text[:9])
+    try:
+        moment = parsedate_to_datetime(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=timezone.utc)
+        return max(0.0, math.ceil((moment - now).total_seconds()))
+    except (TypeError, ValueError, OverflowError, LookupError):
+        return None
+
+
+def status(error: requests.HTTPError) -> str:
+    """The answer in words: ``503 Service Unavailable``."""
+    return f"{error.response.status_code} {error.response.reason}" if error.response is not None else str(error)
+
+
+class NotThereError(NetworkError):
+    """The server answers, and has no such file (any more)."""
+
+
+_GONE = {404, 410}
+_REFUSED = {401, 403, 407}
+
+
+@contextlib.contextmanager
+def network_errors(wanted: str, server: str, elsewhere: str) -> Iterator[None]:
+    """Say what went wrong on the way to a thing, and what fixes it.
+
+    :param wanted: what was to be fetched.
+    :param server: the address that was asked, without credentials.
+    :param elsewhere: how to name another place: ``name another index: PIP_INDEX_URL=URL``.
+    :raises NetworkError: for every error of requests.
+    """
+    try:
+        yield
+    except requests.RequestException as error:
+        raise _explain(error, wanted, server, elsewhere) from error
+
+
+def _explain(error: requests.RequestException, wanted: str, server: str, elsewhere: str) -> NetworkError:
+    cannot = f"{wanted} cannot be fetched:"
+    if isinstance(error, requests.exceptions.SSLError):
+        return NetworkError(
+            f"{cannot} the certificate of {server} is not trusted ({innermost(error)}).",
+            hint="Name your organisation's certificate authorities: PIP_CERT=FILE, or pip config set global.cert FILE",
+        )
+    if isinstance(error, requests.HTTPError):
+        gone = error.response is not None and error.response.status_code in _GONE
+        kind = NotThereError if gone else NetworkError
+        return kind(f"{cannot} {server} answers {status(error)}{_asked(error)}.", hint=_cure(error, elsewhere))
+    if isinstance(error, (InvalidURL, InvalidSchema, MissingSchema, requests.TooManyRedirects)):
+        return NetworkError(f"{cannot} {error}.", hint=f"Check the address, or {elsewhere}")
+    return NetworkError(
+        f"{cannot} {server} cannot be reached ({innermost(error)}).",
+        hint=f"Check the network and the proxy (HTTPS_PROXY, PIP_PROXY), or {elsewhere}",
+    )
+
+
+def _asked(error: requests.HTTPError) -> str:
+    wait = retry_after(error, datetime.now(timezone.utc))
+    return f" and asks to come back in {wait:.0f} s" if wait else ""
+
+
+def _cure(error: requests.HTTPError, elsewhere: str) -> str:
+    code = error.response.status_code if error.response is not None else 0
+    if code in _GONE:
+        return f"It was never there, or was taken away: {elsewhere}"
+    if code in _REFUSED:
+        return f"Check the credentials in ~/.netrc or in the address, or {elsewhere}"
+    return f"Try again later, or {elsewhere}"
+
+
+def innermost(error: BaseException) -> str:
+    """Unwrap requests' and urllib3's layers down to the reason: ``Connection refused``."""
+    reason: object = error
+    while isinstance(reason, BaseException):
+        inner = getattr(reason, "reason", None) or (reason.args[0] if reason.args else None)
+        if not isinstance(inner, BaseException):
+            break
+        reason = inner
+    return getattr(reason, "strerror", None) or str(reason).rpartition(": ")[2]

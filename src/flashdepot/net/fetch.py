@@ -1,0 +1,118 @@
+"""Fetching files with the user's network settings: from a package index by name, or from an address."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
+from flashdepot.events import Download
+from flashdepot.files.atomic import sha256_file
+from flashdepot.process.trace import trace
+
+if TYPE_CHECKING:
+    from flashdepot.net.download import Downloaded, Remote
+    from flashdepot.net.errors import Note
+
+
+OFFLINE = "FLASHDEPOT_OFFLINE"
+"""The environment variable that forbids the network; ``--offline`` sets it."""
+
+
+def offline() -> bool:
+    """Whether ``FLASHDEPOT_OFFLINE`` forbids the network."""
+    return os.environ.get(OFFLINE, "") not in {"", "0"}
+
+
+def require_network(what: str) -> None:
+    """Say so when ``what`` needs the network and the user has forbidden it.
+
+    :raises NetworkError: when ``FLASHDEPOT_OFFLINE`` is set.
+    """
+    if offline():
+        raise NetworkError(
+            f"{what} needs the network, and --offline or {OFFLINE} forbids it.",
+            hint=f"Run it once with the network: without --offline, and with {OFFLINE} unset",
+        )
+
+
+def fetch(
+    project: str,
+    filename: str,
+    sha256: str,
+    destination: Path,
+    *,
+    on_progress: Download | None = None,
+) -> Path:
+    """Download a file that a project has published; at once when ``destination`` has it already.
+
+    Every index that the user's pip or uv settings name is asked in turn, and the digest decides: the first that serves
+    the right bytes is taken. ``destination`` appears whole or not at all; a file there with other bytes is replaced.
+
+    :returns: ``destination``.
+    :raises IntegrityError: when only other bytes are to be had under that name.
+    :raises NetworkError: when the network is forbidden, no index can be reached, or none has the file.
+    """
+    if destination.is_file() and sha256_file(destination) == sha256:
+        return destination
+    require_network(f"Fetching {filename}")
+    # Half a second of imports that a run without a download does not pay.
+    from flashdepot.net.index import PackageIndex  # noqa: PLC0415
+    from flashdepot.net.transport import read_index_settings  # noqa: PLC0415
+
+    settings = read_index_settings()
+    asked: list[str] = []
+    failures: list[FlashdepotError] = []
+    for url in settings.indexes:
+        with PackageIndex(url, settings) as index:
+            asked.append(index.url)
+            try:
+                trace(f"Looking for {filename} in {index.url}")
+                if package := index.find(project, filename):
+                    return index.download(package, sha256, destination, on_progress).path
+            except (IntegrityError, NetworkError) as error:
+                failures.append(error)
+    if failures:
+        # Wrong bytes are worse news than an index that is away.
+        raise next((f for f in failures if isinstance(f, IntegrityError)), failures[0])
+    raise NetworkError(
+        f"No package index has {filename} of {project}: asked {', '.join(asked) or 'none'}.",
+        hint="A mirror may lag or leave files out: name a full one with PIP_INDEX_URL=URL "
+        "('pip config list' shows what is set).",
+    )
+
+
+def fetch_url(
+    remote: Remote,
+    destination: Path,
+    *,
+    elsewhere: str,
+    on_progress: Download | None = None,
+    on_note: Note = lambda _: None,
+) -> Downloaded:
+    """Download from an address, as :func:`flashdepot.net.download.download` does, with the user's pip settings.
+
+    Credentials come from the address, from the user's indexes on the same server, or from ``.netrc``.
+
+    :raises NetworkError: when the network is forbidden, or the file cannot be had.
+    """
+    from flashdepot.net.download import Downloaded, download  # noqa: PLC0415  (as above)
+
+    if remote.sha256 and destination.is_file() and sha256_file(destination) == remote.sha256:
+        return Downloaded(destination, remote.sha256, destination.stat().st_size, 0)
+    require_network(f"Fetching {destination.name}")
+    from flashdepot.net.transport import open_session, read_index_settings  # noqa: PLC0415
+
+    trace(f"Fetching {remote.url}")
+    settings = read_index_settings()
+    with open_session(remote.url, settings, *filter(None, settings.indexes)) as session:
+        return download(
+            remote,
+            destination,
+            session,
+            timeout=settings.timeout,
+            elsewhere=elsewhere,
+            on_progress=on_progress,
+            on_note=on_note,
+        )

@@ -1,0 +1,128 @@
+"""One package index, and the files in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+
+import pypi_simple
+from requests.utils import urldefragauth
+
+from flashdepot.errors import IntegrityError, NetworkError
+from flashdepot.events import Download
+from flashdepot.net.download import Downloaded, Remote, download
+from flashdepot.net.errors import Note, network_errors, patiently
+from flashdepot.net.transport import IndexSettings, open_session, read_body
+from flashdepot.net.waiting import within
+
+_LONGEST_PAGE = 16 << 20
+_MOST_TAGS = 200_000
+"""Three tags a file; a tag takes a kilobyte of memory when the page is read."""
+PAGE_TIMEOUTS = 4
+"""The user's timeout is for each wait for data; a page must be there whole, with all tries, within so many of them."""
+
+_ELSEWHERE = "name another index: PIP_INDEX_URL=URL"
+
+# Newer index pages only add fields; what is read here is in all of them.
+warnings.filterwarnings("ignore", category=pypi_simple.UnexpectedRepoVersionWarning)
+
+
+class PackageIndex:
+    """A "simple" index (PEP 503, PEP 691), opened with a user's settings. Close it, or use it as a context manager.
+
+    Typical usage::
+
+        with PackageIndex(None, settings) as index:
+            package = index.find("flash-attn", "flash_attn-2.8.3.tar.gz")
+    """
+
+    def __init__(self, url: str | None, settings: IndexSettings) -> None:
+        endpoint = url or pypi_simple.PYPI_SIMPLE_ENDPOINT
+        self.url = urldefragauth(endpoint)
+        self._client = pypi_simple.PyPISimple(self.url, session=open_session(endpoint, settings))
+        self._timeout = settings.timeout
+
+    def __enter__(self) -> PackageIndex:  # noqa: PYI034  (Self is in typing from Python 3.11 on)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.s.close()
+
+    def packages(self, project: str) -> list[pypi_simple.DistributionPackage]:
+        """All files of a project; none when the index does not know it. At most 16 MiB of its page are read.
+
+        :raises NetworkError: when the index cannot be reached or does not answer as one.
+        """
+        with self._explained(project):
+            seconds = PAGE_TIMEOUTS * self._timeout
+            page = within(seconds, self.url, lambda: patiently(lambda: self._page(project), lambda _: None))
+            return page.packages if page else []
+
+    def _page(self, project: str) -> pypi_simple.ProjectPage | None:
+        """The page of a project, read no further than a page can be; ``None`` when there is none."""
+        address = self._client.get_project_url(project)
+        headers = {"Accept": self._client.accept}
+        with self._client.s.get(address, headers=headers, timeout=self._timeout, stream=True) as answer:
+            if answer.status_code == HTTPStatus.NOT_FOUND:
+                return None
+            answer.raise_for_status()
+            body = read_body(answer, _LONGEST_PAGE)
+            kind = answer.headers.get("Content-Type", "text/html")
+            if "json" in kind:
+                return pypi_simple.ProjectPage.from_json_data(json.loads(body), str(answer.url))
+            if body.count(b"<") > _MOST_TAGS:
+                raise ValueError(f"the page has more than {_MOST_TAGS} tags")
+            return pypi_simple.ProjectPage.from_html(project, body, str(answer.url), answer.encoding)
+
+    def find(self, project: str, filename: str) -> pypi_simple.DistributionPackage | None:
+        """Return the file of that exact name, or ``None``; raises as :meth:`packages` does."""
+        return next((p for p in self.packages(project) if p.filename == filename), None)
+
+    def download(
+        self,
+        package: pypi_simple.DistributionPackage,
+        sha256: str,
+        destination: Path,
+        on_progress: Download | None = None,
+        on_note: Note = lambda _: None,
+    ) -> Downloaded:
+        """Fetch a file as :func:`flashdepot.net.download.download` does.
+
+        :raises IntegrityError: when it has another SHA-256, or the index says that it has.
+        :raises NetworkError: when it cannot be had.
+        """
+        declared = package.digests.get("sha256", sha256)
+        if declared != sha256:
+            raise IntegrityError(
+                f"{package.filename} from {self.url} is not the published file: its SHA-256 is {declared}, "
+                f"expected {sha256}.",
+                hint="A mirror that rebuilds files cannot serve this one; name another index: PIP_INDEX_URL=URL",
+            )
+        return download(
+            Remote(package.url, sha256, package.size or 0),
+            destination,
+            self._client.s,
+            timeout=self._timeout,
+            elsewhere=_ELSEWHERE,
+            on_progress=on_progress,
+            on_note=on_note,
+        )
+
+    @contextlib.contextmanager
+    def _explained(self, wanted: str) -> Iterator[None]:
+        """Errors of the network, and of what answers as no index does, in plain words."""
+        try:
+            with network_errors(wanted, self.url, _ELSEWHERE):
+                yield
+        except (ValueError, TypeError, LookupError, RecursionError, pypi_simple.UnsupportedRepoVersionError) as error:
+            raise NetworkError(
+                f"{wanted} cannot be fetched: {self.url} does not answer as a package index does ({error}).",
+                hint="Check the address: PIP_INDEX_URL, or 'pip config list'",
+            ) from error

@@ -1,0 +1,291 @@
+"""Running other programs, Python interpreters among them: each ends when this process does."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import json
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from flashdepot.errors import FlashdepotError, MissingToolError
+from flashdepot.process.trace import trace
+
+# It waits until the last writing end of its standard input is closed, which the system does for a process that is
+# killed, and then kills its process group, itself included. -I and -S: it imports nothing of anybody's.
+_WATCHER = (sys.executable, "-I", "-S", "-c", "import os; os.read(0, 1); os.killpg(0, 9)")
+
+
+class _Group:
+    """A process group with a watcher in it that ends the whole group after this process.
+
+    The group is not the terminal's foreground group, so a signal to that (Ctrl-C, or ``kill -9`` of it) leaves the
+    watcher there to do its work, and programs that ask at the terminal cannot be in it.
+    """
+
+    def __init__(self) -> None:
+        self._watcher: subprocess.Popen[bytes] | None = None
+        self._one_at_a_time = threading.Lock()
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of ``Popen`` that start a program in the group. Nobody can join it once all in it ended."""
+        with self._one_at_a_time:
+            if self._watcher is None or self._watcher.poll() is not None:
+                self._watcher = subprocess.Popen(_WATCHER, stdin=subprocess.PIPE, cwd="/", **_joining(0))
+                atexit.register(self._end, self._watcher)
+            return _joining(self._watcher.pid)
+
+    def _end(self, watcher: subprocess.Popen[bytes]) -> None:
+        watcher.communicate()  # closes its input, and reaps it
+
+
+def _joining(group: int) -> dict[str, Any]:
+    """The arguments of ``Popen`` for a process group, 0 for one of the program's own."""
+    if sys.version_info >= (3, 11):
+        return {"process_group": group}
+    return {"preexec_fn": lambda: os.setpgid(0, group)}  # type: ignore[attr-defined, unused-ignore]
+
+
+if sys.platform == "win32":
+    from flashdepot.process.windows_job import join_job
+
+    def bound() -> dict[str, Any]:
+        """The arguments of ``Popen`` that start a program which ends with this process."""
+        with contextlib.suppress(OSError):  # Windows 7 has no job within a job: there programs outlive a kill
+            join_job()  # a job's processes start theirs in it
+        return {}
+
+else:
+    _group = _Group()
+
+    def bound() -> dict[str, Any]:
+        """The arguments of ``Popen`` that start a program which ends with this process.
+
+        Such a program cannot ask at the terminal: reading from it would stop it.
+        """
+        return _group.options()
+
+
+_LAST_OUTPUT = 2.0
+"""Seconds for the output of a program that has ended; what it left running may hold the pipe open for ever."""
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A program that ran: its exit status and what it wrote."""
+
+    arguments: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        """Both streams, errors last."""
+        return self.stdout + self.stderr
+
+
+def run(
+    arguments: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120,
+    stdin: str = "",
+    encoding: str | None = None,
+    on_start: Callable[[int], None] = lambda _: None,
+    may_ask: bool = False,
+    descriptors: Sequence[int] = (),
+) -> Finished:
+    """Run a program to its end and return what it wrote, whatever its exit status.
+
+    What it started and left running is not waited for, although it may hold the output open; it ends with this process.
+
+    :param timeout: seconds after which it is killed.
+    :param encoding: of what it reads and writes; that of the locale when ``None``.
+    :param on_start: called with its process id.
+    :param may_ask: it may ask at the terminal, and therefore is not bound to end when this process is killed.
+    :param descriptors: open files that it and its descendants keep open, such as a lock's; not on Windows.
+    :raises MissingToolError: when the program is not there or cannot be started.
+    :raises FlashdepotError: when it does not end in time.
+    """
+    trace(shlex.join(arguments))
+    # Files, not pipes: a pipe ends only when the last process that inherited it does.
+    with contextlib.ExitStack() as files:
+        try:
+            given, stdout, stderr = (files.enter_context(_text_file(encoding)) for _ in range(3))
+        except OSError as error:
+            raise not_run(arguments[0], error) from error
+        given.write(stdin)
+        given.seek(0)
+        try:
+            child = subprocess.Popen(
+                list(arguments),
+                cwd=cwd,
+                env=dict(env) if env is not None else None,
+                stdin=given,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=descriptors if os.name == "posix" else (),
+                **({} if may_ask else bound()),
+            )
+        except OSError as error:
+            raise not_run(arguments[0], error) from error
+        _wait(child, arguments[0], timeout, on_start)
+        stdout.seek(0)
+        stderr.seek(0)
+        return Finished(tuple(arguments), child.returncode, stdout.read(), stderr.read())
+
+
+def run_shown(arguments: Sequence[str], log: IO[bytes], show: Callable[[bytes], None]) -> int:
+    """Run a program in the foreground, where it may ask at the terminal, and return its exit status as a shell does.
+
+    What it writes on both streams is read as it comes and goes to the log. What it started and left running is not
+    waited for.
+
+    :param show: called with each piece of the output.
+    :raises MissingToolError: when the program is not there or cannot be started.
+    """
+    trace(shlex.join(arguments))
+    output, given = os.pipe()
+    try:
+        child = subprocess.Popen(list(arguments), stdout=given, stderr=given)
+    except OSError as error:
+        os.close(output)
+        raise not_run(arguments[0], error) from error
+    finally:
+        os.close(given)
+    ended = threading.Event()
+
+    def copy() -> None:
+        while (piece := os.read(output, 1 << 16)) and not ended.is_set():
+            log.write(piece)
+            show(piece)
+        os.close(output)
+
+    reader = threading.Thread(target=copy, daemon=True)
+    reader.start()
+    while True:
+        try:
+            status = child.wait()
+            break
+        except KeyboardInterrupt:  # the terminal has sent it to the program as well, which decides what it means
+            continue
+    reader.join(_LAST_OUTPUT)
+    ended.set()
+    return status if status >= 0 else 128 - status
+
+
+def not_run(program: str, error: OSError) -> FlashdepotError:
+    """What to say of a program that could not be started."""
+    hint = (
+        "'ulimit -n' is the limit of this shell: ulimit -n 1024" if error.errno in {errno.EMFILE, errno.ENFILE} else ""
+    )
+    return MissingToolError(f"'{program}' cannot be run: {error.strerror}.", hint=hint)
+
+
+def _text_file(encoding: str | None) -> IO[str]:
+    """A file without a name: in memory where the system has such, so that no disk is needed."""
+    if sys.platform == "linux":
+        return os.fdopen(os.memfd_create("output"), "w+", encoding=encoding, errors="replace")
+    return tempfile.TemporaryFile("w+", encoding=encoding, errors="replace")
+
+
+def _wait(child: subprocess.Popen[bytes], program: str, timeout: float, on_start: Callable[[int], None]) -> None:
+    """Wait for the end of a child, and end it when its time is up. ``Popen.wait(timeout)`` would look every 50 ms."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        child.kill()
+
+    timer = threading.Timer(timeout, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        on_start(child.pid)
+        child.wait()
+    except BaseException:
+        child.kill()
+        child.wait()  # whoever is interrupted may undo what it did: it must have ended
+        raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise FlashdepotError(f"'{program}' did not end within {timeout:.0f} s.")
+
+
+def first_error(output: str) -> str:
+    """The first line of a compiler's output that states an error, or its last lines when none does."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    for line in lines:
+        if any(mark in line for mark in ("error", "fatal", "undefined reference", "cannot find", "Killed")):
+            return line.strip()
+    return "\n".join(lines[-3:])
+
+
+def run_python(
+    program: str | Path,
+    arguments: Sequence[str],
+    *,
+    timeout: float,
+    variables: Mapping[str, str] = os.environ,
+    on_start: Callable[[int], None] = lambda _: None,
+) -> Finished:
+    """Run an interpreter, whose own environment alone decides what it imports, and write no bytecode.
+
+    ``-I`` keeps out the folder of the script, ``PYTHON*`` variables and the user's site. Beyond that, programs that it
+    starts get no ``PYTHON*`` variables either, and it runs in its own folder: an empty part of ``LD_LIBRARY_PATH``, and
+    Windows' search for a DLL, mean the current folder. Its ``.pth`` files and ``sitecustomize`` are its own business.
+
+    :param program: as it was named: the link in ``bin`` is what makes an interpreter that of a virtual environment.
+    :param arguments: a script with its arguments, or ``-c`` and ``-m`` with theirs.
+    :param timeout: seconds after which it is killed.
+    :param variables: the environment variables to start from.
+    :param on_start: called with its process id.
+    :raises MissingToolError: when it cannot be started.
+    :raises FlashdepotError: when it does not end in time.
+    """
+    path = os.path.abspath(program)  # noqa: PTH100  (Path.resolve would follow the link)
+    kept = {name: value for name, value in variables.items() if not name.upper().startswith("PYTHON")}
+    kept.pop("__PYVENV_LAUNCHER__", None)  # names another interpreter's folder on macOS
+    kept["PYTHONDONTWRITEBYTECODE"] = "1"
+    with contextlib.suppress(OSError):  # a shim of pyenv chooses a version by the folder of the user, if that is there
+        kept.setdefault("PYENV_DIR", os.getcwd())  # noqa: PTH109
+    command = [path, "-I", "-B", *arguments]
+    return run(command, cwd=Path(path).parent, env=kept, timeout=timeout, on_start=on_start)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What an interpreter answered: a JSON document, or ``None`` and the last that was heard of it."""
+
+    document: Any
+    last_words: str
+
+
+def ask_python(program: str | Path, script: str | Path, *, timeout: float) -> Answer:
+    """Run a script, a file or its text, that prints one line: its first argument, and then a JSON document.
+
+    :raises MissingToolError: when the interpreter cannot be started.
+    :raises FlashdepotError: when it does not end in time.
+    """
+    word = secrets.token_hex(8)
+    start = [str(script)] if isinstance(script, Path) else ["-c", script]
+    done = run_python(program, [*start, word], timeout=timeout)
+    said = [line for line in done.stderr.splitlines() if line.strip()]
+    last_words = said[-1].strip() if said else f"it ended with exit code {done.status} and said nothing"
+    lines = [line for line in done.stdout.splitlines() if line.startswith(word)]
+    try:
+        return Answer(json.loads(lines[-1][len(word) :]), last_words)
+    except (IndexError, ValueError):
+        return Answer(None, last_words)

@@ -1,0 +1,314 @@
+"""This user's private keys: made, replaced, kept in files that only their owner reads, and used."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import re
+import shlex
+from collections.abc import Mapping
+from datetime import date, timedelta
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
+from flashdepot.files.atomic import disk_errors, sync_folder
+from flashdepot.model.remote import KEY_NAME, PublicKey, TrustedKey
+from flashdepot.remotes.user_settings import UserSettings, today
+
+VARIABLE = "FLASHDEPOT_SIGNING_KEY"
+_ENDING = ".pem"
+_SHOWN = 12
+
+
+class SigningKey(msgspec.Struct, frozen=True):
+    """A private key that can sign, and its public half."""
+
+    public: PublicKey
+    signer: CryptoSigner
+
+    @classmethod
+    def new(cls, name: str) -> SigningKey:
+        """A key that nobody had before; :raises UsageError: for a name that cannot be one."""
+        require_name(name)
+        return cls.parse(name, CryptoSigner.generate_ed25519().private_bytes, name)
+
+    @classmethod
+    def read(cls, path: Path) -> SigningKey:
+        """The key in a file of :func:`keep`.
+
+        :raises UsageError: when it is not there, or not an ed25519 key in PEM without a password.
+        :raises IntegrityError: when others may read it.
+        """
+        try:
+            if os.name == "posix" and path.stat().st_mode & 0o077:
+                raise IntegrityError(
+                    f"{path} can be read or written by others, and whoever has it signs as you.",
+                    hint=f"chmod 600 {shlex.quote(str(path))}; if others may have read it: flashdepot keys rotate {path.stem}",
+                )
+            return cls.parse(path.stem, path.read_bytes(), str(path))
+        except OSError as error:
+            raise UsageError(f"The signing key {path} cannot be read: {error.strerror}.") from error
+
+    @classmethod
+    def parse(cls, name: str, pem: bytes, place: str) -> SigningKey:
+        """The key of a PEM that lies in ``place``; :raises UsageError: when it is none, as :meth:`read`."""
+        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+
+        try:
+            private = load_pem_private_key(pem, None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            private = None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise UsageError(
+                f"{place} is not an ed25519 key in PEM without a password.", hint="Make one: flashdepot keys new"
+            )
+        public = PublicKey(name, private.public_key().public_bytes_raw().hex())
+        known = SSlibKey(public.id, "ed25519", "ed25519", {"public": public.public})
+        return cls(public, CryptoSigner(private, known))
+
+
+def require_name(name: str) -> None:
+    """:raises UsageError: for a text that is no name of a key."""
+    if re.fullmatch(KEY_NAME, name) is None:
+        raise UsageError(f"'{name[:80]}' is not a name for a key: letters, digits, '.', '_' and '-', at most 64.")
+
+
+def keep(key: SigningKey, folder: Path) -> Path:
+    """Write a private key into a new file that only this user reads.
+
+    :raises UsageError: when there is a key of that name.
+    :raises MissingToolError: when it cannot be written; nothing is left then.
+    """
+    path = folder / f"{key.public.name}{_ENDING}"
+    with disk_errors(folder):
+        if path.exists():
+            raise _taken(key.public.name, path)
+        whole = write_private(key, path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp"))
+        try:
+            place_new(whole, path)
+        except FileExistsError:
+            raise _taken(key.public.name, path) from None
+        finally:
+            whole.unlink(missing_ok=True)
+        sync_folder(folder)
+    return path
+
+
+def write_private(key: SigningKey, path: Path) -> Path:
+    """Write a private key, whole and on the disk, into a file that only this user reads; nothing is left of a failure."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(key.signer.private_bytes)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def place_new(source: Path, path: Path) -> None:
+    """Give a file a name that nothing has; :raises FileExistsError: when something has it."""
+    if os.name == "nt":
+        source.rename(path)  # there it does not replace
+        return
+    try:
+        path.hardlink_to(source)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if path.exists():
+            raise FileExistsError(str(path)) from None
+        source.rename(path)
+
+
+def _taken(name: str, path: Path) -> UsageError:
+    return UsageError(f"There is a key {name} already: {path}.", hint=f"Replace it: flashdepot keys rotate {name}")
+
+
+def own_keys(folder: Path) -> list[Path]:
+    """The files of this user's private keys."""
+    return sorted(folder.glob(f"*{_ENDING}"))
+
+
+def next_key(folder: Path, name: str) -> Path:
+    """Where the next private key of a name lies until it takes the place of the present one."""
+    return folder / f"{name}{_ENDING}.next"
+
+
+def finish_rotation(settings: UserSettings, name: str) -> SigningKey | None:
+    """Give a key its place when it is trusted already, since the rotation was stopped before; ``None`` if none was."""
+    waiting = next_key(settings.private_keys, name)
+    if not waiting.exists():
+        return None
+    with settings.locked(), disk_errors(waiting.parent):
+        try:
+            key = SigningKey.read(waiting)
+        except FlashdepotError:
+            return None  # it was never written whole, so that nobody trusts it
+        if not any(known.key.id == key.public.id and known.revoked is None for known in settings.trusted_keys()):
+            return None
+        waiting.replace(settings.private_keys / f"{name}{_ENDING}")
+        sync_folder(waiting.parent)
+    return SigningKey.read(settings.private_keys / f"{name}{_ENDING}")
+
+
+def choose_key(
+    settings: UserSettings, name: str | None = None, environment: Mapping[str, str] = os.environ
+) -> SigningKey:
+    """The key to sign with: the one that is named, else that of ``FLASHDEPOT_SIGNING_KEY``, else the only one there is.
+
+    The variable has the path of a file, or the PEM itself, as CI systems hand out secrets.
+
+    :raises UsageError: when there is none, or several, or it was revoked.
+    """
+    return _unless_revoked(_chosen(settings, name, environment), settings)
+
+
+def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, str]) -> SigningKey:
+    folder = settings.private_keys
+    value = environment.get(VARIABLE, "")
+    if name is None and value:
+        if value.lstrip().startswith("-----BEGIN"):
+            return SigningKey.parse("environment", value.encode(), VARIABLE)
+        return SigningKey.read(Path(value))
+    if name is not None:
+        require_name(name)
+        return finish_rotation(settings, name) or SigningKey.read(folder / f"{name}{_ENDING}")
+    found = own_keys(folder)
+    if not found:
+        raise UsageError(
+            "There is no key to sign with, and readers take only what a key that they trust has signed.",
+            hint=f"Make one: flashdepot keys new, or name the file of one: {VARIABLE}=FILE",
+        )
+    if len(found) > 1:
+        names = ", ".join(path.stem for path in found)
+        raise UsageError(f"There are several keys: {names}.", hint=f"Name one: {VARIABLE}={found[0]}")
+    return finish_rotation(settings, found[0].stem) or SigningKey.read(found[0])
+
+
+def _unless_revoked(key: SigningKey, settings: UserSettings) -> SigningKey:
+    """:raises UsageError: for a key that this user has revoked: readers refuse it, or have yet to hear of it."""
+    for known in settings.trusted_keys():
+        if known.key.id == key.public.id and known.revoked is not None:
+            raise UsageError(
+                f"Your key {known.key.name} ({key.public.id[:_SHOWN]}) was revoked on {known.revoked}, and signs nothing.",
+                hint=f"Make a new one: flashdepot keys rotate {known.key.name}"
+                + (f", and put it into {VARIABLE}." if key.public.name == "environment" else ""),
+            )
+    return key
+
+
+class MadeKey(msgspec.Struct, frozen=True):
+    """A key that was just made: the file of its private half, and its public half."""
+
+    path: Path
+    public: PublicKey
+
+
+def default_name() -> str:
+    """The user and the machine, as far as a name can hold them."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "user"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{user}-{platform.node()}").strip("-._")[:64] or "key"
+
+
+def new_key(settings: UserSettings, name: str, expires: date | None) -> MadeKey:
+    """Make a key, keep it, and trust it.
+
+    :raises UsageError: for a name that cannot be one, or that is taken.
+    """
+    key = SigningKey.new(name)
+    with settings.locked():
+        if any(trusted.key.name == name and trusted.revoked is None for trusted in settings.trusted_keys()):
+            raise UsageError(
+                f"You trust a key {name} already.",
+                hint=f"Replace it: flashdepot keys rotate {name}, or choose another name.",
+            )
+        path = keep(key, settings.private_keys)
+        settings.trust(TrustedKey(key.public, expires=expires))
+    return MadeKey(path, key.public)
+
+
+def rotate_key(settings: UserSettings, name: str | None, days: int, expires: date | None) -> MadeKey:
+    """Replace a key of this user's by a new one of the same name; the old one is believed for some days more.
+
+    A kill leaves the old key, or both, or the new one: the new key is on the disk before it is trusted, and trusted before
+    it takes the place of the old one. A rotation that was stopped is finished by the next one, or by whatever signs next.
+
+    :raises UsageError: when there is no such key, or several and none is named.
+    """
+    with settings.locked():
+        name = _own_name(settings, name)
+        path = settings.private_keys / f"{name}.pem"
+        if (finished := finish_rotation(settings, name)) is not None:
+            return MadeKey(path, finished.public)
+        old, new = _public_of(path), SigningKey.new(name)
+        with disk_errors(settings.private_keys):
+            waiting = write_private(new, next_key(settings.private_keys, name))
+            sync_folder(settings.private_keys)
+        known = [
+            _until(trusted, name, days) if old and trusted.key.id == old.id else trusted
+            for trusted in settings.trusted_keys()
+        ]
+        settings.write_keys([*known, TrustedKey(new.public, expires=expires)])
+        with disk_errors(settings.private_keys):
+            waiting.replace(path)
+            sync_folder(settings.private_keys)
+        return MadeKey(path, new.public)
+
+
+def _own_name(settings: UserSettings, name: str | None) -> str:
+    """The key that is meant, of those that are here; :raises UsageError: as :func:`rotate_key`."""
+    found = [path.stem for path in own_keys(settings.private_keys)]
+    if name is None and len(found) == 1:
+        return found[0]
+    if name is None:
+        raise UsageError(
+            f"Which key is to be replaced? Yours are: {', '.join(found) or 'none'}.", hint="flashdepot keys rotate NAME"
+        )
+    require_name(name)
+    if name not in found:
+        raise UsageError(f"You have no private key {name}.", hint=f"Make one: flashdepot keys new {name}")
+    return name
+
+
+def _until(trusted: TrustedKey, name: str, days: int) -> TrustedKey:
+    """The old key, believed for some days more under another name; a revoked one stays as it is."""
+    if trusted.revoked is not None:
+        return trusted
+    end = today() + timedelta(days=days)
+    public = PublicKey(f"{name[:50]}-until-{end}", trusted.key.public)
+    return replace(trusted, key=public, expires=min(trusted.expires or end, end))
+
+
+def own_ids(settings: UserSettings) -> set[str]:
+    """The ids of the keys whose private half is here and can be read."""
+    return {public.id for path in own_keys(settings.private_keys) if (public := _public_of(path))}
+
+
+def state(key: TrustedKey, day: date) -> str:
+    """Whether a key is believed on a day."""
+    if key.revoked is not None:
+        return f"revoked {key.revoked}"
+    if key.expires is None:
+        return "trusted"
+    return f"{'trusted until' if day <= key.expires else 'expired'} {key.expires}"
+
+
+def _public_of(path: Path) -> PublicKey | None:
+    try:
+        return SigningKey.read(path).public
+    except FlashdepotError:
+        return None

@@ -1,0 +1,235 @@
+"""Targets: systems and CPUs that libraries run on, and how host code is compiled and linked for each.
+
+A new system is a class here; a new CPU of one is a row.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from flashdepot.errors import FlashdepotError, UsageError, did_you_mean
+from flashdepot.model.target import LINUX, WINDOWS, LibraryNames, Platform, Version
+
+if TYPE_CHECKING:
+    from flashdepot.toolchain.linked import Linked
+    from flashdepot.toolchain.zig import Zig
+
+
+class System(Protocol):
+    """What is the same on every CPU of an operating system."""
+
+    @property
+    def names(self) -> LibraryNames:
+        """What the files of a library are called."""
+
+    @property
+    def object_suffix(self) -> str:
+        """The ending of object files."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What clang is told of the system."""
+
+    @property
+    def link_words(self) -> tuple[str, ...]:
+        """What the linker is told; part of a library's key."""
+
+    @property
+    def static_needs(self) -> tuple[str, ...]:
+        """The libraries of the system that the static library refers to."""
+
+    def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
+        """Make the libraries in ``folder`` from objects in the order given, and look at what they export and need.
+
+        :raises CompileError: when the linker or the archiver refuses.
+        :raises FlashdepotError: when a library exports or needs something that it must not.
+        """
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One target.
+
+    ``zig`` and ``clang`` are its names there, ``cpu`` the oldest processor. ``headers`` are the folders of zig's
+    ``lib/libc/include`` that hold its C library. ``libc_floor`` is the GNU C library it promises to run on.
+    """
+
+    platform: Platform
+    system: System
+    zig: str
+    clang: str
+    cpu: str
+    headers: tuple[str, ...]
+    libc_floor: Version | None = None
+
+    def __str__(self) -> str:
+        return str(self.platform)
+
+
+def exported_names(version_script: str) -> tuple[str, ...]:
+    """The names that the version script of the Linux library makes global, in order."""
+    section = re.search(r"global:(.*?)local:", version_script, re.DOTALL)
+    return tuple(sorted(re.findall(r"(\w+);", section[1]))) if section else ()
+
+
+def definition_text(names: Iterable[str]) -> str:
+    """A module-definition file that exports these names and no others."""
+    return "\n".join(["LIBRARY flashattention", "EXPORTS", *(f"  {name}" for name in names), ""])
+
+
+_EXPORTS = "templates/libflashattention.map"
+
+
+class Linux:
+    """ELF and the GNU C library."""
+
+    names = LINUX
+    object_suffix = ".o"
+    words = ("-D__GLIBC_MINOR__=17",)
+    link_words = (
+        "-shared",
+        "-s",
+        f"-Wl,-soname,{LINUX.shared}",
+        f"-Wl,--version-script={{native}}/{_EXPORTS}",
+        "-Wl,--no-undefined",
+        "-Wl,--gc-sections",
+        "-Wl,-z,now",
+        "-Wl,-z,relro",
+    )
+    static_needs = ("dl", "pthread")
+
+    def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
+        """Make ``libflashattention.so.1`` and ``libflashattention.a``."""
+        from flashdepot.binary.elf import read_shared_library  # noqa: PLC0415  (every command knows the targets, and few link)
+        from flashdepot.binary.private_names import privately  # noqa: PLC0415
+        from flashdepot.toolchain.linked import Linked, prove_objects, prove_shared, require  # noqa: PLC0415  # noqa: PLC0415
+
+        prove_objects(objects)
+        objects = privately(objects, folder / "objects")
+        static, shared = folder / LINUX.static[0], folder / LINUX.shared
+        linker = zig.linker(row.zig, folder)
+        # D: no dates and no owners, so that equal objects make equal archives.
+        require(linker.run("ar", "rcsD", str(static), *map(str, objects)), static)
+        exports = shutil.copyfile(native / _EXPORTS, folder / Path(_EXPORTS).name)
+        words = [word.replace(f"{{native}}/{_EXPORTS}", str(exports)) for word in self.link_words]
+        needs = [f"-l{name}" for name in self.static_needs]
+        command = ["cc", "-target", row.zig, *words, "-o", str(shared), *map(str, objects), *needs]
+        require(linker.run(*command), shared)
+        facts = read_shared_library(shared)
+        prove_shared(facts)
+        if row.libc_floor and facts.libc_floor and facts.libc_floor > row.libc_floor:
+            raise FlashdepotError(
+                f"{shared.name} needs GNU libc {facts.libc_floor}, and for {row} {row.libc_floor} is promised."
+            )
+        return Linked(
+            {f"lib/static/{LINUX.static[0]}": static, f"lib/shared/{LINUX.shared}": shared},
+            {f"lib/shared/{LINUX.shared_linked}": LINUX.shared},
+            row.libc_floor,
+        )
+
+
+_MINGW_IMPORTS = "libflashattention.dll.a"
+"""The name that MinGW's linkers look for first; the bytes are those of the import library for MSVC."""
+
+
+class Windows:
+    """PE and the universal C runtime, which is part of Windows 10 and later."""
+
+    names = WINDOWS
+    object_suffix = ".obj"
+    words = (
+        "-D__MSVCRT_VERSION__=0xE00",
+        "-D_WIN32_WINNT=0x0a00",
+        "-DFA_STATIC",  # the definition file exports; what the objects exported, a program would as well
+        "-U__ELF__",  # clang 19 defines it for CUDA whatever the target is, and NVIDIA's headers ask for it
+        "-mms-bitfields",
+        "-fno-use-init-array",
+        "-fno-use-cxa-atexit",
+    )
+    link_words = ("-shared", "-s", "-Wl,--gc-sections")
+    static_needs = ("kernel32",)
+
+    def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
+        """Make ``flashattention.dll``, its import library and ``flashattention.lib``."""
+        from flashdepot.binary.private_names import for_every_linker, privately  # noqa: PLC0415  (every command knows the targets, and few link)
+        from flashdepot.toolchain.linked import Linked, prove_dll, prove_import_library, require  # noqa: PLC0415  # noqa: PLC0415
+
+        static, shared = folder / "static", folder / "shared"
+        static.mkdir()
+        shared.mkdir()
+        linker = zig.linker(row.zig, folder)
+        names = exported_names((native / "templates" / "libflashattention.map").read_text(encoding="utf-8"))
+        definition = folder / "flashattention.def"
+        definition.write_text(definition_text(names), encoding="ascii")
+        archive, dll, imports = static / WINDOWS.static[0], shared / WINDOWS.shared, shared / WINDOWS.shared_linked
+        own = privately(objects, folder / "objects")
+        (folder / "members").mkdir()
+        members = [folder / "members" / path.name for path in own]
+        for path, member in zip(own, members, strict=True):
+            member.write_bytes(for_every_linker(path.read_bytes(), path.name))
+        require(linker.run("ar", "rcsD", str(archive), *map(str, members)), archive)
+        shutil.copyfile(archive, static / WINDOWS.static[1])
+        outputs = ["-o", str(dll), f"-Wl,--out-implib,{imports}"]
+        command = ["cc", "-target", row.zig, *self.link_words, *outputs, *map(str, own), str(definition)]
+        require(linker.run(*command), dll)
+        shutil.copyfile(imports, shared / _MINGW_IMPORTS)
+        prove_dll(dll, names)
+        prove_import_library(imports)
+        places = {f"lib/static/{name}": static / name for name in WINDOWS.static}
+        files = (dll, imports, shared / _MINGW_IMPORTS)
+        return Linked({**places, **{f"lib/shared/{path.name}": path for path in files}})
+
+
+_GLIBC = Version("2.17")
+
+TARGETS = (
+    Row(
+        Platform("linux", "x86_64"),
+        Linux(),
+        zig="x86_64-linux-gnu.2.17",
+        clang="x86_64-unknown-linux4.19.0-gnu2.17.0",
+        cpu="x86-64",
+        headers=("x86_64-linux-gnu", "generic-glibc", "x86-linux-any", "any-linux-any"),
+        libc_floor=_GLIBC,
+    ),
+    Row(
+        Platform("linux", "aarch64"),
+        Linux(),
+        zig="aarch64-linux-gnu.2.17",
+        clang="aarch64-unknown-linux4.19.0-gnu2.17.0",
+        cpu="generic",
+        headers=("aarch64-linux-gnu", "generic-glibc", "aarch64-linux-any", "any-linux-any"),
+        libc_floor=_GLIBC,
+    ),
+    Row(
+        Platform("windows", "x86_64"),
+        Windows(),
+        zig="x86_64-windows-gnu",
+        clang="x86_64-unknown-windows-gnu",
+        cpu="x86-64",
+        headers=("any-windows-any",),
+    ),
+)
+"""Every target there is."""
+
+
+def parse_target(text: str) -> Row:
+    """Read ``linux-aarch64``; :raises UsageError: for one that there is not, naming those that there are."""
+    for row in TARGETS:
+        if str(row) == text.strip().lower():
+            return row
+    known = list(map(str, TARGETS))
+    raise UsageError(f"'{text}' is not a target: there are {', '.join(known)}.{did_you_mean(text, known)}")
+
+
+def target_of(platform: Platform) -> Row:
+    """The target of a platform; raises as :func:`parse_target`."""
+    return parse_target(str(platform))
+
+
+__all__ = ["TARGETS", "Row", "System", "parse_target", "target_of"]
