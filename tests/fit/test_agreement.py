@@ -42,7 +42,7 @@ many = settings(max_examples=400, deadline=None)
 
 def by_name(world: World) -> dict[str, Verdict]:
     facts = facts_of(world.host)
-    return {reason.rule: reason.verdict for reason in judge(needs_of_name(world.thing.as_name()), facts)}
+    return {reason.id: reason.verdict for reason in judge(needs_of_name(world.thing.as_name()), facts)}
 
 
 def by_bytes(world: World) -> set[str]:
@@ -66,7 +66,7 @@ def test_a_name_and_the_bytes_behind_it_are_judged_alike(world: World) -> None:
 @given(worlds)
 def test_the_resolver_says_what_the_judge_says(world: World) -> None:
     request = WheelRequest(facts_of(world.host), sources=frozenset({COMMUNITY}))
-    assert {r.rule: r.verdict for r in rules.judge(request, world.thing.as_name())} == by_name(world)
+    assert {r.id: r.verdict for r in rules.judge(request, world.thing.as_name())} == by_name(world)
 
 
 @many

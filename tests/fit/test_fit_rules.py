@@ -74,9 +74,9 @@ def test_what_is_made_for_the_place_fits() -> None:
 def test_each_rule_speaks_alone_against_what_breaks_it(rule: str) -> None:
     facts = WORSE_FACTS.get(rule, FACTS)
     (reason,) = judge(BROKEN.get(rule, NEEDS), facts)
-    assert reason.rule == rule
+    assert reason.id == rule
     assert reason.text.endswith(".")
-    assert reason.mend
+    assert reason.fix
 
 
 UNKNOWN = {
@@ -95,13 +95,13 @@ UNKNOWN = {
 def test_a_missing_fact_is_never_a_fit(rule: str) -> None:
     reasons = judge(NEEDS, replace(FACTS, **UNKNOWN[rule]))
     assert verdict_of(reasons) is Verdict.UNCERTAIN
-    assert rule in {reason.rule for reason in reasons}
+    assert rule in {reason.id for reason in reasons}
 
 
 def test_a_driver_is_asked_for_where_torch_does_not_vouch_for_it() -> None:
     older = replace(FACTS, driver=None, torch=replace(FACTS.torch, cuda=Version("11.8")))
     reasons = judge(replace(NEEDS, cuda=None), older)
-    assert [(r.rule, r.verdict) for r in reasons] == [("driver", Verdict.UNCERTAIN)]
+    assert [(r.id, r.verdict) for r in reasons] == [("driver", Verdict.UNCERTAIN)]
 
 
 @pytest.mark.parametrize(

@@ -88,4 +88,4 @@ def reasons_against(case: Case, named: str) -> set[frozenset[str]]:
     """The ids of the rules against each candidate of a name: several collections can have one of the same name."""
     own = [judged for judged in case.own if str(judged.candidate.origin) == named]
     found = own or explain(case.request, CATALOG, named)
-    return {frozenset(reason.rule for reason in judged.reasons) for judged in found}
+    return {frozenset(reason.id for reason in judged.reasons) for judged in found}

@@ -89,7 +89,7 @@ def test_the_first_download_pins_the_bytes_and_another_is_refused(tmp_path: Path
 def test_a_lock_is_judged_against_the_facts_of_today(named: NamedFacts, rule: str) -> None:
     moved = replace(OFFICIAL.request, facts=override(OFFICIAL.facts, named))
     assert judge_lock(LOCK, OFFICIAL.request) == ()
-    assert {reason.rule for reason in judge_lock(LOCK, moved)} == {rule}
+    assert {reason.id for reason in judge_lock(LOCK, moved)} == {rule}
 
 
 def edited(**changes: Any) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def test_a_stored_library_is_locked_by_its_recipe(depot: Depot, tmp_path: Path) 
     assert not lock.locked.needs_digest
     assert judge_lock(lock, H100.request) == ()
     older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc="2.28", torch="2.5.1+cu118")))
-    assert [reason.rule for reason in judge_lock(lock, older)] == ["libc"]
+    assert [reason.id for reason in judge_lock(lock, older)] == ["libc"]
 
 
 def test_more_cores_compile_sooner_and_little_memory_later(depot: Depot) -> None:

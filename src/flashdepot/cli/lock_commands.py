@@ -96,7 +96,7 @@ def _described(state: LockState, path: Path) -> str:
     fits = "fits" if state.verdict is Verdict.FITS else state.verdict
     lines = [f"{path}: {state.lock.locked.filename} {fits}"]
     for reason in state.reasons:
-        lines += [f"  {reason.text}", f"  -> {reason.mend}"]
+        lines += [f"  {reason.text}", f"  -> {reason.fix}"]
     if state.lock.locked.needs_digest:
         lines.append(_NO_DIGEST)
     return "\n".join(lines)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import Candidate, Decision, Judged, Origin, Rejection
-from flashdepot.model.diagnosis import Reason, Verdict
+from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import NO_TORCH, Environment
 from flashdepot.model.limits import duration, size
 from flashdepot.resolve.decide import why_before
@@ -42,7 +42,7 @@ def describe(decision: Decision, commands: Sequence[tuple[Help, str]] = ()) -> s
     """
     lines = [describe_facts(decision.facts), ""]
     if decision.fatal is not None:
-        return "\n".join([*lines, f"  {decision.fatal.text}", f"  {decision.fatal.mend}"])
+        return "\n".join([*lines, f"  {decision.fatal.text}", f"  {decision.fatal.fix}"])
     lines += _decided(decision) if decision.chosen else _undecided(decision)
     if commands:
         lines += ["", "  What would help:"]
@@ -103,7 +103,7 @@ def _decided(decision: Decision) -> Iterator[str]:
         broken = next(reason for reason in judged.reasons if reason.verdict is Verdict.MISFIT)
         yield ""
         yield f"  not        {judged.candidate.name}: {broken.text}"
-        yield f"{_INDENT}-> {broken.mend}"
+        yield f"{_INDENT}-> {broken.fix}"
 
 
 def _undecided(decision: Decision) -> Iterator[str]:
@@ -164,10 +164,11 @@ def _reasons(judged: Judged) -> Iterator[str]:
         yield f"{_INDENT}-> {_advice(reason)}"
 
 
-def _advice(reason: Reason) -> str:
+def _advice(reason: Diagnosis) -> str:
     """What helps. An option that tells a missing fact is an example: its value is nobody's answer."""
-    is_example = reason.verdict is Verdict.UNCERTAIN and reason.mend.startswith("--")
-    return f"give it, for example {reason.mend}" if is_example else reason.mend
+    fix = str(reason.fix)
+    is_example = reason.verdict is Verdict.UNCERTAIN and fix.startswith("--")
+    return f"give it, for example {fix}" if is_example else fix
 
 
 def _counts(decision: Decision) -> Iterator[str]:
@@ -188,7 +189,7 @@ def describe_explained(named: str, found: Sequence[Judged], decision: Decision) 
     for judged in found[:_EXPLAINED]:
         lines += ["", f"  {judged.candidate.name}: {judged.verdict}", f"{_INDENT}{_source(judged.candidate)}"]
         lines += _reasons(judged)
-        broken = {reason.rule for reason in judged.reasons}
+        broken = {reason.id for reason in judged.reasons}
         lines.append(f"{_INDENT}keeps: {', '.join(rule.id for rule in RULES if rule.id not in broken)}")
         lines += _standing(judged, decision)
     if (more := len(found) - _EXPLAINED) > 0:

@@ -23,7 +23,7 @@ from flashdepot.fit.needs import (
     TorchNeed,
 )
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.diagnosis import Reason, Reasons
+from flashdepot.model.diagnosis import Command, Diagnosis, Reasons
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
 from flashdepot.model.target import Architecture, Version, spell
 from flashdepot.model.wheel import python_fits
@@ -42,53 +42,53 @@ _TEGRA = frozenset(
 """Jetsons: NVIDIA promises no binary compatibility between them and other GPUs (CUDA C++ Programming Guide)."""
 
 
-def judge_oldest_gpu(facts: Environment, floor: Architecture) -> Reason | None:
+def judge_oldest_gpu(facts: Environment, floor: Architecture) -> Diagnosis | None:
     """A GPU that has the instructions which the kernels use."""
     if not facts.gpus or any(gpu >= floor for gpu in facts.gpus):
         return None
     has = ", ".join(gpu.dotted for gpu in facts.gpus)
     text = f"Its kernels need compute capability {floor.dotted} or newer, and the GPU here has {has}."
-    mend = "Use a GPU from the A100 or RTX 30 on; on older ones, PyTorch's own attention works."
-    return Reason.misfit("gpu", floor.dotted, has, text, mend)
+    fix = "Use a GPU from the A100 or RTX 30 on; on older ones, PyTorch's own attention works."
+    return Diagnosis.misfit("gpu", floor.dotted, has, text, fix)
 
 
-def judge_code(facts: Environment, need: CodeNeed) -> Reason | None:
+def judge_code(facts: Environment, need: CodeNeed) -> Diagnosis | None:
     """Machine code for every GPU that the kernels could run on."""
     wants = spell(need.sass)
     if not facts.gpus:
         text = "It is not known which GPUs it must serve."
-        return Reason.uncertain("sass", wants, "", text, "--gpu 9.0")
+        return Diagnosis.uncertain("sass", wants, "", text, "--gpu 9.0")
     served = facts.served(oldest_gpu())
     if not need.sass and need.ptx is None:
         text = "It is not known for which GPUs it has machine code."
-        return Reason.uncertain("sass", "not told", spell(served), text, "flashdepot check FILE, after fetching it")
+        return Diagnosis.uncertain("sass", "not told", spell(served), text, "flashdepot check FILE, after fetching it")
     unserved = [gpu for gpu in served if not any(code.runs_on(gpu) for code in need.sass)]
     if unserved:
         return _without_code(facts, need, unserved)
     for gpu in served:
         if gpu in _TEGRA and not any(code.runs_on(gpu) and _is_tegra(code) for code in need.sass):
             text = f"Its machine code is for {wants}, and a Jetson ({gpu.dotted}) is not promised to run that."
-            return Reason.uncertain("sass", wants, str(gpu), text, f"flashdepot get --arch {gpu}")
+            return Diagnosis.uncertain("sass", wants, str(gpu), text, Command("get", {"arch": str(gpu)}))
     return None
 
 
-def _without_code(facts: Environment, need: CodeNeed, unserved: list[Architecture]) -> Reason | None:
+def _without_code(facts: Environment, need: CodeNeed, unserved: list[Architecture]) -> Diagnosis | None:
     """A GPU that has no machine code of its own; PTX, compiled by the driver, may stand in."""
     wants, has = spell(need.sass), ",".join(str(gpu) for gpu in unserved)
     ptx = need.ptx
     if ptx is None or not all(ptx <= gpu for gpu in unserved):
         text = f"It has machine code for {wants or 'no GPU'}, none that runs on {', '.join(g.sm for g in unserved)}."
-        mend = f"Take a build for sm_{unserved[0]}, or make one: flashdepot get --arch {unserved[0]}"
-        return Reason.misfit("sass", wants, has, text, mend)
+        fix = f"Take a build for sm_{unserved[0]}, or make one: flashdepot get --arch {unserved[0]}"
+        return Diagnosis.misfit("sass", wants, has, text, fix)
     served = served_cuda(facts)
     if served is not None and "." in need.cuda and Version(need.cuda) <= served:
         return None
     built = need.cuda or "not told"
     text = f"For {has} it has only PTX, which needs a driver that serves the CUDA that built it ({built})."
-    return Reason.uncertain("sass", f"PTX {ptx}", str(facts.driver or ""), text, "--driver 580")
+    return Diagnosis.uncertain("sass", f"PTX {ptx}", str(facts.driver or ""), text, "--driver 580")
 
 
-def judge_driver(facts: Environment, need: DriverNeed) -> Reason | None:
+def judge_driver(facts: Environment, need: DriverNeed) -> Diagnosis | None:
     """The driver serves every release of a CUDA major version, from the first one on."""
     major = need.cuda.partition(".")[0]
     if not major or facts.platform is None or facts.platform.system not in {"linux", "windows"}:
@@ -100,32 +100,32 @@ def judge_driver(facts: Environment, need: DriverNeed) -> Reason | None:
         torch_cuda = facts.torch.cuda if facts.torch else None
         if torch_cuda is not None and torch_cuda.major >= int(major):
             return None  # torch itself needs that driver
-        return Reason.uncertain("driver", wants, "", f"{needs}; the one here is not known.", "--driver 580")
+        return Diagnosis.uncertain("driver", wants, "", f"{needs}; the one here is not known.", "--driver 580")
     served = served_cuda(facts)
     serves = served is not None and served.major >= int(major)
     if serves and (need.oldest is None or facts.driver >= need.oldest):
         return None
-    mend = f"Update the driver to {wants} or newer."
-    return Reason.misfit("driver", wants, str(facts.driver), f"{needs}, and this is {facts.driver}.", mend)
+    fix = f"Update the driver to {wants} or newer."
+    return Diagnosis.misfit("driver", wants, str(facts.driver), f"{needs}, and this is {facts.driver}.", fix)
 
 
 def _is_tegra(code: Architecture) -> bool:
     return Architecture(code.major, code.minor) in _TEGRA
 
 
-def judge_platform(facts: Environment, need: PlatformNeed) -> Reason | None:
+def judge_platform(facts: Environment, need: PlatformNeed) -> Diagnosis | None:
     """Operating system and CPU."""
     wanted = facts.platform
     if wanted is None:
         text = "The platform is not known."
-        return Reason.uncertain("platform", need.spelled, "", text, "--platform linux-x86_64")
+        return Diagnosis.uncertain("platform", need.spelled, "", text, "--platform linux-x86_64")
     if wanted in need.platforms:
         return None
     text = f"It is made for {need.spelled}, and this is {wanted}."
-    return Reason.misfit("platform", need.spelled, str(wanted), text, f"Take one for {wanted}.")
+    return Diagnosis.misfit("platform", need.spelled, str(wanted), text, f"Take one for {wanted}.")
 
 
-def judge_libc(facts: Environment, need: LibcNeed) -> Reason | None:
+def judge_libc(facts: Environment, need: LibcNeed) -> Diagnosis | None:
     """The C library: that which a tag or the bytes ask for, else that of the system on which it was built."""
     if facts.platform is not None and facts.platform.system != "linux":
         return None  # judge_platform says so
@@ -136,34 +136,34 @@ def judge_libc(facts: Environment, need: LibcNeed) -> Reason | None:
         return None
     if facts.libc is None:
         text = f"It needs the GNU C library {certain}, and the one here is not known."
-        return Reason.uncertain("libc", str(certain), "", text, "--glibc 2.35")
+        return Diagnosis.uncertain("libc", str(certain), "", text, "--glibc 2.35")
     if certain <= facts.libc:
         return None
     oldest = need.oldest or certain
     if facts.libc < oldest or oldest == certain:
         text = f"It needs the GNU C library {oldest}, and this system has {facts.libc}."
-        mend = f"Use a system with the GNU C library {oldest} or newer, such as a newer container image."
-        return Reason.misfit("libc", str(oldest), str(facts.libc), text, mend)
+        fix = f"Use a system with the GNU C library {oldest} or newer, such as a newer container image."
+        return Diagnosis.misfit("libc", str(oldest), str(facts.libc), text, fix)
     text = (
         f"It was built on {need.builder}, and certainly runs with the GNU C library {certain}; whether it does "
         f"with {facts.libc}, its bytes tell."
     )
-    return Reason.uncertain("libc", str(certain), str(facts.libc), text, "flashdepot check FILE, after fetching it")
+    return Diagnosis.uncertain("libc", str(certain), str(facts.libc), text, "flashdepot check FILE, after fetching it")
 
 
-def _judge_musl(facts: Environment, need: LibcNeed) -> Reason | None:
+def _judge_musl(facts: Environment, need: LibcNeed) -> Diagnosis | None:
     if facts.libc_name == need.name:
         return None
     if facts.libc_name is None and facts.libc is None:
         text = "It needs the C library musl, and the one here is not known."
-        return Reason.uncertain("libc", "musl", "", text, "--platform musllinux_1_2_x86_64, or --glibc 2.35")
+        return Diagnosis.uncertain("libc", "musl", "", text, "--platform musllinux_1_2_x86_64, or --glibc 2.35")
     has = facts.libc_name or "glibc"
     text = f"It needs the C library {need.name}, and this system has {has}; PyTorch itself has no wheels for musl."
-    mend = "Use a distribution with the GNU C library (Debian, Ubuntu)."
-    return Reason.misfit("libc", need.name, has, text, mend)
+    fix = "Use a distribution with the GNU C library (Debian, Ubuntu)."
+    return Diagnosis.misfit("libc", need.name, has, text, fix)
 
 
-def judge_libstdcxx(facts: Environment, need: CxxNeed) -> Reason | None:
+def judge_libstdcxx(facts: Environment, need: CxxNeed) -> Diagnosis | None:
     """Symbol versions of libstdc++."""
     for prefix, floor, offered in (
         ("GLIBCXX", need.glibcxx, facts.glibcxx),
@@ -174,26 +174,26 @@ def judge_libstdcxx(facts: Environment, need: CxxNeed) -> Reason | None:
         wants = f"{prefix}_{floor}"
         if offered is None:
             text = f"It needs a libstdc++ with {wants}, and the one here is not known."
-            return Reason.uncertain("libstdcxx", wants, "", text, "flashdepot check FILE, on that machine")
+            return Diagnosis.uncertain("libstdcxx", wants, "", text, "flashdepot check FILE, on that machine")
         text = f"It needs a libstdc++ with {wants}, and the one here has up to {prefix}_{offered}."
-        mend = "Use a newer system, or an environment with conda's libstdcxx-ng."
-        return Reason.misfit("libstdcxx", wants, f"{prefix}_{offered}", text, mend)
+        fix = "Use a newer system, or an environment with conda's libstdcxx-ng."
+        return Diagnosis.misfit("libstdcxx", wants, f"{prefix}_{offered}", text, fix)
     return None
 
 
-def judge_python(facts: Environment, need: PythonNeed) -> Reason | None:
+def judge_python(facts: Environment, need: PythonNeed) -> Diagnosis | None:
     """Interpreter and its ABI."""
     python = facts.python
     if python is None:
         if all(tag == "py3" for tag, _ in need.tags):
             return None
-        return Reason.uncertain("python", need.spelled, "", "The Python is not known.", "--python-tag cp312")
+        return Diagnosis.uncertain("python", need.spelled, "", "The Python is not known.", "--python-tag cp312")
     fits = any(python_fits(tag, abi, python) for tag, abi in need.tags)
     if fits and (need.oldest is None or python.version >= need.oldest.numbers):
         return None
     wants = f"Python {need.oldest} or newer" if fits else need.spelled
     text = f"It is made for {wants}, and this Python is {python}."
-    return Reason.misfit("python", wants, str(python), text, f"Use an environment of such a Python: {_venv(wants)}")
+    return Diagnosis.misfit("python", wants, str(python), text, f"Use an environment of such a Python: {_venv(wants)}")
 
 
 def _venv(wants: str) -> str:
@@ -207,23 +207,23 @@ def _venv(wants: str) -> str:
 _ABI = {True: "the new C++ ABI", False: "the old C++ ABI"}
 
 
-def judge_accelerator(facts: Environment, _need: bool) -> Reason | None:
+def judge_accelerator(facts: Environment, _need: bool) -> Diagnosis | None:
     """A PyTorch is there, computes with CUDA on the GPUs that are there, and the driver serves it."""
     torch = facts.torch
     if torch is None:
         text = "It is not known which PyTorch it is for."
-        return Reason.uncertain("torch-with-cuda", "CUDA", "", text, "--torch 2.8.0+cu128")
+        return Diagnosis.uncertain("torch-with-cuda", "CUDA", "", text, "--torch 2.8.0+cu128")
     if torch == NO_TORCH:
         text = "There is no PyTorch, and flash_attn imports it."
-        return Reason.misfit("torch-with-cuda", "CUDA", "no PyTorch", text, "Install PyTorch first.")
+        return Diagnosis.misfit("torch-with-cuda", "CUDA", "no PyTorch", text, "Install PyTorch first.")
     if torch.accelerator in {Accelerator.CUDA, None}:
         return judge_torch_driver(facts, torch) or judge_torch_gpus(facts, torch)
     text = f"PyTorch {torch.version} is built for {torch.accelerator.upper()}, and these kernels are called with CUDA."
-    mend = "Install a PyTorch that is built with CUDA."
-    return Reason.misfit("torch-with-cuda", "CUDA", torch.accelerator, text, mend)
+    fix = "Install a PyTorch that is built with CUDA."
+    return Diagnosis.misfit("torch-with-cuda", "CUDA", torch.accelerator, text, fix)
 
 
-def judge_torch_driver(facts: Environment, torch: Torch) -> Reason | None:
+def judge_torch_driver(facts: Environment, torch: Torch) -> Diagnosis | None:
     """A driver that PyTorch itself can work with."""
     if torch.cuda is None or facts.driver is None or facts.platform is None:
         return None
@@ -232,11 +232,11 @@ def judge_torch_driver(facts: Environment, torch: Torch) -> Reason | None:
     if floor is None or (served is not None and served.major >= torch.cuda.major):
         return None
     text = f"PyTorch {torch.version} is built with CUDA {torch.cuda}, and finds no GPU with driver {facts.driver}."
-    mend = f"Update the driver to {floor} or newer, or install a PyTorch of the driver's CUDA."
-    return Reason.misfit("torch-with-cuda", str(floor), str(facts.driver), text, mend)
+    fix = f"Update the driver to {floor} or newer, or install a PyTorch of the driver's CUDA."
+    return Diagnosis.misfit("torch-with-cuda", str(floor), str(facts.driver), text, fix)
 
 
-def judge_torch_gpus(facts: Environment, torch: Torch) -> Reason | None:
+def judge_torch_gpus(facts: Environment, torch: Torch) -> Diagnosis | None:
     """GPUs that PyTorch's own kernels run on: those of its files, else those of PyTorch's builds for that CUDA."""
     unserved = torch_lacks(facts, torch)
     if not unserved or len(unserved) < len(facts.gpus):
@@ -245,7 +245,9 @@ def judge_torch_gpus(facts: Environment, torch: Torch) -> Reason | None:
     newest = newest_gpu(torch.cuda) if torch.cuda else None
     has = spell(torch.architectures) or (f"up to {newest.dotted}" if newest else "")
     text = f"PyTorch {torch.version} has kernels for {has}, none that runs on compute capability {gpu.dotted}."
-    return Reason.misfit("torch-with-cuda", str(gpu), has, text, "Install a PyTorch that is built with a newer CUDA.")
+    return Diagnosis.misfit(
+        "torch-with-cuda", str(gpu), has, text, "Install a PyTorch that is built with a newer CUDA."
+    )
 
 
 def torch_lacks(facts: Environment, torch: Torch) -> list[Architecture]:
@@ -256,7 +258,7 @@ def torch_lacks(facts: Environment, torch: Torch) -> list[Architecture]:
     return [gpu for gpu in facts.gpus if newest is not None and gpu.major > newest.major]
 
 
-def judge_torch(facts: Environment, need: TorchNeed) -> Reason | None:
+def judge_torch(facts: Environment, need: TorchNeed) -> Diagnosis | None:
     """The minor version of PyTorch: its C++ interface changes with each, and is not settled before a release."""
     torch = facts.torch
     if torch is None or torch == NO_TORCH:  # judge_accelerator says so
@@ -265,30 +267,30 @@ def judge_torch(facts: Environment, need: TorchNeed) -> Reason | None:
         if torch.release >= need.oldest:
             return None
         text = f"It needs PyTorch {need.oldest} or newer, and this is {torch.version}."
-        return Reason.misfit("torch", str(need.oldest), torch.version, text, "Install a newer PyTorch.")
+        return Diagnosis.misfit("torch", str(need.oldest), torch.version, text, "Install a newer PyTorch.")
     if not need.minor:
         text = "Its name does not say for which PyTorch it was built."
-        return Reason.uncertain("torch", "not told", torch.minor, text, "flashdepot check FILE, after fetching it")
+        return Diagnosis.uncertain("torch", "not told", torch.minor, text, "flashdepot check FILE, after fetching it")
     if need.minor != torch.minor:
         text = f"It is built for torch {need.minor}, and this is {torch.version}: their C++ interfaces differ."
-        return Reason.misfit("torch", need.minor, torch.minor, text, f"With torch {need.minor} it could.")
+        return Diagnosis.misfit("torch", need.minor, torch.minor, text, f"With torch {need.minor} it could.")
     if not torch.is_release:
         text = f"It is built for the release of torch {need.minor}, and this is {torch.version}, of another build."
-        return Reason.uncertain("torch", need.minor, torch.version, text, "flashdepot check FILE, after fetching it")
+        return Diagnosis.uncertain("torch", need.minor, torch.version, text, "flashdepot check FILE, after fetching it")
     return None
 
 
-def judge_preview(facts: Environment, wheel_torch: str) -> Reason | None:
+def judge_preview(facts: Environment, wheel_torch: str) -> Diagnosis | None:
     """Official wheels that were built before the torch that they name was released."""
     torch = facts.torch
     if torch is None or torch == NO_TORCH:
         return None
     text = f"It was built against a development version of torch {wheel_torch}, before that was released."
-    mend = "Take a later version of flash-attn."
-    return Reason.uncertain("torch-preview", f"{wheel_torch}.0.dev", torch.version, text, mend)
+    fix = "Take a later version of flash-attn."
+    return Diagnosis.uncertain("torch-preview", f"{wheel_torch}.0.dev", torch.version, text, fix)
 
 
-def judge_cuda(facts: Environment, need: CudaNeed) -> Reason | None:
+def judge_cuda(facts: Environment, need: CudaNeed) -> Diagnosis | None:
     """The major version of CUDA: a wheel uses the runtime library that comes with torch."""
     torch, cuda = facts.torch, need.cuda
     if torch is None or torch == NO_TORCH or torch.accelerator not in {Accelerator.CUDA, None}:
@@ -296,21 +298,21 @@ def judge_cuda(facts: Environment, need: CudaNeed) -> Reason | None:
     has = str(torch.cuda) if torch.cuda else ""
     if cuda == UNKNOWN:
         text = "Its name does not say for which CUDA it was built."
-        return Reason.uncertain(
+        return Diagnosis.uncertain(
             "cuda", "not told", has or "not known", text, "flashdepot check FILE, after fetching it"
         )
     if torch.cuda is None:
         text = f"It is built for CUDA {cuda}, and which CUDA PyTorch {torch.version} has is not known."
-        return Reason.uncertain("cuda", cuda, "", text, "--torch-cuda 12.8")
+        return Diagnosis.uncertain("cuda", cuda, "", text, "--torch-cuda 12.8")
     major = cuda.partition(".")[0]
     if major == str(torch.cuda.major):
         return None
     text = f"It is built for CUDA {cuda}, and torch {torch.version} brings CUDA {torch.cuda}."
-    mend = f"With a torch that is built with CUDA {major} it could."
-    return Reason.misfit("cuda", major, str(torch.cuda.major), text, mend)
+    fix = f"With a torch that is built with CUDA {major} it could."
+    return Diagnosis.misfit("cuda", major, str(torch.cuda.major), text, fix)
 
 
-def judge_cxx11_abi(facts: Environment, need: AbiNeed) -> Reason | None:
+def judge_cxx11_abi(facts: Environment, need: AbiNeed) -> Diagnosis | None:
     """The C++ ABI of libstdc++, which decides the names of torch's functions that take a string."""
     torch = facts.torch
     if torch is None or torch == NO_TORCH or (facts.platform is not None and facts.platform.system != "linux"):
@@ -318,16 +320,16 @@ def judge_cxx11_abi(facts: Environment, need: AbiNeed) -> Reason | None:
     if need.new is None:
         text = "Its name does not say with which C++ ABI it was built, and torch's own builds of that version differ."
         has = _spell(torch.cxx11_abi) or "not known"
-        return Reason.uncertain("cxx11-abi", "not told", has, text, "flashdepot check FILE, after fetching it")
+        return Diagnosis.uncertain("cxx11-abi", "not told", has, text, "flashdepot check FILE, after fetching it")
     if torch.cxx11_abi is None:
         text = f"It is built with {_ABI[need.new]}, and that of torch {torch.version} is not known."
-        mend = "--cxx11abi or --no-cxx11abi: python -c 'import torch; print(torch.compiled_with_cxx11_abi())'"
-        return Reason.uncertain("cxx11-abi", _spell(need.new), "", text, mend)
+        fix = "--cxx11abi or --no-cxx11abi: python -c 'import torch; print(torch.compiled_with_cxx11_abi())'"
+        return Diagnosis.uncertain("cxx11-abi", _spell(need.new), "", text, fix)
     if need.new == torch.cxx11_abi:
         return None
     text = f"It is built with {_ABI[need.new]}, and torch {torch.version} with {_ABI[torch.cxx11_abi]}."
-    mend = f"Take a wheel with cxx11abi{_spell(torch.cxx11_abi)}."
-    return Reason.misfit("cxx11-abi", _spell(need.new), _spell(torch.cxx11_abi), text, mend)
+    fix = f"Take a wheel with cxx11abi{_spell(torch.cxx11_abi)}."
+    return Diagnosis.misfit("cxx11-abi", _spell(need.new), _spell(torch.cxx11_abi), text, fix)
 
 
 def _spell(abi: bool | None) -> str:
@@ -345,9 +347,9 @@ class Rule(msgspec.Struct, frozen=True):
     sentence: str
     source: str
     part: str
-    judge: Callable[[Environment, Any], Reason | None]
+    judge: Callable[[Environment, Any], Diagnosis | None]
 
-    def __call__(self, facts: Environment, need: object) -> Reason | None:
+    def __call__(self, facts: Environment, need: object) -> Diagnosis | None:
         """Judge one need; none at all is always met."""
         return None if need is None else self.judge(facts, need)
 
@@ -441,16 +443,16 @@ RULES: Sequence[Rule] = (
 """In the order in which a person would ask; what breaks several is counted under the first."""
 
 
-def fatal(facts: Environment) -> Reason | None:
+def fatal(facts: Environment) -> Diagnosis | None:
     """Why nothing of flash-attn 2 can ever work in an environment; what it is, not what it lacks."""
     if facts.platform is not None and facts.platform.system == "darwin":
         text = "This is macOS: NVIDIA GPUs have no driver there, and flash-attn has no kernels for others."
-        mend = "torch.nn.functional.scaled_dot_product_attention works on Apple GPUs."
-        return Reason.misfit("platform", "linux or windows", str(facts.platform), text, mend)
+        fix = "torch.nn.functional.scaled_dot_product_attention works on Apple GPUs."
+        return Diagnosis.misfit("platform", "linux or windows", str(facts.platform), text, fix)
     if facts.torch is not None and facts.torch.accelerator is Accelerator.ROCM:
         text = f"PyTorch {facts.torch.version} is built for AMD GPUs (ROCm), and these kernels run on NVIDIA's."
-        mend = "For AMD GPUs upstream's own source has a build: its README, section AMD ROCm support."
-        return Reason.misfit("torch-with-cuda", "CUDA", "ROCm", text, mend)
+        fix = "For AMD GPUs upstream's own source has a build: its README, section AMD ROCm support."
+        return Diagnosis.misfit("torch-with-cuda", "CUDA", "ROCm", text, fix)
     return judge_oldest_gpu(facts, oldest_gpu())
 
 
@@ -459,6 +461,6 @@ def judge(needs: Needs, facts: Environment) -> Reasons:
     return tuple(reason for rule in RULES if (reason := rule(facts, getattr(needs, rule.part))) is not None)
 
 
-def ask(rule_id: str, facts: Environment, need: object) -> Reason | None:
+def ask(rule_id: str, facts: Environment, need: object) -> Diagnosis | None:
     """What one rule says of one need; ``None`` where it is kept."""
     return next(rule for rule in RULES if rule.id == rule_id)(facts, need)

@@ -205,7 +205,7 @@ def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[
     code = f"The library has machine code for {spell(manifest.sass)}, and"
     again = need.again.but(get=True)
     digits = re.sub(r"\D", "", compute_cap)
-    broken = {r.rule: r for r in judge(needs_of_manifest(manifest), need.environment) if r.verdict is Verdict.MISFIT}
+    broken = {r.id: r for r in judge(needs_of_manifest(manifest), need.environment) if r.verdict is Verdict.MISFIT}
     if "sass" in broken:
         unserved = [g for g in need.environment.gpus if not any(sass.runs_on(g) for sass in manifest.sass)]
         yield CandleFinding(f"{code} none of it runs on {unserved[0].sm}.", str(again))
@@ -214,7 +214,7 @@ def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[
     if (driver := broken.get("driver")) is not None:
         older = OLDER_CUDA if manifest.toolchain.cuda.major > OLDER_CUDA.major else None
         fix = again.but(cuda=older) if older else ""
-        yield CandleFinding(f"The library {driver.clause}.", f"{driver.mend}{f' Or: {fix}' if fix else ''}")
+        yield CandleFinding(f"The library {driver.clause}.", f"{driver.fix}{f' Or: {fix}' if fix else ''}")
 
 
 def _recorded(folder: Path, name: str) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import asdict
 
-from flashdepot.model.diagnosis import Reason, Verdict
+from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Environment
 
 
@@ -92,7 +92,7 @@ class Judged(msgspec.Struct, frozen=True):
 
     candidate: Candidate
     verdict: Verdict
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Diagnosis, ...]
 
     @property
     def verified(self) -> bool:
@@ -142,7 +142,7 @@ class NearMiss(msgspec.Struct, frozen=True):
     best: Judged
 
     @property
-    def reason(self) -> Reason:
+    def reason(self) -> Diagnosis:
         """What keeps it from fitting."""
         return next(reason for reason in self.best.reasons if reason.verdict is Verdict.MISFIT)
 
@@ -167,7 +167,7 @@ class Decision(msgspec.Struct, frozen=True):
     rejections: tuple[Rejection, ...]
     near_misses: tuple[NearMiss, ...]
     considered: int
-    fatal: Reason | None = None
+    fatal: Diagnosis | None = None
 
     def __repr__(self) -> str:
         chosen = self.chosen.candidate.name if self.chosen else "nothing"
@@ -194,7 +194,7 @@ class Decision(msgspec.Struct, frozen=True):
         if self.ranked:
             return ()
         waiting = [j.reasons for j in self.uncertain if all(reason.lacks_fact for reason in j.reasons)]
-        return tuple(dict.fromkeys(reason.mend for reasons in waiting for reason in reasons))
+        return tuple(dict.fromkeys(str(reason.fix) for reasons in waiting for reason in reasons))
 
     def to_json(self) -> Mapping[str, Any]:
         """The decision as one document, without the long tail of what fits."""

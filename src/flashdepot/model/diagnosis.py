@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -60,30 +59,70 @@ class Verdict(str, Enum):
         return list(Verdict).index(self)
 
 
-class Reason(msgspec.Struct, frozen=True):
-    """Why something does not fit, or why that cannot be told.
+class Severity(str, Enum):
+    """How bad something is, worst first.
 
-    ``rule`` is the rule's id, ``wants`` what the thing is for and ``has`` what is there, in the rule's own terms
-    (``2.7`` and ``2.8``); ``has`` is empty where nobody has told. ``text`` is the sentence, ``mend`` what would make
-    it fit, or the option that tells what is not known.
+    ``MISFIT`` is ruled out by hardware, driver, system or what a file is; a ``BLOCKER`` lacks what can be added.
+    ``UNCERTAIN``: what is known cannot tell. A ``WARNING`` may fail, and a ``NOTE`` stops nothing.
     """
 
-    rule: str
-    verdict: Verdict
-    wants: str
-    has: str
-    text: str
-    mend: str
+    MISFIT = "does not fit"
+    BLOCKER = "blocker"
+    UNCERTAIN = "uncertain"
+    WARNING = "warning"
+    NOTE = "note"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst."""
+        return list(Severity).index(self)
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """What was seen, what was expected, and what fixes it: the one type for that, of rules, doctor and checks alike.
+
+    ``id`` is the rule's, or the class of failure that it leads to. ``observed`` and ``expected`` are sentences (what was
+    seen, why it matters), or the terms of a rule (``2.8`` and ``2.7``), and then ``text`` is the sentence; ``observed`` is
+    empty where nobody has told. ``fix`` is a command, made from the same options that the command line reads, or a
+    sentence; ``str()`` of either is what is printed.
+
+    Typical usage::
+
+        Diagnosis("no-torch", Severity.BLOCKER, "There is no PyTorch.", "flash_attn imports it.", "Install it first.")
+        Diagnosis.misfit("sass", "80", "90", "It has machine code for 80.", Command("get", {"arch": "90"}))
+    """
+
+    id: str
+    severity: Severity
+    observed: str
+    expected: str
+    fix: Command | str
+    text: str = ""
 
     @classmethod
-    def misfit(cls, rule: str, wants: str, has: str, text: str, mend: str) -> Reason:
+    def misfit(cls, rule: str, expected: str, observed: str, text: str, fix: Command | str) -> Diagnosis:
         """A rule that is broken."""
-        return cls(rule, Verdict.MISFIT, wants, has, text, mend)
+        return cls(rule, Severity.MISFIT, observed, expected, fix, text)
 
     @classmethod
-    def uncertain(cls, rule: str, wants: str, has: str, text: str, mend: str) -> Reason:
-        """A rule that cannot be judged by what is known."""
-        return cls(rule, Verdict.UNCERTAIN, wants, has, text, mend)
+    def uncertain(cls, rule: str, expected: str, observed: str, text: str, fix: Command | str) -> Diagnosis:
+        """A rule that cannot be judged by what is known; ``fix`` may be the option that tells it."""
+        return cls(rule, Severity.UNCERTAIN, observed, expected, fix, text)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it says of the thing that it is about."""
+        if self.severity in {Severity.MISFIT, Severity.BLOCKER}:
+            return Verdict.MISFIT
+        return Verdict.UNCERTAIN if self.severity is Severity.UNCERTAIN else Verdict.FITS
+
+    @property
+    def sentence(self) -> str:
+        """What was seen, and why it matters."""
+        return self.text or f"{self.observed} {self.expected}"
 
     @property
     def clause(self) -> str:
@@ -93,16 +132,23 @@ class Reason(msgspec.Struct, frozen=True):
     @property
     def lacks_fact(self) -> bool:
         """Whether a fact is missing that somebody could tell."""
-        return not self.has and self.verdict is Verdict.UNCERTAIN
+        return not self.observed and self.severity is Severity.UNCERTAIN
 
     def to_json(self) -> dict[str, str]:
-        """All fields."""
-        return {**asdict(self), "verdict": str(self.verdict)}
+        """A reason as ``--json`` prints it."""
+        return {
+            "rule": self.id,
+            "verdict": str(self.verdict),
+            "wants": self.expected,
+            "has": self.observed,
+            "text": self.text,
+            "mend": str(self.fix),
+        }
 
 
-Reasons = tuple[Reason, ...]
+Reasons = tuple[Diagnosis, ...]
 
 
-def verdict_of(reasons: Iterable[Reason]) -> Verdict:
+def verdict_of(reasons: Iterable[Diagnosis]) -> Verdict:
     """The worst verdict of some reasons; ``FITS`` without any."""
     return max((reason.verdict for reason in reasons), key=lambda verdict: verdict.rank, default=Verdict.FITS)

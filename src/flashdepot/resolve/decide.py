@@ -21,7 +21,7 @@ from flashdepot.model.candidate import (
     WheelRequest,
     origin_of,
 )
-from flashdepot.model.diagnosis import Reason, Verdict, verdict_of
+from flashdepot.model.diagnosis import Diagnosis, Verdict, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.wheel import filename_of_url, version_key
 from flashdepot.resolve.rules import RULES, JudgedAlike, judge, judge_all
@@ -129,7 +129,7 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
     )
 
 
-def never_fits(request: WheelRequest) -> Reason | None:
+def never_fits(request: WheelRequest) -> Diagnosis | None:
     """What ends the answer before anything is considered; version 1 ran on older GPUs, and other packages have others."""
     plain = request.distribution == FLASH_ATTN and not request.version.startswith("1")
     return fatal(request.facts) if plain else None
@@ -164,21 +164,23 @@ def explain(request: WheelRequest, published: Iterable[PublishedWheel], named: s
 
 
 def _farthest(judged: Judged) -> tuple[int, int]:
-    return max((_distance(reason.wants, reason.has) for reason in judged.reasons), default=(0, 0))
+    return max((_distance(reason.expected, reason.observed) for reason in judged.reasons), default=(0, 0))
 
 
 def _rejections(broken: Iterable[JudgedAlike]) -> tuple[Rejection, ...]:
     """Those that do not fit, by the first rule that they break, in the order of the rules."""
-    groups: dict[str, list[tuple[Reason, JudgedAlike]]] = defaultdict(list)
+    groups: dict[str, list[tuple[Diagnosis, JudgedAlike]]] = defaultdict(list)
     for batch in broken:
         if batch.misfit is not None:
-            groups[batch.misfit.rule].append((batch.misfit, batch))
+            groups[batch.misfit.id].append((batch.misfit, batch))
     found = []
     for rule in RULES:
         if group := groups.get(rule.id):
-            nearest = min((_distance(*pair), pair[0]) for pair in {(reason.wants, reason.has) for reason, _ in group})
+            nearest = min(
+                (_distance(*pair), pair[0]) for pair in {(reason.expected, reason.observed) for reason, _ in group}
+            )
             near = nearest[1] if nearest[0] < _FAR else ""
-            _, example = _newest([batch for reason, batch in group if not near or reason.wants == near])
+            _, example = _newest([batch for reason, batch in group if not near or reason.expected == near])
             found.append(Rejection(rule.id, _count(batch for _, batch in group), near, filename_of_url(example.url)))
     return tuple(found)
 
@@ -187,8 +189,8 @@ def _near_misses(request: WheelRequest, broken: Iterable[JudgedAlike]) -> tuple[
     """Of each rule, the nearest of those that break it alone; as many as are for the same and have no more doubts."""
     groups: dict[str, dict[str, list[JudgedAlike]]] = defaultdict(lambda: defaultdict(list))
     for batch in broken:
-        if batch.misfit is not None and batch.alone and batch.misfit.rule not in _NEVER_NEAR:
-            groups[batch.misfit.rule][batch.misfit.wants].append(batch)
+        if batch.misfit is not None and batch.alone and batch.misfit.id not in _NEVER_NEAR:
+            groups[batch.misfit.id][batch.misfit.expected].append(batch)
     found = []
     for rule in RULES:
         if rule.id not in groups:
@@ -211,7 +213,7 @@ def _fewest_doubts(batches: Sequence[JudgedAlike]) -> list[JudgedAlike]:
 def _rank_miss(batch: JudgedAlike) -> tuple[int, tuple[int, int]]:
     """Fewer doubts first, then the nearer."""
     broken = batch.misfit
-    return len(batch.reasons), _distance(broken.wants, broken.has) if broken is not None else _FAR
+    return len(batch.reasons), _distance(broken.expected, broken.observed) if broken is not None else _FAR
 
 
 def _count(batches: Iterable[JudgedAlike]) -> int:

@@ -14,7 +14,7 @@ from flashdepot.errors import IntegrityError, NetworkError, UsageError
 from flashdepot.fit.needs import DriverNeed
 from flashdepot.fit.rules import ask
 from flashdepot.model.candidate import INDEX, Candidate, Judged, Origin, PublishedWheel, WheelRequest
-from flashdepot.model.diagnosis import Reason, Reasons, Verdict, verdict_of
+from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.selection import Selection
 from flashdepot.model.wheel import WheelName, numbers_of
@@ -145,7 +145,7 @@ def _fetched(url: str) -> bytes:
 def _judged(request: WheelRequest, row: IndexedWheel, source: str, wanted: Selection) -> Judged:
     """A wheel by every rule; its manifest tells the oldest driver, and what it can do."""
     wheel = _published(row, source)
-    reasons = [reason for reason in judge(request, wheel) if reason.rule != "driver"]
+    reasons = [reason for reason in judge(request, wheel) if reason.id != "driver"]
     driver = ask("driver", request.facts, DriverNeed(str(row.cuda), row.driver_floor))
     found: Reasons = (*reasons, *filter(None, (driver, _lacks(row, wanted))))
     seconds = fetch_seconds(row.size, request.bandwidth)
@@ -153,17 +153,17 @@ def _judged(request: WheelRequest, row: IndexedWheel, source: str, wanted: Selec
     return Judged(candidate, verdict_of(found), found)
 
 
-def _lacks(row: IndexedWheel, wanted: Selection) -> Reason | None:
+def _lacks(row: IndexedWheel, wanted: Selection) -> Diagnosis | None:
     if besides := sorted(set(row.families) - set(wanted.families)):
         text = f"It has kernels of {', '.join(besides)} too, which were not asked for."
-        mend = 'Ask for them: families = "all" in flashdepot.toml.'
-        return Reason.misfit("selection", ", ".join(besides), row.version, text, mend)
+        fix = 'Ask for them: families = "all" in flashdepot.toml.'
+        return Diagnosis.misfit("selection", ", ".join(besides), row.version, text, fix)
     if row.covers(wanted):
         return None
     missing = sorted({*map(str, wanted.units)} - row.units) + sorted(f.value for f in wanted.features - row.features)
     text = f"It lacks {len(missing)} of the kernels and features that are wanted, such as {missing[0]}."
-    mend = "Ask for less (--profile inference, say), or publish a wheel that has them."
-    return Reason.misfit("selection", missing[0], row.version, text, mend)
+    fix = "Ask for less (--profile inference, say), or publish a wheel that has them."
+    return Diagnosis.misfit("selection", missing[0], row.version, text, fix)
 
 
 def _published(row: IndexedWheel, source: str) -> PublishedWheel:

@@ -14,7 +14,7 @@ from flashdepot.host import with_tools
 from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.kernels import default_family, oldest_gpu, unproven_code
 from flashdepot.model.candidate import FLASH_ATTN, OURS, PIP, Candidate, Judged, Origin, PublishedWheel, WheelRequest
-from flashdepot.model.diagnosis import Reason, Verdict, verdict_of
+from flashdepot.model.diagnosis import Diagnosis, Verdict, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest, doubts_of
@@ -135,7 +135,7 @@ def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
         toolkit, cuda = foreseen.toolkit, foreseen.cuda
         sass = choose_sass(wanted, cuda, toolkit.codes if toolkit and toolkit.codes else codes_of(cuda))
     except FlashdepotError as error:
-        reasons.append(Reason.misfit("toolchain", f"CUDA {cuda}", "no usable toolchain", error.message, error.hint))
+        reasons.append(Diagnosis.misfit("toolchain", f"CUDA {cuda}", "no usable toolchain", error.message, error.hint))
     wheel = _our_wheel(need.request.upstream.version, cuda, _tag(workshop.host, request.facts), sass)
     seconds = _build_seconds(need.request.selection, len(sass), "shared", workshop, request)
     doubts = doubts_of(unproven_code(need.request.selection, wanted))
@@ -154,11 +154,11 @@ def _by_pip(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
     if not fitting and torch_cuda is not None:
         found = ", ".join(f"CUDA {t.version}" for t in host.toolkits) or "no CUDA toolkit"
         text = f"It needs an nvcc of CUDA {torch_cuda.major}, torch's, and this machine has {found}."
-        mend = f"Install a CUDA {torch_cuda.major} toolkit."
-        reasons.append(Reason.misfit("toolchain", f"CUDA {torch_cuda.major}", found, text, mend))
+        fix = f"Install a CUDA {torch_cuda.major} toolkit."
+        reasons.append(Diagnosis.misfit("toolchain", f"CUDA {torch_cuda.major}", found, text, fix))
     if not host.compilers:
-        text, mend = "No C++ compiler was found, and nvcc cannot compile without one.", "Install one, such as g++."
-        reasons.append(Reason.misfit("toolchain", "a C++ compiler", "none", text, mend))
+        text, fix = "No C++ compiler was found, and nvcc cannot compile without one.", "Install one, such as g++."
+        reasons.append(Diagnosis.misfit("toolchain", "a C++ compiler", "none", text, fix))
     targets = _UPSTREAM_TARGETS[cuda >= Version("12.8")]
     sass = ("80", "90", "100", "120")[:targets]
     tag = str(facts.python) if facts.python else "py3"
@@ -176,18 +176,18 @@ def _build_seconds(
     return compiled + install_seconds(0)
 
 
-def _build_place(facts: Environment, host: HostRecord) -> Iterator[Reason]:
+def _build_place(facts: Environment, host: HostRecord) -> Iterator[Diagnosis]:
     """Whether that machine can compile for the platform that was asked for, and has been seen to."""
     wanted = str(facts.platform or host.platform)
     if wanted not in map(str, TARGETS):
         text = f"It would be compiled on this machine, {host.platform}, and is wanted on {wanted}."
-        yield Reason.misfit("build-place", str(host.platform), wanted, text, f"Build it on Linux: --target {wanted}")
+        yield Diagnosis.misfit("build-place", str(host.platform), wanted, text, f"Build it on Linux: --target {wanted}")
     elif host.libc_name == "musl":
         text = "NVIDIA's compiler needs the GNU C library, and this system has musl."
-        yield Reason.misfit("build-place", "glibc", "musl", text, "Use a distribution with the GNU C library.")
+        yield Diagnosis.misfit("build-place", "glibc", "musl", text, "Use a distribution with the GNU C library.")
     elif host.platform != _PROVEN:
         text = f"Builds on {host.platform} have not been seen to work; on {_PROVEN} they have."
-        yield Reason.uncertain("build-place", str(_PROVEN), wanted, text, "flashdepot get --profile quick tries it")
+        yield Diagnosis.uncertain("build-place", str(_PROVEN), wanted, text, "flashdepot get --profile quick tries it")
 
 
 def _tag(host: HostRecord, facts: Environment) -> str:
@@ -207,7 +207,7 @@ def _our_wheel(version: str, cuda: Version, tag: str, sass: tuple[Architecture, 
 def _judged(
     request: WheelRequest,
     wheel: PublishedWheel,
-    reasons: tuple[Reason, ...],
+    reasons: tuple[Diagnosis, ...],
     origin: Origin,
     name: str,
     seconds: float,

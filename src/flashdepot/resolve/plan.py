@@ -175,7 +175,7 @@ def _changes(decision: Decision) -> Iterator[dict[str, Any]]:
     if decision.uncertain and not decision.chosen:
         yield {"allow": (_UNCERTAIN,)}
     for miss in decision.near_misses:
-        if options := _options(miss.reason.rule, miss.best.candidate.wheel, miss.reason.wants, decision.facts):
+        if options := _options(miss.reason.id, miss.best.candidate.wheel, miss.reason.expected, decision.facts):
             yield options
 
 

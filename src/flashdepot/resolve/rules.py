@@ -14,39 +14,39 @@ from flashdepot.errors import UsageError
 from flashdepot.fit import rules as fit
 from flashdepot.fit.needs import READERS
 from flashdepot.model.candidate import COMMUNITY, FLASH_ATTN, MADE_HERE, OFFICIAL, PublishedWheel, WheelRequest
-from flashdepot.model.diagnosis import Reason, Reasons, Verdict
+from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict
 
 
-def judge_distribution(request: WheelRequest, distribution: str) -> Reason | None:
+def judge_distribution(request: WheelRequest, distribution: str) -> Diagnosis | None:
     """flash-attn and flash-attn-3 have other modules and other functions."""
     if distribution == request.distribution:
         return None
     text = f"It is {distribution}, and {request.distribution} was asked for."
-    return Reason.misfit("distribution", distribution, request.distribution, text, f"--distribution {distribution}")
+    return Diagnosis.misfit("distribution", distribution, request.distribution, text, f"--distribution {distribution}")
 
 
-def judge_version(request: WheelRequest, distribution: str, version: str) -> Reason | None:
+def judge_version(request: WheelRequest, distribution: str, version: str) -> Diagnosis | None:
     """The version that was asked for; version 1 of flash-attn has another interface and is taken by name alone."""
     if not request.version:
         if distribution != FLASH_ATTN or not version.startswith("1."):
             return None
         text = f"It is {distribution} {version}; version 2 is taken where none is named."
-        return Reason.misfit("version", version, "2.x", text, f"--version {version}")
+        return Diagnosis.misfit("version", version, "2.x", text, f"--version {version}")
     if matches(request.version, version):
         return None
     text = f"It is {distribution} {version}, and {request.version} was asked for."
-    return Reason.misfit("version", version, request.version, text, f"--version {version}")
+    return Diagnosis.misfit("version", version, request.version, text, f"--version {version}")
 
 
-def judge_source(request: WheelRequest, source: str) -> Reason | None:
+def judge_source(request: WheelRequest, source: str) -> Diagnosis | None:
     """Wheels of others than upstream are taken only by those who name them."""
     if request.allows(source):
         return None
     text = f"It is of the collection {source}, which was not allowed."
     of_others = source not in {*MADE_HERE, OFFICIAL}
-    mend = f"--allow {COMMUNITY}, or only this collection: --source {COMMUNITY}:{source}"
+    fix = f"--allow {COMMUNITY}, or only this collection: --source {COMMUNITY}:{source}"
     allowed = ", ".join(sorted(request.sources))
-    return Reason.misfit("source", source, allowed, text, mend if of_others else f"--source {source}")
+    return Diagnosis.misfit("source", source, allowed, text, fix if of_others else f"--source {source}")
 
 
 @lru_cache(maxsize=1024)
@@ -82,14 +82,14 @@ class WheelRule(msgspec.Struct, frozen=True):
     sentence: str
     source: str
     fields: tuple[str, ...]
-    judge: Callable[..., Reason | None]
+    judge: Callable[..., Diagnosis | None]
 
     @classmethod
     def of(cls, rule: fit.Rule) -> WheelRule:
         """A rule of fit, asked about what a wheel's name tells."""
         reader = READERS[rule.part]
 
-        def judge(request: WheelRequest, *values: Any) -> Reason | None:
+        def judge(request: WheelRequest, *values: Any) -> Diagnosis | None:
             return rule(request.facts, reader.read(*values))
 
         return cls(rule.id, rule.sentence, rule.source, reader.fields, judge)
@@ -98,13 +98,13 @@ class WheelRule(msgspec.Struct, frozen=True):
         """What takes the fields out of a wheel: one value, or a tuple of several."""
         return itemgetter(*map(PublishedWheel._fields.index, self.fields))
 
-    def against(self, request: WheelRequest, values: Iterable[Any]) -> dict[Any, Reason]:
+    def against(self, request: WheelRequest, values: Iterable[Any]) -> dict[Any, Diagnosis]:
         """The reason against each value of the fields that breaks the rule."""
         several = len(self.fields) > 1
         judged = ((value, self.judge(request, *value) if several else self.judge(request, value)) for value in values)
         return {value: reason for value, reason in judged if reason is not None}
 
-    def __call__(self, request: WheelRequest, wheel: PublishedWheel) -> Reason | None:
+    def __call__(self, request: WheelRequest, wheel: PublishedWheel) -> Diagnosis | None:
         """Judge one wheel."""
         return self.judge(request, *(getattr(wheel, field) for field in self.fields))
 
@@ -151,7 +151,7 @@ class JudgedAlike(NamedTuple):
     lot: Lot
     rows: Sequence[int]
     reasons: Reasons
-    misfit: Reason | None = None
+    misfit: Diagnosis | None = None
     alone: bool = False
 
     @property
@@ -160,7 +160,7 @@ class JudgedAlike(NamedTuple):
         return map(self.lot.wheels.__getitem__, self.rows)
 
 
-Numbered = tuple[int, Reason]
+Numbered = tuple[int, Diagnosis]
 """A reason with the number of its rule."""
 
 
