@@ -99,6 +99,7 @@ def test_an_installation_into_a_uv_project_works_and_says_what_uv_would_do(
     install: Install, depot, environment: Venv
 ) -> None:
     (environment.root.parent / "uv.lock").write_text("")
+    (environment.root / ".lock").touch()  # as uv leaves one in every environment that it has changed
     done = install(depot, "--python", str(environment.python))
     assert done.returncode == 0, done.stderr
     assert "'uv sync' takes it away" in done.stderr

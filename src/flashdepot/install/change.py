@@ -117,7 +117,7 @@ class EnvironmentChange:
         for path in sorted(folder.iterdir()):
             if path.is_dir() and not path.is_symlink() and self._real(path).is_dir():
                 yield from self._topmost_new(path)
-            elif path != self.staged / ".lock":  # uv leaves one in its prefix
+            else:
                 yield path
 
     def _topmost_old(self, paths: set[Path]) -> set[Path]:

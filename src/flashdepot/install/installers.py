@@ -81,7 +81,9 @@ def _run(
     into = ("--no-deps", "--prefix", str(staged), *words)
     if name == "uv":
         command = [str(shutil.which("uv")), "pip", "install", "--python", str(environment.executable), *options, *into]
-        return run(command, env=variables, timeout=_TIMEOUT)
+        done = run(command, env=variables, timeout=_TIMEOUT)
+        (staged / ".lock").unlink(missing_ok=True)  # uv leaves one in its prefix; most environments have theirs
+        return done
     command = ["-m", "pip", *options, "install", "--ignore-installed", "--no-compile", "--no-input", *into]
     return run_python(environment.executable, command, variables=variables, timeout=_TIMEOUT)
 
