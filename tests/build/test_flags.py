@@ -10,7 +10,7 @@ from flashdepot.model.selection import ALL_FEATURES, Feature, Selection
 from flashdepot.model.target import Architecture, Version, parse_list
 from flashdepot.toolchain.nvcc import compresses_newly, compression, gencode, usual_compression
 from flashdepot.upstream import Identified
-from support.recipes import KIT, make_recipe, make_unit
+from support.recipes import COMPILERS, make_recipe, make_unit
 
 
 def test_the_shared_front_end_compiles_once_for_all_architectures() -> None:
@@ -61,7 +61,7 @@ def test_a_mode_that_old_drivers_cannot_read_raises_the_floor_of_cuda_12() -> No
 
 def test_kernels_stay_hidden_from_other_libraries() -> None:
     options = frozenset({"--static-global-template-stub", "--device-entity-has-hidden-visibility"})
-    kit = replace(KIT, nvcc_options=options)
+    kit = replace(COMPILERS, nvcc_options=options)
     flags = family_of("fa2").flags(kit, parse_list("80"), front_end="shared", compress="none")
     assert "--static-global-template-stub=true" in flags
     assert "--device-entity-has-hidden-visibility=true" in flags

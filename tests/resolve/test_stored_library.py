@@ -102,7 +102,7 @@ UNWANTED = {
     *(f"flashdepot.depot.{name}" for name in ("actions", "export", "gc", "locks", "verify")),
     *(f"flashdepot.host.{name}" for name in ("memory", "python_environment", "surroundings", "tools")),
     *(f"flashdepot.files.{name}" for name in ("locks", "output_folder", "trust", "user_files")),
-    *(f"flashdepot.{name}" for name in ("kernels.family", "kernels.fa2.actions", "model.remote", "upstream.folder")),
+    *(f"flashdepot.{name}" for name in ("kernels.actions", "kernels.fa2.actions", "model.remote", "upstream.folder")),
     *("click.shell_completion", "packaging", "platformdirs", "psutil", "pypi_simple", "re2", "requests", "rich"),
     *("dataclasses", "random", "secrets", "shutil", "subprocess", "tarfile", "tempfile", "tomllib", "zipfile"),
 }

@@ -7,10 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from flashdepot.kernels import family_of, oldest_gpu
-from flashdepot.kernels.actions import FLAGS, c_layer_actions, c_layer_flags
+from flashdepot.kernels.actions import FLAGS, Compilers, c_layer_actions, c_layer_flags
 from flashdepot.kernels.fa2.units import make_unit as fa2_unit
 from flashdepot.kernels.fa2.units import parse_unit
-from flashdepot.kernels.family import Cross, Kit
 from flashdepot.model.recipe import Action, Recipe, Tool, ToolchainId, UpstreamId
 from flashdepot.model.selection import ALL_FEATURES, Dtype, Pass, Selection, Unit
 from flashdepot.model.target import Platform, Target, Version, parse_list
@@ -20,17 +19,17 @@ from flashdepot.upstream import Identified
 
 TOOLS = (Tool("nvcc", "13.0.88", "a" * 64), Tool("cicc", "13.0.88", "b" * 64), Tool("zig", "0.14.1", "c" * 64))
 OPTIONS = frozenset({"--objdir-as-tempdir", "--frandom-seed", "--compress-mode", "--static-global-template-stub"})
-KIT = Kit(Version("13.0.88"), OPTIONS, Cross(TARGETS[0], TOOLS[:-1], TOOLS[-1]))
+COMPILERS = Compilers(Version("13.0.88"), OPTIONS, TARGETS[0], TOOLS[:-1], TOOLS[-1])
 
 
 def make_unit(**changes: Any) -> Unit:
     return fa2_unit(**{"pass_": Pass.FWD, "head_dim": 64, "dtype": Dtype.BF16, "causal": False} | changes)
 
 
-def make_flags(kit: Kit, sass: str = "80,90") -> dict[str, tuple[str, ...]]:
+def make_flags(compilers: Compilers, sass: str = "80,90") -> dict[str, tuple[str, ...]]:
     listed = parse_list(sass)
-    own = c_layer_flags(kit, listed, oldest=oldest_gpu(), front_end="shared", compress="size")
-    return {"fa2": family_of("fa2").flags(kit, listed, front_end="shared", compress="size"), FLAGS: own}
+    own = c_layer_flags(compilers, listed, oldest=oldest_gpu(), front_end="shared", compress="size")
+    return {"fa2": family_of("fa2").flags(compilers, listed, front_end="shared", compress="size"), FLAGS: own}
 
 
 def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
@@ -41,7 +40,7 @@ def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:
         toolchain=ToolchainId(Version("13.0.88"), TOOLS),
         front_end="shared",
         native_digest="e" * 64,
-        flags=make_flags(KIT, sass),
+        flags=make_flags(COMPILERS, sass),
     )
     return replace(recipe, **changes)
 
@@ -52,7 +51,7 @@ def make_action(name: str = "flash_fwd_hdim64_bf16_sm80", **changes: Any) -> Act
     return replace(plain, **changes)
 
 
-def fa2_actions(recipe: Recipe, kit: Kit = KIT) -> tuple[Action, ...]:
+def fa2_actions(recipe: Recipe, compilers: Compilers = COMPILERS) -> tuple[Action, ...]:
     source = Identified(recipe.upstream, recipe.selection.units, ALL_FEATURES)
-    own = c_layer_actions(recipe, kit, {"fa2": family_of("fa2").c_layer_words})
-    return (*family_of("fa2").actions(recipe, source, kit), *own)
+    own = c_layer_actions(recipe, compilers, {"fa2": family_of("fa2").c_layer_words})
+    return (*family_of("fa2").actions(recipe, source, compilers), *own)

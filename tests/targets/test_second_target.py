@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from flashdepot.build.objects import cross_linking
-from flashdepot.kernels.family import Cross
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import LINUX, Platform
 from flashdepot.resolve.project import library_request
@@ -17,7 +16,7 @@ from flashdepot.toolchain import targets
 from flashdepot.toolchain.linked import Linked
 from flashdepot.toolchain.targets import Row, target_of
 from flashdepot.toolchain.zig import Zig
-from support.recipes import KIT, TOOLS, fa2_actions, make_recipe
+from support.recipes import COMPILERS, TOOLS, fa2_actions, make_recipe
 
 
 class Plan9:
@@ -48,10 +47,13 @@ def test_it_can_be_asked_for_by_its_name() -> None:
 
 
 def test_every_source_is_compiled_for_it_and_device_code_once_for_all() -> None:
-    kits = {row: replace(KIT, cross=Cross(row, TOOLS, Tool("zig", "0.14", "f" * 64))) for row in targets.TARGETS}
+    by_target = {
+        row: replace(COMPILERS, target=row, device_tools=TOOLS, zig=Tool("zig", "0.14", "f" * 64))
+        for row in targets.TARGETS
+    }
     recipe = make_recipe()
-    ours = {action.name: action for action in fa2_actions(recipe, kits[ROW])}
-    linux = {action.name: action for action in fa2_actions(recipe, kits[targets.TARGETS[0]])}
+    ours = {action.name: action for action in fa2_actions(recipe, by_target[ROW])}
+    linux = {action.name: action for action in fa2_actions(recipe, by_target[targets.TARGETS[0]])}
     device = {name for name, action in ours.items() if action.suffix == ".fatbin"}
     assert device
     assert all(ours[name] == linux[name] for name in device)

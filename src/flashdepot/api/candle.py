@@ -45,7 +45,7 @@ def added_kernels(
     :raises CompileError: when a compiler refuses.
     :raises NetworkError: when a toolchain or CUTLASS must be fetched and cannot be.
     """
-    from flashdepot.build.objects import kit_of, make_objects  # noqa: PLC0415
+    from flashdepot.build.objects import compilers_of, make_objects  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.host.probe import this_platform  # noqa: PLC0415
     from flashdepot.link.candle_archive import AddedKernels  # noqa: PLC0415
@@ -93,8 +93,8 @@ def added_kernels(
             "cutlass": provide_cutlass(depot.layout.toolchains, progress.download),
         }
         identity = identify_toolchain(toolchain)
-        kit = kit_of(toolchain, identity, manifest.platform, depot.layout.toolchains)
-        recipe = recipe_for(manifest, identity, kit)
-        actions = kernel_actions(kernels, manifest.selection.features, recipe, kit)
+        compilers = compilers_of(toolchain, identity, manifest.platform, depot.layout.toolchains)
+        recipe = recipe_for(manifest, identity, compilers)
+        actions = kernel_actions(kernels, manifest.selection.features, recipe, compilers)
         objects = make_objects(actions, sources, recipe, toolchain, depot, work / "candle", limits, progress, agree)
         yield AddedKernels(tuple(kernels), manifest.selection.features, tuple(objects))

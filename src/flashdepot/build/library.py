@@ -15,7 +15,7 @@ from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.executor import Executor
 from flashdepot.build.inputs import PlaceNames, place_of, places
 from flashdepot.build.local import local_executor
-from flashdepot.build.objects import Linking, cross_linking, kit_of, put_objects
+from flashdepot.build.objects import Linking, compilers_of, cross_linking, put_objects
 from flashdepot.build.sbom import PLACE as SBOM_PLACE
 from flashdepot.build.sbom import sbom
 from flashdepot.build.schedule import History, Outlook
@@ -26,11 +26,9 @@ from flashdepot.events import BuildProgress, OnFile, Silent
 from flashdepot.facts.drivers import driver_floor
 from flashdepot.files.atomic import sha256_file
 from flashdepot.host.probe import this_platform
-from flashdepot.kernels import actions as config_header
 from flashdepot.kernels import family_of, unproven_code
-from flashdepot.kernels.actions import FLAGS, c_layer_actions, c_layer_flags
+from flashdepot.kernels.actions import CONFIG_HEADER, FLAGS, Compilers, c_layer_actions, c_layer_flags, config_header
 from flashdepot.kernels.c_layer import NATIVE, c_layer_digest
-from flashdepot.kernels.family import Kit
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import PUBLISHED, Action, Recipe
@@ -73,7 +71,7 @@ class BuildPlan(msgspec.Struct, frozen=True):
     trees: Mapping[str, SourceTree]
     toolchain: Toolchain
     licences: Mapping[str, str]
-    kit: Kit
+    compilers: Compilers
     provided: Mapping[str, Path]
     sources: Mapping[str, str]
     options: Options = msgspec.field(default_factory=Options)
@@ -81,7 +79,7 @@ class BuildPlan(msgspec.Struct, frozen=True):
     @property
     def linking(self) -> Linking:
         """How its objects become libraries."""
-        return cross_linking(self.kit.cross.row, self.toolchain.zig)
+        return cross_linking(self.compilers.target, self.toolchain.zig)
 
     @property
     def is_foreign(self) -> bool:
@@ -93,8 +91,8 @@ class BuildPlan(msgspec.Struct, frozen=True):
         return tuple(
             action
             for family, tree in self.trees.items()
-            for action in family_of(family).actions(self.recipe, tree.identified, self.kit)
-        ) + tuple(c_layer_actions(self.recipe, self.kit, {f: family_of(f).c_layer_words for f in self.trees}))
+            for action in family_of(family).actions(self.recipe, tree.identified, self.compilers)
+        ) + tuple(c_layer_actions(self.recipe, self.compilers, {f: family_of(f).c_layer_words for f in self.trees}))
 
     def places(self, generated: Path) -> PlaceNames:
         """The folders of this machine that compilations name; ``generated`` is the one of the written header."""
@@ -128,14 +126,15 @@ def prepare(
         name: text for family, tree in trees.items() for name, text in family_of(family).licences(tree.files).items()
     }
     identity = identify_toolchain(toolchain)
-    kit = kit_of(toolchain, identity, platform, depot.layout.toolchains)
+    compilers = compilers_of(toolchain, identity, platform, depot.layout.toolchains)
     sass = choose_sass(wanted, nvcc.version, nvcc.codes)
     compress = options.compress or usual_compression(nvcc.version)
     flags = {
-        family: family_of(family).flags(kit, sass, front_end=options.front_end, compress=compress) for family in trees
+        family: family_of(family).flags(compilers, sass, front_end=options.front_end, compress=compress)
+        for family in trees
     }
     oldest = min(family_of(family).oldest_gpu for family in trees)
-    flags[FLAGS] = c_layer_flags(kit, sass, oldest=oldest, front_end=options.front_end, compress=compress)
+    flags[FLAGS] = c_layer_flags(compilers, sass, oldest=oldest, front_end=options.front_end, compress=compress)
     newly = any(compresses_newly(words) for words in flags.values())
     floor = driver_floor(nvcc.version.major, platform.system, compressed=newly)
     recipe = Recipe(
@@ -144,10 +143,10 @@ def prepare(
         target=Target(platform, nvcc.version.major, sass, floor),
         toolchain=identity,
         front_end=options.front_end,
-        native_digest=cross_linking(kit.cross.row, toolchain.zig).digest,
+        native_digest=cross_linking(compilers.target, toolchain.zig).digest,
         flags=flags,
     )
-    return BuildPlan(recipe, trees, toolchain, texts, kit, provided, _source_digests(trees), options)
+    return BuildPlan(recipe, trees, toolchain, texts, compilers, provided, _source_digests(trees), options)
 
 
 def foresee_build(plan: BuildPlan, depot: Depot, limits: Limits) -> Outlook:
@@ -168,8 +167,8 @@ def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgre
         for family, tree in plan.trees.items()
         for line in family_of(family).config_lines(recipe.selection, recipe.target.sass, tree.identified)
     ]
-    text = config_header.config_header(recipe, lines)
-    (generated / config_header.NAME).write_text(text, encoding="utf-8")
+    text = config_header(recipe, lines)
+    (generated / CONFIG_HEADER).write_text(text, encoding="utf-8")
     executor = _executor(plan, limits, progress, work, generated)
     history = History(depot.root / "estimates.json")
     return Engine(

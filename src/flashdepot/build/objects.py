@@ -15,8 +15,8 @@ from flashdepot.build.schedule import History, Outlook
 from flashdepot.depot import Depot
 from flashdepot.events import BuildProgress
 from flashdepot.files.atomic import sha256_file
+from flashdepot.kernels.actions import Compilers
 from flashdepot.kernels.c_layer import NATIVE, c_layer_digest
-from flashdepot.kernels.family import Cross, Kit
 from flashdepot.model.codec import digest_of
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, Recipe, ToolchainId, filled_in
@@ -30,7 +30,7 @@ from flashdepot.toolchain.targets import Row, target_of
 from flashdepot.toolchain.zig import Zig
 
 
-def kit_of(toolchain: Toolchain, identity: ToolchainId, platform: Platform, folder: Path) -> Kit:
+def compilers_of(toolchain: Toolchain, identity: ToolchainId, platform: Platform, folder: Path) -> Compilers:
     """What a family must know of the compilers that serve a platform.
 
     :param folder: the depot's ``toolchains`` folder, where the answer of the small program is kept.
@@ -39,8 +39,8 @@ def kit_of(toolchain: Toolchain, identity: ToolchainId, platform: Platform, fold
     nvcc = toolchain.nvcc
     here = tuple(filled_in(flag, {"native": str(NATIVE)}) for flag in HOST_FLAGS)
     result = probe_toolchain(toolchain, identity, folder, here)
-    cross = Cross(target_of(platform), identity.tools[:-1], identity.tools[-1])
-    return Kit(nvcc.version, nvcc.options, cross, result.source_name)
+    *device, zig = identity.tools
+    return Compilers(nvcc.version, nvcc.options, target_of(platform), tuple(device), zig, result.source_name)
 
 
 def make_objects(

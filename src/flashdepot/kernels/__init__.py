@@ -53,19 +53,19 @@ def default_family() -> Family:
 
 
 def proven_families(gpus: Iterable[Architecture], platform: Platform) -> list[Family]:
-    """The families that are proven on some of the GPUs, and have kernels for those on that system."""
+    """The families that were tested on some of the GPUs, and have kernels for those on that system."""
     return [f for f in FAMILIES if any(f.is_proven(gpu) and not f.lacks(gpu, platform) for gpu in gpus)]
 
 
 def unproven_code(selection: Selection, sass: Iterable[Architecture]) -> dict[str, tuple[Architecture, ...]]:
-    """By family, the GPUs among those that a library has machine code for, on which its kernels have not been proven."""
-    families = [family_of(name) for name in selection.families]
-    found = {f.name: tuple(a for a in sass if not f.is_proven(a) and _has_code(f, selection, a)) for f in families}
+    """By family, the GPUs among those that a library has machine code for, on which its kernels were not tested."""
+    found = {}
+    for family in map(family_of, selection.families):
+        units = [unit for unit in selection.units if unit.family == family.name]
+        found[family.name] = tuple(
+            gpu for gpu in sass if not family.is_proven(gpu) and any(family.runs(unit, gpu) for unit in units)
+        )
     return {name: gpus for name, gpus in found.items() if gpus}
-
-
-def _has_code(family: Family, selection: Selection, gpu: Architecture) -> bool:
-    return any(unit.family == family.name and family.runs(unit, gpu) for unit in selection.units)
 
 
 def obtain_sources(sources: Mapping[str, str], cache: Path, on_file: OnFile = lambda _: None) -> dict[str, SourceTree]:
@@ -87,15 +87,3 @@ def obtain_sources(sources: Mapping[str, str], cache: Path, on_file: OnFile = la
 def oldest_gpu() -> Architecture:
     """The oldest GPU that kernels of any family run on."""
     return min(family.oldest_gpu for family in FAMILIES)
-
-
-__all__ = [
-    "ALL",
-    "FAMILIES",
-    "default_family",
-    "family_of",
-    "obtain_sources",
-    "oldest_gpu",
-    "parse_families",
-    "proven_families",
-]

@@ -5,20 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from flashdepot import __version__
 from flashdepot.kernels.c_layer import NATIVE, driver_sources, name_of_source
-from flashdepot.kernels.family import Cross, Kit
-from flashdepot.model.recipe import Action, Recipe
+from flashdepot.model.recipe import Action, Recipe, Tool
 from flashdepot.model.selection import Unit
-from flashdepot.model.target import Architecture
+from flashdepot.model.target import Architecture, Version
 from flashdepot.toolchain.clang import CUDA_OUTPUTS, CXX_OUTPUTS, cuda_words, cxx_words, precompiled
 from flashdepot.toolchain.nvcc import NVCC, SOURCE_NAME, VARIABLES, nvcc_flags
+from flashdepot.toolchain.targets import Row
+
+
+class Compilers(msgspec.Struct, frozen=True):
+    """The compilers at hand as facts, without a path: nvcc's programs, and zig, for a target that need not be this machine.
+
+    ``nvcc_options`` are the long options of the nvcc at hand. ``source_name`` says whether it takes the arguments that
+    replace a source's absolute path in its internal names.
+    """
+
+    cuda: Version
+    nvcc_options: frozenset[str]
+    target: Row
+    device_tools: tuple[Tool, ...]
+    zig: Tool
+    source_name: bool = True
+
 
 _DEVICE_OUTPUTS = ("-MD", "-MF", "{depfile}", "{source}", "-o", "{output}")
 
 
 def cuda_actions(
-    kit: Kit,
+    compilers: Compilers,
     name: str,
     place: str,
     file: str,
@@ -35,48 +53,40 @@ def cuda_actions(
     :param words: macros and include folders, the same for both.
     :param header: what clang includes before the source; it is compiled once for all sources that have it.
     """
-    arguments = _nvcc_words(kit, name, place, file, ("-fatbin", "-ccbin", "{preprocessor}", *flags, *words))
+    device = [NVCC, "-fatbin", "-ccbin", "{preprocessor}", *flags, *words, "-I{native}/shim"]
+    if "--objdir-as-tempdir" in compilers.nvcc_options:
+        device.append("--objdir-as-tempdir")
+    if "--frandom-seed" in compilers.nvcc_options:
+        device.append(f"--frandom-seed={name}")
+    if compilers.source_name:
+        device += [word.format(name=f"{place}/{file}") for word in SOURCE_NAME]
     yield Action(
         name,
         place,
         file,
-        arguments,
-        kit.cross.device_tools,
+        tuple(device),
+        compilers.device_tools,
         VARIABLES,
         unit,
         ".fatbin",
         outputs=_DEVICE_OUTPUTS,
         uncounted=("zig", "preprocessing"),  # whatever preprocesses, and with whichever headers, the bytes are the same
     )
-    yield _host_side(kit.cross, name, place, file, words, header)
-
-
-def _host_side(cross: Cross, name: str, place: str, file: str, words: Sequence[str], header: str) -> Action:
+    target = compilers.target
     cuda = ("-isystem", "{cuda_include}", "-isystem", "{cuda_include}/cccl")
     first = ("-include", header) if header else ()
-    arguments = (*cuda_words(cross.row), *words, "-I{native}/shim", *cuda, *first)
-    return Action(
-        f"{name}-{cross.row}",
+    host = (*cuda_words(target), *words, "-I{native}/shim", *cuda, *first)
+    yield Action(
+        f"{name}-{target}",
         place,
         file,
-        arguments,
-        (cross.zig,),
-        suffix=cross.row.system.object_suffix,
+        host,
+        (compilers.zig,),
+        suffix=target.system.object_suffix,
         outputs=CUDA_OUTPUTS,
         needs={"fatbin": name},
-        header=precompiled(arguments) if header else None,
+        header=precompiled(host) if header else None,
     )
-
-
-def _nvcc_words(kit: Kit, name: str, place: str, file: str, words: Sequence[str]) -> tuple[str, ...]:
-    arguments = [NVCC, *words, "-I{native}/shim"]
-    if "--objdir-as-tempdir" in kit.nvcc_options:
-        arguments.append("--objdir-as-tempdir")
-    if "--frandom-seed" in kit.nvcc_options:
-        arguments.append(f"--frandom-seed={name}")
-    if kit.source_name:
-        arguments += [word.format(name=f"{place}/{file}") for word in SOURCE_NAME]
-    return tuple(arguments)
 
 
 FLAGS = "c_layer"
@@ -86,45 +96,40 @@ _INCLUDES = ("-I{native}/include", "-I{native}/src")
 
 
 def c_layer_flags(
-    kit: Kit, sass: Sequence[Architecture], *, oldest: Architecture, front_end: str, compress: str
+    compilers: Compilers, sass: Sequence[Architecture], *, oldest: Architecture, front_end: str, compress: str
 ) -> tuple[str, ...]:
     """What nvcc is told for every kernel of the C layer; ``oldest`` is the architecture that a shared front end is for."""
     virtual = oldest if front_end == "shared" else None
-    flags = nvcc_flags(sass, virtual=virtual, compress=compress, options=kit.nvcc_options)
+    flags = nvcc_flags(sass, virtual=virtual, compress=compress, options=compilers.nvcc_options)
     return ("-O3", "-std=c++17", *flags)
 
 
-def c_layer_actions(recipe: Recipe, kit: Kit, families: Mapping[str, tuple[str, ...]]) -> Iterator[Action]:
+def c_layer_actions(recipe: Recipe, compilers: Compilers, families: Mapping[str, tuple[str, ...]]) -> Iterator[Action]:
     """One compiler run a source: of what all families share, then of the folder of each.
 
     :param families: what the sources of each family's folder are compiled with besides, by its name.
     """
-    yield from _folder_actions(recipe, kit, NATIVE / "src", ())
-    for family, words in families.items():
-        yield from _folder_actions(recipe, kit, NATIVE / "src" / family, words)
+    folders = {NATIVE / "src": (), **{NATIVE / "src" / family: words for family, words in families.items()}}
+    for folder, words in folders.items():
+        for source in sorted(folder.glob("*.cu")):
+            name, place = name_of_source(source), _place_of(source)
+            yield from cuda_actions(compilers, name, "native", place, recipe.flags[FLAGS], _INCLUDES)
+        for source in sorted(folder.glob("*.cpp")):
+            yield _cxx_action(compilers, source, words)
     for source in driver_sources():
-        yield _cxx_action(kit, source, ())
+        yield _cxx_action(compilers, source, ())
 
 
-def _folder_actions(recipe: Recipe, kit: Kit, folder: Path, words: tuple[str, ...]) -> Iterator[Action]:
-    for source in sorted(folder.glob("*.cu")):
-        yield from cuda_actions(
-            kit, name_of_source(source), "native", _place_of(source), recipe.flags[FLAGS], _INCLUDES
-        )
-    for source in sorted(folder.glob("*.cpp")):
-        yield _cxx_action(kit, source, words)
-
-
-def _cxx_action(kit: Kit, source: Path, words: tuple[str, ...]) -> Action:
-    row = kit.cross.row
+def _cxx_action(compilers: Compilers, source: Path, words: tuple[str, ...]) -> Action:
+    target = compilers.target
     ours = ("-I{generated}", *_INCLUDES, "-I{native}/shim", "-I{native}/driver")
     return Action(
-        f"{name_of_source(source)}-{row}",
+        f"{name_of_source(source)}-{target}",
         "native",
         _place_of(source),
-        (*cxx_words(row), *ours, *words, "-isystem", "{cuda_include}"),
-        (kit.cross.zig,),
-        suffix=row.system.object_suffix,
+        (*cxx_words(target), *ours, *words, "-isystem", "{cuda_include}"),
+        (compilers.zig,),
+        suffix=target.system.object_suffix,
         outputs=CXX_OUTPUTS,
     )
 
@@ -133,7 +138,7 @@ def _place_of(source: Path) -> str:
     return source.relative_to(NATIVE).as_posix()
 
 
-NAME = "fa_config.h"
+CONFIG_HEADER = "fa_config.h"
 
 
 def config_header(recipe: Recipe, lines: Iterable[str]) -> str:

@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.errors import IncompatibleError, UsageError, did_you_mean
-from flashdepot.kernels.actions import cuda_actions
-from flashdepot.kernels.family import Kit
+from flashdepot.kernels.actions import Compilers, cuda_actions
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import Action, Recipe, ToolchainId
 from flashdepot.model.selection import Dtype, Feature, Pass, Unit
@@ -124,21 +123,21 @@ def table_header(kernels: Sequence[CandleKernel], features: frozenset[Feature]) 
     return "\n".join([*lines, " \\\n  ".join(["#define CANDLE_KERNELS(X)", *rows]), ""])
 
 
-def kernel_flags(kit: Kit, sass: Sequence[Architecture]) -> tuple[str, ...]:
+def kernel_flags(compilers: Compilers, sass: Sequence[Architecture]) -> tuple[str, ...]:
     """What nvcc is told for each: candle's flags, and what every kernel here is compiled with."""
-    mode = usual_compression(kit.cuda)
-    return (*_FLAGS, *nvcc_flags(sass, virtual=_OLDEST, compress=mode, options=kit.nvcc_options))
+    mode = usual_compression(compilers.cuda)
+    return (*_FLAGS, *nvcc_flags(sass, virtual=_OLDEST, compress=mode, options=compilers.nvcc_options))
 
 
-def recipe_for(manifest: Manifest, toolchain: ToolchainId, kit: Kit) -> Recipe:
+def recipe_for(manifest: Manifest, toolchain: ToolchainId, compilers: Compilers) -> Recipe:
     """The recipe of the library that they are added to, as their compiler runs must know it."""
-    target = Target(manifest.platform, kit.cuda.major, manifest.sass, manifest.driver_floor)
-    flags = {PLACE: kernel_flags(kit, manifest.sass)}
+    target = Target(manifest.platform, compilers.cuda.major, manifest.sass, manifest.driver_floor)
+    flags = {PLACE: kernel_flags(compilers, manifest.sass)}
     return Recipe(manifest.upstreams, manifest.selection, target, toolchain, "shared", "", flags)
 
 
 def kernel_actions(
-    kernels: Iterable[CandleKernel], features: frozenset[Feature], recipe: Recipe, kit: Kit
+    kernels: Iterable[CandleKernel], features: frozenset[Feature], recipe: Recipe, compilers: Compilers
 ) -> tuple[Action, ...]:
     """The compiler runs of some kernels and of what launches them, both sides of each.
 
@@ -153,5 +152,5 @@ def kernel_actions(
     return tuple(
         action
         for stem, told, unit in made
-        for action in cuda_actions(kit, f"candle-{stem}", PLACE, f"{stem}.cu", recipe.flags[PLACE], told, unit)
+        for action in cuda_actions(compilers, f"candle-{stem}", PLACE, f"{stem}.cu", recipe.flags[PLACE], told, unit)
     )

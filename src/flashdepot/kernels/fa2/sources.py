@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.facts import read_table
-from flashdepot.files.directory import PlainFiles
 from flashdepot.kernels.fa2.units import make_unit, parse_unit
 from flashdepot.model.selection import Dtype, Feature, Pass, Unit
 from flashdepot.upstream.source import Sdist
@@ -95,6 +94,30 @@ class Fa2Layout:
         return (SOURCE_DIR, CUTLASS_INCLUDE, *beside, "flash_attn", "LICENSE", "README.md", "AUTHORS")
 
 
+DATA = Path(__file__).with_name("sdists.toml")
+
+
+@cache
+def published() -> Mapping[str, Sdist]:
+    """Every sdist by its version, newest last."""
+    data = read_table(DATA)
+    return {entry["version"]: _parse(data["project"], **entry) for entry in data["sdist"]}
+
+
+def _parse(project: str, *, head_dims: Any, dtypes: list[str], features: list[str], **pinned: Any) -> Sdist:
+    kinds = tuple((name, tuple(values)) for name, values in head_dims.items())
+    return Sdist(project, units=_units(kinds, tuple(dtypes)), features=frozenset(map(Feature, features)), **pinned)
+
+
+@cache  # of two versions that follow each other, most have the same
+def _units(head_dims: tuple[tuple[str, tuple[int, ...]], ...], dtypes: tuple[str, ...]) -> frozenset[Unit]:
+    return frozenset(
+        make_unit(Pass(name), head_dim, Dtype(dtype), causal=causal)
+        for name, values in head_dims
+        for head_dim, dtype, causal in itertools.product(values, dtypes, (False, True))
+    )
+
+
 _FIRST_COMMENT = re.compile(r"\s*/\*(.*?)\*/", re.DOTALL)
 
 
@@ -125,37 +148,4 @@ def _without_licence(files: PlainFiles, name: str) -> UsageError:
     return UsageError(
         f"{files.root / name} has no licence text, and no binary may be passed on without it.",
         hint="Restore it: git checkout -- LICENSE csrc/cutlass, or use a published version: --upstream 2.8.3",
-    )
-
-
-DATA = Path(__file__).with_name("sdists.toml")
-
-
-@cache
-def published() -> Mapping[str, Sdist]:
-    """Every sdist by its version, newest last."""
-    data = read_table(DATA)
-    return {entry["version"]: _parse(data["project"], entry) for entry in data["sdist"]}
-
-
-def _parse(project: str, entry: Mapping[str, Any]) -> Sdist:
-    head_dims = tuple((name, tuple(values)) for name, values in entry["head_dims"].items())
-    return Sdist(
-        project,
-        entry["version"],
-        entry["filename"],
-        entry["sha256"],
-        entry["size"],
-        entry["tree"],
-        _units(head_dims, tuple(entry["dtypes"])),
-        frozenset(Feature(name) for name in entry["features"]),
-    )
-
-
-@cache  # of two versions that follow each other, most have the same
-def _units(head_dims: tuple[tuple[str, tuple[int, ...]], ...], dtypes: tuple[str, ...]) -> frozenset[Unit]:
-    return frozenset(
-        make_unit(Pass(name), head_dim, Dtype(dtype), causal=causal)
-        for name, values in head_dims
-        for head_dim, dtype, causal in itertools.product(values, dtypes, (False, True))
     )

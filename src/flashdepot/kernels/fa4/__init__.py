@@ -8,32 +8,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashdepot.events import Fetch
+from flashdepot.kernels.fa4 import units
 from flashdepot.kernels.fa4.sources import Fa4Layout, published
-from flashdepot.kernels.fa4.units import HOSTS, NAME, PROVEN, PYTHONS, SASS, code_for
+from flashdepot.kernels.fa4.units import HOSTS, PROVEN, PYTHONS, SASS, code_for
+from flashdepot.kernels.family import Family
 from flashdepot.model.target import Architecture
 from flashdepot.upstream import Sources
 
 if TYPE_CHECKING:
     from flashdepot.events import OnFile
     from flashdepot.files.directory import PlainFiles
-    from flashdepot.kernels.family import Kit
+    from flashdepot.kernels.actions import Compilers
     from flashdepot.model.recipe import Action, Estimate, Recipe
     from flashdepot.model.selection import Feature, Selection, Unit
     from flashdepot.model.target import Platform
     from flashdepot.upstream import Identified
 
 
-class Fa4:
+class Fa4(Family):
     """The family ``fa4``.
 
     What only a build asks for is imported when it is asked for: every command knows the families.
     """
 
-    name = NAME
+    name = units.NAME
     title = "FlashAttention-4"
     oldest_gpu = Architecture(9, 0)
     """Hopper: the kernels use its tensor memory accelerator and warp group products."""
     sources = Sources(Fa4Layout(), published)
+    c_layer_words = ("-I{native}",)
+    """Its objects call functions that stand on the run time over the driver."""
 
     def lacks(self, gpu: Architecture, platform: Platform) -> str:
         """Every GPU without kernels here, and every system that its launch code is not made for."""
@@ -44,10 +48,8 @@ class Fa4:
         return ""
 
     def runs(self, unit: Unit, gpu: Architecture) -> bool:
-        """Each on the GPUs of one architecture."""
-        from flashdepot.kernels.fa4.units import passes  # noqa: PLC0415
-
-        return unit.family == NAME and passes()[unit.name][0] == code_for(gpu)
+        """Whether a unit was built for this GPU: each is for those of one architecture."""
+        return unit.family == self.name and units.passes()[unit.name][0] == code_for(gpu)
 
     def is_proven(self, gpu: Architecture) -> bool:
         """On those of :data:`PROVEN`."""
@@ -72,27 +74,17 @@ class Fa4:
         there = cute_dsl.is_dsl_provided(platform, cute_dsl.running_python(), folder)
         return () if there else (Fetch("CuTe DSL", cute_dsl.SIZE, cute_dsl.UNPACKED),)
 
-    def flags(
-        self,
-        kit: Kit,  # noqa: ARG002
-        sass: Sequence[Architecture],  # noqa: ARG002
-        *,
-        front_end: str,  # noqa: ARG002
-        compress: str,  # noqa: ARG002
-    ) -> tuple[str, ...]:
+    def flags(self, *_: object, **__: object) -> tuple[str, ...]:
         """Which CuTe DSL compiles; the rest differs from kernel to kernel."""
         from flashdepot.kernels.fa4 import actions  # noqa: PLC0415
 
         return actions.flags()
 
-    def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:  # noqa: ARG002
+    def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> tuple[Action, ...]:  # noqa: ARG002
         """One run of the compile worker a kernel and architecture."""
         from flashdepot.kernels.fa4 import actions  # noqa: PLC0415
 
-        return actions.actions(recipe)
-
-    c_layer_words: tuple[str, ...] = ("-I{native}",)
-    """Its objects call functions that stand on the run time over the driver."""
+        return tuple(actions.actions(recipe))
 
     def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:
         """The version, the architectures, the features, and the units."""
@@ -104,24 +96,10 @@ class Fa4:
         """The text of flash-attn-4; CuTe DSL leaves nothing of itself in what it compiles."""
         return {"flash-attn-4": files.text("LICENSE")}
 
-    def python_files(self, files: PlainFiles) -> Iterable[str]:  # noqa: ARG002
-        """Nothing: a wheel is the package of flash-attn 2 over the library."""
-        return ()
-
-    def estimate(
-        self,
-        unit: Unit,
-        features: frozenset[Feature],  # noqa: ARG002
-        architectures: int,  # noqa: ARG002
-        front_end: str,  # noqa: ARG002
-    ) -> Estimate:
+    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:  # noqa: ARG002
         """What a unit is expected to cost, by what was measured."""
-        from flashdepot.kernels.fa4.costs import estimate  # noqa: PLC0415
-
-        return estimate(unit)
+        return units.estimate(unit)
 
     def full(self) -> Iterable[Unit]:
         """Every unit."""
-        from flashdepot.kernels.fa4.units import units  # noqa: PLC0415
-
-        return units()
+        return units.units()

@@ -111,11 +111,6 @@ def _around(numbers: Iterable[int]) -> list[tuple[int, tuple[int, int]]]:
     return list(zip(known, zip([_FIRST, *(last + 1 for last in between)], [*between, _LAST], strict=True), strict=True))
 
 
-def read_tables() -> dict[str, tuple[Measured, ...]]:
-    """Every table."""
-    return {kind: read_table(path) for kind, path in TABLES.items()}
-
-
 def table_lines(tables: Mapping[str, Sequence[Measured]]) -> Iterator[str]:
     """Yield the macros of ``native/src/fa4/speed.cpp``: the architectures measured, and where fa4 is slower."""
     arches = sorted({one.arch for table in tables.values() for one in table})
@@ -135,27 +130,19 @@ WORKER = Path(__file__).with_name("worker")
 _OUTPUTS = ("{output}", "{depfile}")
 
 
-def _sources() -> dict[str, str]:
-    """What decides how a kernel is made, tiles here and the worker: SHA-256 by name."""
-    folder = WORKER.parent
-    return {file.relative_to(folder).as_posix(): sha256_file(file) for file in folder.rglob("*.py")}
-
-
 def flags() -> tuple[str, ...]:
     """What every kernel is compiled with and by, and the measurements by which calls are given to it."""
+    # What decides how a kernel is made: the tiles here, and the worker.
+    sources = {file.relative_to(WORKER.parent).as_posix(): sha256_file(file) for file in WORKER.parent.rglob("*.py")}
     return (
         f"cute-dsl {cute_dsl.provided_version()} {cute_dsl.identity()}",
-        f"kernels {digest_of(_sources())}",
+        f"kernels {digest_of(sources)}",
         " ".join(["speed", *map(sha256_file, TABLES.values())]),
     )
 
 
-def actions(recipe: Recipe) -> tuple[Action, ...]:
+def actions(recipe: Recipe) -> Iterator[Action]:
     """One run of the worker for each kernel and architecture."""
-    return tuple(_actions(recipe))
-
-
-def _actions(recipe: Recipe) -> Iterator[Action]:
     tools = (Tool("cute-dsl", str(cute_dsl.provided_version()), cute_dsl.identity()),)
     triple, cpu = HOSTS[str(recipe.target.platform)]
     selected = {unit.name: unit for unit in recipe.selection.units if unit.family == NAME}
@@ -178,7 +165,7 @@ def config_lines(selection: Selection, sass: Iterable[Architecture], version: st
         f"#define FA4_CONFIG_HAS_{feature.value.upper()} {int(feature in selection.features)}" for feature in Feature
     )
     yield " \\\n    ".join(["#define FA4_CONFIG_UNITS(X)", *map(_row, kernels)])
-    yield from table_lines(read_tables())
+    yield from table_lines({kind: read_table(path) for kind, path in TABLES.items()})
 
 
 def _row(kernel: Kernel) -> str:

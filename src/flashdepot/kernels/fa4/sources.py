@@ -53,8 +53,6 @@ class Fa4Layout:
 
     def units(self, files: PlainFiles) -> frozenset[Unit]:  # noqa: ARG002  (each version that is known has them all)
         """Every kernel that the compile worker knows."""
-        from flashdepot.kernels.fa4.units import units  # noqa: PLC0415  (who asks for fa2 alone needs none of them)
-
         return units()
 
     def features(self, files: PlainFiles) -> frozenset[Feature]:  # noqa: ARG002
@@ -100,17 +98,6 @@ DATA = Path(__file__).with_name("sdists.toml")
 def published() -> Mapping[str, Sdist]:
     """Every sdist by its version, newest last."""
     data = read_table(DATA)
-    kernels = units()
     return {
-        entry["version"]: Sdist(
-            data["project"],
-            entry["version"],
-            entry["filename"],
-            entry["sha256"],
-            entry["size"],
-            entry["tree"],
-            kernels,
-            FEATURES,
-        )
-        for entry in data["sdist"]
+        entry["version"]: Sdist(data["project"], units=units(), features=FEATURES, **entry) for entry in data["sdist"]
     }

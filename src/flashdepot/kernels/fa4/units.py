@@ -1,6 +1,7 @@
-"""FlashAttention-4's kernels of each architecture as units.
+"""FlashAttention-4's kernels of each architecture as units, and what each is expected to cost.
 
-Those of a pass are selected, and bring the ones that they need beside them.
+Units are the kernels of a pass. They bring those that they need beside them. Tiles for Blackwell are from interface.py
+of flash-attn-4 4.0.0b36, whose lines are named; none has run on such a GPU.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from functools import cache
 import msgspec
 
 from flashdepot.kernels.fa4.variants import JobValue, Variant, backward_variants, forward_variants
+from flashdepot.model.recipe import Estimate
 from flashdepot.model.selection import Dtype, Feature, Pass, Unit
 from flashdepot.model.target import Architecture
 
 NAME = "fa4"
+
+HOPPER = "90a"
 
 SASS = {
     Architecture(9, 0): "90a",
@@ -26,7 +30,7 @@ SASS = {
 10.3 too, and for 120f on 12.1."""
 
 PROVEN = frozenset({Architecture(9, 0)})
-"""Those on which the kernels have been proven (benchmarks/fa4.md)."""
+"""Those on which the kernels were tested (benchmarks/fa4.md)."""
 
 PYTHONS = frozenset({(3, 11), (3, 12), (3, 13), (3, 14)})
 """The versions of CPython that CuTe DSL is published for, see ``toolchain/cute_dsl_wheels.toml``."""
@@ -36,15 +40,6 @@ HOSTS = {
     "linux-aarch64": ("aarch64-unknown-linux-gnu", "generic"),
 }
 """Triple and oldest CPU of the launch code."""
-
-
-def code_for(gpu: Architecture) -> str:
-    """What a GPU of a compute capability runs, of :data:`SASS`; empty where there is nothing."""
-    return next((code for code in SASS.values() if Architecture.parse(code).runs_on(gpu)), "")
-
-
-Made = tuple[dict[str, JobValue], tuple[int, int], bool]
-"""The job of a kernel, its tiles, and whether its number of blocks is an argument."""
 
 _CONSUMER_TILES = {64: (128, 128), 96: (128, 64), 128: (128, 64)}
 """For 99 KB of shared memory (359-365)."""
@@ -58,6 +53,11 @@ _DATACENTER_BACKWARD = frozenset({64, 96, 128})
 _ROWS, _KEYS = 128, 128
 
 
+def code_for(gpu: Architecture) -> str:
+    """What a GPU of a compute capability runs, of :data:`SASS`; empty where there is nothing."""
+    return next((code for code in SASS.values() if Architecture.parse(code).runs_on(gpu)), "")
+
+
 def is_made(arch: str, variant: Variant) -> bool:
     """Whether there is a kernel of a variant for an architecture, 100f, 110f or 120f."""
     if variant.long:
@@ -65,59 +65,6 @@ def is_made(arch: str, variant: Variant) -> bool:
     if arch.startswith("12"):
         return variant.kernel == "fwd" and variant.layout != "paged" and variant.head_dim in _CONSUMER_TILES
     return variant.head_dim in (_DATACENTER_FORWARD if variant.kernel == "fwd" else _DATACENTER_BACKWARD)
-
-
-def made_of(arch: str, variant: Variant) -> Made:
-    """How a variant is made for an architecture that there is a kernel of it for."""
-    if arch.startswith("12"):
-        return _consumer(variant)
-    return _datacenter_forward(variant) if variant.kernel == "fwd" else _datacenter_backward(variant)
-
-
-def _shared(variant: Variant) -> dict[str, JobValue]:
-    return {
-        "kernel": variant.kernel,
-        "head_dim": variant.head_dim,
-        "dtype": variant.dtype,
-        "layout": variant.layout,
-        "mask": variant.mask,
-    }
-
-
-def _consumer(variant: Variant) -> Made:
-    tiles = _CONSUMER_TILES[variant.head_dim]
-    job: dict[str, JobValue] = {**_shared(variant), "softcap": variant.softcap, "tile_m": tiles[0], "tile_n": tiles[1]}
-    return job, tiles, False
-
-
-def _datacenter_forward(variant: Variant) -> Made:
-    q_tiles = _DATACENTER_FORWARD[variant.head_dim]
-    walks = variant.mask == "full" and variant.layout != "packed"
-    job: dict[str, JobValue] = {
-        **_shared(variant),
-        "softcap": variant.softcap,
-        "tile_m": _ROWS,
-        "tile_n": _KEYS,
-        "q_tiles": q_tiles,
-        # Two products with keys are in tensor memory in turn, where there is one tile of rows (1435-1454).
-        "s_in_turn": q_tiles == 1 and not variant.softcap and variant.layout != "paged",
-        "walks": walks,
-    }
-    return job, (_ROWS * q_tiles, _KEYS), walks
-
-
-def _datacenter_backward(variant: Variant) -> Made:
-    job = _shared(variant)
-    if variant.kernel == "bwd":
-        job |= {"softcap": variant.softcap, "several_heads": variant.several_heads, "tile_m": _ROWS, "tile_n": _KEYS}
-    elif variant.kernel == "pre":
-        job |= {"tile_m": _ROWS, "hdim_multiple": 32}
-    else:
-        job |= {"kernel": "post", "tile": _ROWS if variant.kernel == "dq" else _KEYS}
-    return job, (0 if variant.kernel == "dkv" else _ROWS, _KEYS), False
-
-
-HOPPER = "90a"
 
 
 class Kernel(msgspec.Struct, frozen=True):
@@ -138,7 +85,35 @@ class Kernel(msgspec.Struct, frozen=True):
 def _made(arch: str, variant: Variant) -> Kernel:
     if arch == HOPPER:
         return Kernel(variant, arch, variant.job(), variant.tiles, variant.walks, variant.shortest)
-    return Kernel(variant, arch, *made_of(arch, variant))
+    job: dict[str, JobValue] = {
+        "kernel": variant.kernel,
+        "head_dim": variant.head_dim,
+        "dtype": variant.dtype,
+        "layout": variant.layout,
+        "mask": variant.mask,
+    }
+    tiles, walks = (_ROWS, _KEYS), False
+    if arch.startswith("12"):
+        tiles = _CONSUMER_TILES[variant.head_dim]
+        job |= {"softcap": variant.softcap, "tile_m": tiles[0], "tile_n": tiles[1]}
+    elif variant.kernel == "fwd":
+        q_tiles = _DATACENTER_FORWARD[variant.head_dim]
+        tiles = (_ROWS * q_tiles, _KEYS)
+        walks = variant.mask == "full" and variant.layout != "packed"
+        # Two products with keys are in tensor memory in turn, where there is one tile of rows (1435-1454).
+        in_turn = q_tiles == 1 and not variant.softcap and variant.layout != "paged"
+        job |= {"softcap": variant.softcap, "tile_m": _ROWS, "tile_n": _KEYS}
+        job |= {"q_tiles": q_tiles, "s_in_turn": in_turn, "walks": walks}
+    elif variant.kernel == "bwd":
+        job |= {"softcap": variant.softcap, "several_heads": variant.several_heads, "tile_m": _ROWS, "tile_n": _KEYS}
+    elif variant.kernel == "pre":
+        job |= {"tile_m": _ROWS, "hdim_multiple": 32}
+    elif variant.kernel == "dq":
+        job |= {"kernel": "post", "tile": _ROWS}
+    else:
+        job |= {"kernel": "post", "tile": _KEYS}
+        tiles = (0, _KEYS)
+    return Kernel(variant, arch, job, tiles, walks)
 
 
 @cache
@@ -203,3 +178,23 @@ def unit_of(variant: Variant, arch: str = HOPPER) -> Unit:
 def units() -> frozenset[Unit]:
     """Every unit, each for the GPUs of one architecture."""
     return frozenset(unit_of(variant, arch) for arch, variant in passes().values())
+
+
+_HOPPER_SECONDS = {Pass.FWD: 3.5, Pass.BWD: 2.0}
+"""Mean CPU-seconds of 89 forward and 38 backward kernels for sm_90a, on two busy cores (2026-11)."""
+
+_BLACKWELL_SECONDS = {Pass.FWD: 5.4, Pass.BWD: 4.6}
+"""Mean CPU-seconds of 10 forward and 54 backward kernels for sm_100f and sm_110f, likewise."""
+
+_IMPORTS = 0.9
+"""CPU-seconds that each run of the worker takes before it compiles."""
+
+_PEAK = 470 << 20
+"""Bytes: the most that a worker held after 120 of them."""
+
+
+def estimate(unit: Unit) -> Estimate:
+    """The shipped expectation for a unit, which is compiled for one architecture."""
+    arch, _ = passes()[unit.name]
+    seconds = _HOPPER_SECONDS if arch == HOPPER else _BLACKWELL_SECONDS
+    return Estimate(seconds[unit.pass_] + _IMPORTS, _PEAK)

@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from flashdepot.events import Fetch
 from flashdepot.files.directory import PlainFiles
-from flashdepot.kernels.family import Kit
+from flashdepot.kernels.actions import Compilers
+from flashdepot.kernels.family import Family
 from flashdepot.model.recipe import Action, Estimate, Recipe
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit
 from flashdepot.model.target import Architecture, Platform
@@ -51,35 +51,25 @@ def published() -> Mapping[str, Sdist]:
     return {"0.1": sdist}
 
 
-class Toy:
+class Toy(Family):
     name = "toy"
     title = "ToyAttention"
     oldest_gpu = Architecture(9, 0)
     sources = Sources(ToyLayout(), published)
     c_layer_words = ("-DTOY",)
 
-    def runs(self, unit: Unit, gpu: Architecture) -> bool:
-        return True
-
     def is_proven(self, gpu: Architecture) -> bool:
         return False
-
-    def compiles_here(self, platform: Platform) -> bool:
-        return True
-
-    def lacks(self, gpu: Architecture, platform: Platform) -> str:
-        return ""
 
     def provide(self, platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Mapping[str, Path]:
         return {"toy_compiler": Path(str(shutil.which("g++")))}
 
-    def to_fetch(self, platform: Platform, folder: Path) -> Iterable[Fetch]:
-        return ()
-
-    def flags(self, kit: Kit, sass: Sequence[Architecture], *, front_end: str, compress: str) -> tuple[str, ...]:
+    def flags(
+        self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str
+    ) -> tuple[str, ...]:
         return ("toy-flags",)
 
-    def actions(self, recipe: Recipe, source: Identified, kit: Kit) -> tuple[Action, ...]:
+    def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> tuple[Action, ...]:
         command = ("{toy_compiler}", "-O1", "-fPIC", "-MD")
         tools = recipe.toolchain.tools
         return tuple(
@@ -93,9 +83,6 @@ class Toy:
 
     def licences(self, files: PlainFiles) -> Mapping[str, str]:
         return {"toy-attention": "Take it."}
-
-    def python_files(self, files: PlainFiles) -> Iterable[str]:
-        return ()
 
     def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:
         return Estimate(1.0, 10**6)

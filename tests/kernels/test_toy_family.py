@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from families.toy.family import C_LAYER, KERNEL, UNIT, Toy
 from flashdepot import kernels
 from flashdepot.build.engine import Engine
 from flashdepot.build.inputs import PlaceNames
@@ -34,11 +33,12 @@ from flashdepot.resolve import library
 from flashdepot.resolve.own_wheel_name import wheel_version
 from flashdepot.resolve.project import library_request
 from flashdepot.upstream import Identified, SourceTree
+from kernels.toy.family import C_LAYER, KERNEL, UNIT, Toy
 from support import stub_library
 from support.depot_factories import store_library
 from support.fa_abi import ChoiceAnswer, Info, Status, forward_args
 from support.fake_cuda import make_host
-from support.recipes import KIT, make_recipe
+from support.recipes import COMPILERS, make_recipe
 
 TOY = Toy()
 ENTRIES = (*kernels.FAMILIES, TOY)
@@ -61,7 +61,7 @@ def tree(tmp_path: Path) -> SourceTree:
 def recipe(tree: SourceTree) -> Recipe:
     plain = make_recipe()
     selection = Selection(plain.selection.units | {UNIT}, plain.selection.features)
-    flags = TOY.flags(KIT, plain.target.sass, front_end="shared", compress="size")
+    flags = TOY.flags(COMPILERS, plain.target.sass, front_end="shared", compress="size")
     upstreams = {**plain.upstreams, "toy": tree.id}
     return replace(plain, upstreams=upstreams, selection=selection, flags={**plain.flags, "toy": flags})
 
@@ -80,7 +80,7 @@ def test_a_request_that_names_it_asks_for_its_kernels_and_its_source(tmp_path: P
 def kernel(tmp_path: Path, tree: SourceTree, recipe: Recipe) -> Path:
     """The object of its kernel in a depot, compiled by the family's action the first time, and found the second."""
     provided = TOY.provide(recipe.target.platform, tmp_path, print)
-    planned = family_of("toy").actions(recipe, tree.identified, KIT)
+    planned = family_of("toy").actions(recipe, tree.identified, COMPILERS)
     depot = Depot(tmp_path / "depot")
     places = PlaceNames((("toy", tree.root), *provided.items()))
     for compiled in ({"toy_kernel"}, set()):
@@ -141,7 +141,7 @@ def test_it_is_linked_into_a_library_that_gives_it_the_calls_that_it_serves(
 
 
 def test_it_is_in_the_plan_and_in_the_generated_header(tree: SourceTree, recipe: Recipe) -> None:
-    plan = BuildPlan(recipe, {"toy": tree}, None, {}, KIT, {}, {})  # type: ignore[arg-type]  (no compiler is called)
+    plan = BuildPlan(recipe, {"toy": tree}, None, {}, COMPILERS, {}, {})  # type: ignore[arg-type]  (no compiler is called)
     actions = {action.name: action for action in plan.actions()}
     assert actions["toy_kernel"].unit == UNIT
     text = header(recipe, tree)
@@ -150,7 +150,7 @@ def test_it_is_in_the_plan_and_in_the_generated_header(tree: SourceTree, recipe:
 
 
 def test_its_costs_are_its_own(recipe: Recipe, tree: SourceTree) -> None:
-    (action,) = TOY.actions(recipe, tree.identified, KIT)
+    (action,) = TOY.actions(recipe, tree.identified, COMPILERS)
     assert prior(action, recipe) == costs([UNIT])[0] == TOY.estimate(UNIT, frozenset(), 1, "shared")
 
 
