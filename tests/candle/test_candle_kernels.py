@@ -24,7 +24,7 @@ from flashdepot.link.candle_project import missing_kernels
 from flashdepot.link.candle_versions import default_cargo_home, find_crate
 from flashdepot.link.library import LinkableLibrary, read_library
 from flashdepot.model.selection import Feature
-from flashdepot.toolchain import cutlass
+from flashdepot.toolchain import wheels
 from support.fa_abi import Status
 
 REAL = find_crate("0.11.1", default_cargo_home())
@@ -202,7 +202,7 @@ def test_a_note_tells_which_of_candles_kernels_are_in_the_archive(quick_library:
 @pytest.fixture
 def stand_in(quick_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, LinkableLibrary]:
     """A crate with one small kernel, which needs no CUTLASS, and a real library."""
-    monkeypatch.setattr(cutlass, "provide_cutlass", lambda _folder, _on_file: tmp_path)
+    monkeypatch.setattr(wheels, "provide_cutlass", lambda _folder, _on_file: tmp_path)
     shutil.copytree(HERE / "stand_in_kernels", tmp_path / "crate" / "kernels")
     return tmp_path / "crate", read_library(quick_library)
 

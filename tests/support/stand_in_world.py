@@ -94,7 +94,6 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         return destination
 
     monkeypatch.setattr(net, "fetch", fetch)
-    monkeypatch.setattr(zig, "fetch", fetch)
     # The machine's own toolkits would be taken before the stand-in.
     probe = host.probe
     monkeypatch.setattr(host, "probe", lambda **options: replace(probe(**options), toolkits=()))

@@ -1,99 +1,209 @@
+"""What comes from pinned wheels: a server of this machine has small ones in their place."""
+
 from __future__ import annotations
 
 import hashlib
+import io
 import threading
 import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flashdepot.errors import IntegrityError
+from flashdepot.errors import IncompatibleError, IntegrityError, NetworkError
+from flashdepot.events import OnFile
+from flashdepot.files.folders import make_whole
+from flashdepot.kernels.fa4.units import PYTHONS
 from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform
-from flashdepot.toolchain import wheels
+from flashdepot.toolchain import cute_dsl, wheels, zig
+from support.index_server import IndexServer, serve_index
 
 LINUX = Platform("linux", "x86_64")
+ZIG = "0.14.1"
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two small wheels in place of NVIDIA's, and a fetch that copies them."""
-    folder = tmp_path / "index"
-    folder.mkdir()
-    listed, held = [], {}
-    for name, member in (("nvcc", "bin/nvcc"), ("runtime", "include/cuda_runtime.h")):
-        with zipfile.ZipFile(folder / f"{name}.whl", "w") as file:
-            file.writestr(f"nvidia/cu13/{member}", member * 1000)
-            held[member] = hashlib.sha256((member * 1000).encode()).hexdigest()
-            file.writestr(f"{name}.dist-info/METADATA", "not needed")
-        digest = hashlib.sha256((folder / f"{name}.whl").read_bytes()).hexdigest()
-        row = {"project": name, "filename": f"{name}.whl", "sha256": digest, "platform": "linux-x86_64"}
-        listed.append(row)
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexServer]:
+    """An index with the wheels that are pinned: two of nvcc, three of CuTe DSL, one of zig."""
+    with serve_index() as server:
+        monkeypatch.setenv("PIP_INDEX_URL", server.url)
 
-    def fetch(_project: str, filename: str, sha256: str, destination: Path, on_progress: Any = None) -> Path:
-        data = (folder / filename).read_bytes()
-        if on_progress is not None:
-            on_progress(len(data), len(data))
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise IntegrityError(f"{filename} is not what is pinned")
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        destination.write_bytes(data)
-        return destination
+        def publish(name: str, *members: str, **fields: str) -> dict[str, str]:
+            content = io.BytesIO()
+            with zipfile.ZipFile(content, "w") as wheel:
+                for member in (*members, f"{name}.dist-info/METADATA"):
+                    wheel.writestr(member, f"{name} {member}")
+            server.files[f"{name}.whl"] = content.getvalue()
+            digest = hashlib.sha256(content.getvalue()).hexdigest()
+            return {"project": "demo", "filename": f"{name}.whl", "sha256": digest, "platform": str(LINUX), **fields}
 
-    pinned = {"cuda": "13.0.88", "wheel": listed, "tree": {"linux-x86_64": digest_of(held)}}
-    monkeypatch.setattr(wheels, "_data", lambda: pinned)
-    monkeypatch.setattr("flashdepot.net.fetch.fetch", fetch)
-    return folder
+        nvcc = [publish("nvcc", "nvidia/cu13/bin/nvcc"), publish("runtime", "nvidia/cu13/include/cuda_runtime.h")]
+        held = {"bin/nvcc": b"nvcc nvidia/cu13/bin/nvcc"}
+        held["include/cuda_runtime.h"] = b"runtime nvidia/cu13/include/cuda_runtime.h"
+        tree = digest_of({name: hashlib.sha256(data).hexdigest() for name, data in held.items()})
+        pinned = {"cuda": "13.0.88", "wheel": nvcc, "tree": {str(LINUX): tree}}
+        monkeypatch.setattr(wheels, "_data", lambda: pinned)
+        dsl = [
+            publish("core", "packages/core.py", "packages/tests/core.py", python="any", platform="any", version="1"),
+            publish("libs311", "packages/libs.py", python="cp311", version="1"),
+            publish("libs312", "packages/libs.py", python="cp312", version="1"),
+        ]
+        monkeypatch.setattr(cute_dsl, "_data", lambda: {"cute_dsl": "4.8.1", "wheel": dsl})
+        inside = ("ziglang/zig", "ziglang/lib/compiler_rt.zig", "ziglang/lib/docs/index.html")
+        pin = {"version": ZIG, "wheel": [publish("zig", *inside, project="ziglang")]}
+        monkeypatch.setattr(zig, "_data", lambda: {"zig": [pin]})
+        yield server
 
 
-def test_the_wheels_become_one_toolkit_and_nothing_else_is_left(index: Path, tmp_path: Path) -> None:
+def provide_zig(folder: Path, on_file: OnFile) -> Path:
+    return zig.provide_zig(LINUX, folder, on_file, ZIG).root
+
+
+Provide = Callable[[Path, OnFile], Path]
+PROVIDED = {
+    "nvcc": (lambda folder, on_file: wheels.provide(LINUX, folder, on_file), ["nvcc.whl", "runtime.whl"]),
+    "cute_dsl": (
+        lambda folder, on_file: cute_dsl.provide(LINUX, "cp312", folder, on_file),
+        ["core.whl", "libs312.whl"],
+    ),
+    "zig": (provide_zig, ["zig.whl"]),
+}
+
+
+@pytest.fixture(params=PROVIDED.values(), ids=PROVIDED)
+def provided(request: pytest.FixtureRequest) -> tuple[Provide, list[str]]:
+    """How each is provided, and the wheels that it takes."""
+    made: tuple[Provide, list[str]] = request.param
+    return made
+
+
+def test_wheels_are_fetched_once_and_a_damaged_folder_is_made_again(
+    index: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provided: tuple[Provide, list[str]]
+) -> None:
+    provide, names = provided
     told: list[str] = []
-    root = wheels.provide(LINUX, tmp_path / "toolchains", told.append)
-    assert told == ["nvcc.whl", "runtime.whl"]
-    assert (root / "bin/nvcc").read_text().startswith("bin/nvcc")
-    assert (root / "include/cuda_runtime.h").is_file()
-    assert [p.name for p in (tmp_path / "toolchains").iterdir()] == [root.name]
+    root = provide(tmp_path / "toolchains", told.append)
+    assert told == names
+    assert [path.name for path in root.parent.iterdir()] == [root.name]
     assert not list(root.rglob("METADATA"))
+    monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
+    assert provide(root.parent, told.append) == root
+    assert told == names
+    damaged = next(path for path in sorted(root.rglob("*")) if path.is_file() and not path.name.startswith("."))
+    whole = damaged.read_bytes()
+    damaged.write_bytes(b"half")
+    with pytest.raises(NetworkError, match=f"{names[0]} needs the network, and --offline") as caught:
+        provide(root.parent, lambda _: None)
+    assert "Run it once with the network" in caught.value.hint
+    monkeypatch.delenv("FLASHDEPOT_OFFLINE")
+    provide(root.parent, lambda _: None)
+    assert damaged.read_bytes() == whole
 
 
-def test_who_is_told_of_a_wheel_hears_how_far_it_is(index: Path, tmp_path: Path) -> None:
-    heard: list[tuple[str, int, int | None]] = []
-    wheels.provide(
-        LINUX, tmp_path / "toolchains", lambda name: lambda done, all_of_it: heard.append((name, done, all_of_it))
-    )
-    sizes = [(index / name).stat().st_size for name in ("nvcc.whl", "runtime.whl")]
-    assert heard == [("nvcc.whl", sizes[0], sizes[0]), ("runtime.whl", sizes[1], sizes[1])]
-
-
-def test_a_toolkit_that_is_there_is_not_fetched_again_and_a_damaged_one_is(index: Path, tmp_path: Path) -> None:
-    told: list[str] = []
-    root = wheels.provide(LINUX, tmp_path / "toolchains", told.append)
-    wheels.provide(LINUX, tmp_path / "toolchains", told.append)
-    assert len(told) == 2
-    (root / "bin/nvcc").write_text("half of i")
-    wheels.provide(LINUX, tmp_path / "toolchains", told.append)
-    assert len(told) == 4
-    assert len((root / "bin/nvcc").read_text()) == 8000
-
-
-def test_a_wheel_with_other_bytes_leaves_nothing(index: Path, tmp_path: Path) -> None:
-    (index / "runtime.whl").write_bytes(b"another")
-    with pytest.raises(IntegrityError):
-        wheels.provide(LINUX, tmp_path / "toolchains", lambda _: None)
+@pytest.mark.parametrize("damage", [lambda wheel: wheel[:-1] + b"?", lambda wheel: wheel[: len(wheel) // 2]])
+def test_a_damaged_wheel_is_refused_and_nothing_of_it_is_kept(
+    index: IndexServer, tmp_path: Path, provided: tuple[Provide, list[str]], damage: Callable[[bytes], bytes]
+) -> None:
+    provide, (*_, name) = provided
+    pinned = hashlib.sha256(index.files[name]).hexdigest()
+    index.declared[name] = pinned
+    index.files[name] = damage(index.files[name])
+    with pytest.raises(IntegrityError) as caught:
+        provide(tmp_path / "toolchains", lambda _: None)
+    assert caught.value.exit_code == 6
+    for said in (name, pinned, hashlib.sha256(index.files[name]).hexdigest()):
+        assert said in caught.value.message
     assert list((tmp_path / "toolchains").iterdir()) == []
 
 
-def test_several_at_once_end_with_one_whole_toolkit(index: Path, tmp_path: Path) -> None:
+def test_several_at_once_end_with_one_whole_folder(
+    index: IndexServer, tmp_path: Path, provided: tuple[Provide, list[str]]
+) -> None:
     roots: list[Path] = []
-    threads = [
-        threading.Thread(target=lambda: roots.append(wheels.provide(LINUX, tmp_path / "toolchains", lambda _: None)))
+    work = [
+        threading.Thread(target=lambda: roots.append(provided[0](tmp_path / "toolchains", lambda _: None)))
         for _ in range(6)
     ]
-    for thread in threads:
+    for thread in work:
         thread.start()
-    for thread in threads:
+    for thread in work:
         thread.join()
-    assert len(set(roots)) == 1
-    assert len(roots) == 6
+    assert (len(roots), len(set(roots))) == (6, 1)
     assert [p.name for p in (tmp_path / "toolchains").iterdir()] == [roots[0].name]
+
+
+def test_wheels_of_nvcc_become_one_toolkit_and_tell_how_far_they_are(index: IndexServer, tmp_path: Path) -> None:
+    heard: dict[str, tuple[int, int | None]] = {}
+
+    def on_file(name: str) -> Any:
+        return lambda done, whole: heard.update({name: (done, whole)})
+
+    root = wheels.provide(LINUX, tmp_path, on_file)
+    assert (root / "bin/nvcc").read_text().startswith("nvcc ")
+    assert (root / "include/cuda_runtime.h").is_file()
+    assert heard == {name: (len(index.files[name]),) * 2 for name in ("nvcc.whl", "runtime.whl")}
+
+
+def test_zig_can_be_run_and_brings_what_our_targets_read(index: IndexServer, tmp_path: Path) -> None:
+    made = zig.provide_zig(LINUX, tmp_path, lambda _: None, ZIG)
+    assert made.program.stat().st_mode & 0o100
+    assert made.preprocessor.stat().st_mode & 0o100
+    assert (made.lib / "compiler_rt.zig").is_file()
+    assert not (made.lib / "docs").exists()
+
+
+def test_what_is_kept_for_links_may_hold_notes_that_lead_nowhere(index: IndexServer, tmp_path: Path) -> None:
+    """zig notes what it linked as the text of a link; what an earlier release kept has one."""
+    made = zig.provide_zig(LINUX, tmp_path, lambda _: None, ZIG)
+
+    def kept(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "lld.id").symlink_to("9f35673bbcac3a97f54a90a602d678b4")
+
+    make_whole(made.root.with_name(f"{made.root.name}-for-x86_64-linux-gnu.2.17"), kept)
+    (tmp_path / "work").mkdir()
+    made.linker("x86_64-linux-gnu.2.17", tmp_path / "work")
+    assert (tmp_path / "work" / "zig-cache" / "lld.id").is_symlink()
+
+
+def test_each_python_has_a_cute_dsl_of_its_own_and_all_have_one_identity(index: IndexServer, tmp_path: Path) -> None:
+    before = cute_dsl.identity()
+    another = tmp_path / "cute-dsl-4.7.0-cp312-0123456789ab"
+    (another / "packages").mkdir(parents=True)
+    roots = [cute_dsl.provide(LINUX, python, tmp_path, lambda _: None) for python in ("cp311", "cp312")]
+    assert [(root / "packages/libs.py").read_text()[:7] for root in roots] == ["libs311", "libs312"]
+    assert sorted(p.name for p in roots[1].rglob("*.py")) == ["core.py", "libs.py"]
+    assert roots[1].name.startswith("cute-dsl-4.8.1-cp312-")
+    assert cute_dsl.identity() == before
+    assert (another / "packages").is_dir(), "another version is neither taken nor removed"
+
+
+@pytest.mark.parametrize(
+    ("platform", "python", "said"),
+    [
+        (Platform("windows", "x86_64"), "cp312", "linux-x86_64, and this is windows-x86_64"),
+        (LINUX, "pypy311", "is for CPython 3.11 and 3.12; flashdepot runs in pypy311"),
+    ],
+)
+def test_a_machine_that_cannot_run_cute_dsl_is_told_what_can(
+    index: IndexServer, tmp_path: Path, platform: Platform, python: str, said: str
+) -> None:
+    with pytest.raises(IncompatibleError, match=said) as error:
+        cute_dsl.provide(platform, python, tmp_path, lambda _: None)
+    assert "--families fa2" in str(error.value.hint)
+
+
+def test_every_project_of_cute_dsl_is_pinned_once_for_each_python_and_platform() -> None:
+    rows = cute_dsl._data()["wheel"]
+    projects = {row["project"] for row in rows}
+    assert "torch" not in projects
+    for platform in ("linux-x86_64", "linux-aarch64"):
+        for python in ("cp311", "cp312", "cp313", "cp314"):
+            chosen = cute_dsl._wheels(Platform.parse(platform), python)
+            assert Counter(wheel.project for wheel in chosen) == Counter(projects)
+    pinned = {row["python"] for row in rows} - {"any"}
+    assert pinned == {f"cp{major}{minor}" for major, minor in PYTHONS}, "kernels/fa4/units.py names others"

@@ -51,8 +51,8 @@ def added_kernels(
     from flashdepot.link.candle_archive import AddedKernels  # noqa: PLC0415
     from flashdepot.link.candle_kernels import PLACE, kernel_actions, recipe_for  # noqa: PLC0415
     from flashdepot.toolchain.choose import asks_machine, choose_toolchain  # noqa: PLC0415
-    from flashdepot.toolchain.cutlass import provide_cutlass  # noqa: PLC0415
     from flashdepot.toolchain.identity import identify_toolchain  # noqa: PLC0415
+    from flashdepot.toolchain.wheels import provide_cutlass  # noqa: PLC0415
 
     manifest, limits, depot = library.manifest, limits or Limits(), depot or open_depot(events=events)
     if manifest.platform.system != "linux" or manifest.platform != this_platform():

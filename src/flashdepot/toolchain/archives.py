@@ -26,6 +26,7 @@ from flashdepot.files.locks import lock_file
 from flashdepot.model.codec import Table
 from flashdepot.model.target import Platform, Version
 from flashdepot.net.fetch import fetch_url
+from flashdepot.toolchain.wheels import unpack_together
 
 BASE = "FLASHDEPOT_CUDA_ARCHIVES"
 """The variable with the address of a mirror in the place of NVIDIA's server; empty to use no such archives at all."""
@@ -92,25 +93,21 @@ def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFil
     root = _root(label, platform, folder)
 
     def fill(temporary: Path) -> None:
-        from flashdepot.files.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain fetches and unpacks nothing)
-        from flashdepot.net.download import Remote  # noqa: PLC0415
+        from flashdepot.net.download import Remote  # noqa: PLC0415  (foreseeing a toolchain fetches and unpacks nothing)
 
-        fetched, work = root.with_name(f".{root.name}.archives"), temporary.with_name(f"{temporary.name}.work")
+        fetched = root.with_name(f".{root.name}.archives")
+
+        def arriving() -> Iterator[Path]:
+            for archive in _archives(label, platform, fetched):
+                place = fetched / archive.path.rpartition("/")[2]
+                remote = Remote(f"{base_address()}/{quote(archive.path)}", archive.sha256, archive.size)
+                yield fetch_url(remote, place, elsewhere=_ELSEWHERE, on_progress=on_file(place.name)).path
+
         fetched.parent.mkdir(parents=True, exist_ok=True)
-        lock = root.with_name(f".{root.name}.lock.tmp")
-        with lock_file(lock) as held:
-            try:
-                for archive in _archives(label, platform, fetched):
-                    place = fetched / archive.path.rpartition("/")[2]
-                    remote = Remote(f"{base_address()}/{quote(archive.path)}", archive.sha256, archive.size)
-                    fetch_url(remote, place, elsewhere=_ELSEWHERE, on_progress=on_file(place.name))
-                    unpack(place, work / archive.component, keep=_is_kept, pass_over_links=True)
-                    for top in (work / archive.component).iterdir():
-                        shutil.copytree(top, temporary, dirs_exist_ok=True, copy_function=shutil.move)
-                shutil.rmtree(fetched, ignore_errors=True)
-                held.discard()
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
+        with lock_file(root.with_name(f".{root.name}.lock.tmp")) as held:
+            unpack_together(arriving(), temporary, keep=_is_kept, inside="*", pass_over_links=True)
+            shutil.rmtree(fetched, ignore_errors=True)
+            held.discard()
 
     return make_whole(root, fill)
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from flashdepot.errors import IncompatibleError
 from flashdepot.events import OnFile
 from flashdepot.facts import read_table
-from flashdepot.files.folders import make_whole
 from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform, Version
-from flashdepot.net.fetch import fetch
+from flashdepot.toolchain.wheels import Wheel, pinned, provide_wheels
 
 SIZE = 125 * 10**6
 UNPACKED = 334 * 10**6
@@ -39,7 +39,7 @@ def identity() -> str:
     Wheels differ with the Python that they are for, and what is compiled with them does not: the objects of 3.11 and
     3.12 had the same bytes.
     """
-    return digest_of(sorted({f"{wheel['project']}=={wheel['version']}" for wheel in _data()["wheel"]}))
+    return digest_of(sorted({f"{wheel.project}=={wheel.version}" for wheel in _all_wheels()}))
 
 
 def running_python() -> str:
@@ -60,24 +60,7 @@ def provide(platform: Platform, python: str, folder: Path, on_file: OnFile) -> P
     :raises IntegrityError: when what was fetched is not what is pinned.
     """
     wheels = _wheels(platform, python)
-
-    def fill(temporary: Path) -> None:
-        from flashdepot.files.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
-
-        # Beside the folder that is filled, and as much its own: another process may be doing the same.
-        work = temporary.with_name(f"{temporary.name}.work")
-        try:
-            for wheel in wheels:
-                progress = on_file(wheel["filename"])
-                place = work / wheel["filename"]
-                archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], place, on_progress=progress)
-                unpack(archive, work / wheel["project"], keep=_is_needed)
-                shutil.copytree(work / wheel["project"], temporary, dirs_exist_ok=True, copy_function=shutil.move)
-                archive.unlink()
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-
-    return make_whole(_place(wheels, python, folder), fill)
+    return provide_wheels(_place(wheels, python, folder), wheels, on_file, keep=_is_needed)
 
 
 def is_dsl_provided(platform: Platform, python: str, folder: Path) -> bool:
@@ -85,34 +68,33 @@ def is_dsl_provided(platform: Platform, python: str, folder: Path) -> bool:
     return _place(_wheels(platform, python), python, folder).is_dir()
 
 
-def _place(wheels: list[dict[str, str]], python: str, folder: Path) -> Path:
-    pinned = digest_of(sorted(wheel["sha256"] for wheel in wheels))
-    return folder / f"cute-dsl-{provided_version()}-{python}-{pinned[:12]}"
+def _place(wheels: list[Wheel], python: str, folder: Path) -> Path:
+    return folder / f"cute-dsl-{provided_version()}-{python}-{pinned(wheels)}"
 
 
 def _is_needed(name: str) -> bool:
     return not any(part in name if part.endswith("/") else name.endswith(part) for part in _LEFT_OUT)
 
 
-def _wheels(platform: Platform, python: str) -> list[dict[str, str]]:
+def _all_wheels() -> list[Wheel]:
+    return msgspec.convert(_data()["wheel"], list[Wheel])
+
+
+def _wheels(platform: Platform, python: str) -> list[Wheel]:
     """The wheel of each project; every project has one for each platform and Python that is served."""
-    rows: list[dict[str, str]] = _data()["wheel"]
-    platforms = sorted({row["platform"] for row in rows} - {"any"})
-    pythons = sorted({row["python"] for row in rows} - {"any"})
+    wheels = _all_wheels()
+    platforms = sorted({wheel.platform for wheel in wheels} - {"any"})
+    pythons = sorted({wheel.python for wheel in wheels} - {"any"})
     if str(platform) not in platforms:
         raise IncompatibleError(
             f"FlashAttention-4 is compiled on {' or '.join(platforms)}, and this is {platform}.",
             hint="Build it on such a machine, or build only FlashAttention-2: --families fa2",
         )
     if python not in pythons:
+        *others, last = [f"{tag[2]}.{tag[3:]}" for tag in pythons]
         raise IncompatibleError(
-            f"CuTe DSL {provided_version()}, which compiles FlashAttention-4, is for CPython {_sentence(pythons)}; "
-            f"flashdepot runs in {python}.",
+            f"CuTe DSL {provided_version()}, which compiles FlashAttention-4, is for CPython {', '.join(others)} and "
+            f"{last}; flashdepot runs in {python}.",
             hint="Run flashdepot with one of those, or build only FlashAttention-2: --families fa2",
         )
-    return [row for row in rows if row["platform"] in ("any", str(platform)) and row["python"] in ("any", python)]
-
-
-def _sentence(pythons: list[str]) -> str:
-    versions = [f"{tag[2]}.{tag[3:]}" for tag in pythons]
-    return f"{', '.join(versions[:-1])} and {versions[-1]}"
+    return [w for w in wheels if w.platform in ("any", str(platform)) and w.python in ("any", python)]

@@ -1,11 +1,13 @@
-"""nvcc from its PyPI wheels, put into the depot and never into the user's environment."""
+"""Compilers and headers from pinned wheels of PyPI, put into the depot and never into the user's environment."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from flashdepot.errors import IncompatibleError
 from flashdepot.facts import read_table
@@ -15,7 +17,125 @@ from flashdepot.model.target import Platform, Version
 if TYPE_CHECKING:
     from flashdepot.events import OnFile
 
-_INSIDE = "nvidia/cu13/"
+_TOOLKIT = "nvidia/cu13/"
+
+_CUTLASS_INCLUDE = "cutlass_library/source/include/"
+_CUTLASS_TREE = "91ad8e9a366d7c7ed0171f6962023632c1aa0b2cd4b7b81d7bcff935fc2e616b"
+
+
+class Wheel(msgspec.Struct, frozen=True):
+    """A pinned wheel of a project on a package index, and the platform and the Python that it is for."""
+
+    filename: str
+    sha256: str
+    project: str = "ziglang"
+    platform: str = "any"
+    python: str = "any"
+    version: str = ""
+
+
+_CUTLASS = Wheel(
+    "nvidia_cutlass-3.5.0.0-py3-none-any.whl",
+    "4ec3ab4820dd4ae3ebc2c5ddf23352b0dc90f779435284e7dce822006adc51f6",
+    "nvidia-cutlass",
+)
+"""CUTLASS 3.5.0. Git's digest of each of the 631 files of its ``include`` at 7d49e6c7e2f8896c47f586706e67e1fb215529dc, which
+candle-flash-attn 0.9.2 to 0.11.1 clone (``build.rs``), was compared with the wheel's on 2026-11-22: they are the same."""
+
+
+def provide_wheels(
+    root: Path,
+    wheels: Sequence[Wheel],
+    on_file: OnFile,
+    *,
+    keep: Callable[[str], bool],
+    inside: str = "",
+    tree: str | None = None,
+    finish: Callable[[Path], None] = lambda _folder: None,
+) -> Path:
+    """The folder ``root``, filled from wheels on first use. Every byte of it is compared each time.
+
+    :param on_file: called with the name of each wheel before it is fetched.
+    :param keep: which files of the wheels are unpacked, by their names with ``/``.
+    :param inside: the folder of the wheels that becomes the root.
+    :param tree: the digest of what they unpack to; ``None``: what is there is compared with what it was.
+    :param finish: called with the folder before it takes its name.
+    :returns: the folder; another one beside it where another user has the name.
+    :raises NetworkError: when a wheel must be fetched and cannot be.
+    :raises IntegrityError: when what was fetched is not what is pinned.
+    """
+    from flashdepot.files.folders import make_whole  # noqa: PLC0415  (foreseeing a toolchain provides nothing)
+
+    def fill(folder: Path) -> None:
+        unpack_wheels(wheels, folder, on_file, keep=keep, inside=inside)
+        finish(folder)
+
+    return make_whole(root, fill, tree)
+
+
+def unpack_wheels(
+    wheels: Sequence[Wheel], folder: Path, on_file: OnFile, *, keep: Callable[[str], bool], inside: str
+) -> None:
+    """Fetch wheels and unpack them together into ``folder``; as :func:`provide_wheels`."""
+    from flashdepot.net.fetch import fetch  # noqa: PLC0415  (as above)
+
+    def fetched() -> Iterator[Path]:
+        for wheel in wheels:
+            place, progress = _beside(folder) / wheel.filename, on_file(wheel.filename)
+            yield fetch(wheel.project, wheel.filename, wheel.sha256, place, on_progress=progress)
+            place.unlink()
+
+    unpack_together(fetched(), folder, keep=keep, inside=inside)
+
+
+def unpack_together(
+    archives: Iterable[Path],
+    folder: Path,
+    *,
+    keep: Callable[[str], bool],
+    inside: str = "",
+    pass_over_links: bool = False,
+) -> None:
+    """Unpack one archive after the other into ``folder``, as :func:`flashdepot.files.archive.unpack` does.
+
+    :param inside: the folder of the archives that becomes ``folder``; ``*``: the folders at their top.
+    """
+    import shutil  # noqa: PLC0415  (as above)
+
+    from flashdepot.files.archive import unpack  # noqa: PLC0415
+
+    unpacked = _beside(folder) / "unpacked"
+    try:
+        for archive in archives:
+            unpack(archive, unpacked, keep=keep, pass_over_links=pass_over_links)
+            for top in unpacked.iterdir() if inside == "*" else (unpacked / inside,):
+                shutil.copytree(top, folder, dirs_exist_ok=True, copy_function=shutil.move)
+            shutil.rmtree(unpacked)
+    finally:
+        shutil.rmtree(_beside(folder), ignore_errors=True)
+
+
+def _beside(folder: Path) -> Path:
+    """Where what goes into a folder is made ready; as much its own: another process may be doing the same."""
+    return folder.with_name(f"{folder.name}.part")
+
+
+def pinned(wheels: Iterable[Wheel]) -> str:
+    """What tells sets of wheels apart in the names of folders."""
+    return digest_of(sorted(wheel.sha256 for wheel in wheels))[:12]
+
+
+def provide_cutlass(folder: Path, on_file: OnFile) -> Path:
+    """CUTLASS's headers (4 MB), for kernels whose own source does not bring them; as :func:`provide_wheels`."""
+    root = folder / f"cutlass-3.5.0-{_CUTLASS.sha256[:12]}"
+    return provide_wheels(
+        root,
+        [_CUTLASS],
+        on_file,
+        keep=lambda name: name.startswith(_CUTLASS_INCLUDE),
+        inside=_CUTLASS_INCLUDE,
+        tree=_CUTLASS_TREE,
+    )
 
 
 @cache
@@ -34,72 +154,46 @@ def provides(platform: Platform) -> bool:
 
 
 def provide(platform: Platform, folder: Path, on_file: OnFile) -> Path:
-    """The root of the pinned toolkit inside ``folder``, fetched and unpacked on first use (about 100 MB of wheels).
+    """The root of the pinned toolkit inside ``folder`` (about 100 MB of wheels); as :func:`provide_wheels`.
 
-    Every byte of it is compared with what is pinned, each time: its programs are run and its headers compiled.
-
-    :param on_file: called with the name of each wheel before it is fetched.
     :raises IncompatibleError: for a platform that PyPI has no nvcc for.
-    :raises NetworkError: when it must be fetched and cannot be.
-    :raises IntegrityError: when what was fetched is not what is pinned.
     """
     if not provides(platform):
         raise IncompatibleError(
             f"PyPI has no nvcc for {platform}.", hint="Install a CUDA toolkit and name its folder: --cuda DIR"
         )
-    from flashdepot.files.folders import make_whole  # noqa: PLC0415  (foreseeing a toolchain provides nothing)
+    root, tree = _root(platform, folder), _data()["tree"][str(platform)]
+    return provide_wheels(root, _wheels(platform), on_file, keep=_of_toolkit, inside=_TOOLKIT, tree=tree)
 
-    root = folder / _folder_name(platform)
-    return make_whole(root, lambda temporary: unpack_toolkit(_wheels(platform), temporary, on_file), _tree(platform))
+
+def unpack_toolkit(wheels: Sequence[Wheel], folder: Path, on_file: OnFile) -> None:
+    """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``."""
+    unpack_wheels(wheels, folder, on_file, keep=_of_toolkit, inside=_TOOLKIT)
 
 
 def is_provided(platform: Platform, folder: Path) -> bool:
     """Whether :func:`provide` finds it in ``folder``; its bytes are not read for that."""
-    return (folder / _folder_name(platform)).is_dir()
+    return _root(platform, folder).is_dir()
 
 
 def provided_nvcc(platform: Platform, folder: Path) -> Path | None:
     """The nvcc that :func:`provide` has put into ``folder``, or ``None``; its bytes are not read."""
-    nvcc = folder / _folder_name(platform) / "bin" / "nvcc"
+    nvcc = _root(platform, folder) / "bin" / "nvcc"
     return nvcc if provides(platform) and nvcc.is_file() else None
-
-
-def unpack_toolkit(wheels: Sequence[Mapping[str, str]], folder: Path, on_file: OnFile) -> None:
-    """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``; raises as :func:`provide`."""
-    import shutil  # noqa: PLC0415  (as above)
-
-    from flashdepot.files.archive import unpack  # noqa: PLC0415
-    from flashdepot.net.fetch import fetch  # noqa: PLC0415
-
-    # Beside the folder that is filled, and as much its own: another process may be doing the same.
-    work = folder.with_name(f"{folder.name}.work")
-    try:
-        for wheel in wheels:
-            progress = on_file(wheel["filename"])
-            place = work / wheel["filename"]
-            archive = fetch(wheel["project"], wheel["filename"], wheel["sha256"], place, on_progress=progress)
-            unpack(archive, work / wheel["project"], keep=lambda name: name.startswith(_INSIDE))
-            shutil.copytree(work / wheel["project"] / _INSIDE, folder, dirs_exist_ok=True, copy_function=shutil.move)
-            archive.unlink()
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def known_trees() -> Mapping[str, str]:
     """The digest of every toolkit that can be provided, by the name of its folder."""
-    platforms = {Platform.parse(wheel["platform"]) for wheel in _data()["wheel"]}
-    return {_folder_name(platform): _tree(platform) for platform in platforms}
+    return {_root(Platform.parse(name), Path()).name: tree for name, tree in _data()["tree"].items()}
 
 
-def _folder_name(platform: Platform) -> str:
-    pinned = digest_of(sorted(w["sha256"] for w in _wheels(platform)))
-    return f"cuda-{provided_version()}-{pinned[:12]}"
+def _root(platform: Platform, folder: Path) -> Path:
+    return folder / f"cuda-{provided_version()}-{pinned(_wheels(platform))}"
 
 
-def _tree(platform: Platform) -> str:
-    tree: str = _data()["tree"][str(platform)]
-    return tree
+def _of_toolkit(name: str) -> bool:
+    return name.startswith(_TOOLKIT)
 
 
-def _wheels(platform: Platform) -> list[dict[str, str]]:
-    return [w for w in _data()["wheel"] if w["platform"] == str(platform)]
+def _wheels(platform: Platform) -> list[Wheel]:
+    return [wheel for wheel in msgspec.convert(_data()["wheel"], list[Wheel]) if wheel.platform == str(platform)]

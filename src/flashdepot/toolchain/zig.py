@@ -24,9 +24,9 @@ from flashdepot.files.atomic import sha256_file
 from flashdepot.files.folders import make_whole
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
-from flashdepot.net.fetch import fetch
 from flashdepot.process.confinement import View, confined, means
 from flashdepot.process.run import Finished, first_error, run
+from flashdepot.toolchain.wheels import Wheel, provide_wheels
 
 _INSIDE = "ziglang/"
 
@@ -163,41 +163,29 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str)
     :raises NetworkError: when it must be fetched and cannot be.
     :raises IntegrityError: when what was fetched is not what is pinned.
     """
-    wheel = _wheel(platform, version)
 
-    def fill(temporary: Path) -> None:
-        from flashdepot.files.archive import unpack  # noqa: PLC0415  (foreseeing a toolchain unpacks nothing)
+    def finish(root: Path) -> None:
+        zig = Zig(root, version)
+        zig.program.chmod(zig.program.stat().st_mode | 0o111)
+        zig.preprocessor.parent.mkdir()
+        zig.preprocessor.write_text(_PREPROCESSOR)
+        zig.preprocessor.chmod(0o755)
 
-        work = temporary.with_name(f"{temporary.name}.work")
-        try:
-            progress = on_file(wheel["filename"])
-            place = work / wheel["filename"]
-            archive = fetch("ziglang", wheel["filename"], wheel["sha256"], place, on_progress=progress)
-            unpack(archive, work / "wheel", keep=_is_wanted)
-            shutil.move(work / "wheel" / _INSIDE, temporary)
-            program = Zig(temporary, version).program
-            program.chmod(program.stat().st_mode | 0o111)
-            preprocessor = Zig(temporary, version).preprocessor
-            preprocessor.parent.mkdir()
-            preprocessor.write_text(_PREPROCESSOR)
-            preprocessor.chmod(0o755)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-
-    return Zig(make_whole(zig_folder(platform, folder, version), fill), version)
+    wheel, root = _wheel(platform, version), zig_folder(platform, folder, version)
+    return Zig(provide_wheels(root, [wheel], on_file, keep=_is_wanted, inside=_INSIDE, finish=finish), version)
 
 
 def zig_folder(platform: Platform, folder: Path, version: str) -> Path:
     """Where a zig for a platform lies in the folder of the toolchains; raises as :func:`provide_zig`."""
-    return folder / f"zig-{version}-{_wheel(platform, version)['sha256'][:12]}"
+    return folder / f"zig-{version}-{_wheel(platform, version).sha256[:12]}"
 
 
-def _wheel(platform: Platform, version: str) -> dict[str, str]:
+def _wheel(platform: Platform, version: str) -> Wheel:
     pin = next(pin for pin in _data()["zig"] if pin["version"] == version)
-    wheel: dict[str, str] | None = next((w for w in pin["wheel"] if w["platform"] == str(platform)), None)
-    if wheel is None:
-        raise IncompatibleError(
-            f"No zig {version} is pinned for {platform}, and it compiles the host side of a library.",
-            hint="Build on Linux, x86_64 or aarch64: --target names what it is for.",
-        )
-    return wheel
+    for wheel in msgspec.convert(pin["wheel"], list[Wheel]):
+        if wheel.platform == str(platform):
+            return wheel
+    raise IncompatibleError(
+        f"No zig {version} is pinned for {platform}, and it compiles the host side of a library.",
+        hint="Build on Linux, x86_64 or aarch64: --target names what it is for.",
+    )
