@@ -32,6 +32,9 @@ _WARNS = re.compile(rb"(?:^|[\s\[(|])WARN(?:ING)?(?:\W|$)")
 _LEVELS_END = 80
 """Where in a line a logger's level stands: what is only a warning does not say for certain why a command failed."""
 
+_INSTALLERS_OWN = frozenset({"resolve", "fetch", "install"})
+"""Phases in which nothing but the installer itself speaks."""
+
 _IGNORED = 100
 """How many lines of a piece a rule passes over before it takes the next one as it is."""
 
@@ -221,7 +224,8 @@ class _Search:
         suggested = self.suggested.get(rule.id) is hit
         context = (suggested and rule.likely_context) or rule.context
         unless = rule.unless + rule.likely_unless if suggested else rule.unless
-        seen = (not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(unless)
+        own = rule.own and hit.step is not None and hit.step.installer != "" and hit.step.phase in _INSTALLERS_OWN
+        seen = (own or not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(unless)
         return seen and not machine.vetoes(rule.veto, hit.line.text, self.facts)
 
     def _keep_errors(self, piece: _Piece) -> None:

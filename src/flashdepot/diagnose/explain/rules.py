@@ -139,6 +139,27 @@ def coded(number: str, text: str) -> tuple[str, ...]:
     )
 
 
+_NOT_A_COMMAND = (
+    "is not recogni[sz]ed|n'est pas reconnu|ist entweder falsch|no se reconoce|não é reconhecido|non è riconosciuto"
+    "|не является|不是内部"
+)
+
+
+def unstarted(program: str) -> tuple[str, ...]:
+    """Patterns for "there is no such program" in the words of what would start it: shells, loaders, Python, Rust."""
+    named = rf"(?:[^'\"]*[\\/])?(?:{program})(?:\.exe)?"
+    return (
+        rf"\b(?:{program})(?:\.exe)?'?: (?:command )?not found",
+        rf"command not found: (?:{program})\b",
+        rf"'{named}' (?:{_NOT_A_COMMAND})",
+        rf"[Cc]an't recogni[sz]e '(?:{program})\b",
+        rf"which: no (?:{program}) in ",
+        rf"\['which', '{named}'\].*returned non-zero",
+        rf"(?:No such file or directory:? |\[Errno 2\].*|\[WinError [23]\].*|os error 2.*|FileNotFoundError: .*)'{named}'",
+        rf"(?i:(?:failed to|could not|cannot|unable to) (?:find|spawn|execute|run|start|launch)) (?:'{named}'|(?:\S*[\\/])?(?:{program})(?:$|[\s:.,;]))",
+    )
+
+
 def crashed(program: str) -> tuple[str, ...]:
     """Patterns for "that program crashed", in either order."""
     crash = r"(?:segfault(?:s|ed|ing)?|segmentation fault|crash(?:es|ed|ing)?|core dumped|SIGSEGV|(?:died|killed) (?:by|with|due to) signal 11)"
@@ -229,6 +250,7 @@ _SENTENCES: Mapping[str, Callable[..., tuple[str, ...]]] = {
     "differing": differing,
     "coded": coded,
     "crashed": crashed,
+    "unstarted": unstarted,
 }
 """Fields of a rule file that name things, and what makes the sentences about one."""
 
@@ -250,6 +272,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     log; with ``unless``, only if none is. ``@field`` among them stands for all texts of the field that flashdepot is of,
     ``@errors`` for those of errors that a package's own build raises.
     ``warns`` says that the tools tell of it by a warning, which shows nothing for certain elsewhere.
+    ``own`` says that what an installer says in a step of its own needs no ``context``.
     ``absence`` says that the class is concluded from something that is not there, and so never certain;
     ``or_else`` names the classes that it may be instead, the likeliest first. ``veto`` names the fact that rules it out.
     ``hides`` names classes that are consequences of this one. A line that an ``ignore`` pattern matches, such as a
@@ -286,6 +309,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     installers: tuple[Literal["", "pip", "uv", "poetry", "conda", "cargo"], ...] = ()
     ours: bool = False
     absence: bool = False
+    own: bool = False
     warns: bool = False
     or_else: tuple[str, ...] = ()
     veto: Literal["", "newer-gpu", "newer-driver"] = ""

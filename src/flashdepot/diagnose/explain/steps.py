@@ -41,11 +41,11 @@ _PROMPT = (
 _BARE = r"(?:sudo (?:-\S+ )*|[A-Z_][A-Z0-9_]*=\S* |time )*(?:\S*[/\\])?(?:python[\d.]*(?:\.exe)? -m )?"
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(
-    r"File \"(?P<file>[^\"]{1,400})\", line \d+(?:, in (?P<function>\S{1,100}))?|^(?P<rich>\S{1,400}\.py):\d+ in (?P<name>\S{1,100})"
+    r"File \"(?P<file>[^\"]{1,400})\", line (?P<line>\d+)(?:, in (?P<function>\S{1,100}))?|^(?P<rich>\S{1,400}\.py):\d+ in (?P<name>\S{1,100})"
 )
 _FRAME_BUILDS = re.compile(
     r"pip-build-env|build_meta|pyproject_hooks|pep517|_in_process|setuptools[\\/]|[\\/]setup\.py|^setup\.py|builds-v0"
-    r"|BuildExtension|<string>$|distutils|torch[\\/]utils[\\/]cpp_extension|skbuild|hatchling|poetry[\\/]core"
+    r"|BuildExtension|<pip-setuptools-caller>|distutils|torch[\\/]utils[\\/]cpp_extension|skbuild|hatchling|poetry[\\/]core"
 )
 _FRAME_INSTALLS = re.compile(r"[\\/]pip[\\/]_(?:internal|vendor)[\\/]")
 _FRAME_PACKAGE = re.compile(
@@ -190,7 +190,8 @@ class Story:
         if step is None:
             return
         file = found["file"] or found["rich"]
-        if _FRAME_BUILDS.search(file):
+        # Of "<string>", a build backend runs a whole setup.py, and "python -c" a line.
+        if _FRAME_BUILDS.search(file) or (file == "<string>" and found["line"] != "1"):
             step.phase, self._decided = "build", True
             step.package, step.version = self._installing.package or step.package, self._installing.version
             step.installer = step.installer or self._installing.installer
