@@ -18,7 +18,7 @@ from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.files import directory
 from flashdepot.files.directory import Directory
 from flashdepot.files.output_folder import OutputFolder
-from flashdepot.files.user_files import OutputFile, record, record_text, require_safe
+from flashdepot.files.user_files import OutputFile, require_safe
 from support.candle_project import write_stand_in
 
 TARGET = "linux-x86_64-cu13-sm80-90"
@@ -251,7 +251,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def write(folder: Path, *files: OutputFile) -> None:
-    OutputFolder(folder, "thing", record(".flashdepot-thing.json"), "--out DIR").write(files, record_text(files))
+    OutputFolder(folder, "thing", ".flashdepot-thing.json", "--out DIR").write(files)
 
 
 @pytest.mark.parametrize("place", ["a", "a/b", "a/b/c.txt"])

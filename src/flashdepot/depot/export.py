@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.files.output_folder import OutputFolder
-from flashdepot.files.user_files import OutputFile, OutputListing, Written
+from flashdepot.files.user_files import OutputFile, Written
 from flashdepot.model.codec import Table
 from flashdepot.model.manifest import LIBRARY, MANIFEST_NAME, Manifest, ManifestFile
 
@@ -37,17 +37,15 @@ def export(
     :raises IntegrityError: when the bytes are not what the manifest says; an earlier export is as it was then.
     :raises MissingToolError: when the disk is full or may not be written; likewise.
     """
-    folder = OutputFolder(destination, LIBRARY, _listing(), elsewhere, inside=inside, disguised=disguised)
+    folder = OutputFolder(
+        destination, LIBRARY, MANIFEST_NAME, elsewhere, inside=inside, read=_written, disguised=disguised
+    )
     return folder.write(library_files(manifest, source), manifest_text(manifest))
 
 
 def require_exportable(destination: Path, elsewhere: str = "--out DIR") -> None:
     """Raise what :func:`export` would raise of the folder itself, before the library is made."""
-    OutputFolder(destination, LIBRARY, _listing(), elsewhere).require_usable()
-
-
-def _listing() -> OutputListing:
-    return OutputListing(MANIFEST_NAME, _written)
+    OutputFolder(destination, LIBRARY, MANIFEST_NAME, elsewhere, read=_written).require_usable()
 
 
 def library_files(

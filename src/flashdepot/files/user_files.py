@@ -61,47 +61,35 @@ class OutputFile(msgspec.Struct, frozen=True):
         as_text = {hashlib.sha256(self.link.encode()).hexdigest()} if self.link else set()
         return frozenset({self.identity, *as_text})
 
-    def put(self, folder: Directory, name: str) -> None:
-        """Create it in a folder, whole and on disk.
+    def put(self, top: Directory) -> None:
+        """Create it at its place below a folder, whole and on disk.
 
         :raises IntegrityError: when its bytes are not what the digest says.
         """
-        if self.link:
-            folder.create_link(name, self.link)
-            return
-        with folder.create(name) as target:
-            if (actual := _copy(self.content, target)) != self.digest:
-                raise IntegrityError(
-                    f"The bytes for {self.place} are damaged: expected SHA-256 {self.digest}, found {actual}.",
-                    hint="Get the library again: flashdepot get",
-                )
-            finish(target, 0o644)
-            if self.modified_ns is not None:
-                os.utime(folder.path / name if os.name == "nt" else target.fileno(), ns=(self.modified_ns,) * 2)
+        *folders, name = self.place.split("/")
+        with top.within(folders, create=True) as folder:
+            if self.link:
+                folder.create_link(name, self.link)
+                return
+            with folder.create(name) as target:
+                if (actual := _copy(self.content, target)) != self.digest:
+                    raise IntegrityError(
+                        f"The bytes for {self.place} are damaged: expected SHA-256 {self.digest}, found {actual}.",
+                        hint="Get the library again: flashdepot get",
+                    )
+                finish(target, 0o644)
+                if self.modified_ns is not None:
+                    os.utime(folder.path / name if os.name == "nt" else target.fileno(), ns=(self.modified_ns,) * 2)
 
 
-class OutputListing(msgspec.Struct, frozen=True):
-    """The file of a folder that says what flashdepot wrote there.
-
-    :param read: what its bytes say; raises :class:`ValueError` when it is not one that flashdepot writes.
-    """
-
-    place: str
-    read: Callable[[bytes], Written]
-
-
-def record(name: str) -> OutputListing:
-    """A listing for folders that have none of their own: places and identities, in a file of that name."""
-    return OutputListing(name, _read_record)
-
-
-def record_text(files: Sequence[OutputFile]) -> bytes:
-    """The bytes of a :func:`record`."""
+def listing_text(files: Sequence[OutputFile]) -> bytes:
+    """The listing of a folder that has none of its own: places and identities."""
     listed = {file.place: file.identity for file in sorted(files, key=lambda file: file.place)}
     return (json.dumps({"schema": _RECORD_SCHEMA, "kind": _RECORD_KIND, "files": listed}, indent=2) + "\n").encode()
 
 
-def _read_record(data: bytes) -> Written:
+def read_listing(data: bytes) -> Written:
+    """What :func:`listing_text` listed; :raises ValueError: when it is not such a listing."""
     document = json.loads(data)
     if not isinstance(document, dict) or document.get("kind") != _RECORD_KIND:
         raise ValueError("not a record of written files")
@@ -131,14 +119,25 @@ def require_safe(place: str) -> None:
             )
 
 
-def identity_of(folder: Directory, name: str, status: os.stat_result) -> str:
-    """The :attr:`OutputFile.identity` of what is there; empty for what is neither a file nor a link."""
-    if stat.S_ISLNK(status.st_mode):
-        return f"-> {folder.link(name)}"
-    if not stat.S_ISREG(status.st_mode):
-        return ""
-    with folder.open_file(name) as file:
-        return sha256_of(file)
+def identity_of(top: Directory, place: str) -> str | None:
+    """The :attr:`OutputFile.identity` of what is at a place; empty for what is neither a file nor a link, else ``None``.
+
+    :raises NotADirectoryError: when a link or a file is in the place of a folder on the way.
+    """
+    *folders, name = place.split("/")
+    try:
+        with top.within(folders) as folder:
+            status = folder.status(name)
+            if status is None:
+                return None
+            if stat.S_ISLNK(status.st_mode):
+                return f"-> {folder.link(name)}"
+            if not stat.S_ISREG(status.st_mode):
+                return ""
+            with folder.open_file(name) as file:
+                return sha256_of(file)
+    except FileNotFoundError:
+        return None
 
 
 def sha256_of(file: IO[bytes]) -> str:
@@ -241,7 +240,7 @@ def new_file(chosen: Path, name: str, elsewhere: str) -> Iterator[IO[bytes]]:
             _require_regular(chosen / name, status, elsewhere)
             file.flush()
             file.seek(0)
-            if sha256_of(file) != identity_of(folder, name, status):
+            if sha256_of(file) != identity_of(folder, name):
                 raise UsageError(
                     f"{chosen / name} is there already, with other bytes. It is not replaced.",
                     hint=f"Move it away and run the same command again, or name another folder: {elsewhere}",
@@ -274,9 +273,9 @@ def folder_errors(folder: Path, elsewhere: str) -> Iterator[None]:
     try:
         yield
     except (FileExistsError, NotADirectoryError) as error:
-        named = error.filename if isinstance(error.filename, str) and os.path.isabs(error.filename) else folder  # noqa: PTH117
+        named = path if (path := Path(error.filename or "")).is_absolute() else folder
         raise UsageError(
-            f"{named} is a file, or a link that leads to no folder; a folder was expected there.",
+            f"{named} is {'a symbolic link' if named.is_symlink() else 'a file'}, where a folder was expected.",
             hint=f"Name a new or an empty folder: {elsewhere}",
         ) from error
     except OSError as error:
@@ -290,7 +289,7 @@ def _require_regular(path: Path, status: os.stat_result, elsewhere: str) -> None
     if not stat.S_ISREG(status.st_mode):
         what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
         raise UsageError(
-            f"{path} is {what}: flashdepot neither reads what is behind it nor replaces it.",
+            f"{path} is {what}: it is neither followed nor replaced.",
             hint=f"Put a regular file there, remove it, or name another folder: {elsewhere}",
         )
 

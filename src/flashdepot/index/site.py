@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.files.output_folder import OutputFolder
-from flashdepot.files.user_files import OutputFile, record, record_text
+from flashdepot.files.user_files import OutputFile
 from flashdepot.index.page import page
 from flashdepot.index.shelves import EVERYBODY, Shelf, shelves
 from flashdepot.index.simple import FILES, PageFile, simple_pages
@@ -160,8 +160,8 @@ def write_site(
     sealed = seals.of_record(RECORD_NAME, _record_text(made), _earlier_envelopes(folder, ""))
     if sealed:
         files.append(OutputFile.of(f"{RECORD_NAME}{ENDING}", write_envelopes(sealed)))
-    output = OutputFolder(folder, "index", record(_LISTING), _ELSEWHERE)
-    return IndexSite(output.write(files, record_text(files)), made, shown, tuple(sorted(set(held) - before)))
+    output = OutputFolder(folder, "index", _LISTING, _ELSEWHERE)
+    return IndexSite(output.write(files), made, shown, tuple(sorted(set(held) - before)))
 
 
 def _add(held: dict[str, HeldWheel], wheel: HeldWheel) -> None:

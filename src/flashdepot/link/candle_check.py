@@ -24,7 +24,7 @@ from flashdepot.binary.window import (
 from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.files.atomic import sha256_file
 from flashdepot.files.documents import read_toml
-from flashdepot.files.user_files import record
+from flashdepot.files.user_files import read_listing
 from flashdepot.fit.requests import needs_of_manifest
 from flashdepot.fit.rules import judge
 from flashdepot.link.candle_archive import archive_names
@@ -218,9 +218,8 @@ def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[
 
 
 def _recorded(folder: Path, name: str) -> Mapping[str, str]:
-    listing = record(name)
     try:
-        return {place: next(iter(found)) for place, found in listing.read((folder / name).read_bytes()).items()}
+        return {place: next(iter(found)) for place, found in read_listing((folder / name).read_bytes()).items()}
     except (OSError, ValueError):
         return {}
 

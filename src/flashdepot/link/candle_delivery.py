@@ -13,7 +13,7 @@ import msgspec
 from flashdepot.errors import FlashdepotError, MissingToolError, UsageError
 from flashdepot.files.documents import parse_toml
 from flashdepot.files.output_folder import OutputFolder
-from flashdepot.files.user_files import OutputFile, read_regular, record, record_text
+from flashdepot.files.user_files import OutputFile, read_regular
 from flashdepot.link.candle_archive import SOURCES, AddedKernels, ZigSource, companions, made_archives
 from flashdepot.link.candle_versions import CRATE, archive_time, newer_sources, source_times
 from flashdepot.link.library import LinkableLibrary
@@ -50,10 +50,10 @@ def prepare_folder(
     _require_no_rival(root)
     sources = source_times(crate) if crate is not None else {}
     wanted = archive_time(time.time_ns(), sources.values())
-    written = OutputFolder(folder, "folder for candle", record(FOLDER_RECORD), "--build-dir DIR", beside_others=True)
+    written = OutputFolder(folder, "folder for candle", FOLDER_RECORD, "--build-dir DIR", beside_others=True)
     with made_archives(library, arguments, zig, modified_ns=wanted) as archives:
         files = (*archives, *companions(library, f"{COMPANIONS}/"))
-        written.write(files, record_text(files))
+        written.write(files)
     made = tuple(root / file.place for file in archives)
     _require_newer(made, sources)
     return PreparedFolder(root, made, crate)
@@ -101,7 +101,7 @@ def write_candle_crate(
     :param added: kernels of candle's own that go into the archive too.
     :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
     """
-    written = OutputFolder(folder, "crate", record(CRATE_RECORD), "--build-dir DIR")
+    written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR")
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
     platform = library.manifest.platform
     cudart = platform.system == "windows" and len(library.archives) > 1
@@ -114,7 +114,7 @@ def write_candle_crate(
             *archives,
             *companions(library, _LIB),
         )
-        return written.write(files, record_text(files))
+        return written.write(files)
 
 
 def linking_build_script(

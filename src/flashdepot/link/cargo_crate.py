@@ -8,7 +8,7 @@ from pathlib import Path
 from flashdepot.depot.export import library_files
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.files.output_folder import OutputFolder
-from flashdepot.files.user_files import OutputFile, record, record_text
+from flashdepot.files.user_files import OutputFile
 from flashdepot.link.library import LinkableLibrary
 from flashdepot.model.manifest import MANIFEST_NAME
 
@@ -33,14 +33,14 @@ def write_crate(library: LinkableLibrary, folder: Path) -> Path:
     :raises IntegrityError: when the library's files are not what its manifest says.
     :raises MissingToolError: when the disk is full or may not be written.
     """
-    crate = OutputFolder(folder, "crate", record(_RECORD), _ELSEWHERE)
+    crate = OutputFolder(folder, "crate", _RECORD, _ELSEWHERE)
     manifest = OutputFile.of(f"{_LIBRARY}{MANIFEST_NAME}", manifest_text(library.manifest))
     files = (
         *(OutputFile.of(place, text.encode()) for place, text in crate_texts().items()),
         *library_files(library.manifest, library.source, _LIBRARY),
         manifest,
     )
-    return crate.write(files, record_text(files))
+    return crate.write(files)
 
 
 def crate_texts() -> Mapping[str, str]:

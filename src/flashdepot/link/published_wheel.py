@@ -21,7 +21,7 @@ from flashdepot.errors import IncompatibleError
 from flashdepot.files.archive import unpack
 from flashdepot.files.atomic import sha256_file
 from flashdepot.files.output_folder import OutputFolder
-from flashdepot.files.user_files import OutputFile, read_regular, record, record_text
+from flashdepot.files.user_files import OutputFile, read_regular
 from flashdepot.link.published_wheel_symbols import ENTRY_POINTS, UnreadableNameError, WheelFunction, parse_function
 from flashdepot.model.environment import PythonEnvironment, Torch
 
@@ -204,7 +204,7 @@ def write_package(wheel: Path, name: str, version: str, using: BuildsWith, folde
     :raises UsageError: when the folder holds something else.
     :raises IntegrityError: when the wheel is damaged.
     """
-    written = OutputFolder(folder, "package", record(_RECORD), "--out DIR")
+    written = OutputFolder(folder, "package", _RECORD, "--out DIR")
     with TemporaryDirectory(prefix="flashdepot-wheel-") as temporary:
         unpacked = Path(temporary) / "wheel"
         unpack(wheel, unpacked, keep=_is_wanted)
@@ -219,7 +219,7 @@ def write_package(wheel: Path, name: str, version: str, using: BuildsWith, folde
             OutputFile.of(f"include/{HEADER}", text.encode()),
             OutputFile.of(f"lib/cmake/{PACKAGE}/{PACKAGE}Config.cmake", config.encode()),
         )
-        return WheelPackage(written.write(files, record_text(files)), extension, missing)
+        return WheelPackage(written.write(files), extension, missing)
 
 
 def _is_licence(path: Path) -> bool:
