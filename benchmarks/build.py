@@ -187,7 +187,7 @@ def warm(arguments: argparse.Namespace) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         ccache = stack.enter_context(filled_ccache(arguments, depot, plan, outcome)) if arguments.ccache else None
         for _ in range(WARM_RUNS + 1):
-            depot.remove_artifact(plan.recipe.key)
+            depot.artifacts.remove(plan.recipe.key)
             shutil.rmtree(depot.layout.library(plan.recipe.key), ignore_errors=True)
             begun = time.monotonic()
             done = subprocess.run(flashdepot_command, check=True, capture_output=True, text=True)

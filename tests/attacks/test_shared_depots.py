@@ -51,7 +51,7 @@ manifest = store_library(depot, Path(work), name=name)
 again = Depot(Path(root), on_problem=print)
 assert find_unit(again, record) is not None, "the unit is lost"
 assert again.load_intact(manifest.recipe_key) == manifest, "the library is lost"
-folder = again.materialise(manifest)
+folder = again.libraries.materialise(manifest)
 for path, content in LIBRARY_FILES.items():
     assert (folder / path).read_bytes() == content + name.encode(), path
 print(again.export(manifest, Path(work) / "out" / name))
@@ -175,7 +175,7 @@ def test_what_one_member_made_another_takes_and_each_goes_on(shared: Path, place
     store(BOB, shared, place, "one")
     store(BOB, shared, place, "two")
     store(ALICE, shared, place, "two")
-    keys = {manifest.recipe_key for manifest in Depot(shared).manifests()}
+    keys = {manifest.recipe_key for manifest in Depot(shared).artifacts.manifests()}
     assert len(keys) == 2
     listed = BOB.flashdepot("depot", "ls", "--depot", shared, "--json")
     assert {entry["recipe_key"] for entry in json.loads(listed.stdout)} == keys, listed.stderr

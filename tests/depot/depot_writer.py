@@ -38,7 +38,7 @@ def main(mode: str, root: str, *rest: str) -> None:
         elif mode == "library":
             for number in itertools.count():
                 manifest = store_library(depot, Path(work), name=f"{work}-{number}")
-                depot.materialise(manifest)
+                depot.libraries.materialise(manifest)
                 depot.export(manifest, Path(rest[0]))
                 say(manifest.recipe_key)
         elif mode == "hold":

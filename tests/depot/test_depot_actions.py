@@ -15,7 +15,7 @@ from support.depot_factories import find_unit, flip_bit, make_older, make_record
 def test_a_recorded_run_is_found_while_its_inputs_are_the_same(depot: Depot, tmp_path: Path):
     (tmp_path / "x.o").write_bytes(b"object")
     (tmp_path / "x.log").write_bytes(b"warning: unused")
-    record = depot.record_action(make_record(), tmp_path / "x.o", tmp_path / "x.log")
+    record = depot.actions.record(make_record(), tmp_path / "x.o", tmp_path / "x.log")
     found = find_unit(Depot(depot.root), record)
     assert found == record
     assert found.object.size == 6
@@ -27,7 +27,7 @@ def test_a_recorded_run_is_found_while_its_inputs_are_the_same(depot: Depot, tmp
 def test_a_changed_or_missing_input_makes_it_a_miss(depot: Depot, tmp_path: Path, now: dict[str, str | None]):
     record = record_unit(depot, tmp_path)
     digests = {**record.inputs, **now}
-    assert depot.find_action(record.intent_key, digests.get) is None
+    assert depot.actions.find(record.intent_key, digests.get) is None
 
 
 def test_going_back_to_earlier_sources_finds_the_earlier_object(depot: Depot, tmp_path: Path):
@@ -35,7 +35,7 @@ def test_going_back_to_earlier_sources_finds_the_earlier_object(depot: Depot, tm
     records = []
     for version in range(20):
         source.write_bytes(b"object %d" % version)
-        records.append(depot.record_action(make_record(**{"a.h": f"{version:064x}"}), source))
+        records.append(depot.actions.record(make_record(**{"a.h": f"{version:064x}"}), source))
     assert find_unit(depot, records[19]) == records[19]
     assert find_unit(depot, records[4]) == records[4]
     assert find_unit(depot, records[3]) is None, "only the newest sixteen are remembered"
@@ -45,7 +45,7 @@ def test_runs_of_one_intent_that_are_recorded_at_the_same_time_are_all_found(dep
     (tmp_path / "x.o").write_bytes(b"object")
 
     def record(number: int) -> ActionRecord:
-        return Depot(depot.root).record_action(make_record(**{"a.h": f"{number:064x}"}), tmp_path / "x.o")
+        return Depot(depot.root).actions.record(make_record(**{"a.h": f"{number:064x}"}), tmp_path / "x.o")
 
     with ThreadPoolExecutor(4) as pool:
         records = list(pool.map(record, range(16)))

@@ -46,8 +46,8 @@ def test_a_stored_library_is_found_and_put_together(depot: Depot, tmp_path: Path
     again = Depot(depot.root)
     choice = again.find(make_request())
     assert choice.taken == manifest
-    assert again.load(manifest.recipe_key) == manifest
-    folder = again.materialise(manifest)
+    assert again.artifacts.load(manifest.recipe_key) == manifest
+    folder = again.libraries.materialise(manifest)
     assert folder == depot.root / "libraries" / manifest.recipe_key[:16]
     assert_whole(folder, manifest)
     assert (folder / SHARED).samefile(depot.layout.blob(digest_in(manifest, SHARED))), "bytes are kept once"
@@ -55,30 +55,30 @@ def test_a_stored_library_is_found_and_put_together(depot: Depot, tmp_path: Path
 
 def test_a_hit_reads_each_file_of_the_library_once(depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     manifest = store_library(depot, tmp_path)
-    folder = depot.materialise(manifest)
+    folder = depot.libraries.materialise(manifest)
     read: list[Path] = []
     monkeypatch.setattr("flashdepot.files.digests._SETTLED", -1.0)
     monkeypatch.setattr("flashdepot.files.digests.sha256_file", lambda path: read.append(path) or sha256_file(path))
     again = Depot(depot.root)
     assert again.find(make_request()).taken == manifest
-    assert again.materialise(manifest) == folder
+    assert again.libraries.materialise(manifest) == folder
     assert sorted(path.relative_to(folder).as_posix() for path in read) == sorted([*LIBRARY_FILES, "manifest.json"])
 
 
 def test_a_file_that_was_written_this_moment_is_read_again(depot: Depot, tmp_path: Path):
     manifest = store_library(depot, tmp_path)
-    folder = depot.materialise(manifest)
+    folder = depot.libraries.materialise(manifest)
     again = Depot(depot.root)
     assert again.find(make_request()).taken == manifest
     flip_and_keep_times(folder / SHARED, 5, 0)
     with pytest.raises(IntegrityError):
-        again.materialise(manifest)
+        again.libraries.materialise(manifest)
 
 
 @pytest.mark.parametrize("plant", ["include/cuda_fp16.h", "include", "lib/shared/libflashattention.so.1"])
 def test_what_was_planted_in_a_library_is_gone_when_it_is_handed_out(depot: Depot, tmp_path: Path, plant: str):
     manifest = store_library(depot, tmp_path)
-    folder = depot.materialise(manifest)
+    folder = depot.libraries.materialise(manifest)
     elsewhere = tmp_path / "elsewhere"
     path = folder / plant
     if path.exists():
@@ -86,7 +86,7 @@ def test_what_was_planted_in_a_library_is_gone_when_it_is_handed_out(depot: Depo
     else:
         elsewhere.write_text("planted")
     path.symlink_to(elsewhere)
-    assert Depot(depot.root).materialise(manifest) == folder
+    assert Depot(depot.root).libraries.materialise(manifest) == folder
     assert_whole(folder, manifest)
     assert not any(p.is_symlink() for p in folder.rglob("*") if p.name != "libflashattention.so")
     assert not (folder / "include/cuda_fp16.h").exists()
@@ -95,11 +95,11 @@ def test_what_was_planted_in_a_library_is_gone_when_it_is_handed_out(depot: Depo
 
 def test_a_library_gives_back_blobs_that_the_depot_lost(depot: Depot, problems: list[str], tmp_path: Path):
     manifest = store_library(depot, tmp_path)
-    depot.materialise(manifest)
+    depot.libraries.materialise(manifest)
     depot.layout.blob(digest_in(manifest, SHARED)).unlink()
     fresh = Depot(depot.root, problems.append)
     assert fresh.find(make_request()).taken == manifest
-    fresh.materialise(manifest)
+    fresh.libraries.materialise(manifest)
     assert fresh.blobs.find(digest_in(manifest, SHARED))
     assert problems == []
 
@@ -114,12 +114,12 @@ def test_a_library_damaged_in_its_folder_is_mended_from_the_blobs(
         raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
 
     monkeypatch.setattr(os, "link", refuse)
-    folder = depot.materialise(manifest)
+    folder = depot.libraries.materialise(manifest)
     damage(folder / SHARED)
     (folder / "lib/shared/libflashattention.so").unlink()
     (folder / "include/old.h").write_text("of an earlier build")
     fresh = Depot(depot.root)
-    assert fresh.materialise(manifest) == folder
+    assert fresh.libraries.materialise(manifest) == folder
     assert_whole(folder, manifest)
     assert not (folder / "include/old.h").exists()
 
@@ -128,16 +128,16 @@ def test_writing_into_a_library_that_shares_its_bytes_with_a_blob_is_noticed(
     depot: Depot, problems: list[str], tmp_path: Path
 ):
     manifest = store_library(depot, tmp_path)
-    flip_bit(depot.materialise(manifest) / SHARED)
+    flip_bit(depot.libraries.materialise(manifest) / SHARED)
     fresh = Depot(depot.root, problems.append)
     choice = fresh.find(make_request())
     assert choice.taken is None
     assert choice.rejected == ((manifest, ("a file of it is damaged or missing",)),)
     assert problems
     with pytest.raises(IntegrityError):
-        fresh.materialise(manifest)
+        fresh.libraries.materialise(manifest)
     store_library(fresh, tmp_path)
-    assert_whole(fresh.materialise(manifest), manifest)
+    assert_whole(fresh.libraries.materialise(manifest), manifest)
 
 
 @pytest.mark.parametrize("damage", [flip_bit, truncate, Path.unlink])
@@ -165,17 +165,17 @@ def test_a_damaged_manifest_is_reported_and_left_out(depot: Depot, problems: lis
     good = store_library(depot, tmp_path, name="good")
     bad = store_library(depot, tmp_path, name="bad")
     depot.layout.artifact(bad.recipe_key).write_text(content)
-    assert list(depot.manifests()) == [good]
+    assert list(depot.artifacts.manifests()) == [good]
     assert str(depot.layout.artifact(bad.recipe_key)) in problems[0]
     with pytest.raises(IntegrityError):
-        depot.load(bad.recipe_key)
+        depot.artifacts.load(bad.recipe_key)
 
 
 def test_what_another_release_wrote_is_not_called_damaged(depot: Depot, problems: list[str], tmp_path: Path):
     plain, later = (store_library(depot, tmp_path, name=name) for name in ("plain", "later"))
     depot.layout.artifact(plain.recipe_key).write_text('{"schema": 1, "manifest": {}}')
     rewrite_record(depot.layout.artifact(later.recipe_key), lambda data: {**data, "schema": 99})
-    assert list(depot.manifests()) == []
+    assert list(depot.artifacts.manifests()) == []
     assert len(problems) == 2
     assert all("was written by another release of flashdepot" in problem for problem in problems)
     assert not any("damaged" in problem for problem in problems)
@@ -188,7 +188,7 @@ def test_a_manifest_cannot_name_a_file_outside_the_blobs(
     manifest = store_library(depot, tmp_path)
     path = depot.layout.artifact(manifest.recipe_key)
     rewrite_record(path, lambda data: json.loads(json.dumps(data).replace(digest_in(manifest, SHARED), hostile)))
-    assert list(depot.manifests()) == []
+    assert list(depot.artifacts.manifests()) == []
     assert problems
 
 
@@ -197,15 +197,15 @@ def test_storing_a_file_that_changed_since_its_manifest_was_made_is_refused(depo
     source.write_bytes(b"changed")
     manifest = make_manifest(files=(ManifestFile("lib/x.a", "b" * 64, 7),))
     with pytest.raises(IntegrityError, match="changed after its manifest was made"):
-        depot.store(manifest, {"lib/x.a": source})
-    assert list(depot.manifests()) == []
+        depot.artifacts.store(manifest, {"lib/x.a": source})
+    assert list(depot.artifacts.manifests()) == []
 
 
 def test_a_library_built_anew_for_the_same_recipe_replaces_the_old_one_in_its_folder(depot: Depot, tmp_path: Path):
     first = store_library(depot, tmp_path, name="first")
-    depot.materialise(first)
+    depot.libraries.materialise(first)
     second = store_library(depot, tmp_path, name="second", recipe_key=first.recipe_key)
-    assert_whole(depot.materialise(second), second, "second")
+    assert_whole(depot.libraries.materialise(second), second, "second")
 
 
 def test_the_list_shows_size_and_last_use_and_a_removed_library_is_not_in_it(depot: Depot, tmp_path: Path):
@@ -213,24 +213,24 @@ def test_the_list_shows_size_and_last_use_and_a_removed_library_is_not_in_it(dep
     new = store_library(depot, tmp_path, name="new", selection=make_selection(make_unit(head_dim=128)))
     make_depot_older(depot.root, hours=48)
     depot.find(make_request(selection=new.selection))
-    listed = depot.list_artifacts()
+    listed = depot.artifacts.by_last_use()
     assert [a.manifest for a in listed] == [new, old]
     assert (listed[0].last_used - listed[1].last_used).total_seconds() > 47 * 3600
-    assert depot.remove_artifact(old.recipe_key)
-    assert not depot.remove_artifact(old.recipe_key)
-    assert [a.manifest for a in depot.list_artifacts()] == [new]
+    assert depot.artifacts.remove(old.recipe_key)
+    assert not depot.artifacts.remove(old.recipe_key)
+    assert [a.manifest for a in depot.artifacts.by_last_use()] == [new]
 
 
 def test_a_read_only_depot_serves_a_library_that_is_put_together(
     small_disk: Path, make_read_only: Callable[[], None], tmp_path: Path
 ):
     manifest = store_library(Depot(small_disk / "depot"), tmp_path)
-    folder = Depot(small_disk / "depot").materialise(manifest)
+    folder = Depot(small_disk / "depot").libraries.materialise(manifest)
     make_depot_older(small_disk / "depot", hours=100)
     make_read_only()
     depot = Depot(small_disk / "depot")
     assert depot.find(make_request()).taken == manifest
-    assert depot.materialise(manifest) == folder
+    assert depot.libraries.materialise(manifest) == folder
     assert_whole(depot.export(manifest, tmp_path / "out"), manifest)
 
 
@@ -241,10 +241,10 @@ def test_a_read_only_depot_refuses_what_must_be_written_in_plain_words(
     make_read_only()
     depot = Depot(small_disk / "depot")
     attempts: list[Callable[[], object]] = [
-        lambda: depot.materialise(manifest),
+        lambda: depot.libraries.materialise(manifest),
         lambda: depot.blobs.put_bytes(b"new"),
         lambda: depot.try_lock("a"),
-        lambda: depot.remove_artifact(manifest.recipe_key),
+        lambda: depot.artifacts.remove(manifest.recipe_key),
         lambda: depot.log_path("unit", "0" * 64),
         lambda: depot.workspace().__enter__(),
     ]
@@ -269,7 +269,7 @@ def test_fifty_libraries_are_searched_without_reading_their_files(depot: Depot, 
     manifest = store_library(depot, tmp_path)
     for number in range(50):
         unserving = replace(manifest, recipe_key=f"{number:064x}", selection=make_selection(make_unit("bwd")))
-        depot.store(unserving, {f.path: tmp_path / "one" / f.path for f in manifest.files if not f.link})
+        depot.artifacts.store(unserving, {f.path: tmp_path / "one" / f.path for f in manifest.files if not f.link})
     choice = Depot(depot.root).find(make_request())
     assert choice.taken == manifest
     assert len(choice.rejected) == 50

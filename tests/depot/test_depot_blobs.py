@@ -20,8 +20,8 @@ def leftovers(depot: Depot) -> list[Path]:
 
 def test_opening_and_asking_a_depot_that_does_not_exist_makes_nothing(depot: Depot):
     assert depot.blobs.find("0" * 64) is None
-    assert list(depot.manifests()) == []
-    assert depot.find_action("0" * 64, lambda _: None) is None
+    assert list(depot.artifacts.manifests()) == []
+    assert depot.actions.find("0" * 64, lambda _: None) is None
     assert not depot.root.exists()
 
 

@@ -34,7 +34,7 @@ def test_a_library_is_copied_into_a_new_or_empty_folder(
     if exists:
         out.mkdir(parents=True)
     if materialised:
-        depot.materialise(manifest)
+        depot.libraries.materialise(manifest)
     assert depot.export(manifest, out) == out.resolve()
     assert set(contents(out)) == {*LIBRARY_FILES, "manifest.json", "lib/shared/libflashattention.so"}
     assert (out / "lib/shared/libflashattention.so").is_symlink()
@@ -51,7 +51,7 @@ def test_an_earlier_export_is_replaced_and_what_the_user_added_stays(depot: Depo
     gone = ManifestFile("share/gone/old.h", sha256_file(old_file), 3)
     old = store_library(depot, tmp_path / "sources", name="old", files=())
     old = Manifest.from_json(old.to_json() | {"files": [gone.to_json()]})
-    depot.store(old, {gone.path: old_file})
+    depot.artifacts.store(old, {gone.path: old_file})
     depot.export(old, out)
     (out / "include").mkdir()
     (out / "include" / "mine.h").write_text("mine")
@@ -121,7 +121,7 @@ def test_a_full_disk_leaves_the_earlier_export_as_it_was(
     big.write_bytes(b"x" * 3_000_000)
     file = ManifestFile("lib/big.a", sha256_file(big), 3_000_000)
     new = Manifest.from_json(manifest.to_json() | {"files": [file.to_json()]})
-    depot.store(new, {file.path: big})
+    depot.artifacts.store(new, {file.path: big})
     with pytest.raises(MissingToolError, match="full") as caught:
         depot.export(new, out)
     assert "--out DIR" in caught.value.hint

@@ -74,7 +74,7 @@ def test_an_action_used_lately_keeps_its_object(depot: Depot, tmp_path: Path):
 
 def test_an_intent_stays_as_long_as_one_of_its_actions_does(depot: Depot, tmp_path: Path):
     (tmp_path / "x.o").write_bytes(b"object")
-    old, new = (depot.record_action(make_record(**{"a.h": c * 64}), tmp_path / "x.o") for c in "12")
+    old, new = (depot.actions.record(make_record(**{"a.h": c * 64}), tmp_path / "x.o") for c in "12")
     make_depot_older(depot.root, hours=100 * DAYS)
     find_unit(depot, new)
     assert collect(depot) == ["action", "lock"]
@@ -84,10 +84,10 @@ def test_an_intent_stays_as_long_as_one_of_its_actions_does(depot: Depot, tmp_pa
 
 def test_what_a_manifest_needs_stays_however_old_and_goes_with_it(depot: Depot, tmp_path: Path):
     manifest = store_library(depot, tmp_path)
-    depot.materialise(manifest)
+    depot.libraries.materialise(manifest)
     make_depot_older(depot.root, hours=1000 * DAYS)
     assert collect(depot) == []
-    depot.remove_artifact(manifest.recipe_key)
+    depot.artifacts.remove(manifest.recipe_key)
     planned = gc.plan(depot)
     assert sorted(r.kind for r in planned.removals) == ["blob"] * 3 + ["library"]
     assert manifest.size < planned.bytes < manifest.size + 10_000, "bytes shared with a blob count once"

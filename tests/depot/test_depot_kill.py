@@ -52,7 +52,7 @@ def test_a_kill_while_libraries_are_stored_and_exported_leaves_whole_ones(depot:
         assert finished
         assert verify(depot).problems == ()
         fresh = Depot(depot.root)
-        assert all(fresh.load(key) for key in finished)
+        assert all(fresh.artifacts.load(key) for key in finished)
         choice = fresh.find(make_request())
         assert choice.taken
         assert choice.rejected == ()

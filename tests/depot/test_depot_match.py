@@ -78,7 +78,7 @@ def test_the_depot_gives_its_libraries_newest_first(tmp_path, monkeypatch):
     depot = Depot(tmp_path)
     for second, name in ((30, "old"), (50, "new"), (40, "middle")):
         monkeypatch.setattr(time, "time", lambda second=second: 1e9 + second)
-        depot.store(replace(named(name), files=()), {})
+        depot.artifacts.store(replace(named(name), files=()), {})
     names = {digest_of(name): name for name in ("old", "new", "middle")}
     assert [names[manifest.recipe_key] for manifest in depot.artifacts.newest_first()] == ["new", "middle", "old"]
     taken = depot.find(make_request()).taken

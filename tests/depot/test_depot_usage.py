@@ -34,7 +34,7 @@ def bytes_below(folder: Path) -> int:
 
 def fill(depot: Depot, tmp_path: Path) -> None:
     """A library, an object that is in none, a compiler, and a log."""
-    depot.materialise(store_library(depot, tmp_path))
+    depot.libraries.materialise(store_library(depot, tmp_path))
     record_unit(depot, tmp_path, content=b"o" * 1000)
     (depot.layout.toolchains / "cuda").mkdir(parents=True)
     (depot.layout.toolchains / "cuda" / "nvcc").write_bytes(b"n" * 5000)
@@ -74,7 +74,7 @@ def test_a_library_with_kernels_that_are_unproven_on_some_gpus_says_so_wherever_
     depot: Depot, tmp_path: Path
 ) -> None:
     manifest = store_library(depot, tmp_path, unproven={"fa4": parse_list("100,120")})
-    assert depot.load(manifest.recipe_key) == manifest
+    assert depot.artifacts.load(manifest.recipe_key) == manifest
     assert "(unproven: fa4 on 10.0, 12.0)" in flashdepot("depot", "ls", depot=depot).stdout
     shown = flashdepot("depot", "show", manifest.recipe_key[:8], depot=depot).stdout
     assert "unproven       fa4 on 10.0, 12.0\n" in shown
@@ -101,7 +101,7 @@ def test_clean_frees_at_once_what_no_library_needs_and_all_frees_those_too(depot
     assert verify(fresh).problems == ()
     document = json.loads(flashdepot("depot", "clean", "--all", "--json", depot=depot).stdout)
     assert document["done"]
-    assert list(Depot(depot.root).manifests()) == []
+    assert list(Depot(depot.root).artifacts.manifests()) == []
     assert list(depot.blobs.files()) == []
 
 
@@ -117,7 +117,7 @@ def test_a_plan_that_forgets_a_library_frees_its_files_and_changes_nothing(depot
     manifest = store_library(depot, tmp_path)
     planned = gc.plan(depot, timedelta(0), grace=0, forget=frozenset([manifest.recipe_key]))
     assert {"manifest", "blob"} <= {removal.kind for removal in planned.removals}
-    assert depot.load(manifest.recipe_key) is not None
+    assert depot.artifacts.load(manifest.recipe_key) is not None
     gc.run(depot, planned)
-    assert Depot(depot.root).load(manifest.recipe_key) is None
+    assert Depot(depot.root).artifacts.load(manifest.recipe_key) is None
     assert not any(os.scandir(depot.root / "artifacts"))

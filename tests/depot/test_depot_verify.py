@@ -19,7 +19,7 @@ from support.depot_factories import flip_bit, make_request, record_unit, rewrite
 def test_a_sound_depot_is_clean_and_progress_reaches_the_end(depot: Depot, tmp_path: Path):
     record = record_unit(depot, tmp_path)
     manifest = store_library(depot, tmp_path)
-    depot.materialise(manifest)
+    depot.libraries.materialise(manifest)
     seen: list[tuple[int, int]] = []
     report = verify(depot, lambda done, total: seen.append((done, total)))
     size = manifest.size + record.object.size
@@ -98,14 +98,14 @@ def test_a_library_folder_that_differs_from_its_manifest_is_named_and_the_next_g
     depot: Depot, tmp_path: Path, damage: Callable[[Path], None]
 ):
     manifest = store_library(depot, tmp_path)
-    folder = depot.materialise(manifest)
+    folder = depot.libraries.materialise(manifest)
     damage(folder / "manifest.json")
     [problem] = verify(depot).problems
     assert f"{folder} does not hold what its manifest says: manifest.json" in problem
     fresh = Depot(depot.root)
     choice = fresh.find(make_request())
     assert choice.taken
-    fresh.materialise(choice.taken)
+    fresh.libraries.materialise(choice.taken)
     assert verify(depot).problems == ()
 
 

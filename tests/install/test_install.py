@@ -54,7 +54,7 @@ def broken_depot(tmp_path: Path, tree: SourceTree) -> Depot:
 
 def test_the_wheel_is_installed_and_imports(install: Install, depot: Depot, environment: Venv, installer: str) -> None:
     before = set(environment.contents())
-    version = wheel_version(next(depot.manifests()))
+    version = wheel_version(next(depot.artifacts.manifests()))
     done = install(depot, "--python", str(environment.python), "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -81,7 +81,7 @@ def test_another_flash_attn_is_replaced(install: Install, depot: Depot, environm
     assert not (environment.site / "flash_attn" / "only_there.py").exists()
     assert not list(environment.site.glob("flash_attn_2_cuda*.so"))
     assert "flash_attn_2_cuda/__init__" in environment.imports("flash_attn_2_cuda")
-    version = wheel_version(next(depot.manifests()))
+    version = wheel_version(next(depot.artifacts.manifests()))
     assert json.loads(install(depot, "--python", str(environment.python), "--json").stdout)["replaced"] == version
 
 

@@ -327,7 +327,7 @@ def test_a_lock_for_another_wheel_is_left_alone(
 def test_a_lock_pins_a_stored_library_too(
     command: Run, published: Published, depot: Depot, environment: Venv, tmp_path: Path
 ) -> None:
-    (manifest,) = depot.manifests()
+    (manifest,) = depot.artifacts.manifests()
     wheel = PublishedWheel(
         "flash-attn", "9.9.9", "13.0", "", None, "py3", "none", "any", "ours", "", 0, "", True, ("80",), ""
     )
@@ -335,7 +335,7 @@ def test_a_lock_pins_a_stored_library_too(
     write_lock(tmp_path / LOCK_NAME, Lock(locked, Environment()))
     planned = command("--locked", "--dry-run", "--json")
     assert json.loads(planned.out)["recipe_key"] == manifest.recipe_key
-    depot.remove_artifact(manifest.recipe_key)
+    depot.artifacts.remove(manifest.recipe_key)
     done = command("--locked")
     assert done.code == 3
     assert "flashdepot lock --upgrade" in done.err

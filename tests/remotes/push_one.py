@@ -13,4 +13,4 @@ from flashdepot.remotes.push import push
 
 depot = Depot(Path(sys.argv[1]), on_problem=print)
 remote = Remotes(lambda: [RemoteSettings("team", sys.argv[2])], print).all()[0]
-push(remote, depot, list(depot.manifests()), Events())
+push(remote, depot, list(depot.artifacts.manifests()), Events())

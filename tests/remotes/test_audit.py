@@ -23,7 +23,7 @@ def replace_a_unit(machine: Machine, folder: Path) -> str:
     )
     evil = folder / "evil.o"
     evil.write_bytes(b"an object that nobody compiled")
-    depot.record_action(replace(record, outputs={}), evil)
+    depot.actions.record(replace(record, outputs={}), evil)
     return record.name
 
 

@@ -39,7 +39,7 @@ def synced(party: Party, *remotes: RemoteSettings, dry_run: bool = False) -> lis
 
 
 def here(party: Party) -> set[str]:
-    return {manifest.recipe_key for manifest in party.depot.manifests()}
+    return {manifest.recipe_key for manifest in party.depot.artifacts.manifests()}
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_other_bytes_under_one_recipe_are_told_and_neither_side_is_changed(
     (done,) = synced(reader, team)
     assert done.plan is not None
     assert done.plan.differing == (pushed.recipe_key,)
-    assert reader.depot.load(own.recipe_key) == own
+    assert reader.depot.artifacts.load(own.recipe_key) == own
 
 
 def test_a_remote_that_fails_keeps_nobody_from_the_others(

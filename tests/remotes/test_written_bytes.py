@@ -139,7 +139,7 @@ def test_a_stored_record_has_the_same_bytes(tmp_path: Path) -> None:
     assert hashlib.sha256((tmp_path / "x.json").read_bytes()).hexdigest()[:16] == "9780768f751eae2c"
     (tmp_path / "x.o").write_bytes(b"object")
     depot = Depot(tmp_path / "depot")
-    record = depot.record_action(make_record(), tmp_path / "x.o")
+    record = depot.actions.record(make_record(), tmp_path / "x.o")
     text = depot.layout.intent(record.intent_key).read_bytes()
     assert hashlib.sha256(text).hexdigest()[:16] == "fb8352f6ab2d61b0"
 

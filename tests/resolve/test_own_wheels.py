@@ -82,7 +82,7 @@ def test_a_stored_library_that_does_not_serve_is_no_candidate(
 
 def test_a_damaged_stored_library_is_no_candidate(depot: Depot, tmp_path: Path) -> None:
     store(depot, tmp_path / "files")
-    (manifest,) = depot.manifests()
+    (manifest,) = depot.artifacts.manifests()
     flip_bit(depot.layout.blob(manifest.files[1].digest))
     assert [judged.candidate.origin for judged in own(depot)] == [Origin.OURS]
 

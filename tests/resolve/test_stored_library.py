@@ -151,7 +151,7 @@ def test_a_library_that_lacks_something_is_not_taken(depot: Path, option: tuple[
 
 
 def test_a_damaged_library_is_not_taken_and_its_damage_is_reported(depot: Path) -> None:
-    for manifest in Depot(depot).manifests():
+    for manifest in Depot(depot).artifacts.manifests():
         flip_bit(Depot(depot).layout.blob(manifest.files[1].digest))
     code, _, said = get(depot, replace(BARE, gpus=(H100,)))
     assert code != 0
@@ -159,7 +159,7 @@ def test_a_damaged_library_is_not_taken_and_its_damage_is_reported(depot: Path) 
 
 
 def test_a_library_with_the_c_layer_of_another_release_is_not_taken(depot: Path) -> None:
-    (manifest,) = Depot(depot).manifests()
+    (manifest,) = Depot(depot).artifacts.manifests()
     other = replace(manifest, c_layer="0" * 64, flashdepot="0.0.9")
     record = {"schema": ARTIFACT_SCHEMA, "manifest": other.to_json(), "created": 1.0}
     write_record(Depot(depot).layout.artifact(manifest.recipe_key), record)

@@ -91,7 +91,7 @@ def store_library(depot: Depot, folder: Path, *, name: str = "one", **overrides:
         sources[path] = source
         files.append(ManifestFile(path, sha256_file(source), source.stat().st_size))
     manifest = make_manifest(**({"recipe_key": digest_of(name), "files": tuple(files)} | overrides))
-    depot.store(manifest, sources)
+    depot.artifacts.store(manifest, sources)
     return manifest
 
 
@@ -106,12 +106,12 @@ def record_unit(depot: Depot, folder: Path, name: str = "fwd_hdim64_bf16", conte
     folder.mkdir(exist_ok=True)
     source = folder / f"{name}.o"
     source.write_bytes(content)
-    return depot.record_action(make_record(name), source)
+    return depot.actions.record(make_record(name), source)
 
 
 def find_unit(depot: Depot, record: ActionRecord) -> ActionRecord | None:
     """Look a compiler run up with its inputs unchanged."""
-    return depot.find_action(record.intent_key, record.inputs.get)
+    return depot.actions.find(record.intent_key, record.inputs.get)
 
 
 def make_older(path: Path, *, hours: float) -> None:

@@ -79,8 +79,8 @@ class WheelMaker:
         sources["share/licenses/flash-attention/LICENSE"].write_bytes(b"BSD, Tri Dao\n")
         files = [ManifestFile(name, sha256_file(path), path.stat().st_size) for name, path in sources.items()]
         whole = replace(manifest, files=tuple(files))
-        self.depot.store(whole, sources)
-        return build_wheel(whole, self.depot.materialise(whole), trees, self.folder / "dist")
+        self.depot.artifacts.store(whole, sources)
+        return build_wheel(whole, self.depot.libraries.materialise(whole), trees, self.folder / "dist")
 
 
 def _newest(family: str) -> str:

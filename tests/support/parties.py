@@ -79,4 +79,4 @@ class Party:
         record = record or make_record()
         digests = {**record.inputs, **now}
         self.remotes(*remotes).fetch_actions(self.depot, {record.intent_key}, digests.get, lambda _: None)
-        return self.depot.find_action(record.intent_key, digests.get)
+        return self.depot.actions.find(record.intent_key, digests.get)

@@ -66,5 +66,5 @@ def store_wheel_library(depot: Depot, tree: SourceTree, folder: Path, shared: Pa
         sources[name].write_bytes(data)
     files = [ManifestFile(name, sha256_file(path), path.stat().st_size) for name, path in sources.items()]
     whole = replace(manifest, files=(*files, *(file for file in manifest.files if file.link)))
-    depot.store(whole, sources)
+    depot.artifacts.store(whole, sources)
     return whole

@@ -37,7 +37,7 @@ def flash_attn(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
     folder = tmp_path_factory.mktemp("ours")
     tree, depot = make_source(folder / "upstream"), Depot(folder / "depot")
     manifest = store_wheel_library(depot, tree, folder / "files")
-    return build_wheel(manifest, depot.materialise(manifest), {"fa2": tree}, folder / "dist")
+    return build_wheel(manifest, depot.libraries.materialise(manifest), {"fa2": tree}, folder / "dist")
 
 
 def uv(word: str, *words: str, site: Path) -> None:

@@ -70,7 +70,7 @@ def manifest(depot: Depot, tree: SourceTree, tmp_path: Path) -> Manifest:
 
 @pytest.fixture
 def wheel(depot: Depot, tree: SourceTree, manifest: Manifest, tmp_path: Path) -> Wheel:
-    return build_wheel(manifest, depot.materialise(manifest), {"fa2": tree}, tmp_path / "dist")
+    return build_wheel(manifest, depot.libraries.materialise(manifest), {"fa2": tree}, tmp_path / "dist")
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_the_same_recipe_gives_the_same_bytes_at_another_time_and_place(
         path.chmod(0o700)
         os.utime(path, (later, later))
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    again = build_wheel(manifest, depot.materialise(manifest), {"fa2": tree}, tmp_path / "other")
+    again = build_wheel(manifest, depot.libraries.materialise(manifest), {"fa2": tree}, tmp_path / "other")
     assert again.path.read_bytes() == wheel.path.read_bytes()
     with zipfile.ZipFile(wheel.path) as archive:
         assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
@@ -299,7 +299,7 @@ def test_kernels_of_one_state_of_the_source_and_python_of_another_make_no_wheel(
     (tree.root / "flash_attn" / "flash_attn_interface.py").write_text("flash_attn_func = None\n")
     changed = read_folder(LAYOUT, tree.root)
     with pytest.raises(UsageError, match="must have both from one source"):
-        build_wheel(manifest, depot.materialise(manifest), {"fa2": changed}, tmp_path)
+        build_wheel(manifest, depot.libraries.materialise(manifest), {"fa2": changed}, tmp_path)
     assert not list(tmp_path.glob("*.whl"))
 
 
@@ -308,7 +308,7 @@ def test_library_and_package_of_different_sources_make_no_wheel(
 ) -> None:
     other = replace(tree, id=replace(tree.id, digest="f" * 64))
     with pytest.raises(UsageError, match="must have both from one source"):
-        build_wheel(manifest, depot.materialise(manifest), {"fa2": other}, tmp_path / "dist")
+        build_wheel(manifest, depot.libraries.materialise(manifest), {"fa2": other}, tmp_path / "dist")
     assert not (tmp_path / "dist").exists()
 
 
@@ -330,7 +330,7 @@ def test_the_command_writes_the_wheel_of_a_stored_library(
 def test_the_wheel_for_jax_holds_the_library_and_asks_for_jax_only(
     depot: Depot, manifest: Manifest, wheel: Wheel, tmp_path: Path
 ) -> None:
-    made = build_jax_wheel(manifest, depot.materialise(manifest), tmp_path / "dist")
+    made = build_jax_wheel(manifest, depot.libraries.materialise(manifest), tmp_path / "dist")
     name, version, _, tags = parse_wheel_filename(made.path.name)
     assert (name, str(version), tags) == ("flashdepot-jax", wheel.version, parse_tag(wheel.tag))
     files, torchs = read(made), read(wheel)
@@ -345,5 +345,5 @@ def test_the_wheel_for_jax_holds_the_library_and_asks_for_jax_only(
     assert not any(b"import torch" in text for name, text in files.items() if name.endswith(".py"))
     assert (
         made.path.read_bytes()
-        == build_jax_wheel(manifest, depot.materialise(manifest), tmp_path / "again").path.read_bytes()
+        == build_jax_wheel(manifest, depot.libraries.materialise(manifest), tmp_path / "again").path.read_bytes()
     )

@@ -71,7 +71,7 @@ def plan_need(
         choice = depot.find(need.request)
         if choice.taken is not None:
             return LibraryPlan(stored=choice.taken)
-        if (offered := depot.elsewhere.offers(need.request)) is not None:
+        if (offered := depot.remotes.offers(need.request)) is not None:
             return LibraryPlan(offered=offered)
         tell_rejected(choice.rejected, events)
     found = foresee_build_of(need, depot, probe(depot=depot.root), surveyed(limits or Limits()), options or Options())
@@ -105,7 +105,7 @@ def build_here(
 
         raise explained(error, probe(depot=depot.root)) from None
     if built.status == "built":
-        depot.elsewhere.share(depot, built.manifest, events)
+        depot.remotes.share(depot, built.manifest, events)
     return built
 
 

@@ -82,7 +82,7 @@ def index(
         if remote is not None:
             offered = _wheels_of(_libraries_of(remote, depot, folder, signed, events), depot, folder, work, events)
         else:
-            offered = list(wheels) or _wheels_of(depot.manifests(), depot, folder, work, events)
+            offered = list(wheels) or _wheels_of(depot.artifacts.manifests(), depot, folder, work, events)
         seals = _seals(remote, signed, events)
         return write_site(folder, offered, url=_base(url), now=_now(), work=work, seals=seals, on_note=events.warn)
 
@@ -91,7 +91,7 @@ def _libraries_of(
     remote: OpenRemote, depot: Depot, folder: Path, signed: dict[str, list[Envelope]], events: Events
 ) -> Iterator[Manifest]:
     """Every library of a remote, in the depot unless the index has its wheel; ``signed`` gets who has signed it."""
-    for library in stock(remote, depot.manifests()):
+    for library in stock(remote, depot.artifacts.manifests()):
         statement = library.statement
         signed.setdefault(statement.manifest_digest, []).append(library.envelope)
         try:
@@ -111,7 +111,9 @@ def _wheels_of(manifests: Iterable[Manifest], depot: Depot, folder: Path, work: 
             continue
         try:
             trees = obtain_sources(published_sources(manifest), depot.layout.upstreams)
-            found.append(build_wheel(manifest, depot.materialise(manifest), trees, work / manifest.recipe_key).path)
+            found.append(
+                build_wheel(manifest, depot.libraries.materialise(manifest), trees, work / manifest.recipe_key).path
+            )
         except FlashdepotError as error:
             events.warn(f"The library {manifest.recipe_key[:12]} is left out: {error.message}")
     return found

@@ -119,7 +119,7 @@ def sync(
     chosen = [remotes.named(name) for name in dict.fromkeys(names)] or list(remotes.all())
     if not chosen:
         raise UsageError("There is no remote to synchronize with.", hint="Add one: flashdepot remote add NAME URL")
-    ours = [manifest for manifest in depot.manifests() if manifest.kind == LIBRARY]
+    ours = [manifest for manifest in depot.artifacts.manifests() if manifest.kind == LIBRARY]
     return [_synced(remote, ours, depot, events, dry_run=dry_run) for remote in chosen]
 
 

@@ -146,7 +146,7 @@ class Engine:
     def _look_up(self) -> None:
         """Ask the depot, and then the remotes, for every action that can be asked for now and was not yet."""
         while missing := self._missing():
-            self.depot.elsewhere.fetch_actions(
+            self.depot.remotes.fetch_actions(
                 self.depot, {self._intents[name] for name in missing}, self.executor.digest, self.progress.note
             )
             for name in missing:
@@ -252,7 +252,7 @@ class Engine:
             wall_seconds=round(cost.wall_seconds, 2),
             peak_rss=cost.peak,
         )
-        self._actions[name] = self.depot.record_action(record, ended.output)
+        self._actions[name] = self.depot.actions.record(record, ended.output)
         self._compiled.add(name)
         if ended.worker:
             self._workers[name] = ended.worker
@@ -306,7 +306,7 @@ class Engine:
             self._elsewhere.discard(name)
 
     def _find(self, intent: str) -> ActionRecord | None:
-        return self.depot.find_action(intent, self.executor.digest)
+        return self.depot.actions.find(intent, self.executor.digest)
 
     def _failure(self) -> FlashdepotError:
         first, *others = self._failures

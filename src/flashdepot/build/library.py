@@ -239,7 +239,7 @@ def build_library(
         files = {**_library_files(plan, linked, folder), **_licence_files(plan.licences, folder)}
         manifest, files = _with_sbom(_manifest(plan, outcome, linked, files), files, folder)
         _require_unchanged(plan)
-        depot.store(manifest, files)
+        depot.artifacts.store(manifest, files)
     return manifest, outcome
 
 

@@ -94,7 +94,7 @@ def _tell_folder(root: Path, *, as_json: bool) -> None:
 @json_option
 def ls(depot: Path | None, *, as_json: bool) -> None:
     """List the stored libraries, most recently used first."""
-    stored = open_depot(depot).list_artifacts()
+    stored = open_depot(depot).artifacts.by_last_use()
     if as_json:
         print_json(
             [
@@ -276,7 +276,7 @@ def clean(depot: Path | None, *, libraries: bool, yes: bool, dry_run: bool, as_j
     from flashdepot.depot.gc import plan  # noqa: PLC0415
 
     opened = open_depot(depot)
-    forget = frozenset(manifest.recipe_key for manifest in opened.manifests()) if libraries else frozenset()
+    forget = frozenset(manifest.recipe_key for manifest in opened.artifacts.manifests()) if libraries else frozenset()
     planned = plan(opened, datetime.timedelta(0), grace=0, forget=forget)
     _free(opened, planned, yes=yes, dry_run=dry_run, as_json=as_json)
 
@@ -309,7 +309,7 @@ def _grouped(planned: GcPlan) -> dict[tuple[str, str], list[Removal]]:
 
 def by_prefix(depot: Depot, key: str) -> StoredArtifact:
     """The stored library whose key begins so; :raises UsageError: when there is none, or several."""
-    found = [a for a in depot.list_artifacts() if a.manifest.recipe_key.startswith(key)]
+    found = [a for a in depot.artifacts.by_last_use() if a.manifest.recipe_key.startswith(key)]
     if len(found) == 1:
         return found[0]
     problem = f"{len(found)} stored libraries have keys that begin with" if found else "no stored library has the key"

@@ -60,7 +60,7 @@ def push(
     Without a KEY all that the depot has. What is there already is not sent again, but gets your signature.
     """
     opened = open_depot(depot)
-    manifests = [by_prefix(opened, key).manifest for key in keys] or list(opened.manifests())
+    manifests = [by_prefix(opened, key).manifest for key in keys] or list(opened.artifacts.manifests())
     if not manifests:
         raise UsageError(
             f"The depot {opened.root} has no library to push.", hint="Build one: flashdepot build --profile quick"

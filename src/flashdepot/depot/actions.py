@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -22,18 +22,27 @@ from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.places import key_of, writable
-from flashdepot.model.codec import Table, digest_of, is_digest
+from flashdepot.model.codec import digest_of
 
 ACTION_SCHEMA = 2
 _ACTIONS_KEPT = 16
 """How many actions an intent remembers: as many states of the sources as one goes back and forth between."""
 
 
+Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+"""A SHA-256 in hexadecimal, and therefore safe as a file name."""
+
+Size = Annotated[int, msgspec.Meta(ge=0)]
+"""Bytes."""
+
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
 class Output(msgspec.Struct, frozen=True):
     """A file that a compiler made: its SHA-256 and size in bytes."""
 
-    digest: str
-    size: int
+    digest: Digest
+    size: Size
 
 
 class ActionRecord(msgspec.Struct, frozen=True):
@@ -43,13 +52,13 @@ class ActionRecord(msgspec.Struct, frozen=True):
     perhaps ``log`` once the depot has recorded it. Times in seconds, ``peak_rss`` in bytes, ``created`` in ISO 8601.
     """
 
-    action_key: str
-    intent_key: str
+    action_key: Digest
+    intent_key: Digest
     name: str
     inputs: Mapping[str, str]
-    cpu_seconds: float
-    wall_seconds: float
-    peak_rss: int
+    cpu_seconds: _Seconds
+    wall_seconds: _Seconds
+    peak_rss: Size
     outputs: Mapping[str, Output] = msgspec.field(default_factory=dict)
     created: str = ""
 
@@ -60,18 +69,7 @@ class ActionRecord(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document, ``schema`` first."""
-        return {
-            "schema": ACTION_SCHEMA,
-            "action_key": self.action_key,
-            "intent_key": self.intent_key,
-            "name": self.name,
-            "inputs": dict(self.inputs),
-            "outputs": {kind: {"digest": o.digest, "size": o.size} for kind, o in self.outputs.items()},
-            "cpu_seconds": self.cpu_seconds,
-            "wall_seconds": self.wall_seconds,
-            "peak_rss": self.peak_rss,
-            "created": self.created,
-        }
+        return {"schema": ACTION_SCHEMA, **msgspec.to_builtins(self)}
 
     @classmethod
     def from_json(cls, data: Any) -> ActionRecord:
@@ -80,31 +78,27 @@ class ActionRecord(msgspec.Struct, frozen=True):
         :raises ValueError: for another schema, a missing field, a value that cannot be, or a key that the contents do
             not give.
         """
-        row = Table(data)
-        if (schema := row.take("schema", int)) != ACTION_SCHEMA:
-            raise ValueError(f"action schema {schema}: this flashdepot reads {ACTION_SCHEMA}")
-        record = cls(
-            action_key=row.digest("action_key"),
-            intent_key=row.digest("intent_key"),
-            name=row.take("name", str),
-            inputs=row.text_by_name("inputs"),
-            cpu_seconds=row.quantity("cpu_seconds"),
-            wall_seconds=row.quantity("wall_seconds"),
-            peak_rss=row.natural("peak_rss", default=-1),
-            outputs=_read_outputs(row.table("outputs")),
-            created=row.take("created", str),
-        )
+        _require_schema(data)
+        record = msgspec.convert(data, cls)
+        if "object" not in record.outputs:
+            raise ValueError("it names no object")
         if record.action_key != action_key(record.intent_key, record.inputs):
             raise ValueError("its contents do not give the key that it has")
         return record
 
 
-def _read_outputs(table: Table) -> dict[str, Output]:
-    outputs = {}
-    for kind in ("object", *(kind for kind in ("log",) if kind in table)):
-        row = table.table(kind)
-        outputs[kind] = Output(row.digest("digest"), row.natural("size", default=-1))
-    return outputs
+class _Intent(msgspec.Struct, frozen=True):
+    intent_key: Digest
+    actions: list[Digest]
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int
+
+
+def _require_schema(data: Any) -> None:
+    if (schema := msgspec.convert(data, _Schema).schema) != ACTION_SCHEMA:
+        raise ValueError(f"action schema {schema}: this flashdepot reads {ACTION_SCHEMA}")
 
 
 def action_key(intent_key: str, inputs: Mapping[str, str]) -> str:
@@ -223,13 +217,12 @@ def read_intent(path: Path) -> list[str]:
     :raises FileNotFoundError: when it is not there.
     :raises IntegrityError: when it is damaged, or of another intent than its name says.
     """
+    data = read_record(path)
     try:
-        row = Table(read_record(path))
-        if (schema := row.take("schema", int)) != ACTION_SCHEMA:
-            raise ValueError(f"schema {schema}: this flashdepot reads {ACTION_SCHEMA}")  # noqa: TRY301
-        intent, keys = row.digest("intent_key"), row.texts("actions")
+        _require_schema(data)
+        intent = msgspec.convert(data, _Intent)
     except ValueError as error:
         raise IntegrityError(f"{path} is damaged: {error}.") from error
-    if intent != key_of(path) or not all(map(is_digest, keys)):
-        raise IntegrityError(f"{path} is damaged: it is no list of the actions of {key_of(path)}.")
-    return list(keys)
+    if intent.intent_key != key_of(path):
+        raise IntegrityError(f"{path} is damaged: it lists the actions of {intent.intent_key}.")
+    return intent.actions

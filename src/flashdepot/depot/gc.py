@@ -46,7 +46,7 @@ class Usage(msgspec.Struct, frozen=True):
 def usage(depot: Depot) -> tuple[Usage, ...]:
     """Everything in a depot's folder, each file counted once however many names it has."""
     layout, root = depot.layout, depot.root
-    needed = {file.digest for manifest in depot.manifests() for file in manifest.files}
+    needed = {file.digest for manifest in depot.artifacts.manifests() for file in manifest.files}
     blobs = list(depot.blobs.files())
     seen: set[tuple[int, int]] = set()
 

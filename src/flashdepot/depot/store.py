@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from flashdepot.depot.access import require_safe
 from flashdepot.depot.blobs import Blobs
 from flashdepot.depot.layout import DepotLayout, mark_used
-from flashdepot.depot.libraries import Artifacts, Libraries, StoredArtifact
+from flashdepot.depot.libraries import Artifacts, Libraries
 from flashdepot.events import Events
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.digests import KnownDigests
@@ -24,21 +24,27 @@ from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import Request
 
 if TYPE_CHECKING:
-    from flashdepot.depot.actions import ActionRecord, Actions
+    from flashdepot.depot.actions import Actions
     from flashdepot.depot.locks import HeldLock
 
 
-class Elsewhere(Protocol):
-    """Remotes. Whatever they lack or do wrong is a miss and a warning, and never an error of the caller."""
+class NoRemotes:
+    """What a depot asks other machines for, where there are none; :class:`flashdepot.remotes.Remotes` asks those there are.
 
-    def offers(self, request: Request) -> Manifest | None:
+    Whatever remotes lack or do wrong is a miss and a warning, and never an error of the caller.
+    """
+
+    def offers(self, request: Request) -> Manifest | None:  # noqa: ARG002
         """What :meth:`fetch_library` would fetch; its ``actions`` are left out. Nothing is downloaded."""
+        return None
 
-    def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
+    def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:  # noqa: ARG002
         """Put a library that serves a request into a depot, if there is one."""
+        return None
 
-    def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
+    def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:  # noqa: ARG002
         """Put the library of exactly this recipe into a depot, if there is one."""
+        return None
 
     def fetch_actions(
         self,
@@ -51,34 +57,6 @@ class Elsewhere(Protocol):
 
     def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
         """Give a library that was made here, and the compiler runs behind it, to those that want it."""
-
-
-class Nowhere:
-    """No remote at all."""
-
-    def offers(self, _request: Request) -> Manifest | None:
-        """Nothing."""
-        return None
-
-    def fetch_library(self, _depot: Depot, _request: Request, _events: Events) -> Manifest | None:
-        """Nothing."""
-        return None
-
-    def fetch_recipe(self, _depot: Depot, _recipe_key: str, _events: Events) -> Manifest | None:
-        """Nothing."""
-        return None
-
-    def fetch_actions(
-        self,
-        _depot: Depot,
-        _intents: Collection[str],
-        _current_digest: Callable[[str], str | None],
-        _note: Callable[[str], None],
-    ) -> None:
-        """Put nothing there."""
-
-    def share(self, _depot: Depot, _manifest: Manifest, _events: Events) -> None:
-        """Give it to nobody."""
 
 
 class DepotChoice(msgspec.Struct, frozen=True):
@@ -128,18 +106,18 @@ class Depot:
         depot = Depot(root, on_problem=print)
         choice = depot.find(request)
         if choice.taken:
-            folder = depot.materialise(choice.taken)
+            folder = depot.libraries.materialise(choice.taken)
 
     :param on_problem: called with a sentence for everything that is found damaged; the depot works on without it.
-    :param elsewhere: the remotes to ask for what the depot lacks; none when it is not given.
+    :param remotes: asked for what the depot lacks; none when they are not given.
     :raises IntegrityError: for a depot that others can write into; see :func:`flashdepot.depot.access.require_safe`.
     """
 
     def __init__(
-        self, root: Path, on_problem: Callable[[str], None] = _unheard, elsewhere: Elsewhere | None = None
+        self, root: Path, on_problem: Callable[[str], None] = _unheard, remotes: NoRemotes | None = None
     ) -> None:
         self.root = root
-        self.elsewhere = elsewhere or Nowhere()
+        self.remotes = remotes or NoRemotes()
         self.layout = DepotLayout(root, is_shared=require_safe(DepotLayout(root)))
         self._on_problem = on_problem
         digests = KnownDigests()
@@ -153,14 +131,6 @@ class Depot:
         from flashdepot.depot.actions import Actions  # noqa: PLC0415
 
         return Actions(self.layout, self.blobs, self._on_problem)
-
-    def find_action(self, intent_key: str, current_digest: Callable[[str], str | None]) -> ActionRecord | None:
-        """See :meth:`Actions.find`."""
-        return self.actions.find(intent_key, current_digest)
-
-    def record_action(self, record: ActionRecord, object_path: Path, log_path: Path | None = None) -> ActionRecord:
-        """See :meth:`Actions.record`."""
-        return self.actions.record(record, object_path, log_path)
 
     def find(self, request: Request) -> DepotChoice:
         """Return the library to take for a request, and why each of the others does not serve.
@@ -178,33 +148,11 @@ class Depot:
             mark_used(self.layout.artifact(choice.taken.recipe_key))
         return DepotChoice(choice.taken, (*damaged, *choice.rejected))
 
-    def manifests(self) -> Iterator[Manifest]:
-        """See :meth:`Artifacts.manifests`."""
-        return self.artifacts.manifests()
-
-    def load(self, recipe_key: str) -> Manifest | None:
-        """See :meth:`Artifacts.load`."""
-        return self.artifacts.load(recipe_key)
-
     def load_intact(self, recipe_key: str) -> Manifest | None:
         """The manifest of a recipe whose files are all there and right; ``None`` when it must be made, or made again."""
-        return next((m for m in self.manifests() if m.recipe_key == recipe_key and self.libraries.intact(m)), None)
-
-    def list_artifacts(self) -> list[StoredArtifact]:
-        """See :meth:`Artifacts.by_last_use`."""
-        return self.artifacts.by_last_use()
-
-    def store(self, manifest: Manifest, files: Mapping[str, Path]) -> None:
-        """See :meth:`Artifacts.store`."""
-        self.artifacts.store(manifest, files)
-
-    def remove_artifact(self, recipe_key: str) -> bool:
-        """See :meth:`Artifacts.remove`."""
-        return self.artifacts.remove(recipe_key)
-
-    def materialise(self, manifest: Manifest) -> Path:
-        """See :meth:`Libraries.materialise`."""
-        return self.libraries.materialise(manifest)
+        return next(
+            (m for m in self.artifacts.manifests() if m.recipe_key == recipe_key and self.libraries.intact(m)), None
+        )
 
     def export(self, manifest: Manifest, destination: Path) -> Path:
         """Copy a library into a folder outside the depot; see :func:`flashdepot.depot.export.export`."""
@@ -249,7 +197,7 @@ def depot_folder(folder: Path | None = None) -> Path:
 
 
 def open_depot(
-    folder: Path | None = None, on_problem: Callable[[str], None] = _unheard, elsewhere: Elsewhere | None = None
+    folder: Path | None = None, on_problem: Callable[[str], None] = _unheard, remotes: NoRemotes | None = None
 ) -> Depot:
     """The depot in :func:`depot_folder`."""
-    return Depot(depot_folder(folder), on_problem, elsewhere)
+    return Depot(depot_folder(folder), on_problem, remotes)

@@ -180,13 +180,13 @@ def _locked(lock: Lock, path: Path, depot: Depot, events: Events) -> Choice:
         wheel = locked.wheel
         address = WheelAddress(str(locked.origin), locked.filename, wheel.url, wheel.sha256, wheel.size)
         return Choice(address, why, lock=lock)
-    manifest = depot.load_intact(locked.recipe_key) or depot.elsewhere.fetch_recipe(depot, locked.recipe_key, events)
+    manifest = depot.load_intact(locked.recipe_key) or depot.remotes.fetch_recipe(depot, locked.recipe_key, events)
     if manifest is None:
         raise MissingToolError(
             f"{path} pins our wheel over the library {locked.recipe_key[:12]}, and neither the depot {depot.root} nor a remote has it.",
             hint="Name the depot that has it, --depot DIR, or choose again: flashdepot lock --upgrade",
         )
-    stored = LibraryResult("hit", manifest, depot.materialise(manifest), 0, 0, 0)
+    stored = LibraryResult("hit", manifest, depot.libraries.materialise(manifest), 0, 0, 0)
     return Choice(OwnWheel(published_sources(manifest), stored), why)
 
 

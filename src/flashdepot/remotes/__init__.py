@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
+from flashdepot.depot.store import NoRemotes
 from flashdepot.errors import FlashdepotError, UsageError
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def users_remotes() -> Sequence[RemoteSettings]:
     return UserSettings.of_this_user().remotes()
 
 
-class Remotes:
-    """The remotes that are set, in order: what :class:`flashdepot.depot.store.Elsewhere` asks for.
+class Remotes(NoRemotes):
+    """The remotes that are set, in order.
 
     Nothing is read or asked before the depot lacks something.
 
@@ -59,7 +60,7 @@ class Remotes:
         return Remotes(settings, self._warn)
 
     def offers(self, request: Request) -> Manifest | None:
-        """See :class:`Elsewhere`."""
+        """See :class:`NoRemotes`."""
         if not self.all():
             return None
         from flashdepot.remotes.fetch import offers  # noqa: PLC0415  (a hit needs none of it, nor who has no remote)
@@ -69,7 +70,7 @@ class Remotes:
         return found[0].summary if found else None
 
     def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
-        """See :class:`Elsewhere`."""
+        """See :class:`NoRemotes`."""
         if not self.all():
             return None
         from flashdepot.remotes.fetch import fetch_library  # noqa: PLC0415
@@ -78,7 +79,7 @@ class Remotes:
         return self._first(lambda: request_place(request), lambda remote: fetch_library(remote, depot, request, events))
 
     def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
-        """See :class:`Elsewhere`."""
+        """See :class:`NoRemotes`."""
         if not self.all():
             return None
         from flashdepot.remotes.fetch import fetch_recipe  # noqa: PLC0415
@@ -95,7 +96,7 @@ class Remotes:
         current_digest: Callable[[str], str | None],
         note: Callable[[str], None],
     ) -> None:
-        """See :class:`Elsewhere`."""
+        """See :class:`NoRemotes`."""
         wanted = set(intents)
         if not wanted or not self.all():
             return
@@ -109,10 +110,16 @@ class Remotes:
         self._first(lambda: unit_place(min(wanted)), fetch)
 
     def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
-        """See :class:`Elsewhere`."""
+        """See :class:`NoRemotes`."""
         for remote in self._usable():
             if remote.settings.push:
-                _push(remote, depot, manifest, events)
+                from flashdepot.remotes.push import push  # noqa: PLC0415  (most remotes are only read)
+
+                try:
+                    events.note(f"Pushed to {remote.name}: {push(remote, depot, [manifest], events)}.")
+                except FlashdepotError as error:
+                    why = f"{error.message.rstrip('.')}. {error.hint}".rstrip()
+                    events.warn(f"The library was not pushed to {remote.name}: {why}")
 
     def named(self, name: str) -> OpenRemote:
         """The remote of a name; :raises UsageError: when there is none."""
@@ -128,7 +135,13 @@ class Remotes:
     def all(self) -> Sequence[OpenRemote]:
         """Every remote that is set, whether it works or not."""
         if self._opened is None:
-            self._opened = self._open()
+            settings = self._settings()
+            if not settings:
+                return []
+            from flashdepot.remotes.remote import OpenRemote  # noqa: PLC0415
+            from flashdepot.remotes.trust import trust_of  # noqa: PLC0415
+
+            self._opened = [OpenRemote(trust, self._warn) for trust in trust_of(settings)]
         return self._opened
 
     def _first(self, place: Callable[[], str], ask: Callable[[OpenRemote], _T | None]) -> _T | None:
@@ -145,8 +158,11 @@ class Remotes:
                 for other in others:
                     other.begin(place(), since=began)
                 all_asked = True
-            if answer := _asked(remote, ask):
-                return answer
+            try:
+                if answer := ask(remote):
+                    return answer
+            except FlashdepotError as error:
+                remote.fail(error)
         return None
 
     def _usable(self) -> Iterator[OpenRemote]:
@@ -156,29 +172,3 @@ class Remotes:
         for remote in self.all():
             if not remote.is_dead and not (offline() and not remote.settings.is_local):
                 yield remote
-
-    def _open(self) -> list[OpenRemote]:
-        settings = self._settings()
-        if not settings:
-            return []
-        from flashdepot.remotes.remote import OpenRemote  # noqa: PLC0415
-        from flashdepot.remotes.trust import trust_of  # noqa: PLC0415
-
-        return [OpenRemote(trust, self._warn) for trust in trust_of(settings)]
-
-
-def _asked(remote: OpenRemote, ask: Callable[[OpenRemote], _T | None]) -> _T | None:
-    try:
-        return ask(remote)
-    except FlashdepotError as error:
-        remote.fail(error)
-        return None
-
-
-def _push(remote: OpenRemote, depot: Depot, manifest: Manifest, events: Events) -> None:
-    from flashdepot.remotes.push import push  # noqa: PLC0415  (most remotes are only read)
-
-    try:
-        events.note(f"Pushed to {remote.name}: {push(remote, depot, [manifest], events)}.")
-    except FlashdepotError as error:
-        events.warn(f"The library was not pushed to {remote.name}: {error.message.rstrip('.')}. {error.hint}".rstrip())

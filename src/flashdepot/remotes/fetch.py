@@ -91,7 +91,7 @@ def fetch_units(
         remote.warn(f"{remote.name}: {error.message}. What it was for is compiled.")
     for record in records:
         if (path := depot.blobs.find(record.object.digest)) is not None:
-            depot.record_action(record, path)
+            depot.actions.record(record, path)
             wanted.discard(record.intent_key)
 
 

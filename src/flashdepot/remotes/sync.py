@@ -82,7 +82,7 @@ def compare(records: Sequence[ActionRecord], depot: Depot, remotes: Sequence[Ope
     claims = [
         (record, DEPOT, stored.object.digest)
         for record in records
-        if (stored := depot.find_action(record.intent_key, record.inputs.get)) is not None
+        if (stored := depot.actions.find(record.intent_key, record.inputs.get)) is not None
     ]
     for remote in remotes:
         known = remote.units([record.intent_key for record in records]) if records else {}

@@ -170,9 +170,13 @@ def build(
         request = need.request
         units = len(request.selection.units)
         if (stored := depot.load_intact(plan.recipe.key)) is not None:
-            return LibraryResult("hit", stored, depot.materialise(stored), 0, units, time.monotonic() - started)
-        if (theirs := depot.elsewhere.fetch_recipe(depot, plan.recipe.key, _Fetching(progress))) is not None:
-            return LibraryResult("fetched", theirs, depot.materialise(theirs), 0, units, time.monotonic() - started)
+            return LibraryResult(
+                "hit", stored, depot.libraries.materialise(stored), 0, units, time.monotonic() - started
+            )
+        if (theirs := depot.remotes.fetch_recipe(depot, plan.recipe.key, _Fetching(progress))) is not None:
+            return LibraryResult(
+                "fetched", theirs, depot.libraries.materialise(theirs), 0, units, time.monotonic() - started
+            )
 
         def agreed(outlook: Outlook) -> None:
             if not fetched:
@@ -181,7 +185,7 @@ def build(
         manifest, outcome = build_library(plan, depot, limits, progress, agreed)
         made = {action.unit for action in plan.actions() if action.name in outcome.compiled}
         compiled = len(made & request.selection.units)
-        path = depot.materialise(manifest)
+        path = depot.libraries.materialise(manifest)
         _require_fit(request, manifest)
         seconds, workers = time.monotonic() - started, Counter(outcome.workers.values())
         return LibraryResult("built", manifest, path, compiled, units - compiled, seconds, dict(workers))

@@ -209,7 +209,7 @@ def from_depot(need: Need, depot: Depot) -> tuple[LibraryResult | None, Rejected
     choice = depot.find(need.request)
     if choice.taken is None:
         return None, choice.rejected
-    path = depot.materialise(choice.taken)
+    path = depot.libraries.materialise(choice.taken)
     units = len(need.request.selection.units)
     return LibraryResult("hit", choice.taken, path, 0, units, time.monotonic() - started), choice.rejected
 
@@ -220,7 +220,7 @@ def whatever_is_stored(need: Need, depot: Depot) -> LibraryResult | None:
     For somebody who named no selection, and has built a small library: what of ``full`` it lacks does not matter.
     """
     request = need.request
-    for manifest in sorted(depot.manifests(), key=lambda m: (-len(m.selection.units), m.recipe_key)):
+    for manifest in sorted(depot.artifacts.manifests(), key=lambda m: (-len(m.selection.units), m.recipe_key)):
         upstreams = {family: source for family, source in request.upstreams.items() if family in manifest.upstreams}
         less = replace(request, selection=manifest.selection, upstreams=upstreams)
         found, _ = from_depot(replace(need, request=less), depot)
@@ -232,9 +232,9 @@ def whatever_is_stored(need: Need, depot: Depot) -> LibraryResult | None:
 def from_remotes(need: Need, depot: Depot, events: Events) -> LibraryResult | None:
     """A library of a remote that satisfies a request, put into the depot; ``None`` when none has one."""
     started = time.monotonic()
-    manifest = depot.elsewhere.fetch_library(depot, need.request, events)
+    manifest = depot.remotes.fetch_library(depot, need.request, events)
     if manifest is None:
         return None
-    path = depot.materialise(manifest)
+    path = depot.libraries.materialise(manifest)
     units = len(need.request.selection.units)
     return LibraryResult("fetched", manifest, path, 0, units, time.monotonic() - started)

@@ -69,7 +69,7 @@ def own_candidates(
     if need is None:
         return
     if request.allows(OURS):
-        manifest = depot.find(need.request).taken or depot.elsewhere.offers(need.request)
+        manifest = depot.find(need.request).taken or depot.remotes.offers(need.request)
         yield from [_stored(request, manifest)] if manifest else _builds(request, need, workshop)
     if request.allows(PIP):
         yield _by_pip(request, need, workshop)

@@ -248,7 +248,7 @@ def build_wheel(manifest: Manifest, library: Path, trees: Mapping[str, SourceTre
 
     Typical usage::
 
-        wheel = build_wheel(manifest, depot.materialise(manifest), trees, Path("dist"))
+        wheel = build_wheel(manifest, depot.libraries.materialise(manifest), trees, Path("dist"))
 
     :param library: the folder of the library that ``manifest`` is of.
     :param trees: the source of each family in the library.
