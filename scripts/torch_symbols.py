@@ -18,7 +18,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.check import place
 from flashdepot.diagnose.check.subject import read_subject
-from flashdepot.facts.torch_symbols import SYMBOLS, about
+from flashdepot.facts.builds import SYMBOLS, about_torch_symbols
 from flashdepot.model.target import Version
 
 Torch = tuple[Version, frozenset[str]]
@@ -44,7 +44,7 @@ def main() -> None:
         torches.append((Version(version[1] if version else "0"), exported))
     torches.sort(key=lambda pair: pair[0])
     if options.add:
-        write(longer(list(read_table()), about()["newest"], torches))
+        write(longer(list(read_table()), about_torch_symbols()["newest"], torches))
         print(f'torch_symbols.toml: newest = "{torches[-1][0]}"')
         return
     taken = {s for wheel in options.wheels for binary in read_subject(wheel).binaries for s in binary.torch_symbols}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.facts.drivers import driver_floor
+from flashdepot.facts.cuda import driver_floor
 from flashdepot.kernels import actions, family_of
 from flashdepot.kernels.fa2.actions import feature_macros
 from flashdepot.model.selection import ALL_FEATURES, Feature, Selection

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flashdepot.diagnose.explain.machine import built_for
-from flashdepot.facts.torch_symbols import about, rows
+from flashdepot.facts.builds import about_torch_symbols, torch_symbols
 from flashdepot.model.target import Version
 
 SCRIPT: Any = runpy.run_path(str(Path(__file__).parents[2] / "scripts/torch_symbols.py"))
@@ -47,5 +47,5 @@ def test_one_symbol_tells_for_which_torches_a_module_was_built(end: str, torch: 
 
 
 def test_the_table_reaches_no_further_than_it_says() -> None:
-    newest = Version.parse(about()["newest"])
-    assert all(Version.parse(row["until"]) < newest for row in rows() if row["until"])
+    newest = Version.parse(about_torch_symbols()["newest"])
+    assert all(Version.parse(row["until"]) < newest for row in torch_symbols() if row["until"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flashdepot.facts.drivers import cuda_of_ptx, newest_cuda
+from flashdepot.facts.cuda import cuda_of_ptx, newest_cuda
 from flashdepot.host import surroundings
 from flashdepot.host.gpu import nvidia_devices
 from flashdepot.host.memory import memory_facts

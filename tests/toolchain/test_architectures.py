@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.facts.drivers import driver_floor
+from flashdepot.facts.cuda import driver_floor
 from flashdepot.facts.gpus import known_architectures
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.host import Gpu

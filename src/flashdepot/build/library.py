@@ -23,7 +23,7 @@ from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import CompileError
 from flashdepot.events import BuildProgress, OnFile, Silent
-from flashdepot.facts.drivers import driver_floor
+from flashdepot.facts.cuda import driver_floor
 from flashdepot.files.atomic import sha256_file
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels import family_of, unproven_code

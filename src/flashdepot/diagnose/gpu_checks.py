@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from flashdepot.diagnose.case import Case, Finding, Intention, blocker, note, warning
 from flashdepot.errors import IncompatibleError
-from flashdepot.facts.drivers import driver_floor
+from flashdepot.facts.cuda import driver_floor
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture, spell
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flashdepot.diagnose.case import Case, Finding, blocker, note, warning
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
-from flashdepot.facts.compilers import BUILD_TOOLS, needs_conforming_preprocessor
+from flashdepot.facts.cuda import BUILD_TOOLS, needs_conforming_preprocessor
 from flashdepot.facts.gpus import codes_of
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.request import AnyCuda

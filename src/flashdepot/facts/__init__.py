@@ -30,6 +30,12 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 @cache
+def table(name: str) -> dict[str, Any]:
+    """A table of this folder, by the name of its file without the ending."""
+    return read_table(Path(__file__).with_name(f"{name}.toml"))
+
+
+@cache
 def _copies() -> dict[str, Any]:
     copies: dict[str, Any] = msgspec.json.decode(COPIES.read_bytes())
     return copies

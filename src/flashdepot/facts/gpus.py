@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from flashdepot.errors import UsageError
-from flashdepot.facts import read_table
+from flashdepot.facts import table
 from flashdepot.model.target import Architecture, Version
 
 
@@ -25,11 +23,6 @@ class KnownArchitecture(msgspec.Struct, frozen=True):
     last_cuda: Version | None
 
 
-@cache
-def _data() -> dict[str, Any]:
-    return read_table(Path(__file__).with_suffix(".toml"))
-
-
 def known_architectures() -> tuple[KnownArchitecture, ...]:
     """Every architecture of the table, oldest first."""
     return tuple(
@@ -40,7 +33,7 @@ def known_architectures() -> tuple[KnownArchitecture, ...]:
             Version.parse(row["first_cuda"]),
             Version.parse(row["last_cuda"]) if "last_cuda" in row else None,
         )
-        for row in _data()["architecture"]
+        for row in table("gpus")["architecture"]
     )
 
 
@@ -55,12 +48,12 @@ def codes_of(release: Version) -> tuple[Architecture, ...]:
 
 def universal_architectures() -> tuple[Architecture, ...]:
     """What ``--arch universal`` stands for."""
-    return tuple(Architecture.parse(text) for text in _data()["universal"])
+    return tuple(Architecture.parse(text) for text in table("gpus")["universal"])
 
 
 def fallback_architecture() -> Architecture:
     """What ``--arch native`` stands for on a machine without a GPU."""
-    return Architecture.parse(_data()["fallback"])
+    return Architecture.parse(table("gpus")["fallback"])
 
 
 def parse_architectures(text: str) -> tuple[Architecture, ...]:
@@ -114,6 +107,6 @@ def _plain(name: str) -> str:
 def _names() -> tuple[tuple[str, Architecture], ...]:
     return tuple(
         (_plain(name), Architecture.parse(row["capability"]))
-        for row in _data()["architecture"]
+        for row in table("gpus")["architecture"]
         for name in row["names"]
     )

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from flashdepot.facts.torch_builds import default_cxx11_abi
-from flashdepot.facts.wheel_builders import builder_of, is_preview
+from flashdepot.facts.builds import builder_of, default_cxx11_abi, is_preview
 from flashdepot.kernels import oldest_gpu
 from flashdepot.model.candidate import FLASH_ATTN, OFFICIAL, PublishedWheel, is_ours
 from flashdepot.model.target import Architecture, Platform, Version

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.facts.drivers import newest_cuda, oldest_driver
-from flashdepot.facts.torch_builds import newest_gpu
+from flashdepot.facts.builds import newest_gpu
+from flashdepot.facts.cuda import newest_cuda, oldest_driver
 from flashdepot.fit.needs import (
     UNKNOWN,
     AbiNeed,

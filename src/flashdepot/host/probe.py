@@ -107,7 +107,7 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
 
 
 def _driver_cuda(facts: HostRecord) -> Version | None:
-    from flashdepot.facts.drivers import newest_cuda  # noqa: PLC0415
+    from flashdepot.facts.cuda import newest_cuda  # noqa: PLC0415
 
     return newest_cuda(facts.driver, facts.platform.system) if facts.driver else None
 

@@ -6,8 +6,8 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
+from flashdepot.facts.builds import default_cuda, default_cxx11_abi
 from flashdepot.facts.gpus import parse_architecture
-from flashdepot.facts.torch_builds import default_cuda, default_cxx11_abi
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.target import Architecture, Platform, Version

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
-from flashdepot.facts.drivers import newest_cuda
+from flashdepot.facts.cuda import newest_cuda
 from flashdepot.kernels import default_family, family_of, oldest_gpu, proven_families
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.host import HostRecord

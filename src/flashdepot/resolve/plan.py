@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
-from flashdepot.facts.torch_builds import default_cuda
+from flashdepot.facts.builds import default_cuda
 from flashdepot.model.candidate import (
     COMMUNITY,
     INDEX,

@@ -9,17 +9,14 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from flashdepot import facts
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.events import OnFile
-from flashdepot.facts import read_table
+from flashdepot.facts import table
 from flashdepot.files.atomic import read_json
 from flashdepot.files.folders import make_whole
 from flashdepot.files.locks import lock_file
@@ -50,14 +47,9 @@ class Archive(msgspec.Struct, frozen=True):
     size: int
 
 
-@cache
-def _data() -> dict[str, Any]:
-    return read_table(Path(facts.__file__).with_name("cuda_archives.toml"))
-
-
 def base_address() -> str:
     """Where the archives are; empty when they are not to be used."""
-    ours: str = _data()["base"]
+    ours: str = table("cuda_archives")["base"]
     return os.environ.get(BASE, ours).rstrip("/")
 
 
@@ -67,11 +59,11 @@ def release_of(asked: Version, platform: Platform) -> str | None:
     ``None`` where there are no archives for the platform, none are to be used, or nobody knows the newest of that minor
     version.
     """
-    if not base_address() or str(platform) not in _data()["platform"]:
+    if not base_address() or str(platform) not in table("cuda_archives")["platform"]:
         return None
     if asked.text.count(".") == _DOTS_OF_A_LABEL:
         return asked.text
-    fitting = [label for label in _data()["newest"] if f"{label}.".startswith(f"{asked}.")]
+    fitting = [label for label in table("cuda_archives")["newest"] if f"{label}.".startswith(f"{asked}.")]
     return fitting[-1] if fitting else None
 
 
@@ -136,7 +128,9 @@ def _archives(label: str, platform: Platform, folder: Path) -> list[Archive]:
         raise IntegrityError(
             f"{base_address()}/{name} is not the manifest of a CUDA release: {error}.", hint=_ELSEWHERE
         ) from error
-    lacking = [component for component in _data()["required"] if component not in {a.component for a in found}]
+    lacking = [
+        component for component in table("cuda_archives")["required"] if component not in {a.component for a in found}
+    ]
     if lacking:
         raise NetworkError(
             f"CUDA {label} of {base_address()} has no {', '.join(lacking)} for {platform}.", hint=_ELSEWHERE
@@ -145,8 +139,8 @@ def _archives(label: str, platform: Platform, folder: Path) -> list[Archive]:
 
 
 def _listed(manifest: Table, platform: Platform) -> Iterator[Archive]:
-    theirs = _data()["platform"][str(platform)]
-    for component in _data()["components"]:
+    theirs = table("cuda_archives")["platform"][str(platform)]
+    for component in table("cuda_archives")["components"]:
         if component in manifest and theirs in manifest.table(component):
             row = manifest.table(component).table(theirs)
             path, size = row.match("relative_path", _PATH, "the path of a .tar.xz"), row.take("size", str)

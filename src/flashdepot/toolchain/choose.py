@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.facts.compilers import host_compiler_limits
-from flashdepot.facts.drivers import driver_floor
+from flashdepot.facts.cuda import driver_floor, host_compiler_limits
 from flashdepot.facts.gpus import codes_of
 from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.request import CudaChoice

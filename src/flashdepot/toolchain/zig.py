@@ -10,16 +10,14 @@ import os
 import re
 import shutil
 import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from flashdepot import facts
 from flashdepot.errors import CompileError, IncompatibleError
 from flashdepot.events import OnFile
-from flashdepot.facts import read_table
+from flashdepot.facts import table
 from flashdepot.files.atomic import sha256_file
 from flashdepot.files.folders import make_whole
 from flashdepot.model.recipe import Tool
@@ -43,9 +41,8 @@ exec "${0%/bin/clang++}/zig" c++ -target x86_64-linux-gnu.2.17 -D_ALLOW_UNSUPPOR
 """
 
 
-@cache
 def _data() -> dict[str, Any]:
-    return read_table(Path(facts.__file__).with_name("zig_wheels.toml"))
+    return table("zig_wheels")
 
 
 def compiling_version() -> str:

@@ -15,7 +15,7 @@ from flashdepot.binary.window import FileKind
 from flashdepot.diagnose.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.diagnose.check.place import Place, TorchSymbols, abi_of, built_for
 from flashdepot.diagnose.check.subject import CUDA_SYMBOL, Binary
-from flashdepot.facts.drivers import cuda_of_elf, cuda_of_ptx
+from flashdepot.facts.cuda import cuda_of_elf, cuda_of_ptx
 from flashdepot.fit import ask
 from flashdepot.fit.needs import AbiNeed, CxxNeed, DriverNeed, LibcNeed, PlatformNeed
 from flashdepot.model.target import Architecture, Platform, Version

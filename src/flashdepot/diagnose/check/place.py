@@ -17,8 +17,7 @@ from flashdepot.binary.elf import ElfFile, read_shared_library
 from flashdepot.binary.window import FileKind, identify, open_window
 from flashdepot.diagnose.check.subject import TORCH_SYMBOL
 from flashdepot.errors import IntegrityError
-from flashdepot.facts import torch_symbols
-from flashdepot.facts.torch_builds import default_cxx11_abi
+from flashdepot.facts.builds import about_torch_symbols, default_cxx11_abi, torch_symbols
 from flashdepot.fit import served_cuda
 from flashdepot.host.surroundings import CXX_LIBRARY, cxx_versions, system_folders
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, PythonEnvironment, Torch
@@ -196,12 +195,12 @@ def built_for(symbols: frozenset[str]) -> str:
 
 @cache
 def _table() -> dict[str, Any]:
-    return dict(torch_symbols.about())
+    return dict(about_torch_symbols())
 
 
 @cache
 def _symbols() -> dict[str, tuple[str, str]]:
-    return {row["symbol"]: (row["since"], row["until"]) for row in torch_symbols.rows()}
+    return {row["symbol"]: (row["since"], row["until"]) for row in torch_symbols()}
 
 
 class Place(msgspec.Struct, frozen=True, dict=True):

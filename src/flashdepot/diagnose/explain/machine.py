@@ -14,8 +14,8 @@ import msgspec
 from flashdepot.diagnose.explain.pattern import Found, Pattern
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import UsageError
+from flashdepot.facts.builds import torch_symbol_patterns
 from flashdepot.facts.gpus import parse_architecture
-from flashdepot.facts.torch_symbols import patterns
 from flashdepot.files.documents import read_toml
 from flashdepot.model.target import Architecture, Version
 
@@ -246,7 +246,7 @@ def built_for(symbol: str) -> TorchRange | None:
 
 @cache
 def _torch_table() -> tuple[tuple[Pattern, TorchRange], ...]:
-    return tuple((Pattern.parse(row["pattern"]), _range(row)) for row in patterns())
+    return tuple((Pattern.parse(row["pattern"]), _range(row)) for row in torch_symbol_patterns())
 
 
 def _range(row: Mapping[str, object]) -> TorchRange:
