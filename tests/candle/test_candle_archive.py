@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,43 +54,3 @@ def test_a_compiler_that_refuses_is_quoted(library: Path, tmp_path: Path, monkey
     (library / "include/flash_attention.h").write_text("#error this header is broken\n")
     with pytest.raises(CompileError, match="this header is broken"):
         prepare_folder(read_library(library), 37, tmp_path / "out", None, no_zig)
-
-
-FAKE_TOOL = """#!{python}
-import sys
-from pathlib import Path
-words = sys.argv[1:]
-with open({log!r}, "a") as log:
-    log.write({name!r} + " " + " ".join(words) + "\\n")
-for word in words:
-    for option in ("/Fo", "/OUT:"):
-        if word.startswith(option):
-            Path(word[len(option):]).write_bytes(b"made by {name}")
-"""
-
-
-def test_a_windows_library_goes_through_cl_and_lib_and_has_both_names(
-    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manifest = library / "manifest.json"
-    document = json.loads(manifest.read_text())
-    manifest.chmod(0o644)
-    runtime = {"path": "lib/static/cudart_static.lib", "digest": "0" * 64, "size": 1}  # as MSVC's libraries have it
-    manifest.write_text(json.dumps({**document, "platform": "windows-x86_64", "files": [*document["files"], runtime]}))
-    tools, log = tmp_path / "tools", tmp_path / "log"
-    tools.mkdir()
-    for name in ("cl", "lib"):
-        (tools / name).write_text(FAKE_TOOL.format(python=sys.executable, log=str(log), name=name))
-        (tools / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tools))
-
-    archives = prepare_folder(read_library(library), 45, tmp_path / "out", None, no_zig).archives
-
-    assert [path.name for path in archives] == ["libflashattention.a", "flashattention.lib"]
-    assert {path.read_bytes() for path in archives} == {b"made by lib"}
-    *compiled, archived = log.read_text().splitlines()
-    assert len(compiled) == 3
-    assert all(" /MD /Zl /DFA_STATIC " in line for line in compiled)
-    assert "run_mha_45.c" in compiled[-1]
-    assert archived.endswith(str(library / "lib/static/libflashattention.a"))
-    assert archived.count(".obj") == 3

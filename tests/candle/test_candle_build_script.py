@@ -29,7 +29,7 @@ Script = Callable[..., subprocess.CompletedProcess[str]]
 def compiled_script(folder: Path, platform: Platform, archives: Sequence[OutputFile]) -> Path:
     """The script as a program, for candle with 37 arguments."""
     rustc = tool("rustc")
-    text = linking_build_script(platform, SASS, 37, archives, cudart=False)
+    text = linking_build_script(platform, SASS, 37, archives)
     (folder / "build.rs").write_text(text)
     command = [rustc, "--edition", "2021", "-D", "warnings", str(folder / "build.rs"), "-o", str(folder / "build")]
     subprocess.run(command, check=True)

@@ -19,10 +19,10 @@ LINUX = {"OS": "linux", "ENV": "gnu"}
 MSVC = {"OS": "windows", "ENV": "msvc"}
 MINGW = {"OS": "windows", "ENV": "gnu"}
 FILES = {
-    "linux": ("static/libflashattention.a", "static/libcudart_static.a", "shared/libflashattention.so"),
+    "linux": ("static/libflashattention.a", "shared/libflashattention.so"),
     "windows": (
         "static/flashattention.lib",
-        "static/cudart_static.lib",
+        "static/libflashattention.a",
         "shared/flashattention.lib",
         "shared/flashattention.dll",
     ),
@@ -59,52 +59,34 @@ def run(script: Path, tmp_path: Path) -> Script:
     return run
 
 
+SEARCH, STATIC, SHARED = (
+    "rustc-link-search=native={folder}",
+    "rustc-link-lib=static:-bundle=flashattention",
+    "rustc-link-lib=dylib=flashattention",
+)
+OF_WINDOWS = [f"rustc-link-lib=dylib={name}" for name in ("kernel32", "advapi32", "shell32", "user32")]
+OF_LINUX = [f"rustc-link-lib=dylib={name}" for name in ("dl", "pthread")]
+
+
 @pytest.mark.parametrize(
-    ("target", "link", "lines"),
+    ("target", "link", "lines", "files"),
     [
-        (
-            MSVC,
-            "static",
-            [
-                "rustc-link-search=native={folder}",
-                "rustc-link-lib=static:-bundle=flashattention",
-                "rustc-link-lib=static:-bundle=cudart_static",
-                "rustc-link-lib=dylib=kernel32",
-                "rustc-link-lib=dylib=advapi32",
-                "rustc-link-lib=dylib=shell32",
-                "rustc-link-lib=dylib=user32",
-                "rustc-link-arg=/NODEFAULTLIB:LIBCMT",
-            ],
-        ),
-        (MSVC, "shared", ["rustc-link-search=native={folder}", "rustc-link-lib=dylib=flashattention"]),
-        (MINGW, "shared", ["rustc-link-search=native={folder}", "rustc-link-lib=dylib=flashattention"]),
-        (
-            LINUX,
-            "static",
-            [
-                "rustc-link-search=native={folder}",
-                "rustc-link-lib=static:-bundle=flashattention",
-                "rustc-link-lib=static:-bundle=cudart_static",
-                "rustc-link-lib=dylib=stdc++",
-                "rustc-link-lib=dylib=dl",
-                "rustc-link-lib=dylib=rt",
-                "rustc-link-lib=dylib=pthread",
-            ],
-        ),
+        (MSVC, "static", [SEARCH, STATIC, *OF_WINDOWS], ["static/flashattention.lib"]),
+        (MINGW, "static", [SEARCH, STATIC, *OF_WINDOWS], ["static/libflashattention.a"]),
+        (MSVC, "shared", [SEARCH, SHARED], ["shared/flashattention.lib", "shared/flashattention.dll"]),
+        (MINGW, "shared", [SEARCH, SHARED], ["shared/flashattention.lib", "shared/flashattention.dll"]),
+        (LINUX, "static", [SEARCH, STATIC, *OF_LINUX], ["static/libflashattention.a"]),
         (
             LINUX,
             "shared",
-            [
-                "rustc-link-search=native={folder}",
-                "rustc-link-lib=dylib=flashattention",
-                "rustc-link-arg=-Wl,-rpath,{folder}",
-            ],
+            [SEARCH, SHARED, "rustc-link-arg=-Wl,-rpath,{folder}"],
+            ["shared/libflashattention.so"],
         ),
     ],
-    ids=["MSVC static", "MSVC shared", "MinGW shared", "Linux static", "Linux shared"],
+    ids=["MSVC static", "MinGW static", "MSVC shared", "MinGW shared", "Linux static", "Linux shared"],
 )
 def test_cargo_is_told_how_to_link(
-    run: Script, tmp_path: Path, target: dict[str, str], link: str, lines: list[str]
+    run: Script, tmp_path: Path, target: dict[str, str], link: str, lines: list[str], files: list[str]
 ) -> None:
     done = run(target, link)
     assert done.returncode == 0, done.stderr
@@ -113,48 +95,18 @@ def test_cargo_is_told_how_to_link(
     told = [line.removeprefix("cargo:") for line in done.stdout.splitlines()]
     assert [line for line in told if line.startswith("rustc-")] == [line.format(folder=folder) for line in lines]
     assert told[-4:] == [f"root={root}", f"include={root}/include", f"libdir={folder}", f"kind={link}"]
-    files = [name for name in FILES[target["OS"]] if name.startswith(link)]
-    assert {f"rerun-if-changed={root}/lib/{name}" for name in files} <= set(told)
+    watched = [line for line in told if line.startswith(f"rerun-if-changed={folder}")]
+    assert watched == [f"rerun-if-changed={root}/lib/{name}" for name in files]
 
 
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        (
-            MINGW,
-            "made of objects of Microsoft's compiler and needs its C++ runtime, and this is a build for windows-gnu",
-        ),
-        ({**MSVC, "FEATURE": "fxsr,crt-static,sse2"}, "this is a build with crt-static"),
-    ],
-    ids=["MinGW", "static C runtime"],
-)
-def test_a_build_that_the_static_library_does_not_fit_is_told_to_take_the_other(
-    run: Script, target: dict[str, str], said: str
-) -> None:
+@pytest.mark.parametrize("target", [MSVC, MINGW])
+def test_a_build_with_its_own_c_runtime_is_told_to_take_the_shared_library(run: Script, target: dict[str, str]) -> None:
+    target = {**target, "FEATURE": "fxsr,crt-static,sse2"}
     done = run(target)
     assert done.returncode == 1
-    assert said in done.stderr
+    assert "this is a build with crt-static" in done.stderr
     assert "set FLASHDEPOT_LINK=shared" in done.stderr
     assert run(target, "shared").returncode == 0
-
-
-@pytest.mark.parametrize(("target", "name"), [(MINGW, "libflashattention.a"), (MSVC, "flashattention.lib")])
-def test_a_static_library_without_nvidias_runtime_goes_with_every_toolchain_of_windows(
-    run: Script, tmp_path: Path, target: dict[str, str], name: str
-) -> None:
-    static = tmp_path / "library/lib/static"
-    run(target)
-    (static / "cudart_static.lib").unlink()
-    (static / "libflashattention.a").write_text("a library")
-    env = {"FLASHDEPOT_LIB_DIR": str(shutil.copytree(tmp_path / "library", tmp_path / "made on Linux"))}
-    done = run(target, **env)
-    assert done.returncode == 0, done.stderr
-    told = [line.removeprefix("cargo:") for line in done.stdout.splitlines()]
-    assert [line for line in told if line.startswith("rustc-") and "dylib" not in line] == [
-        f"rustc-link-search=native={env['FLASHDEPOT_LIB_DIR']}/lib/static",
-        "rustc-link-lib=static:-bundle=flashattention",
-    ]
-    assert f"rerun-if-changed={env['FLASHDEPOT_LIB_DIR']}/lib/static/{name}" in told
 
 
 @pytest.mark.parametrize(
@@ -178,7 +130,6 @@ def test_a_library_of_the_other_system_is_refused(
     ("link", "name"),
     [
         ("static", "static/flashattention.lib"),
-        ("static", "static/cudart_static.lib"),
         ("shared", "shared/flashattention.lib"),
         ("shared", "shared/flashattention.dll"),
     ],

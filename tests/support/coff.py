@@ -19,14 +19,6 @@ _RUNTIME = """
 int _fltused = 1;
 int __stdcall _DllMainCRTStartup(void *module, unsigned reason, void *reserved) { return 1; }
 """
-_CUDART = r"""
-__attribute__((section(".drectve"), used)) static const char directives[] =
-    " /DEFAULTLIB:LIBCMT /EXPORT:NvOptimusEnablementCuda,DATA ";
-int NvOptimusEnablementCuda = 1;
-__declspec(dllimport) unsigned long GetLastError(void);
-int cudaPeekAtLastError(void) { return (int)GetLastError(); }
-"""
-
 
 _PLACES = (
     *(f"static/{name}" for name in WINDOWS.static),
@@ -37,10 +29,9 @@ _PLACES = (
 
 @dataclass(frozen=True)
 class VisualStudio:
-    """The folder of its programs, a CUDA runtime, and the folder of the libraries of Windows."""
+    """The folder of its programs, and the folder of the libraries of Windows."""
 
     programs: Path
-    cuda_runtime: Path
     system: Path
 
 
@@ -54,7 +45,7 @@ def compile_coff(source: str, output: Path) -> Path:
 
 
 def make_visual_studio(folder: Path) -> VisualStudio:
-    """Folders with ``lib.exe`` and ``link.exe``, the libraries of Windows that a link asks for, and a CUDA runtime.
+    """Folders with ``lib.exe`` and ``link.exe``, the libraries of Windows that a link asks for.
 
     The names of the libraries are found by the variable LIB alone, as with the real ones.
     """
@@ -67,10 +58,7 @@ def make_visual_studio(folder: Path) -> VisualStudio:
     for name, functions in {"kernel32": "GetLastError", "advapi32": "a", "shell32": "s", "user32": "u"}.items():
         _import_library(system, name, functions)
     _archive(system / "msvcrt.lib", _RUNTIME)
-    cuda = folder / "cuda"
-    (cuda / "lib" / "x64").mkdir(parents=True)
-    _archive(cuda / "lib" / "x64" / "cudart_static.lib", _CUDART)
-    return VisualStudio(programs, cuda / "lib" / "x64" / "cudart_static.lib", system)
+    return VisualStudio(programs, system)
 
 
 def link_dll(studio: VisualStudio, objects: Sequence[Path], folder: Path, names: Sequence[str]) -> dict[str, Path]:
@@ -83,10 +71,9 @@ def link_dll(studio: VisualStudio, objects: Sequence[Path], folder: Path, names:
     paths = [str(path) for path in objects]
     _run(studio.programs / "lib.exe", "/NOLOGO", "/MACHINE:X64", f"/OUT:{static}", *paths)
     shutil.copyfile(static, again)
-    words = ("/NOLOGO", "/DLL", "/MACHINE:X64", "/Brepro", "/NODEFAULTLIB:LIBCMT", f"/LIBPATH:{studio.system}")
+    words = ("/NOLOGO", "/DLL", "/MACHINE:X64", "/Brepro", f"/LIBPATH:{studio.system}")
     outputs = (f"/DEF:{folder / 'names.def'}", f"/OUT:{dll}", f"/IMPLIB:{imports}")
-    libraries = (str(studio.cuda_runtime), *SYSTEM_LIBRARIES)
-    _run(studio.programs / "link.exe", *words, *outputs, *paths, *libraries)
+    _run(studio.programs / "link.exe", *words, *outputs, *paths, *SYSTEM_LIBRARIES)
     return made
 
 

@@ -11,7 +11,7 @@ from flashdepot.depot.libraries import manifest_text
 from flashdepot.files.atomic import sha256_file
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.model.manifest import ManifestFile
-from flashdepot.model.target import WINDOWS, Platform
+from flashdepot.model.target import Platform
 from flashdepot.toolchain.targets import exported_names, target_of
 from flashdepot.toolchain.zig import Zig
 from support.coff import compile_coff, link_dll, make_visual_studio
@@ -22,11 +22,11 @@ _VALUES = {
     "VERSION": "2.8.3",
     "UPSTREAM_VERSION": "2.8.3.post2",
     "PLATFORM": "windows-x86_64",
-    "RUNTIME": " -lcudart_static",
+    "RUNTIME": "",
 }
 _LAYER = """
 __attribute__((section(".drectve"), used)) static const char directives[] = " /DEFAULTLIB:msvcrt ";
-int cudaPeekAtLastError(void);
+__declspec(dllimport) unsigned long GetLastError(void);
 """
 
 
@@ -39,15 +39,14 @@ class ForgedLibrary:
 
 
 def forge_library(root: Path, work: Path) -> ForgedLibrary:
-    """Link stand-ins for the entry points, which call the CUDA runtime, and add all that travels with a library."""
+    """Link stand-ins for the entry points, which call Windows, and add all that travels with a library."""
     studio = make_visual_studio(work / "Visual Studio")
     names = exported_names((NATIVE / "templates" / "libflashattention.map").read_text())
-    bodies = [f"int {name}(void) {{ cudaPeekAtLastError(); return {ANSWER}; }}\n" for name in names]
+    bodies = [f"int {name}(void) {{ GetLastError(); return {ANSWER}; }}\n" for name in names]
     linked = link_dll(studio, [compile_coff(_LAYER + "".join(bodies), work / "abi.obj")], work, names)
     files = {
         **linked,
         "include/flash_attention.h": NATIVE / "include" / "flash_attention.h",
-        f"lib/static/{WINDOWS.cuda_runtime}": studio.cuda_runtime,
         **cross_linking(target_of(Platform("windows", "x86_64")), Zig(Path("zig"), "0.14.1")).templates,
     }
     for place, path in files.items():

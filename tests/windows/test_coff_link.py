@@ -17,8 +17,8 @@ pytestmark = needs_llvm
 NAMES = exported_names((NATIVE / "templates" / "libflashattention.map").read_text())
 KERNEL = "int flashdepot_kernel(int x) { return x * 2; }\n"
 DIRECTIVE = '__attribute__((section(".drectve"), used)) static const char d[] = " {} ";\n'
-CALLS = "int flashdepot_kernel(int);\nint cudaPeekAtLastError(void);\n"
-BODIES = "".join(f"int {name}(void) {{ return flashdepot_kernel(cudaPeekAtLastError()); }}\n" for name in NAMES)
+CALLS = "int flashdepot_kernel(int);\n__declspec(dllimport) unsigned long GetLastError(void);\n"
+BODIES = "".join(f"int {name}(void) {{ return flashdepot_kernel((int)GetLastError()); }}\n" for name in NAMES)
 LAYER = DIRECTIVE.format("/DEFAULTLIB:msvcrt") + CALLS + BODIES
 
 

@@ -13,12 +13,12 @@ from flashdepot.facts.cuda import BUILD_TOOLS, needs_conforming_preprocessor
 from flashdepot.facts.gpus import codes_of
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.request import AnyCuda
-from flashdepot.model.target import LINUX, WINDOWS, Version
+from flashdepot.model.target import Version
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.choose import OLDEST_CUDA, asks_machine, foresee_toolchain
 from flashdepot.toolchain.wheels import provides
 
-_STATIC_RUNTIMES = frozenset({LINUX.cuda_runtime, WINDOWS.cuda_runtime})
+_STATIC_RUNTIMES = frozenset({"libcudart_static.a", "cudart_static.lib"})
 
 
 def choice(case: Case) -> Iterator[Finding]:

@@ -135,7 +135,7 @@ def made_archives(
     Kernels and what launches them are its own, whatever else a program links: candle's FlashAttention-3 archive, any
     CUDA release's ``libcudart``, torch. For the Linux and the CPU of this machine its own compiler and linker make one
     object in which every other symbol is local; for another target zig does it, and the other symbols get names of
-    their own. A library that MSVC made is handed to MSVC.
+    their own.
 
     Gives the archive under each name that a build on the library's platform may look for; its bytes are there until the
     block ends.
@@ -152,9 +152,7 @@ def made_archives(
     static = _required(*(library.folder(LinkKind.STATIC) / name for name in archive_names(system)))
     with TemporaryDirectory(prefix="flashdepot-candle-") as name:
         work = Path(name)
-        if system == "windows" and len(library.archives) > 1:
-            made = dict.fromkeys(archive_names(system), _make_windows(library, static, arguments, work))
-        elif system == "linux" and platform == this_platform():
+        if system == "linux" and platform == this_platform():
             made = {ARCHIVE: _make_linux(library, static, arguments, work, added)}
         else:
             by_zig = ByZig(zig(), target_of(platform), library.include, static, EXPORTED)
@@ -201,10 +199,9 @@ def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Pa
         _do([compiler, *flags, "-c", str(SOURCES / source), "-o", compiled])
     joined, local, made = (str(work / name) for name in ("joined.o", "flashattention.o", "made.a"))
     # Section groups would be merged by name with those of other objects, local or not: --force-group-allocation.
-    runtime = [str(static.with_name(name)) for name in library.archives[1:]]
-    whole = ["--whole-archive", str(static), "--no-whole-archive", *runtime]
-    candles = [] if added is None else [_one_object(library, added, work, linker, localizer)]
-    called = [*_calling(library, objects, work), *candles]
+    whole = ["--whole-archive", str(static), "--no-whole-archive"]
+    candles = [] if added is None else [_one_object(added, work, linker, localizer)]
+    called = [*map(str, privately([Path(name) for name in objects], work / "private")), *candles]
     _do([linker, "-r", "--force-group-allocation", "-o", joined, *called, *whole])
     keep = [f"--keep-global-symbol={name}" for name in EXPORTED]
     _do([localizer, "--wildcard", *keep, joined, local])
@@ -212,39 +209,18 @@ def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Pa
     return Path(made)
 
 
-def _one_object(library: LinkableLibrary, added: AddedKernels, work: Path, linker: str, localizer: str) -> str:
+def _one_object(added: AddedKernels, work: Path, linker: str, localizer: str) -> str:
     """candle's own objects as one that defines its ``run_mha`` alone.
 
     They were compiled with another CUTLASS than the library's, and functions of both have the same names. What candle's
     code would launch of kernels that were not compiled is left undefined and weak: it is never called.
     """
     joined, made = str(work / "candle-joined.o"), str(work / "candle.o")
-    objects = [str(path) for path in added.objects]
-    if len(library.archives) == 1:
-        objects = [str(path) for path in privately(added.objects, work / "candle-private")]
+    objects = [str(path) for path in privately(added.objects, work / "candle-private")]
     _do([linker, "-r", "--force-group-allocation", "-o", joined, *objects])
     weak = ["--weaken-symbol=*run_mha_fwd_*"]
     _do([localizer, "--wildcard", f"--keep-global-symbol={RUN_MHA}", *weak, joined, made])
     return made
-
-
-def _make_windows(library: LinkableLibrary, static: Path, arguments: int, work: Path) -> Path:
-    compiler, archiver = (_tool(name, "the C++ build tools of Visual Studio") for name in ("cl", "lib"))
-    objects = [str(work / f"{Path(source).stem}.obj") for source in sources_of(arguments)]
-    for source, compiled in zip(sources_of(arguments), objects, strict=True):
-        # /MD /Zl: the C runtime is the one that Rust takes, and candle's link line names it.
-        flags = ["/nologo", "/c", "/O2", "/MD", "/Zl", "/DFA_STATIC", f"/I{library.include}"]
-        _do([compiler, *flags, str(SOURCES / source), f"/Fo{compiled}"])
-    made = work / "made.lib"
-    _do([archiver, "/NOLOGO", f"/OUT:{made}", *_calling(library, objects, work), str(static)])
-    return made
-
-
-def _calling(library: LinkableLibrary, objects: Sequence[str], work: Path) -> list[str]:
-    """Our objects, which call the CUDA runtime: the library's own where it has one, else the program's."""
-    if len(library.archives) > 1:
-        return list(objects)
-    return [str(path) for path in privately([Path(name) for name in objects], work / "private")]
 
 
 def _required(*names: Path) -> Path:

@@ -104,9 +104,8 @@ def write_candle_crate(
     written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR")
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
     platform = library.manifest.platform
-    cudart = platform.system == "windows" and len(library.archives) > 1
     with made_archives(library, arguments, zig, _LIB, added=added) as archives:
-        build_script = linking_build_script(platform, library.manifest.sass, arguments, archives, cudart)
+        build_script = linking_build_script(platform, library.manifest.sass, arguments, archives)
         files = (
             OutputFile.of("Cargo.toml", cargo_toml.encode()),
             OutputFile.of("build.rs", build_script.encode()),
@@ -118,13 +117,12 @@ def write_candle_crate(
 
 
 def linking_build_script(
-    platform: Platform, sass: Sequence[Architecture], arguments: int, archives: Sequence[OutputFile], cudart: bool
+    platform: Platform, sass: Sequence[Architecture], arguments: int, archives: Sequence[OutputFile]
 ) -> str:
     """A ``build.rs`` that reads the archive, and gives it to cargo if it is the one that was written.
 
     :param sass: the machine code in it.
     :param archives: what goes into ``lib``.
-    :param cudart: whether a program over it links NVIDIA's runtime too.
     """
     written = [f'("{file.place.removeprefix(_LIB)}", {_length(file)}, "{file.digest}")' for file in archives]
     text = (SOURCES / "build.rs").read_text("utf-8")
@@ -134,7 +132,6 @@ def linking_build_script(
         ("@ARGUMENTS@", str(arguments)),
         ("@COUNT@", str(len(written))),
         ("@WRITTEN@", ", ".join(written)),
-        ("@CUDART@", "yes" if cudart else "no"),
     ):
         text = text.replace(place, value)
     return text

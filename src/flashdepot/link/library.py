@@ -59,13 +59,6 @@ class LinkableLibrary(msgspec.Struct, frozen=True):
         """What its files are called; :raises IncompatibleError: when it is for a system that no names are known of."""
         return names_of(self.manifest.platform.system)
 
-    @property
-    def archives(self) -> tuple[str, ...]:
-        """The static library, and NVIDIA's runtime where that was linked: a library over the driver needs none."""
-        runtime = self.names.cuda_runtime
-        has_runtime = any(file.path == f"lib/static/{runtime}" for file in self.manifest.files)
-        return (self.names.static[0], runtime) if has_runtime else (self.names.static[0],)
-
     def folder(self, kind: LinkKind) -> Path:
         """The folder of one of the two libraries, in which the other one is not."""
         return self.root / "lib" / kind.value
@@ -77,7 +70,7 @@ class LinkableLibrary(msgspec.Struct, frozen=True):
         :raises IncompatibleError: as :attr:`names`.
         """
         names = self.names
-        shared, static = (names.shared_linked, names.shared), self.archives
+        shared, static = (names.shared_linked, names.shared), names.static[:1]
         for name in shared if kind is LinkKind.SHARED else static:
             _require_library(self.folder(kind) / name)
 

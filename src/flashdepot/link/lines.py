@@ -54,17 +54,11 @@ def _quoted_for_cmd(argument: str) -> str:
     return f'"{quoted}"' if quoted == argument and _OPERATORS.search(argument) else quoted
 
 
-STATIC_NEEDS = ("-lstdc++", "-ldl", "-lrt", "-lpthread")
-"""What the static library and the static CUDA runtime beside it refer to on Linux, in a linker's order."""
-
-OWN_NEEDS = ("-ldl", "-lpthread")
-"""What a static library without NVIDIA's runtime refers to on Linux."""
-
-ONE_C_RUNTIME = "/NODEFAULTLIB:LIBCMT"
-"""cudart_static.lib asks for the static C runtime, the kernels for the shared one; two do not go together."""
+STATIC_NEEDS = ("-ldl", "-lpthread")
+"""What the static library refers to on Linux."""
 
 SYSTEM_LIBRARIES = ("kernel32.lib", "advapi32.lib", "shell32.lib", "user32.lib")
-"""What the static CUDA runtime needs of Windows."""
+"""What the static library may refer to on Windows."""
 
 TO_LINKER = "/link"
 """What stands before the arguments that ``cl`` hands to ``link``; they are the last ones of a command."""
@@ -94,9 +88,7 @@ def _for_gcc(library: LinkableLibrary, kind: LinkKind) -> Flags:
     folder = library.folder(kind)
     if kind is LinkKind.SHARED:
         return Flags((include,), (f"-L{folder}", f"-Wl,-rpath,{folder}", "-lflashattention"))
-    archives = tuple(str(folder / name) for name in library.archives)
-    needs = STATIC_NEEDS if len(archives) > 1 else OWN_NEEDS
-    return Flags((include, "-DFA_STATIC"), (*archives, *needs))
+    return Flags((include, "-DFA_STATIC"), (str(folder / library.names.static[0]), *STATIC_NEEDS))
 
 
 def _for_cl(library: LinkableLibrary, kind: LinkKind) -> Flags:
@@ -104,9 +96,8 @@ def _for_cl(library: LinkableLibrary, kind: LinkKind) -> Flags:
     folder = (TO_LINKER, f"/LIBPATH:{library.folder(kind)}")
     if kind is LinkKind.SHARED:
         return Flags((include,), (*folder, library.names.shared_linked))
-    libraries = (*library.archives, *SYSTEM_LIBRARIES)
     # The objects use the C runtime as a DLL, so the program has to as well.
-    return Flags(("/MD", include, "/DFA_STATIC"), (*folder, *libraries, ONE_C_RUNTIME))
+    return Flags(("/MD", include, "/DFA_STATIC"), (*folder, library.names.static[0], *SYSTEM_LIBRARIES))
 
 
 def package_version(library: LinkableLibrary) -> str:
@@ -149,7 +140,7 @@ def pkg_config_lines(library: LinkableLibrary, kind: LinkKind, shell: Shell) -> 
     if library.manifest.platform.system == "windows":
         how = [f"cl takes what 'pkg-config --msvc-syntax --cflags {module}' prints, and after /link that of --libs"]
         if kind is LinkKind.STATIC:
-            how.append(f"It needs besides: cl /MD, and {ONE_C_RUNTIME} after /link")
+            how.append("It needs besides: cl /MD")
     else:
         how = [f"c++ program.cc $(pkg-config --cflags --libs {module}) -o program"]
     return "\n".join(

@@ -164,22 +164,18 @@ class LibraryNames(msgspec.Struct, frozen=True):
     """What a linker reads for it: a link to it, or on Windows its import library."""
     static: tuple[str, ...]
     """The static library, by each of its names; the linkers of the system look for the first."""
-    cuda_runtime: str
-    """NVIDIA's static CUDA runtime, as it is called in a toolkit and beside the static library."""
 
 
 LINUX = LibraryNames(
     shared="libflashattention.so.1",
     shared_linked="libflashattention.so",
     static=("libflashattention.a",),
-    cuda_runtime="libcudart_static.a",
 )
 WINDOWS = LibraryNames(
     shared="flashattention.dll",
     shared_linked="flashattention.lib",
     # link.exe looks for the first, build scripts in Rust that know Linux for the second.
     static=("flashattention.lib", "libflashattention.a"),
-    cuda_runtime="cudart_static.lib",
 )
 _NAMES = {"linux": LINUX, "windows": WINDOWS}
 

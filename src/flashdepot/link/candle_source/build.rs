@@ -52,12 +52,7 @@ fn main() {
     println!("cargo:rustc-link-search=native={}", folder.display());
     // -bundle: hundreds of megabytes are not copied into every rlib on the way to the program.
     println!("cargo:rustc-link-lib=static:-bundle=flashattention");
-    if "@CUDART@" == "yes" {
-        let toolkit = PathBuf::from(variable("CUDA_PATH")).join("lib").join("x64");
-        println!("cargo:rerun-if-env-changed=CUDA_PATH");
-        println!("cargo:rustc-link-search=native={}", toolkit.display());
-        println!("cargo:rustc-link-lib=dylib=cudart");
-    } else if variable("CARGO_CFG_TARGET_OS") != "windows" {
+    if variable("CARGO_CFG_TARGET_OS") != "windows" {
         for name in ["dl", "pthread"] {
             println!("cargo:rustc-link-lib=dylib={name}");
         }

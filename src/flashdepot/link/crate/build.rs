@@ -10,9 +10,8 @@
 //! A build script of a crate that depends on this one reads DEP_FLASHATTENTION_ROOT (the library's folder),
 //! DEP_FLASHATTENTION_INCLUDE, DEP_FLASHATTENTION_LIBDIR and DEP_FLASHATTENTION_KIND (`static` or `shared`).
 //!
-//! On Windows the shared library goes with every toolchain, and so does a static one that was made on Linux; one that
-//! Microsoft's compiler made goes with Microsoft's. A program finds the DLL in its own folder or on PATH: Cargo knows no
-//! other way to tell it.
+//! On Windows both libraries go with every toolchain. A program finds the DLL in its own folder or on PATH: Cargo knows
+//! no other way to tell it.
 
 // Names of variables, which are what a reader looks for, need no quotes.
 #![allow(clippy::doc_markdown)]
@@ -53,17 +52,16 @@ fn main() {
     require_platform(&root);
     let windows = target("OS") == "windows";
     let folder = root.join("lib").join(&kind);
-    let runtime = has_cuda_runtime(windows, &folder);
     if windows && kind == "static" {
-        require_microsoft(runtime);
+        require_shared_c_runtime();
     }
-    for file in file_names(windows, &kind, runtime).iter().map(|name| folder.join(name)) {
+    for file in file_names(windows, &kind).iter().map(|name| folder.join(name)) {
         require_library(&file);
         println!("cargo:rerun-if-changed={}", file.display());
     }
     println!("cargo:rustc-link-search=native={}", folder.display());
     if kind == "static" {
-        link_static(windows, runtime);
+        link_static(windows);
     } else {
         link_shared(windows, &folder);
     }
@@ -74,41 +72,21 @@ fn main() {
 }
 
 /// What a linker reads, and on Windows what the program loads.
-fn file_names(windows: bool, kind: &str, runtime: bool) -> &'static [&'static str] {
+fn file_names(windows: bool, kind: &str) -> &'static [&'static str] {
     match (windows, kind) {
-        (true, "static") if !runtime && target("ENV") == "gnu" => &["libflashattention.a"],
-        (true, "static") if !runtime => &["flashattention.lib"],
-        (false, "static") if !runtime => &["libflashattention.a"],
-        (true, "static") => &["flashattention.lib", "cudart_static.lib"],
+        (true, "static") if target("ENV") == "msvc" => &["flashattention.lib"],
+        (_, "static") => &["libflashattention.a"],
         (true, _) => &["flashattention.lib", "flashattention.dll"],
-        (false, "static") => &["libflashattention.a", "libcudart_static.a"],
         (false, _) => &["libflashattention.so"],
     }
 }
 
-/// Whether NVIDIA's runtime lies beside the static library. One over the driver's own API needs none.
-fn has_cuda_runtime(windows: bool, folder: &Path) -> bool {
-    folder.join(if windows { "cudart_static.lib" } else { "libcudart_static.a" }).exists()
-}
-
-fn link_static(windows: bool, runtime: bool) {
+fn link_static(windows: bool) {
     // -bundle: a library of hundreds of megabytes is not copied into every rlib on the way to the program.
     println!("cargo:rustc-link-lib=static:-bundle=flashattention");
-    if runtime {
-        println!("cargo:rustc-link-lib=static:-bundle=cudart_static");
-    }
-    let needs: &[&str] = match (windows, runtime) {
-        (true, _) => &["kernel32", "advapi32", "shell32", "user32"],
-        (false, true) => &["stdc++", "dl", "rt", "pthread"],
-        (false, false) => &["dl", "pthread"],
-    };
+    let needs: &[&str] = if windows { &["kernel32", "advapi32", "shell32", "user32"] } else { &["dl", "pthread"] };
     for name in needs {
         println!("cargo:rustc-link-lib=dylib={name}");
-    }
-    if windows && runtime {
-        // NVIDIA's library asks for the static C runtime, and all else here for the shared one. This is for the crate's
-        // own tests. A program that depends on it has to ask for the same in its own build script.
-        println!("cargo:rustc-link-arg=/NODEFAULTLIB:LIBCMT");
     }
 }
 
@@ -231,21 +209,12 @@ fn require_platform(root: &Path) {
     }
 }
 
-/// What Microsoft's compiler made needs its C++ runtime, as a DLL, and lies beside NVIDIA's runtime. What was made on Linux
-/// needs no more than C; the shared library is plain C to a linker.
-fn require_microsoft(runtime: bool) {
-    let instead = "Link the shared library: set FLASHDEPOT_LINK=shared, or ask for the feature shared.";
-    if runtime && target("ENV") != "msvc" {
-        stop(&format!(
-            "the static library is made of objects of Microsoft's compiler and needs its C++ runtime, \
-             and this is a build for windows-{}. {instead}",
-            target("ENV")
-        ));
-    }
+fn require_shared_c_runtime() {
     if target("FEATURE").split(',').any(|feature| feature == "crt-static") {
-        stop(&format!(
-            "the static library needs the C runtime as a DLL, and this is a build with crt-static. {instead}"
-        ));
+        stop(
+            "the static library needs the C runtime as a DLL, and this is a build with crt-static. \
+             Link the shared library: set FLASHDEPOT_LINK=shared, or ask for the feature shared.",
+        );
     }
 }
 
