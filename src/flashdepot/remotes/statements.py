@@ -7,22 +7,23 @@ sign one and the same payload. What says which statements stand has a version an
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shlex
 import time
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.depot.actions import ActionRecord, Output, action_key
+from flashdepot.depot.actions import ActionRecord, Digest, Output, Size, action_key
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import IntegrityError, MissingToolError, UsageError
 from flashdepot.files.atomic import parse_json, read_json, write_atomic
-from flashdepot.model.codec import Table, canonical_json, digest_of
+from flashdepot.model.codec import canonical_json, digest_of
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.request import Request
@@ -36,7 +37,7 @@ LIFE = timedelta(days=180)
 class Edition(msgspec.Struct, frozen=True):
     """The version of what was signed, and the last day on which it is believed."""
 
-    version: int
+    version: Size
     expires: date
 
     @classmethod
@@ -62,30 +63,22 @@ class Edition(msgspec.Struct, frozen=True):
         if self.version < seen:
             return f"it is an older state (version {self.version}) than this machine has seen there ({seen})"
         if self.version > seen:
-            _remember(settings, place, self.version)
+            # A configuration that may not be written, as in a container: expiry is judged all the same.
+            with contextlib.suppress(MissingToolError, OSError), settings.locked():
+                known = _seen(settings)
+                known[place] = max(self.version, known.get(place, 0))
+                write_atomic(settings.folder / "seen.json", canonical_json(known))
         return ""
 
 
 def _seen(settings: UserSettings) -> dict[str, int]:
     path = settings.folder / "seen.json"
     try:
-        found = msgspec.convert(read_json(path), dict[str, int])
+        return msgspec.convert(read_json(path), dict[str, int])
     except FileNotFoundError:
         return {}
     except (IntegrityError, msgspec.ValidationError, OSError) as error:
         raise UsageError(f"{path} cannot be used: {error}", hint=f"Remove it: rm {shlex.quote(str(path))}") from error
-    return found
-
-
-def _remember(settings: UserSettings, place: str, version: int) -> None:
-    try:
-        with settings.locked():
-            seen = _seen(settings)
-            write_atomic(
-                settings.folder / "seen.json", canonical_json({**seen, place: max(version, seen.get(place, 0))})
-            )
-    except (MissingToolError, OSError):
-        return  # a configuration that may not be written, as in a container: expiry is judged all the same
 
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
@@ -94,6 +87,53 @@ _LIBRARY = "urn:flashdepot:library:1"
 _INDEX = "urn:flashdepot:index:1"
 _STATE = "urn:flashdepot:state:1"
 _SOURCES = frozenset({".cu", ".cpp", ".cc", ".c", ".src"})
+
+_P = TypeVar("_P")
+
+
+class _Sha256(msgspec.Struct, frozen=True):
+    sha256: Digest
+
+
+class _Subject(msgspec.Struct, frozen=True):
+    name: str
+    digest: _Sha256
+
+
+class _Statement(msgspec.Struct, frozen=True, rename={"kind": "_type", "predicate_type": "predicateType"}):
+    kind: str
+    subject: tuple[_Subject]
+    predicate_type: str
+    predicate: dict[str, Any]
+
+
+def file_statement(kind: str, name: str, digest: str, facts: Mapping[str, Any]) -> bytes:
+    """The bytes that are signed of a file: its name and SHA-256, and what is stated of it."""
+    subject = [{"name": name, "digest": {"sha256": digest}}]
+    return canonical_json({"_type": _STATEMENT, "subject": subject, "predicateType": kind, "predicate": dict(facts)})
+
+
+def _read(payload: bytes, kind: str, facts: type[_P]) -> tuple[str, str, _P]:
+    """The name and digest of what a statement is about, and what it states of that.
+
+    :raises IntegrityError: when it is nothing of the kind.
+    """
+    try:
+        found = msgspec.convert(parse_json(payload, "the statement"), _Statement)
+        if (found.kind, found.predicate_type) != (_STATEMENT, kind):
+            raise ValueError(f"it is no statement of the kind {kind}")  # noqa: TRY301
+        (subject,) = found.subject
+        return subject.name, subject.digest.sha256, msgspec.convert(found.predicate, facts)
+    except ValueError as error:
+        raise IntegrityError(f"the statement cannot be used: {error}") from error
+
+
+class _UnitFacts(msgspec.Struct, frozen=True):
+    intent_key: Digest
+    action_key: Digest
+    size: Size
+    names: Digest
+    sources: tuple[str, ...]
 
 
 class UnitStatement(msgspec.Struct, frozen=True):
@@ -121,33 +161,28 @@ class UnitStatement(msgspec.Struct, frozen=True):
 
     def payload(self) -> bytes:
         """The bytes that are signed."""
-        predicate = {
-            "intent_key": self.intent_key,
-            "action_key": self.action_key,
-            "size": self.object.size,
-            "names": self.names,
-            "sources": list(self.sources),
-        }
-        return _payload(_UNIT, self.name, self.object.digest, predicate)
+        facts = _UnitFacts(self.intent_key, self.action_key, self.object.size, self.names, self.sources)
+        return file_statement(_UNIT, self.name, self.object.digest, msgspec.to_builtins(facts))
 
     @classmethod
     def read(cls, payload: bytes) -> UnitStatement:
         """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
-        name, digest, row = _read(payload, _UNIT)
-        try:
-            size = row.natural("size", default=-1)
-            keys = row.digest("intent_key"), row.digest("action_key")
-            return cls(name, *keys, Output(digest, size), row.digest("names"), row.texts("sources"))
-        except ValueError as error:
-            raise IntegrityError(f"the statement cannot be used: {error}") from error
+        name, digest, facts = _read(payload, _UNIT, _UnitFacts)
+        return cls(name, facts.intent_key, facts.action_key, Output(digest, facts.size), facts.names, facts.sources)
 
     def inputs(self, names: bytes, current_digest: Callable[[str], str | None]) -> Mapping[str, str] | None:
         """The inputs that the run had, if what they are now gives the key that was signed; ``None`` otherwise."""
-        listed = parse_json(names, "the list of inputs")
-        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        try:
+            listed = msgspec.convert(parse_json(names, "the list of inputs"), list[str])
+        except msgspec.ValidationError:
             return None
         now = {name: digest for name in (*listed, *self.sources) if (digest := current_digest(name)) is not None}
         return now if action_key(self.intent_key, now) == self.action_key else None
+
+
+class _LibraryFacts(msgspec.Struct, frozen=True):
+    size: Size
+    manifest: dict[str, Any]
 
 
 class LibraryStatement(msgspec.Struct, frozen=True):
@@ -165,15 +200,15 @@ class LibraryStatement(msgspec.Struct, frozen=True):
 
     def payload(self) -> bytes:
         """The bytes that are signed."""
-        predicate = {"size": self.manifest_size, "manifest": self.summary.to_json()}
-        return _payload(_LIBRARY, MANIFEST_NAME, self.manifest_digest, predicate)
+        facts = {"size": self.manifest_size, "manifest": self.summary.to_json()}
+        return file_statement(_LIBRARY, MANIFEST_NAME, self.manifest_digest, facts)
 
     @classmethod
     def read(cls, payload: bytes) -> LibraryStatement:
         """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
-        _, digest, row = _read(payload, _LIBRARY)
+        _, digest, facts = _read(payload, _LIBRARY, _LibraryFacts)
         try:
-            return cls(digest, row.natural("size", default=-1), Manifest.from_json(row.take("manifest", dict)))
+            return cls(digest, facts.size, Manifest.from_json(facts.manifest))
         except ValueError as error:
             raise IntegrityError(f"the statement cannot be used: {error}") from error
 
@@ -188,9 +223,8 @@ class LibraryStatement(msgspec.Struct, frozen=True):
         return manifest
 
 
-def file_statement(kind: str, name: str, digest: str, facts: Mapping[str, Any]) -> bytes:
-    """The bytes that are signed of a file: its name and SHA-256, and what is stated of it."""
-    return _payload(kind, name, digest, facts)
+class _StateFacts(Edition, frozen=True):
+    libraries: Mapping[str, str]
 
 
 class StateStatement(msgspec.Struct, frozen=True):
@@ -201,21 +235,15 @@ class StateStatement(msgspec.Struct, frozen=True):
 
     def payload(self) -> bytes:
         """The bytes that are signed."""
-        return file_statement(
-            _STATE,
-            "libraries",
-            digest_of(dict(self.libraries)),
-            {**_dated(self.edition), "libraries": dict(self.libraries)},
-        )
+        libraries = dict(self.libraries)
+        facts = {**msgspec.to_builtins(self.edition), "libraries": libraries}
+        return file_statement(_STATE, "libraries", digest_of(libraries), facts)
 
     @classmethod
     def read(cls, payload: bytes) -> StateStatement:
         """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
-        _, _, row = _read(payload, _STATE)
-        try:
-            return cls(_edition(row), msgspec.convert(row.take("libraries", dict), dict[str, str]))
-        except ValueError as error:
-            raise IntegrityError(f"the statement cannot be used: {error}") from error
+        _, _, facts = _read(payload, _STATE, _StateFacts)
+        return cls(Edition(facts.version, facts.expires), facts.libraries)
 
 
 class IndexStatement(msgspec.Struct, frozen=True):
@@ -227,24 +255,12 @@ class IndexStatement(msgspec.Struct, frozen=True):
 
     def payload(self) -> bytes:
         """The bytes that are signed."""
-        return file_statement(_INDEX, self.name, self.digest, _dated(self.edition))
+        return file_statement(_INDEX, self.name, self.digest, msgspec.to_builtins(self.edition))
 
     @classmethod
     def read(cls, payload: bytes) -> IndexStatement:
         """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
-        name, digest, row = _read(payload, _INDEX)
-        try:
-            return cls(name, digest, _edition(row))
-        except ValueError as error:
-            raise IntegrityError(f"the statement cannot be used: {error}") from error
-
-
-def _dated(edition: Edition) -> dict[str, Any]:
-    return {"version": edition.version, "expires": edition.expires.isoformat()}
-
-
-def _edition(row: Table) -> Edition:
-    return Edition(row.natural("version", default=-1), row.convert("expires", date.fromisoformat))
+        return cls(*_read(payload, _INDEX, Edition))
 
 
 def state_place(key_id: str) -> str:
@@ -257,56 +273,30 @@ def unit_place(intent_key: str) -> str:
     return f"signed/units/{intent_key[:2]}/{intent_key}.json"
 
 
+def recipe_place(recipe_key: str) -> str:
+    """Where the library of a recipe is."""
+    return f"signed/libraries/{recipe_key[:2]}/{recipe_key}.json"
+
+
+def source_place(family: str, upstream: UpstreamId, platform: Platform, c_layer: str) -> str:
+    """Where the libraries of one source for one platform are."""
+    source = [family, upstream.version, upstream.digest]
+    return recipe_place(digest_of({"source": source, "platform": str(platform), "c_layer": c_layer}))
+
+
 def library_places(manifest: Manifest) -> tuple[str, ...]:
     """Where a remote keeps the record of a library: for who asks by source and platform, and for who knows its recipe."""
-    found = [_shelf(f, upstream, manifest.platform, manifest.c_layer) for f, upstream in manifest.upstreams.items()]
-    return tuple(_library_place(key) for key in (*found, manifest.recipe_key))
-
-
-def shelf_place(family: str, upstream: UpstreamId, platform: Platform, c_layer: str) -> str:
-    """Where the libraries of one source for one platform are."""
-    return _library_place(_shelf(family, upstream, platform, c_layer))
+    sources = manifest.upstreams.items()
+    found = (source_place(family, upstream, manifest.platform, manifest.c_layer) for family, upstream in sources)
+    return (*found, recipe_place(manifest.recipe_key))
 
 
 def request_place(request: Request) -> str:
     """Where the libraries that may serve a request are."""
     family = min(request.upstreams)
-    return _library_place(_shelf(family, request.upstreams[family], request.platform, request.c_layer or ""))
-
-
-def recipe_place(recipe_key: str) -> str:
-    """Where the library of a recipe is."""
-    return _library_place(recipe_key)
+    return source_place(family, request.upstreams[family], request.platform, request.c_layer or "")
 
 
 def blob_place(digest: str) -> str:
     """Where a remote keeps a blob: as in a depot."""
     return f"blobs/sha256/{digest[:2]}/{digest}"
-
-
-def _shelf(family: str, upstream: UpstreamId, platform: Platform, c_layer: str) -> str:
-    source = [family, upstream.version, upstream.digest]
-    return digest_of({"source": source, "platform": str(platform), "c_layer": c_layer})
-
-
-def _library_place(key: str) -> str:
-    return f"signed/libraries/{key[:2]}/{key}.json"
-
-
-def _payload(kind: str, name: str, digest: str, predicate: Mapping[str, Any]) -> bytes:
-    subject = [{"name": name, "digest": {"sha256": digest}}]
-    return canonical_json(
-        {"_type": _STATEMENT, "subject": subject, "predicateType": kind, "predicate": dict(predicate)}
-    )
-
-
-def _read(payload: bytes, kind: str) -> tuple[str, str, Table]:
-    """The name and digest of what a statement is about, and what it says."""
-    try:
-        row = Table(parse_json(payload, "the statement"))
-        if row.take("_type", str) != _STATEMENT or row.take("predicateType", str) != kind:
-            raise ValueError(f"it is no statement of the kind {kind}")  # noqa: TRY301
-        (subject,) = row.tables("subject")
-        return subject.take("name", str), subject.table("digest").digest("sha256"), row.table("predicate")
-    except ValueError as error:
-        raise IntegrityError(f"the statement cannot be used: {error}") from error

@@ -16,7 +16,7 @@ from flashdepot.model.recipe import UpstreamId
 from flashdepot.remotes.fetch import take_library
 from flashdepot.remotes.push import Pushed, push
 from flashdepot.remotes.remote import OpenRemote, SignedLibrary
-from flashdepot.remotes.statements import LibraryStatement, library_places, shelf_place
+from flashdepot.remotes.statements import LibraryStatement, library_places, source_place
 from flashdepot.toolchain.targets import TARGETS
 
 
@@ -35,11 +35,11 @@ def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[SignedLibrary]:
 def _places(known: Iterable[Manifest]) -> Iterator[str]:
     manifests = list(known)
     for manifest in manifests:
-        # The last one is that of the recipe alone, which is on a shelf as well.
+        # The last one is that of the recipe alone, which is under its source as well.
         yield from library_places(manifest)[:-1]
     sources = [*_published(), *(source for manifest in manifests for source in manifest.upstreams.items())]
     for (family, upstream), row in ((source, row) for source in sources for row in TARGETS):
-        yield shelf_place(family, upstream, row.platform, c_layer_digest())
+        yield source_place(family, upstream, row.platform, c_layer_digest())
 
 
 def _published() -> Iterator[tuple[str, UpstreamId]]:

@@ -5,22 +5,19 @@ That depends on who has signed one, and whether this user trusts them today.
 
 from __future__ import annotations
 
-import base64
-import binascii
+import contextlib
 import hashlib
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from flashdepot.errors import IntegrityError
-from flashdepot.files.atomic import parse_json
-from flashdepot.model.codec import Table, canonical_json
+from flashdepot.model.codec import canonical_json
 from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
-from flashdepot.remotes.statements import IndexStatement
+from flashdepot.remotes.statements import Edition, IndexStatement
 from flashdepot.remotes.user_settings import UserSettings, today
 
 if TYPE_CHECKING:
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from flashdepot.remotes.keys import SigningKey
 
 
-PAYLOAD_TYPE = "application/vnd.in-toto+json"
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 ENDING = ".signed.json"
 """What the name of a file ends with that has the envelopes of the file before it."""
 
@@ -79,21 +76,50 @@ class Envelope(msgspec.Struct, frozen=True):
         )
 
 
+class _Signature(msgspec.Struct, frozen=True):
+    keyid: str
+    sig: bytes
+
+
+class _Row(msgspec.Struct, frozen=True, rename="camel"):
+    """An envelope in a file; msgspec writes bytes in base64, as DSSE does."""
+
+    payload: bytes
+    signatures: list[_Signature]
+    payload_type: Literal["application/vnd.in-toto+json"]
+
+
+class _File(msgspec.Struct, frozen=True):
+    schema: int
+    records: list[msgspec.Raw]
+
+
 def write_envelopes(envelopes: Sequence[Envelope]) -> bytes:
     """The file of some envelopes: the first ones, as many as there may be."""
-    rows = [_to_json(envelope) for envelope in envelopes[:_MOST]]
-    return canonical_json({"schema": _SCHEMA, "records": rows})
+    rows = [
+        _Row(one.payload, [_Signature(key, bytes.fromhex(value)) for key, value in one.signatures], PAYLOAD_TYPE)
+        for one in envelopes[:_MOST]
+    ]
+    return canonical_json({"schema": _SCHEMA, "records": msgspec.to_builtins(rows)})
 
 
 def read_envelopes(data: bytes) -> list[Envelope]:
-    """Read what :func:`write_envelopes` wrote; :raises IntegrityError: when it is nothing of the kind."""
+    """Read what :func:`write_envelopes` wrote; :raises IntegrityError: when it is nothing of the kind.
+
+    One with more signatures than there are builders was made to cost time: it counts as not there.
+    """
     try:
-        row = Table(parse_json(data, "the record"))
-        if (schema := row.take("schema", int)) != _SCHEMA:
-            raise ValueError(f"its schema is {schema}, and this flashdepot reads {_SCHEMA}")  # noqa: TRY301
-        return [_read(envelope) for envelope in row.tables("records")[:_MOST] if _is_plausible(envelope)]
-    except ValueError as error:
+        file = msgspec.json.decode(data, type=_File)
+        if file.schema != _SCHEMA:
+            raise ValueError(f"its schema is {file.schema}, and this flashdepot reads {_SCHEMA}")  # noqa: TRY301
+        rows = [msgspec.json.decode(row, type=_Row) for row in file.records[:_MOST]]
+    except (ValueError, RecursionError) as error:
         raise IntegrityError(f"the record is damaged: {error}") from error
+    return [
+        Envelope(row.payload, tuple({one.keyid: one.sig.hex() for one in row.signatures}.items()))
+        for row in rows
+        if len(row.signatures) <= _MOST_SIGNATURES
+    ]
 
 
 def merge(found: Sequence[Envelope], ours: Envelope, is_believed: Callable[[Envelope], bool]) -> list[Envelope] | None:
@@ -107,42 +133,6 @@ def merge(found: Sequence[Envelope], ours: Envelope, is_believed: Callable[[Enve
     whole = ours if same is None else Envelope(ours.payload, tuple(dict((*same.signatures, *ours.signatures)).items()))
     others = [envelope for envelope in found if envelope.payload != ours.payload]
     return [whole, *sorted(others, key=lambda envelope: not is_believed(envelope))]
-
-
-def _to_json(envelope: Envelope) -> dict[str, object]:
-    signatures = [
-        {"keyid": key, "sig": base64.b64encode(bytes.fromhex(value)).decode()} for key, value in envelope.signatures
-    ]
-    return {
-        "payload": base64.b64encode(envelope.payload).decode(),
-        "payloadType": PAYLOAD_TYPE,
-        "signatures": signatures,
-    }
-
-
-def _is_plausible(row: Table) -> bool:
-    """One with more signatures than there are builders was made to cost time: it counts as not there."""
-    signatures = row.get("signatures")
-    return not isinstance(signatures, list) or len(signatures) <= _MOST_SIGNATURES
-
-
-def _read(row: Table) -> Envelope:
-    if (kind := row.take("payloadType", str)) != PAYLOAD_TYPE:
-        raise ValueError(f"its payload is {json.dumps(kind)[:80]}")
-    signatures = {
-        signature.take("keyid", str): _decoded(signature, "sig").hex() for signature in row.tables("signatures")
-    }
-    return Envelope(_decoded(row, "payload"), tuple(signatures.items()))
-
-
-def _decoded(row: Table, key: str) -> bytes:
-    try:
-        return base64.b64decode(row.take(key, str), validate=True)
-    except (binascii.Error, ValueError):
-        raise row.wrong(key, "Base64") from None
-
-
-_SHOWN = 12
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -166,49 +156,40 @@ class Trust(msgspec.Struct, frozen=True):
 
         :param outdated: why a key does not stand for the record any more, where that can be told.
         """
-        if self.remote.unsigned:
+        remote = self.remote
+        if remote.unsigned:
             return None
         if not envelope.signatures:
             return Refusal(
                 "nobody has signed it",
                 f"Let its builder sign it ('flashdepot keys new', then 'flashdepot depot push'). If you trust all who may "
-                f"write to {self.remote.name}: flashdepot remote add {self.remote.name} {self.remote.url} --unsigned",
+                f"write to {remote.name}: flashdepot remote add {remote.name} {remote.url} --unsigned",
             )
-        signers: set[str] = set()
         against: list[Refusal] = []
-        for key_id, _ in envelope.signatures:
-            refused = self._against(key_id, envelope, outdated)
-            if refused is None:
-                signers.add(key_id)
-            else:
-                against.append(refused)
-        if len({_owner(known.key.name) for known in self.keys if known.key.id in signers}) >= self.remote.builders:
+        names: set[str] = set()
+        for key in self._signers(envelope):
+            why = key if isinstance(key, Refusal) else outdated(key)
+            if why is not None:
+                against.append(why)
+            elif isinstance(key, PublicKey):
+                names.add(key.name)
+        if len(set(map(_owner, names))) >= remote.builders:
             return None
-        if signers:
-            names = ", ".join(sorted(known.key.name for known in self.keys if known.key.id in signers))
+        if names:
             return Refusal(
-                f"{self.remote.builders} builders must have signed it, and of those that you trust only {names} has",
+                f"{remote.builders} builders must have signed it, and of those that you trust only "
+                f"{', '.join(sorted(names))} has",
                 "Wait until another builder has pushed the same bytes.",
             )
         return against[0]
 
     def signers(self, envelope: Envelope) -> tuple[str, ...]:
         """The names of the believed keys that have signed a record."""
-        believed = {key_id for key_id, _ in envelope.signatures if self._against(key_id, envelope) is None}
-        return tuple(sorted(known.key.name for known in self.keys if known.key.id in believed))
+        return tuple(sorted({key.name for key in self._signers(envelope) if isinstance(key, PublicKey)}))
 
-    def _against(
-        self, key_id: str, envelope: Envelope, outdated: Callable[[PublicKey], Refusal | None] = lambda _: None
-    ) -> Refusal | None:
-        """Why one signature counts for nothing."""
-        known = _usable(key_id, self.keys, self.today)
-        if isinstance(known, Refusal):
-            return known
-        return (
-            _unless_limited(known, self.remote.name)
-            or _unless_signed(envelope, known, self.remote.url)
-            or outdated(known.key)
-        )
+    def _signers(self, envelope: Envelope) -> Iterator[PublicKey | Refusal]:
+        for key_id, _ in envelope.signatures:
+            yield _signer(envelope, key_id, self.keys, self.today, self.remote.name, self.remote.url)
 
 
 def refusal_of_index(
@@ -219,14 +200,13 @@ def refusal_of_index(
     :param name: of the file with the list, whose bytes are ``data``.
     :raises UsageError: when what this user trusts, or has seen, cannot be read.
     """
-    statements = [(envelope, _index_statement(envelope)) for envelope in envelopes]
     expected = (name, hashlib.sha256(data).hexdigest())
-    ours = [
-        (envelope, statement, key_id)
-        for envelope, statement in statements
-        if statement is not None and (statement.name, statement.digest) == expected
-        for key_id, _ in envelope.signatures
-    ]
+    ours: list[tuple[Edition, Envelope]] = []
+    for envelope in envelopes:
+        with contextlib.suppress(IntegrityError):
+            statement = IndexStatement.read(envelope.payload)
+            if (statement.name, statement.digest) == expected and envelope.signatures:
+                ours.append((statement.edition, envelope))
     if not ours and envelopes:
         return Refusal("it was changed after it was signed", f"Find out who may write to {address}.")
     if not ours:
@@ -236,28 +216,17 @@ def refusal_of_index(
             "without that, verified by the SHA-256 that it names.",
         )
     keys, against = settings.trusted_keys(), []
-    for envelope, statement, key_id in sorted(ours, key=lambda one: -one[1].edition.version):
-        known = _usable(key_id, keys, today())
-        refused = (
-            known
-            if isinstance(known, Refusal)
-            else _unless_limited(known, address) or _unless_signed(envelope, known, address)
-        )
-        if refused is None and (why := statement.edition.outdated(address, settings)):
-            refused = Refusal(
-                why, "Let its publisher sign it again: 'flashdepot index' with the same folder, and upload it."
-            )
-        if refused is None:
-            return None
-        against.append(refused)
+    for edition, envelope in sorted(ours, key=lambda one: -one[0].version):
+        for key_id, _ in envelope.signatures:
+            key = _signer(envelope, key_id, keys, today(), address, address)
+            if isinstance(key, Refusal):
+                against.append(key)
+            elif why := edition.outdated(address, settings):
+                again = "Let its publisher sign it again: 'flashdepot index' with the same folder, and upload it."
+                against.append(Refusal(why, again))
+            else:
+                return None
     return against[0]
-
-
-def _index_statement(envelope: Envelope) -> IndexStatement | None:
-    try:
-        return IndexStatement.read(envelope.payload)
-    except IntegrityError:
-        return None
 
 
 def _owner(name: str) -> str:
@@ -265,44 +234,40 @@ def _owner(name: str) -> str:
     return re.sub(r"-until-\d{4}-\d\d-\d\d$", "", name)[:50]
 
 
-def _usable(key_id: str, keys: Sequence[TrustedKey], today: date) -> TrustedKey | Refusal:
-    """The trusted key of an id, or why its signatures count for nothing."""
+def _signer(
+    envelope: Envelope, key_id: str, keys: Sequence[TrustedKey], day: date, place: str, url: str
+) -> PublicKey | Refusal:
+    """The trusted key of a signature, or why the signature counts for nothing.
+
+    :param place: the name of a remote, or the address of an index.
+    """
     known = next((trusted for trusted in keys if trusted.key.id == key_id), None)
     if known is None:
         return Refusal(
-            f"it is signed by a key that you do not trust ({key_id[:_SHOWN]})",
+            f"it is signed by a key that you do not trust ({key_id[:12]})",
             "Ask its owner for the line of 'flashdepot keys ls', over a way that you trust: "
             "flashdepot keys trust NAME:BASE64",
         )
     name = known.key.name
     if known.revoked is not None:
         return Refusal(f"the key {name} was revoked on {known.revoked}", "Let it be signed by another key.")
-    if known.expires is not None and today > known.expires:
+    if known.expires is not None and day > known.expires:
         return Refusal(
-            f"the key {name} expired on {known.expires}, and this machine's clock says {today}",
+            f"the key {name} expired on {known.expires}, and this machine's clock says {day}",
             f"Get the new key of {name}: flashdepot keys trust NAME:BASE64. If the clock is wrong, set it.",
         )
-    return known
-
-
-def _unless_limited(known: TrustedKey, name: str) -> Refusal | None:
-    """:param name: of a remote, or the address of an index."""
-    if not known.remotes or name in known.remotes:
-        return None
-    only = " ".join(f"--remote {remote}" for remote in (*known.remotes, name))
-    return Refusal(
-        f"the key {known.key.name} is trusted for {', '.join(known.remotes)} only",
-        f"Trust it here too: flashdepot keys trust {known.key} {only}",
-    )
-
-
-def _unless_signed(envelope: Envelope, known: TrustedKey, url: str) -> Refusal | None:
-    if envelope.is_signed_by(known.key):
-        return None
-    return Refusal(
-        f"the signature by {known.key.name} does not fit: it was changed after it was signed",
-        f"Find out who may write to {url}.",
-    )
+    if known.remotes and place not in known.remotes:
+        only = " ".join(f"--remote {remote}" for remote in (*known.remotes, place))
+        return Refusal(
+            f"the key {name} is trusted for {', '.join(known.remotes)} only",
+            f"Trust it here too: flashdepot keys trust {known.key} {only}",
+        )
+    if not envelope.is_signed_by(known.key):
+        return Refusal(
+            f"the signature by {name} does not fit: it was changed after it was signed",
+            f"Find out who may write to {url}.",
+        )
+    return known.key
 
 
 def trust_of(remotes: Sequence[RemoteSettings]) -> list[Trust]:

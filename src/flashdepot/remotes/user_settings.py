@@ -51,23 +51,23 @@ class UserSettings(msgspec.Struct, frozen=True):
 
     def remotes(self) -> list[RemoteSettings]:
         """In the order in which they are asked; :raises UsageError: when the file cannot be used."""
-        if not os.path.lexists(self._remotes_file):
+        if not os.path.lexists(self.folder / "remotes.toml"):
             return []  # most users have none, and are spared the imports
         from flashdepot.model.remote import RemoteSettings  # noqa: PLC0415
 
-        def read(file: Table) -> list[RemoteSettings]:
-            return [RemoteSettings.read(row) for row in _rows(file, "remote")]
+        def read(data: Any) -> list[RemoteSettings]:
+            file = Table(data)
+            found = [RemoteSettings.read(row) for row in (file.tables("remote") if "remote" in file else ())]
+            file.finish()
+            return found
 
-        return _read(self._remotes_file, read) or []
+        return _read(self.folder / "remotes.toml", read) or []
 
     def add_remote(self, added: RemoteSettings) -> None:
         """Put a remote behind the others, or in the place of the one of that name."""
         with self.locked():
-            known = self.remotes()
-            if any(remote.name == added.name for remote in known):
-                self._write_remotes([added if remote.name == added.name else remote for remote in known])
-            else:
-                self._write_remotes([*known, added])
+            remotes = {**{remote.name: remote for remote in self.remotes()}, added.name: added}
+            self._write_remotes(list(remotes.values()))
             if added.keys:
                 self._write_trust(replace(self._trust(), signatures=True))
 
@@ -171,28 +171,32 @@ class UserSettings(msgspec.Struct, frozen=True):
                 _LOCKED.discard(self.folder)
 
     def _trust(self) -> _Trust:
-        return _read(self._keys_file, _read_trust) or _Trust()
+        return _read(self.folder / "keys.toml", _Trust.read) or _Trust()
 
     def _write_trust(self, trust: _Trust) -> None:
-        document: dict[str, Any] = {"unsigned": list(trust.unsigned)} if trust.unsigned else {}
-        if trust.signatures:
-            document["signatures"] = True
-        _write(self._keys_file, {**document, "key": [_key_to_toml(key) for key in trust.keys]})
+        rows = [_KeyRow(str(known.key), known.remotes, known.expires, known.revoked) for known in trust.keys]
+        file = _KeysFile(trust.unsigned, trust.signatures)
+        _write(self.folder / "keys.toml", {**msgspec.to_builtins(file), "key": msgspec.to_builtins(rows)})
 
     def _write_remotes(self, remotes: Sequence[RemoteSettings]) -> None:
-        _write(self._remotes_file, {"remote": [remote.to_json() for remote in remotes]})
-
-    @property
-    def _remotes_file(self) -> Path:
-        return self.folder / "remotes.toml"
-
-    @property
-    def _keys_file(self) -> Path:
-        return self.folder / "keys.toml"
+        _write(self.folder / "remotes.toml", {"remote": [remote.to_json() for remote in remotes]})
 
 
 _LOCKED: set[Path] = set()
 """Folders that this process has locked."""
+
+
+class _KeyRow(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    key: str
+    remotes: tuple[str, ...] = ()
+    expires: date | None = None
+    revoked: date | None = None
+
+
+class _KeysFile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    unsigned: tuple[str, ...] = ()
+    signatures: bool = False
+    key: tuple[_KeyRow, ...] = ()
 
 
 class _Trust(msgspec.Struct, frozen=True):
@@ -202,8 +206,19 @@ class _Trust(msgspec.Struct, frozen=True):
     unsigned: tuple[str, ...] = ()
     signatures: bool = False
 
+    @classmethod
+    def read(cls, data: Any) -> _Trust:
+        from flashdepot.model.remote import PublicKey, TrustedKey  # noqa: PLC0415
 
-def _read(path: Path, read: Callable[[Table], _T]) -> _T | None:
+        file = msgspec.convert(data, _KeysFile)
+        try:
+            keys = [TrustedKey(PublicKey.parse(row.key), row.remotes, row.expires, row.revoked) for row in file.key]
+        except UsageError as error:
+            raise ValueError(error.message) from error
+        return cls(tuple(keys), file.unsigned, file.signatures)
+
+
+def _read(path: Path, read: Callable[[Any], _T]) -> _T | None:
     """What a file holds, ``None`` when there is none."""
     from flashdepot.files.documents import read_toml  # noqa: PLC0415
     from flashdepot.files.trust import planted  # noqa: PLC0415
@@ -211,16 +226,13 @@ def _read(path: Path, read: Callable[[Table], _T]) -> _T | None:
     try:
         if by_others := planted(path):
             raise UsageError(f"{path} is not believed: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(path))}")
-        file = Table(read_toml(path))
-        found = read(file)
-        file.finish()
+        return read(read_toml(path))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise UsageError(f"{path}: {error}.", hint="Correct it, or remove it.") from error
-    return found
+        raise UsageError(f"{path}: {str(error).rstrip('.')}.", hint="Correct it, or remove it.") from error
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
@@ -228,38 +240,3 @@ def _write(path: Path, document: dict[str, Any]) -> None:
 
     with disk_errors(path.parent):
         write_atomic(path, tomli_w.dumps(document).encode())
-
-
-def _rows(file: Table, kind: str) -> Sequence[Table]:
-    return file.tables(kind) if kind in file else ()
-
-
-def _read_trust(file: Table) -> _Trust:
-    return _Trust(
-        keys=tuple(map(_read_key, _rows(file, "key"))),
-        unsigned=file.texts("unsigned") if "unsigned" in file else (),
-        signatures=file.take("signatures", bool) if "signatures" in file else False,
-    )
-
-
-def _read_key(row: Table) -> TrustedKey:
-    from flashdepot.model.remote import PublicKey, TrustedKey  # noqa: PLC0415
-
-    key = TrustedKey(
-        key=row.convert("key", PublicKey.parse),
-        remotes=row.texts("remotes") if "remotes" in row else (),
-        expires=row.convert("expires", date.fromisoformat) if "expires" in row else None,
-        revoked=row.convert("revoked", date.fromisoformat) if "revoked" in row else None,
-    )
-    row.finish()
-    return key
-
-
-def _key_to_toml(key: TrustedKey) -> dict[str, Any]:
-    row: dict[str, Any] = {"key": str(key.key)}
-    if key.remotes:
-        row["remotes"] = list(key.remotes)
-    for name in ("expires", "revoked"):
-        if (day := getattr(key, name)) is not None:
-            row[name] = day.isoformat()
-    return row
