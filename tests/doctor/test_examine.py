@@ -7,10 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from flashdepot.diagnose import Intention, Severity, examine, forewarn, verdict
-from flashdepot.diagnose.case import Finding, blocker
+from flashdepot.diagnose import Intention, examine, forewarn, verdict
+from flashdepot.diagnose.case import blocker, misfit
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.kernels.fa2.units import parse_unit
+from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Extension, PythonEnvironment, Torch
 from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostCompiler, HostRecord, MemoryFacts
 from flashdepot.model.request import AnyCuda
@@ -108,7 +109,7 @@ records = st.builds(
 def test_doctor_has_an_answer_for_every_record(record: HostRecord, intention: Intention, arch: str | None) -> None:
     findings = examine(record, intention, library_request(arch=arch))
     assert verdict(findings) in {0, 3, 4}
-    assert (verdict(findings) == 0) == all(f.severity is not Severity.BLOCKER for f in findings)
+    assert (verdict(findings) == 0) == all(f.verdict is not Verdict.MISFIT for f in findings)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -117,8 +118,8 @@ def test_every_record_survives_its_json(record: HostRecord) -> None:
     assert HostRecord.from_json(record.to_json()) == record
 
 
-def build_findings(host: HostRecord, arch: str = "80") -> list[Finding]:
-    return [f for f in examine(host, Intention.BUILD, library_request(arch=arch)) if f.severity is Severity.BLOCKER]
+def build_findings(host: HostRecord, arch: str = "80") -> list[Diagnosis]:
+    return [f for f in examine(host, Intention.BUILD, library_request(arch=arch)) if f.verdict is Verdict.MISFIT]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
     found = build_findings(host, arch)
     raised = what_choosing_raises(host, arch, tmp_path)
     wanted = [(e.message, e.hint, e.exit_code) for e in raised]
-    assert [(f.seen, f.mend, verdict([f])) for f in found] == wanted
+    assert [(f.observed, f.fix, verdict([f])) for f in found] == wanted
 
 
 def what_choosing_raises(host: HostRecord, arch: str, folder: Path) -> list[FlashdepotError]:
@@ -164,9 +165,9 @@ def what_choosing_raises(host: HostRecord, arch: str, folder: Path) -> list[Flas
 
 def test_an_architecture_that_no_gpu_here_runs_blocks_running_and_not_building() -> None:
     host = make_host(gpus=(H100,), driver="580.65")
-    assert [
-        f.class_id for f in examine(host, Intention.RUN, library_request(arch="80")) if f.severity is Severity.BLOCKER
-    ] == ["no-kernel-image"]
+    assert [f.id for f in examine(host, Intention.RUN, library_request(arch="80")) if f.verdict is Verdict.MISFIT] == [
+        "no-kernel-image"
+    ]
     assert verdict(examine(host, Intention.BUILD, library_request(arch="80"))) == 0
 
 
@@ -176,7 +177,7 @@ def test_an_architecture_that_no_gpu_here_runs_blocks_running_and_not_building()
 )
 def test_what_stops_a_build_has_the_class_of_its_cause(platform: str, arch: str, class_id: str) -> None:
     host = make_host(platform=platform, compilers=())
-    assert [f.class_id for f in build_findings(host, arch)] == [class_id]
+    assert [f.id for f in build_findings(host, arch)] == [class_id]
 
 
 def test_a_word_that_is_no_architecture_is_wrong_usage() -> None:
@@ -196,16 +197,16 @@ def test_before_compiling_memory_is_judged_by_the_units_to_compile(memory: int, 
     parsed = parse_unit(unit)
     assert parsed is not None
     host = replace(make_host(), memory=memory)
-    assert [f.class_id for f in forewarn(host, frozenset({parsed}))] == said
+    assert [f.id for f in forewarn(host, frozenset({parsed}))] == said
 
 
 def test_one_full_disk_behind_two_folders_is_said_once() -> None:
     disks = tuple(Disk(use, f"/{use}", GB // 2, "ext4", "1") for use in ("temp", "cache", "depot"))
     host = replace(make_host(), disks=disks)
-    assert [f.class_id for f in forewarn(host, frozenset())] == ["disk-full"]
+    assert [f.id for f in forewarn(host, frozenset())] == ["disk-full"]
 
 
 def test_what_cannot_be_mended_decides_the_exit_code() -> None:
     missing = blocker("a", "A.", "B.", "C")
-    hopeless = blocker("a", "A.", "B.", "C", incompatible=True)
+    hopeless = misfit("a", "A.", "B.", "C")
     assert [verdict([]), verdict([missing]), verdict([missing, hopeless])] == [0, 3, 4]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flashdepot.diagnose import Intention, examine, verdict
+from flashdepot.diagnose import Intention, examine, severity_word, verdict
 from flashdepot.model.host import HostRecord
 from flashdepot.model.request import LibraryRequest
 
@@ -37,7 +37,7 @@ def test_there_are_records_of_many_kinds() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_doctor_says_of_each_machine_what_is_wrong_and_no_more(name: str, intention: Intention) -> None:
     findings = examine(load(name), intention, LibraryRequest())
-    said = [f"{f.severity} {f.class_id}" for f in findings]
+    said = [f"{severity_word(f)} {f.id}" for f in findings]
     wanted = expected(name)[intention.value]
     assert (verdict(findings), said) == (wanted["exit"], wanted["findings"]), expected(name)["about"]
 
@@ -47,12 +47,12 @@ def test_each_finding_says_what_was_seen_why_it_matters_and_what_mends_it(name: 
     for intention in Intention:
         findings = examine(load(name), intention, LibraryRequest())
         for finding in findings:
-            assert finding.seen.endswith((".", "?")), finding
-            assert finding.why.endswith("."), finding
-            assert finding.mend, finding
+            assert finding.observed.endswith((".", "?")), finding
+            assert finding.expected.endswith("."), finding
+            assert finding.fix, finding
         ranks = [f.severity.rank for f in findings]
         assert ranks == sorted(ranks), "worst first"
-        assert len({(f.class_id, f.seen) for f in findings}) == len(findings), "nothing is said twice"
+        assert len({(f.id, f.observed) for f in findings}) == len(findings), "nothing is said twice"
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "earlier-form"])

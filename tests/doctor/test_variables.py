@@ -19,7 +19,7 @@ HOST = replace(make_host(), memory=30 * 10**9, cores=8)
 
 
 def said(record: HostRecord, word: str) -> list[str]:
-    return [f.seen for f in examine(record, Intention.BUILD, LibraryRequest()) if word in f.seen]
+    return [f.observed for f in examine(record, Intention.BUILD, LibraryRequest()) if word in f.observed]
 
 
 def with_variables(variables: Mapping[str, str]) -> HostRecord:
@@ -80,6 +80,6 @@ def test_cuda_home_of_one_release_with_the_nvcc_of_another_on_path_is_said() -> 
 def test_a_temporary_folder_without_room_is_said_before_an_installation() -> None:
     small = Disk("temp", "/small", 20 * 10**6, "tmpfs", "1")
     found = examine(replace(HOST, disks=(small,)), Intention.INSTALL, LibraryRequest())
-    assert [f.mend for f in found if "/small" in f.seen] == [
+    assert [f.fix for f in found if "/small" in f.observed] == [
         "Free space there, or use another folder: export TMPDIR=DIR"
     ]

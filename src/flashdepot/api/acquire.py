@@ -97,7 +97,7 @@ def build_here(
     limits = surveyed(limits)
     machine = probe(depot=depot.root, tools=asks_machine(need.cuda, this_platform(), need.request.driver))
     for finding in forewarn(machine, need.request.selection.units) if limits.farm is None else ():
-        events.warn(f"{finding.seen} {finding.why} {finding.mend}")
+        events.warn(f"{finding.sentence} {finding.fix}")
     try:
         built = build(need, depot, machine, limits, options or Options(), events)
     except CompileError as error:

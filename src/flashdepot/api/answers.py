@@ -10,7 +10,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.diagnose import Finding, Intention, examine
+from flashdepot.diagnose import Intention, examine
 from flashdepot.diagnose.check import Report, check_file
 from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols, read_installed_torch
 from flashdepot.diagnose.explain import LogReport
@@ -18,6 +18,7 @@ from flashdepot.diagnose.explain import explain as explain_log
 from flashdepot.events import Events
 from flashdepot.host import probe, runtime_facts
 from flashdepot.host.python_environment import look_for_python, told
+from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.environment import NO_TORCH, PythonEnvironment, Torch
 from flashdepot.model.host import HostRecord
 from flashdepot.model.request import LibraryRequest
@@ -42,7 +43,7 @@ def host(python: str | None = None, depot: Path | None = None) -> HostRecord:
 
 def doctor(
     intention: Intention = Intention.BUILD, request: LibraryRequest = _ANY, *, host: HostRecord | None = None
-) -> list[Finding]:
+) -> list[Diagnosis]:
     """What stands in the way of an intention on a host, worst first; nothing but the record is looked at."""
     return examine(host or probe(), intention, request)
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from flashdepot.api.acquire import LibraryPlan
     from flashdepot.api.environments import InstallPlan, InstallResult
     from flashdepot.api.libraries import WheelResult
-    from flashdepot.diagnose import Finding
     from flashdepot.diagnose.check import Report
     from flashdepot.diagnose.explain import LogReport
+    from flashdepot.model.diagnosis import Diagnosis
     from flashdepot.resolve.plan import Resolution
 
     class Words(TypedDict, total=False):
@@ -196,7 +196,7 @@ class Client:
         given = self._given
         return check(files, python=given.python, named=given.named, host=given.saved, events=self._events)
 
-    def doctor(self, intention: str = "install", **words: Unpack[Words]) -> list[Finding]:
+    def doctor(self, intention: str = "install", **words: Unpack[Words]) -> list[Diagnosis]:
         """What stands in the way of ``install``, ``build``, ``link`` or ``run``, worst first."""
         from flashdepot.api.answers import doctor  # noqa: PLC0415
         from flashdepot.diagnose import Intention  # noqa: PLC0415

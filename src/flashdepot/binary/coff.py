@@ -1,10 +1,14 @@
-"""What a Windows DLL imports, and its sections. Layouts are those of Microsoft's "PE Format" page, for 64 bits."""
+"""COFF: objects of compilers for Windows, and the DLLs that linkers make of them.
+
+Layouts are those of Microsoft's "PE Format" page, of images for 64 bits.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,9 +18,12 @@ from flashdepot.errors import IntegrityError
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_COFF = struct.Struct("<HHIIIHH")
-_SECTION = struct.Struct("<8xIIII16x")
-_SYMBOL_SIZE = 18
+_HEADER = struct.Struct("<HHIIIHH")
+_SECTION = struct.Struct("<8xIIIIIIHHI")
+SECTION_FLAGS = _SECTION.size - 4
+"""Where in a row of the section table its flags are."""
+_SYMBOL = struct.Struct("<IIIhHBB")
+_EXTERNAL = (2, 105)  # IMAGE_SYM_CLASS_EXTERNAL, and weak ones
 _DIRECTORY = struct.Struct("<II")
 _IMPORT = struct.Struct("<IIIII")
 _EXPORT = struct.Struct("<24xIIII")
@@ -29,20 +36,82 @@ _NAMES_LIMIT = 64 << 20
 _SECTIONS_LIMIT = 96  # as the loader of Windows has it
 
 
-def object_sections(window: Window) -> Iterator[tuple[str, Window]]:
-    """Names and bytes of the sections of a COFF object.
+class CoffSection(NamedTuple):
+    """A row of the section table: where it stands in the file, and what it says."""
 
-    :raises IntegrityError: when it is cut off.
+    at: int
+    name: str
+    virtual_size: int
+    address: int
+    size: int
+    offset: int
+    flags: int
+
+
+class CoffSymbol(NamedTuple):
+    """A symbol of an object: where it stands in the file, and its name.
+
+    ``external`` says that other files see it. One without a section and with a size is defined by the linker.
     """
-    _, count, _, symbols, symbol_count, optional, _ = window.unpack(_COFF, 0, "COFF header")
-    table = window.part(_COFF.size + optional, count * _SECTION.size, "section table")
-    strings = symbols + symbol_count * _SYMBOL_SIZE
-    for at in range(0, table.size, _SECTION.size):
-        name, _, _, size, offset = _section(table, at)
-        if name.startswith("/") and name[1:].isdecimal():  # more than 8 characters: in the table of strings
-            name = window.text(strings + int(name[1:]), "section name")
-        if offset:  # else it has no bytes, as .bss
-            yield name, window.part(offset, size, "section")
+
+    at: int
+    name: str
+    external: bool
+    defined: bool
+
+
+class CoffFile:
+    """The header of an object, or of an image behind its signature, and the tables that it leads to.
+
+    :raises IntegrityError: here, or from any method, for a file that is cut off or contradicts itself.
+    """
+
+    def __init__(self, window: Window, at: int = 0) -> None:
+        self.window = window
+        self.machine, count, _, self.symbols_at, self._symbol_count, optional, _ = window.unpack(
+            _HEADER, at, "COFF header"
+        )
+        self.optional = window.part(at + _HEADER.size, optional, "optional header")
+        start = at + _HEADER.size + optional
+        table = window.part(start, count * _SECTION.size, "section table")
+        self.sections = tuple(_section(table, start, at) for at in range(0, table.size, _SECTION.size))
+
+    def contents(self) -> Iterator[tuple[str, Window]]:
+        """Names and bytes of an object's sections; those without bytes, as ``.bss``, are left out."""
+        for section in self.sections:
+            name = section.name
+            if name.startswith("/") and name[1:].isdecimal():  # more than 8 characters: in the table of strings
+                name = self.window.text(self.symbols_end + int(name[1:]), "section name")
+            if section.offset:
+                yield name, self.window.part(section.offset, section.size, "section")
+
+    @property
+    def symbols_end(self) -> int:
+        """Where the symbols end and their longer names begin."""
+        return self.symbols_at + self._symbol_count * _SYMBOL.size
+
+    @cached_property
+    def names(self) -> Window:
+        """The longer names, with the four bytes of their size in front."""
+        (size,) = self.window.unpack(_U32, self.symbols_end, "symbol names")
+        return self.window.part(self.symbols_end, size, "symbol names")
+
+    def symbols(self) -> Iterator[CoffSymbol]:
+        """The symbols of an object, without the records that add to one."""
+        at = self.symbols_at
+        while at < self.symbols_end:
+            short, offset, value, section, _, storage, more = self.window.unpack(_SYMBOL, at, "symbol table")
+            # A name of up to eight letters is in the place of the number.
+            name = self.window.take(at, 8, "symbol table").rstrip(b"\0").decode("latin-1") if short else ""
+            name = name or self.names.text(offset, "symbol names")
+            yield CoffSymbol(at, name, storage in _EXTERNAL, section != 0 or value != 0)
+            at += (1 + more) * _SYMBOL.size
+
+
+def _section(table: Window, start: int, at: int) -> CoffSection:
+    name = table.take(at, 8, "section table").rstrip(b"\0").decode("latin-1")
+    virtual, address, size, offset, *_, flags = table.unpack(_SECTION, at, "section table")
+    return CoffSection(start + at, name, virtual, address, size, offset, flags)
 
 
 class Import(msgspec.Struct, frozen=True):
@@ -63,20 +132,18 @@ class PeFile:
         (at,) = window.unpack(_U32, 60, "DOS header")
         if window.take(at, 4, "PE header") != b"PE\0\0":
             raise self._damaged("it has no PE header")
-        machine, count, _, _, _, optional, _ = window.unpack(_COFF, at + 4, "COFF header")
-        self.machine = COFF_MACHINES.get(machine, f"CPU {machine:#x}")
-        if count > _SECTIONS_LIMIT:
-            raise self._damaged(f"it has {count} sections")
-        self._optional = window.part(at + 24, optional, "optional header")
-        table = window.part(at + 24 + optional, count * _SECTION.size, "section table")
-        self._table = tuple(_section(table, at) for at in range(0, table.size, _SECTION.size))
-        for _, _, _, size, offset in self._table:
-            window.part(offset, size, "section")
+        coff = CoffFile(window, at + 4)
+        self.machine = COFF_MACHINES.get(coff.machine, f"CPU {coff.machine:#x}")
+        if len(coff.sections) > _SECTIONS_LIMIT:
+            raise self._damaged(f"it has {len(coff.sections)} sections")
+        self._optional, self._table = coff.optional, coff.sections
+        for section in self._table:
+            window.part(section.offset, section.size, "section")
 
     @property
     def sections(self) -> tuple[tuple[str, Window], ...]:
         """Names, at most 8 characters long, and bytes of the sections."""
-        return tuple((name, self._window.part(at, size, "section")) for name, _, _, size, at in self._table)
+        return tuple((s.name, self._window.part(s.offset, s.size, "section")) for s in self._table)
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
@@ -128,17 +195,10 @@ class PeFile:
         return self._optional.unpack(_DIRECTORY, _DIRECTORIES + index * _DIRECTORY.size, "data directories")[0]
 
     def _at(self, address: int) -> Window:
-        for _, _, start, size, offset in self._table:
+        for _, _, _, start, size, offset, _ in self._table:
             if start <= address < start + size:
                 return self._window.part(offset + address - start, size - (address - start), "section")
         raise self._damaged(f"no section has the address {address:#x}")
 
     def _damaged(self, what: str) -> IntegrityError:
         return IntegrityError(f"{self._window.name} is damaged: {what}.", hint=FETCH_AGAIN)
-
-
-def _section(table: Window, at: int) -> tuple[str, int, int, int, int]:
-    """Name, virtual size, address, bytes in the file and offset there."""
-    name = table.take(at, 8, "section table").rstrip(b"\0").decode("latin-1")
-    size, address, stored, offset = table.unpack(_SECTION, at, "section table")
-    return name, size, address, stored, offset

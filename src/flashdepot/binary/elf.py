@@ -22,8 +22,8 @@ from flashdepot.model.target import Version
 
 _HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _PROGRAM = struct.Struct("<IIQQQQQQ")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
 _DYNAMIC = struct.Struct("<QQ")
 _VERNEED = struct.Struct("<HHIII")
 _VERNAUX = struct.Struct("<IHHII")
@@ -47,7 +47,6 @@ class Section(msgspec.Struct, frozen=True):
 
     name: str
     kind: int
-    link: int
     window: Window
 
 
@@ -76,7 +75,9 @@ class ElfFile:
         self.machine = ELF_MACHINES.get(number, f"CPU {number}")
         self.readable = head[4] == 2 and head[5] == 1  # noqa: PLR2004  (64 bits, little-endian)
         self._programs: tuple[tuple[int, ...], ...] = ()
-        self._headers: tuple[tuple[int, ...], ...] = ()
+        self.headers: tuple[tuple[int, ...], ...] = ()
+        """The section headers as they are in the file, from ``headers_at`` on."""
+        self.headers_at = 0
         self._names_index = 0
         if self.readable:
             self._read_headers()
@@ -84,16 +85,16 @@ class ElfFile:
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """Every section that has bytes in the file."""
-        names = self._section_bytes(self._headers[self._names_index]) if self._headers else None
+        names = self.bytes_of(self.headers[self._names_index]) if self.headers else None
         if names is None:
             return ()
         budget = NameBudget(names, "section names")
         found = []
-        for header in self._headers:
+        for header in self.headers:
             if header[1] in {0, _SHT_NOBITS}:
                 continue
             name = budget.spend(names.text(header[0], "section names"))
-            found.append(Section(name, header[1], header[6], self._section_bytes(header)))
+            found.append(Section(name, header[1], self.bytes_of(header)))
         return tuple(found)
 
     @cached_property
@@ -128,11 +129,11 @@ class ElfFile:
         if table is None:
             return
         entries, names = table
-        if entries.size > _SYMBOLS_LIMIT * _SYMBOL.size:
+        if entries.size > _SYMBOLS_LIMIT * SYMBOL.size:
             raise self._damaged(f"its symbol table has {entries.size} bytes")
         budget = NameBudget(names, "symbol names")
-        for at in range(0, entries.size - _SYMBOL.size + 1, _SYMBOL.size):
-            offset, info, other, section, value, _ = entries.unpack(_SYMBOL, at, "symbol table")
+        for at in range(0, entries.size - SYMBOL.size + 1, SYMBOL.size):
+            offset, info, other, section, value, _ = entries.unpack(SYMBOL, at, "symbol table")
             if info >> 4 == _LOCAL or offset == 0:
                 continue
             name = budget.spend(names.text(offset, "symbol names"))
@@ -145,18 +146,19 @@ class ElfFile:
         window = self._window
         header = window.unpack(_HEADER, 0, "ELF header")
         phoff, shoff, phsize, phnum, shsize, shnum, self._names_index = (*header[4:6], *header[8:13])
+        self.headers_at = shoff
         if shoff:
-            if shsize != _SECTION.size:
+            if shsize != SECTION.size:
                 raise self._damaged(f"a section header has {shsize} bytes")
-            first = window.unpack(_SECTION, shoff, "section headers")
+            first = window.unpack(SECTION, shoff, "section headers")
             shnum = shnum or first[5]  # more than 65279 sections: the System V ABI keeps the numbers in section 0
             if self._names_index == 0xFFFF:  # noqa: PLR2004
                 self._names_index = first[6]
             table = window.part(shoff, shnum * shsize, "section headers")
             if shnum > 16 * _MANY or self._names_index >= max(shnum, 1):
                 raise self._damaged(f"it has {shnum} sections and their names in section {self._names_index}")
-            self._headers = tuple(
-                table.unpack(_SECTION, at, "section headers") for at in range(0, table.size, _SECTION.size)
+            self.headers = tuple(
+                table.unpack(SECTION, at, "section headers") for at in range(0, table.size, SECTION.size)
             )
         if phnum:
             if phsize != _PROGRAM.size:
@@ -168,12 +170,19 @@ class ElfFile:
         for program in self._programs:
             if program[0] == _PT_LOAD:
                 window.part(program[2], program[5], "segment")
-        for section in self._headers:
+        for section in self.headers:
             if section[1] not in {0, _SHT_NOBITS}:
-                self._section_bytes(section)
+                self.bytes_of(section)
 
-    def _section_bytes(self, header: tuple[int, ...]) -> Window:
+    def bytes_of(self, header: tuple[int, ...]) -> Window:
+        """What a section has in the file."""
         return self._window.part(header[4], header[5], "section")
+
+    def names_of(self, header: tuple[int, ...]) -> Window:
+        """The names of a table of symbols."""
+        if header[6] >= len(self.headers):
+            raise self._damaged("its symbols' names are in no section")
+        return self.bytes_of(self.headers[header[6]])
 
     def _damaged(self, what: str) -> IntegrityError:
         return IntegrityError(f"{self._window.name} is damaged: {what}.", hint=FETCH_AGAIN)
@@ -218,11 +227,9 @@ class ElfFile:
 
     def _symbol_table(self) -> tuple[Window, Window] | None:
         for wanted in (_SHT_DYNSYM, _SHT_SYMTAB):
-            for section in self.sections:
-                if section.kind == wanted:
-                    if section.link >= len(self._headers):
-                        raise self._damaged("its symbols' names are in no section")
-                    return section.window, self._section_bytes(self._headers[section.link])
+            for header in self.headers:
+                if header[1] == wanted:
+                    return self.bytes_of(header), self.names_of(header)
             if wanted == _SHT_DYNSYM and (table := self._stripped_symbol_table()) is not None:
                 return table
         return None
@@ -230,7 +237,7 @@ class ElfFile:
     def _stripped_symbol_table(self) -> tuple[Window, Window] | None:
         """The dynamic symbols of a file without section headers: linkers put the names right behind them."""
         symbols, names = self._dynamic_value(_DT_SYMTAB), self._dynamic_value(_DT_STRTAB)
-        if self._headers or symbols is None or names is None or self._dynamic_names is None or names < symbols:
+        if self.headers or symbols is None or names is None or self._dynamic_names is None or names < symbols:
             return None
         return self._at_address(symbols).part(0, names - symbols, "symbol table"), self._dynamic_names
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from flashdepot.binary.coff import object_sections
+from flashdepot.binary.coff import CoffFile
 from flashdepot.binary.elf import ElfFile
 from flashdepot.binary.window import FETCH_AGAIN, FileKind, Window, identify, open_window
 from flashdepot.errors import IntegrityError
@@ -106,7 +106,7 @@ def _suspect(window: Window) -> Iterator[str]:
             if section.kind not in _TYPES or _ELF_NAMES.fullmatch(section.name) is None:
                 yield f"a section '{section.name}' of the type {section.kind:#x}"
     elif kind is FileKind.COFF_OBJECT:
-        for name, body in object_sections(window):
+        for name, body in CoffFile(window).contents():
             if _COFF_NAMES.fullmatch(name) is None:
                 yield f"a section '{name}'"
             if name == ".drectve":

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from flashdepot.binary.window import FETCH_AGAIN, Window
+from flashdepot.binary.coff import SECTION_FLAGS, CoffFile
+from flashdepot.binary.elf import SECTION, SYMBOL, ElfFile
+from flashdepot.binary.window import Window
 from flashdepot.errors import IntegrityError
 
 _RUNTIME = re.compile(r"(__)?cuda[A-Z]\w*")
@@ -21,19 +23,10 @@ _RUNTIME_OF_ELF = re.compile(r"(__)?cuda[A-Z]\w*|atexit")
 """With ``atexit``, of which the run time has its own; that of Windows is each library's own already."""
 _PREFIX = "flashdepot_"
 
-_ELF_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
-_ELF_SECTION = struct.Struct("<IIQQQQIIQQ")
-_ELF_SYMBOL = struct.Struct("<IBBHQQ")
 _SHT_SYMTAB = 2
 _SHF_X86_64_LARGE = 0x10000000
-_EM_X86_64 = 62
-_COFF_HEADER = struct.Struct("<HHIIIHH")
-_COFF_SYMBOL = struct.Struct("<IIIhHBB")
-_COFF_SIZE = struct.Struct("<I")
-_COFF_SECTION = struct.Struct("<8xIIIIIIHHI")
-_COFF_FLAGS = struct.Struct("<I")
-_COFF_EXTERNAL = (2, 105)
-_COFF_WRITABLE = 0x80000000
+_FLAGS = struct.Struct("<I")
+_WRITABLE = 0x80000000
 _AMD64 = 0x8664
 
 
@@ -86,16 +79,13 @@ def for_every_linker(data: bytes, name: str) -> bytes:
     if _is_elf(data, name):
         return data
     window, changed = Window.of(data, name), bytearray(data)
-    header = window.unpack(_COFF_HEADER, 0, "COFF header")
-    start = _COFF_HEADER.size + header[5]
-    for at in range(start, start + header[1] * _COFF_SECTION.size, _COFF_SECTION.size):
-        title = window.take(at, 8, "section headers").rstrip(b"\0")
-        *_, size, where, _, _, _, _, flags = window.unpack(_COFF_SECTION, at, "section headers")
-        if title == b".ctors":
-            changed[at : at + 8] = b".CRT$XCU"
-            _COFF_FLAGS.pack_into(changed, at + _COFF_SECTION.size - _COFF_FLAGS.size, flags & ~_COFF_WRITABLE)
-        elif title == b".drectve":
-            changed[where : where + size] = b" " * len(window.take(where, size, "directives"))
+    for section in CoffFile(window).sections:
+        if section.name == ".ctors":
+            changed[section.at : section.at + 8] = b".CRT$XCU"
+            _FLAGS.pack_into(changed, section.at + SECTION_FLAGS, section.flags & ~_WRITABLE)
+        elif section.name == ".drectve":
+            size = len(window.take(section.offset, section.size, "directives"))
+            changed[section.offset : section.offset + section.size] = b" " * size
     return bytes(changed)
 
 
@@ -106,7 +96,7 @@ def _is(pattern: re.Pattern[str]) -> Callable[[str], bool]:
 def _is_elf(data: bytes, name: str) -> bool:
     if data[:6] == b"\x7fELF\x02\x01":
         return True
-    if len(data) >= _COFF_HEADER.size and int.from_bytes(data[:2], "little") == _AMD64:
+    if int.from_bytes(data[:2], "little") == _AMD64:
         return False
     raise IntegrityError(f"{name} is no object file that linkers for Linux or Windows take.")
 
@@ -129,56 +119,41 @@ class _Names:
         return self._new[name]
 
 
-def _elf_sections(window: Window) -> tuple[int, list[tuple[int, ...]]]:
-    """Where the headers of the sections are, and what they say."""
-    header = window.unpack(_ELF_HEADER, 0, "ELF header")
-    start, size, count = header[5], header[10], header[11]
-    if size != _ELF_SECTION.size:
-        raise IntegrityError(f"{window.name} is damaged: a section header has {size} bytes.", hint=FETCH_AGAIN)
-    count = count or window.unpack(_ELF_SECTION, start, "section headers")[5]  # more than 65279: number 0 has it
-    table = window.part(start, count * size, "section headers")
-    sections = [table.unpack(_ELF_SECTION, at, "section headers") for at in range(0, table.size, size)]
-    if any(section[1] == _SHT_SYMTAB and section[6] >= count for section in sections):
-        raise IntegrityError(f"{window.name} is damaged: its symbols' names are in no section.", hint=FETCH_AGAIN)
-    return start, sections
-
-
-def _elf_symbols_at(window: Window, section: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Where each symbol of a table is, and what it says."""
-    window.part(section[4], section[5], "symbol table")
-    for at in range(section[4], section[4] + section[5] - _ELF_SYMBOL.size + 1, _ELF_SYMBOL.size):
-        yield at, window.unpack(_ELF_SYMBOL, at, "symbol table")
+def _elf_symbols_at(elf: ElfFile) -> Iterator[tuple[int, int, tuple[int, ...], str]]:
+    """Each symbol of an object's tables that has a name: its table, where it is, what it says, and its name."""
+    for index, section in enumerate(elf.headers):
+        if section[1] == _SHT_SYMTAB:
+            names = elf.names_of(section)
+            table = elf.bytes_of(section)
+            for at in range(0, table.size - SYMBOL.size + 1, SYMBOL.size):
+                symbol = table.unpack(SYMBOL, at, "symbol table")
+                if symbol[0]:
+                    yield index, section[4] + at, symbol, names.text(symbol[0], "symbol names")
 
 
 def _elf_symbols(window: Window) -> Iterator[tuple[str, bool]]:
     """The names that others see, and whether they are defined."""
-    _, sections = _elf_sections(window)
-    for section in sections:
-        if section[1] == _SHT_SYMTAB:
-            named = sections[section[6]]
-            names = window.part(named[4], named[5], "symbol names")
-            for _, symbol in _elf_symbols_at(window, section):
-                if symbol[0] and symbol[1] >> 4:
-                    yield names.text(symbol[0], "symbol names"), symbol[3] != 0
+    return ((name, symbol[3] != 0) for _, _, symbol, name in _elf_symbols_at(ElfFile(window)) if symbol[1] >> 4)
 
 
 def _rename_elf(window: Window, private: Callable[[str], bool]) -> bytes:
-    start, sections = _elf_sections(window)
+    elf = ElfFile(window)
     changed = bytearray(window.take(0, window.size, "object"))
-    for section in sections:
-        if section[1] != _SHT_SYMTAB:
-            continue
-        fields = list(sections[section[6]])
-        old = window.part(fields[4], fields[5], "symbol names")
-        names = _Names(old.take(0, old.size, "symbol names"), private)
-        for at, symbol in _elf_symbols_at(window, section):
-            where = names.renamed(old.text(symbol[0], "symbol names")) if symbol[0] else None
-            if where is not None:
-                _ELF_SYMBOL.pack_into(changed, at, where, *symbol[1:])
-        if len(names.bytes) > old.size:  # the longer table lies behind everything else
+    tables: dict[int, _Names] = {}
+    for index, at, symbol, name in _elf_symbols_at(elf):
+        if index not in tables:
+            old = elf.names_of(elf.headers[index])
+            tables[index] = _Names(old.take(0, old.size, "symbol names"), private)
+        where = tables[index].renamed(name)
+        if where is not None:
+            SYMBOL.pack_into(changed, at, where, *symbol[1:])
+    for index, names in tables.items():
+        named = elf.headers[index][6]
+        fields = list(elf.headers[named])
+        if len(names.bytes) > fields[5]:  # the longer table lies behind everything else
             fields[4], fields[5] = len(changed), len(names.bytes)
             changed += names.bytes
-            _ELF_SECTION.pack_into(changed, start + section[6] * _ELF_SECTION.size, *fields)
+            SECTION.pack_into(changed, elf.headers_at + named * SECTION.size, *fields)
     return bytes(changed)
 
 
@@ -189,51 +164,28 @@ def _with_ordinary_sections(window: Window) -> bytes:
     frames. lld sorts that table as if all code lay behind it, so that a search in it misses functions: a panic or an
     exception of the program ends it then. What such code refers to by 64 bits may lie anywhere.
     """
-    start, sections = _elf_sections(window)
+    elf = ElfFile(window)
     changed = bytearray(window.take(0, window.size, "object"))
-    if window.unpack(_ELF_HEADER, 0, "ELF header")[1] == _EM_X86_64:
-        for index, (name, kind, flags, *rest) in enumerate(sections):
-            if flags & _SHF_X86_64_LARGE:
-                place = start + index * _ELF_SECTION.size
-                _ELF_SECTION.pack_into(changed, place, name, kind, flags & ~_SHF_X86_64_LARGE, *rest)
+    for index, (name, kind, flags, *rest) in enumerate(elf.headers if elf.machine == "x86_64" else ()):
+        if flags & _SHF_X86_64_LARGE:
+            place = elf.headers_at + index * SECTION.size
+            SECTION.pack_into(changed, place, name, kind, flags & ~_SHF_X86_64_LARGE, *rest)
     return bytes(changed)
 
 
-def _coff_names(window: Window) -> tuple[int, Window]:
-    """Where the symbols begin and end, and their longer names behind them."""
-    header = window.unpack(_COFF_HEADER, 0, "COFF header")
-    end = header[3] + header[4] * _COFF_SYMBOL.size
-    (size,) = window.unpack(_COFF_SIZE, end, "symbol names")
-    return header[3], window.part(end, size, "symbol names")
-
-
-def _coff_symbols_at(window: Window) -> Iterator[tuple[int, str, tuple[int, ...]]]:
-    """Where each symbol is, its name, and what it says."""
-    at, old = _coff_names(window)
-    end = at + window.unpack(_COFF_HEADER, 0, "COFF header")[4] * _COFF_SYMBOL.size
-    while at < end:
-        symbol = window.unpack(_COFF_SYMBOL, at, "symbol table")
-        # A name of up to eight letters is in the place of the number.
-        name = window.take(at, 8, "symbol table").rstrip(b"\0").decode("latin-1") if symbol[0] else ""
-        yield at, name or old.text(symbol[1], "symbol names"), symbol
-        at += (1 + symbol[6]) * _COFF_SYMBOL.size
-
-
 def _coff_symbols(window: Window) -> Iterator[tuple[str, bool]]:
-    """The names that others see, and whether they are defined. One without a section and with a size is in no file."""
-    for _, name, symbol in _coff_symbols_at(window):
-        if symbol[5] in _COFF_EXTERNAL:
-            yield name, symbol[3] != 0 or symbol[2] != 0
+    """The names that others see, and whether they are defined."""
+    return ((symbol.name, symbol.defined) for symbol in CoffFile(window).symbols() if symbol.external)
 
 
 def _rename_coff(window: Window, private: Callable[[str], bool]) -> bytes:
-    start, old = _coff_names(window)
-    end = start + window.unpack(_COFF_HEADER, 0, "COFF header")[4] * _COFF_SYMBOL.size
-    names = _Names(old.take(0, old.size, "symbol names"), private)
+    coff = CoffFile(window)
+    names = _Names(coff.names.take(0, coff.names.size, "symbol names"), private)
     changed = bytearray(window.take(0, window.size, "object"))
-    for at, name, _ in _coff_symbols_at(window):
-        renamed = names.renamed(name)
+    for symbol in coff.symbols():
+        renamed = names.renamed(symbol.name)
         if renamed is not None:
-            struct.pack_into("<II", changed, at, 0, renamed)
+            struct.pack_into("<II", changed, symbol.at, 0, renamed)
     struct.pack_into("<I", names.bytes, 0, len(names.bytes))
-    return bytes(changed[:end] + names.bytes + changed[end + old.size :])
+    end = coff.symbols_end
+    return bytes(changed[:end] + names.bytes + changed[end + coff.names.size :])

@@ -32,7 +32,7 @@ from flashdepot.resolve.project import library_request
 from flashdepot.toolchain.choose import OLDEST_CUDA
 
 if TYPE_CHECKING:
-    from flashdepot.diagnose import Finding
+    from flashdepot.model.diagnosis import Diagnosis
 
 
 Row = tuple[str, str]
@@ -191,25 +191,27 @@ def doctor(
     Each finding says what was seen, why it matters and how to fix it. Exit code 0: it can work. 3: something is
     missing on the machine. 4: its hardware, driver or system cannot do it.
     """
-    from flashdepot.diagnose import Intention, verdict  # noqa: PLC0415  ('host' needs none of it)
+    from flashdepot.diagnose import Intention, to_json, verdict  # noqa: PLC0415  ('host' needs none of it)
 
     record = given.record(open_depot(depot).root)
     findings = api.doctor(Intention(intention), library_request(arch=arch), host=record)
     code = verdict(findings)
     if as_json:
-        print_json({"intention": intention, "exit_code": code, "findings": [f.to_json() for f in findings]})
+        print_json({"intention": intention, "exit_code": code, "findings": [to_json(f) for f in findings]})
     elif not quiet or code:
         answer(_page(intention, findings, code))
     click.get_current_context().exit(code)
 
 
-def _page(intention: str, findings: Sequence[Finding], code: int) -> str:
+def _page(intention: str, findings: Sequence[Diagnosis], code: int) -> str:
     """The findings, three lines each, and a last line with the verdict."""
+    from flashdepot.diagnose import severity_word  # noqa: PLC0415
+
     lines = []
     for finding in findings:
-        lines += [f"{finding.severity}: {finding.seen}", f"  {finding.why}"]
-        lines += [f"  -> {finding.mend}"] if finding.mend else []
-    blockers = sum(1 for f in findings if f.severity == "blocker")
+        lines += [f"{severity_word(finding)}: {finding.observed}", f"  {finding.expected}"]
+        lines += [f"  -> {finding.fix}"] if finding.fix else []
+    blockers = sum(severity_word(f) == "blocker" for f in findings)
     lines.append(
         f"'{intention}' can work here." if code == 0 else f"'{intention}' cannot work here: {blockers} in the way."
     )

@@ -6,7 +6,7 @@ Typical usage::
     sys.exit(verdict(findings))
 """
 
-from flashdepot.diagnose.case import Finding, Intention, Severity, verdict
+from flashdepot.diagnose.case import Intention, severity_word, to_json, verdict
 from flashdepot.diagnose.examine import examine, forewarn
 
-__all__ = ["Finding", "Intention", "Severity", "examine", "forewarn", "verdict"]
+__all__ = ["Intention", "examine", "forewarn", "severity_word", "to_json", "verdict"]

@@ -7,11 +7,11 @@ from enum import Enum
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
 from flashdepot.fit import served_cuda
 from flashdepot.kernels import oldest_gpu
+from flashdepot.model.diagnosis import Diagnosis, Severity
 from flashdepot.model.environment import Environment, PythonEnvironment
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.request import Gpus, LibraryRequest
@@ -33,79 +33,55 @@ class Intention(str, Enum):
         return self.value
 
 
-class Severity(str, Enum):
-    """How bad a finding is, worst first."""
-
-    BLOCKER = "blocker"
-    WARNING = "warning"
-    NOTE = "note"
-
-    def __str__(self) -> str:
-        return self.value
-
-    @property
-    def rank(self) -> int:
-        """0 for the worst."""
-        return list(Severity).index(self)
+def misfit(class_id: str, seen: str, why: str, fix: str) -> Diagnosis:
+    """What hardware, driver, system or interpreter rule out: nothing that is added to this machine helps."""
+    return Diagnosis(class_id, Severity.MISFIT, seen, why, fix)
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """What was seen, why it matters, and the command or change that fixes it.
-
-    ``class_id`` is the class of failure that it leads to; ``flashdepot explain`` uses the same words. A blocker with
-    ``incompatible`` is one of hardware, driver or system; any other names a thing that is missing and can be added.
-    """
-
-    severity: Severity
-    class_id: str
-    seen: str
-    why: str
-    mend: str
-    incompatible: bool = False
-
-    @classmethod
-    def of(cls, error: FlashdepotError, class_id: str, why: str) -> Finding:
-        """The blocker that an error of the work itself would be, in its own words."""
-        return cls(
-            Severity.BLOCKER,
-            class_id,
-            error.message,
-            why,
-            error.hint,
-            incompatible=isinstance(error, IncompatibleError),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return {**asdict(self), "severity": self.severity.value}
+def blocker(class_id: str, seen: str, why: str, fix: str) -> Diagnosis:
+    """Something is missing that can be added, and without it the intention cannot work."""
+    return Diagnosis(class_id, Severity.BLOCKER, seen, why, fix)
 
 
-def blocker(class_id: str, seen: str, why: str, mend: str, *, incompatible: bool = False) -> Finding:
-    """A finding with which the intention cannot work."""
-    return Finding(Severity.BLOCKER, class_id, seen, why, mend, incompatible=incompatible)
+def warning(class_id: str, seen: str, why: str, fix: str) -> Diagnosis:
+    """Something with which the intention may fail."""
+    return Diagnosis(class_id, Severity.WARNING, seen, why, fix)
 
 
-def warning(class_id: str, seen: str, why: str, mend: str) -> Finding:
-    """A finding with which the intention may fail."""
-    return Finding(Severity.WARNING, class_id, seen, why, mend)
+def note(class_id: str, seen: str, why: str, fix: str) -> Diagnosis:
+    """Something that is good to know and stops nothing."""
+    return Diagnosis(class_id, Severity.NOTE, seen, why, fix)
 
 
-def note(class_id: str, seen: str, why: str, mend: str) -> Finding:
-    """A finding that is good to know and stops nothing."""
-    return Finding(Severity.NOTE, class_id, seen, why, mend)
+def foreseen(error: FlashdepotError, class_id: str, why: str) -> Diagnosis:
+    """What an error of the work itself would say, in its own words."""
+    make = misfit if isinstance(error, IncompatibleError) else blocker
+    return make(class_id, error.message, why, error.hint)
 
 
-def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Blockers, of those what cannot be fixed by adding something first; then warnings, then notes."""
-    return sorted(findings, key=lambda f: (f.severity.rank, not f.incompatible))
+def to_json(finding: Diagnosis) -> dict[str, Any]:
+    """A finding as ``--json`` prints it."""
+    return {
+        "severity": severity_word(finding),
+        "class_id": finding.id,
+        "seen": finding.observed,
+        "why": finding.expected,
+        "mend": str(finding.fix),
+        "incompatible": finding.severity is Severity.MISFIT,
+    }
 
 
-def verdict(findings: Iterable[Finding]) -> int:
+def severity_word(finding: Diagnosis) -> str:
+    """``blocker``, ``warning`` or ``note``: what is ruled out is in the way as well."""
+    return str(Severity.BLOCKER if finding.severity is Severity.MISFIT else finding.severity)
+
+
+def verdict(findings: Iterable[Diagnosis]) -> int:
     """The exit code: 0 when nothing blocks, 4 when hardware, driver or system do, 3 when something is missing."""
-    blockers = [f for f in findings if f.severity is Severity.BLOCKER]
-    if not blockers:
-        return 0
-    return IncompatibleError.exit_code if any(f.incompatible for f in blockers) else MissingToolError.exit_code
+    severities = {finding.severity for finding in findings}
+    if Severity.MISFIT in severities:
+        return IncompatibleError.exit_code
+    return MissingToolError.exit_code if Severity.BLOCKER in severities else 0
 
 
 class Case(msgspec.Struct, frozen=True):

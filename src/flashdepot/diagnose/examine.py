@@ -6,20 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from flashdepot.diagnose import gpu_checks as gpu
 from flashdepot.diagnose import python_checks as python
-from flashdepot.diagnose import system_checks as space
 from flashdepot.diagnose import system_checks as system
-from flashdepot.diagnose import toolchain_checks as link
 from flashdepot.diagnose import toolchain_checks as toolchain
-from flashdepot.diagnose import toolchain_checks as variables
-from flashdepot.diagnose import toolchain_checks as windows
-from flashdepot.diagnose.case import Case, Finding, Intention, worst_first
+from flashdepot.diagnose.case import Case, Intention
+from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.host import HostRecord
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import Unit
 
-Check = Callable[[Case], Iterator[Finding]]
+Check = Callable[[Case], Iterator[Diagnosis]]
 
-_SPACE: Sequence[Check] = (space.memory, space.build_disks)
+_SPACE: Sequence[Check] = (system.memory, system.build_disks)
 
 _CHECKS: Mapping[Intention, Sequence[Check]] = {
     Intention.RUN: (
@@ -46,8 +43,8 @@ _CHECKS: Mapping[Intention, Sequence[Check]] = {
         python.published,
         python.builds,
         python.tools,
-        space.install_disks,
-        variables.places,
+        system.install_disks,
+        toolchain.places,
         system.conda_libstdcxx,
         gpu.presence,
     ),
@@ -58,42 +55,47 @@ _CHECKS: Mapping[Intention, Sequence[Check]] = {
         *_SPACE,
         toolchain.choice,
         toolchain.toolkits,
-        windows.compilers,
-        windows.folders,
+        toolchain.compilers,
+        toolchain.folders,
         toolchain.git,
         toolchain.flags,
-        variables.jobs,
-        variables.architectures,
-        variables.places,
-        variables.two_toolkits,
+        toolchain.jobs,
+        toolchain.architectures,
+        toolchain.places,
+        toolchain.two_toolkits,
         toolchain.torch_cuda,
-        space.time_needed,
+        system.time_needed,
     ),
     Intention.LINK: (
         system.platform,
         system.libc,
         gpu.architectures,
-        link.linker,
+        toolchain.linker,
         gpu.driver,
-        link.rust,
-        link.cuda,
-        link.large_files,
-        link.build_systems,
+        toolchain.rust,
+        toolchain.cuda,
+        toolchain.large_files,
+        toolchain.build_systems,
     ),
 }
 """In the order of causes: what comes first explains what follows."""
 
 
-def examine(record: HostRecord, intention: Intention, request: LibraryRequest) -> list[Finding]:
+def examine(record: HostRecord, intention: Intention, request: LibraryRequest) -> list[Diagnosis]:
     """The findings of a host record for an intention, worst first. Nothing but the record is looked at.
 
     :param request: its ``arch``, ``cuda``, ``profile`` and ``upstream`` matter here.
     """
     case = Case.of(record, intention, request)
-    return worst_first(finding for check in _CHECKS[intention] for finding in check(case))
+    return _worst_first(_CHECKS[intention], case)
 
 
-def forewarn(record: HostRecord, units: frozenset[Unit]) -> list[Finding]:
+def forewarn(record: HostRecord, units: frozenset[Unit]) -> list[Diagnosis]:
     """What to say before units are compiled: memory and disks. What else could stop a build, the build itself says."""
     case = Case.of(record, Intention.BUILD, LibraryRequest(), units)
-    return worst_first(finding for check in _SPACE for finding in check(case))
+    return _worst_first(_SPACE, case)
+
+
+def _worst_first(checks: Sequence[Check], case: Case) -> list[Diagnosis]:
+    """What is ruled out, then what is missing; then warnings, then notes."""
+    return sorted((finding for check in checks for finding in check(case)), key=lambda finding: finding.severity.rank)

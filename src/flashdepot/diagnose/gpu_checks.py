@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flashdepot.diagnose.case import Case, Finding, Intention, blocker, note, warning
+from flashdepot.diagnose.case import Case, Intention, blocker, foreseen, misfit, note, warning
 from flashdepot.errors import IncompatibleError
 from flashdepot.facts.cuda import driver_floor
+from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture, spell
 
@@ -23,11 +24,11 @@ _SMALL_SHARED_MEMORY = frozenset({Architecture(8, 6), Architecture(8, 9), Archit
 """GPUs with 99 KiB of shared memory for a block, against 163 and more (CUDA C++ Programming Guide, appendix)."""
 
 
-def architectures(case: Case) -> Iterator[Finding]:
+def architectures(case: Case) -> Iterator[Diagnosis]:
     """GPUs that the kernels cannot run on, and code that none of the GPUs here runs."""
     if isinstance(case.choice, IncompatibleError):
         why = "FlashAttention-2 has no code for older GPUs: whatever was compiled, it would not run."
-        yield Finding.of(case.choice, "gpu-too-old", why)
+        yield foreseen(case.choice, "gpu-too-old", why)
         return
     if case.choice.note and (case.record.gpus or case.intention is not Intention.RUN):
         why = "What is made serves the architectures that were chosen, and no others."
@@ -43,7 +44,7 @@ def architectures(case: Case) -> Iterator[Finding]:
             yield found("no-kernel-image", seen, why, "Leave --arch out, or add the GPU's architecture to it.")
 
 
-def presence(case: Case) -> Iterator[Finding]:
+def presence(case: Case) -> Iterator[Diagnosis]:
     """A missing driver, a missing GPU, or GPUs that are hidden from programs."""
     record = case.record
     if record.platform.system == "darwin":
@@ -58,26 +59,24 @@ def presence(case: Case) -> Iterator[Finding]:
         yield _absent(case)
     elif case.intention is Intention.INSTALL:
         why = "It can be installed, but not checked here without a GPU."
-        yield note("gpu-missing", _absent(case).seen, why, "flashdepot doctor run says what running takes.")
+        yield note("gpu-missing", _absent(case).observed, why, "flashdepot doctor run says what running takes.")
 
 
-def _absent(case: Case) -> Finding:
+def _absent(case: Case) -> Diagnosis:
     """Why no GPU is to be seen, as the blocker that it is for running."""
     record = case.record
     why = "The kernels run only on NVIDIA GPUs, through NVIDIA's driver."
     if record.driver is None and _has_no_device(record):
         seen = "This machine has no NVIDIA GPU: there is none on its PCI bus."
-        return blocker(
-            "gpu-missing", seen, why, "Use a machine with one, from the A100 or RTX 30 on.", incompatible=True
-        )
+        return misfit("gpu-missing", seen, why, "Use a machine with one, from the A100 or RTX 30 on.")
     if record.container:
         seen = f"No NVIDIA GPU is to be seen in this container ({record.container})."
-        mend = _GIVE_GPU.get(record.container, "Start the container with access to the host's GPUs and driver.")
-        return blocker("driver-missing", seen, why, mend)
+        fix = _GIVE_GPU.get(record.container, "Start the container with access to the host's GPUs and driver.")
+        return blocker("driver-missing", seen, why, fix)
     if record.wsl:
         seen = "No NVIDIA GPU is to be seen in the Windows Subsystem for Linux."
-        mend = "Install NVIDIA's driver on Windows (none in Linux), then: wsl --update && wsl --shutdown"
-        return blocker("driver-missing", seen, why, mend)
+        fix = "Install NVIDIA's driver on Windows (none in Linux), then: wsl --update && wsl --shutdown"
+        return blocker("driver-missing", seen, why, fix)
     if record.driver is not None:
         seen = f"NVIDIA driver {record.driver} is here and serves no GPU."
         return blocker("gpu-missing", seen, why, "See what it says: nvidia-smi; dmesg | grep -i nvrm")
@@ -102,7 +101,7 @@ def _driver_install(os_name: str) -> str:
     return f"Install NVIDIA's driver, 580 or newer: {command}" if command else "Install NVIDIA's driver, 580 or newer."
 
 
-def driver(case: Case) -> Iterator[Finding]:
+def driver(case: Case) -> Iterator[Diagnosis]:
     """A driver that is too old for what CUDA 12 or 13 builds."""
     record = case.record
     if record.driver is None or record.platform.system not in {"linux", "windows"}:
@@ -113,19 +112,19 @@ def driver(case: Case) -> Iterator[Finding]:
     if record.driver < lowest:
         seen = f"The NVIDIA driver is {record.driver}{_serves(case)}."
         why = f"What CUDA 12 builds needs driver {lowest}, and what CUDA 13 builds {newest}; nothing older is made."
-        yield blocker("driver-too-old", seen, why, f"Update the driver to {newest} or newer.", incompatible=True)
+        yield misfit("driver-too-old", seen, why, f"Update the driver to {newest} or newer.")
     elif record.driver < newest and case.intention is not Intention.BUILD:
         seen = f"The NVIDIA driver is {record.driver}{_serves(case)}."
         why = f"Libraries that CUDA 13 built need {newest}: this machine runs only those of CUDA 12."
-        mend = f"Update the driver to {newest} or newer, or build with a CUDA 12 toolkit: flashdepot get --cuda 12.8"
-        yield warning("driver-too-old", seen, why, mend)
+        fix = f"Update the driver to {newest} or newer, or build with a CUDA 12 toolkit: flashdepot get --cuda 12.8"
+        yield warning("driver-too-old", seen, why, fix)
 
 
 def _serves(case: Case) -> str:
     return f"; it serves CUDA up to {case.driver_cuda}" if case.driver_cuda else ""
 
 
-def shared_memory(case: Case) -> Iterator[Finding]:
+def shared_memory(case: Case) -> Iterator[Diagnosis]:
     """GPUs on which the largest backward kernels have limits."""
     if small := [g for g in case.usable_gpus if g.architecture in _SMALL_SHARED_MEMORY]:
         seen = f"{small[0].name} ({small[0].architecture.dotted}) has 99 KiB of shared memory for a block."
@@ -135,7 +134,7 @@ def shared_memory(case: Case) -> Iterator[Finding]:
         )
 
 
-def stubs(case: Case) -> Iterator[Finding]:
+def stubs(case: Case) -> Iterator[Diagnosis]:
     """CUDA's stub of the driver library on the path of the loader."""
     path = case.record.variables.get("LD_LIBRARY_PATH", "")
     if stub := next((part for part in path.split(":") if part.rstrip("/").endswith("stubs")), None):

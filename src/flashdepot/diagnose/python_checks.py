@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flashdepot.diagnose.case import Case, Finding, Intention, Severity, blocker, note, warning
+from flashdepot.diagnose.case import Case, Intention, blocker, misfit, note, warning
 from flashdepot.fit import ask
 from flashdepot.fit.needs import PythonNeed, TorchNeed
 from flashdepot.fit.rules import judge_torch_driver, judge_torch_gpus, torch_lacks
+from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.target import Version
 from flashdepot.model.wheel import IMPORTED, OLDEST_PYTHON, OLDEST_TORCH
@@ -22,44 +23,44 @@ _SMALL = ("win32", "linux-i686", "linux-armv7l")
 _NEW_ENVIRONMENT = "python3 -m venv .venv, then: flashdepot doctor install --python .venv"
 
 
-def interpreter(case: Case) -> Iterator[Finding]:
+def interpreter(case: Case) -> Iterator[Diagnosis]:
     """An interpreter that PyTorch and FlashAttention have no packages for."""
     python = case.python
     if python is None:
         seen = case.record.no_python or "Nothing is known of a Python environment."
-        mend = "flashdepot doctor install --python /path/to/python"
-        yield blocker("python-missing", seen, "It is not known what an installation would meet.", mend)
+        fix = "flashdepot doctor install --python /path/to/python"
+        yield blocker("python-missing", seen, "It is not known what an installation would meet.", fix)
         return
     named = f"{python.executable} is {python.implementation} {python.version}"
     if python.implementation != "CPython":
         seen, why = f"{named}.", "PyTorch has packages for CPython only."
-        yield _misfit("wheel-tag-mismatch", seen, why, "Use CPython: uv venv --python cpython-3.12")
+        yield misfit("wheel-tag-mismatch", seen, why, "Use CPython: uv venv --python cpython-3.12")
     elif python.platform in _SMALL:
         seen, why = f"{named} for {python.platform}.", "PyTorch with CUDA has packages for 64 bits only."
-        yield _misfit("wheel-tag-mismatch", seen, why, "Install a 64-bit Python.")
+        yield misfit("wheel-tag-mismatch", seen, why, "Install a 64-bit Python.")
     elif ask("python", case.facts, PythonNeed((("py3", "none"),), "py3", OLDEST_PYTHON)) is not None:
         seen, why = f"{named}.", f"flash-attn needs Python {OLDEST_PYTHON} or newer."
-        yield _misfit("wheel-tag-mismatch", seen, why, "Use a newer one: uv venv --python 3.12")
+        yield misfit("wheel-tag-mismatch", seen, why, "Use a newer one: uv venv --python 3.12")
 
 
-def published(case: Case) -> Iterator[Finding]:
+def published(case: Case) -> Iterator[Diagnosis]:
     """Interpreters that upstream has published no wheel for, so that pip would compile."""
     python, platform = case.python, case.record.platform
     if python is None or python.implementation != "CPython":
         return
-    mend = "Use flashdepot's wheel, which fits every Python, or: uv venv --python 3.12"
+    fix = "Use flashdepot's wheel, which fits every Python, or: uv venv --python 3.12"
     why = "flash-attention has published no wheel for it: pip would compile for hours, without saying why."
     major_minor = Version(".".join(python.version.text.split(".")[:2]))
     if python.free_threaded:
-        yield warning("wheel-tag-mismatch", f"{python.executable} is free-threaded ({python.tag}).", why, mend)
+        yield warning("wheel-tag-mismatch", f"{python.executable} is free-threaded ({python.tag}).", why, fix)
     elif major_minor > _NEWEST_PUBLISHED:
-        yield note("wheel-404-fallback", f"{python.executable} is Python {python.version}.", why, mend)
+        yield note("wheel-404-fallback", f"{python.executable} is Python {python.version}.", why, fix)
     if (platform.system, platform.machine) == ("linux", "aarch64"):
         why = "flash-attention 2.8.3 has published no wheel for it: pip would compile for hours, without saying why."
         yield note("wheel-404-fallback", f"This is {platform}.", why, "Use flashdepot's own wheel.")
 
 
-def environment(case: Case) -> Iterator[Finding]:
+def environment(case: Case) -> Iterator[Diagnosis]:
     """An environment that nothing can, or should, be installed into."""
     python = case.python
     if python is None:
@@ -83,7 +84,7 @@ def environment(case: Case) -> Iterator[Finding]:
         yield warning("extension-not-built", seen, why, "Start Python in another folder.")
 
 
-def tools(case: Case) -> Iterator[Finding]:
+def tools(case: Case) -> Iterator[Diagnosis]:
     """What a source build by pip or uv would miss."""
     python = case.python
     if python is None or python.torch is None:
@@ -91,15 +92,15 @@ def tools(case: Case) -> Iterator[Finding]:
     if lacking := [name for name in _BUILD_TOOLS if name not in python.packages]:
         seen = f"The environment has no {', '.join(lacking)}."
         why = "upstream's source build needs them; an installation of a wheel does not."
-        mend = f"For a source build: {_install(python, *lacking)}"
-        yield note("build-dep-missing", seen, why, mend)
+        fix = f"For a source build: {_install(python, *lacking)}"
+        yield note("build-dep-missing", seen, why, fix)
     if "pip" not in python.packages and "uv" in python.installers:
         why = "uv builds in isolation, where upstream's setup.py finds no torch; wheels are not concerned."
-        mend = "For a source build: uv pip install --no-build-isolation flash-attn"
-        yield note("uv-build-isolation", "The environment has uv and no pip.", why, mend)
+        fix = "For a source build: uv pip install --no-build-isolation flash-attn"
+        yield note("uv-build-isolation", "The environment has uv and no pip.", why, fix)
 
 
-def torch(case: Case) -> Iterator[Finding]:
+def torch(case: Case) -> Iterator[Diagnosis]:
     """A PyTorch that is not there, or cannot use an NVIDIA GPU."""
     python = case.python
     if python is None:
@@ -120,10 +121,10 @@ def torch(case: Case) -> Iterator[Finding]:
         yield blocker("torch-without-cuda", seen, why, _replace_torch(python, "cu128"))
     elif ask("torch", case.facts, TorchNeed(oldest=OLDEST_TORCH)) is not None:
         seen, why = f"{python.prefix} has torch {found.version}.", f"flash-attn needs {OLDEST_TORCH} or newer."
-        yield _misfit("torch-lib-missing", seen, why, get_torch)
+        yield misfit("torch-lib-missing", seen, why, get_torch)
 
 
-def imports(case: Case) -> Iterator[Finding]:
+def imports(case: Case) -> Iterator[Diagnosis]:
     """What flash_attn imports beside PyTorch."""
     python = case.python
     if python is None or python.torch is None:
@@ -136,7 +137,7 @@ def imports(case: Case) -> Iterator[Finding]:
             yield blocker("build-dep-missing", seen, "flash_attn imports it.", _install(python, *lacking))
 
 
-def torch_on_gpu(case: Case) -> Iterator[Finding]:
+def torch_on_gpu(case: Case) -> Iterator[Diagnosis]:
     """A PyTorch whose CUDA the driver does not serve, or that has no code for the GPUs."""
     found = case.python.torch if case.python else None
     if case.python is None or found is None or found.cuda is None:
@@ -147,10 +148,10 @@ def torch_on_gpu(case: Case) -> Iterator[Finding]:
         seen = f"PyTorch {found.version} is built with CUDA {found.cuda}, and the NVIDIA driver is {case.record.driver}"
         seen += f", which serves CUDA up to {served}." if served else "."
         why = "PyTorch finds no GPU with that driver."
-        mend = "Update the driver, or install a PyTorch of its CUDA" + (
+        fix = "Update the driver, or install a PyTorch of its CUDA" + (
             f": {_replace_torch(case.python, 'cu126')}" if served and served.major >= 12 else "."  # noqa: PLR2004
         )
-        yield Finding(_severity(must=must), "driver-too-old", seen, why, mend, incompatible=must)
+        yield (misfit if must else warning)("driver-too-old", seen, why, fix)
     unserved = torch_lacks(case.facts, found)
     if unserved:
         gpu = next(g for g in case.record.gpus if g.architecture == unserved[0])
@@ -158,10 +159,10 @@ def torch_on_gpu(case: Case) -> Iterator[Finding]:
         seen += f" ({gpu.architecture.dotted})."
         why = "PyTorch's own kernels fail there: 'no kernel image is available for execution on the device'."
         must = must and judge_torch_gpus(case.facts, found) is not None
-        yield Finding(_severity(must=must), "no-kernel-image", seen, why, _replace_torch(case.python, "cu128"))
+        yield (blocker if must else warning)("no-kernel-image", seen, why, _replace_torch(case.python, "cu128"))
 
 
-def abi(case: Case) -> Iterator[Finding]:
+def abi(case: Case) -> Iterator[Diagnosis]:
     """What decides which published wheels fit this PyTorch."""
     found = case.python.torch if case.python else None
     if found is None or found.cuda is None:
@@ -176,7 +177,7 @@ def abi(case: Case) -> Iterator[Finding]:
         yield warning("cudart-missing", seen, why, "Use flashdepot's own wheel: it needs no CUDA runtime.")
 
 
-def builds(case: Case) -> Iterator[Finding]:
+def builds(case: Case) -> Iterator[Diagnosis]:
     """Builds of FlashAttention that are there already."""
     python = case.python
     if python is None:
@@ -201,15 +202,6 @@ def builds(case: Case) -> Iterator[Finding]:
         seen = f"{first} is a module of flash-attn 1."
         why = "Version 2 does not use it; code for version 1 would."
         yield note("extension-version-mixup", seen, why, f"If nothing needs it: rm {first}")
-
-
-def _misfit(class_id: str, seen: str, why: str, mend: str) -> Finding:
-    """A blocker that another environment or PyTorch removes, and nothing that could be added to this one."""
-    return blocker(class_id, seen, why, mend, incompatible=True)
-
-
-def _severity(*, must: bool) -> Severity:
-    return Severity.BLOCKER if must else Severity.WARNING
 
 
 def _install(python: PythonEnvironment, *arguments: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flashdepot.build.schedule import GB, costs
-from flashdepot.diagnose.case import Case, Finding, Intention, blocker, note, warning
+from flashdepot.diagnose.case import Case, Intention, blocker, misfit, note, warning
+from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.selection import PROFILES
 from flashdepot.model.target import Version
 
@@ -20,61 +21,59 @@ _OFFICIAL_GLIBC = Version("2.32")
 _GLIBC_IMAGE = "Use a system with the GNU C library, for example: docker run --gpus all -it debian:12"
 
 
-def platform(case: Case) -> Iterator[Finding]:
+def platform(case: Case) -> Iterator[Diagnosis]:
     """Systems that nothing of ours is made for."""
     name = case.record.platform
     if name.system == "linux" and name.machine in _MACHINES:
         return
     if name.system == "windows" and name.machine == "x86_64":
-        seen, mend = "This is Windows.", "Should it fail: flashdepot explain, or the Windows Subsystem for Linux"
+        seen, fix = "This is Windows.", "Should it fail: flashdepot explain, or the Windows Subsystem for Linux"
         why = "What flashdepot does there was tested piece by piece and never as a whole; docs/windows.md says what."
-        yield warning("platform-untested", seen, why, mend)
+        yield warning("platform-untested", seen, why, fix)
         return
     if name.system == "windows":
-        seen, mend = f"This is Windows ({name}).", "Use the Windows Subsystem for Linux: wsl --install"
+        seen, fix = f"This is Windows ({name}).", "Use the Windows Subsystem for Linux: wsl --install"
         why = "On Windows, NVIDIA's compiler exists only for x86_64."
     elif name.system == "darwin":
-        seen, mend = f"This is macOS ({name}).", "Run the same command on a Linux machine with an NVIDIA GPU."
+        seen, fix = f"This is macOS ({name}).", "Run the same command on a Linux machine with an NVIDIA GPU."
         why = "NVIDIA GPUs have no driver and no CUDA there."
     else:
-        seen, mend = f"This is {name}.", "Use a machine with an x86_64 or aarch64 processor and Linux."
+        seen, fix = f"This is {name}.", "Use a machine with an x86_64 or aarch64 processor and Linux."
         why = "NVIDIA's compiler and driver are made for Linux on x86_64 and aarch64."
-    yield blocker("platform-unsupported", seen, why, mend, incompatible=True)
+    yield misfit("platform-unsupported", seen, why, fix)
 
 
-def libc(case: Case) -> Iterator[Finding]:
+def libc(case: Case) -> Iterator[Diagnosis]:
     """musl, and a GNU C library that is older than what published files were built on."""
     record = case.record
     if record.platform.system != "linux":
         return
     if record.libc_name == "musl":
         why = "NVIDIA's driver libraries and compiler, PyTorch's wheels and the libraries made here need the GNU one."
-        yield blocker(
-            "glibc-too-old", f"{record.os_name} has the musl C library.", why, _GLIBC_IMAGE, incompatible=True
-        )
+        yield misfit("glibc-too-old", f"{record.os_name} has the musl C library.", why, _GLIBC_IMAGE)
         return
     if record.libc is None or case.intention is not Intention.INSTALL:
         return
     torch_is_here = case.python is not None and case.python.torch is not None
     if record.libc < _TORCH_GLIBC and not torch_is_here:
         why = f"PyTorch's wheels need {_TORCH_GLIBC} since 2.6; pip then takes an old one, or none."
-        mend = "Use a newer system (Debian 11, Ubuntu 20.04, RHEL 8 have enough), or: pip install 'torch<2.6'"
-        yield warning("glibc-too-old", f"The GNU C library is {record.libc}.", why, mend)
+        fix = "Use a newer system (Debian 11, Ubuntu 20.04, RHEL 8 have enough), or: pip install 'torch<2.6'"
+        yield warning("glibc-too-old", f"The GNU C library is {record.libc}.", why, fix)
     elif record.libc < _OFFICIAL_GLIBC:
         why = f"flash-attention's own wheels need {_OFFICIAL_GLIBC}: they install, and fail when imported."
-        mend = "Build here instead of taking those: flashdepot get"
-        yield note("glibc-too-old", f"The GNU C library is {record.libc}.", why, mend)
+        fix = "Build here instead of taking those: flashdepot get"
+        yield note("glibc-too-old", f"The GNU C library is {record.libc}.", why, fix)
 
 
-def conda_libstdcxx(case: Case) -> Iterator[Finding]:
+def conda_libstdcxx(case: Case) -> Iterator[Diagnosis]:
     """conda's own libstdc++, which is loaded before the system's."""
     if case.python is not None and case.python.conda:
         why = (
             "Its libstdc++ is loaded before the system's: a module that the system's newer g++ built may miss "
             "GLIBCXX symbols there. Libraries made by flashdepot have theirs inside."
         )
-        mend = "Should an import name GLIBCXX: conda install -c conda-forge 'libstdcxx-ng>=13'"
-        yield note("glibcxx-too-old", f"{case.python.prefix} is a conda environment.", why, mend)
+        fix = "Should an import name GLIBCXX: conda install -c conda-forge 'libstdcxx-ng>=13'"
+        yield note("glibcxx-too-old", f"{case.python.prefix} is a conda environment.", why, fix)
 
 
 _DISK_NEEDED = GB
@@ -88,7 +87,7 @@ _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 _SLOW = 3600
 
 
-def memory(case: Case) -> Iterator[Finding]:
+def memory(case: Case) -> Iterator[Diagnosis]:
     """Less memory than compilers take."""
     record = case.record
     if record.memory <= 0:
@@ -102,13 +101,13 @@ def memory(case: Case) -> Iterator[Finding]:
     if limited and facts is not None and facts.limit is not None:
         seen += f" (the control group allows {facts.limit / GB:.1f} GB)"
     seen += f", and {swap / GB:.1f} GB of swap." if swap else "."
-    mend = _more_memory(case)
+    fix = _more_memory(case)
     if record.memory + swap < least:
         why = f"Every unit takes {least / GB:.1f} GB or more while it is compiled: the kernel kills the compiler."
-        yield blocker("oom-killed", seen, why, mend)
+        yield blocker("oom-killed", seen, why, fix)
     elif record.memory < most:
         why = f"Single units take up to {most / GB:.1f} GB while they are compiled: the kernel may kill the compiler."
-        yield warning("oom-killed", seen, why, f"{mend} Or compile less: --profile inference")
+        yield warning("oom-killed", seen, why, f"{fix} Or compile less: --profile inference")
 
 
 def _more_memory(case: Case) -> str:
@@ -122,7 +121,7 @@ def _more_memory(case: Case) -> str:
     return "Close other programs, or add swap: sudo fallocate -l 16G /swap && sudo mkswap /swap && sudo swapon /swap."
 
 
-def time_needed(case: Case) -> Iterator[Finding]:
+def time_needed(case: Case) -> Iterator[Diagnosis]:
     """A full build that takes hours."""
     if case.record.cores <= 0 or case.request.selected != PROFILES["full"]:
         return
@@ -133,10 +132,10 @@ def time_needed(case: Case) -> Iterator[Finding]:
         yield note("slow-build", seen, why, "Choose less: --profile inference, or --head-dims 64,128 --dtypes bf16")
 
 
-def build_disks(case: Case) -> Iterator[Finding]:
+def build_disks(case: Case) -> Iterator[Diagnosis]:
     """Little space where the depot is and where compilers write."""
     depot, temp = case.record.disk("depot"), case.record.disk("temp")
-    for disk, mend in (
+    for disk, fix in (
         (depot, "Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR"),
         (temp, "Free space there, or use another folder: export TMPDIR=/var/tmp"),
     ):
@@ -147,17 +146,17 @@ def build_disks(case: Case) -> Iterator[Finding]:
         seen = f"{disk.free / GB:.1f} GB are free on the disk of {disk.path} ({disk.use})."
         if disk.free < _DISK_NEEDED:
             why = "A single compiler writes up to 1 GB of temporary files: the build would fill the disk and stop."
-            yield blocker("disk-full", seen, why, mend)
+            yield blocker("disk-full", seen, why, fix)
         else:
             why = "Source, compiler, objects and library take about 1 to 5 GB together."
-            yield warning("disk-full", seen, why, mend)
+            yield warning("disk-full", seen, why, fix)
     if temp is not None and temp.filesystem in _MEMORY_FILE_SYSTEMS:
         seen = f"The temporary folder {temp.path} is in memory ({temp.filesystem})."
         why = "What compilers write there, up to 1 GB each, is taken from the memory that they need."
         yield warning("disk-full", seen, why, "Use a folder on a disk: export TMPDIR=/var/tmp")
 
 
-def install_disks(case: Case) -> Iterator[Finding]:
+def install_disks(case: Case) -> Iterator[Diagnosis]:
     """Little space for a wheel, and file systems that a file cannot be renamed across."""
     cache, temp = case.record.disk("cache"), case.record.disk("temp")
     apart = temp if cache is None or temp is None or temp.device != cache.device else None
@@ -171,5 +170,5 @@ def install_disks(case: Case) -> Iterator[Finding]:
         why = (
             "upstream's setup.py renames the wheel that it fetched from one to the other: 'Invalid cross-device link'."
         )
-        mend = "Should pip say so: TMPDIR=~/.cache/tmp pip install ... (flashdepot copies, and is not concerned)"
-        yield note("cross-device-link", seen, why, mend)
+        fix = "Should pip say so: TMPDIR=~/.cache/tmp pip install ... (flashdepot copies, and is not concerned)"
+        yield note("cross-device-link", seen, why, fix)

@@ -7,10 +7,11 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from flashdepot.diagnose.case import Case, Finding, blocker, note, warning
+from flashdepot.diagnose.case import Case, blocker, foreseen, note, warning
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError
 from flashdepot.facts.cuda import BUILD_TOOLS, needs_conforming_preprocessor
 from flashdepot.facts.gpus import codes_of
+from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.host import CudaToolkit
 from flashdepot.model.request import AnyCuda
 from flashdepot.model.target import Version
@@ -21,7 +22,7 @@ from flashdepot.toolchain.wheels import provides
 _STATIC_RUNTIMES = frozenset({"libcudart_static.a", "cudart_static.lib"})
 
 
-def choice(case: Case) -> Iterator[Finding]:
+def choice(case: Case) -> Iterator[Diagnosis]:
     """What choosing the toolchain would raise, in the same words; else what it would pass over."""
     cuda = case.request.cuda or AnyCuda.AUTO
     if not case.wanted or isinstance(cuda, Path):
@@ -30,7 +31,7 @@ def choice(case: Case) -> Iterator[Finding]:
     try:
         foresee_toolchain(cuda, record, case.wanted, driver=record.driver)
     except (MissingToolError, IncompatibleError) as error:
-        yield Finding.of(error, _class_of(error, case), "Nothing can be compiled before that is fixed.")
+        yield foreseen(error, _class_of(error, case), "Nothing can be compiled before that is fixed.")
         return
     if asks_machine(cuda, record.platform, record.driver):
         for toolkit in record.toolkits:
@@ -50,7 +51,7 @@ def _class_of(error: FlashdepotError, case: Case) -> str:
     return "unsupported-gpu-arch"
 
 
-def toolkits(case: Case) -> Iterator[Finding]:
+def toolkits(case: Case) -> Iterator[Diagnosis]:
     """Toolkits that are passed over, and a CUDA_HOME without one."""
     record = case.record
     variable = next((name for name in ("CUDA_HOME", "CUDA_PATH") if record.variables.get(name)), None)
@@ -62,7 +63,7 @@ def toolkits(case: Case) -> Iterator[Finding]:
         yield from _unusable(toolkit)
 
 
-def _unusable(toolkit: CudaToolkit) -> Iterator[Finding]:
+def _unusable(toolkit: CudaToolkit) -> Iterator[Diagnosis]:
     named = f"CUDA {toolkit.version} in {toolkit.root} (found by {toolkit.found_by})"
     if toolkit.missing:
         file = toolkit.missing[0]
@@ -77,7 +78,7 @@ def _unusable(toolkit: CudaToolkit) -> Iterator[Finding]:
         yield note("nvcc-too-old", f"{named} is here.", why, "Put a newer one first on PATH, or remove it.")
 
 
-def _lacks_architecture(toolkit: CudaToolkit, case: Case) -> Iterator[Finding]:
+def _lacks_architecture(toolkit: CudaToolkit, case: Case) -> Iterator[Diagnosis]:
     if toolkit.missing or toolkit.version < OLDEST_CUDA:
         return
     codes = toolkit.codes if toolkit.codes is not None else codes_of(toolkit.version)
@@ -92,7 +93,7 @@ def _dashed(version: Version) -> str:
     return "-".join(version.text.split(".")[:2])
 
 
-def flags(case: Case) -> Iterator[Finding]:
+def flags(case: Case) -> Iterator[Diagnosis]:
     """Variables that change what nvcc does, and one that people take for such."""
     variables = case.record.variables
     for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"):
@@ -104,7 +105,7 @@ def flags(case: Case) -> Iterator[Finding]:
         yield note("nvcc-flags", seen, "nvcc does not read it.", "What nvcc reads is NVCC_PREPEND_FLAGS.")
 
 
-def torch_cuda(case: Case) -> Iterator[Finding]:
+def torch_cuda(case: Case) -> Iterator[Diagnosis]:
     """A PyTorch of another CUDA major version than the toolkit's."""
     torch = case.python.torch if case.python else None
     toolkit = next((t for t in case.record.toolkits if not t.missing), None)
@@ -115,7 +116,7 @@ def torch_cuda(case: Case) -> Iterator[Finding]:
     yield note("cuda-torch-mismatch", seen, why, "Use flashdepot get, or a toolkit of PyTorch's CUDA.")
 
 
-def git(case: Case) -> Iterator[Finding]:
+def git(case: Case) -> Iterator[Diagnosis]:
     """No git, where a commit was asked for."""
     if case.has_program("git") is False and (case.request.upstream or "").startswith("git+"):
         seen = "There is no git on this machine."
@@ -132,7 +133,7 @@ _TORCH_ARCH = re.compile(
 _JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
 
 
-def jobs(case: Case) -> Iterator[Finding]:
+def jobs(case: Case) -> Iterator[Diagnosis]:
     """``MAX_JOBS`` of PyTorch's extensions and of upstream's setup.py."""
     value = case.record.variables.get("MAX_JOBS")
     if value is None:
@@ -149,7 +150,7 @@ def jobs(case: Case) -> Iterator[Finding]:
         yield warning("oom-killed", seen, why, f"MAX_JOBS={min(fitting, case.record.cores or fitting)}")
 
 
-def architectures(case: Case) -> Iterator[Finding]:
+def architectures(case: Case) -> Iterator[Diagnosis]:
     """Lists of architectures, each with a spelling of its own."""
     variables = case.record.variables
     gpu = case.usable_gpus[0].architecture if case.usable_gpus else None
@@ -170,7 +171,7 @@ def architectures(case: Case) -> Iterator[Finding]:
             )
 
 
-def places(case: Case) -> Iterator[Finding]:
+def places(case: Case) -> Iterator[Diagnosis]:
     """Variables that name a program or a folder that is not there."""
     for name in case.record.dangling:
         value = case.record.variables.get(name, "")
@@ -180,13 +181,11 @@ def places(case: Case) -> Iterator[Finding]:
             "CXX": "CMake, PyTorch's extensions and cargo start it as the C++ compiler, and stop.",
             "NVCC_CCBIN": "nvcc starts it as its host compiler, and stops.",
         }[name]
-        mend = f"mkdir -p {value}" if name == "TMPDIR" else f"unset {name}, or set it to a compiler that is there"
-        yield warning(
-            classes.get(name, "host-compiler-missing"), f"{name} is '{value}', which is not there.", why, mend
-        )
+        fix = f"mkdir -p {value}" if name == "TMPDIR" else f"unset {name}, or set it to a compiler that is there"
+        yield warning(classes.get(name, "host-compiler-missing"), f"{name} is '{value}', which is not there.", why, fix)
 
 
-def two_toolkits(case: Case) -> Iterator[Finding]:
+def two_toolkits(case: Case) -> Iterator[Diagnosis]:
     """A ``CUDA_HOME`` of one release, and the nvcc of another first on ``PATH``."""
     named = next((t for t in case.record.toolkits if t.found_by in {"CUDA_HOME", "CUDA_PATH"}), None)
     first = next((t for t in case.record.toolkits if t.found_by == "PATH"), None)
@@ -197,7 +196,7 @@ def two_toolkits(case: Case) -> Iterator[Finding]:
     yield note("cuda-torch-mismatch", seen, why, f"export PATH={shlex.quote(str(named.root))}/bin:$PATH")
 
 
-def compilers(case: Case) -> Iterator[Finding]:
+def compilers(case: Case) -> Iterator[Diagnosis]:
     """What other builds than ours must be told."""
     record = case.record
     if record.platform.system != "windows":
@@ -206,8 +205,8 @@ def compilers(case: Case) -> Iterator[Finding]:
     if msvc and "VSCMD_ARG_TGT_ARCH" not in record.variables:
         seen = f"cl {msvc[0].version} is installed, and its environment is not loaded in this shell."
         why = "Builds of extensions by pip find neither cl nor the headers of Windows."
-        mend = 'For those: the "x64 Native Tools Command Prompt", or call vcvars64.bat first'
-        yield note("msvc-env-missing", seen, why, mend)
+        fix = 'For those: the "x64 Native Tools Command Prompt", or call vcvars64.bat first'
+        yield note("msvc-env-missing", seen, why, fix)
     needing = [t for t in record.toolkits if needs_conforming_preprocessor(t.version)]
     if needing:
         seen = f"CUDA {needing[0].version} is here."
@@ -215,7 +214,7 @@ def compilers(case: Case) -> Iterator[Finding]:
         yield note("msvc-preprocessor", seen, why, "For those: set NVCC_PREPEND_FLAGS=-Xcompiler /Zc:preprocessor")
 
 
-def folders(case: Case) -> Iterator[Finding]:
+def folders(case: Case) -> Iterator[Diagnosis]:
     """The limit of Windows for the length of paths."""
     record = case.record
     if record.platform.system != "windows":
@@ -223,33 +222,33 @@ def folders(case: Case) -> Iterator[Finding]:
     if record.long_paths is False:
         seen = "Windows takes no paths of more than 260 characters here."
         why = "Source trees with their submodules have longer ones: files of them seem not to be there."
-        mend = (
+        fix = (
             "As administrator: reg add HKLM\\SYSTEM\\CurrentControlSet\\Control\\FileSystem /v LongPathsEnabled "
             "/t REG_DWORD /d 1 /f & git config --system core.longpaths true"
         )
-        yield warning("win-long-path", seen, why, mend)
+        yield warning("win-long-path", seen, why, fix)
 
 
-def linker(case: Case) -> Iterator[Finding]:
+def linker(case: Case) -> Iterator[Diagnosis]:
     """No compiler, so no linker either."""
     if not case.record.compilers:
         seen = "No C++ compiler was found."
         why = "C, C++ and Rust programs are all linked through one."
         windows = case.record.platform.system == "windows"
-        mend = BUILD_TOOLS if windows else "Install one, for example: apt-get install g++"
-        yield blocker("host-compiler-missing", seen, why, mend)
+        fix = BUILD_TOOLS if windows else "Install one, for example: apt-get install g++"
+        yield blocker("host-compiler-missing", seen, why, fix)
 
 
-def cuda(case: Case) -> Iterator[Finding]:
+def cuda(case: Case) -> Iterator[Diagnosis]:
     """No toolkit for programs that call CUDA themselves."""
     if not any(not t.missing for t in case.record.toolkits):
         seen = "No complete CUDA toolkit was found."
         why = "The library calls the driver by itself; a program that allocates GPU memory itself needs its own."
-        mend = "Where the linker says 'cannot find -lcudart': install the toolkit's cuda-cudart-dev"
-        yield note("cuda-lib-not-found-at-link", seen, why, mend)
+        fix = "Where the linker says 'cannot find -lcudart': install the toolkit's cuda-cudart-dev"
+        yield note("cuda-lib-not-found-at-link", seen, why, fix)
 
 
-def rust(case: Case) -> Iterator[Finding]:
+def rust(case: Case) -> Iterator[Diagnosis]:
     """Build scripts of Rust crates that ask nvidia-smi for the GPU."""
     if case.has_program("cargo") and case.has_program("nvidia-smi") is False:
         if "CUDA_COMPUTE_CAP" in case.record.variables:
@@ -260,17 +259,17 @@ def rust(case: Case) -> Iterator[Finding]:
         yield warning("compute-cap-undetected", seen, why, f"export CUDA_COMPUTE_CAP={wanted}")
 
 
-def large_files(case: Case) -> Iterator[Finding]:
+def large_files(case: Case) -> Iterator[Diagnosis]:
     """git without its extension for large files."""
     if case.has_program("git") and case.has_program("git-lfs") is False:
         why = "Libraries that a repository keeps in LFS are three-line text files then, and linkers say strange things."
-        mend = "Install git-lfs, then: git lfs install && git lfs pull"
-        yield note("lfs-pointer", "git is here, git-lfs is not.", why, mend)
+        fix = "Install git-lfs, then: git lfs install && git lfs pull"
+        yield note("lfs-pointer", "git is here, git-lfs is not.", why, fix)
 
 
-def build_systems(case: Case) -> Iterator[Finding]:
+def build_systems(case: Case) -> Iterator[Diagnosis]:
     """No build system that the library has files for."""
     if case.record.programs is not None and not any(map(case.has_program, ("cmake", "pkg-config", "cargo"))):
         why = "The library comes with files for each; without them its folders are named by hand."
-        mend = "Install one, or give the compiler: -I DIR/include -L DIR/lib/shared -lflashattention"
-        yield note("build-system-missing", "There is no cmake, pkg-config or cargo.", why, mend)
+        fix = "Install one, or give the compiler: -I DIR/include -L DIR/lib/shared -lflashattention"
+        yield note("build-system-missing", "There is no cmake, pkg-config or cargo.", why, fix)

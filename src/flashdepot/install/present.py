@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from flashdepot.diagnose import Finding, Severity
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.model.diagnosis import Diagnosis, Severity, Verdict
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
 
@@ -30,22 +30,24 @@ def environment_of(record: HostRecord) -> PythonEnvironment:
     return record.python
 
 
-def require_no_obstacle(findings: Sequence[Finding], python: Path, on_warning: Callable[[str], None]) -> None:
+def require_no_obstacle(findings: Sequence[Diagnosis], python: Path, on_warning: Callable[[str], None]) -> None:
     """Stop where an installation cannot work; tell what may keep it from working.
 
     :param findings: worst first.
     :raises IncompatibleError: when hardware, driver or system are in the way.
     :raises MissingToolError: when something is missing that can be added.
     """
-    blockers = [finding for finding in findings if finding.severity is Severity.BLOCKER]
+    blockers = [finding for finding in findings if finding.verdict is Verdict.MISFIT]
     if blockers:
         first, more = blockers[0], len(blockers) - 1
         others = f" {more} more: flashdepot doctor install --python {python}" if more else ""
-        kind = IncompatibleError if any(finding.incompatible for finding in blockers) else MissingToolError
-        raise kind(f"{first.seen} {first.why}", hint=f"{first.mend}{others}")
+        kind = (
+            IncompatibleError if any(finding.severity is Severity.MISFIT for finding in blockers) else MissingToolError
+        )
+        raise kind(first.sentence, hint=f"{first.fix}{others}")
     for finding in findings:
         if finding.severity is Severity.WARNING:
-            on_warning(f"{finding.seen} {finding.why} {finding.mend}")
+            on_warning(f"{finding.sentence} {finding.fix}")
 
 
 DISTRIBUTION = "flash-attn"

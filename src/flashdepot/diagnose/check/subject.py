@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.binary.coff import PeFile, object_sections
+from flashdepot.binary.coff import CoffFile, PeFile
 from flashdepot.binary.elf import ElfFile
 from flashdepot.binary.fatbin import CodeKind, GpuCode, read_fatbins
 from flashdepot.binary.objects import import_machine, is_import, read_members
@@ -174,7 +174,7 @@ def _pe(window: Window, kind: FileKind) -> Binary:
 
 def _coff(window: Window) -> Binary:
     machine = COFF_MACHINES[int.from_bytes(window.head(2), "little")]
-    containers = _gpu_code(window, object_sections(window))
+    containers = _gpu_code(window, CoffFile(window).contents())
     return Binary(window.name, FileKind.COFF_OBJECT, frozenset({machine}), containers=containers, is_windows=True)
 
 
