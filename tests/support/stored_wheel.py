@@ -15,7 +15,7 @@ from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import parse_list
 from flashdepot.upstream import SourceTree
-from flashdepot.upstream.folder import read_folder
+from flashdepot.upstream.source import read_folder
 from support.depot_factories import store_library
 from support.fa2_source import LAYOUT
 from support.upstream_tree import make_folder

@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.model.selection import Feature
-from flashdepot.upstream.tree import SourceTree
+from flashdepot.upstream.source import SourceTree
 from support.fa2_source import identify, known_versions, licences, obtain
 from support.upstream_tree import UNITS, cutlass_files, make_sdist, tree_files
 

@@ -116,7 +116,7 @@ class Pages:
     def _get(self, url: str, etag: str) -> _Answer | None:
         """An answer, or ``None`` when the page still has this etag."""
         try:
-            return patiently(lambda: self._get_once(url, etag), on_note=lambda _: None)
+            return patiently(lambda: self._get_once(url, etag))
         except requests.exceptions.SSLError as error:
             raise NetworkError(
                 f"{url} cannot be fetched: its certificate is not trusted ({error}).",

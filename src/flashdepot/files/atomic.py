@@ -36,6 +36,14 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
+def text_of(path: Path) -> str:
+    """The text of a file; empty when it cannot be read."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
     """Turn a full or read-only disk into an error that says which folder and what to do.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from flashdepot.files.atomic import text_of
 from flashdepot.model.host import MemoryFacts
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -34,7 +35,7 @@ def memory_facts(cgroup: Path = _CGROUP, membership: Path = _SELF) -> MemoryFact
         int(text)
         for folder in _group_folders(cgroup, membership, "memory")
         for name in ("memory.max", "memory.limit_in_bytes")
-        if (text := _read(folder / name)).isdecimal() and int(text) < memory.total
+        if (text := text_of(folder / name).strip()).isdecimal() and int(text) < memory.total
     ]
     return MemoryFacts(int(memory.total), int(memory.available), min(limits) if limits else None, _free_swap())
 
@@ -53,9 +54,9 @@ def usable_cores(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = []
     for folder in _group_folders(cgroup, membership, "cpu"):
-        words = _read(folder / "cpu.max").split()
+        words = text_of(folder / "cpu.max").split()
         if not words:
-            words = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+            words = [text_of(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
         if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal():  # noqa: PLR2004
             quotas.append(max(1, int(words[0]) // int(words[1])))
     return min([affinity, *quotas])
@@ -68,7 +69,7 @@ def _group_headrooms(cgroup: Path, membership: Path) -> list[int]:
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
-            limit, used = _read(folder / limit_name), _read(folder / used_name)
+            limit, used = (text_of(folder / name).strip() for name in (limit_name, used_name))
             if limit.isdecimal() and used.isdecimal():
                 # Page cache counts as used, yet the kernel gives it back under pressure.
                 headrooms.append(max(0, int(limit) - int(used) + _statistic(folder / "memory.stat", cache_name)))
@@ -78,7 +79,7 @@ def _group_headrooms(cgroup: Path, membership: Path) -> list[int]:
 def _group_folders(cgroup: Path, membership: Path, controller: str) -> list[Path]:
     """The folders of this process's group and of those above it: a limit anywhere on the way applies."""
     folders = []
-    for line in _read(membership).splitlines():
+    for line in text_of(membership).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -95,15 +96,8 @@ def _group_folders(cgroup: Path, membership: Path, controller: str) -> list[Path
 
 def _statistic(path: Path, name: str) -> int:
     """The number behind a name in a file with one of each a line; 0 where there is none."""
-    for line in _read(path).splitlines():
+    for line in text_of(path).splitlines():
         key, value, *_ = (*line.split(), "", "")
         if key == name and value.isdecimal():
             return int(value)
     return 0
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -15,6 +15,7 @@ from pathlib import Path
 from flashdepot.binary.elf import ElfFile, version_floor
 from flashdepot.binary.window import open_window
 from flashdepot.errors import IntegrityError
+from flashdepot.files.atomic import text_of
 from flashdepot.files.places import user_cache
 from flashdepot.model.host import Disk
 from flashdepot.model.target import Version
@@ -54,10 +55,10 @@ def container(root: Path = _ROOT, environment: Mapping[str, str] = os.environ) -
         return "podman"
     if (root / ".dockerenv").exists():
         return "docker"
-    named = re.search(r"\bcontainer=([\w-]+)", _read(root / "proc/1/environ").replace("\0", "\n"))
+    named = re.search(r"\bcontainer=([\w-]+)", text_of(root / "proc/1/environ").replace("\0", "\n"))
     if (word := environment.get("container") or (named[1] if named else "")) and word != "oci":
         return word
-    groups = _read(root / "proc/1/cgroup")
+    groups = text_of(root / "proc/1/cgroup")
     for mark, kind in (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"), ("/lxc", "lxc")):
         if mark in groups:
             return kind
@@ -66,7 +67,7 @@ def container(root: Path = _ROOT, environment: Mapping[str, str] = os.environ) -
 
 def is_wsl(root: Path = _ROOT) -> bool:
     """Whether the kernel is that of the Windows Subsystem for Linux."""
-    return "microsoft" in _read(root / "proc/version").lower()
+    return "microsoft" in text_of(root / "proc/version").lower()
 
 
 def libc_name(root: Path = _ROOT) -> str:
@@ -110,13 +111,6 @@ def programs() -> Mapping[str, str]:
     return {name: place for name in PROGRAMS if (place := shutil.which(name))}
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
 _MOUNTS = Path("/proc/self/mounts")
 
 
@@ -129,7 +123,7 @@ def probe_disks(depot: Path | None) -> tuple[Disk, ...]:
     places = {"cache": ours.parent, "depot": depot or ours}
     with contextlib.suppress(FileNotFoundError):  # no folder may be written, or no file have a byte
         places = {"temp": Path(tempfile.gettempdir()), **places}
-    types = mount_types(_mounts())
+    types = mount_types(text_of(_MOUNTS))
     return tuple(disk for use, place in places.items() if (disk := look(use, place, types)))
 
 
@@ -153,13 +147,6 @@ def mount_types(mounts: str) -> Mapping[str, str]:
 def _type_of(place: Path, types: Mapping[str, str]) -> str:
     real = Path(os.path.realpath(place))
     return next((types[str(p)] for p in (real, *real.parents) if str(p) in types), "")
-
-
-def _mounts() -> str:
-    try:
-        return _MOUNTS.read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 CXX_LIBRARY = "libstdc++.so.6"

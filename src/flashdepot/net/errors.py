@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 import requests
 from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
+from urllib3.exceptions import InvalidHeader
+from urllib3.util import Retry
 
 from flashdepot.errors import NetworkError
 
@@ -48,10 +47,10 @@ class Patience:
 
         :raises requests.RequestException: the error itself, when it does not pass or has come too often.
         """
-        asked = retry_after(error, datetime.now(timezone.utc))
-        if not passes(error) or self._tries >= len(WAITS) or (asked or 0) > LONGEST_WAIT:
+        asked = retry_after(error)
+        if not _passes(error) or self._tries >= len(WAITS) or asked > LONGEST_WAIT:
             raise error
-        wait = max(WAITS[self._tries], asked or 0)
+        wait = max(WAITS[self._tries], asked)
         self._waited += wait
         if self._waited > LONGEST_OF_ALL:
             raise error
@@ -61,9 +60,9 @@ class Patience:
         time.sleep(wait)
 
 
-def patiently(action: Callable[[], _T], on_note: Note) -> _T:
+def patiently(action: Callable[[], _T]) -> _T:
     """Do something, again after a wait while the failure is one that passes."""
-    patience = Patience(on_note)
+    patience = Patience(lambda _note: None)
     while True:
         try:
             return action()
@@ -71,7 +70,7 @@ def patiently(action: Callable[[], _T], on_note: Note) -> _T:
             patience.endure(error)
 
 
-def passes(error: requests.RequestException) -> bool:
+def _passes(error: requests.RequestException) -> bool:
     """Whether the same request may succeed a little later."""
     if isinstance(error, requests.HTTPError):
         return error.response is not None and error.response.status_code in _TRANSIENT_STATUS
@@ -80,18 +79,13 @@ def passes(error: requests.RequestException) -> bool:
     return isinstance(error, (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError))
 
 
-def retry_after(error: requests.RequestException, now: datetime) -> float | None:
-    """Seconds that the server asks to wait (RFC 9110, 10.2.3: a number of seconds or a date); ``None`` if it does not."""
-    text = error.response.headers.get("Retry-After", "").strip() if error.response is not None else ""
-    if text.isdecimal():
-        return float(text[:9])
+def retry_after(error: requests.RequestException) -> float:
+    """Seconds that the server asks to wait (RFC 9110, 10.2.3: a number or a date); 0 if it does not."""
+    text = error.response.headers.get("Retry-After", "") if error.response is not None else ""
     try:
-        moment = parsedate_to_datetime(text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=timezone.utc)
-        return max(0.0, math.ceil((moment - now).total_seconds()))
-    except (TypeError, ValueError, OverflowError, LookupError):
-        return None
+        return float(Retry().parse_retry_after(text)) if text else 0.0
+    except (InvalidHeader, ValueError, OverflowError):
+        return 0.0
 
 
 def status(error: requests.HTTPError) -> str:
@@ -126,27 +120,23 @@ def _explain(error: requests.RequestException, wanted: str, server: str, elsewhe
     cannot = f"{wanted} cannot be fetched:"
     if isinstance(error, requests.exceptions.SSLError):
         return NetworkError(
-            f"{cannot} the certificate of {server} is not trusted ({innermost(error)}).",
+            f"{cannot} the certificate of {server} is not trusted ({_innermost(error)}).",
             hint="Name your organisation's certificate authorities: PIP_CERT=FILE, or pip config set global.cert FILE",
         )
     if isinstance(error, requests.HTTPError):
         gone = error.response is not None and error.response.status_code in _GONE
         kind = NotThereError if gone else NetworkError
-        return kind(f"{cannot} {server} answers {status(error)}{_asked(error)}.", hint=_cure(error, elsewhere))
+        asked = f" and asks to come back in {wait:.0f} s" if (wait := retry_after(error)) else ""
+        return kind(f"{cannot} {server} answers {status(error)}{asked}.", hint=_fix(error, elsewhere))
     if isinstance(error, (InvalidURL, InvalidSchema, MissingSchema, requests.TooManyRedirects)):
         return NetworkError(f"{cannot} {error}.", hint=f"Check the address, or {elsewhere}")
     return NetworkError(
-        f"{cannot} {server} cannot be reached ({innermost(error)}).",
+        f"{cannot} {server} cannot be reached ({_innermost(error)}).",
         hint=f"Check the network and the proxy (HTTPS_PROXY, PIP_PROXY), or {elsewhere}",
     )
 
 
-def _asked(error: requests.HTTPError) -> str:
-    wait = retry_after(error, datetime.now(timezone.utc))
-    return f" and asks to come back in {wait:.0f} s" if wait else ""
-
-
-def _cure(error: requests.HTTPError, elsewhere: str) -> str:
+def _fix(error: requests.HTTPError, elsewhere: str) -> str:
     code = error.response.status_code if error.response is not None else 0
     if code in _GONE:
         return f"It was never there, or was taken away: {elsewhere}"
@@ -155,7 +145,7 @@ def _cure(error: requests.HTTPError, elsewhere: str) -> str:
     return f"Try again later, or {elsewhere}"
 
 
-def innermost(error: BaseException) -> str:
+def _innermost(error: BaseException) -> str:
     """Unwrap requests' and urllib3's layers down to the reason: ``Connection refused``."""
     reason: object = error
     while isinstance(reason, BaseException):

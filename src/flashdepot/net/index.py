@@ -62,7 +62,7 @@ class PackageIndex:
         """
         with self._explained(project):
             seconds = PAGE_TIMEOUTS * self._timeout
-            page = within(seconds, self.url, lambda: patiently(lambda: self._page(project), lambda _: None))
+            page = within(seconds, self.url, lambda: patiently(lambda: self._page(project)))
             return page.packages if page else []
 
     def _page(self, project: str) -> pypi_simple.ProjectPage | None:

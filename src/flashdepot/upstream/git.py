@@ -23,8 +23,7 @@ from flashdepot.model.recipe import UpstreamId
 from flashdepot.net.fetch import offline, require_network
 from flashdepot.process.run import run
 from flashdepot.process.trace import without_credentials
-from flashdepot.upstream.folder import source_digest
-from flashdepot.upstream.tree import Layout, SourceTree
+from flashdepot.upstream.source import Layout, SourceTree, source_digest
 
 _SECONDS = 3600
 _SETTINGS = {
