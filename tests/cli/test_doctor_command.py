@@ -83,3 +83,12 @@ def test_what_is_little_is_said_before_compiling_and_once(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.count("warning: 1.0 GB of memory can be used.") == 1
     assert done.stderr.index("warning: 1.0 GB") < done.stderr.index("the compiler would start here")
+
+
+def test_an_environment_without_torch_is_told_that_it_has_none(tmp_path: Path) -> None:
+    record = json.loads((RECORDS / "ubuntu-24.04-h100.json").read_text())
+    record["python"]["torch"] = None
+    (tmp_path / "host.json").write_text(json.dumps(record))
+    done = flashdepot("doctor", "install", "--host", str(tmp_path / "host.json"))
+    assert "has no PyTorch." in done.stdout
+    assert "without CUDA" not in done.stdout

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
 from flashdepot.host import probe, runtime_facts, saved_host, wheel_facts
-from flashdepot.model.environment import Environment
+from flashdepot.model.environment import NO_TORCH, Environment
 from flashdepot.model.host import HostRecord
 from flashdepot.resolve.facts import NamedFacts, facts_of, on_host, override
 
@@ -47,7 +47,8 @@ class Given(msgspec.Struct, frozen=True):
         found = on_host(self.saved or probe(self.python, depot), self.named)
         if found.python is None:
             return found
-        return replace(found, python=replace(found.python, torch=override(facts_of(found), self.named).torch))
+        torch = override(facts_of(found), self.named).torch
+        return replace(found, python=replace(found.python, torch=None if torch == NO_TORCH else torch))
 
     def environment(self) -> tuple[HostRecord, Environment]:
         """The record as it was found, and the facts with those in their place that were named."""

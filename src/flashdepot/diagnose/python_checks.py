@@ -8,6 +8,7 @@ from flashdepot.diagnose.case import Case, Intention, blocker, misfit, note, war
 from flashdepot.fit import ask
 from flashdepot.fit.needs import PythonNeed, TorchNeed
 from flashdepot.fit.rules import judge_torch_driver, judge_torch_gpus, torch_lacks
+from flashdepot.host.python_environment import get_installer
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.target import Version
@@ -19,8 +20,6 @@ _NEWEST_PUBLISHED = Version("3.13")
 _BUILD_TOOLS = ("packaging", "wheel", "setuptools", "ninja", "psutil")
 
 _SMALL = ("win32", "linux-i686", "linux-armv7l")
-
-_NEW_ENVIRONMENT = "python3 -m venv .venv, then: flashdepot doctor install --python .venv"
 
 
 def interpreter(case: Case) -> Iterator[Diagnosis]:
@@ -65,19 +64,21 @@ def environment(case: Case) -> Iterator[Diagnosis]:
     python = case.python
     if python is None:
         return
+    program = "py" if case.record.platform.system == "windows" else "python3"
+    new = f"{program} -m venv .venv, then: flashdepot doctor install --python .venv"
     if python.managed:
         seen = f"The Python in {python.prefix} is managed by the operating system (PEP 668)."
         why = "pip and uv refuse to install into it, because they could break programs of the system."
-        yield blocker("externally-managed", seen, why, _NEW_ENVIRONMENT)
+        yield blocker("externally-managed", seen, why, new)
     elif python.is_system:
         seen = f"{python.executable} is the system's Python, not that of an environment."
-        yield blocker("externally-managed", seen, "What other programs need could break.", _NEW_ENVIRONMENT)
+        yield blocker("externally-managed", seen, "What other programs need could break.", new)
     elif not python.writable:
         seen = f"{python.purelib} cannot be written by this user."
-        yield blocker("externally-managed", seen, "Packages are installed there.", _NEW_ENVIRONMENT)
+        yield blocker("externally-managed", seen, "Packages are installed there.", new)
     if not python.installers:
         seen = f"Neither uv nor pip is there for {python.executable}."
-        yield blocker("build-dep-missing", seen, "One of them installs.", f"{python.executable} -m ensurepip")
+        yield blocker("build-dep-missing", seen, "One of them installs.", get_installer(python))
     if python.shadow:
         seen = f"There is a folder {python.shadow}."
         why = "Python started in this folder imports it instead of what is installed: 'No module named flash_attn_2_cuda'."

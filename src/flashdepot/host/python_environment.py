@@ -89,6 +89,11 @@ def told(environment: PythonEnvironment | None) -> str:
     return f"Environment: {environment.prefix} ({environment.found_by}). For another: {_OPTION} DIR"
 
 
+def get_installer(python: PythonEnvironment) -> str:
+    """How an environment comes to an installer. The embeddable Python has no ensurepip."""
+    return "Install uv." if python.embedded else f"Install uv, or: {python.executable} -m ensurepip"
+
+
 def probe_python(program: Path) -> PythonEnvironment:
     """Run :mod:`flashdepot.host.python_facts` in an interpreter and read its answer.
 

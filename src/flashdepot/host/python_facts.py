@@ -140,6 +140,19 @@ def shared_library() -> str | None:
     return path if variables[2] and os.path.isfile(path) else None
 
 
+def nearest(path: str) -> str:
+    """A folder, or the nearest one above it that is there: installers make the rest."""
+    while not os.path.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def embedded() -> bool:
+    """Whether it is the embeddable Python for Windows, as portable applications bring one: its own environment."""
+    folder = os.path.dirname(sys.executable)
+    return os.name == "nt" and any(re.match(r"python\d+\._pth$", name) for name in names(folder))
+
+
 def facts() -> dict[str, object]:
     """Everything, as the record of flashdepot.model.environment.PythonEnvironment."""
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
@@ -163,8 +176,9 @@ def facts() -> dict[str, object]:
         "virtual": sys.prefix != sys.base_prefix,
         "managed": sys.prefix == sys.base_prefix
         and os.path.isfile(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
+        "embedded": embedded(),
         "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
-        "writable": os.access(site, os.W_OK),
+        "writable": os.access(nearest(site), os.W_OK),
         "libc": glibc(),
         "library": shared_library(),
         "torch": torch(),

@@ -111,6 +111,10 @@ class EnvironmentChange:
         finally:
             if self._lock is not None:
                 self._lock.release()
+            if os.name == "nt":  # where no file is removed that is open, such as a lock that is held
+                with contextlib.suppress(OSError):
+                    (self._folder / "lock").unlink()
+                    self._folder.rmdir()
 
     def _topmost_new(self, folder: Path) -> Iterator[Path]:
         """The topmost of what is staged that the environment has no folder for: each is moved as a whole."""

@@ -12,6 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, MissingToolError, NetworkError
+from flashdepot.host.python_environment import get_installer
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.net.fetch import offline
 from flashdepot.process.run import Finished, run, run_python
@@ -66,7 +67,7 @@ def installer_of(environment: PythonEnvironment) -> str:
         return "pip"
     raise MissingToolError(
         f"{environment.prefix} has no pip, and there is no uv: nothing here installs wheels.",
-        hint=f"Get one: {environment.executable} -m ensurepip, or install uv.",
+        hint=get_installer(environment),
     )
 
 

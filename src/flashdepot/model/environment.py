@@ -143,7 +143,8 @@ class PythonEnvironment(msgspec.Struct, frozen=True):
 
     ``purelib``, ``platlib``, ``scripts`` and ``data`` are where the parts of a wheel are installed (PEP 427), and
     ``search`` is where modules are imported from, neither the user's site nor ``PYTHONPATH`` included. ``library`` is
-    the shared library of an interpreter that has one. ``found_by`` says why it is this environment.
+    the shared library of an interpreter that has one. ``found_by`` says why it is this environment. ``embedded``: the
+    embeddable Python for Windows, which portable applications bring (ComfyUI's ``python_embeded``).
     What follows ``extensions`` is empty in records of an earlier form.
     """
 
@@ -172,11 +173,12 @@ class PythonEnvironment(msgspec.Struct, frozen=True):
     libc: Version | None = None
     library: Path | None = None
     found_by: str = ""
+    embedded: bool = False
 
     @property
     def is_system(self) -> bool:
-        """Whether it is an interpreter's own, which other programs may need, and no virtual or conda environment."""
-        return not self.virtual and not self.conda
+        """Whether it is an interpreter's own, which other programs may need: no virtual, conda or portable one."""
+        return not (self.virtual or self.conda or self.embedded)
 
     @property
     def interpreter(self) -> Interpreter:
@@ -204,6 +206,7 @@ class PythonEnvironment(msgspec.Struct, frozen=True):
         later: dict[str, Any] = {name: str(getattr(self, name)) for name in _LATER if getattr(self, name) != Path()}
         later |= {"search": [str(path) for path in self.search]} if self.search else {}
         later |= {name: str(value) for name in ("libc", "library", "found_by") if (value := getattr(self, name))}
+        later |= {"embedded": True} if self.embedded else {}
         return {
             "executable": str(self.executable),
             "version": str(self.version),
@@ -251,6 +254,7 @@ class PythonEnvironment(msgspec.Struct, frozen=True):
             libc=Version.parse(data["libc"]) if data.get("libc") else None,
             library=Path(data["library"]) if data.get("library") else None,
             found_by=str(data.get("found_by", "")),
+            embedded=bool(data.get("embedded", False)),
         )
 
 

@@ -185,7 +185,7 @@ def _build_place(facts: Environment, host: HostRecord) -> Iterator[Diagnosis]:
     elif host.libc_name == "musl":
         text = "NVIDIA's compiler needs the GNU C library, and this system has musl."
         yield Diagnosis.misfit("build-place", "glibc", "musl", text, "Use a distribution with the GNU C library.")
-    elif host.platform != _PROVEN:
+    elif host.platform != _PROVEN and host.platform.system != "windows":  # there the toolchain is refused
         text = f"Builds on {host.platform} have not been seen to work; on {_PROVEN} they have."
         yield Diagnosis.uncertain("build-place", str(_PROVEN), wanted, text, "flashdepot get --profile quick tries it")
 

