@@ -29,7 +29,7 @@ os.environ["FLASHDEPOT_BUILD"] = "always"
 
 hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("tests")  # no test asserts a time: machines are shared
-pytest_plugins = ["support.remote_fixtures", "support.venvs"]
+pytest_plugins = ["support.machines", "support.venvs"]
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.documents import ROOT
-from support.markdown import Page, parse_page, read_page
+from support.documents import ROOT, Page, parse_page, read_page
 
 ENGLISH, RUSSIAN = (read_page(ROOT / name) for name in ("README.md", "README.RU.md"))
 

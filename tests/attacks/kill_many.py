@@ -26,8 +26,8 @@ if __name__ == "__main__":
 
 from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
-from support.stand_in_toolkit import StandIns, make_stand_ins
-from support.toy_upstream import make_toy_upstream
+from support.toolkits import StandIns, make_stand_ins
+from support.upstreams import make_toy_upstream
 from support.venvs import Venv, add_torch, make_environment
 
 LONGEST_LIFE = 5.0

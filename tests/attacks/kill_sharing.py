@@ -35,8 +35,7 @@ from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.remotes.keys import choose_key
 from flashdepot.remotes.trust import read_envelopes
 from flashdepot.remotes.user_settings import UserSettings
-from support.machines import make_machine
-from support.stand_in_world import make_world
+from support.machines import make_machine, make_world
 
 MATRIX = 'index = "public"\n[matrix]\nupstream = "9.9.9"\ncuda = "13.0"\nprofile = ["quick"]\narch = ["80,90"]\n'
 WISH = ("--upstream", "9.9.9", "--profile", "quick", "--arch", "80,90", "--cuda", "13.0")

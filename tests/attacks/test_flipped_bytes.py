@@ -19,10 +19,9 @@ import pytest
 from flashdepot.errors import FlashdepotError, NetworkError
 from flashdepot.files.digests import contents
 from flashdepot.kernels.fa2 import sources
-from support.depot_copies import COMPILED, COMPILERS, copy_depot, make_own
-from support.depot_factories import flip_and_keep_times
-from support.stand_in_world import World, make_world
-from support.toy_upstream import make_toy_upstream
+from support.depots import COMPILED, COMPILERS, copy_depot, flip_and_keep_times, make_own
+from support.machines import World, make_world
+from support.upstreams import make_toy_upstream
 
 FLIPS = int(os.environ.get("FLASHDEPOT_FLIPS", "24"))
 SEED = int(os.environ.get("FLASHDEPOT_FLIP_SEED", "1"))

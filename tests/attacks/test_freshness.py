@@ -12,9 +12,9 @@ from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes import statements
 from flashdepot.remotes.trust import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.user_settings import today
-from support.depot_factories import store_library
-from support.parties import Party
-from support.remote_server import RemoteServer
+from support.depots import store_library
+from support.machines import Party
+from support.servers import RemoteServer
 
 Move = Callable[[int], None]
 

@@ -11,7 +11,7 @@ import pytest
 from attacks.conftest import Flashdepot
 from flashdepot.resolve.lock import LOCK_NAME
 from support import forge
-from support.file_server import FileServer, serve_files
+from support.servers import FileServer, serve_files
 from support.venvs import Venv, add_torch, make_environment
 
 LOCK = """\

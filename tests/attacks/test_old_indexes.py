@@ -15,7 +15,7 @@ from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
 from index.conftest import Publish, maker, public, publish
-from support.own_wheels import WheelMaker
+from support.wheels import WheelMaker
 
 __all__ = ["maker", "public", "publish"]
 

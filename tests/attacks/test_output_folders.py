@@ -19,7 +19,7 @@ from flashdepot.files import directory
 from flashdepot.files.directory import Directory
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, require_safe
-from support.candle_project import write_stand_in
+from support.programs import write_stand_in
 
 TARGET = "linux-x86_64-cu13-sm80-90"
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\nnobody may see this\n"

@@ -27,8 +27,8 @@ from flashdepot.remotes.statements import blob_place
 from flashdepot.remotes.stores import open_store
 from flashdepot.remotes.stores.bucket import confined
 from flashdepot.resolve.own_indexes import read_index_record
-from support.parties import Party
-from support.remote_server import Answer, RemoteServer
+from support.machines import Party
+from support.servers import Answer, RemoteServer
 
 Reply = Callable[[bytes], bytes]
 

@@ -24,8 +24,8 @@ from flashdepot.depot.libraries import Artifacts
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.process.child import Child
 from support import forge
-from support.depot_factories import make_older, record_unit
-from support.other_user import User, needs_users
+from support.depots import make_older, record_unit
+from support.tools import User, needs_users
 from support.venvs import Run, Venv
 
 GROUP = 60100
@@ -41,7 +41,7 @@ STORE = """
 import sys
 from pathlib import Path
 from support import forge
-from support.depot_factories import LIBRARY_FILES, find_unit, record_unit, store_library
+from support.depots import LIBRARY_FILES, find_unit, record_unit, store_library
 from flashdepot.cli import app
 from flashdepot.depot import Depot
 root, work, name = sys.argv[1:]

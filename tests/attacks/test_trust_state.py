@@ -19,8 +19,7 @@ from flashdepot.remotes import keys
 from flashdepot.remotes.keys import SigningKey, choose_key, new_key, rotate_key
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
-from support.machines import Machine
-from support.parties import Party
+from support.machines import Machine, Party
 
 KEY = PublicKey("ci", "ab" * 32)
 EMPTY = '{"schema": 1, "kind": "an index of flashdepot", "url": "", "wheels": []}'

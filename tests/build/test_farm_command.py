@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from flashdepot.cli.app import app
 from flashdepot.errors import FlashdepotError
 from support.farm import NEEDS_DASK, PACKAGE, Farm, wait_for
-from support.stand_in_toolkit import StandIns, make_stand_ins
-from support.upstream_tree import make_folder
+from support.toolkits import StandIns, make_stand_ins
+from support.upstreams import make_folder
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from flashdepot.binary.elf import undefined_symbols
 from flashdepot.errors import FlashdepotError
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.toolchain.targets import TARGETS
-from support.c_compiler import compile_c
+from support.programs import compile_c
 
 
 @pytest.mark.slow

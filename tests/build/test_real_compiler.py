@@ -20,9 +20,8 @@ from flashdepot.binary.elf import read_shared_library
 from flashdepot.depot import Depot
 from flashdepot.files.atomic import sha256_file
 from flashdepot.model.manifest import Manifest
-from support.depot_copies import COMPILED, COMPILERS, copy_depot
-from support.depot_factories import flip_bit, truncate
-from support.toy_upstream import make_toy_upstream
+from support.depots import COMPILED, COMPILERS, copy_depot, flip_bit, truncate
+from support.upstreams import make_toy_upstream
 
 pytestmark = pytest.mark.nvcc
 slow = pytest.mark.skipif(

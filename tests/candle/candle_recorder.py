@@ -11,8 +11,8 @@ from pathlib import Path
 from candle_call import Mha
 
 from flashdepot.link.candle_archive import SOURCES, sources_of
-from support.c_compiler import INCLUDE
 from support.fa_abi import ForwardArgs
+from support.programs import INCLUDE
 
 HERE = Path(__file__).parent
 

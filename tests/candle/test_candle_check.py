@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from flashdepot.host.probe import runtime_facts
 from flashdepot.model.host import Gpu
 from flashdepot.model.target import Architecture
-from support.candle_project import write_stand_in
+from support.programs import write_stand_in
 from support.tools import tool
 
 VERSION = "0.9.1"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.link.candle_archive import SOURCES, sources_of
-from support.c_compiler import INCLUDE
+from support.programs import INCLUDE
 from support.tools import tool
 
 HERE = Path(__file__).parent

@@ -34,7 +34,7 @@ from flashdepot.link.candle_versions import (
 )
 from flashdepot.model.target import Platform
 from flashdepot.toolchain.wheels import known_trees, provided_nvcc
-from support.candle_project import cargo_run, write_program, write_stand_in
+from support.programs import cargo_run, write_program, write_stand_in
 from support.tools import needs
 
 LINUX = Platform("linux", "x86_64")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from flashdepot.cli import app
-from support.listing_server import serve_listings
+from support.servers import serve_listings
 
 
 @pytest.fixture(autouse=True)

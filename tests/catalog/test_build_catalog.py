@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.catalog.load import decode
-from support.listing_server import wheel_name
+from support.servers import wheel_name
 
 SCRIPT = Path(__file__).parents[2] / "scripts/build_catalog.py"
 OFFICIAL = "https://github.com/Dao-AILab/flash-attention/releases/download/v2.8.3/"

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from flashdepot.catalog import load_catalog
-from support.index_server import serve_index
-from support.listing_server import Answer, asset, release, wheel_name
+from support.servers import ListingAnswer, asset, release, serve_index, wheel_name
 
 START = "/repos/o/r/releases?per_page=30"
 DIGEST = "ab" * 32
@@ -83,7 +82,7 @@ def test_a_limit_of_requests_is_explained_with_the_time_and_loses_nothing(github
     update()
     until = dt.datetime(2031, 5, 4, 3, 2, 1, tzinfo=dt.timezone.utc)
     limits = {"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": f"{until.timestamp():.0f}"}
-    github.first = [Answer(b'{"message": "API rate limit exceeded"}', status, limits)]
+    github.first = [ListingAnswer(b'{"message": "API rate limit exceeded"}', status, limits)]
     done = update()
     assert done.code == 7
     assert "takes no more requests until 2031-05-04 03:02:01 UTC" in done.err
@@ -94,7 +93,7 @@ def test_a_limit_of_requests_is_explained_with_the_time_and_loses_nothing(github
 def test_a_limit_in_the_middle_keeps_the_pages_before_it_for_the_next_attempt(github, update, listed):
     path = "/repos/o/r/releases?per_page=30&page=2"
     github.answers[START].headers["Link"] = f'<{github.url}{path}>; rel="next"'
-    github.answers[path] = Answer(b"{}", 429, {"Retry-After": "120"})
+    github.answers[path] = ListingAnswer(b"{}", 429, {"Retry-After": "120"})
     assert update().code == 7
     assert len(listed()) == SHIPPED
     github.serve(path, [release("v0", asset(wheel_name("cp311"), tag="v0"))])
@@ -103,7 +102,7 @@ def test_a_limit_in_the_middle_keeps_the_pages_before_it_for_the_next_attempt(gi
 
 
 def test_a_wait_in_seconds_becomes_a_time(github, update):
-    github.first = [Answer(b"{}", 429, {"Retry-After": "3600"})]
+    github.first = [ListingAnswer(b"{}", 429, {"Retry-After": "3600"})]
     before = dt.datetime.now(tz=dt.timezone.utc)
     said = update().err
     told = dt.datetime.fromisoformat(said.partition("until ")[2][:19]).replace(tzinfo=dt.timezone.utc)
@@ -111,7 +110,7 @@ def test_a_wait_in_seconds_becomes_a_time(github, update):
 
 
 def test_a_refusal_without_a_limit_is_not_taken_for_one(github, update):
-    github.first = [Answer(b"{}", 403)]
+    github.first = [ListingAnswer(b"{}", 403)]
     done = update()
     assert done.code == 7
     assert "answers 403 Forbidden" in done.err
@@ -119,7 +118,7 @@ def test_a_refusal_without_a_limit_is_not_taken_for_one(github, update):
 
 
 def test_a_server_that_stumbles_is_asked_again(github, update, listed):
-    github.first = [Answer(b"", 502), Answer(b"[{}]", cut=True)]
+    github.first = [ListingAnswer(b"", 502), ListingAnswer(b"[{}]", cut=True)]
     assert update().code == 0
     assert len(listed()) == 1
 
@@ -127,18 +126,18 @@ def test_a_server_that_stumbles_is_asked_again(github, update, listed):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (Answer(b"oh no", 500), "answers 500"),
-        (Answer(b'[{"assets": []}]', cut=True), "cannot be fetched"),
-        (Answer(b'[{"assets": ['), "does not answer as its API does"),
-        (Answer(b"<html>log in here</html>"), "does not answer as its API does"),
-        (Answer(b'{"message": "moved"}'), "its releases are not a list"),
-        (Answer(b'["v1", "v2"]'), "a release is not an object"),
-        (Answer(b'[{"assets": "none"}]'), "its assets are not a list"),
-        (Answer(b"[" * 100_000), "does not answer as its API does"),
-        (Answer(b"[]", headers={"Link": '<http://example.org/2>; rel="next"'}), "leads to another server"),
-        (Answer(b"[]", headers={"Link": '<http://[/2>; rel="next"'}), "leads to another server"),
-        (Answer(b"[]", headers={"Link": f'<{START}>; rel="next"'}), "has no end"),
-        (Answer(b"", 404), "answers 404"),
+        (ListingAnswer(b"oh no", 500), "answers 500"),
+        (ListingAnswer(b'[{"assets": []}]', cut=True), "cannot be fetched"),
+        (ListingAnswer(b'[{"assets": ['), "does not answer as its API does"),
+        (ListingAnswer(b"<html>log in here</html>"), "does not answer as its API does"),
+        (ListingAnswer(b'{"message": "moved"}'), "its releases are not a list"),
+        (ListingAnswer(b'["v1", "v2"]'), "a release is not an object"),
+        (ListingAnswer(b'[{"assets": "none"}]'), "its assets are not a list"),
+        (ListingAnswer(b"[" * 100_000), "does not answer as its API does"),
+        (ListingAnswer(b"[]", headers={"Link": '<http://example.org/2>; rel="next"'}), "leads to another server"),
+        (ListingAnswer(b"[]", headers={"Link": '<http://[/2>; rel="next"'}), "leads to another server"),
+        (ListingAnswer(b"[]", headers={"Link": f'<{START}>; rel="next"'}), "has no end"),
+        (ListingAnswer(b"", 404), "answers 404"),
     ],
 )
 def test_an_answer_that_is_none_is_an_error_of_the_network_and_loses_nothing(github, update, listed, answer, said):
@@ -153,7 +152,7 @@ def test_an_answer_that_is_none_is_an_error_of_the_network_and_loses_nothing(git
 
 
 def test_a_page_that_is_unchanged_though_it_was_never_fetched_is_an_error(github, update):
-    github.first = [Answer(b"", 304)]
+    github.first = [ListingAnswer(b"", 304)]
     done = update()
     assert done.code == 7
     assert "nothing was kept of it" in done.err
@@ -200,7 +199,7 @@ def test_what_makes_no_sense_in_a_listing_is_passed_over_and_named(github, updat
 
 def test_an_answer_without_end_is_cut_off(github, update, monkeypatch):
     monkeypatch.setattr("flashdepot.catalog.pages._LONGEST_ANSWER", 1 << 20)
-    github.answers[START] = Answer(b"[" + b" " * (2 << 20) + b"]")
+    github.answers[START] = ListingAnswer(b"[" + b" " * (2 << 20) + b"]")
     done = update()
     assert done.code == 7
     assert "more than 1 MiB" in done.err
@@ -281,7 +280,7 @@ def test_one_source_that_fails_does_not_stop_the_others(github, catalog, listed)
 
 
 def test_when_several_sources_fail_each_is_named(github, catalog, listed):
-    github.first = [Answer(b"", 404)]
+    github.first = [ListingAnswer(b"", 404)]
     done = catalog("update", "--source", "mjun0812", "--index", "a=http://127.0.0.1:9/simple/")
     assert done.code == 7
     assert "2 of 2 sources did not answer" in done.err

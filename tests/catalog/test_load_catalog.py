@@ -4,7 +4,7 @@ from flashdepot.catalog import Collection, Listing, load_catalog
 from flashdepot.catalog.load import encode, refreshed_path
 from flashdepot.catalog.published_files import PublishedFile, to_wheels
 from flashdepot.files.atomic import write_atomic
-from support.listing_server import wheel_name
+from support.servers import wheel_name
 
 SHIPPED = load_catalog()
 

@@ -18,7 +18,7 @@ from flashdepot.errors import ConsentError, NetworkError, UsageError
 from flashdepot.events import Events
 from flashdepot.model.limits import Compiling
 from flashdepot.resolve.consent import may_compile
-from support.terminal import at_a_terminal
+from support.tools import at_a_terminal
 
 LONG = ("--arch", "80")
 SHORT = ("--profile", "quick", "--arch", "80")

@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot.errors import UsageError
 from flashdepot.model.limits import duration, parse_size, size
-from support.fake_cuda import make_host
+from support.toolkits import make_host
 
 
 def flashdepot(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ import click
 import pytest
 
 from flashdepot.cli.app import app, run
-from support.terminal import at_a_terminal
+from support.tools import at_a_terminal
 
 
 def every_command(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

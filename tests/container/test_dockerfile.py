@@ -13,7 +13,7 @@ import click
 import pytest
 
 from flashdepot.cli.app import app
-from support.fa2_source import default_version
+from support.upstreams import default_version
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "container" / "Dockerfile"

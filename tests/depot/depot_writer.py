@@ -16,7 +16,7 @@ from pathlib import Path
 
 from flashdepot.depot import Depot
 from flashdepot.files.folders import keep
-from support.depot_factories import record_unit, store_library
+from support.depots import record_unit, store_library
 
 
 def unit_content(number: int) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord, action_key, read_intent
-from support.depot_factories import find_unit, flip_bit, make_older, make_record, record_unit, rewrite_record, truncate
+from support.depots import find_unit, flip_bit, make_older, make_record, record_unit, rewrite_record, truncate
 
 
 def test_a_recorded_run_is_found_while_its_inputs_are_the_same(depot: Depot, tmp_path: Path):

@@ -13,7 +13,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.files.atomic import read_json, sha256_file
 from flashdepot.model.manifest import Manifest, ManifestFile
-from support.depot_factories import (
+from support.depots import (
     LIBRARY_FILES,
     flip_and_keep_times,
     flip_bit,

@@ -11,7 +11,7 @@ import pytest
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError
-from support.depot_factories import flip_and_keep_times, flip_bit, make_older, truncate
+from support.depots import flip_and_keep_times, flip_bit, make_older, truncate
 
 
 def leftovers(depot: Depot) -> list[Path]:

@@ -11,7 +11,7 @@ from flashdepot.errors import IntegrityError, MissingToolError, UsageError
 from flashdepot.files.atomic import read_json, sha256_file
 from flashdepot.files.directory import Directory
 from flashdepot.model.manifest import Manifest, ManifestFile
-from support.depot_factories import LIBRARY_FILES, flip_bit, make_older, store_library
+from support.depots import LIBRARY_FILES, flip_bit, make_older, store_library
 
 HEADER = "include/flash_attention.h"
 

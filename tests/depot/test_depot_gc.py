@@ -17,7 +17,7 @@ from flashdepot.depot.verify import verify
 from flashdepot.errors import MissingToolError
 from flashdepot.files.folders import keep, make_whole
 from flashdepot.files.locks import try_lock_file
-from support.depot_factories import (
+from support.depots import (
     find_unit,
     flip_bit,
     make_depot_older,

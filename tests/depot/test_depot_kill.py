@@ -10,7 +10,7 @@ from flashdepot.depot import Depot
 from flashdepot.depot.verify import verify
 from flashdepot.files.atomic import read_json, sha256_file
 from flashdepot.model.manifest import Manifest
-from support.depot_factories import find_unit, make_record, make_request, store_library
+from support.depots import find_unit, make_record, make_request, store_library
 
 Start = Callable[..., subprocess.Popen[str]]
 MOMENTS = random.Random(20250101)

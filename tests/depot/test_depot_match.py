@@ -15,7 +15,7 @@ from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.target import Platform, Version, parse_list
-from support.depot_factories import make_manifest, make_request, make_selection, make_unit
+from support.depots import make_manifest, make_request, make_selection, make_unit
 
 MORE_UNITS = make_selection(make_unit(), make_unit("bwd"))
 MORE_FEATURES = make_selection(features="softcap local")

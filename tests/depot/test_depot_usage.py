@@ -14,7 +14,7 @@ from flashdepot.depot.gc import usage
 from flashdepot.depot.verify import verify
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import parse_list
-from support.depot_factories import make_depot_older, make_request, record_unit, store_library
+from support.depots import make_depot_older, make_request, record_unit, store_library
 
 
 def flashdepot(*words: str, depot: Depot) -> subprocess.CompletedProcess[str]:

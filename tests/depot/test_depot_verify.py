@@ -13,7 +13,7 @@ from flashdepot.depot.actions import ACTION_SCHEMA
 from flashdepot.depot.verify import VerifyReport, verify
 from flashdepot.errors import IntegrityError
 from flashdepot.model.manifest import MANIFEST_SCHEMA
-from support.depot_factories import flip_bit, make_request, record_unit, rewrite_record, store_library, truncate
+from support.depots import flip_bit, make_request, record_unit, rewrite_record, store_library, truncate
 
 
 def test_a_sound_depot_is_clean_and_progress_reaches_the_end(depot: Depot, tmp_path: Path):

@@ -7,7 +7,7 @@ import pytest
 from flashdepot.cli.library_commands import describe
 from flashdepot.model.target import Architecture
 from flashdepot.resolve.library import LibraryResult
-from support.depot_factories import make_manifest
+from support.depots import make_manifest
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ import pytest
 
 from flashdepot.cli.app import app
 from flashdepot.diagnose.explain.rules import load_rules
-from support.command_lines import commands, complaint, flashdepot_commands
-from support.documents import DOCUMENTS, name_of
-from support.markdown import read_page
+from support.documents import DOCUMENTS, commands, complaint, flashdepot_commands, name_of, read_page
 
 
 def shown(path: Path) -> list[list[str]]:

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.document_scripts import document_script, run, unmarked
-from support.documents import DOCUMENTS, ROOT, name_of
-from support.markdown import parse_page, read_page
+from support.documents import DOCUMENTS, ROOT, document_script, name_of, parse_page, read_page, run, unmarked
 
 READMES = ("README.md", "README.RU.md")
 """Their commands are typed by newcomers, who have no project file: test_first_hour.py."""

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from support.depot_copies import copy_depot
-from support.document_scripts import document_script, run
-from support.documents import ROOT
-from support.markdown import Page, parse_page
+from support.depots import copy_depot
+from support.documents import ROOT, Page, document_script, parse_page, run
 
 pytestmark = [
     pytest.mark.nvcc,

@@ -7,8 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from support.documents import DOCUMENTS, name_of
-from support.markdown import Page, parse_page, read_page
+from support.documents import DOCUMENTS, Page, name_of, parse_page, read_page
 
 
 def broken_links(page: Page) -> list[str]:

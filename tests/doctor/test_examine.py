@@ -20,7 +20,7 @@ from flashdepot.resolve.project import library_request
 from flashdepot.toolchain import choose
 from flashdepot.toolchain.choose import choose_toolchain
 from flashdepot.toolchain.zig import Zig
-from support.fake_cuda import make_host, make_toolkit
+from support.toolkits import make_host, make_toolkit
 
 GB = 10**9
 A100 = Gpu("NVIDIA A100", Architecture(8, 0), 80 * GB)

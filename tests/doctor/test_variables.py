@@ -13,7 +13,7 @@ from flashdepot.host.surroundings import dangling
 from flashdepot.model.host import CudaToolkit, Disk, HostRecord
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Version
-from support.fake_cuda import make_host
+from support.toolkits import make_host
 
 HOST = replace(make_host(), memory=30 * 10**9, cores=8)
 

@@ -21,7 +21,7 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Version
 from flashdepot.resolve import rules
 from flashdepot.resolve.facts import facts_of
-from support.depot_factories import make_manifest, make_request
+from support.depots import make_manifest, make_request
 
 TOPICS = {
     "platform": "platform",

@@ -16,7 +16,7 @@ from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.environment import Accelerator, PythonEnvironment, Torch
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.target import Architecture, Version
-from support.fake_cuda import make_host
+from support.toolkits import make_host
 
 TORCHES = ("2.1.2+cu121", "2.4.1+cu121", "2.6.0+cu126", "2.8.0+cu128", "2.9.1+cu130", "2.11.0+cpu", "2.11.0+rocm6.4")
 ABI = {"new": "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"}

@@ -60,7 +60,7 @@ from flashdepot.resolve.lock import read_lock
 from flashdepot.resolve.own_indexes import read_index_record
 from flashdepot.resolve.project import read_project
 from support import forge
-from support.depot_factories import make_manifest, make_record
+from support.depots import make_manifest, make_record
 
 HERE = Path(__file__).parent
 KEY = f"ci:{'A' * 43}="

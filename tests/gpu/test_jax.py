@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.jax_package import lay_out
+from support.wheels import lay_out
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the other tests' memory is torch's
 

@@ -10,7 +10,7 @@ from flashdepot.host import gpu, probe
 from flashdepot.host.tools import find_compilers, find_toolkits, identify_compiler
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.target import Architecture, Version
-from support.fake_cuda import make_toolkit
+from support.toolkits import make_toolkit
 from support.tools import tool
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from flashdepot import api
 from flashdepot.index import IndexSite
-from support.own_wheels import WheelMaker
+from support.wheels import WheelMaker
 
 Publish = Callable[..., IndexSite]
 

@@ -17,9 +17,9 @@ from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.lock import LOCK_NAME, read_lock
 from index.conftest import Publish
-from support.own_wheels import WheelMaker
-from support.static_site import serve_site
+from support.servers import serve_site
 from support.venvs import Run, Venv
+from support.wheels import WheelMaker
 
 Resolve = Callable[..., tuple[int, Any]]
 FACTS = ("--torch", "2.9.1+cu128", "--python-tag", "cp312", "--platform", "manylinux_2_31_x86_64")

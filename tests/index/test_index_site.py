@@ -19,7 +19,7 @@ from flashdepot import api
 from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from index.conftest import Publish
-from support.own_wheels import WheelMaker
+from support.wheels import WheelMaker
 
 LATER = 1_790_100_000
 

@@ -15,8 +15,8 @@ import pytest
 
 from flashdepot.files.documents import read_toml
 from index.conftest import Publish
-from support.own_wheels import WheelMaker
-from support.static_site import serve_site
+from support.servers import serve_site
+from support.wheels import WheelMaker
 
 LATER = 1_790_100_000
 UV = shutil.which("uv")

@@ -15,8 +15,8 @@ from flashdepot.model.index_record import IndexedWheel, IndexRecord
 from flashdepot.model.target import Architecture
 from index.conftest import Publish
 from support.chromium import Tab, browser
-from support.own_wheels import WheelMaker
-from support.static_site import serve_site
+from support.servers import serve_site
+from support.wheels import WheelMaker
 
 EVIL = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
 ADA, HOPPER, BLACKWELL = "RTX 40", "H100", "RTX 50"

@@ -12,7 +12,7 @@ from flashdepot.binary.wheel import read_wheel
 from flashdepot.files.atomic import read_json
 from flashdepot.model.index_record import RECORD_NAME
 from index.test_installers import INSTALLERS, run
-from support.static_site import serve_site
+from support.servers import serve_site
 
 pytestmark = pytest.mark.nvcc
 

@@ -16,8 +16,8 @@ import pytest
 import requests
 
 from index.conftest import Publish
-from support.own_wheels import WheelMaker
-from support.static_site import JSON
+from support.servers import JSON
+from support.wheels import WheelMaker
 
 PAGE = Path(__file__).parents[2] / "docs" / "wheel-index.md"
 UV = shutil.which("uv")

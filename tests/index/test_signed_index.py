@@ -19,7 +19,7 @@ from flashdepot.remotes.trust import Envelope, read_envelopes
 from flashdepot.remotes.user_settings import UserSettings
 from flashdepot.resolve.own_indexes import read_index_record
 from index.conftest import Publish
-from support.own_wheels import WheelMaker
+from support.wheels import WheelMaker
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from flashdepot.depot import Depot
 from flashdepot.upstream import SourceTree
 from support import forge
-from support.stored_wheel import make_source, store_wheel_library
+from support.wheels import make_source, store_wheel_library
 
 
 @pytest.fixture

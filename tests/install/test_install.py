@@ -21,8 +21,8 @@ from flashdepot.install.present import own_files
 from flashdepot.resolve.own_wheel_name import wheel_version
 from flashdepot.upstream import SourceTree
 from support import forge
-from support.stored_wheel import store_wheel_library
 from support.venvs import Venv, add_torch
+from support.wheels import store_wheel_library
 
 Install = Callable[..., subprocess.CompletedProcess[str]]
 OFFICIAL = {

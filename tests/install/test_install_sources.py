@@ -20,7 +20,7 @@ from flashdepot.resolve.decide import candidate_of
 from flashdepot.resolve.lock import LOCK_NAME, Lock, LockedWheel, read_lock, write_lock
 from flashdepot.upstream import SourceTree
 from support import forge
-from support.file_server import FileServer, serve_files
+from support.servers import FileServer, serve_files
 from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv
 
 pytestmark = pytest.mark.parametrize("installer", ["uv"], indirect=True)

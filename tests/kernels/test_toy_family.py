@@ -35,10 +35,10 @@ from flashdepot.resolve.project import library_request
 from flashdepot.upstream import Identified, SourceTree
 from kernels.toy.family import C_LAYER, KERNEL, UNIT, Toy
 from support import stub_library
-from support.depot_factories import store_library
+from support.depots import store_library
 from support.fa_abi import ChoiceAnswer, Info, Status, forward_args
-from support.fake_cuda import make_host
 from support.recipes import COMPILERS, make_recipe
+from support.toolkits import make_host
 
 TOY = Toy()
 ENTRIES = (*kernels.FAMILIES, TOY)

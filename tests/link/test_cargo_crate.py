@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.elf_facts import need_of_library, ours
+from support.programs import need_of_library, ours
 from support.tools import tool
 
 pytestmark = pytest.mark.nvcc

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support.c_compiler import compile_c
-from support.elf_facts import need_of_library, ours
+from support.programs import compile_c, need_of_library, ours
 from support.tools import has, tool
 
 pytestmark = pytest.mark.nvcc

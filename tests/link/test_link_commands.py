@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.elf_facts import need_of_library, needed, ours
+from support.programs import need_of_library, needed, ours
 from support.tools import tool
 
 PROGRAM = """

@@ -20,9 +20,8 @@ from flashdepot.binary.coff import PeFile
 from flashdepot.binary.window import open_window
 from flashdepot.cli import link_commands
 from flashdepot.cli import link_commands as commands
-from support.coff import needs_llvm
-from support.forged_library import ForgedLibrary, forge_library
 from support.tools import tool
+from support.windows_library import ForgedLibrary, forge_library, needs_llvm
 
 pytestmark = needs_llvm
 

@@ -11,8 +11,8 @@ from flashdepot.build.sbom import licence_expression, parts, sbom
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.recipe import Tool, ToolchainId, UpstreamId
 from flashdepot.model.target import Platform, Version
-from support.bom import schema_errors
-from support.depot_factories import make_manifest
+from support.depots import make_manifest
+from support.wheels import schema_errors
 
 CUDART = ManifestFile("lib/static/libcudart_static.a", "c" * 64, 9)
 

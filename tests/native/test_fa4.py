@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from flashdepot.kernels.fa4.variants import LAYOUTS, MASKS, Variant, backward_variants, forward_variants
-from support.fa4_units import parameters
 from support.fa_abi import Family, Flag, Status, Tensor, backward_args, forward_args
-from support.stub_library import DEVICES, FEATURES, HEAD_DIMS, Selection, Stub, units_of
+from support.stub_library import DEVICES, FEATURES, HEAD_DIMS, Selection, Stub, parameters, units_of
 
 A100, H100, B200, GB10 = 0, 2, 3, 5
 

@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 from flashdepot.files.documents import read_toml
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.publish import read_matrix
-from support.command_lines import commands, complaint
-from support.parties import Party
+from support.documents import commands, complaint
+from support.machines import Party
 from support.tools import needs
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")

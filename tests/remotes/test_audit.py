@@ -12,7 +12,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, UsageError
 from remotes.test_read_through import share
 from support.machines import Machine
-from support.remote_server import RemoteServer
+from support.servers import RemoteServer
 
 
 def replace_a_unit(machine: Machine, folder: Path) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from flashdepot.errors import NetworkError
 from flashdepot.model.remote import RemoteSettings
-from support.parties import Party
+from support.machines import Party
 from support.tools import tool
 
 pytest.importorskip("obstore", reason="obstore is not installed: pip install 'flashdepot[remote]'")

@@ -20,8 +20,8 @@ from flashdepot.events import Events
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PATIENCE, RemoteSettings
 from flashdepot.net import waiting as workers
-from support.parties import Party
-from support.remote_server import serve_remote
+from support.machines import Party
+from support.servers import serve_remote
 
 
 def silent_addresses(count: int) -> Iterator[list[str]]:
@@ -113,7 +113,7 @@ def test_who_has_no_remote_imports_nothing_that_speaks_with_one(tmp_path: Path) 
         "from flashdepot.depot import open_depot\n"
         "from flashdepot.events import Events\n"
         "from flashdepot.cli.common import configured_remotes\n"
-        "from support.depot_factories import make_request\n"
+        "from support.depots import make_request\n"
         "REQUEST = make_request()\n"
         "before = set(sys.modules)\n"
         "remotes = configured_remotes()\n"

@@ -12,9 +12,9 @@ from flashdepot.depot.verify import verify
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.net import waiting as workers
-from support.depot_factories import make_older, make_record
-from support.parties import REQUEST, Party
-from support.remote_server import Answer, RemoteServer, answers
+from support.depots import make_older, make_record
+from support.machines import REQUEST, Party
+from support.servers import Answer, RemoteServer, answers
 
 RECORDS, BLOBS = "signed/", "blobs/"
 

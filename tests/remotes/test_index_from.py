@@ -12,7 +12,7 @@ from flashdepot.files.atomic import read_json
 from flashdepot.model.index_record import RECORD_NAME
 from flashdepot.remotes.trust import read_envelopes
 from support.machines import Machine
-from support.remote_server import Answer, RemoteServer
+from support.servers import Answer, RemoteServer
 
 
 def test_a_machine_that_compiled_nothing_publishes_what_another_has_signed(

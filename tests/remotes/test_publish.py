@@ -14,7 +14,7 @@ from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.atomic import read_json
 from flashdepot.publish.report import REPORT_NAME, PartReport
 from support.machines import Machine
-from support.remote_server import Answer, RemoteServer, answers
+from support.servers import Answer, RemoteServer, answers
 
 MATRIX = """
 index = "public"

@@ -19,8 +19,8 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.remotes.statements import library_places
 from flashdepot.remotes.trust import Envelope, read_envelopes
-from support.parties import Party
-from support.remote_server import Answer, RemoteServer, answers
+from support.machines import Party
+from support.servers import Answer, RemoteServer, answers
 
 BLOBS = "blobs/"
 KILLS = int(os.environ.get("FLASHDEPOT_PUSH_KILLS", "6"))

@@ -10,10 +10,9 @@ import pytest
 
 from flashdepot.errors import UsageError
 from flashdepot.files.digests import contents
-from support.machines import Machine
-from support.remote_server import Answer, RemoteServer
-from support.stand_in_world import VERSION
-from support.upstream_tree import cutlass_files, tree_files, write_files
+from support.machines import VERSION, Machine
+from support.servers import Answer, RemoteServer
+from support.upstreams import cutlass_files, tree_files, write_files
 
 
 def share(builder: Machine, server: RemoteServer) -> str:

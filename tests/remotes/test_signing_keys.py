@@ -14,9 +14,8 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PublicKey, RemoteSettings
 from flashdepot.remotes.keys import choose_key, rotate_key
 from flashdepot.remotes.trust import read_envelopes
-from support.machines import Machine
-from support.parties import Party
-from support.remote_server import RemoteServer
+from support.machines import Machine, Party
+from support.servers import RemoteServer
 
 
 def private(party: Party, name: str = "ci") -> Path:

@@ -17,10 +17,9 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.remote import RemoteSettings
 from flashdepot.model.target import Platform
-from support.depot_factories import store_library
-from support.machines import Machine
-from support.parties import Party
-from support.remote_server import Answer, RemoteServer, answers
+from support.depots import store_library
+from support.machines import Machine, Party
+from support.servers import Answer, RemoteServer, answers
 
 
 def published() -> dict[str, UpstreamId]:

@@ -15,9 +15,9 @@ from flashdepot.remotes import trust
 from flashdepot.remotes.statements import library_places
 from flashdepot.remotes.trust import Envelope, read_envelopes, write_envelopes
 from flashdepot.remotes.user_settings import today
-from support.depot_factories import make_record, store_library
-from support.parties import Party
-from support.remote_server import RemoteServer
+from support.depots import make_record, store_library
+from support.machines import Party
+from support.servers import RemoteServer
 
 
 @pytest.mark.parametrize("year", [1970, 2038])

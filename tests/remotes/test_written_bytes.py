@@ -31,7 +31,7 @@ from flashdepot.remotes.statements import (
 )
 from flashdepot.remotes.trust import Envelope, write_envelopes
 from flashdepot.remotes.user_settings import UserSettings
-from support.depot_factories import make_manifest, make_record, make_request
+from support.depots import make_manifest, make_record, make_request
 from support.recipes import make_action
 
 MANIFEST = make_manifest(c_layer="e" * 64, unproven={"fa4": make_manifest().sass}, actions={"a": "f" * 64})

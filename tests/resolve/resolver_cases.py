@@ -20,7 +20,7 @@ from flashdepot.model.target import Version
 from flashdepot.resolve.decide import decide, explain
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.own_wheels import Workshop, own_candidates
-from support.fake_cuda import make_host
+from support.toolkits import make_host
 
 _DATA = read_toml(Path(__file__).with_name("cases.toml"))
 

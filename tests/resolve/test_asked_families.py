@@ -18,9 +18,9 @@ from flashdepot.model.request import LibraryRequest, Request
 from flashdepot.model.selection import Pass, Selection
 from flashdepot.resolve.library import Need, understand, understand_for_wheel
 from flashdepot.resolve.project import library_request, read_project
-from support.depot_factories import make_manifest
-from support.fake_cuda import make_host
-from support.upstream_tree import make_folder
+from support.depots import make_manifest
+from support.toolkits import make_host
+from support.upstreams import make_folder
 
 
 @pytest.fixture(autouse=True)

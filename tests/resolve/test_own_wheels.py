@@ -20,8 +20,8 @@ from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.lock import judge_lock, lock_decision, read_lock, write_lock
 from flashdepot.resolve.own_wheels import Workshop, own_candidates
 from flashdepot.resolve.project import library_request
-from support.depot_factories import flip_bit, store_library
-from support.fa2_source import default_version, find_sdist
+from support.depots import flip_bit, store_library
+from support.upstreams import default_version, find_sdist
 
 H100 = next(case for case in CASES if case.name == "torch 2.8 on an H100")
 GB = 10**9

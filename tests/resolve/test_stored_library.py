@@ -18,9 +18,9 @@ from flashdepot.files.documents import write_record
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.selection import PROFILES, Profile, select
 from flashdepot.model.target import Architecture, Version, parse_list
-from support.depot_factories import flip_bit, store_library
-from support.fa2_source import default_version, find_sdist
-from support.fake_cuda import make_host
+from support.depots import flip_bit, store_library
+from support.toolkits import make_host
+from support.upstreams import default_version, find_sdist
 
 H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 * 10**9)
 RTX_5090 = Gpu("NVIDIA RTX 5090", Architecture(12, 0), 32 * 10**9)

@@ -19,8 +19,7 @@ import psutil
 import pytest
 
 from flashdepot.depot import Depot
-from support.fake_cuda import make_toolkit
-from support.stand_in_zig import put_zig
+from support.toolkits import make_toolkit, put_zig
 
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "src"

@@ -1,10 +1,17 @@
-"""Programs that tests use where the machine has them. One that is there and does not work is as good as none."""
+"""Programs of the machine: whether they work, and running them at a terminal, as another user, under wine."""
 
 from __future__ import annotations
 
+import os
+import select
 import shutil
 import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +51,132 @@ def _look(name: str) -> tuple[str, str]:
         said = (done.stderr or done.stdout).strip().partition("\n")[0]
         return "", f"needs {name}, and {path} does not work: {said or f'exit code {done.returncode}'}"
     return path, ""
+
+
+_LIMIT = 120.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The exit code, what stood on standard output, and what the terminal showed."""
+
+    status: int
+    stdout: str
+    shown: str
+
+
+def at_a_terminal(
+    *words: str, types: Mapping[str, str] | None = None, cwd: Path, environment: Mapping[str, str] | None = None
+) -> Seen:
+    """Run flashdepot with standard input and error on a terminal, and standard output in a pipe.
+
+    :param types: what is typed when the terminal shows a text, once each.
+    """
+    import pty  # noqa: PLC0415  (Windows has none)
+
+    controlling, terminal = pty.openpty()
+    command = [sys.executable, "-m", "flashdepot", *words]
+    variables = {**os.environ, "TERM": "xterm", "COLUMNS": "200", **(environment or {})}
+    with subprocess.Popen(
+        command, cwd=cwd, env=variables, stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        os.close(terminal)
+        shown, left, ends = "", dict(types or {}), time.monotonic() + _LIMIT
+        while time.monotonic() < ends:
+            if select.select([controlling], [], [], 0.2)[0]:
+                try:
+                    shown += os.read(controlling, 65536).decode(errors="replace")
+                except OSError:  # nobody has the terminal open any more
+                    break
+            for text in [text for text in left if text in shown]:
+                os.write(controlling, left.pop(text).encode())
+        else:
+            process.kill()
+        stdout, _ = process.communicate()
+    os.close(controlling)
+    return Seen(process.returncode, stdout.decode(), shown)
+
+
+ROOT = Path(__file__).parents[2]
+
+needs_users = pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() != 0 or shutil.which("setpriv") is None,
+    reason="acts as several users: needs root and setpriv",
+)
+
+
+@dataclass(frozen=True)
+class User:
+    """A user by number, and the further groups of that user. None of them needs an account."""
+
+    uid: int
+    groups: tuple[int, ...] = ()
+
+    def run(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a program.
+
+        It may read all there is, because the interpreter of the tests and their folders may be root's own; it writes,
+        renames and removes what this user may.
+        """
+        groups = ["--groups", ",".join(map(str, self.groups))] if self.groups else ["--clear-groups"]
+        reads = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=+dac_read_search"]
+        me = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", *groups, *reads]
+        paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")]), "HOME": "/nonexistent"}
+        allowed = {name: value for name, value in os.environ.items() if not name.startswith(("FLASHDEPOT", "SUDO"))}
+        return subprocess.run(
+            [*me, *map(str, words)],
+            env={**allowed, **paths, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def python(self, code: str, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a piece of Python; ``words`` are its ``sys.argv[1:]``."""
+        return self.run(sys.executable, "-B", "-c", code, *words, **environment)
+
+    def flashdepot(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run the command line."""
+        return self.run(sys.executable, "-B", "-m", "flashdepot", *words, **environment)
+
+
+PREFIX_VARIABLE = "FLASHDEPOT_WINEPREFIX"
+
+
+@dataclass(frozen=True)
+class Wine:
+    """A wine and the folder that it takes for a Windows machine."""
+
+    program: str
+    prefix: Path
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """The variables to run it with: quiet, without a display, with nothing of this process that steers Windows."""
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        quiet = {"WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml=", "DISPLAY": ""}
+        return {**kept, **quiet, "LC_ALL": "C.UTF-8", "WINEPREFIX": str(self.prefix), **more}
+
+    def command(self, *arguments: str) -> list[str]:
+        """A command line of Windows as one of this system."""
+        return [self.program, *arguments]
+
+    def run(self, *arguments: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of Windows to its end; ``more`` are variables."""
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=cwd,
+            env=self.environment(**more),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+            check=False,
+        )
+
+
+def windows_path(path: Path) -> str:
+    """A path of this system as wine's programs see it: drive Z: is the root."""
+    return "Z:" + str(path).replace("/", "\\")

@@ -16,7 +16,7 @@ import pytest
 
 from flashdepot.cli.app import run
 from support import forge
-from support.c_compiler import compile_recorder
+from support.programs import compile_recorder
 
 TORCH = """\
 import types

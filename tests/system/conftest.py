@@ -1,7 +1,7 @@
 import pytest
 
 from depot.conftest import small_disk
-from support.index_server import serve_index
+from support.servers import serve_index
 
 __all__ = ["small_disk"]
 

@@ -20,7 +20,7 @@ from flashdepot.net.download import Downloaded, Remote
 from flashdepot.net.errors import retry_after
 from flashdepot.net.fetch import fetch_url
 from flashdepot.net.transport import IndexSettings, open_session
-from support.file_server import Fault, FileServer, serve_files
+from support.servers import Fault, FileServer, serve_files
 
 CONTENT = os.urandom(300_000)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -23,9 +23,9 @@ from flashdepot.errors import UsageError
 from flashdepot.host.probe import this_platform
 from flashdepot.model.manifest import Manifest
 from flashdepot.toolchain.targets import TARGETS, parse_target
-from support.depot_copies import COMPILED, copy_depot
+from support.depots import COMPILED, copy_depot
 from support.tools import needs
-from support.toy_upstream import make_toy_upstream
+from support.upstreams import make_toy_upstream
 
 MINGW = "x86_64-w64-mingw32-gcc"
 OFFERED = {"run_mha", "fa_candle_last_status", "fa_candle_last_error", "fa_candle_arguments_37"}

@@ -10,7 +10,7 @@ from flashdepot.model.host import Gpu
 from flashdepot.model.request import Gpus
 from flashdepot.model.target import Architecture, Version, parse_list, spell
 from flashdepot.toolchain.architectures import choose_architectures, choose_sass
-from support.fake_cuda import CODES, make_host
+from support.toolkits import CODES, make_host
 
 
 def gpu(capability: str) -> Gpu:

@@ -15,8 +15,8 @@ from flashdepot.toolchain.archives import BASE, provide_release, release_of
 from flashdepot.toolchain.choose import choose_toolchain, foresee_toolchain
 from flashdepot.toolchain.nvcc import inspect
 from flashdepot.toolchain.zig import Zig
-from support.fake_cuda import make_host, make_toolkit
-from support.file_server import Fault, FileServer, serve_files
+from support.servers import Fault, FileServer, serve_files
+from support.toolkits import make_host, make_toolkit
 
 LINUX = Platform("linux", "x86_64")
 MANIFEST = "/cuda/redist/redistrib_12.8.1.json"

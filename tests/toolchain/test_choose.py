@@ -13,7 +13,7 @@ from flashdepot.resolve.project import library_request
 from flashdepot.toolchain import choose, wheels
 from flashdepot.toolchain.choose import Toolchain, asks_machine, choose_toolchain, foresee_toolchain
 from flashdepot.toolchain.zig import Zig
-from support.fake_cuda import make_host, make_toolkit
+from support.toolkits import make_host, make_toolkit
 
 
 @pytest.fixture

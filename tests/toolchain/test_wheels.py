@@ -20,7 +20,7 @@ from flashdepot.kernels.fa4.units import PYTHONS
 from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform
 from flashdepot.toolchain import cute_dsl, wheels, zig
-from support.index_server import IndexServer, serve_index
+from support.servers import IndexServer, serve_index
 
 LINUX = Platform("linux", "x86_64")
 ZIG = "0.14.1"

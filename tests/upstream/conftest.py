@@ -1,8 +1,8 @@
 import pytest
 
 from flashdepot.kernels.fa2 import sources
-from support.index_server import serve_index
-from support.upstream_tree import make_sdist, sdists_toml
+from support.servers import serve_index
+from support.upstreams import make_sdist, sdists_toml
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@ import os
 import pytest
 
 from flashdepot.errors import MissingToolError, UsageError
-from support.fa2_source import identify, licences, obtain
-from support.upstream_tree import UNITS, make_folder, write_files
+from support.upstreams import UNITS, identify, licences, make_folder, obtain, write_files
 
 
 @pytest.fixture

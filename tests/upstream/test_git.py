@@ -9,13 +9,14 @@ import pytest
 
 from flashdepot.errors import MissingToolError, NetworkError, UsageError
 from flashdepot.upstream.git import GitSource
-from support.fa2_source import identify, obtain
-from support.upstream_tree import (
+from support.upstreams import (
     UNITS,
     commit_all,
     cutlass_files,
+    identify,
     make_folder,
     make_repository,
+    obtain,
     run_git,
     tree_files,
     write_files,

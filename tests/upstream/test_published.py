@@ -10,8 +10,7 @@ import pytest
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.model.selection import Feature
 from flashdepot.upstream.source import SourceTree
-from support.fa2_source import identify, known_versions, licences, obtain
-from support.upstream_tree import UNITS, cutlass_files, make_sdist, tree_files
+from support.upstreams import UNITS, cutlass_files, identify, known_versions, licences, make_sdist, obtain, tree_files
 
 FILE = "flash_attn-9.9.9.tar.gz"
 

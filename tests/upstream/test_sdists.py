@@ -5,7 +5,7 @@ from packaging.version import Version
 
 from flashdepot.errors import UsageError
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, select
-from support.fa2_source import default_version, find_sdist, identify, known_versions
+from support.upstreams import default_version, find_sdist, identify, known_versions
 
 
 def test_the_known_versions_are_in_order_and_the_newest_is_the_default():

@@ -17,7 +17,7 @@ from flashdepot.link.vendor.folder import read_index
 from flashdepot.model.host import CudaToolkit, Gpu, HostRecord
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Architecture, Platform, Version
-from support.fake_cuda import make_host
+from support.toolkits import make_host
 from vendor.vendor_tools import FOLDER, check, for_target, save, vendor, vendored
 
 pytestmark = pytest.mark.nvcc

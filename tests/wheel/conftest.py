@@ -14,8 +14,8 @@ import fake_torch
 import pytest
 
 from flashdepot.wheel.builder import MODULE, RUNTIME
-from support.c_compiler import compile_recorder
 from support.fa_abi import BackwardArgs, ForwardArgs
+from support.programs import compile_recorder
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from support.c_compiler import compile_recorder_for_xla
 from support.fa_abi import BackwardArgs, ForwardArgs
-from support.jax_package import lay_out
+from support.programs import compile_recorder_for_xla
+from support.wheels import lay_out
 
 DEVICES = 4
 os.environ.setdefault("XLA_FLAGS", f"--xla_force_host_platform_device_count={DEVICES}")

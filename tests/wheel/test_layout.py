@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from flashdepot.wheel.builder import RUNTIME
-from support.c_compiler import compile_c
+from support.programs import compile_c
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "renew_abi.py"
 

@@ -16,7 +16,7 @@ from packaging.utils import parse_wheel_filename
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
 from flashdepot.wheel import NAMES, Wheel, build_names, build_wheel, parse_names
-from support.stored_wheel import make_source, store_wheel_library
+from support.wheels import make_source, store_wheel_library
 
 FOUND = """
 import json, sys

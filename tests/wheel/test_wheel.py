@@ -48,9 +48,8 @@ from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import read_folder
 from flashdepot.wheel import Wheel, build_jax_wheel, build_wheel
 from flashdepot.wheel.builder import RUNTIME, wheel_text
-from support.bom import schema_errors
-from support.fa2_source import LAYOUT
-from support.stored_wheel import PACKAGE, make_source, store_wheel_library
+from support.upstreams import LAYOUT
+from support.wheels import PACKAGE, make_source, schema_errors, store_wheel_library
 
 
 @pytest.fixture

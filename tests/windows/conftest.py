@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.tools import tool
-from support.wine import PREFIX_VARIABLE, Wine
+from support.tools import PREFIX_VARIABLE, Wine, tool
 
 
 @pytest.fixture(scope="session")

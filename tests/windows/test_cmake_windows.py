@@ -10,10 +10,8 @@ import pytest
 
 from flashdepot.link.library import LinkKind, read_library
 from flashdepot.link.lines import Shell, cmake_lines
-from support.coff import needs_llvm
-from support.forged_library import ANSWER, forge_library
-from support.tools import needs
-from support.wine import Wine
+from support.tools import Wine, needs
+from support.windows_library import ANSWER, forge_library, needs_llvm
 
 pytestmark = [
     needs_llvm,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.link.lines import Shell
-from support.tools import needs
-from support.wine import Wine
+from support.tools import Wine, needs
 
 PRINTS_ITS_ARGUMENTS = """
 #include <stdio.h>

@@ -10,7 +10,7 @@ from flashdepot.errors import FlashdepotError
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.toolchain.linked import prove_dll, prove_import_library
 from flashdepot.toolchain.targets import exported_names
-from support.coff import compile_coff, link_dll, make_visual_studio, needs_llvm
+from support.windows_library import compile_coff, link_dll, make_visual_studio, needs_llvm
 
 pytestmark = needs_llvm
 

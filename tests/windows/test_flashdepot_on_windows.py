@@ -19,10 +19,9 @@ import flashdepot
 from flashdepot.errors import FlashdepotError
 from flashdepot.net.fetch import fetch
 from support import forge
-from support.file_server import serve_files
-from support.tools import tool
+from support.servers import serve_files
+from support.tools import Wine, tool, windows_path
 from support.venvs import TORCH
-from support.wine import Wine, windows_path
 
 pytestmark = pytest.mark.network
 

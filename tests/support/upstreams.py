@@ -1,15 +1,22 @@
-"""Small source trees that look like flash-attention's, and repositories and sdists of them."""
+"""Source trees that look like flash-attention's: in folders, repositories and sdists, and a toy to compile."""
+
+from __future__ import annotations
 
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import tarfile
+from collections.abc import Mapping
+from pathlib import Path
 
+from flashdepot.kernels.fa2 import Fa2
 from flashdepot.kernels.fa2.sources import Fa2Layout
 from flashdepot.kernels.fa2.units import make_unit
 from flashdepot.model.codec import digest_of
 from flashdepot.model.selection import Dtype, Pass
+from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import is_kept
 
 UNITS = frozenset(make_unit(p, 64, d, causal=c) for p in Pass for d in Dtype for c in (False, True))
@@ -121,3 +128,71 @@ def make_repository(folder, files):
     write_files(folder, files)
     commit_all(folder)
     return folder
+
+
+_UNIT = """\
+#include "flash.h"
+#include <cutlass/numeric_types.h>
+#include "toy_{family}.h"
+namespace FLASH_NAMESPACE {{
+template<> void run_mha_{family}_<cutlass::{dtype}, {dim}, {causal}>(Flash_{family}_params &params, cudaStream_t stream) {{
+    toy_{family}<{dim}><<<1, 1, 0, stream>>>(params.o_ptr);
+}}
+}}
+"""
+
+_HEADER = """\
+#pragma once
+template <int D> __global__ void toy_{family}(void *out) {{ if (out) *static_cast<int *>(out) = D; }}
+#ifndef __CUDA_ARCH__
+inline int only_the_host_sees_this() {{ return 1; }}
+#endif
+"""
+
+_NUMERIC_TYPES = """\
+#pragma once
+namespace cutlass { struct half_t { unsigned short bits; }; struct bfloat16_t { unsigned short bits; }; }
+"""
+
+
+def make_toy_upstream(folder: Path, real: Path) -> Path:
+    """Make a tree in ``folder``: units of head dims 32 and 64, bf16, forward and backward.
+
+    :param real: an unpacked flash-attn, whose parameter structs and feature macros the toy shares.
+    """
+    source = folder / "csrc/flash_attn/src"
+    source.mkdir(parents=True)
+    for name in ("flash.h", "namespace_config.h", "static_switch.h"):
+        shutil.copy(real / "csrc/flash_attn/src" / name, source / name)
+    include = folder / "csrc/cutlass/include"
+    (include / "cutlass").mkdir(parents=True)
+    (include / "cute").mkdir()
+    (include / "cutlass/numeric_types.h").write_text(_NUMERIC_TYPES)
+    (include / "cutlass/cutlass.h").write_text(
+        "/* Copyright NVIDIA. Redistribution of a toy is free. */\n#pragma once\n"
+    )
+    (include / "cute/tensor.hpp").write_text("#pragma once\n")
+    (folder / "flash_attn").mkdir()
+    (folder / "flash_attn/__init__.py").write_text('__version__ = "2.8.3.dev1"\n')
+    (folder / "LICENSE").write_text("Copyright Tri Dao. BSD.\n")
+    for family in ("fwd", "bwd"):
+        (source / f"toy_{family}.h").write_text(_HEADER.format(family=family))
+        for dim in (32, 64):
+            for causal in (False, True):
+                suffix = "_causal" if causal else ""
+                text = _UNIT.format(family=family, dtype="bfloat16_t", dim=dim, causal=str(causal).lower())
+                (source / f"flash_{family}_hdim{dim}_bf16{suffix}_sm80.cu").write_text(text)
+    return folder
+
+
+LAYOUT = Fa2.sources.layout
+identify = Fa2.sources.identify
+obtain = Fa2.sources.obtain
+known_versions = Fa2.sources.known_versions
+default_version = Fa2.sources.default_version
+find_sdist = Fa2.sources.find_sdist
+
+
+def licences(tree: SourceTree) -> Mapping[str, str]:
+    """Return the licence texts of a tree."""
+    return Fa2().licences(tree.files)

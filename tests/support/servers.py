@@ -1,0 +1,424 @@
+"""Web servers on this machine, which misbehave when they are told to."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+
+class Quiet:
+    """What a handler is besides, so that it writes no log."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(handler: Callable[..., BaseHTTPRequestHandler] | Any) -> Iterator[str]:
+    """Serve, and give the address, without a slash at its end."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What one answer does instead of the right thing."""
+
+    status: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    drop_after: int | None = None
+    """Close the connection after so many bytes of the body."""
+    content_range: str = ""
+
+
+@dataclass
+class FileServer:
+    """``files`` by path; ``faults`` are used up, one a request; ``seen`` has the path and Range of each request."""
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    ranges: bool = True
+    validator: str = "etag"
+    pace: float = 0.0
+    """Seconds to wait after each 16 kB."""
+    goes_on: threading.Event = field(default_factory=threading.Event)
+    """While it is not set, no answer gets beyond its first half, for two minutes at most."""
+    authorization: str | None = None
+    seen: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def validators(self, body: bytes) -> dict[str, str]:
+        digest = hashlib.sha256(body).hexdigest()[:16]
+        if self.validator == "date":
+            return {"Last-Modified": formatdate(int(digest[:7], 16), usegmt=True)}
+        return {"etag": {"ETag": f'"{digest}"'}, "weak": {"ETag": f'W/"{digest}"'}, "none": {}}[self.validator]
+
+
+@contextlib.contextmanager
+def serve_files() -> Iterator[FileServer]:
+    server = FileServer()
+    server.goes_on.set()
+
+    class Handler(Quiet, BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.headers.get("Range")
+            server.seen.append((self.path, asked))
+            fault = server.faults.pop(0) if server.faults else Fault()
+            body = server.files.get(self.path)
+            if fault.status:
+                return self.answer(fault.status, dict(fault.headers), b"no")
+            if server.authorization not in {None, self.headers.get("Authorization")}:
+                return self.answer(401, {}, b"who are you")
+            if body is None:
+                return self.answer(404, {}, b"no such thing")
+            headers = server.validators(body)
+            if match := re.fullmatch(r"bytes=(\d+)-", asked or "") if server.ranges else None:
+                condition = self.headers.get("If-Range")
+                start = int(match[1])
+                if condition in {None, *headers.values()}:
+                    if start >= len(body):
+                        return self.answer(416, {"Content-Range": f"bytes */{len(body)}"}, b"")
+                    where = fault.content_range or f"bytes {start}-{len(body) - 1}/{len(body)}"
+                    return self.answer(206, {**headers, "Content-Range": where}, body[start:], fault.drop_after)
+            return self.answer(200, headers, body, fault.drop_after)
+
+        def answer(self, status: int, headers: Mapping[str, str], body: bytes, drop_after: int | None = None) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):
+                for start in range(0, len(body[:drop_after]), 1 << 14):
+                    self.wfile.write(body[start : min(start + (1 << 14), drop_after or len(body))])
+                    time.sleep(server.pace)
+                    if 2 * start > len(body):
+                        server.goes_on.wait(120)
+
+    with serving(Handler) as server.url:
+        try:
+            yield server
+        finally:
+            server.goes_on.set()
+
+
+@dataclass
+class IndexServer:
+    """What it serves and how. ``statuses`` are answered first, one a request; ``requests`` are those that came."""
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    declared: dict[str, str] = field(default_factory=dict)
+    yanked: set[str] = field(default_factory=set)
+    statuses: list[int] = field(default_factory=list)
+    truncations: int = 0
+    as_json: bool = True
+    authorization: str | None = None
+    requests: list[str] = field(default_factory=list)
+
+    def page(self) -> tuple[str, bytes]:
+        digests = {name: self.declared.get(name, hashlib.sha256(data).hexdigest()) for name, data in self.files.items()}
+        if not self.as_json:
+            yanked = {n: " data-yanked" if n in self.yanked else "" for n in digests}
+            links = "".join(f'<a href="../../files/{n}#sha256={d}"{yanked[n]}>{n}</a>\n' for n, d in digests.items())
+            return "text/html", f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
+        files = [
+            {"filename": n, "url": f"/files/{n}", "hashes": {"sha256": d}, "yanked": n in self.yanked}
+            for n, d in digests.items()
+        ]
+        document = {"meta": {"api-version": "1.0"}, "name": "demo", "files": files}
+        return "application/vnd.pypi.simple.v1+json", json.dumps(document).encode()
+
+
+@contextlib.contextmanager
+def serve_index():
+    index = IndexServer()
+
+    class Handler(Quiet, BaseHTTPRequestHandler):
+        def do_GET(self):
+            index.requests.append(self.path)
+            if index.statuses:
+                return self.answer(index.statuses.pop(0), "text/plain", b"not now")
+            if index.authorization not in {None, self.headers.get("Authorization")}:
+                return self.answer(401, "text/plain", b"who are you")
+            name = self.path.rpartition("/")[2]
+            if self.path in {"/simple/demo/", "/simple/flash-attn/", "/simple/ziglang/"}:
+                return self.answer(200, *index.page())
+            if self.path.startswith("/files/") and name in index.files:
+                return self.answer(200, "application/octet-stream", index.files[name], may_be_cut=True)
+            return self.answer(404, "text/plain", b"no such thing")
+
+        def answer(self, status, content_type, body, *, may_be_cut=False):
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if may_be_cut and index.truncations:
+                index.truncations -= 1
+                body = body[: len(body) // 2]
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(body)
+
+    with serving(Handler) as url:
+        index.url = f"{url}/simple/"
+        yield index
+
+
+@dataclass
+class ListingAnswer:
+    """What is sent for a path. ``cut`` sends half of the body that the headers promise."""
+
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: bool = False
+
+
+@dataclass
+class ListingServer:
+    """``answers`` by path with query; each has an etag by its body. ``first`` are sent before them, one a request."""
+
+    url: str = ""
+    answers: dict[str, ListingAnswer] = field(default_factory=dict)
+    first: list[ListingAnswer] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    not_modified: int = 0
+
+    def serve(self, path, document, **more):
+        self.answers[path] = ListingAnswer(json.dumps(document).encode(), **more)
+
+
+def release(tag, *assets):
+    """A release as GitHub's "List releases" has it, less the fields that nobody reads."""
+    return {"tag_name": tag, "draft": False, "prerelease": False, "assets": list(assets)}
+
+
+def asset(name, *, tag="v1", size=1000, sha256="", where="https://github.com/o/r/releases/download"):
+    """An asset of a release; before 2025 GitHub had no digests."""
+    return {
+        "name": name,
+        "size": size,
+        "state": "uploaded",
+        "content_type": "application/octet-stream",
+        "digest": f"sha256:{sha256}" if sha256 else None,
+        "browser_download_url": f"{where}/{tag}/{name.replace('+', '%2B')}",
+    }
+
+
+def wheel_name(python="cp312", *, version="2.8.3", torch="2.8", cuda="128", platform="linux_x86_64"):
+    return f"flash_attn-{version}+cu{cuda}torch{torch}-{python}-{python}-{platform}.whl"
+
+
+@contextlib.contextmanager
+def serve_listings():
+    listings = ListingServer()
+
+    class Handler(Quiet, BaseHTTPRequestHandler):
+        def do_GET(self):
+            listings.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
+            if listings.first:
+                return self.send(listings.first.pop(0))
+            answer = listings.answers.get(self.path, ListingAnswer(b'{"message": "Not Found"}', status=404))
+            etag = f'W/"{hashlib.sha256(answer.body).hexdigest()}"'
+            if answer.status == 200 and self.headers.get("If-None-Match") == etag:
+                listings.not_modified += 1
+                return self.send(ListingAnswer(b"", status=304), etag)
+            return self.send(answer, etag)
+
+        def send(self, answer, etag=""):
+            self.send_response(answer.status)
+            headers = {"Content-Type": "application/json; charset=utf-8", "Content-Length": str(len(answer.body))}
+            headers |= {"ETag": etag} if etag else {}
+            for name, value in (headers | answer.headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(answer.body[: len(answer.body) // 2] if answer.cut else answer.body)
+
+    with serving(Handler) as listings.url:
+        yield listings
+
+
+JSON = "application/vnd.pypi.simple.v1+json"
+
+
+@contextlib.contextmanager
+def serve_site(folder: Path, *, negotiates: bool = True) -> Iterator[str]:
+    """Serve a folder; ``negotiates`` says whether a client that accepts JSON gets it."""
+
+    class Handler(Quiet, SimpleHTTPRequestHandler):
+        extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".json": JSON}  # noqa: RUF012
+
+        def send_head(self):
+            document = Path(self.translate_path(self.path)) / "index.json"
+            if negotiates and document.is_file() and JSON in self.headers.get("Accept", ""):
+                self.path = f"{self.path.rstrip('/')}/index.json"
+            return super().send_head()
+
+    with serving(functools.partial(Handler, directory=str(folder))) as url:
+        yield f"{url}/"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is answered instead of the right thing.
+
+    ``status`` 0 is the right one; ``body`` replaces the file; ``drop_after`` closes the connection after so many bytes;
+    ``pace`` seconds pass before each byte.
+    """
+
+    status: int = 0
+    body: bytes | None = None
+    drop_after: int | None = None
+    pace: float = 0.0
+
+
+Rule = Callable[[str, str], "Answer | None"]
+"""From the method and the path of a request to what is answered; ``None`` is the right thing."""
+
+
+def answers(path_begins: str, answer: Answer, method: str = "GET") -> Rule:
+    """A fault of all requests with this method for paths that begin so."""
+    return lambda asked, path: answer if asked == method and path.startswith(path_begins) else None
+
+
+@dataclass
+class RemoteServer:
+    """``files`` by path without the first slash; ``seen`` has method and path of each request; ``ranges``: it knows them."""
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    fault: Rule = lambda _method, _path: None
+    seen: list[tuple[str, str]] = field(default_factory=list)
+    stop: Callable[[], None] = lambda: None
+    ranges: bool = True
+
+    def blobs(self) -> list[str]:
+        return [path for path in self.files if path.startswith("blobs/")]
+
+    def records(self) -> list[str]:
+        return [path for path in self.files if path.startswith(("signed/units/", "signed/libraries/"))]
+
+
+@contextlib.contextmanager
+def serve_remote() -> Iterator[RemoteServer]:
+    server = RemoteServer()
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.give(with_body=True)
+
+        def do_HEAD(self) -> None:
+            self.give(with_body=False)
+
+        def do_PUT(self) -> None:
+            path, fault = self.begin()
+            length = int(self.headers["Content-Length"])
+            data = self.rfile.read(length)
+            if len(data) < length:  # the client was killed: as every server does, nothing is kept
+                self.close_connection = True
+                return
+            if fault and fault.status:
+                self.answer(fault.status, b"no")
+                return
+            with lock:
+                server.files[path] = data
+            self.answer(201, b"")
+
+        def begin(self) -> tuple[str, Answer | None]:
+            path = self.path.lstrip("/")
+            with lock:
+                server.seen.append((self.command, path))
+            return path, server.fault(self.command, path)
+
+        def give(self, *, with_body: bool) -> None:
+            path, fault = self.begin()
+            body = server.files.get(path)
+            if fault and fault.status:
+                self.answer(fault.status, b"no" if with_body else b"")
+                return
+            body = fault.body if fault and fault.body is not None else body
+            if body is None:
+                self.answer(404, b"" if not with_body else b"no such thing")
+                return
+            status, more = 200, {}
+            if server.ranges and (match := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")):
+                start, total = int(match[1]), len(body)
+                if start >= total:
+                    self.answer(416, b"")
+                    return
+                status, more = 206, {"Content-Range": f"bytes {start}-{total - 1}/{total}"}
+                body = body[start:]
+            self.answer(status, body, fault if with_body else None, more, with_body=with_body)
+
+        def answer(
+            self,
+            status: int,
+            body: bytes,
+            fault: Answer | None = None,
+            more: dict[str, str] | None = None,
+            *,
+            with_body: bool = True,
+        ) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **(more or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if not with_body:
+                return
+            with contextlib.suppress(ConnectionError):
+                if fault is None or not fault.pace:
+                    self.close_connection = fault is not None
+                    self.wfile.write(body[: fault.drop_after if fault else None])
+                    return
+                self.close_connection = True
+                for byte in body[: fault.drop_after]:
+                    time.sleep(fault.pace)
+                    self.wfile.write(bytes([byte]))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 64  # with the usual 5, clients that come ten at once wait a second for the next try
+
+    http = Server(("127.0.0.1", 0), Handler)
+    http.daemon_threads = True
+    http.block_on_close = False
+    server.url = f"http://127.0.0.1:{http.server_port}"
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    stopped = threading.Event()
+
+    def stop() -> None:
+        if not stopped.is_set():
+            stopped.set()
+            http.shutdown()
+            http.server_close()
+            thread.join()
+
+    server.stop = stop
+    try:
+        yield server
+    finally:
+        stop()
