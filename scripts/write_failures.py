@@ -11,10 +11,11 @@ from flashdepot.diagnose.explain.machine import named
 from flashdepot.diagnose.explain.report import fill
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_rules
 
-PAGE = Path(__file__).parents[1] / "docs/failures.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/failures.md"
 
 _HEAD = """\
-# What goes wrong, and how to fix it
+# A build, install or import failed. Why?
 
 <!-- needs network: pip would build flash-attn -->
 ```sh
@@ -24,22 +25,16 @@ flashdepot explain build.log --host node.json
 flashdepot explain "ImportError: libcudart.so.12: cannot open shared object file"
 ```
 
-`explain` takes the log of any build, installation, link or run, from pip, uv, conda, cargo, CMake, containers or CI, as
-a file, as text, or inside JSON, HTML and markdown. It first cuts it into steps: which command ran, in which phase, for
-which package, and what the log says of its machine (`--steps` shows them). A failure counts only in its phase: a missing
-torch in a build is another one than in a run. It names the root cause rather than the last line, and the fix for this
-machine, or for that of a record: flashdepot's own command first, then the one that fixes it by hand. Where the log does
-not say for certain, it shows the line that says most, what it may mean, and how to get the line that decides. Without a
-name it reads the depot's last failed compile. After `--` it runs a command, shows its output as it comes, explains its
-failure, and ends with its exit code. If no rule knows the log, it shows the earliest error lines and exits with 4.
+`explain` reads the log of a build, installation, link or run: a file, standard input, text, or the output of the command
+after `--`, whose exit code it returns. Without an argument it reads the log of the depot's last failed compile. It names the root
+cause and the commands that fix it on this machine, or on that of a record (`--host`); `--steps` shows how it read the log.
+If no rule knows the log, it shows the earliest error lines and exits with 4. If the log does not say for certain, it shows
+what it may mean and how to get the line that decides.
 
-These are the failures that it finds. This page is written by `scripts/write_failures.py` from the rules in
-`src/flashdepot/diagnose/explain/rules/`; what stands in angle brackets is filled in from the log and from the machine.
-Causes come before their consequences.
+These are the {count} failures that it knows, causes before consequences, each with the first thing to do; `explain` prints all of
+them, why it happened, and values for your log and machine where this page has angle brackets. The rules are in
+`{rules}`, one file each, with the source of each fact; `scripts/write_failures.py` writes this page.
 """
-
-_MARK = "<!-- needs failure: it fixes a machine on which this happened -->"
-"""Why the tests of the documents do not run the commands of an entry."""
 
 _VALUES = {**named("flash-attn").values, "install": "python -m pip install <module>"}
 
@@ -62,18 +57,21 @@ def main() -> None:
 
 def page() -> str:
     """The text of the page."""
-    parts = [_HEAD]
+    rules = load_rules()
+    (folder,) = {path.parent.relative_to(ROOT) for path in ROOT.glob("src/**/oom-killed.toml")}
+    parts = [_HEAD.format(count=len(rules), rules=folder.as_posix())]
     for number, rank in enumerate(RANKS):
-        parts.append(f"## {_HEADINGS[rank]}\n")
-        parts += [entry(rule) for rule in load_rules() if rule.rank == number]
+        parts.append(f"## {_HEADINGS[rank]}\n\n| failure | what happened | first |\n| --- | --- | --- |")
+        parts += [row(rule) for rule in rules if rule.rank == number]
+        parts.append("")
     return "\n".join(parts)
 
 
-def entry(rule: LogRule) -> str:
-    """One failure: its name, cause, commands, and where the facts come from."""
-    commands = "\n".join(fill(command, _VALUES) for command in rule.fix)
-    cause = f"### {rule.id}\n\n{rule.title} {fill(rule.why, _VALUES)}"
-    return f"{cause}\n\n{_MARK}\n```\n{commands}\n```\n\nSource: {rule.source}.\n"
+def row(rule: LogRule) -> str:
+    """One failure: its name, what happened, and the first thing to do."""
+    command, _, remark = fill(rule.fix[0], _VALUES).partition("   # ")
+    cells = (f"`{rule.id}`", rule.title, f"`{command}` {remark}".strip())
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 if __name__ == "__main__":

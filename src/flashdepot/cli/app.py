@@ -124,7 +124,7 @@ COMMANDS: Table = {
         "Allow a project's flashdepot.toml to run a compiler, or to take source or libraries from elsewhere.",
     ),
     "remote": ("remote_commands", "Name the places from which libraries and units are fetched."),
-    "keys": ("keys_commands", "Make the key that signs what you push, and choose whose signatures are believed."),
+    "keys": ("keys_commands", "Make the key that signs what you push, and choose whose signatures are trusted."),
     "depot": ("depot_commands", "Inspect, check and clean the store of compiled units and libraries."),
 }
 

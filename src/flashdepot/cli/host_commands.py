@@ -188,7 +188,7 @@ def doctor(
 ) -> None:
     """Find what prevents an INTENTION: install, build (the default), link or run. The worst comes first.
 
-    Each finding says what was seen, why it matters and how to fix it. Exit code 0: it can work. 3: something is
+    Each finding says what was found, why it matters and how to fix it. Exit code 0: it can work. 3: something is
     missing on the machine. 4: its hardware, driver or system cannot do it.
     """
     from flashdepot.diagnose import Intention, to_json, verdict  # noqa: PLC0415  ('host' needs none of it)

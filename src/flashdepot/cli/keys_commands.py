@@ -25,13 +25,13 @@ def _day(_context: click.Context, _option: click.Parameter, text: str | None) ->
 
 
 _expires_option = click.option(
-    "--expires", metavar=_DAY, callback=_day, help="The last day on which it is believed.  [default: no end]"
+    "--expires", metavar=_DAY, callback=_day, help="The last day on which it is trusted.  [default: no end]"
 )
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def keys() -> None:
-    """Make the key that signs what you push, and choose whose signatures are believed.
+    """Make the key that signs what you push, and choose whose signatures are trusted.
 
     A machine that tests what strangers send needs no key: it reads remotes, and writes to none.
     """
@@ -65,7 +65,7 @@ def new(name: str | None, expires: date | None, *, as_json: bool, quiet: bool) -
 @json_option
 @quiet_option
 def trust(line: str, remotes: tuple[str, ...], expires: date | None, *, as_json: bool, quiet: bool) -> None:
-    """Believe what a key has signed. Get its line over a way that you trust."""
+    """Trust what a key has signed. Get its line in a way that you trust."""
     key = PublicKey.parse(line)
     UserSettings.of_this_user().trust(TrustedKey(key, remotes, expires))
     if as_json:
@@ -116,7 +116,7 @@ def ls(*, as_json: bool) -> None:
 @json_option
 @quiet_option
 def unsigned(address: str, *, remove: bool, as_json: bool, quiet: bool) -> None:
-    """Take one index without a signature, although you trust keys: whoever writes there decides what you run.
+    """Take one index without a signature, although you trust keys: anyone who writes there decides what you run.
 
     Once you have trusted a key, an index must be signed by one that you trust, also after you have revoked it.
     """
@@ -135,7 +135,7 @@ def unsigned(address: str, *, remove: bool, as_json: bool, quiet: bool) -> None:
 @json_option
 @quiet_option
 def revoke(key: str, *, as_json: bool, quiet: bool) -> None:
-    """Never believe a key again: it was lost, or its owner is no longer trusted.
+    """Never trust a key again: it was lost, or its owner is no longer trusted.
 
     What it signed and was fetched already stays in the depot; 'flashdepot depot audit' checks that.
     """
@@ -153,13 +153,13 @@ def revoke(key: str, *, as_json: bool, quiet: bool) -> None:
     type=click.IntRange(min=0),
     default=30,
     metavar="N",
-    help="Believe the old key's signatures for so long.  [default: 30]",
+    help="Trust the old key's signatures for this long.  [default: 30]",
 )
 @_expires_option
 @json_option
 @quiet_option
 def rotate(name: str | None, days: int, expires: date | None, *, as_json: bool, quiet: bool) -> None:
-    """Replace a key of yours by a new one. Prints the new line that readers need.
+    """Replace one of your keys by a new one. Prints the new line that readers need.
 
     Records that the old one has signed get the new signature with the next 'flashdepot depot push'.
     """

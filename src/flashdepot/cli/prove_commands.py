@@ -27,7 +27,7 @@ def verify(python: str | None, *, as_json: bool, quiet: bool) -> None:
     """Check on this machine's GPU that the installed flash_attn computes the right numbers.
 
     Compares forward, backward, variable lengths and KV cache, in fp16 and bf16, with float64. The bound is that of
-    upstream's own tests, whoever built the installed flash_attn. Exit code 6: a result is wrong.
+    upstream's own tests, whatever built the installed flash_attn. Exit code 6: a result is wrong.
     """
     document = run_script(interpreter(python), "numeric.py", timeout=_VERIFY_LIMIT)
     wrong = [row for row in document["rows"] if row["ok"] is False]

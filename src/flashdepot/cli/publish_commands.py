@@ -114,7 +114,7 @@ def index(
         "--out",
         metavar="DIR",
         type=click.Path(path_type=Path),
-        help="Write the wheels and the report into this folder.  [default: the file's, or dist beside it]",
+        help="Write the wheels and the report into this folder.  [default: the file's, or dist next to it]",
     ),
     click.option("--no-push", is_flag=True, help="Write to no remote: for jobs of strangers, and to try a file."),
     click.option("--dry-run", is_flag=True, help="Say what would be fetched and compiled for each part; make nothing."),
@@ -138,8 +138,8 @@ def publish(
 ) -> None:
     """Make the libraries and wheels of every combination in a matrix file, prove them, and put them where others find them.
 
-    What exists is used again, so a run that was stopped goes on where it was. A part that fails does not stop the others;
-    the exit code is that of the first failure. The report is printed and kept beside the wheels. docs/publishing.md has
+    What exists is used again, so a run that was stopped continues. A part that fails does not stop the others;
+    the exit code is that of the first failure. The report is printed and kept with the wheels. docs/publishing.md has
     the format of the file.
     """
     events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)

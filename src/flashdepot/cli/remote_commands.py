@@ -37,16 +37,16 @@ def remote() -> None:
 @click.argument("name")
 @click.argument("url")
 @click.option("--push", is_flag=True, help="Put there what is built here.")
-@click.option("--key", "keys", multiple=True, metavar="NAME:BASE64", help="Believe this key's signatures there.")
+@click.option("--key", "keys", multiple=True, metavar="NAME:BASE64", help="Trust this key's signatures there.")
 @click.option(
-    "--unsigned", is_flag=True, help="Believe what lies there without signatures: whoever writes there decides."
+    "--unsigned", is_flag=True, help="Accept what is there without signatures: anyone who writes there decides."
 )
 @click.option(
     "--builders",
     type=click.IntRange(min=1),
     default=1,
     metavar="N",
-    help="Believe only what so many of your keys have signed.  [default: 1]",
+    help="Accept only what this many of your keys have signed.  [default: 1]",
 )
 @click.option("--anonymous", is_flag=True, help="Read a bucket without credentials.")
 @click.option(
@@ -115,7 +115,7 @@ def list_remotes(*, as_json: bool) -> None:
 @json_option
 @quiet_option
 def rm(name: str, *, as_json: bool, quiet: bool) -> None:
-    """Forget a remote of yours. What was fetched from it stays in the depot."""
+    """Forget one of your remotes. What was fetched from it stays in the depot."""
     UserSettings.of_this_user().remove_remote(name)
     if as_json:
         print_json({"status": "removed", "name": name})

@@ -198,11 +198,11 @@ def _library_line(manifest: Manifest) -> str:
     type=click.IntRange(min=1),
     default=2,
     metavar="N",
-    help="How many units, drawn at random.  [default: 2]",
+    help="How many units, chosen at random.  [default: 2]",
 )
 @click.option("--all", "everything", is_flag=True, help="Compile all units again.")
 @click.option(
-    "--sign", is_flag=True, help="If all are the same, put your signature beside the builder's, in remotes with --push."
+    "--sign", is_flag=True, help="If all are the same, add your signature to the builder's, in remotes with --push."
 )
 @options(
     o.selection_options,

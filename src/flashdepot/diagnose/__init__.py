@@ -1,4 +1,4 @@
-"""What is wrong with a machine for what somebody intends, why that matters, and the command that fixes it.
+"""What is wrong with a machine for a build, an installation or a run, why, and the fix.
 
 Typical usage::
 

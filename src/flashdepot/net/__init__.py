@@ -1,1 +1,1 @@
-"""Fetching from package indexes and other servers, with the settings that the user has already given to pip or uv."""
+"""Fetching from package indexes and other servers, with the settings of pip and uv."""

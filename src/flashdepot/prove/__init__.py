@@ -1,1 +1,1 @@
-"""Proof and speed of an installed flash_attn, in the environment that it is installed in."""
+"""Whether an installed flash_attn is right, and how fast it is, in the environment that it is installed in."""

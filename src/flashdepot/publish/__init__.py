@@ -1,4 +1,4 @@
-"""Publishing: what a matrix file asks for, what was proven of each part, and the report."""
+"""Publishing: what a matrix file asks for, how each part was verified, and the report."""
 
 from flashdepot.publish.matrix import PublishedPart, PublishMatrix, read_matrix
 from flashdepot.publish.report import PartReport, PublishReport

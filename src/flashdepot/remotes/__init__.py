@@ -1,4 +1,4 @@
-"""Remotes: what other machines have made, and how it is believed. See docs/remotes.md.
+"""Remotes: what other machines have made, and which of it is trusted. See docs/remotes.md.
 
 Importing this costs next to nothing, because a hit of the depot needs no remote.
 """

@@ -1,1 +1,1 @@
-"""From what somebody asks for to a library that serves it: a stored one, or one that is built."""
+"""From a request to a library that serves it, stored or built."""

@@ -1,0 +1,98 @@
+"""Documents and help texts are in plain words: none of those in ``retired_words.toml``."""
+
+from __future__ import annotations
+
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from flashdepot.cli.app import app
+from flashdepot.files.documents import read_toml
+from support.documents import DOCUMENTS, ROOT, name_of
+
+SOURCES: tuple[str, ...] = ()
+"""Folders of Python, from the root, whose strings and comments are read as well.
+
+``native`` is never among them, nor is ``docs/c-api.md``, which is made from it: its bytes are in the keys of libraries.
+"""
+
+_CODE_OR_QUOTED = re.compile(
+    r"^ *(?P<fence>```|~~~).*?^ *(?P=fence)|<!--.*?-->|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|\]\([^)]*\)|"
+    r"(?<!\w)\"[^\"\n]{1,200}\"",
+    re.DOTALL | re.MULTILINE,
+)
+_RETIRED = [
+    (re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])", re.IGNORECASE), better)
+    for better, patterns in read_toml(Path(__file__).with_name("retired_words.toml"))["instead"].items()
+    for pattern in patterns
+]
+
+
+def complaints(name: str, text: str) -> list[str]:
+    """Each retired word in prose, with its file and line and what to write instead."""
+    prose = _CODE_OR_QUOTED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    one_line = prose.replace("\n", " ")
+    found = [(word.start(), word[0], better) for said, better in _RETIRED for word in said.finditer(one_line)]
+    return [f"{name}:{prose.count(chr(10), 0, start) + 1}: '{word}': {better}" for start, word, better in sorted(found)]
+
+
+def helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    """The texts of a command's help and of those in it."""
+    options = (option.help or "" for option in command.params if isinstance(option, click.Option))
+    yield name, "\n".join([command.help or "", command.epilog or "", *options])
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(click.Context(command)):
+            found = command.get_command(click.Context(command), inner)
+            if found is not None:
+                yield from helps(found, f"{name} {inner}")
+
+
+def strings_and_comments(path: Path) -> str:
+    """What a Python file says in words, each in its line."""
+    lines = [""] * (path.read_text(encoding="utf-8").count("\n") + 2)
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type in {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", None)}:
+                for number, line in enumerate(token.string.splitlines(), token.start[0] - 1):
+                    lines[number] += " " + line.strip("\"'#")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name != "c-api.md"], ids=name_of)
+def test_a_document_is_in_plain_words(path: Path) -> None:
+    assert not complaints(name_of(path), path.read_text(encoding="utf-8"))
+
+
+def test_every_help_is_in_plain_words() -> None:
+    assert not [said for name, text in helps(app, "flashdepot") for said in complaints(f"{name} --help", text)]
+
+
+def test_the_sources_are_in_plain_words() -> None:
+    files = [file for place in SOURCES for file in sorted((ROOT / place).rglob("*.py"))]
+    assert not [said for file in files for said in complaints(name_of(file), strings_and_comments(file))]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("It\nmends\nit.", ["page.md:2: 'mends': fix"]),
+        ("This is no\nlibrary.", ["page.md:1: 'is no library': is not a"]),
+        ("There is no library. `mend` [x](mend.md)", []),
+        ('```\nmend\n```\nThe message is "it mends".', []),
+    ],
+)
+def test_a_retired_word_is_seen_in_prose_only(text: str, said: list[str]) -> None:
+    assert complaints("page.md", text) == said
+
+
+def test_the_words_of_a_python_file_are_its_strings_and_comments(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text('mend = 1\nprint("alone")  # told\n', encoding="utf-8")
+    assert complaints("a.py", strings_and_comments(path)) == [
+        "a.py:2: 'alone': only, or by itself",
+        "a.py:2: 'told': said, known, given",
+    ]
