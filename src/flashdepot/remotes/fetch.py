@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flashdepot.depot import Depot, choose
-from flashdepot.depot.actions import ActionRecord
+from flashdepot.depot.actions import ActionRecord, Output
 from flashdepot.errors import IntegrityError
 from flashdepot.events import Events
 from flashdepot.fit.requests import unmet
 from flashdepot.model.limits import size
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import Request
-from flashdepot.remotes.remote import Blob, OpenRemote
+from flashdepot.remotes.remote import OpenRemote
 from flashdepot.remotes.statements import LibraryStatement, UnitStatement
 
 
@@ -56,7 +56,7 @@ def take_library(remote: OpenRemote, depot: Depot, statement: LibraryStatement, 
     """
     try:
         manifest = remote.manifest(statement)
-        blobs = [Blob(file.digest, file.size) for file in manifest.files if not file.link]
+        blobs = [Output(file.digest, file.size) for file in manifest.files if not file.link]
         total = sum(blob.size for blob in dict.fromkeys(blobs))
         with events.download(f"{manifest.recipe_key[:12]} from {remote.name}") as progress:
             remote.fetch(blobs, depot, lambda done: progress(done, total) if done else None)
@@ -86,7 +86,7 @@ def fetch_units(
     total = sum(record.object.size for record in records)
     note(f"Fetching {len(records)} of {len(wanted)} compilations from {remote.name}, {size(total)}.")
     try:
-        remote.fetch([Blob(r.object.digest, r.object.size) for r in records], depot, lambda _done: None)
+        remote.fetch([record.object for record in records], depot, lambda _done: None)
     except IntegrityError as error:
         remote.warn(f"{remote.name}: {error.message}. What it was for is compiled.")
     for record in records:

@@ -12,6 +12,8 @@ import hashlib
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
+from operator import not_
 from pathlib import Path
 
 import msgspec
@@ -75,14 +77,6 @@ class Pushed(msgspec.Struct, frozen=True):
         return f"{self.libraries} libraries and {self.units} units, {said}{repaired}"
 
 
-class _Parcel(msgspec.Struct, frozen=True):
-    """What is to be there: the sources of blobs by digest, and the records of units and of libraries by place."""
-
-    blobs: dict[str, Path | bytes]
-    units: list[tuple[str, bytes]]
-    libraries: list[tuple[str, bytes]]
-
-
 def push(
     remote: OpenRemote,
     depot: Depot,
@@ -104,29 +98,45 @@ def push(
     :raises NetworkError: when the remote cannot be written; no record is there then whose blobs are not.
     """
     key = key or _key_for(remote)
-    parcel = _Parcel({}, [], [])
-    units = 0
+    sources: dict[str, Path | bytes] = {}
+    units: list[tuple[str, bytes]] = []
+    libraries: list[tuple[str, bytes]] = []
+    stands: dict[str, str] = {}
     for manifest in manifests:
-        _add_library(parcel, depot, manifest)
+        source, stated = depot.libraries.source(manifest), LibraryStatement.of(manifest)
+        sources |= {file.digest: source(file) for file in manifest.files if not file.link}
+        sources[stated.manifest_digest] = manifest_text(manifest)
+        payload = stated.payload()
+        stands[manifest.recipe_key] = hashlib.sha256(payload).hexdigest()
+        libraries += [(place, payload) for place in library_places(manifest)]
         for record in _records(depot, manifest):
-            _add_unit(parcel, depot, record)
-            units += 1
-    events.note(f"Pushing to {remote.name}: {len(parcel.blobs)} blobs, as far as they are not there.")
-    longest = _SECONDS + sum(map(_length, parcel.blobs.values())) / _SLOWEST
-    blobs = list(parcel.blobs.items())
-    there = each(blobs, lambda blob: _is_there(remote, *blob), remote.name, seconds=longest)
-    wrong = _wrong(remote, depot, _those(blobs, there), everything=verify, seconds=longest)
-    missing = _those(blobs, [not is_there for is_there in there])
-    sent = each([*missing, *wrong], lambda blob: _put_blob(remote, *blob), remote.name, seconds=longest)
+            unit, names = UnitStatement.of(record)
+            sources |= {record.object.digest: depot.blobs.verified_path(record.object.digest), unit.names: names}
+            units.append((unit_place(record.intent_key), unit.payload()))
+    events.note(f"Pushing to {remote.name}: {len(sources)} blobs, as far as they are not there.")
+    longest = _SECONDS + sum(map(_length, sources.values())) / _SLOWEST
+
+    def is_there(blob: _Source) -> bool:
+        """As far as its size says."""
+        return remote.store.size(blob_place(blob[0])) == _length(blob[1])
+
+    def put(blob: _Source) -> int:
+        remote.store.write(blob_place(blob[0]), blob[1])
+        return _length(blob[1])
+
+    blobs = list(sources.items())
+    there = each(blobs, is_there, remote.name, seconds=longest)
+    wrong = _wrong(remote, depot, list(compress(blobs, there)), everything=verify, seconds=longest)
+    missing = list(compress(blobs, map(not_, there)))
+    sent = each([*missing, *wrong], put, remote.name, seconds=longest)
     for digest, _ in wrong:
         complaint(depot, remote.settings.url, digest).unlink(missing_ok=True)
-    records = _put_records(remote, parcel.units, key, longest)
+    records = _put_records(remote, units, key, longest)
     # Before the libraries, and again if another machine with this key has written its own meanwhile.
-    stands = {manifest.recipe_key: _signed_digest(manifest) for manifest in manifests}
     _put_state(remote, stands, key)
-    records += _put_records(remote, parcel.libraries, key, longest)
+    records += _put_records(remote, libraries, key, longest)
     _put_state(remote, stands, key)
-    return Pushed(len(manifests), units, len(sent), sum(sent), records, len(wrong))
+    return Pushed(len(manifests), len(units), len(sent), sum(sent), records, len(wrong))
 
 
 def countersign(remote: OpenRemote, records: Sequence[ActionRecord], key: SigningKey) -> int:
@@ -137,12 +147,11 @@ def countersign(remote: OpenRemote, records: Sequence[ActionRecord], key: Signin
     """
     ours = [(unit_place(record.intent_key), UnitStatement.of(record)[0].payload()) for record in records]
 
-    def is_there(place: str, payload: bytes) -> bool:
-        return any(envelope.payload == payload for envelope in _found(remote, place))
+    def is_there(record: tuple[str, bytes]) -> bool:
+        return any(envelope.payload == record[1] for envelope in _found(remote, record[0]))
 
-    there = each(ours, lambda record: is_there(*record), remote.name, seconds=_SECONDS)
-    stated = [record for record, same in zip(ours, there, strict=True) if same]
-    return _put_records(remote, stated, key, _SECONDS)
+    there = each(ours, is_there, remote.name, seconds=_SECONDS)
+    return _put_records(remote, list(compress(ours, there)), key, _SECONDS)
 
 
 def _key_for(remote: OpenRemote) -> SigningKey | None:
@@ -154,35 +163,12 @@ def _key_for(remote: OpenRemote) -> SigningKey | None:
         raise
 
 
-def _add_library(parcel: _Parcel, depot: Depot, manifest: Manifest) -> None:
-    source = depot.libraries.source(manifest)
-    for file in manifest.files:
-        if not file.link:
-            parcel.blobs[file.digest] = source(file)
-    text = manifest_text(manifest)
-    parcel.blobs[hashlib.sha256(text).hexdigest()] = text
-    payload = LibraryStatement.of(manifest).payload()
-    parcel.libraries.extend((place, payload) for place in library_places(manifest))
-
-
 def _records(depot: Depot, manifest: Manifest) -> Iterable[ActionRecord]:
     """The compiler runs behind a library, as far as the depot has them still."""
     for key in manifest.actions.values():
         record = depot.actions.read(depot.layout.action(key))
         if record is not None and depot.blobs.find(record.object.digest) is not None:
             yield record
-
-
-def _add_unit(parcel: _Parcel, depot: Depot, record: ActionRecord) -> None:
-    statement, names = UnitStatement.of(record)
-    parcel.blobs[record.object.digest] = depot.blobs.verified_path(record.object.digest)
-    parcel.blobs[statement.names] = names
-    parcel.units.append((unit_place(record.intent_key), statement.payload()))
-
-
-def _is_there(remote: OpenRemote, digest: str, source: Path | bytes) -> bool:
-    """Whether a blob is there, as far as its size says."""
-    return remote.store.size(blob_place(digest)) == _length(source)
 
 
 def _wrong(
@@ -197,24 +183,14 @@ def _wrong(
     others = [blob for blob in there if blob not in complained]
     drawn = others if everything else random.SystemRandom().sample(others, min(_DRAWN, len(others)))
     looked = [*complained, *drawn]
-    found = _those(looked, each(looked, is_wrong, remote.name, seconds=seconds))
+    found = list(compress(looked, each(looked, is_wrong, remote.name, seconds=seconds)))
     if found and not everything:
         rest = [blob for blob in others if blob not in drawn]
-        found += _those(rest, each(rest, is_wrong, remote.name, seconds=seconds))
+        found += compress(rest, each(rest, is_wrong, remote.name, seconds=seconds))
     for blob in complained:
         if blob not in found:
             complaint(depot, remote.settings.url, blob[0]).unlink(missing_ok=True)
     return found
-
-
-def _those(blobs: Sequence[_Source], chosen: Sequence[bool]) -> list[_Source]:
-    return [blob for blob, is_chosen in zip(blobs, chosen, strict=True) if is_chosen]
-
-
-def _put_blob(remote: OpenRemote, digest: str, source: Path | bytes) -> int:
-    """Put a blob there; :returns: the bytes that were sent."""
-    remote.store.write(blob_place(digest), source)
-    return _length(source)
 
 
 def _length(source: Path | bytes) -> int:
@@ -232,7 +208,7 @@ def _put_records(
     count = 0
     for again in range(_ROUNDS):
         had_to = each(written, lambda record: _put_record(remote, *record, key), remote.name, seconds=seconds)
-        written = [record for record, was_written in zip(written, had_to, strict=True) if was_written]
+        written = list(compress(written, had_to))
         if not again:
             count = len(written)
         if not written:
@@ -242,10 +218,6 @@ def _put_records(
         f"{remote.settings.url}/{written[0][0]} does not keep what is written there, or others write it all the time",
         hint="Push again.",
     )
-
-
-def _signed_digest(manifest: Manifest) -> str:
-    return hashlib.sha256(LibraryStatement.of(manifest).payload()).hexdigest()
 
 
 def _put_state(remote: OpenRemote, stands: Mapping[str, str], key: SigningKey | None) -> None:

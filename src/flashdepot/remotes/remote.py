@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from flashdepot.depot import Depot
+from flashdepot.depot.actions import Output
 from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.files.atomic import disk_errors, sha256_file
 from flashdepot.files.places import writable
@@ -38,13 +39,6 @@ _LONGEST_MANIFEST = 8 << 20
 _LONGEST_NAMES = 4 << 20
 _SECONDS_PER_RECORD = 0.25
 _PUSH_AGAIN = "Let its builder push again: flashdepot depot push"
-
-
-class Blob(msgspec.Struct, frozen=True):
-    """Bytes to fetch: their SHA-256 and how many there are."""
-
-    digest: str
-    size: int
 
 
 class SignedLibrary(msgspec.Struct, frozen=True):
@@ -146,7 +140,7 @@ class OpenRemote:
             raise IntegrityError(f"the manifest {statement.manifest_digest[:12]} is not there")
         return statement.manifest(text)
 
-    def fetch(self, blobs: Sequence[Blob], depot: Depot, on_progress: Callable[[int], None]) -> None:
+    def fetch(self, blobs: Sequence[Output], depot: Depot, on_progress: Callable[[int], None]) -> None:
         """Put blobs into a depot, each verified before it is there; what is there already is not fetched.
 
         :raises IntegrityError: when one is missing, or is not what its digest says.
@@ -220,31 +214,23 @@ class OpenRemote:
         except IntegrityError as error:
             self.warn(f"{self.settings.url}/{place} is not used: {error.message}.")
             return []
-        statements = ((self._statement(envelope, place, read, belongs), envelope) for envelope in envelopes)
-        return [(statement, envelope) for statement, envelope in statements if statement is not None]
-
-    def _statement(
-        self,
-        envelope: Envelope,
-        place: str,
-        read: Callable[[bytes], _S],
-        belongs: Callable[[_S], bool],
-    ) -> _S | None:
-        if refusal := self.trust.refusal(envelope):
-            self.warn(f"Records of the remote {self.name} are not used: {refusal.reason}. {refusal.hint}")
-            return None
-        try:
-            statement = read(envelope.payload)
-        except IntegrityError as error:
-            self.warn(f"A record of {self.settings.url}/{place} is not used: {error.message}.")
-            return None
-        if not belongs(statement):
-            self.warn(f"A record of {self.settings.url}/{place} is not used: it is about something else.")
-            return None
-        if isinstance(statement, LibraryStatement) and (refusal := self._outdated(statement, envelope)):
-            self.warn(f"A library of the remote {self.name} is not used: {refusal.reason}. {refusal.hint}")
-            return None
-        return statement
+        found = []
+        for envelope in envelopes:
+            if refusal := self.trust.refusal(envelope):
+                self.warn(f"Records of the remote {self.name} are not used: {refusal.reason}. {refusal.hint}")
+                continue
+            try:
+                statement = read(envelope.payload)
+                if not belongs(statement):
+                    raise IntegrityError("it is about something else")  # noqa: TRY301
+            except IntegrityError as error:
+                self.warn(f"A record of {self.settings.url}/{place} is not used: {error.message}.")
+                continue
+            if isinstance(statement, LibraryStatement) and (refusal := self._outdated(statement, envelope)):
+                self.warn(f"A library of the remote {self.name} is not used: {refusal.reason}. {refusal.hint}")
+                continue
+            found.append((statement, envelope))
+        return found
 
     def _outdated(self, statement: LibraryStatement, envelope: Envelope) -> Refusal | None:
         """Why too few of those who signed a library stand for it now.
@@ -292,14 +278,11 @@ class OpenRemote:
             raise IntegrityError(f"{self.settings.url}/{blob_place(digest)} holds other bytes than its name says")
         return data
 
-    def _fetch(self, blob: Blob, depot: Depot, pace: Pace) -> None:
-        with depot.lock(f"blob-{blob.digest}"):
-            if depot.blobs.find(blob.digest) is None:
-                self._fetch_alone(blob, depot, pace)
-
-    def _fetch_alone(self, blob: Blob, depot: Depot, pace: Pace) -> None:
-        part = writable(depot.layout.downloads / f"blob-{blob.digest}")
-        with disk_errors(depot.root):
+    def _fetch(self, blob: Output, depot: Depot, pace: Pace) -> None:
+        with depot.lock(f"blob-{blob.digest}"), disk_errors(depot.root):
+            if depot.blobs.find(blob.digest) is not None:
+                return
+            part = writable(depot.layout.downloads / f"blob-{blob.digest}")
             part.parent.mkdir(parents=True, exist_ok=True)
             if part.is_symlink():
                 part.unlink()
@@ -318,7 +301,7 @@ class OpenRemote:
             depot.blobs.put_file(part)
             part.unlink(missing_ok=True)
 
-    def _receive(self, blob: Blob, part: Path, depot: Depot, pace: Pace) -> None:
+    def _receive(self, blob: Output, part: Path, depot: Depot, pace: Pace) -> None:
         try:
             self.store.fetch(blob_place(blob.digest), part, blob.size, pace.received)
         except FileNotFoundError:

@@ -61,11 +61,10 @@ class Store:
         """
         data = bytearray()
         try:
-            with contextlib.closing(self._opened(name, 0).chunks) as chunks:
-                for chunk in chunks:
-                    data += chunk
-                    if len(data) > longest:
-                        raise IntegrityError(f"{self._url}/{name} has more than {longest} bytes.")
+            for chunk in self._chunks(name):
+                data += chunk
+                if len(data) > longest:
+                    raise IntegrityError(f"{self._url}/{name} has more than {longest} bytes.")
         except FileNotFoundError:
             return None
         return bytes(data)
@@ -74,12 +73,11 @@ class Store:
         """The SHA-256 of a file, ``None`` when there is none, or it has more than ``longest`` bytes; raises as :meth:`read`."""
         digest, size = hashlib.sha256(), 0
         try:
-            with contextlib.closing(self._opened(name, 0).chunks) as chunks:
-                for chunk in chunks:
-                    digest.update(chunk)
-                    size += len(chunk)
-                    if size > longest:
-                        return None
+            for chunk in self._chunks(name):
+                digest.update(chunk)
+                size += len(chunk)
+                if size > longest:
+                    return None
         except FileNotFoundError:
             return None
         return digest.hexdigest()
@@ -121,6 +119,10 @@ class Store:
                 self._place.write(name, source)
         except FileNotFoundError:
             raise NetworkError(f"{self._url} cannot be written: it knows no such place") from None
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        with contextlib.closing(self._opened(name, 0).chunks) as chunks:
+            yield from chunks
 
     def _opened(self, name: str, start: int) -> Opened:
         with self._only_our_errors(name, "read"):

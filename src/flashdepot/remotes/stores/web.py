@@ -85,10 +85,8 @@ class WebBackend:
     @contextlib.contextmanager
     def _write_errors(self, name: str) -> Iterator[None]:
         try:
-            with network_errors(name, self._root, "see 'flashdepot remote ls'."):
+            with self._read_errors(name):
                 yield
-        except NotThereError:
-            raise FileNotFoundError(name) from None
         except NetworkError as error:
             cause = error.__cause__
             if not isinstance(cause, requests.HTTPError):
