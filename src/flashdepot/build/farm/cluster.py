@@ -83,7 +83,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Cluster:
-    """A connection to a Dask cluster for one build, from :func:`connect`. ``events`` gets what stations tell."""
+    """A connection to a Dask cluster for one build, from :func:`connect`. ``events`` gets what agents tell."""
 
     def __init__(self, client: Client, address: str, session: str) -> None:
         self._client = client
@@ -213,7 +213,7 @@ class Cluster:
                 )
 
     def end(self) -> None:
-        """Cancel all tasks, end the stations with their compilers, and leave."""
+        """Cancel all tasks, end the agents with their compilers, and leave."""
         self._ending = True
         with contextlib.suppress(Exception):
             if self._client.status == "running":

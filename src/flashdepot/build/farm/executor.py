@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import queue
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from flashdepot.build.farm.orders import (
     HOW_TO_START,
     Bundle,
     Done,
-    Held,
+    Files,
     Lacks,
     Lost,
     Order,
@@ -39,55 +38,41 @@ from flashdepot.model.limits import Farm, Limits
 from flashdepot.process.child import Cost
 
 
-class Room(msgspec.Struct, frozen=True):
+class FreeWorker(msgspec.Struct, frozen=True):
     """What a worker has left: slots, fewer than none when actions wait on it, and bytes of memory."""
 
     worker: FarmWorker
     slots: int
     memory: int
 
-    def less(self, memory: int) -> Room:
-        """The same with one action more."""
-        return replace(self, slots=self.slots - 1, memory=self.memory - memory)
 
-
-def rooms_of(workers: Iterable[FarmWorker], given: Sequence[tuple[str, int]]) -> list[Room]:
+def free_workers(workers: Sequence[FarmWorker], given: Sequence[tuple[str, int]]) -> list[FreeWorker]:
     """What each worker has left.
 
     :param given: the address that each action was given to, and the memory that it is expected to take.
     """
-    counts: Counter[str] = Counter()
-    sums: Counter[str] = Counter()
-    for address, memory in given:
-        counts[address] += 1
-        sums[address] += memory
-    return [Room(w, w.slots - counts[w.address], w.memory - sums[w.address]) for w in workers]
+    held = {worker.address: [memory for address, memory in given if address == worker.address] for worker in workers}
+    return [FreeWorker(w, w.slots - len(held[w.address]), w.memory - sum(held[w.address])) for w in workers]
 
 
-def choose_room(rooms: Sequence[Room], memory: int, *, alone: bool, ahead: int) -> Room | None:
-    """The worker with most room for an action, ``None`` when it has to wait here.
+def choose_worker(free: Sequence[FreeWorker], memory: int, *, alone: bool, ahead: int) -> FreeWorker | None:
+    """The worker with most left for an action, ``None`` when it has to wait here.
 
     :param alone: it is to have a worker for itself, and waits there until that is free.
     :param ahead: how many actions more than a worker runs may wait on it.
     """
-    if alone:
-        able = [room for room in rooms if room.worker.memory >= memory]
-        return max(able, key=_most, default=None)
-    able = [room for room in rooms if room.slots + ahead > 0 and _has_memory(room, memory)]
-    return max(able, key=_most, default=None)
+
+    def is_able(one: FreeWorker) -> bool:
+        """Whether it fits beside the others; what waits for a slot gets the memory of the one before it."""
+        if alone or one.slots <= 0:
+            return one.worker.memory >= memory and (alone or (one.slots + ahead > 0 and one.memory > -memory))
+        return one.memory >= memory
+
+    return max(filter(is_able, free), key=lambda one: (one.slots, one.memory), default=None)
 
 
-def _has_memory(room: Room, memory: int) -> bool:
-    """Whether it fits beside the others; what waits for a slot gets the memory of the one before it."""
-    return room.memory >= memory if room.slots > 0 else room.worker.memory >= memory and room.memory > -memory
-
-
-def _most(room: Room) -> tuple[int, int]:
-    return room.slots, room.memory
-
-
-_STATIONS_LOST = 4
-"""How often an action is begun again because the station that had it ended; Dask gives up a task as often."""
+_AGENTS_LOST = 4
+"""How often an action is begun again because the agent that had it ended; Dask gives up a task as often."""
 
 _LACKED = 1000
 """How often an action may meet a worker that has not got the sources yet, before something must be wrong."""
@@ -126,7 +111,7 @@ class FarmExecutor:
 
     farm: Farm
     site: Site
-    sources: Mapping[str, Held]
+    sources: Mapping[str, Files]
     places: PlaceNames
     limits: Limits
     work: Path
@@ -224,14 +209,14 @@ class FarmExecutor:
         waiting = [running for running in self._running.values() if not running.place]
         if not waiting:
             return
-        rooms = rooms_of(self._connected.workers(), [(r.place, r.memory) for r in self._running.values()])
+        free = free_workers(self._connected.workers(), [(r.place, r.memory) for r in self._running.values()])
         for number, running in enumerate(waiting):
-            many = len(waiting) - number > sum(room.worker.slots for room in rooms) / 2
-            room = choose_room(rooms, running.memory, alone=running.task.alone, ahead=1 if many else 0)
-            if room is None:
-                continue
-            self._submit(running, room.worker.address)
-            rooms[rooms.index(room)] = room.less(running.memory)
+            many = len(waiting) - number > sum(one.worker.slots for one in free) / 2
+            chosen = choose_worker(free, running.memory, alone=running.task.alone, ahead=1 if many else 0)
+            if chosen is not None:
+                self._submit(running, chosen.worker.address)
+                left = replace(chosen, slots=chosen.slots - 1, memory=chosen.memory - running.memory)
+                free[free.index(chosen)] = left
 
     def _submit(self, running: _Running, place: str) -> None:
         running.submitted = time.monotonic()
@@ -255,7 +240,7 @@ class FarmExecutor:
         if isinstance(answer, Lost):
             running.lost += 1
             worker = result.worker or running.worker
-            if running.lost < _STATIONS_LOST:
+            if running.lost < _AGENTS_LOST:
                 self.note(f"{name}: the worker {worker}, or flashdepot on it, has gone; compiling it again.")
                 running.place = ""
                 return None
@@ -305,7 +290,7 @@ class FarmExecutor:
                 )
 
     def _hear(self) -> None:
-        """Take in what stations told."""
+        """Take in what agents told."""
         events = self._connected.events
         while not events.empty():
             try:
@@ -341,7 +326,7 @@ class FarmExecutor:
             running.orphaned = None
         elif running.orphaned is None:
             running.orphaned = time.monotonic()
-        elif time.monotonic() - running.orphaned > _BEGUN_AGAIN and running.lost < _STATIONS_LOST:
+        elif time.monotonic() - running.orphaned > _BEGUN_AGAIN and running.lost < _AGENTS_LOST:
             self._connected.take_back(running.task.action.name)
             running.lost += 1
             running.place, running.orphaned = "", None
@@ -363,7 +348,7 @@ class FarmExecutor:
         has = (
             f"none of the farm's workers declares more than {largest / 1e9:.1f} GB" if largest else "no worker is left"
         )
-        start = HOW_TO_START.replace("ADDRESS", self._connected.address).replace("32e9", f"{_rounded(memory)}e9")
+        start = HOW_TO_START.replace("ADDRESS", self._connected.address).replace("32e9", f"{-(-memory // 10**9)}e9")
         return MissingToolError(
             f"{task.action.name} is expected to take {memory / 1e9:.1f} GB, and {has}.",
             hint=f"What was compiled is kept. Start a worker with enough ({start}), or leave out large units: "
@@ -371,11 +356,7 @@ class FarmExecutor:
         )
 
 
-def _rounded(memory: int) -> int:
-    return -(-memory // 10**9)
-
-
-def handed_out(trees: Mapping[str, PlainFiles], own: Mapping[str, Path]) -> dict[str, Held]:
+def handed_out(trees: Mapping[str, PlainFiles], own: Mapping[str, Path]) -> dict[str, Files]:
     """The files that workers get from here, by place and name: of source trees all that a compiler can reach.
 
     :param trees: source trees by the names of their families.

@@ -1,4 +1,4 @@
-"""What a build and its stations say to each other: plain data, which is judged by its types wherever it arrives."""
+"""What a build and its agents say to each other: plain data, which is judged by its types wherever it arrives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flashdepot.model.recipe import Action, Tool
 from flashdepot.model.target import Architecture
 from flashdepot.process.child import Cost
 
-Held = Mapping[str, Callable[[], bytes]]
+Files = Mapping[str, Callable[[], bytes]]
 """Files by name, and how to read each."""
 
 RESOURCE = "memory"
@@ -62,7 +62,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """An action that a station has run: what :class:`~flashdepot.build.executor.Ended` says, with the bytes themselves.
+    """An action that an agent has run: what :class:`~flashdepot.build.executor.Ended` says, with the bytes themselves.
 
     ``digest`` is the SHA-256 of ``output``.
     """
@@ -75,27 +75,27 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Lacks(msgspec.Struct, frozen=True, tag=True):
-    """A station has not got these bundles yet; the order was not begun."""
+    """An agent has not got these bundles yet; the order was not begun."""
 
     bundles: tuple[str, ...]
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """A station cannot work for this build at all: why, and what helps."""
+    """An agent cannot work for this build at all: why, and what helps."""
 
     reason: str
     hint: str
 
 
 class Lost(msgspec.Struct, frozen=True, tag=True):
-    """The station ended while it had the order, or its worker before the answer had been handed over."""
+    """The agent ended while it had the order, or its worker before the answer had been handed over."""
 
 
 Answer = Done | Lacks | Refused | Lost
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What a station tells meanwhile: that it has begun an action (``started``), the memory it holds, or a ``note``."""
+    """What an agent tells meanwhile: that it has begun an action (``started``), the memory it holds, or a ``note``."""
 
     kind: str
     name: str = ""
@@ -105,7 +105,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """Which flashdepot and Python a station has, the name of its worker, and why it cannot work."""
+    """Which flashdepot and Python an agent has, the name of its worker, and why it cannot work."""
 
     flashdepot: str
     python: str
@@ -125,7 +125,7 @@ class Bundle(msgspec.Struct, frozen=True):
     data: bytes
 
 
-def pack(files: Held) -> Bundle:
+def pack(files: Files) -> Bundle:
     """Put files together; :raises OSError: when one cannot be read."""
     held = {name: read() for name, read in files.items()}
     return Bundle(_digest(held), zlib.compress(encode(held), 1))

@@ -1,6 +1,6 @@
-"""What Dask calls in a worker: it hands orders to the worker's station, and sees when nobody wants their result any more.
+"""What Dask calls in a worker: it hands orders to the worker's agent, and sees when nobody wants their result any more.
 
-The station is a process of its own: a worker may live for weeks, and what it runs is the flashdepot that is installed now.
+The agent is a process of its own: a worker may live for weeks, and what it runs is the flashdepot that is installed now.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flashdepot.process.run import bound
 if TYPE_CHECKING:
     from distributed import Worker
 
-_COMMAND = (sys.executable, "-m", "flashdepot.build.farm.station")
+_COMMAND = (sys.executable, "-m", "flashdepot.build.farm.agent")
 _LOOK = 0.25
 """Seconds between two looks at whether somebody still wants a result."""
 
@@ -31,8 +31,8 @@ _STARTS_WITHIN = 120.0
 _ENDS_WITHIN = 4.0
 
 
-class _Station:
-    """The station of one build on this worker, as its worker sees it."""
+class _AgentProcess:
+    """The agent of one build on this worker, as its worker sees it."""
 
     def __init__(self, session: str, worker: Worker) -> None:
         self._session = session
@@ -52,7 +52,7 @@ class _Station:
         self._process.stdin.close()
         self._process.stdout.close()
         self._is_open = True
-        threading.Thread(target=self._read, daemon=True, name="flashdepot station").start()
+        threading.Thread(target=self._read, daemon=True, name="flashdepot agent").start()
 
     @property
     def is_open(self) -> bool:
@@ -112,16 +112,16 @@ class _Station:
             self.hello.set_exception(RuntimeError(f"flashdepot ended there with status {status}"))
 
 
-_stations: dict[str, _Station] = {}
+_agents: dict[str, _AgentProcess] = {}
 _one_at_a_time = threading.Lock()
 
 
-def _station(session: str, worker: Worker) -> _Station:
+def _agent(session: str, worker: Worker) -> _AgentProcess:
     with _one_at_a_time:
-        station = _stations.get(session)
-        if station is None or not station.is_open:
-            station = _stations[session] = _Station(session, worker)
-        return station
+        agent = _agents.get(session)
+        if agent is None or not agent.is_open:
+            agent = _agents[session] = _AgentProcess(session, worker)
+        return agent
 
 
 def _is_wanted(worker: Worker, key: str) -> bool:
@@ -143,24 +143,24 @@ def carry_out(session: str, flashdepot: str, site: bytes, order: bytes) -> tuple
     from distributed import get_worker  # noqa: PLC0415  (of an extra)
 
     worker = get_worker()
-    answer = _station(session, worker).carry_out(worker.get_current_task(), flashdepot, site, order)
+    answer = _agent(session, worker).carry_out(worker.get_current_task(), flashdepot, site, order)
     return name_of(worker), worker.address, answer
 
 
 async def introduce(session: str, dask_worker: Worker) -> dict[str, Any]:
-    """Start the station of a build; :returns: which flashdepot and Python it has."""
-    station = await asyncio.to_thread(_station, session, dask_worker)
-    said = await asyncio.to_thread(station.hello.result, _STARTS_WITHIN)
+    """Start the agent of a build; :returns: which flashdepot and Python it has."""
+    agent = await asyncio.to_thread(_agent, session, dask_worker)
+    said = await asyncio.to_thread(agent.hello.result, _STARTS_WITHIN)
     return {**said, "name": name_of(dask_worker)}
 
 
 async def deliver(session: str, digest: str, data: bytes, dask_worker: Worker) -> None:
-    """Give the station of a build files that it lacks."""
-    station = await asyncio.to_thread(_station, session, dask_worker)
-    await asyncio.to_thread(station.bundle, digest, data)
+    """Give the agent of a build files that it lacks."""
+    agent = await asyncio.to_thread(_agent, session, dask_worker)
+    await asyncio.to_thread(agent.bundle, digest, data)
 
 
 async def end(session: str) -> None:
-    """End the station of a build, and every compiler in it."""
-    if (station := _stations.pop(session, None)) is not None:
-        await asyncio.to_thread(station.end)
+    """End the agent of a build, and every compiler in it."""
+    if (agent := _agents.pop(session, None)) is not None:
+        await asyncio.to_thread(agent.end)

@@ -1,4 +1,4 @@
-"""``python -m flashdepot.build.farm.station``: flashdepot on a worker, for one build and as long as that needs it.
+"""``python -m flashdepot.build.farm.agent``: flashdepot on a worker, for one build and as long as that needs it.
 
 It provides the pinned compilers in the depot of the worker's user, checks that they are those of the build, and runs
 actions by the executor of this machine. It reads messages on standard input and answers on standard output, and ends,
@@ -64,7 +64,7 @@ Say = Callable[[tuple[Any, ...]], None]
 
 
 @dataclass
-class Station:
+class Agent:
     """Serves one build. ``say`` sends a message to the worker; ``work`` is a folder of its own."""
 
     depot: Depot
@@ -276,7 +276,7 @@ def main() -> None:
         depot = open_depot()
         with depot.workspace() as work:
             say(("hello", hello))
-            Station(depot, work, say).serve(inbox)
+            Agent(depot, work, say).serve(inbox)
     except FlashdepotError as error:  # a depot that cannot be used
         say(("hello", {**hello, "problem": f"{error.message} {error.hint}".rstrip()}))
 
