@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.build.objects import cross_linking
+from flashdepot.build.objects import Linking
 from flashdepot.model.recipe import Tool
 from flashdepot.model.target import LINUX, Platform
 from flashdepot.resolve.project import library_request
@@ -69,7 +69,7 @@ def test_its_system_links_the_objects(tmp_path: Path) -> None:
     objects = [tmp_path / "a.9", tmp_path / "b.9"]
     for path in objects:
         path.write_text(path.stem)
-    linking = cross_linking(ROW, Zig(Path("zig"), "0.14.1"))
-    linked = linking.link(objects, tmp_path, tmp_path)
+    linking = Linking(ROW, Zig(Path("zig"), "0.14.1"))
+    linked = linking.link(objects, tmp_path)
     assert linked.files["lib/static/library.a"].read_bytes() == b"ab"
-    assert "-plan9" in linking.flags
+    assert Linking(replace(ROW, zig="another"), linking.zig).digest != linking.digest

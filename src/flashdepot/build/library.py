@@ -15,7 +15,7 @@ from flashdepot.build.engine import BuildOutcome, Engine
 from flashdepot.build.executor import Executor
 from flashdepot.build.inputs import PlaceNames, place_of, places
 from flashdepot.build.local import local_executor
-from flashdepot.build.objects import Linking, compilers_of, cross_linking, put_objects
+from flashdepot.build.objects import Linking, compilers_of, put_objects
 from flashdepot.build.sbom import PLACE as SBOM_PLACE
 from flashdepot.build.sbom import sbom
 from flashdepot.build.schedule import History, Outlook
@@ -79,7 +79,7 @@ class BuildPlan(msgspec.Struct, frozen=True):
     @property
     def linking(self) -> Linking:
         """How its objects become libraries."""
-        return cross_linking(self.compilers.target, self.toolchain.zig)
+        return Linking(self.compilers.target, self.toolchain.zig)
 
     @property
     def is_foreign(self) -> bool:
@@ -143,7 +143,7 @@ def prepare(
         target=Target(platform, nvcc.version.major, sass, floor),
         toolchain=identity,
         front_end=options.front_end,
-        native_digest=cross_linking(compilers.target, toolchain.zig).digest,
+        native_digest=Linking(compilers.target, toolchain.zig).digest,
         flags=flags,
     )
     return BuildPlan(recipe, trees, toolchain, texts, compilers, provided, _source_digests(trees), options)
@@ -234,7 +234,7 @@ def build_library(
         folder = work / "linked"
         folder.mkdir()
         progress.note("Linking.")
-        linked = plan.linking.link(objects, NATIVE, folder)
+        linked = plan.linking.link(objects, folder)
         engine.linked()
         files = {**_library_files(plan, linked, folder), **_licence_files(plan.licences, folder)}
         manifest, files = _with_sbom(_manifest(plan, outcome, linked, files), files, folder)

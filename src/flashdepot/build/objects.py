@@ -100,56 +100,44 @@ def put_objects(actions: Sequence[Action], outcome: BuildOutcome, depot: Depot, 
     return objects
 
 
-_TEMPLATES = NATIVE / "templates"
 _WINDOWS_FILES = Path(__file__).with_name("windows_files")
+_TEMPLATES = {
+    "lib/cmake/FlashAttention/FlashAttentionConfig.cmake": "FlashAttentionConfig.cmake.in",
+    "lib/pkgconfig/flashattention.pc": "flashattention.pc.in",
+    "lib/pkgconfig/flashattention-static.pc": "flashattention-static.pc.in",
+}
+"""The files that say something else on each system, by their place in a library's folder."""
 
 
 class Linking(msgspec.Struct, frozen=True):
-    """One way to link. ``templates`` are files by their place in a library's folder, ``flags`` those of its programs.
+    """How objects become the libraries of a target. Nothing of NVIDIA's is linked, so no runtime and no notice lie beside."""
 
-    ``own_templates`` are those of the templates that are not part of the C layer's folder.
-    """
+    target: Row
+    zig: Zig
 
-    link: Callable[[Sequence[Path], Path, Path], Linked]
-    c_layer_flags: tuple[str, ...]
-    flags: tuple[str, ...]
-    templates: Mapping[str, Path]
-    own_templates: tuple[Path, ...] = ()
+    def link(self, objects: Sequence[Path], folder: Path) -> Linked:
+        """Make the libraries in ``folder``; raises as :meth:`~flashdepot.toolchain.targets.System.link`."""
+        return self.target.system.link(self.target, self.zig, objects, NATIVE, folder)
+
+    @property
+    def _is_windows(self) -> bool:
+        return self.target.platform.system != "linux"
+
+    @property
+    def templates(self) -> dict[str, Path]:
+        """The templates of files that lie beside the libraries, by their place in a library's folder."""
+        common = NATIVE / "templates"
+        folder = _WINDOWS_FILES if self._is_windows else common
+        return {
+            **{place: folder / name for place, name in _TEMPLATES.items()},
+            "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake": common
+            / "FlashAttentionConfigVersion.cmake.in",
+        }
 
     @property
     def digest(self) -> str:
         """One SHA-256 for the C layer, how it is compiled and how all is linked."""
-        parts = {"c_layer": c_layer_digest(), "cxx": list(self.c_layer_flags), "link": list(self.flags)}
-        own = {path.name: sha256_file(path) for path in self.own_templates}
+        link = [self.target.zig, *self.target.system.link_words]
+        parts = {"c_layer": c_layer_digest(), "cxx": list(cxx_words(self.target)), "link": link}
+        own = {name: sha256_file(_WINDOWS_FILES / name) for name in _TEMPLATES.values()} if self._is_windows else {}
         return digest_of({**parts, "templates": own} if own else parts)
-
-
-def _templates(folder: Path) -> dict[str, Path]:
-    """The files of a folder that say something else on each system, by their place beside the libraries."""
-    return {
-        "lib/cmake/FlashAttention/FlashAttentionConfig.cmake": folder / "FlashAttentionConfig.cmake.in",
-        "lib/pkgconfig/flashattention.pc": folder / "flashattention.pc.in",
-        "lib/pkgconfig/flashattention-static.pc": folder / "flashattention-static.pc.in",
-    }
-
-
-_VERSION_TEMPLATE = {
-    "lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake": _TEMPLATES / "FlashAttentionConfigVersion.cmake.in"
-}
-
-
-def cross_linking(row: Row, zig: Zig) -> Linking:
-    """The way to link for a target. Nothing of NVIDIA's is linked, so no runtime and no notice of it lie beside."""
-    folder = _TEMPLATES if row.platform.system == "linux" else _WINDOWS_FILES
-    templates = _templates(folder)
-
-    def link_for(objects: Sequence[Path], native: Path, work: Path) -> Linked:
-        return row.system.link(row, zig, objects, native, work)
-
-    return Linking(
-        link_for,
-        cxx_words(row),
-        (row.zig, *row.system.link_words),
-        {**templates, **_VERSION_TEMPLATE},
-        own_templates=tuple(templates.values()) if folder is _WINDOWS_FILES else (),
-    )
