@@ -150,9 +150,7 @@ class Engine:
                 self.depot, {self._intents[name] for name in missing}, self.executor.digest, self.progress.note
             )
             for name in missing:
-                if found := self._find(self._intents[name]):
-                    self._actions[name] = found
-                    del self._waiting[name]
+                self._is_stored(name)
 
     def _missing(self) -> list[str]:
         """The actions that can be asked for now and were not yet, without those that the depot has."""
@@ -161,13 +159,18 @@ class Engine:
             needs = self._planned[name].needs
             if all(need in self._actions for need in needs.values()):
                 made = {word: self._actions[need].object.digest for word, need in needs.items()}
-                intent = self._intents[name] = self._planned[name].intent_key(self.environment, made)
-                if found := self._find(intent):
-                    self._actions[name] = found
-                    del self._waiting[name]
-                else:
+                self._intents[name] = self._planned[name].intent_key(self.environment, made)
+                if not self._is_stored(name):
                     missing.append(name)
         return missing
+
+    def _is_stored(self, name: str) -> bool:
+        """Whether the depot has what an action makes; then nothing is left to do for it."""
+        found = self.depot.actions.find(self._intents[name], self.executor.digest)
+        if found is not None:
+            self._actions[name] = found
+            self._waiting.pop(name, None)
+        return found is not None
 
     def _drive(self) -> None:
         while self._waiting or self._running:
@@ -203,11 +206,10 @@ class Engine:
             self._elsewhere.add(job.name)
             self.progress.note(f"{job.name}: another process compiles it; waiting for its result.")
             return
-        del self._waiting[job.name]
-        if found := self._find(intent):
+        if self._is_stored(job.name):
             lock.release()
-            self._actions[job.name] = found
             return
+        del self._waiting[job.name]
         action = self._planned[job.name]
         log = self.depot.log_path(action.name, intent)
         try:
@@ -275,7 +277,7 @@ class Engine:
             return
         error = CompileError(
             f"{job.name}: its sources changed each of the {_CHANGES_FOLLOWED} times it was compiled.",
-            hint="Let them rest, or build from a copy: --upstream DIR",
+            hint="Stop editing them, or build from a copy: --upstream DIR",
         )
         self._fail(job.name, error)
 
@@ -296,17 +298,14 @@ class Engine:
 
     def _look_elsewhere(self) -> None:
         for name in sorted(self._elsewhere):
-            if name in self._waiting and (found := self._find(self._intents[name])):
-                self._actions[name] = found
-                del self._waiting[name]
-            elif name in self._waiting and (lock := self.depot.try_lock(self._intents[name])):
-                lock.release()  # the other process gave up: this one may compile it
-            else:
+            if name not in self._waiting:
                 continue
+            if not self._is_stored(name):
+                lock = self.depot.try_lock(self._intents[name])
+                if lock is None:
+                    continue
+                lock.release()  # the other process gave up: this one may compile it
             self._elsewhere.discard(name)
-
-    def _find(self, intent: str) -> ActionRecord | None:
-        return self.depot.actions.find(intent, self.executor.digest)
 
     def _failure(self) -> FlashdepotError:
         first, *others = self._failures
