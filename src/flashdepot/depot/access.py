@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -21,8 +23,6 @@ from flashdepot.files.atomic import disk_errors, make_folder, read_json, write_j
 TRUSTED_USERS = "FLASHDEPOT_TRUSTED_USERS"
 """Environment variable: names or numbers of users, with commas, whose depots are used."""
 
-_KIND = "shared depot"
-_SCHEMA = 1
 _PRIVATE = 0o755
 _FIXED = 0o2755
 """Folders that only hold folders, which ``init`` made: nobody adds a link among them."""
@@ -48,8 +48,8 @@ def require_safe(layout: DepotLayout, environment: Mapping[str, str] = os.enviro
             raise _is_a_file(layout.root) from None
         if not stat.S_ISDIR(top.st_mode):
             raise _is_a_file(layout.root)
-        rules = _Rules(layout, top, environment)
-        rules.require(layout.root, top)
+        group = cache(lambda: _shared_with(layout, top.st_uid))
+        _require(layout.root, top, layout.root, environment, lambda: None)
         for folder in layout.folders:
             try:
                 status = folder.lstat()
@@ -57,45 +57,37 @@ def require_safe(layout: DepotLayout, environment: Mapping[str, str] = os.enviro
                 continue
             if not stat.S_ISDIR(status.st_mode):
                 raise _not_a_folder(folder, status)
-            rules.require(folder, status)
+            _require(folder, status, layout.root, environment, group)
         return layout.shared.exists()
 
 
-class _Rules(msgspec.Struct):
-    layout: DepotLayout
-    top: os.stat_result
-    environment: Mapping[str, str]
-    group: int | None = None
-
-    def require(self, folder: Path, status: os.stat_result) -> None:
-        if os.name != "posix":  # Windows: the user's own folder of caches is nobody else's by its access list
-            return
-        if status.st_uid not in {os.geteuid(), 0} and status.st_uid not in _trusted(self.environment):
-            name = _user(status.st_uid)
-            raise IntegrityError(
-                f"{folder} belongs to {name}, who can put anything into the libraries that you take from it.",
-                hint=f"Use your own depot: --depot DIR. If you trust {name} with all that you run: "
-                f"export {TRUSTED_USERS}={name}",
-            )
-        if status.st_mode & stat.S_IWOTH:
-            raise self._writable(folder, "every user of this machine", "o-w")
-        if status.st_mode & stat.S_IWGRP and not self._group_may_write(folder, status):
-            raise self._writable(folder, f"the group {_group_name(status.st_gid)}", "g-w")
-
-    def _group_may_write(self, folder: Path, status: os.stat_result) -> bool:
-        if _is_of_one_user(status):
-            return True
-        if folder == self.layout.root or not status.st_mode & stat.S_ISVTX:
-            return False
-        if self.group is None:
-            self.group = _shared_with(self.layout, self.top.st_uid)
-        return status.st_gid == self.group
-
-    def _writable(self, folder: Path, who: str, mend: str) -> IntegrityError:
-        return IntegrityError(
-            f"{folder} may be written by {who}: libraries that you take from it could be anybody's.",
-            hint=f"chmod -R {mend} {shlex.quote(str(self.layout.root))}; or share it on purpose: flashdepot depot init --shared GROUP",
+def _require(
+    folder: Path, status: os.stat_result, root: Path, environment: Mapping[str, str], group: Callable[[], int | None]
+) -> None:
+    """:param group: that the depot is shared with, whose members may add to a folder that is sticky."""
+    if os.name != "posix":  # Windows: the user's own folder of caches is nobody else's by its access list
+        return
+    if status.st_uid not in {os.geteuid(), 0} and status.st_uid not in _trusted(environment):
+        name = _user(status.st_uid)
+        raise IntegrityError(
+            f"{folder} belongs to {name}, who can put anything into the libraries that you take from it.",
+            hint=f"Use your own depot: --depot DIR. If you trust {name} with all that you run: "
+            f"export {TRUSTED_USERS}={name}",
         )
+    if status.st_mode & stat.S_IWOTH:
+        who, mode = "every user of this machine", "o-w"
+    elif (
+        not status.st_mode & stat.S_IWGRP
+        or _is_of_one_user(status)
+        or (status.st_mode & stat.S_ISVTX and status.st_gid == group())
+    ):
+        return
+    else:
+        who, mode = f"the group {_group_name(status.st_gid)}", "g-w"
+    raise IntegrityError(
+        f"{folder} may be written by {who}: libraries that you take from it could be anybody's.",
+        hint=f"chmod -R {mode} {shlex.quote(str(root))}; or share it on purpose: flashdepot depot init --shared GROUP",
+    )
 
 
 def init(layout: DepotLayout, group: str | None) -> None:
@@ -121,7 +113,7 @@ def init(layout: DepotLayout, group: str | None) -> None:
             folder.chmod(_PRIVATE if gid is None else _SHARED if adds else _FIXED)
         layout.prepare()
         if gid is not None:
-            write_json(layout.shared, {"schema": _SCHEMA, "kind": _KIND, "group": group, "gid": gid})
+            write_json(layout.shared, {"schema": 1, "kind": "shared depot", "group": group, "gid": gid})
 
 
 def _all_folders(layout: DepotLayout, *, shared: bool) -> Iterator[tuple[Path, bool]]:
@@ -138,18 +130,20 @@ def _all_folders(layout: DepotLayout, *, shared: bool) -> Iterator[tuple[Path, b
             yield from ((shard, True) for shard in shards if shared or shard.is_dir())
 
 
+class _Shared(msgspec.Struct, frozen=True):
+    kind: Literal["shared depot"]
+    gid: int
+
+
 def _shared_with(layout: DepotLayout, owner: int) -> int | None:
     """The group that a depot was shared with by its owner; ``None`` for a private one."""
     try:
         status = layout.shared.lstat()
-        document = read_json(layout.shared)
-    except (OSError, IntegrityError):
+        shared = msgspec.convert(read_json(layout.shared), _Shared)
+    except (OSError, IntegrityError, msgspec.ValidationError):
         return None
     believed = stat.S_ISREG(status.st_mode) and status.st_uid in {owner, 0} and not status.st_mode & 0o022
-    if not believed or not isinstance(document, dict) or document.get("kind") != _KIND:
-        return None
-    gid = document.get("gid")
-    return gid if isinstance(gid, int) else None
+    return shared.gid if believed else None
 
 
 def _trusted(environment: Mapping[str, str]) -> set[int]:
