@@ -5,7 +5,7 @@ import pytest
 from flashdepot.errors import UsageError
 from flashdepot.kernels.fa2.units import make_unit
 from flashdepot.model import selection as s
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import read
 from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit, select
 
 
@@ -39,7 +39,7 @@ def test_a_selection_covers_another_only_with_all_its_units_and_features() -> No
 
 def test_a_selection_survives_its_json() -> None:
     full = select(s.PROFILES["inference"], tree())
-    assert Selection.read(Table(full.to_json())) == full
+    assert read(full.to_json(), Selection) == full
 
 
 @pytest.mark.parametrize(

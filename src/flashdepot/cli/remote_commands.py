@@ -15,6 +15,7 @@ from flashdepot.cli.common import (
     quiet_option,
     say,
 )
+from flashdepot.model.codec import plain
 from flashdepot.model.remote import PATIENCE, PublicKey, RemoteSettings, remote_settings
 from flashdepot.remotes.user_settings import UserSettings
 
@@ -89,7 +90,7 @@ def add(
     settings = UserSettings.of_this_user()
     settings.add_remote(added)
     if as_json:
-        print_json({"status": "added", **added.to_json()})
+        print_json({"status": "added", **plain(added)})
     elif not quiet:
         say(f"Added: {_line(added)}")
     if not (quiet or unsigned or keys or settings.trusted_keys()):
@@ -102,7 +103,7 @@ def list_remotes(*, as_json: bool) -> None:
     """List the remotes, in the order in which they are asked."""
     found = [opened.settings for opened in configured_remotes().all()]
     if as_json:
-        print_json({"remotes": [settings.to_json() for settings in found]})
+        print_json({"remotes": [plain(settings) for settings in found]})
         return
     for settings in found:
         answer(_line(settings))

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, Written
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import Digest, read
 from flashdepot.model.manifest import LIBRARY, MANIFEST_NAME, Manifest, ManifestFile
 
 _FOLDERS = ("include", "lib", "share")
@@ -64,12 +66,18 @@ def _written(data: bytes) -> Written:
 
     :raises ValueError: when it is the manifest of something else.
     """
-    document = Table(json.loads(data))
-    if document.take("kind", str) != LIBRARY:
+    document = read(json.loads(data), _Exported)
+    if document.kind != LIBRARY:
         raise ValueError("not the manifest of a library")
-    document.digest("recipe_key")
-    files = [ManifestFile.read(row) for row in document.tables("files")]
-    outside = [file.path for file in files if file.path.partition("/")[0] not in _FOLDERS]
+    outside = [file.path for file in document.files if file.path.partition("/")[0] not in _FOLDERS]
     if outside:
         raise ValueError(f"'{outside[0]}' is no place in a library")
-    return {file.path: OutputFile(file.path, file.digest, link=file.link).identities for file in files}
+    return {file.path: OutputFile(file.path, file.digest, link=file.link).identities for file in document.files}
+
+
+class _Exported(msgspec.Struct):
+    """What the manifest of any release has."""
+
+    kind: str
+    recipe_key: Digest
+    files: tuple[ManifestFile, ...]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,7 @@ from flashdepot.files.atomic import disk_errors
 from flashdepot.files.digests import KnownDigests, contents, differences
 from flashdepot.files.documents import is_foreign, read_record, write_record
 from flashdepot.files.places import held_by_another, key_of, writable
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import read
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
 
 ARTIFACT_SCHEMA = 3
@@ -159,16 +160,22 @@ def read_artifact(path: Path) -> tuple[Manifest, datetime]:
     """
     data = read_record(path)
     try:
-        record = Table(data)
-        if (schema := record.take("schema", int)) != ARTIFACT_SCHEMA:
-            raise ValueError(f"its schema is {schema}, and this flashdepot reads {ARTIFACT_SCHEMA}")  # noqa: TRY301
-        manifest = Manifest.from_json(record.take("manifest", dict))
-        created = datetime.fromtimestamp(record.take("created", float), timezone.utc)
+        record = read(data, _Record)
+        if record.schema != ARTIFACT_SCHEMA:
+            raise ValueError(f"its schema is {record.schema}, and this flashdepot reads {ARTIFACT_SCHEMA}")  # noqa: TRY301
+        manifest = Manifest.from_json(record.manifest)
+        created = datetime.fromtimestamp(record.created, timezone.utc)
     except (ValueError, OverflowError, OSError) as error:
         raise IntegrityError(f"{path} cannot be used: {error}.") from error
     if manifest.recipe_key != key_of(path):
         raise IntegrityError(f"{path} cannot be used: it holds the recipe key {manifest.recipe_key!r}.")
     return manifest, created
+
+
+class _Record(msgspec.Struct):
+    schema: int
+    manifest: dict[str, Any] = {}
+    created: float = 0.0
 
 
 def manifest_text(manifest: Manifest) -> bytes:

@@ -1,16 +1,19 @@
-"""Data as bytes that are the same everywhere, and reading tables of files that anybody may have changed."""
+"""Data as bytes that are the same everywhere, and documents read into types with the key in every complaint."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import total_ordering
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from flashdepot.errors import UsageError
 
+_T = TypeVar("_T")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -29,141 +32,89 @@ def digest_of(data: Any) -> str:
     return hashlib.sha256(canonical_json(data)).hexdigest()
 
 
-_T = TypeVar("_T")
-_KINDS: Mapping[type, str] = {
-    str: "a text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "a table",
-}
+Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+"""A SHA-256 in hexadecimal."""
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+@total_ordering
+class Spelled:
+    """A value with one spelling, which ``parse`` reads and ``str()`` gives: in documents it is a text.
+
+    Two are equal, and ordered, by :attr:`_key`. (msgspec would read a struct of its own from a table.)
+    """
+
+    __slots__: tuple[str, ...] = ()
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    @classmethod
+    def parse(cls, text: str) -> Any:
+        """Read the spelling; :raises UsageError: for anything else."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self._key < other._key)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: structs as tables in the order of their fields, mappings and sets sorted."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str, order="deterministic"))
+
+
+def read(data: Any, kind: type[_T]) -> _T:
+    """A document as a type: structs from tables, :class:`Spelled` values and paths from texts.
+
+    Typical usage::
+
+        record = read(json.loads(text), HostRecord)
+
+    :raises ValueError: for what is missing, of another kind or cannot be; it names the key and shows the value.
+    """
+    try:
+        return msgspec.convert(data, kind, dec_hook=_parse)
+    except msgspec.ValidationError as error:
+        raise ValueError(_complaint(str(error), data)) from error
+
+
+def _parse(kind: type, text: object) -> Any:
+    if not isinstance(text, str):
+        raise ValueError("expected a text")  # noqa: TRY004  (a value of a file)
+    try:
+        return kind.parse(text) if issubclass(kind, Spelled) else Path(text)
+    except UsageError as error:
+        raise ValueError(error.message) from error
+
+
+_KINDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list",
+    "object": "a table"}  # fmt: skip
 _SHOWN = 80
 
 
-class Table:
-    """A table of which every key must be read: :meth:`finish` complains about those that were not."""
-
-    def __init__(self, data: Any, name: str = "") -> None:
-        """:raises ValueError: when ``data`` is something else than a dictionary."""
-        if not isinstance(data, dict):
-            raise ValueError(f"{name.rstrip('.') or 'it'} is not a table")  # noqa: TRY004  (a value of a file)
-        self._data: Mapping[str, Any] = data
-        self._name = name
-        self._read: set[str] = set()
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._data
-
-    def get(self, key: str) -> Any:
-        """The value of a key as it is, ``None`` without one; it does not count as read."""
-        return self._data.get(key)
-
-    def take(self, key: str, kind: type[_T]) -> _T:
-        """The value of a key; :raises ValueError: when it is missing or of another kind."""
-        if key not in self._data:
-            raise ValueError(f"{self._name}{key} is missing")
-        self._read.add(key)
-        value = self._data[key]
-        if type(value) is not kind:  # a bool is an int, and is none here
-            raise self.wrong(key, _KINDS[kind])
-        return value
-
-    def table(self, key: str) -> Table:
-        """A table inside this one; :raises ValueError: when it is missing or none."""
-        if key not in self:
-            raise ValueError(f"[{self._name}{key}] is missing")
-        value = self.take(key, dict)
-        return Table(value, f"{self._name}{key}.")
-
-    def tables(self, key: str) -> list[Table]:
-        """A list of tables; :raises ValueError: when it is missing or holds something else."""
-        return [Table(value, f"{self._name}{key}[{n}].") for n, value in enumerate(self.take(key, list))]
-
-    def tables_by_name(self, key: str) -> dict[str, Table]:
-        """A table of tables; :raises ValueError: when it is missing or holds something else."""
-        return {name: Table(value, f"{self._name}{key}.{name}.") for name, value in self.take(key, dict).items()}
-
-    def texts_by_name(self, key: str) -> dict[str, tuple[str, ...]]:
-        """A table of lists of texts; :raises ValueError: when it is missing or holds something else."""
-        inner = self.table(key)
-        return {name: inner.texts(name) for name in self.take(key, dict)}
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; :raises ValueError: when it is missing or holds something else."""
-        values = self.take(key, list)
-        if not all(isinstance(value, str) for value in values):
-            raise self.wrong(key, "a list of texts")
-        return tuple(values)
-
-    def text_by_name(self, key: str) -> dict[str, str]:
-        """A table of texts; :raises ValueError: when it is missing or holds something else."""
-        values = self.take(key, dict)
-        if not all(isinstance(value, str) for value in values.values()):
-            raise self.wrong(key, "a table of texts")
-        return dict(values)
-
-    def digest(self, key: str) -> str:
-        """A SHA-256 in hexadecimal; :raises ValueError: when it is missing or none."""
-        value = self.take(key, str)
-        if not is_digest(value):
-            raise self.wrong(key, "a SHA-256")
-        return value
-
-    def quantity(self, key: str) -> float:
-        """A number that is neither negative nor infinite; :raises ValueError: when it is missing or another value."""
-        kind = int if type(self._data.get(key)) is int else float
-        value = float(self.take(key, kind))
-        if not 0 <= value < math.inf:
-            raise self.wrong(key, "0 or more")
-        return value
-
-    def natural(self, key: str, default: int) -> int:
-        """A number that is not negative; :raises ValueError: for another value."""
-        value = self.take(key, int) if key in self else default
-        if value < 0:
-            raise self.wrong(key, "0 or more")
-        return value
-
-    def match(self, key: str, pattern: re.Pattern[str], what: str, default: str | None = None) -> str:
-        """A text that is all matched by a pattern; :raises ValueError: for another value."""
-        if default is not None and key not in self:
-            return default
-        value = self.take(key, str)
-        if pattern.fullmatch(value) is None:
-            raise self.wrong(key, what)
-        return value
-
-    def match_all(self, key: str, pattern: re.Pattern[str], what: str) -> list[str]:
-        """A list of such texts, empty without the key; :raises ValueError: for another value."""
-        values = self.take(key, list) if key in self else []
-        if not all(isinstance(value, str) and pattern.fullmatch(value) for value in values):
-            raise self.wrong(key, f"a list of texts, {what}")
-        return values
-
-    def convert(self, key: str, parse: Callable[[str], _T]) -> _T:
-        """A text as something reads it; :raises ValueError: when that refuses it."""
-        return self._parsed(key, self.take(key, str), parse)
-
-    def convert_all(self, key: str, parse: Callable[[str], _T]) -> tuple[_T, ...]:
-        """A list of texts as something reads them; :raises ValueError: when that refuses one."""
-        return tuple(self._parsed(key, text, parse) for text in self.texts(key))
-
-    def _parsed(self, key: str, text: str, parse: Callable[[str], _T]) -> _T:
-        try:
-            return parse(text)
-        except UsageError as error:
-            raise ValueError(f"{self._name}{key}: {error.message}") from error
-        except ValueError as error:
-            raise ValueError(f"{self._name}{key}: {error}") from error
-
-    def wrong(self, key: str, expected: str) -> ValueError:
-        """The complaint about a value."""
-        found = repr(self._data.get(key))
-        found = found if len(found) <= _SHOWN else f"{found[:_SHOWN]}..."
-        return ValueError(f"{self._name}{key} is {found}: expected {expected}")
-
-    def finish(self) -> None:
-        """Complain about keys that nobody has read; :raises ValueError: with the first of them."""
-        if unknown := sorted(set(self._data) - self._read):
-            raise ValueError(f"{self._name}{unknown[0]} is not a key of this file")
+def _complaint(said: str, data: Any) -> str:
+    """What msgspec says, by the key, with the value, in the words of files."""
+    said, _, place = said.partition(" - at `$")
+    place = place.removesuffix("`").removeprefix(".")
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", said):
+        return f"{f'{place}.' if place else ''}{missing[1]} is missing"
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", said):
+        return f"{f'{place}.' if place else ''}{unknown[1]} is not a key of this file"
+    said = re.sub(r"^Expected `(\w+)(?: \| null)?`, got .*", lambda m: f"expected {_KINDS.get(m[1], m[1])}", said)
+    if "[...]" in place:  # below a key that is not told
+        return f"{place}: {said}"
+    for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):
+        data = data[int(number) if number else name]
+    found = repr(data)
+    return f"{place or 'it'} is {found if len(found) <= _SHOWN else f'{found[:_SHOWN]}...'}: {said}"

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from flashdepot.errors import UsageError
+from flashdepot.model.codec import plain, read
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import Interpreter
 
@@ -92,30 +93,16 @@ class Torch(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """All fields; what the files did not tell, or nobody looked at, is left out or ``null``."""
-        seen = {"architectures": [str(a) for a in self.architectures], "libraries": list(self.libraries)}
-        return {
-            "version": self.version,
-            "cuda": str(self.cuda) if self.cuda else None,
-            "hip": self.hip,
-            "cxx11_abi": self.cxx11_abi,
-            "folder": self.folder,
-            **{name: values for name, values in seen.items() if values},
-        }
+        document = plain(self)
+        unseen = {name for name in ("architectures", "libraries") if not document[name]}
+        return {name: value for name, value in document.items() if name not in {*unseen, "accelerator"}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Torch:
-        """Read what :meth:`to_json` wrote of an installed one, or what its files said."""
-        cuda = Version.parse(data["cuda"]) if data["cuda"] else None
-        return cls(
-            version=str(data["version"]),
-            accelerator=Accelerator.ROCM if data["hip"] else Accelerator.CUDA if cuda else Accelerator.CPU,
-            cuda=cuda,
-            hip=data["hip"],
-            cxx11_abi=data["cxx11_abi"],
-            folder=str(data["folder"]),
-            architectures=tuple(Architecture.parse(text) for text in data.get("architectures", ())),
-            libraries=tuple(map(str, data.get("libraries", ()))),
-        )
+        """Read what :meth:`to_json` wrote of an installed one, or what its files said; :raises ValueError: when it is wrong."""
+        found = read(data, cls)
+        known = Accelerator.ROCM if found.hip else Accelerator.CUDA if found.cuda else Accelerator.CPU
+        return replace(found, accelerator=known)
 
 
 NO_TORCH = Torch("")
@@ -132,7 +119,7 @@ class Extension(msgspec.Struct, frozen=True):
     path: str
 
 
-class PythonEnvironment(msgspec.Struct, frozen=True):
+class PythonEnvironment(msgspec.Struct, frozen=True, rename={"purelib": "site"}):
     """One interpreter and what is installed for it.
 
     ``tag`` is the interpreter's tag as wheels spell it (``cp312``, ``cp313t``), ``platform`` is sysconfig's
@@ -203,63 +190,23 @@ class PythonEnvironment(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """All fields; of those that earlier forms lack, the known ones."""
-        later: dict[str, Any] = {name: str(getattr(self, name)) for name in _LATER if getattr(self, name) != Path()}
-        later |= {"search": [str(path) for path in self.search]} if self.search else {}
-        later |= {name: str(value) for name in ("libc", "library", "found_by") if (value := getattr(self, name))}
-        later |= {"embedded": True} if self.embedded else {}
+        document = plain(self) | {"torch": self.torch.to_json() if self.torch else None}
         return {
-            "executable": str(self.executable),
-            "version": str(self.version),
-            "implementation": self.implementation,
-            "tag": self.tag,
-            "platform": self.platform,
-            "free_threaded": self.free_threaded,
-            "prefix": str(self.prefix),
-            "site": str(self.purelib),
-            "virtual": self.virtual,
-            "managed": self.managed,
-            "conda": self.conda,
-            "writable": self.writable,
-            "torch": self.torch.to_json() if self.torch else None,
-            "packages": dict(self.packages),
-            "extensions": [asdict(e) for e in self.extensions],
-            "installers": list(self.installers),
-            "shadow": self.shadow,
-            **later,
+            name: value
+            for name, value in document.items()
+            if name not in _LATER or value not in (None, "", ".", [], False)
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PythonEnvironment:
-        """Read what :meth:`to_json` wrote; :raises KeyError, TypeError, ValueError: for what is missing or wrong."""
-        return cls(
-            executable=Path(data["executable"]),
-            version=Version.parse(data["version"]),
-            implementation=str(data["implementation"]),
-            tag=str(data["tag"]),
-            platform=str(data["platform"]),
-            free_threaded=bool(data["free_threaded"]),
-            prefix=Path(data["prefix"]),
-            purelib=Path(data["site"]),
-            virtual=bool(data["virtual"]),
-            managed=bool(data["managed"]),
-            conda=bool(data["conda"]),
-            writable=bool(data["writable"]),
-            torch=Torch.from_json(data["torch"]) if data["torch"] else None,
-            packages={str(name): str(version) for name, version in dict(data["packages"]).items()},
-            extensions=tuple(Extension(str(e["module"]), str(e["path"])) for e in data["extensions"]),
-            installers=tuple(str(name) for name in data["installers"]),
-            shadow=data["shadow"],
-            **{name: Path(data[name]) for name in _LATER if name in data},
-            search=tuple(Path(path) for path in data.get("search", ())),
-            libc=Version.parse(data["libc"]) if data.get("libc") else None,
-            library=Path(data["library"]) if data.get("library") else None,
-            found_by=str(data.get("found_by", "")),
-            embedded=bool(data.get("embedded", False)),
-        )
+        """Read what :meth:`to_json` wrote; :raises ValueError: for what is missing or wrong."""
+        unknown = {name: data.get(name) or None for name in ("libc", "library")}
+        found = read({**data, **unknown, "torch": None}, cls)
+        return replace(found, torch=Torch.from_json(data["torch"]) if data.get("torch") else None)
 
 
-_LATER = ("base_prefix", "platlib", "scripts", "data")
-"""Folders that records of an earlier form lack."""
+_LATER = {"base_prefix", "platlib", "scripts", "data", "search", "libc", "library", "found_by", "embedded"}
+"""What records of an earlier form lack."""
 
 
 class Environment(msgspec.Struct, frozen=True):

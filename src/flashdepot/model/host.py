@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
+from flashdepot.model.codec import plain, read
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.target import Architecture, Platform, Version
 
@@ -36,29 +37,6 @@ class CudaToolkit(msgspec.Struct, frozen=True):
     codes: tuple[Architecture, ...] | None = None
     newest_gcc: int | None = None
     newest_clang: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return {
-            **asdict(self),
-            "version": str(self.version),
-            "missing": list(self.missing) if self.missing is not None else None,
-            "codes": [str(c) for c in self.codes] if self.codes is not None else None,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> CudaToolkit:
-        """Read what :meth:`to_json` wrote, or what an earlier form without the later fields did."""
-        missing, codes = data.get("missing"), data.get("codes")
-        return cls(
-            root=str(data["root"]),
-            version=Version.parse(data["version"]),
-            found_by=str(data["found_by"]),
-            missing=tuple(str(name) for name in missing) if missing is not None else None,
-            codes=tuple(Architecture.parse(c) for c in codes) if codes is not None else None,
-            newest_gcc=_optional_int(data.get("newest_gcc")),
-            newest_clang=_optional_int(data.get("newest_clang")),
-        )
 
 
 class HostCompiler(msgspec.Struct, frozen=True):
@@ -92,7 +70,7 @@ class Disk(msgspec.Struct, frozen=True):
     device: str
 
 
-class HostRecord(msgspec.Struct, frozen=True):
+class HostRecord(msgspec.Struct, frozen=True, rename={"os_name": "os"}):
     """What is known of one machine. Looking never changes it.
 
     ``memory`` is what a build may use, in bytes: the lower of what is available and the control group's limit.
@@ -140,33 +118,12 @@ class HostRecord(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """The JSON document, ``schema`` first."""
-        return {
-            "schema": HOST_SCHEMA,
-            "platform": str(self.platform),
-            "os": self.os_name,
-            "libc": str(self.libc) if self.libc else None,
-            "libc_name": self.libc_name,
-            "libstdcxx": str(self.libstdcxx) if self.libstdcxx else None,
-            "cxxabi": str(self.cxxabi) if self.cxxabi else None,
-            "container": self.container,
-            "wsl": self.wsl,
-            "long_paths": self.long_paths,
-            "cores": self.cores,
-            "memory": self.memory,
-            "memory_facts": asdict(self.memory_facts) if self.memory_facts else None,
-            "disks": [asdict(d) for d in self.disks],
-            "driver": str(self.driver) if self.driver else None,
-            "driver_cuda": str(self.driver_cuda) if self.driver_cuda else None,
-            "nvidia_devices": self.nvidia_devices,
-            "gpus": [{"name": g.name, "architecture": g.architecture.dotted, "memory": g.memory} for g in self.gpus],
-            "toolkits": [t.to_json() for t in self.toolkits],
-            "compilers": [{"kind": c.kind, "path": c.path, "version": str(c.version)} for c in self.compilers],
-            "programs": dict(self.programs) if self.programs is not None else None,
-            "variables": dict(self.variables),
-            **({"dangling": list(self.dangling)} if self.dangling else {}),
-            "python": self.python.to_json() if self.python else None,
-            **({"no_python": self.no_python} if self.no_python else {}),
-        }
+        document = plain(self)
+        for gpu, row in zip(self.gpus, document["gpus"], strict=True):
+            row["architecture"] = gpu.architecture.dotted
+        document["python"] = self.python.to_json() if self.python else None
+        rare = {name for name in ("dangling", "no_python") if not document[name]}
+        return {"schema": HOST_SCHEMA} | {name: value for name, value in document.items() if name not in rare}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostRecord:
@@ -176,52 +133,10 @@ class HostRecord(msgspec.Struct, frozen=True):
         """
         if data.get("schema") != HOST_SCHEMA:
             raise ValueError(f"host record schema {data.get('schema')!r}: this flashdepot reads {HOST_SCHEMA}")
-        try:
-            facts, programs, python = data.get("memory_facts"), data.get("programs"), data.get("python")
-            return cls(
-                platform=Platform.parse(data["platform"]),
-                os_name=data["os"],
-                libc=_optional_version(data["libc"]),
-                cores=int(data["cores"]),
-                memory=int(data["memory"]),
-                driver=_optional_version(data["driver"]),
-                gpus=tuple(
-                    Gpu(g["name"], Architecture.parse(g["architecture"]), int(g["memory"])) for g in data["gpus"]
-                ),
-                toolkits=tuple(CudaToolkit.from_json(t) for t in data["toolkits"]),
-                compilers=tuple(
-                    HostCompiler(c["kind"], c["path"], Version.parse(c["version"])) for c in data["compilers"]
-                ),
-                libc_name=data.get("libc_name"),
-                libstdcxx=_optional_version(data.get("libstdcxx")),
-                cxxabi=_optional_version(data.get("cxxabi")),
-                driver_cuda=_optional_version(data.get("driver_cuda")),
-                nvidia_devices=_optional_int(data.get("nvidia_devices")),
-                container=data.get("container"),
-                wsl=data.get("wsl"),
-                long_paths=data.get("long_paths"),
-                memory_facts=_memory_facts(facts) if facts is not None else None,
-                disks=tuple(
-                    Disk(d["use"], d["path"], int(d["free"]), d["filesystem"], d["device"])
-                    for d in data.get("disks", [])
-                ),
-                variables=dict(data.get("variables", {})),
-                dangling=tuple(str(name) for name in data.get("dangling", ()) if name in data.get("variables", {})),
-                programs=dict(programs) if programs is not None else None,
-                python=PythonEnvironment.from_json(python) if python is not None else None,
-                no_python=str(data.get("no_python", "")),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"host record field missing or of the wrong type: {error}") from error
-
-
-def _memory_facts(data: Mapping[str, Any]) -> MemoryFacts:
-    return MemoryFacts(int(data["total"]), int(data["available"]), _optional_int(data["limit"]), int(data["swap"]))
-
-
-def _optional_version(text: str | None) -> Version | None:
-    return Version.parse(text) if text else None
-
-
-def _optional_int(value: Any) -> int | None:
-    return None if value is None else int(value)
+        python = data.get("python")
+        record = read({**data, "python": None}, cls)
+        return replace(
+            record,
+            dangling=tuple(name for name in record.dangling if name in record.variables),
+            python=PythonEnvironment.from_json(python) if python is not None else None,
+        )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import Digest, Natural, plain, read
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import Feature, Selection
 from flashdepot.model.target import Architecture, Platform, Version
@@ -17,13 +17,13 @@ RECORD_NAME = "flashdepot-index.json"
 RECORD_SCHEMA = 1
 RECORD_KIND = "an index of flashdepot"
 
-_FILENAME = re.compile(r"[A-Za-z0-9_.]+-[A-Za-z0-9_.+!]+(?:-[A-Za-z0-9_.]+){3,5}\.whl")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/(?:[A-Za-z0-9._~%+,@:=-]+/)*", re.ASCII)
-_LABEL = re.compile(r"[a-z0-9_.]{1,16}")
+_Filename = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.]+-[A-Za-z0-9_.+!]+(?:-[A-Za-z0-9_.]+){3,5}\.whl\Z")]
+_Time = Annotated[str, msgspec.Meta(pattern=r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\Z")]
+_Label = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9_.]{0,16}\Z")]
 
 
-class IndexedWheel(msgspec.Struct, frozen=True):
+class IndexedWheel(msgspec.Struct, frozen=True, kw_only=True):
     """One wheel of an index: its file, and what its manifest says of the library in it.
 
     ``size`` is in bytes, ``uploaded`` the time in UTC at which the index had it first (PEP 700). ``version`` is that of
@@ -32,24 +32,24 @@ class IndexedWheel(msgspec.Struct, frozen=True):
     keys that have signed its manifest.
     """
 
-    filename: str
-    sha256: str
-    size: int
-    uploaded: str
-    metadata_sha256: str
+    filename: _Filename
+    sha256: Digest
+    size: Natural = 0
+    uploaded: _Time
+    metadata_sha256: Digest
     version: str
     upstream: str
-    label: str
+    label: _Label = ""
     platform: Platform
-    libc_floor: Version | None
+    libc_floor: Version | None = None
     driver_floor: Version
     cuda: Version
     sass: tuple[Architecture, ...]
     families: tuple[str, ...]
     units: frozenset[str]
-    features: frozenset[Feature]
-    recipe_key: str
-    manifest_sha256: str
+    features: frozenset[Feature] = frozenset()
+    recipe_key: Digest
+    manifest_sha256: Digest
     tools: tuple[str, ...]
     flashdepot: str
     signers: tuple[str, ...] = ()
@@ -98,57 +98,7 @@ class IndexedWheel(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """All fields; what is empty is left out."""
-        fields = {
-            "filename": self.filename,
-            "sha256": self.sha256,
-            "size": self.size,
-            "uploaded": self.uploaded,
-            "metadata_sha256": self.metadata_sha256,
-            "version": self.version,
-            "upstream": self.upstream,
-            "label": self.label,
-            "platform": str(self.platform),
-            "libc_floor": str(self.libc_floor) if self.libc_floor else "",
-            "driver_floor": str(self.driver_floor),
-            "cuda": str(self.cuda),
-            "sass": [str(architecture) for architecture in self.sass],
-            "families": list(self.families),
-            "units": sorted(self.units),
-            "features": sorted(feature.value for feature in self.features),
-            "recipe_key": self.recipe_key,
-            "manifest_sha256": self.manifest_sha256,
-            "tools": list(self.tools),
-            "flashdepot": self.flashdepot,
-            "signers": list(self.signers),
-        }
-        return {name: value for name, value in fields.items() if value not in ("", [])}
-
-    @classmethod
-    def read(cls, row: Table) -> IndexedWheel:
-        """Read what :meth:`to_json` wrote; :raises ValueError: for a value that is missing or cannot be."""
-        return cls(
-            filename=row.match("filename", _FILENAME, "the name of a wheel"),
-            sha256=row.digest("sha256"),
-            size=row.natural("size", default=0),
-            uploaded=row.match("uploaded", _TIME, "a time such as 2026-11-22T01:00:00.000000Z"),
-            metadata_sha256=row.digest("metadata_sha256"),
-            version=row.take("version", str),
-            upstream=row.take("upstream", str),
-            label=row.match("label", _LABEL, "the label of a variant", default=""),
-            platform=row.convert("platform", Platform.parse),
-            libc_floor=row.convert("libc_floor", Version.parse) if "libc_floor" in row else None,
-            driver_floor=row.convert("driver_floor", Version.parse),
-            cuda=row.convert("cuda", Version.parse),
-            sass=row.convert_all("sass", Architecture.parse),
-            families=row.texts("families"),
-            units=frozenset(row.texts("units")),
-            features=frozenset(row.convert_all("features", Feature)) if "features" in row else frozenset(),
-            recipe_key=row.digest("recipe_key"),
-            manifest_sha256=row.digest("manifest_sha256"),
-            tools=row.texts("tools"),
-            flashdepot=row.take("flashdepot", str),
-            signers=row.texts("signers") if "signers" in row else (),
-        )
+        return {name: value for name, value in plain(self).items() if value not in (None, "", [])}
 
 
 class IndexRecord(msgspec.Struct, frozen=True):
@@ -180,9 +130,14 @@ class IndexRecord(msgspec.Struct, frozen=True):
 
         :raises ValueError: for another kind of document or schema, and for a value that is missing or cannot be.
         """
-        document = Table(data)
-        if document.get("kind") != RECORD_KIND:
+        head = read(data, _Head)
+        if head.kind != RECORD_KIND:
             raise ValueError(f"it is not {RECORD_KIND}")
-        if (schema := document.take("schema", int)) != RECORD_SCHEMA:
-            raise ValueError(f"its schema is {schema}, and this flashdepot reads {RECORD_SCHEMA}")
-        return cls(tuple(map(IndexedWheel.read, document.tables("wheels"))), document.take("url", str))
+        if head.schema != RECORD_SCHEMA:
+            raise ValueError(f"its schema is {head.schema}, and this flashdepot reads {RECORD_SCHEMA}")
+        return read(data, cls)
+
+
+class _Head(msgspec.Struct):
+    kind: str = ""
+    schema: int = 0

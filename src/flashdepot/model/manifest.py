@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.model.codec import Table
-from flashdepot.model.recipe import ToolchainId, UpstreamId, leading
+from flashdepot.model.codec import Digest, Natural, is_digest, plain, read
+from flashdepot.model.recipe import HOST_COMPILERS, ToolchainId, UpstreamId, leading
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Version
 
@@ -23,28 +23,24 @@ class ManifestFile(msgspec.Struct, frozen=True):
     """One file of an artifact: its place (with ``/``), its SHA-256 and its size in bytes, or where it links to."""
 
     path: str
-    digest: str
-    size: int
+    digest: str = ""
+    size: Natural = 0
     link: str = ""
+
+    def __post_init__(self) -> None:
+        """:raises ValueError: for a place outside the artifact's folder, or a regular file without a digest."""
+        if not _is_place(self.path):
+            raise ValueError(f"{self.path!r} is not a place inside an artifact")
+        if self.link and ("/" in self.link or not _is_place(self.link)):
+            raise ValueError(f"{self.link!r} is not a name in the same folder")
+        if bool(self.link) == is_digest(self.digest):
+            raise ValueError(f"{self.path} has the digest {self.digest!r}, expected a SHA-256, and for a link none")
 
     def to_json(self) -> dict[str, Any]:
         """A regular file has ``digest`` and ``size``, a symbolic link has ``link``."""
         if self.link:
             return {"path": self.path, "link": self.link}
         return {"path": self.path, "digest": self.digest, "size": self.size}
-
-    @classmethod
-    def read(cls, row: Table) -> ManifestFile:
-        """Read what :meth:`to_json` wrote; :raises ValueError: for a place outside the artifact's folder."""
-        path = row.take("path", str)
-        if not _is_place(path):
-            raise row.wrong("path", "a place inside an artifact")
-        if "link" not in row:
-            return cls(path, row.digest("digest"), row.natural("size", default=-1))
-        link = row.take("link", str)
-        if "/" in link or not _is_place(link):
-            raise row.wrong("link", "a name in the same folder")
-        return cls(path, "", 0, link)
 
 
 def _is_place(text: str) -> bool:
@@ -71,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True):
     action key.
     """
 
-    recipe_key: str
+    recipe_key: Digest
     kind: str
     name: str
     upstreams: Mapping[str, UpstreamId]
@@ -110,29 +106,10 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """The JSON document, ``schema`` first; the same text whether it was just made or read."""
-        unproven = {family: [str(a) for a in gpus] for family, gpus in sorted(self.unproven.items())}
-        return {
-            "schema": MANIFEST_SCHEMA,
-            "kind": self.kind,
-            "name": self.name,
-            "recipe_key": self.recipe_key,
-            "upstreams": {name: upstream.to_json() for name, upstream in sorted(self.upstreams.items())},
-            "selection": self.selection.to_json(),
-            "platform": str(self.platform),
-            "sass": [str(a) for a in self.sass],
-            "cuda": str(self.toolchain.cuda),
-            "c_layer": self.c_layer,
-            "driver_floor": str(self.driver_floor),
-            "libc_floor": str(self.libc_floor) if self.libc_floor else None,
-            "libstdcxx_floor": str(self.libstdcxx_floor) if self.libstdcxx_floor else None,
-            "toolchain": self.toolchain.to_json(),
-            "front_end": self.front_end,
-            "flags": {name: list(flags) for name, flags in sorted(self.flags.items())},
-            **({"unproven": unproven} if unproven else {}),
-            "files": [f.to_json() for f in self.files],
-            "actions": dict(sorted(self.actions.items())),
-            "flashdepot": self.flashdepot,
-        }
+        row = plain(self)
+        row |= {"schema": MANIFEST_SCHEMA, "cuda": str(self.toolchain.cuda), "toolchain": self.toolchain.to_json()}
+        row |= {"selection": self.selection.to_json(), "files": [f.to_json() for f in self.files]}
+        return {name: row[name] for name in _KEYS if name != "unproven" or self.unproven}
 
     @classmethod
     def from_json(cls, data: Any) -> Manifest:
@@ -140,43 +117,34 @@ class Manifest(msgspec.Struct, frozen=True):
 
         :raises ValueError: for another schema, a missing field, or a value that cannot be.
         """
-        record = Table(data)
-        if (schema := record.take("schema", int)) != MANIFEST_SCHEMA:
-            raise ValueError(f"manifest schema {schema}: this flashdepot reads {MANIFEST_SCHEMA}")
-        toolchain = ToolchainId.read(record.table("toolchain"))
-        if record.take("cuda", str) != toolchain.cuda.text:
-            raise record.wrong("cuda", f"the toolchain's, {toolchain.cuda}")
-        files = tuple(map(ManifestFile.read, record.tables("files")))
-        _require_apart(files)
-        upstreams = {name: UpstreamId.read(row) for name, row in record.tables_by_name("upstreams").items()}
-        selection = Selection.read(record.table("selection"))
-        if not upstreams or not set(selection.families) <= upstreams.keys():
-            raise record.wrong("upstreams", "the source of each family")
-        return cls(
-            recipe_key=record.digest("recipe_key"),
-            kind=record.take("kind", str),
-            name=record.take("name", str),
-            upstreams=upstreams,
-            selection=selection,
-            platform=record.convert("platform", Platform.parse),
-            sass=record.convert_all("sass", Architecture.parse),
-            toolchain=toolchain,
-            c_layer=record.take("c_layer", str),
-            driver_floor=record.convert("driver_floor", Version.parse),
-            libc_floor=_version(record, "libc_floor"),
-            libstdcxx_floor=_version(record, "libstdcxx_floor"),
-            front_end=record.take("front_end", str),
-            flags=record.texts_by_name("flags"),
-            files=files,
-            actions=record.text_by_name("actions"),
-            flashdepot=record.take("flashdepot", str),
-            unproven=_unproven(record) if "unproven" in record else {},
-        )
+        document = read(data, _Document)
+        if document.schema != MANIFEST_SCHEMA:
+            raise ValueError(f"manifest schema {document.schema}: this flashdepot reads {MANIFEST_SCHEMA}")
+        manifest = read(data, cls)
+        _require_apart(manifest.files)
+        toolchain = manifest.toolchain
+        if document.cuda != toolchain.cuda.text:
+            raise ValueError(f"cuda is {document.cuda!r}: expected the toolchain's, {toolchain.cuda}")
+        if not any(tool.name in HOST_COMPILERS for tool in toolchain.tools):
+            raise ValueError(
+                f"toolchain.tools has no host compiler: expected one of {', '.join(sorted(HOST_COMPILERS))}"
+            )
+        if not manifest.upstreams or not set(manifest.selection.families) <= manifest.upstreams.keys():
+            raise ValueError(f"upstreams is {sorted(manifest.upstreams)}: expected the source of each family")
+        return manifest
 
 
-def _unproven(record: Table) -> dict[str, tuple[Architecture, ...]]:
-    rows = record.table("unproven")
-    return {family: rows.convert_all(family, Architecture.parse) for family in record.take("unproven", dict)}
+class _Document(msgspec.Struct):
+    schema: int
+    cuda: str = ""
+
+
+_KEYS = (
+    "schema", "kind", "name", "recipe_key", "upstreams", "selection", "platform", "sass", "cuda", "c_layer",
+    "driver_floor", "libc_floor", "libstdcxx_floor", "toolchain", "front_end", "flags", "unproven", "files", "actions",
+    "flashdepot",
+)  # fmt: skip
+"""In the order of the text that is signed."""
 
 
 def doubts_of(unproven: Mapping[str, Sequence[Architecture]]) -> str:
@@ -184,7 +152,3 @@ def doubts_of(unproven: Mapping[str, Sequence[Architecture]]) -> str:
     return "; ".join(
         f"{family} on {', '.join(gpu.dotted for gpu in gpus)}" for family, gpus in sorted(unproven.items())
     )
-
-
-def _version(record: Table, key: str) -> Version | None:
-    return None if record.get(key) is None else record.convert(key, Version.parse)

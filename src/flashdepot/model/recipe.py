@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.model.codec import Table, digest_of
+from flashdepot.model.codec import Digest, digest_of, plain
 from flashdepot.model.selection import Selection, Unit
 from flashdepot.model.target import Target, Version
 
@@ -25,23 +25,9 @@ class UpstreamId(msgspec.Struct, frozen=True):
     """
 
     version: str
-    digest: str
+    digest: Digest
     origin: str = PUBLISHED
     commits: Mapping[str, str] = msgspec.field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """All four fields."""
-        return {
-            "version": self.version,
-            "digest": self.digest,
-            "origin": self.origin,
-            "commits": dict(sorted(self.commits.items())),
-        }
-
-    @classmethod
-    def read(cls, row: Table) -> UpstreamId:
-        """Read what :meth:`to_json` wrote; :raises ValueError: for a field that is missing or cannot be."""
-        return cls(row.take("version", str), row.digest("digest"), row.take("origin", str), row.text_by_name("commits"))
 
     def __str__(self) -> str:
         if commit := self.commits.get("."):
@@ -65,16 +51,7 @@ class Tool(msgspec.Struct, frozen=True):
 
     name: str
     version: str
-    digest: str
-
-    def to_json(self) -> dict[str, str]:
-        """Name, version and digest."""
-        return {"name": self.name, "version": self.version, "digest": self.digest}
-
-    @classmethod
-    def read(cls, row: Table) -> Tool:
-        """Read what :meth:`to_json` wrote; :raises ValueError: for a field that is missing or cannot be."""
-        return cls(row.take("name", str), row.take("version", str), row.digest("digest"))
+    digest: Digest
 
 
 class ToolchainId(msgspec.Struct, frozen=True):
@@ -102,22 +79,8 @@ class ToolchainId(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """CUDA version and tools, and that they were named where they were."""
-        return {
-            "cuda": str(self.cuda),
-            "tools": [t.to_json() for t in self.tools],
-            "linking": [t.to_json() for t in self.linking],
-            **({"named": True} if self.named else {}),
-        }
-
-    @classmethod
-    def read(cls, row: Table) -> ToolchainId:
-        """Read what :meth:`to_json` wrote; :raises ValueError: for a field that is missing or cannot be."""
-        tools, linking = (tuple(map(Tool.read, row.tables(key))) for key in ("tools", "linking"))
-        named = row.take("named", bool) if "named" in row else False
-        identity = cls(row.convert("cuda", Version.parse), tools, linking, named)
-        if not any(tool.name in HOST_COMPILERS for tool in tools):
-            raise row.wrong("tools", f"one of {', '.join(sorted(HOST_COMPILERS))} among them")
-        return identity
+        document: dict[str, Any] = plain(self)
+        return document if self.named else {name: value for name, value in document.items() if name != "named"}
 
 
 def device_compiler(digests: Mapping[str, str]) -> str:
@@ -154,16 +117,11 @@ class Recipe(msgspec.Struct, frozen=True):
                 "schema": RECIPE_SCHEMA,
                 "upstreams": {name: {"version": u.version, "digest": u.digest} for name, u in self.upstreams.items()},
                 "selection": self.selection.to_json(),
-                "target": {
-                    "platform": str(self.target.platform),
-                    "cuda_major": self.target.cuda_major,
-                    "sass": [str(a) for a in self.target.sass],
-                    "driver_floor": str(self.target.driver_floor),
-                },
+                "target": plain(self.target),
                 "toolchain": self.toolchain.to_json(),
                 "front_end": self.front_end,
                 "native": self.native_digest,
-                "flags": {name: list(flags) for name, flags in self.flags.items()},
+                "flags": dict(self.flags),
             }
         )
 
@@ -223,7 +181,7 @@ class Action(msgspec.Struct, frozen=True):
                 "schema": ACTION_SCHEMA,
                 "source": f"{{{self.place}}}/{self.source}",
                 "arguments": list(self.arguments),
-                "tools": [t.to_json() for t in self.tools],
+                "tools": plain(self.tools),
                 "environment": {v: environment[v] for v in self.variables if environment.get(v)},
             }
         )

@@ -13,17 +13,19 @@ from urllib.parse import urlsplit
 import msgspec
 
 from flashdepot.errors import UsageError
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import Spelled
 
 KEY_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _BYTES = 32
 
 
-class PublicKey(msgspec.Struct, frozen=True):
+class PublicKey(Spelled):
     """An ed25519 key: a name for people, and its 32 bytes in hexadecimal. Written as ``NAME:BASE64``."""
 
-    name: str
-    public: str
+    __slots__ = ("name", "public")
+
+    def __init__(self, name: str, public: str) -> None:
+        self.name, self.public = name, public
 
     @classmethod
     def parse(cls, text: str) -> PublicKey:
@@ -49,7 +51,7 @@ class PublicKey(msgspec.Struct, frozen=True):
         return f"{self.name}:{base64.b64encode(bytes.fromhex(self.public)).decode()}"
 
 
-class TrustedKey(msgspec.Struct, frozen=True):
+class TrustedKey(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A key whose signatures are believed: from some remotes or from all, until a day, unless it was revoked.
 
     ``remotes`` is empty for all. ``expires`` is the last day. ``revoked`` is the day on which trust was withdrawn.
@@ -59,6 +61,17 @@ class TrustedKey(msgspec.Struct, frozen=True):
     remotes: tuple[str, ...] = ()
     expires: date | None = None
     revoked: date | None = None
+
+
+class KeysFile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename={"keys": "key"}):
+    """``keys.toml``. ``signatures``: a key was trusted for a single remote, of which this list need not know.
+
+    ``unsigned`` are the addresses of indexes that are taken without a signature.
+    """
+
+    unsigned: tuple[str, ...] = ()
+    signatures: bool = False
+    keys: tuple[TrustedKey, ...] = ()
 
 
 BUCKETS = ("s3", "gs", "az")
@@ -71,7 +84,7 @@ _MOST_PATIENCE = 600
 _HERE = {"127.0.0.1", "::1", "localhost"}
 
 
-class RemoteSettings(msgspec.Struct, frozen=True):
+class RemoteSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One remote.
 
     ``push``: what is built here goes there. ``unsigned``: its records are taken without signatures. ``builders``: how
@@ -108,37 +121,11 @@ class RemoteSettings(msgspec.Struct, frozen=True):
         """Whether it is a folder, which needs no network."""
         return self.url.startswith("file:")
 
-    def to_json(self) -> dict[str, Any]:
-        """What its table in a file holds: what is not as usual."""
-        document: dict[str, Any] = {"name": self.name, "url": self.url}
-        document.update((flag, True) for flag in ("push", "unsigned", "anonymous") if getattr(self, flag))
-        if self.builders != 1:
-            document["builders"] = self.builders
-        if self.keys:
-            document["keys"] = [str(key) for key in self.keys]
-        if self.timeout != PATIENCE:
-            document["timeout"] = self.timeout
-        return document
 
-    @classmethod
-    def read(cls, row: Table) -> RemoteSettings:
-        """Read what :meth:`to_json` wrote; :raises ValueError: for a key or value that cannot be."""
-        settings = cls(
-            name=row.take("name", str),
-            url=row.take("url", str),
-            push=_flag(row, "push"),
-            unsigned=_flag(row, "unsigned"),
-            builders=row.take("builders", int) if "builders" in row else 1,
-            anonymous=_flag(row, "anonymous"),
-            keys=row.convert_all("keys", PublicKey.parse) if "keys" in row else (),
-            timeout=row.quantity("timeout") if "timeout" in row else PATIENCE,
-        )
-        row.finish()
-        return settings
+class RemotesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"remotes": "remote"}):
+    """``remotes.toml``: in the order in which they are asked."""
 
-
-def _flag(row: Table, key: str) -> bool:
-    return row.take(key, bool) if key in row else False
+    remotes: tuple[RemoteSettings, ...] = ()
 
 
 def _require_address(url: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import Natural
 
 DEFAULT_FAMILY = "fa2"
 """The family that a unit is of where nobody says otherwise. Texts need not name it."""
@@ -50,7 +50,7 @@ class Feature(str, Enum):
         return self.value
 
 
-class Unit(msgspec.Struct, frozen=True, order=True):
+class Unit(msgspec.Struct, frozen=True, order=True, rename={"pass_": "pass"}):
     """What a family compiles at once, and the part of attention that its kernels do.
 
     ``name`` is the family's own for it, the same in no other unit. ``causal`` kernels have the mask built in.
@@ -60,7 +60,7 @@ class Unit(msgspec.Struct, frozen=True, order=True):
 
     family: str
     pass_: Pass
-    head_dim: int
+    head_dim: Natural
     dtype: Dtype
     causal: bool
     name: str
@@ -78,19 +78,6 @@ class Unit(msgspec.Struct, frozen=True, order=True):
             "causal": self.causal,
             **features,
         }
-
-    @classmethod
-    def read(cls, row: Table) -> Unit:
-        """Read what :meth:`to_json` wrote; :raises ValueError: for a value that is missing or cannot be."""
-        return cls(
-            family=row.take("family", str),
-            pass_=row.convert("pass", Pass),
-            head_dim=row.natural("head_dim", default=-1),
-            dtype=row.convert("dtype", Dtype),
-            causal=row.take("causal", bool),
-            name=row.take("name", str),
-            features=frozenset(row.convert_all("features", Feature)) if "features" in row else frozenset(),
-        )
 
     def __str__(self) -> str:
         family = "" if self.family == DEFAULT_FAMILY else f"{self.family} "
@@ -118,14 +105,6 @@ class Selection(msgspec.Struct, frozen=True):
             "units": [u.to_json() for u in sorted(self.units)],
             "features": sorted(f.value for f in self.features),
         }
-
-    @classmethod
-    def read(cls, row: Table) -> Selection:
-        """Read what :meth:`to_json` wrote.
-
-        :raises ValueError: for a value that cannot be.
-        """
-        return cls(frozenset(map(Unit.read, row.tables("units"))), frozenset(row.convert_all("features", Feature)))
 
     def __str__(self) -> str:
         def values(items: Iterable[object]) -> str:

@@ -10,19 +10,21 @@ import re
 import msgspec
 
 from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.model.codec import Spelled
 
 _SPELLING = re.compile(r"(?:sm_|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))([af]?)")
 
 
-class Architecture(msgspec.Struct, frozen=True, order=True):
+class Architecture(Spelled):
     """A compute capability, of a GPU or of machine code made for it.
 
     ``suffix`` is ``"a"`` (that GPU alone) or ``"f"`` (that family), as nvcc spells them; a GPU has none.
     """
 
-    major: int
-    minor: int
-    suffix: str = ""
+    __slots__ = ("major", "minor", "suffix")
+
+    def __init__(self, major: int, minor: int, suffix: str = "") -> None:
+        self.major, self.minor, self.suffix = major, minor, suffix
 
     @classmethod
     def parse(cls, text: str) -> Architecture:
@@ -78,13 +80,16 @@ def spell(architectures: tuple[Architecture, ...]) -> str:
     return ",".join(str(a) for a in architectures)
 
 
-class Version(msgspec.Struct, frozen=True):
+class Version(Spelled):
     """A dotted number of a driver, a toolkit, a compiler or a C library: ``13.0``, ``580.65.06``, ``2.36``.
 
     Compared number by number; a missing part counts as 0, so 2.36 equals 2.36.0.
     """
 
-    text: str
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     @classmethod
     def parse(cls, text: str) -> Version:
@@ -106,33 +111,21 @@ class Version(msgspec.Struct, frozen=True):
         """The first number."""
         return int(self.text.split(".", 1)[0])
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and self.numbers == other.numbers
-
-    def __lt__(self, other: Version) -> bool:
-        return self.numbers < other.numbers
-
-    def __le__(self, other: Version) -> bool:
-        return self.numbers <= other.numbers
-
-    def __gt__(self, other: Version) -> bool:
-        return self.numbers > other.numbers
-
-    def __ge__(self, other: Version) -> bool:
-        return self.numbers >= other.numbers
-
-    def __hash__(self) -> int:
-        return hash(self.numbers)
+    @property
+    def _key(self) -> tuple[int, ...]:
+        return self.numbers
 
     def __str__(self) -> str:
         return self.text
 
 
-class Platform(msgspec.Struct, frozen=True):
+class Platform(Spelled):
     """Operating system and CPU: ``linux-x86_64``."""
 
-    system: str
-    machine: str
+    __slots__ = ("machine", "system")
+
+    def __init__(self, system: str, machine: str) -> None:
+        self.system, self.machine = system, machine
 
     @classmethod
     def parse(cls, text: str) -> Platform:

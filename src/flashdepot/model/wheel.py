@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from flashdepot.errors import UsageError
+from flashdepot.model.codec import Spelled
 from flashdepot.model.target import Platform, Version
 
 _VERSION_IN_NAMES = re.compile(
@@ -186,12 +187,13 @@ _OLD_FLOORS = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2
 _WINDOWS = {"x86_64": "win_amd64", "aarch64": "win_arm64"}
 
 
-class Interpreter(msgspec.Struct, frozen=True):
+class Interpreter(Spelled):
     """A Python as far as tags go; ``implementation`` is ``cpython``, ``pypy`` or another's name."""
 
-    implementation: str
-    version: tuple[int, int]
-    free_threaded: bool = False
+    __slots__ = ("implementation", "version", "free_threaded")  # noqa: RUF023  (in the order in which they compare)
+
+    def __init__(self, implementation: str, version: tuple[int, int], free_threaded: bool = False) -> None:
+        self.implementation, self.version, self.free_threaded = implementation, version, free_threaded
 
     @classmethod
     def parse(cls, text: str) -> Interpreter:

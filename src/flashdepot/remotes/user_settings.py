@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,10 +21,10 @@ from flashdepot.errors import UsageError
 from flashdepot.files.atomic import disk_errors, write_atomic
 from flashdepot.files.locks import lock_file
 from flashdepot.files.places import user_config
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import plain, read
 
 if TYPE_CHECKING:
-    from flashdepot.model.remote import RemoteSettings, TrustedKey
+    from flashdepot.model.remote import KeysFile, RemoteSettings, TrustedKey
 
 _T = TypeVar("_T")
 
@@ -53,15 +53,9 @@ class UserSettings(msgspec.Struct, frozen=True):
         """In the order in which they are asked; :raises UsageError: when the file cannot be used."""
         if not os.path.lexists(self.folder / "remotes.toml"):
             return []  # most users have none, and are spared the imports
-        from flashdepot.model.remote import RemoteSettings  # noqa: PLC0415
+        from flashdepot.model.remote import RemotesFile  # noqa: PLC0415
 
-        def read(data: Any) -> list[RemoteSettings]:
-            file = Table(data)
-            found = [RemoteSettings.read(row) for row in (file.tables("remote") if "remote" in file else ())]
-            file.finish()
-            return found
-
-        return _read(self.folder / "remotes.toml", read) or []
+        return list(_read(self.folder / "remotes.toml", RemotesFile).remotes)
 
     def add_remote(self, added: RemoteSettings) -> None:
         """Put a remote behind the others, or in the place of the one of that name."""
@@ -170,69 +164,37 @@ class UserSettings(msgspec.Struct, frozen=True):
             finally:
                 _LOCKED.discard(self.folder)
 
-    def _trust(self) -> _Trust:
-        return _read(self.folder / "keys.toml", _Trust.read) or _Trust()
+    def _trust(self) -> KeysFile:
+        from flashdepot.model.remote import KeysFile  # noqa: PLC0415
 
-    def _write_trust(self, trust: _Trust) -> None:
-        rows = [_KeyRow(str(known.key), known.remotes, known.expires, known.revoked) for known in trust.keys]
-        file = _KeysFile(trust.unsigned, trust.signatures)
-        _write(self.folder / "keys.toml", {**msgspec.to_builtins(file), "key": msgspec.to_builtins(rows)})
+        return _read(self.folder / "keys.toml", KeysFile)
+
+    def _write_trust(self, trust: KeysFile) -> None:
+        _write(self.folder / "keys.toml", plain(trust))
 
     def _write_remotes(self, remotes: Sequence[RemoteSettings]) -> None:
-        _write(self.folder / "remotes.toml", {"remote": [remote.to_json() for remote in remotes]})
+        _write(self.folder / "remotes.toml", {"remote": plain(remotes)})
 
 
 _LOCKED: set[Path] = set()
 """Folders that this process has locked."""
 
 
-class _KeyRow(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    key: str
-    remotes: tuple[str, ...] = ()
-    expires: date | None = None
-    revoked: date | None = None
-
-
-class _KeysFile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    unsigned: tuple[str, ...] = ()
-    signatures: bool = False
-    key: tuple[_KeyRow, ...] = ()
-
-
-class _Trust(msgspec.Struct, frozen=True):
-    """``keys.toml``. ``signatures``: a key was trusted for a single remote, of which this list need not know."""
-
-    keys: tuple[TrustedKey, ...] = ()
-    unsigned: tuple[str, ...] = ()
-    signatures: bool = False
-
-    @classmethod
-    def read(cls, data: Any) -> _Trust:
-        from flashdepot.model.remote import PublicKey, TrustedKey  # noqa: PLC0415
-
-        file = msgspec.convert(data, _KeysFile)
-        try:
-            keys = [TrustedKey(PublicKey.parse(row.key), row.remotes, row.expires, row.revoked) for row in file.key]
-        except UsageError as error:
-            raise ValueError(error.message) from error
-        return cls(tuple(keys), file.unsigned, file.signatures)
-
-
-def _read(path: Path, read: Callable[[Any], _T]) -> _T | None:
-    """What a file holds, ``None`` when there is none."""
+def _read(path: Path, kind: type[_T]) -> _T:
+    """What a file holds; nothing when there is none."""
     from flashdepot.files.documents import read_toml  # noqa: PLC0415
     from flashdepot.files.trust import planted  # noqa: PLC0415
 
     try:
         if by_others := planted(path):
             raise UsageError(f"{path} is not believed: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(path))}")
-        return read(read_toml(path))
+        return read(read_toml(path), kind)
     except FileNotFoundError:
-        return None
+        return kind()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise UsageError(f"{path}: {str(error).rstrip('.')}.", hint="Correct it, or remove it.") from error
+        raise UsageError(f"{path}: {error}.", hint="Correct it, or remove it.") from error
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,7 +15,7 @@ from flashdepot.errors import IncompatibleError, IntegrityError, UsageError
 from flashdepot.files.atomic import disk_errors, write_named
 from flashdepot.files.documents import read_toml
 from flashdepot.model.candidate import OURS, PIP, Candidate, Judged, Origin, PublishedWheel, WheelRequest, origin_of
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import Digest, Natural, read
 from flashdepot.model.diagnosis import Reasons
 from flashdepot.model.environment import Accelerator, Environment, Torch
 from flashdepot.model.target import Architecture, Platform, Version
@@ -26,14 +25,10 @@ from flashdepot.resolve.rules import judge
 LOCK_SCHEMA = 1
 LOCK_NAME = "flashdepot.lock"
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_FILENAME = re.compile(
-    r"[A-Za-z0-9_.]+-[A-Za-z0-9_.+!]+(?:-\d[A-Za-z0-9_.]*)?-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+\.whl"
-)
-_WORD = re.compile(r"[\w.+-]*(?:[/:][\w.+-]+)*")
-_SOURCE = re.compile(rf"{_WORD.pattern}|index:(?:https?|file)://[!-~]+")
-_GPU = re.compile(r"\d{1,2}\.\d")
-_GPU_CODE = re.compile(r"\d{2,3}[af]?")
+_Source = Annotated[str, msgspec.Meta(pattern=r"\A(?:[\w.+-]*(?:[/:][\w.+-]+)*|index:(?:https?|file)://[!-~]+)\Z")]
+_Word = Annotated[str, msgspec.Meta(pattern=r"\A[\w.+-]*(?:[/:][\w.+-]+)*\Z")]
+_Gpu = Annotated[str, msgspec.Meta(pattern=r"\A\d{1,2}\.\d\Z")]
+_GpuCode = Annotated[str, msgspec.Meta(pattern=r"\A\d{2,3}[af]?\Z")]
 
 
 class LockedWheel(msgspec.Struct, frozen=True):
@@ -105,78 +100,107 @@ class Lock(msgspec.Struct, frozen=True):
         :raises ValueError: for another schema, and for a key that is missing, not known, or has a value that cannot
             be; it names the key.
         """
-        document = Table(data)
-        if (schema := document.take("schema", int)) != LOCK_SCHEMA:
-            raise ValueError(f"schema is {schema}: this flashdepot reads {LOCK_SCHEMA}")
-        locked, facts = _read_wheel(document.table("wheel")), _read_facts(document.table("facts"))
-        document.finish()
-        return cls(locked, facts)
+        document = read(data, _Document)
+        if document.schema != LOCK_SCHEMA:
+            raise ValueError(f"schema is {document.schema}: this flashdepot reads {LOCK_SCHEMA}")
+        return cls(document.wheel.locked(), document.facts.environment())
 
 
-def _read_wheel(table: Table) -> LockedWheel:
-    source = table.match("source", _SOURCE, "a collection's name")
-    if source == PIP:
-        raise table.wrong("source", "ours, official or a collection: what is still to be compiled cannot be pinned")
-    name = table.convert("filename", WheelName.parse)
-    built_for = name.built_for
-    ours = source == OURS
-    wheel = PublishedWheel(
-        distribution=name.canonical,
-        version=name.version,
-        cuda=built_for.cuda,
-        torch=built_for.torch,
-        cxx11_abi=built_for.cxx11_abi,
-        python=name.python,
-        abi=name.abi,
-        platform=name.platform,
-        source=source,
-        url="" if ours else _read_url(table, str(name)),
-        size=table.natural("size", default=0),
-        sha256=table.match("sha256", _DIGEST, "64 hexadecimal digits", default=""),
-        seen=True,
-        sass=tuple(table.match_all("sass", _GPU_CODE, "architectures such as '80'")),
-        ptx=table.match("ptx", _GPU_CODE, "an architecture such as '90'", default=""),
-    )
-    recipe_key = table.match("recipe_key", _DIGEST, "64 hexadecimal digits") if ours else ""
-    table.finish()
-    return LockedWheel(str(name), wheel, recipe_key)
+class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    source: _Source
+    filename: str
+    url: str = ""
+    sha256: Digest | None = None
+    size: Natural = 0
+    recipe_key: Digest | None = None
+    sass: tuple[_GpuCode, ...] = ()
+    ptx: _GpuCode | None = None
 
-
-def _read_url(table: Table, filename: str) -> str:
-    url = table.take("url", str)
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise table.wrong("url", "an address") from None
-    if not url.isascii() or not url.isprintable() or " " in url or parts.scheme not in {"https", "http", "file"}:
-        raise table.wrong("url", "an address that begins with https://")
-    if parts.scheme != "https" and not table.get("sha256"):
-        raise table.wrong("url", "https://, because no wheel.sha256 pins the bytes")
-    if filename_of_url(url) != filename:
-        raise table.wrong("url", f"an address that ends with wheel.filename, {filename}")
-    return url
-
-
-def _read_facts(table: Table) -> Environment:
-    torch = None
-    if "torch" in table:
-        torch = Torch(
-            version=table.match("torch", _WORD, "a torch version"),
-            accelerator=table.convert("accelerator", Accelerator) if "accelerator" in table else None,
-            cuda=table.convert("cuda", Version.parse) if "cuda" in table else None,
-            cxx11_abi=table.take("cxx11_abi", bool) if "cxx11_abi" in table else None,
+    def locked(self) -> LockedWheel:
+        """:raises ValueError: for what cannot be pinned."""
+        if self.source == PIP:
+            raise _wrong("source", PIP, "ours, official or a collection: what is still to be compiled cannot be pinned")
+        try:
+            name = WheelName.parse(self.filename)
+        except UsageError as error:
+            raise ValueError(f"wheel.filename: {error.message}") from error
+        ours = self.source == OURS
+        if ours != (self.recipe_key is not None):
+            raise ValueError(f"wheel.recipe_key is {'missing' if ours else 'not a key of a published wheel'}")
+        if ours and self.url:
+            raise ValueError("wheel.url is not a key of our wheel, which recipe_key names")
+        if not ours:
+            self._require_url()
+        built_for = name.built_for
+        wheel = PublishedWheel(
+            distribution=name.canonical,
+            version=name.version,
+            cuda=built_for.cuda,
+            torch=built_for.torch,
+            cxx11_abi=built_for.cxx11_abi,
+            python=name.python,
+            abi=name.abi,
+            platform=name.platform,
+            source=self.source,
+            url=self.url,
+            size=self.size,
+            sha256=self.sha256 or "",
+            seen=True,
+            sass=self.sass,
+            ptx=self.ptx or "",
         )
-    facts = Environment(
-        platform=table.convert("platform", Platform.parse) if "platform" in table else None,
-        libc_name=table.take("libc_name", str) if "libc_name" in table else None,
-        libc=table.convert("libc", Version.parse) if "libc" in table else None,
-        python=table.convert("python", Interpreter.parse) if "python" in table else None,
-        torch=torch,
-        gpus=tuple(sorted(Architecture.parse(gpu) for gpu in table.match_all("gpus", _GPU, "such as '9.0'"))),
-        driver=table.convert("driver", Version.parse) if "driver" in table else None,
-    )
-    table.finish()
-    return facts
+        return LockedWheel(str(name), wheel, self.recipe_key or "")
+
+    def _require_url(self) -> None:
+        url = self.url
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise _wrong("url", url, "an address") from None
+        if not url.isascii() or not url.isprintable() or " " in url or parts.scheme not in {"https", "http", "file"}:
+            raise _wrong("url", url, "an address that begins with https://")
+        if parts.scheme != "https" and not self.sha256:
+            raise _wrong("url", url, "https://, because no wheel.sha256 pins the bytes")
+        if filename_of_url(url) != self.filename:
+            raise _wrong("url", url, f"an address that ends with wheel.filename, {self.filename}")
+
+
+def _wrong(key: str, value: str, expected: str) -> ValueError:
+    return ValueError(f"wheel.{key} is {value!r:.80}: expected {expected}")
+
+
+class _FactsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    platform: Platform | None = None
+    libc_name: str | None = None
+    libc: Version | None = None
+    python: Interpreter | None = None
+    torch: _Word | None = None
+    accelerator: Accelerator | None = None
+    cuda: Version | None = None
+    cxx11_abi: bool | None = None
+    gpus: tuple[_Gpu, ...] = ()
+    driver: Version | None = None
+
+    def environment(self) -> Environment:
+        """:raises ValueError: for facts of a torch that is not named."""
+        of_torch = (self.accelerator, self.cuda, self.cxx11_abi)
+        if self.torch is None and any(fact is not None for fact in of_torch):
+            raise ValueError("facts.torch is missing, and facts of it are there")
+        return Environment(
+            platform=self.platform,
+            libc_name=self.libc_name,
+            libc=self.libc,
+            python=self.python,
+            torch=None if self.torch is None else Torch(self.torch, self.accelerator, self.cuda, None, self.cxx11_abi),
+            gpus=tuple(sorted(map(Architecture.parse, self.gpus))),
+            driver=self.driver,
+        )
+
+
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema: int
+    wheel: _WheelTable
+    facts: _FactsTable
 
 
 _HEAD = (

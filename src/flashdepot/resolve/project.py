@@ -152,11 +152,11 @@ def read_project(path: Path) -> Project:
 
 
 def _read_remotes(rows: Any, path: Path) -> tuple[RemoteSettings, ...]:
-    from flashdepot.model.codec import Table  # noqa: PLC0415
-    from flashdepot.model.remote import RemoteSettings  # noqa: PLC0415
+    from flashdepot.model.codec import read  # noqa: PLC0415
+    from flashdepot.model.remote import RemotesFile  # noqa: PLC0415
 
     try:
-        return tuple(map(RemoteSettings.read, Table({REMOTE: rows}).tables(REMOTE)))
+        return read({REMOTE: rows}, RemotesFile).remotes
     except ValueError as error:
         raise UsageError(f"{path}: {error}.") from None
 

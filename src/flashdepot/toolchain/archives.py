@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
@@ -20,7 +21,7 @@ from flashdepot.facts import table
 from flashdepot.files.atomic import read_json
 from flashdepot.files.folders import make_whole
 from flashdepot.files.locks import lock_file
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import Digest, read
 from flashdepot.model.target import Platform, Version
 from flashdepot.net.fetch import fetch_url
 from flashdepot.toolchain.wheels import unpack_together
@@ -31,7 +32,6 @@ BASE = "FLASHDEPOT_CUDA_ARCHIVES"
 _KEPT = re.compile(r"[^/]+/(include/.+|bin/.+|nvvm/(bin|libdevice)/.+|lib(64)?/nvcc\.profile)")
 """What a compile reads. What else is in an archive, libraries with their links among it, is not unpacked."""
 
-_PATH = re.compile(r"[\w.-]+(/[\w.-]+)+\.tar\.xz")
 _LARGEST_MANIFEST = 4 << 20
 _LARGEST_ARCHIVE = 1 << 30
 _DOTS_OF_A_LABEL = 2
@@ -123,7 +123,7 @@ def _archives(label: str, platform: Platform, folder: Path) -> list[Archive]:
     if place.stat().st_size > _LARGEST_MANIFEST:
         raise IntegrityError(f"{name} has {place.stat().st_size} bytes, which no manifest of a CUDA release has.")
     try:
-        found = list(_listed(Table(read_json(place), name), platform))
+        found = list(_listed(read(read_json(place), dict[str, Any]), platform))
     except ValueError as error:
         raise IntegrityError(
             f"{base_address()}/{name} is not the manifest of a CUDA release: {error}.", hint=_ELSEWHERE
@@ -138,14 +138,19 @@ def _archives(label: str, platform: Platform, folder: Path) -> list[Archive]:
     return found
 
 
-def _listed(manifest: Table, platform: Platform) -> Iterator[Archive]:
+class _Row(msgspec.Struct):
+    relative_path: Annotated[str, msgspec.Meta(pattern=r"\A[\w.-]+(/[\w.-]+)+\.tar\.xz\Z")]
+    size: Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,20}\Z")]
+    sha256: Digest
+
+
+def _listed(manifest: dict[str, Any], platform: Platform) -> Iterator[Archive]:
     theirs = table("cuda_archives")["platform"][str(platform)]
     for component in table("cuda_archives")["components"]:
-        if component in manifest and theirs in manifest.table(component):
-            row = manifest.table(component).table(theirs)
-            path, size = row.match("relative_path", _PATH, "the path of a .tar.xz"), row.take("size", str)
-            if ".." in path.split("/"):
-                raise row.wrong("relative_path", "a path below the manifest's")
-            if not size.isdecimal() or int(size) > _LARGEST_ARCHIVE:
-                raise row.wrong("size", f"the digits of a number up to {_LARGEST_ARCHIVE}")
-            yield Archive(component, path, row.digest("sha256"), int(size))
+        if theirs in (rows := read(manifest.get(component, {}), dict[str, Any])):
+            row = read(rows[theirs], _Row)
+            if ".." in row.relative_path.split("/"):
+                raise ValueError(f"relative_path is {row.relative_path!r}: expected a path below the manifest's")
+            if int(row.size) > _LARGEST_ARCHIVE:
+                raise ValueError(f"size is {row.size!r}: expected a number up to {_LARGEST_ARCHIVE}")
+            yield Archive(component, row.relative_path, row.sha256, int(row.size))

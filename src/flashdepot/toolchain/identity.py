@@ -12,7 +12,7 @@ import msgspec
 from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.files.digests import sha256_files
 from flashdepot.files.documents import read_record, write_record
-from flashdepot.model.codec import Table, digest_of
+from flashdepot.model.codec import digest_of, read
 from flashdepot.model.recipe import Tool, ToolchainId
 from flashdepot.process.run import Finished, first_error, run
 from flashdepot.toolchain.choose import Toolchain
@@ -80,7 +80,7 @@ def probe_toolchain(
     """
     kept = folder / f"probe-{digest_of([_SOURCE, *SOURCE_NAME, identity.to_json()])[:16]}.json"
     with contextlib.suppress(OSError, IntegrityError, ValueError):  # without a record, or with a damaged one: try again
-        return ProbeResult(source_name=Table(read_record(kept)).take("source_name", bool))
+        return read(read_record(kept), ProbeResult)
     with tempfile.TemporaryDirectory(prefix="flashdepot-probe-") as work:
         source_name = _compile(toolchain, Path(work), host_flags, SOURCE_NAME).status == 0
         if not source_name:

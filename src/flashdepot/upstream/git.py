@@ -18,7 +18,7 @@ from flashdepot.files.directory import PlainFiles
 from flashdepot.files.folders import is_whole, keep, make_whole
 from flashdepot.files.locks import HeldLock, lock_file
 from flashdepot.files.places import writable
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import Digest, read
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.net.fetch import offline, require_network
 from flashdepot.process.run import run
@@ -205,15 +205,16 @@ def _obtain(layout: Layout, source: GitSource, cache: Path) -> tuple[Path, str]:
 
 
 def _read(layout: Layout, source: GitSource, commit: str, folder: Path) -> SourceTree:
-    record = Table(read_json(folder / _RECORD))
-    submodules = record.text_by_name("submodules")
-    identity = UpstreamId(
-        record.take("version", str),
-        record.digest("digest"),
-        f"git+{source.public_url}",
-        {".": commit, **submodules},
-    )
+    record = read(read_json(folder / _RECORD), _Record)
+    origin, commits = f"git+{source.public_url}", {".": commit, **record.submodules}
+    identity = UpstreamId(record.version, record.digest, origin, commits)
     return SourceTree.read(layout, identity, folder / _TREE)
+
+
+class _Record(msgspec.Struct):
+    version: str
+    digest: Digest
+    submodules: dict[str, str]
 
 
 def _place(cache: Path, commit: str) -> Path:

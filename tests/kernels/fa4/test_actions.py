@@ -18,7 +18,7 @@ from flashdepot.kernels.fa4 import Fa4, actions
 from flashdepot.kernels.fa4.actions import WORKER
 from flashdepot.kernels.fa4.units import unit_of, units
 from flashdepot.kernels.fa4.variants import Variant
-from flashdepot.model.codec import Table
+from flashdepot.model.codec import read
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Recipe
 from flashdepot.model.selection import ALL_FEATURES, PROFILES, Feature, Pass, Selection, Unit, select
@@ -62,7 +62,7 @@ def test_a_profile_without_a_feature_leaves_its_kernels_out() -> None:
 
 def test_a_unit_is_read_from_json_as_it_was_written() -> None:
     for unit in units():
-        assert Unit.read(Table(json.loads(json.dumps(unit.to_json())))) == unit
+        assert read(json.loads(json.dumps(unit.to_json())), Unit) == unit
 
 
 def test_a_backward_unit_brings_the_kernels_that_prepare_and_finish_for_it() -> None:
