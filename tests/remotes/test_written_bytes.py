@@ -125,7 +125,7 @@ WRITTEN = {
         ("index", "2465444fa8e1958e"),
         ("envelopes", "fffe3661515b5e69"),
         ("places", "d2557d2cea4ae8a1"),
-        ("orders", "36666d52b4b5241a"),
+        ("orders", "05383af550fb2ca8"),
         ("bundle", "d05bc637dd7fbc10"),
         ("action", "14827de6550bf201"),
     ],

@@ -84,12 +84,13 @@ def read(data: Any, kind: type[_T]) -> _T:
     :raises ValueError: for what is missing, of another kind or cannot be; it names the key and shows the value.
     """
     try:
-        return msgspec.convert(data, kind, dec_hook=_parse)
+        return msgspec.convert(data, kind, dec_hook=from_text)
     except msgspec.ValidationError as error:
         raise ValueError(_complaint(str(error), data)) from error
 
 
-def _parse(kind: type, text: object) -> Any:
+def from_text(kind: type, text: object) -> Any:
+    """A :class:`Spelled` value or a path of its text, for decoders of msgspec; :raises ValueError: when it is none."""
     if not isinstance(text, str):
         raise ValueError("expected a text")  # noqa: TRY004  (a value of a file)
     try:

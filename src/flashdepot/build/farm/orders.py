@@ -6,13 +6,14 @@ import hashlib
 import platform
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from flashdepot import __version__
-from flashdepot.model.codec import digest_of
+from flashdepot.model.codec import digest_of, from_text
 from flashdepot.model.recipe import Action, Tool
 from flashdepot.model.target import Architecture
 from flashdepot.process.child import Cost
@@ -113,8 +114,8 @@ class Hello(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-encode = msgspec.msgpack.encode
-decode: Callable[..., Any] = msgspec.msgpack.decode
+encode: Callable[[object], bytes] = partial(msgspec.msgpack.encode, enc_hook=str)
+decode: Callable[..., Any] = partial(msgspec.msgpack.decode, dec_hook=from_text)
 """Read what :data:`encode` wrote, as the ``type`` that is named; raises :class:`msgspec.MsgspecError` for anything else."""
 
 
