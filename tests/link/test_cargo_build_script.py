@@ -165,7 +165,7 @@ def answering(script: Path, tmp_path: Path) -> Callable[..., subprocess.Complete
     [
         ({}, "link flags --json -q "),
         ({"FLASHDEPOT_REQUEST": "--profile quick --arch 80"}, "link flags --json -q --profile quick --arch 80 "),
-        ({"FLASHDEPOT_GET": "1"}, "get --yes --json -q "),
+        ({"FLASHDEPOT_GET": "1"}, "get --json -q "),
         ({"CARGO_CFG_TARGET_ARCH": "aarch64"}, "link flags --json -q --target linux-aarch64 "),
     ],
 )

@@ -3,7 +3,8 @@
 //! FLASHDEPOT_LIB_DIR  folder of a library, as `flashdepot get` prints it; without it, the crate's own `library`
 //! FLASHDEPOT_REQUEST  where there is neither: options of `flashdepot get`, such as `--profile inference --arch 80,90`,
 //!                     for the library that is taken from the depot of this machine
-//! FLASHDEPOT_GET      `1`: one that the depot lacks is fetched and verified, or else built, which may take long
+//! FLASHDEPOT_GET      `1`: one that the depot lacks is fetched and verified, or built if that takes under two minutes;
+//! FLASHDEPOT_BUILD    `always` with it: built however long it takes, since nobody can be asked inside Cargo
 //! FLASHDEPOT          the program `flashdepot`, where it is not on PATH
 //! FLASHDEPOT_LINK     `static` or `shared`; without it the feature `shared` decides
 //!
@@ -22,10 +23,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{exit, Command};
 
-const VARIABLES: [&str; 7] = [
+const VARIABLES: [&str; 8] = [
     "FLASHDEPOT_LIB_DIR",
     "FLASHDEPOT_REQUEST",
     "FLASHDEPOT_GET",
+    "FLASHDEPOT_BUILD",
     "FLASHDEPOT_HOME",
     "FLASHDEPOT",
     "FLASHDEPOT_LINK",
@@ -123,7 +125,7 @@ fn from_flashdepot() -> Result<PathBuf, String> {
     let given = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let program = given("FLASHDEPOT").unwrap_or_else(|| "flashdepot".into());
     let may_get = given("FLASHDEPOT_GET").is_some_and(|value| value != "0");
-    let words: &[&str] = if may_get { &["get", "--yes"] } else { &["link", "flags"] };
+    let words: &[&str] = if may_get { &["get"] } else { &["link", "flags"] };
     let request = given("FLASHDEPOT_REQUEST").unwrap_or_default();
     let system = format!("{}-{}", target("OS"), target("ARCH"));
     let mut command = Command::new(&program);
