@@ -14,7 +14,7 @@ from pathlib import Path
 from pypi_simple import PyPISimple
 
 from flashdepot.files.folders import tree_digest
-from flashdepot.toolchain.wheels import Wheel, unpack_toolkit
+from flashdepot.toolchain.wheels import PinnedWheel, unpack_toolkit
 
 DATA = Path(__file__).parents[1] / "src/flashdepot/toolchain/nvcc_wheels.toml"
 
@@ -65,7 +65,7 @@ def main() -> None:
 def unpacked_digest(platform: str, wheels: list[dict[str, str]]) -> str:
     """Fetch and unpack the wheels of one platform, and return the digest of what they hold."""
     with tempfile.TemporaryDirectory() as folder:
-        chosen = [Wheel(**wheel) for wheel in wheels if wheel["platform"] == platform]
+        chosen = [PinnedWheel(**wheel) for wheel in wheels if wheel["platform"] == platform]
         unpack_toolkit(chosen, Path(folder, "tree"), print)
         return tree_digest(Path(folder, "tree"))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from worlds import World, worlds
 
-from flashdepot.diagnose import Intention, Severity, examine
+from flashdepot.diagnose import Intention, examine
 from flashdepot.diagnose.check.evidence import Outcome
 from flashdepot.diagnose.check.judge import judge_architectures, judge_binary
 from flashdepot.diagnose.check.judge_wheel import judge_extension_name
@@ -75,7 +75,7 @@ def test_doctor_and_install_refuse_an_environment_that_nothing_fits_and_no_other
     found = by_name(world)
     hopeless = any(found.get(rule) is Verdict.MISFIT for rule in ENVIRONMENT) or too_old(world)
     findings = examine(world.host, Intention.INSTALL, LibraryRequest())
-    assert any(f.severity is Severity.BLOCKER for f in findings) == hopeless
+    assert any(f.verdict is Verdict.MISFIT for f in findings) == hopeless
     if hopeless:
         with pytest.raises((IncompatibleError, MissingToolError)):
             require_no_obstacle(findings, world.host.python.executable, lambda _: None)

@@ -14,7 +14,7 @@ from flashdepot.events import OnFile
 from flashdepot.facts import read_table
 from flashdepot.model.codec import digest_of
 from flashdepot.model.target import Platform, Version
-from flashdepot.toolchain.wheels import Wheel, pinned, provide_wheels
+from flashdepot.toolchain.wheels import PinnedWheel, pinned, provide_wheels
 
 SIZE = 125 * 10**6
 UNPACKED = 334 * 10**6
@@ -68,7 +68,7 @@ def is_dsl_provided(platform: Platform, python: str, folder: Path) -> bool:
     return _place(_wheels(platform, python), python, folder).is_dir()
 
 
-def _place(wheels: list[Wheel], python: str, folder: Path) -> Path:
+def _place(wheels: list[PinnedWheel], python: str, folder: Path) -> Path:
     return folder / f"cute-dsl-{provided_version()}-{python}-{pinned(wheels)}"
 
 
@@ -76,11 +76,11 @@ def _is_needed(name: str) -> bool:
     return not any(part in name if part.endswith("/") else name.endswith(part) for part in _LEFT_OUT)
 
 
-def _all_wheels() -> list[Wheel]:
-    return msgspec.convert(_data()["wheel"], list[Wheel])
+def _all_wheels() -> list[PinnedWheel]:
+    return msgspec.convert(_data()["wheel"], list[PinnedWheel])
 
 
-def _wheels(platform: Platform, python: str) -> list[Wheel]:
+def _wheels(platform: Platform, python: str) -> list[PinnedWheel]:
     """The wheel of each project; every project has one for each platform and Python that is served."""
     wheels = _all_wheels()
     platforms = sorted({wheel.platform for wheel in wheels} - {"any"})

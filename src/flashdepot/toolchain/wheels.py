@@ -23,7 +23,7 @@ _CUTLASS_INCLUDE = "cutlass_library/source/include/"
 _CUTLASS_TREE = "91ad8e9a366d7c7ed0171f6962023632c1aa0b2cd4b7b81d7bcff935fc2e616b"
 
 
-class Wheel(msgspec.Struct, frozen=True):
+class PinnedWheel(msgspec.Struct, frozen=True):
     """A pinned wheel of a project on a package index, and the platform and the Python that it is for."""
 
     filename: str
@@ -34,7 +34,7 @@ class Wheel(msgspec.Struct, frozen=True):
     version: str = ""
 
 
-_CUTLASS = Wheel(
+_CUTLASS = PinnedWheel(
     "nvidia_cutlass-3.5.0.0-py3-none-any.whl",
     "4ec3ab4820dd4ae3ebc2c5ddf23352b0dc90f779435284e7dce822006adc51f6",
     "nvidia-cutlass",
@@ -45,7 +45,7 @@ candle-flash-attn 0.9.2 to 0.11.1 clone (``build.rs``), was compared with the wh
 
 def provide_wheels(
     root: Path,
-    wheels: Sequence[Wheel],
+    wheels: Sequence[PinnedWheel],
     on_file: OnFile,
     *,
     keep: Callable[[str], bool],
@@ -74,7 +74,7 @@ def provide_wheels(
 
 
 def unpack_wheels(
-    wheels: Sequence[Wheel], folder: Path, on_file: OnFile, *, keep: Callable[[str], bool], inside: str
+    wheels: Sequence[PinnedWheel], folder: Path, on_file: OnFile, *, keep: Callable[[str], bool], inside: str
 ) -> None:
     """Fetch wheels and unpack them together into ``folder``; as :func:`provide_wheels`."""
     from flashdepot.net.fetch import fetch  # noqa: PLC0415  (as above)
@@ -120,7 +120,7 @@ def _beside(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.part")
 
 
-def pinned(wheels: Iterable[Wheel]) -> str:
+def pinned(wheels: Iterable[PinnedWheel]) -> str:
     """What tells sets of wheels apart in the names of folders."""
     return digest_of(sorted(wheel.sha256 for wheel in wheels))[:12]
 
@@ -166,7 +166,7 @@ def provide(platform: Platform, folder: Path, on_file: OnFile) -> Path:
     return provide_wheels(root, _wheels(platform), on_file, keep=_of_toolkit, inside=_TOOLKIT, tree=tree)
 
 
-def unpack_toolkit(wheels: Sequence[Wheel], folder: Path, on_file: OnFile) -> None:
+def unpack_toolkit(wheels: Sequence[PinnedWheel], folder: Path, on_file: OnFile) -> None:
     """Fetch wheels and unpack what they hold of a toolkit, together, into ``folder``."""
     unpack_wheels(wheels, folder, on_file, keep=_of_toolkit, inside=_TOOLKIT)
 
@@ -195,5 +195,5 @@ def _of_toolkit(name: str) -> bool:
     return name.startswith(_TOOLKIT)
 
 
-def _wheels(platform: Platform) -> list[Wheel]:
-    return [wheel for wheel in msgspec.convert(_data()["wheel"], list[Wheel]) if wheel.platform == str(platform)]
+def _wheels(platform: Platform) -> list[PinnedWheel]:
+    return [wheel for wheel in msgspec.convert(_data()["wheel"], list[PinnedWheel]) if wheel.platform == str(platform)]

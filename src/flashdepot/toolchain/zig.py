@@ -24,7 +24,7 @@ from flashdepot.model.recipe import Tool
 from flashdepot.model.target import Platform, Version
 from flashdepot.process.confinement import View, confined, means
 from flashdepot.process.run import Finished, first_error, run
-from flashdepot.toolchain.wheels import Wheel, provide_wheels
+from flashdepot.toolchain.wheels import PinnedWheel, provide_wheels
 
 _INSIDE = "ziglang/"
 
@@ -177,9 +177,9 @@ def zig_folder(platform: Platform, folder: Path, version: str) -> Path:
     return folder / f"zig-{version}-{_wheel(platform, version).sha256[:12]}"
 
 
-def _wheel(platform: Platform, version: str) -> Wheel:
+def _wheel(platform: Platform, version: str) -> PinnedWheel:
     pin = next(pin for pin in _data()["zig"] if pin["version"] == version)
-    for wheel in msgspec.convert(pin["wheel"], list[Wheel]):
+    for wheel in msgspec.convert(pin["wheel"], list[PinnedWheel]):
         if wheel.platform == str(platform):
             return wheel
     raise IncompatibleError(
