@@ -176,8 +176,9 @@ def test_findings_are_data_for_scripts(project: Project) -> None:
 
 def test_a_crate_of_another_version_is_one_that_cargo_ignores(project: Project) -> None:
     patched = project.root / "patched"
-    (patched / "lib").mkdir(parents=True)
-    shutil.copy2(project.archive, patched / "lib")
+    lib = patched / "lib" / str(runtime_facts().platform)
+    lib.mkdir(parents=True)
+    shutil.copy2(project.archive, lib / "libflashattention_candle.a")
     (project.root / ".cargo/config.toml").write_text('[patch.crates-io]\ncandle-flash-attn = { path = "patched" }\n')
     manifest = patched / "Cargo.toml"
     manifest.write_text(f'[package]\nname = "candle-flash-attn"\nversion = "{VERSION}"\n')
@@ -186,6 +187,9 @@ def test_a_crate_of_another_version_is_one_that_cargo_ignores(project: Project) 
     done = project.check()
     assert done.returncode == 6
     assert "is candle-flash-attn 0.9.0, and the project uses 0.9.1: Cargo ignores it and compiles" in done.stdout
+    done = project.check("--target", "windows-x86_64")
+    assert "has no folder for windows-x86_64, which this is a build for" in done.stdout
+    assert "--target windows-x86_64" in done.stdout
 
 
 def test_a_folder_for_a_build_script_that_takes_none_would_compile(project: Project) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import FlashdepotError, IncompatibleError, UsageError
+from flashdepot.host.probe import this_platform
 from flashdepot.link.candle_delivery import link_only_manifest
 from flashdepot.link.candle_project import folder_notes
 from flashdepot.link.candle_versions import (
@@ -32,6 +33,8 @@ from flashdepot.link.candle_versions import (
     read_candle_sources,
     served_table,
 )
+from flashdepot.link.cargo_crate import write_crate
+from flashdepot.link.library import read_library
 from flashdepot.model.target import Platform
 from flashdepot.toolchain.wheels import known_trees, provided_nvcc
 from support.programs import cargo_run, write_program, write_stand_in
@@ -217,11 +220,37 @@ def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(
     assert not (patched / "kernels").exists()
     assert (patched / "src/lib.rs").read_bytes() == (crate / "src/lib.rs").read_bytes()
     assert "cudaforge" not in (patched / "Cargo.toml").read_text()
-    assert (patched / "lib/licenses/cutlass/LICENSE").is_file()
+    own = patched / "lib" / str(this_platform())
+    assert (own / "libflashattention_candle.a").is_file()
+    assert (own / "licenses/cutlass/LICENSE").is_file()
+    assert "candle-flash-attn 0.10.2" in (patched / "lib/README.md").read_text()
+    assert "/lib/*/*.a filter=lfs" in (patched / ".gitattributes").read_text()
+    other = shutil.copytree(own, patched / "lib/linux-riscv64")
     program = write_program(tmp_path / "program", 'candle-flash-attn = "0.10.2"', done.stdout)
     ran = cargo_run(program)
     assert ran.stderr.startswith(REFUSAL), ran.stderr
     assert link_candle(*options, CARGO_HOME=str(home)).returncode == 0  # a second time, over its own
+    assert (other / "libflashattention_candle.a").is_file()  # beside those of other platforms
+
+
+@pytest.mark.nvcc
+@needs_cargo
+def test_a_program_may_use_candle_and_the_crate_flashattention(quick_library: Path, tmp_path: Path) -> None:
+    home = tmp_path / "cargo"
+    write_stand_in(home / "registry/src/index-1/candle-flash-attn-0.10.2", "0.10.2")
+    options = ("--candle-version", "0.10.2", "--build-dir", tmp_path / "patched", "--library", quick_library)
+    patch = link_candle(*options, CARGO_HOME=str(home)).stdout
+    write_crate(read_library(quick_library), tmp_path / "sys")
+    wanted = 'candle-flash-attn = "0.10.2"\nflashattention-sys = { path = "../sys" }'
+    program = write_program(tmp_path / "program", wanted, patch)
+    (program / "src/main.rs").write_text(
+        "use flashattention_sys::*;\nfn main() {\n"
+        "    let mut info = fa_info::default();\n"
+        "    assert_eq!(unsafe { fa_build_info(&mut info) }, FA_STATUS_OK);\n"
+        "    candle_flash_attn::attention();\n}\n"
+    )
+    ran = cargo_run(program)
+    assert ran.stderr.startswith(REFUSAL), ran.stderr
 
 
 @pytest.mark.nvcc

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.link.candle_archive import ARCHIVE, SOURCES
+from flashdepot.link.candle_archive import SOURCES
 from flashdepot.link.candle_delivery import prepare_folder
 from flashdepot.link.library import read_library
 from flashdepot.toolchain.zig import Zig
@@ -52,7 +52,9 @@ def test_a_c_program_that_calls_run_mha_gets_right_results(prepared: tuple[int, 
     form, folder = prepared
     program = folder / "candle_check"
     flags = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", f"-DFORM={form}", f"-I{SOURCES}"]
-    compiled(["gcc", *flags, str(HERE / "candle_check.c"), str(folder / ARCHIVE), *NEEDED, "-o", str(program)])
+    compiled(
+        ["gcc", *flags, str(HERE / "candle_check.c"), str(folder / "libflashattention.a"), *NEEDED, "-o", str(program)]
+    )
     assert_right(program)
 
 
@@ -63,7 +65,7 @@ def test_a_rust_program_that_calls_run_mha_gets_right_results(prepared: tuple[in
     if ready is None and shutil.which("cargo") is None:
         pytest.skip("needs cargo, or FLASHDEPOT_TEST_CANDLE_RUST with the program built elsewhere")
     library = Path(ready) / f"libcandle_check{form}.a" if ready else cargo_build(form, folder)
-    main = ["gcc", str(HERE / "rust_main.c"), str(library), str(folder / ARCHIVE)]
+    main = ["gcc", str(HERE / "rust_main.c"), str(library), str(folder / "libflashattention.a")]
     compiled([*main, *NEEDED, "-o", str(program)])
     assert_right(program)
 

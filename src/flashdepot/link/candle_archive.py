@@ -97,9 +97,11 @@ class ByZig(msgspec.Struct, frozen=True):
 SOURCES = Path(__file__).parent / "candle_source"
 """Our C sources. They are not beside those of the library, whose digest is part of every recipe."""
 
-ARCHIVE = "libflashattention.a"
-_FOR_MSVC = "flashattention.lib"
-_DEFINES = {_FOR_MSVC: ("-DFLASHDEPOT_MSVC",)}
+STEM = "flashattention"
+"""What candle's own build script calls the archive."""
+
+OWN_STEM = "flashattention_candle"
+"""What a build script of ours calls it, so that a program may link the crate flashattention as well."""
 HEADER = "flash_attention_candle.h"
 _LICENCES = "share/licenses/"
 
@@ -126,7 +128,7 @@ def made_archives(
     library: LinkableLibrary,
     arguments: int,
     zig: ZigSource,
-    under: str = "",
+    stem: str = STEM,
     modified_ns: int | None = None,
     added: AddedKernels | None = None,
 ) -> Iterator[tuple[OutputFile, ...]]:
@@ -141,7 +143,7 @@ def made_archives(
     block ends.
 
     :param zig: asked when zig is needed.
-    :param under: the folder to write them into, with a ``/`` at its end.
+    :param stem: its name, without what a linker adds.
     :param modified_ns: the time that they shall have.
     :param added: kernels of candle's own for the calls that the library's cannot do; for this machine's Linux and CPU.
     :raises MissingToolError: when the C compiler, the linker or the archiver is not there.
@@ -149,24 +151,26 @@ def made_archives(
     :raises IntegrityError: when the library's folder lacks a file.
     """
     platform, system = library.manifest.platform, library.manifest.platform.system
-    static = _required(*(library.folder(LinkKind.STATIC) / name for name in archive_names(system)))
+    static = _required(*(library.folder(LinkKind.STATIC) / name for name in archive_names(system, STEM)))
+    names = archive_names(system, stem)
     with TemporaryDirectory(prefix="flashdepot-candle-") as name:
         work = Path(name)
         if system == "linux" and platform == this_platform():
-            made = {ARCHIVE: _make_linux(library, static, arguments, work, added)}
+            made = {names[0]: _make_linux(library, static, arguments, work, added)}
         else:
             by_zig = ByZig(zig(), target_of(platform), library.include, static, EXPORTED)
             sources = [SOURCES / source for source in sources_of(arguments)]
-            made = {name: by_zig.make(sources, _DEFINES.get(name, ()), work / name) for name in archive_names(system)}
+            made = {
+                name: by_zig.make(sources, ["-DFLASHDEPOT_MSVC"] * name.endswith(".lib"), work / name) for name in names
+            }
         yield tuple(
-            OutputFile(f"{under}{name}", sha256_file(path), partial(_same, path), "", modified_ns)
-            for name, path in made.items()
+            OutputFile(name, sha256_file(path), partial(_same, path), "", modified_ns) for name, path in made.items()
         )
 
 
-def archive_names(system: str) -> tuple[str, ...]:
-    """What the archive is called. rustc for MSVC takes ``NAME.lib``, that for MinGW ``libNAME.a``."""
-    return (ARCHIVE, _FOR_MSVC) if system == "windows" else (ARCHIVE,)
+def archive_names(system: str, stem: str) -> tuple[str, ...]:
+    """What the archive is called. rustc for MSVC takes ``NAME.lib``, every other ``libNAME.a``."""
+    return (f"lib{stem}.a", f"{stem}.lib") if system == "windows" else (f"lib{stem}.a",)
 
 
 def companions(library: LinkableLibrary, under: str) -> tuple[OutputFile, ...]:

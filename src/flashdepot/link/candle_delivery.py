@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,16 +14,15 @@ from flashdepot.errors import FlashdepotError, MissingToolError, UsageError
 from flashdepot.files.documents import parse_toml
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, read_regular
-from flashdepot.link.candle_archive import SOURCES, AddedKernels, ZigSource, companions, made_archives
+from flashdepot.link.candle_archive import OWN_STEM, SOURCES, AddedKernels, ZigSource, companions, made_archives
 from flashdepot.link.candle_versions import CRATE, archive_time, newer_sources, source_times
 from flashdepot.link.library import LinkableLibrary
-from flashdepot.model.target import Architecture, Platform
 
 COMPANIONS = "libflashattention"
 """Folder of the manifest, the licences and the header that travel with the archive."""
 
-FOLDER_RECORD = ".flashdepot-candle.json"
-"""Which files flashdepot wrote there, with their digests."""
+RECORD = ".flashdepot-candle.json"
+"""Which files flashdepot wrote beside an archive, with their digests."""
 
 
 class PreparedFolder(msgspec.Struct, frozen=True):
@@ -50,7 +49,7 @@ def prepare_folder(
     _require_no_rival(root)
     sources = source_times(crate) if crate is not None else {}
     wanted = archive_time(time.time_ns(), sources.values())
-    written = OutputFolder(folder, "folder for candle", FOLDER_RECORD, "--build-dir DIR", beside_others=True)
+    written = OutputFolder(folder, "folder for candle", RECORD, "--build-dir DIR", beside_others=True)
     with made_archives(library, arguments, zig, modified_ns=wanted) as archives:
         files = (*archives, *companions(library, f"{COMPANIONS}/"))
         written.write(files)
@@ -80,9 +79,33 @@ def _require_newer(archives: tuple[Path, ...], sources: Mapping[Path, int]) -> N
 
 
 _SIGNATURE = "# Written by 'flashdepot link candle'; sources of candle, build script of flashdepot.\n"
-CRATE_RECORD = ".flashdepot-candle-crate.json"
-"""Which files flashdepot wrote there, with their digests."""
-_LIB = "lib/"
+_CRATE_RECORD = ".flashdepot-candle-crate.json"
+_ATTRIBUTES = """\
+# The archives go to Git LFS, and a checkout changes no line endings.
+* -text
+/lib/*/*.a filter=lfs diff=lfs merge=lfs -text
+/lib/*/*.lib filter=lfs diff=lfs merge=lfs -text
+"""
+_README = """\
+# Prebuilt kernels for {crate} {version}
+
+Each folder holds the archive for one platform, and what is in it: `manifest.json` names the GPUs, the CUDA release and the
+version of flash-attention. The crate's build script links the archive of the platform that cargo builds for. Nothing is
+compiled, and no CUDA toolkit is needed for it.
+
+Write a platform's folder again, and commit it, when
+
+- the version of {crate} in `Cargo.lock` changes: write all of them,
+- the program must run on GPUs that `manifest.json` does not name under `sass`,
+- you want a newer flash-attention or CUDA.
+
+    flashdepot link candle --write --get
+    flashdepot link candle --write --get --target windows-x86_64
+    flashdepot link candle --check
+
+The last one says whether what is here fits the project and this machine. The archives are kept by Git LFS; after a clone
+without it: `git lfs install && git lfs pull`.
+"""
 _LEFT_OUT = frozenset({"Cargo.toml", "Cargo.toml.orig", "build.rs", "kernels", "cutlass", "target", "lib"})
 
 
@@ -96,49 +119,35 @@ def write_candle_crate(
 ) -> Path:
     """Write the crate into ``folder``, which is new, empty or such a crate, and return it, absolute.
 
+    Each platform has a folder of its own in ``lib``; those of other platforms stay as they are.
+
     :param crate: the sources of candle-flash-attn of the version that is replaced.
     :param zig: asked when the archive is for another system or CPU than this machine's.
     :param added: kernels of candle's own that go into the archive too.
     :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
     """
-    written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR")
+    written = OutputFolder(folder, "crate", _CRATE_RECORD, "--build-dir DIR")
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
-    platform = library.manifest.platform
-    with made_archives(library, arguments, zig, _LIB, added=added) as archives:
-        build_script = linking_build_script(platform, library.manifest.sass, arguments, archives)
-        files = (
-            OutputFile.of("Cargo.toml", cargo_toml.encode()),
-            OutputFile.of("build.rs", build_script.encode()),
-            *(OutputFile.of(path.relative_to(crate).as_posix(), read_regular(path)) for path in _sources(crate)),
-            *archives,
-            *companions(library, _LIB),
+    version = parse_toml(cargo_toml, "Cargo.toml")["package"]["version"]
+    texts = {
+        "Cargo.toml": cargo_toml.encode(),
+        "build.rs": linking_build_script(arguments).encode(),
+        ".gitattributes": _ATTRIBUTES.encode(),
+        "lib/README.md": _README.format(crate=CRATE, version=version).encode(),
+    }
+    copied = {path.relative_to(crate).as_posix(): read_regular(path) for path in _sources(crate)}
+    with made_archives(library, arguments, zig, OWN_STEM, added=added) as archives:
+        root = written.write([OutputFile.of(place, data) for place, data in {**texts, **copied}.items()])
+        of_platform = str(library.manifest.platform)
+        OutputFolder(root / "lib", "archive for candle", RECORD, "--build-dir DIR", inside=of_platform).write(
+            (*archives, *companions(library, ""))
         )
-        return written.write(files)
+    return root
 
 
-def linking_build_script(
-    platform: Platform, sass: Sequence[Architecture], arguments: int, archives: Sequence[OutputFile]
-) -> str:
-    """A ``build.rs`` that reads the archive, and gives it to cargo if it is the one that was written.
-
-    :param sass: the machine code in it.
-    :param archives: what goes into ``lib``.
-    """
-    written = [f'("{file.place.removeprefix(_LIB)}", {_length(file)}, "{file.digest}")' for file in archives]
-    text = (SOURCES / "build.rs").read_text("utf-8")
-    for place, value in (
-        ("@PLATFORM@", str(platform)),
-        ("@SASS@", " ".join(architecture.dotted for architecture in sass)),
-        ("@ARGUMENTS@", str(arguments)),
-        ("@COUNT@", str(len(written))),
-        ("@WRITTEN@", ", ".join(written)),
-    ):
-        text = text.replace(place, value)
-    return text
-
-
-def _length(file: OutputFile) -> int:
-    return len(file.content) if isinstance(file.content, bytes) else file.content().stat().st_size
+def linking_build_script(arguments: int) -> str:
+    """A ``build.rs`` that reads the archive of the target, and gives it to cargo if it is the one that was written."""
+    return (SOURCES / "build.rs").read_text("utf-8").replace("@ARGUMENTS@", str(arguments))
 
 
 def link_only_manifest(cargo_toml: str) -> str:

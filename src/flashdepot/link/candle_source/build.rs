@@ -1,4 +1,5 @@
-//! Links libflashattention, which lies in `lib` beside this file, instead of compiling candle's kernels.
+//! Links libflashattention, which lies in `lib` beside this file, a folder a platform, instead of compiling candle's
+//! kernels.
 //!
 //! The archive is read once before it is linked: one that is cut off, changed, a Git LFS pointer or for another candle is
 //! refused here, in words, and not by the linker or by wrong numbers.
@@ -12,46 +13,43 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{exit, Command};
 
-const PLATFORM: &str = "@PLATFORM@";
 /// How many arguments the `run_mha` has that this candle calls.
 const ARGUMENTS: &str = "@ARGUMENTS@";
-/// The compute capabilities that the archive in `lib` has machine code for.
-const MACHINE_CODE: &str = "@SASS@";
-/// Name, bytes and SHA-256 of each archive in `lib`.
-const WRITTEN: [(&str, u64, &str); @COUNT@] = [@WRITTEN@];
-/// Where `flashdepot link candle` says what it wrote: beside an archive, or above the `lib` of such a crate.
-const RECORDS: [(&str, &str); 2] = [(".flashdepot-candle.json", ""), ("../.flashdepot-candle-crate.json", "lib/")];
+/// Names of an archive: those of `lib`, and those in a folder for candle's own build script.
+const NAMES: [&str; 2] = ["flashattention_candle", "flashattention"];
+/// Where `flashdepot link candle` says what it wrote beside it.
+const RECORD: &str = ".flashdepot-candle.json";
 const AGAIN: &str = "Write it again: flashdepot link candle --write";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=FLASHDEPOT_CANDLE_LIB_DIR");
     let variable = |name: &str| env::var(name).unwrap_or_default();
-    let target = format!("{}-{}", variable("CARGO_CFG_TARGET_OS"), variable("CARGO_CFG_TARGET_ARCH"));
-    if target != PLATFORM {
-        stop(&format!("the archive was made for {PLATFORM}, and this is a build for {target}: flashdepot link candle"));
-    }
-    let name = match variable("CARGO_CFG_TARGET_ENV").as_str() {
-        "msvc" => "flashattention.lib",
-        _ => "libflashattention.a",
-    };
-    let own = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("lib");
-    let other = env::var_os("FLASHDEPOT_CANDLE_LIB_DIR").filter(|value| !value.is_empty());
-    let written = match &other {
-        None => WRITTEN.iter().find(|file| file.0 == name).map(|file| (Some(file.1), file.2.to_owned())),
-        Some(named) => recorded(Path::new(named), name).map(|digest| (None, digest)),
-    };
     println!("cargo:rerun-if-env-changed=CUDA_COMPUTE_CAP");
-    if other.is_none() {
-        require_machine_code(&variable("CUDA_COMPUTE_CAP"));
+    let target = format!("{}-{}", variable("CARGO_CFG_TARGET_OS"), variable("CARGO_CFG_TARGET_ARCH"));
+    let lib = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("lib");
+    let other = env::var_os("FLASHDEPOT_CANDLE_LIB_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let is_own = other.is_none();
+    let folder = other.unwrap_or_else(|| lib.join(&target));
+    if is_own {
+        require_platform(&lib, &target);
+        require_machine_code(&folder, &variable("CUDA_COMPUTE_CAP"));
     }
-    let folder = other.map_or(own, PathBuf::from);
-    let archive = folder.join(name);
+    let file_of = |stem: &str| match variable("CARGO_CFG_TARGET_ENV").as_str() {
+        "msvc" => format!("{stem}.lib"),
+        _ => format!("lib{stem}.a"),
+    };
+    let stem = NAMES.into_iter().find(|stem| folder.join(file_of(stem)).exists()).unwrap_or(NAMES[0]);
+    let archive = folder.join(file_of(stem));
     println!("cargo:rerun-if-changed={}", archive.display());
+    let written = recorded(&folder, &file_of(stem));
+    if is_own && written.is_none() {
+        stop(&format!("{} does not name {}. {AGAIN}", folder.join(RECORD).display(), file_of(stem)));
+    }
     require(&archive, written);
     println!("cargo:rustc-link-search=native={}", folder.display());
     // -bundle: hundreds of megabytes are not copied into every rlib on the way to the program.
-    println!("cargo:rustc-link-lib=static:-bundle=flashattention");
+    println!("cargo:rustc-link-lib=static:-bundle={stem}");
     if variable("CARGO_CFG_TARGET_OS") != "windows" {
         for name in ["dl", "pthread"] {
             println!("cargo:rustc-link-lib=dylib={name}");
@@ -59,9 +57,26 @@ fn main() {
     }
 }
 
+/// Refuse a build for a platform that `lib` has no folder for.
+fn require_platform(lib: &Path, target: &str) {
+    if lib.join(target).is_dir() {
+        return;
+    }
+    let there = std::fs::read_dir(lib).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
+    let mut names: Vec<String> = there.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    stop(&format!(
+        "{} has an archive for {}, and this is a build for {target}. Add that one: \
+         flashdepot link candle --write --get --target {target}",
+        lib.display(),
+        if names.is_empty() { "no platform".into() } else { names.join(", ") },
+    ));
+}
+
 /// Refuse an archive whose machine code runs on no GPU that the rest of candle is compiled for, which is the one of
 /// `CUDA_COMPUTE_CAP`, else that of this machine, and all newer ones. Machine code runs on GPUs of its own major version.
-fn require_machine_code(named: &str) {
+fn require_machine_code(folder: &Path, named: &str) {
+    let has = machine_code(folder);
     let (oldest, source) = if named.is_empty() {
         let asked = Command::new("nvidia-smi").args(["--query-gpu=compute_cap", "--format=csv,noheader"]).output();
         let text = asked.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
@@ -74,29 +89,36 @@ fn require_machine_code(named: &str) {
         digits.parse::<u32>().ok().map(|number| number / 10)
     };
     if let Some(least) = major(&oldest) {
-        if MACHINE_CODE.split(' ').filter_map(major).all(|has| has < least) {
+        if !has.is_empty() && has.iter().filter_map(|one| major(one)).all(|one| one < least) {
             stop(&format!(
-                "the archive has machine code for {MACHINE_CODE} alone, and candle is compiled for {} and newer, as \
+                "the archive has machine code only for {}, and candle is compiled for {} and newer, as \
                  {source} says: no GPU runs both. Get one for yours: flashdepot link candle --write --get",
+                has.iter().map(|one| format!("sm_{one}")).collect::<Vec<_>>().join(", "),
                 oldest.trim()
             ));
         }
     }
 }
 
-/// The SHA-256 that a record of flashdepot's gives an archive.
+/// The compute capabilities under `sass` in the manifest beside an archive: `80`.
+fn machine_code(folder: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(folder.join("manifest.json")).unwrap_or_default();
+    let list = text.split_once("\"sass\"").and_then(|(_, rest)| rest.split_once('[')).map(|(_, rest)| rest);
+    let list = list.and_then(|rest| rest.split(']').next()).unwrap_or_default();
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The SHA-256 that the record beside an archive gives it.
 fn recorded(folder: &Path, name: &str) -> Option<String> {
-    RECORDS.iter().find_map(|(record, under)| {
-        let path = folder.join(record);
-        let text = std::fs::read_to_string(&path).ok()?;
-        println!("cargo:rerun-if-changed={}", path.display());
-        let (_, rest) = text.split_once(&format!("\"{under}{name}\": \""))?;
-        Some(rest.split('"').next()?.to_owned())
-    })
+    let path = folder.join(RECORD);
+    let text = std::fs::read_to_string(&path).ok()?;
+    println!("cargo:rerun-if-changed={}", path.display());
+    let (_, rest) = text.split_once(&format!("\"{name}\": \""))?;
+    Some(rest.split('"').next()?.to_owned())
 }
 
 /// Read an archive to its end, and refuse one that is not what was written or that another candle calls.
-fn require(archive: &Path, written: Option<(Option<u64>, String)>) {
+fn require(archive: &Path, written: Option<String>) {
     let shown = archive.display();
     let cannot = |error: std::io::Error| -> ! { stop(&format!("{shown} cannot be read: {error}. {AGAIN}")) };
     let mut file = File::open(archive).unwrap_or_else(|error| cannot(error));
@@ -124,14 +146,12 @@ fn require(archive: &Path, written: Option<(Option<u64>, String)>) {
              link, and compute wrong numbers. {AGAIN}"
         ));
     }
-    if let Some((bytes, digest)) = written {
-        let found = hash.length;
-        if let Some(bytes) = bytes.filter(|bytes| found < *bytes) {
-            stop(&format!("{shown} is cut off: it has {found} bytes of the {bytes} that were written. {AGAIN}"));
-        }
-        let actual = hash.finish();
+    if let Some(digest) = written {
+        let (bytes, actual) = (hash.length, hash.finish());
         if actual != digest {
-            stop(&format!("{shown} was changed: SHA-256 {actual} in place of {digest}. {AGAIN}"));
+            stop(&format!(
+                "{shown} was changed or cut off: its {bytes} bytes have SHA-256 {actual} in place of {digest}. {AGAIN}"
+            ));
         }
     }
     if list.is_none() {
