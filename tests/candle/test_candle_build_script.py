@@ -39,9 +39,14 @@ def put(folder: Path, written: dict[str, bytes], record: bool = True) -> None:
     (folder / "manifest.json").write_text(json.dumps({"platform": folder.name, "sass": ["80", "90"]}, indent=2))
     for name, data in written.items():
         (folder / name).write_bytes(data)
-    files = {"manifest.json": "0" * 64, **{name: sha256(data).hexdigest() for name, data in written.items()}}
-    if record:
-        (folder / ".flashdepot-candle.json").write_text(json.dumps({"files": files}, indent=2))
+    if not record:
+        return
+    of_crate = folder.parent.name == "lib"
+    path = folder.parents[1] / ".flashdepot-candle-crate.json" if of_crate else folder / ".flashdepot-candle.json"
+    under = f"lib/{folder.name}/" if of_crate else ""
+    files = json.loads(path.read_text())["files"] if path.exists() else {"Cargo.toml": "0" * 64}
+    files |= {f"{under}{name}": sha256(data).hexdigest() for name, data in written.items()}
+    path.write_text(json.dumps({"files": files}, indent=2))
 
 
 @pytest.fixture
@@ -133,7 +138,7 @@ def test_an_archive_of_the_crate_that_no_record_names_is_refused(run: Script, tm
     put(tmp_path / "lib" / "linux-aarch64", {NAME: ARCHIVE}, record=False)
     done = run(platform="linux-aarch64")
     assert done.returncode == 1
-    assert f".flashdepot-candle.json does not name {NAME}" in done.stderr
+    assert f"flashdepot-candle-crate.json names no {tmp_path}/lib/linux-aarch64/{NAME}" in done.stderr
 
 
 def test_each_platform_and_toolchain_gets_its_own_archive(run: Script, tmp_path: Path) -> None:

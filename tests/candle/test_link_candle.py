@@ -226,11 +226,16 @@ def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(
     assert "candle-flash-attn 0.10.2" in (patched / "lib/README.md").read_text()
     assert "/lib/*/*.a filter=lfs" in (patched / ".gitattributes").read_text()
     other = shutil.copytree(own, patched / "lib/linux-riscv64")
+    record = patched / ".flashdepot-candle-crate.json"
+    record.write_text(
+        record.read_text().replace('"files": {', '"files": {\n    "lib/linux-riscv64/manifest.json": "0",')
+    )
     program = write_program(tmp_path / "program", 'candle-flash-attn = "0.10.2"', done.stdout)
     ran = cargo_run(program)
     assert ran.stderr.startswith(REFUSAL), ran.stderr
     assert link_candle(*options, CARGO_HOME=str(home)).returncode == 0  # a second time, over its own
-    assert (other / "libflashattention_candle.a").is_file()  # beside those of other platforms
+    assert (other / "manifest.json").is_file()  # beside those of other platforms
+    assert '"lib/linux-riscv64/manifest.json": "0"' in record.read_text()
 
 
 @pytest.mark.nvcc
@@ -238,7 +243,16 @@ def test_a_patched_crate_has_candles_rust_and_a_build_script_that_only_links(
 def test_a_program_may_use_candle_and_the_crate_flashattention(quick_library: Path, tmp_path: Path) -> None:
     home = tmp_path / "cargo"
     write_stand_in(home / "registry/src/index-1/candle-flash-attn-0.10.2", "0.10.2")
-    options = ("--candle-version", "0.10.2", "--build-dir", tmp_path / "patched", "--library", quick_library)
+    options = (
+        "--candle-version",
+        "0.10.2",
+        "--as",
+        "crate",
+        "--build-dir",
+        tmp_path / "patched",
+        "--library",
+        quick_library,
+    )
     patch = link_candle(*options, CARGO_HOME=str(home)).stdout
     write_crate(read_library(quick_library), tmp_path / "sys")
     wanted = 'candle-flash-attn = "0.10.2"\nflashattention-sys = { path = "../sys" }'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +44,7 @@ def run(script: Path, tmp_path: Path) -> Script:
     """Run it for a target in a crate whose library is for the same system, with the kind that was asked for."""
 
     def run(target: dict[str, str], link: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-        library = tmp_path / "library"
+        library = tmp_path / "library" / f"{target['OS']}-x86_64"
         (library / "lib/static").mkdir(parents=True, exist_ok=True)
         (library / "lib/shared").mkdir(exist_ok=True)
         (library / "manifest.json").write_text(f'{{"platform": "{target["OS"]}-x86_64"}}')
@@ -90,7 +89,7 @@ def test_cargo_is_told_how_to_link(
 ) -> None:
     done = run(target, link)
     assert done.returncode == 0, done.stderr
-    root = tmp_path / "library"
+    root = tmp_path / "library" / f"{target['OS']}-x86_64"
     folder = root / "lib" / link
     told = [line.removeprefix("cargo:") for line in done.stdout.splitlines()]
     assert [line for line in told if line.startswith("rustc-")] == [line.format(folder=folder) for line in lines]
@@ -120,7 +119,7 @@ def test_a_library_of_the_other_system_is_refused(
     run: Script, tmp_path: Path, library: dict[str, str], target: dict[str, str], said: str
 ) -> None:
     run(library)
-    kept = shutil.copytree(tmp_path / "library", tmp_path / "other")
+    kept = next((tmp_path / "library").iterdir())
     done = run(target, FLASHDEPOT_LIB_DIR=str(kept))
     assert done.returncode == 1
     assert said in done.stderr
@@ -138,7 +137,9 @@ def test_a_file_that_a_build_for_windows_needs_is_named_when_it_is_a_pointer(
     run: Script, tmp_path: Path, link: str, name: str
 ) -> None:
     assert run(MSVC, link).returncode == 0
-    (tmp_path / "library/lib" / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    (tmp_path / "library/windows-x86_64/lib" / name).write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    )
     done = run(MSVC, link)
     assert done.returncode == 1
     assert f"{name} is a Git LFS pointer" in done.stderr

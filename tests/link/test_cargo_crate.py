@@ -77,7 +77,7 @@ def test_another_library_is_taken_from_the_environment(crate: Path, cargo: Cargo
 
 
 def test_the_licences_and_the_manifest_travel_with_it(crate: Path, moved_library: Path) -> None:
-    inside = crate / "library"
+    inside = crate / "library" / "linux-x86_64"
     assert (inside / "manifest.json").read_bytes() == (moved_library / "manifest.json").read_bytes()
     assert {p.parent.name for p in (inside / "share/licenses").rglob("*") if p.is_file()} >= {
         "flash-attention",
@@ -140,3 +140,16 @@ def test_a_damaged_library_is_not_put_into_a_crate(damageable_library: Path, tmp
     done = link_cargo(tmp_path / "sys", damageable_library)
     assert done.returncode == 6
     assert "libflashattention.a" in done.stderr
+
+
+def test_the_crate_holds_a_library_a_platform(damageable_library: Path, tmp_path: Path, cargo: Cargo) -> None:
+    crate = tmp_path / "sys"
+    assert link_cargo(crate, damageable_library).returncode == 0
+    manifest = damageable_library / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"platform": "linux-x86_64"', '"platform": "windows-x86_64"'))
+    assert link_cargo(crate, damageable_library).returncode == 0
+    assert sorted(path.name for path in (crate / "library").iterdir()) == ["linux-x86_64", "windows-x86_64"]
+    assert "/library/*/lib/static/* filter=lfs" in (crate / ".gitattributes").read_text()
+    (crate / "library/linux-x86_64").rename(tmp_path / "elsewhere")
+    done = cargo(crate, "build")
+    assert "has no library for linux-x86_64. Add one: flashdepot link cargo DIR --target linux-x86_64" in done.stdout

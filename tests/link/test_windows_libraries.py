@@ -166,7 +166,9 @@ def test_a_crate_has_the_library_for_windows_inside_and_bindings_of_its_header(
     done = link("cargo", tmp_path / "sys", "--library", forged.root)
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'sys'}\n")
     for name in ("shared/flashattention.dll", "shared/flashattention.lib", "static/flashattention.lib"):
-        assert (tmp_path / "sys/library/lib" / name).read_bytes() == (forged.root / "lib" / name).read_bytes()
+        assert (tmp_path / "sys/library/windows-x86_64/lib" / name).read_bytes() == (
+            forged.root / "lib" / name
+        ).read_bytes()
     assert "pub fn fa_fwd(" in (tmp_path / "sys/src/bindings.rs").read_text()
 
 

@@ -261,12 +261,13 @@ def cargo(folder: Path, *, as_json: bool, **which: Any) -> None:
     """Write the crate flashattention-sys: bindings of the C ABI, the library itself, its manifest and licences.
 
     It has no dependencies and builds offline. It links the static library; the crate's README says how to link the
-    shared one.
+    shared one. For another platform, run it again with --target: the crate holds a library a platform.
     """
     library = linkable(**which)
     written = write_crate(library, folder)
     if as_json:
-        print_json({**library.to_json(), "path": str(written), "library": str(written / "library"), "crate": CRATE})
+        inside = written / "library" / str(library.manifest.platform)
+        print_json({**library.to_json(), "path": str(written), "library": str(inside), "crate": CRATE})
         return
     if not which["quiet"]:
         say(f'In Cargo.toml: {CRATE} = {{ path = "{folder.as_posix()}" }}')

@@ -50,6 +50,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
     :param inside: a folder in ``chosen`` to work in; that name is not followed when it is a link.
     :param beside_others: whether the folder may hold other things although there is no listing yet.
     :param read: what the bytes of the listing say; raises :class:`ValueError` when it is not one that flashdepot writes.
+    :param keeps: whether a file of an earlier run, by its place, stays when it is not written again.
     :param disguised: whether bytes of a file are those with one of some digests, as another program keeps them.
     """
 
@@ -60,6 +61,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
     inside: str = ""
     beside_others: bool = False
     read: Callable[[bytes], Written] = read_listing
+    keeps: Callable[[str], bool] = lambda _place: False
     disguised: Callable[[bytes, frozenset[str]], bool] = lambda _data, _digests: False
 
     @property
@@ -81,13 +83,14 @@ class OutputFolder(msgspec.Struct, frozen=True):
         :raises IntegrityError: when bytes are not what their digest says; likewise.
         :raises MissingToolError: when the disk is full or may not be written; likewise.
         """
-        listed = OutputFile.of(self.listing, listing_text(files) if listing is None else listing)
-        for file in (*files, listed):
-            require_safe(file.place)
+        for place in (*(file.place for file in files), self.listing):
+            require_safe(place)
         with folder_errors(self.path, self.elsewhere), self._open() as folder:
             known = self._earlier(folder)
+            kept = {place: min(identities) for place, identities in known.items() if self.keeps(place)}
+            listed = OutputFile.of(self.listing, listing_text(files, kept) if listing is None else listing)
             there = {file.place: identity_of(folder, file.place) for file in (*files, listed)}
-            obsolete = {place: identities for place, identities in known.items() if place not in there}
+            obsolete = {place: identities for place, identities in known.items() if place not in {*there, *kept}}
             for file in files:
                 known[file.place] = known.get(file.place, frozenset()) | file.identities
             doubtful = [f for f in files if (found := there[f.place]) is not None and found not in known[f.place]]

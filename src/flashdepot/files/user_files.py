@@ -82,10 +82,11 @@ class OutputFile(msgspec.Struct, frozen=True):
                     os.utime(folder.path / name if os.name == "nt" else target.fileno(), ns=(self.modified_ns,) * 2)
 
 
-def listing_text(files: Sequence[OutputFile]) -> bytes:
-    """The listing of a folder that has none of its own: places and identities."""
-    listed = {file.place: file.identity for file in sorted(files, key=lambda file: file.place)}
-    return (json.dumps({"schema": _RECORD_SCHEMA, "kind": _RECORD_KIND, "files": listed}, indent=2) + "\n").encode()
+def listing_text(files: Sequence[OutputFile], kept: Mapping[str, str]) -> bytes:
+    """The listing of a folder that has none of its own: places and identities, with those of files that stay."""
+    listed = {**kept, **{file.place: file.identity for file in files}}
+    document = {"schema": _RECORD_SCHEMA, "kind": _RECORD_KIND, "files": dict(sorted(listed.items()))}
+    return (json.dumps(document, indent=2) + "\n").encode()
 
 
 def read_listing(data: bytes) -> Written:

@@ -128,6 +128,7 @@ def made_archives(
     library: LinkableLibrary,
     arguments: int,
     zig: ZigSource,
+    under: str = "",
     stem: str = STEM,
     modified_ns: int | None = None,
     added: AddedKernels | None = None,
@@ -143,6 +144,7 @@ def made_archives(
     block ends.
 
     :param zig: asked when zig is needed.
+    :param under: the folder to write them into, with a ``/`` at its end.
     :param stem: its name, without what a linker adds.
     :param modified_ns: the time that they shall have.
     :param added: kernels of candle's own for the calls that the library's cannot do; for this machine's Linux and CPU.
@@ -164,7 +166,8 @@ def made_archives(
                 name: by_zig.make(sources, ["-DFLASHDEPOT_MSVC"] * name.endswith(".lib"), work / name) for name in names
             }
         yield tuple(
-            OutputFile(name, sha256_file(path), partial(_same, path), "", modified_ns) for name, path in made.items()
+            OutputFile(f"{under}{name}", sha256_file(path), partial(_same, path), "", modified_ns)
+            for name, path in made.items()
         )
 
 

@@ -28,7 +28,7 @@ from flashdepot.files.user_files import read_listing
 from flashdepot.fit.requests import needs_of_manifest
 from flashdepot.fit.rules import judge
 from flashdepot.link.candle_archive import OWN_STEM, STEM, archive_names
-from flashdepot.link.candle_delivery import COMPANIONS, RECORD
+from flashdepot.link.candle_delivery import COMPANIONS, CRATE_RECORD, FOLDER_RECORD
 from flashdepot.link.candle_project import BUILD_DIR, CandleSetup
 from flashdepot.link.candle_versions import CRATE, CandleLine, Delivery, newer_sources, source_times
 from flashdepot.link.library import read_manifest
@@ -81,18 +81,19 @@ def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> I
         return
     if setup.delivery is Delivery.CRATE:
         yield from _crate_version(setup.folder, need)
-        place = manifest = setup.folder / "lib" / str(need.platform)
+        listing, place = CRATE_RECORD, setup.folder / "lib" / str(need.platform)
+        manifest = place
         if not place.is_dir():
             what = f"{place.parent} has no folder for {need.platform}, which this is a build for."
             yield CandleFinding(what, str(need.again.but(target=str(need.platform))))
             return
     else:
-        place, manifest = setup.folder, setup.folder / COMPANIONS
+        listing, place, manifest = FOLDER_RECORD, setup.folder, setup.folder / COMPANIONS
         yield from _rivals(place)
-    digests = _recorded(place)
+    digests = _recorded(setup.folder / listing)
     for name in archive_names(need.platform.system, OWN_STEM if setup.delivery is Delivery.CRATE else STEM):
         archive = place / name
-        found = list(_archive(archive, need, digests.get(name, "")))
+        found = list(_archive(archive, need, digests.get(archive.relative_to(setup.folder).as_posix(), "")))
         yield from found
         if not found and setup.delivery is Delivery.FOLDER and sources is not None:
             yield from _stale(archive, sources, need)
@@ -221,9 +222,9 @@ def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[
         yield CandleFinding(f"The library {driver.clause}.", f"{driver.fix}{f' Or: {fix}' if fix else ''}")
 
 
-def _recorded(folder: Path) -> Mapping[str, str]:
+def _recorded(path: Path) -> Mapping[str, str]:
     try:
-        return {place: next(iter(found)) for place, found in read_listing((folder / RECORD).read_bytes()).items()}
+        return {place: next(iter(found)) for place, found in read_listing(path.read_bytes()).items()}
     except (OSError, ValueError):
         return {}
 

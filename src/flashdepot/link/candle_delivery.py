@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,8 +22,8 @@ from flashdepot.link.library import LinkableLibrary
 COMPANIONS = "libflashattention"
 """Folder of the manifest, the licences and the header that travel with the archive."""
 
-RECORD = ".flashdepot-candle.json"
-"""Which files flashdepot wrote beside an archive, with their digests."""
+FOLDER_RECORD = ".flashdepot-candle.json"
+"""Which files flashdepot wrote beside an archive for candle's own build script, with their digests."""
 
 
 class PreparedFolder(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ def prepare_folder(
     _require_no_rival(root)
     sources = source_times(crate) if crate is not None else {}
     wanted = archive_time(time.time_ns(), sources.values())
-    written = OutputFolder(folder, "folder for candle", RECORD, "--build-dir DIR", beside_others=True)
+    written = OutputFolder(folder, "folder for candle", FOLDER_RECORD, "--build-dir DIR", beside_others=True)
     with made_archives(library, arguments, zig, modified_ns=wanted) as archives:
         files = (*archives, *companions(library, f"{COMPANIONS}/"))
         written.write(files)
@@ -79,7 +80,8 @@ def _require_newer(archives: tuple[Path, ...], sources: Mapping[Path, int]) -> N
 
 
 _SIGNATURE = "# Written by 'flashdepot link candle'; sources of candle, build script of flashdepot.\n"
-_CRATE_RECORD = ".flashdepot-candle-crate.json"
+CRATE_RECORD = ".flashdepot-candle-crate.json"
+"""Which files flashdepot wrote in a crate, with their digests."""
 _ATTRIBUTES = """\
 # The archives go to Git LFS, and a checkout changes no line endings.
 * -text
@@ -126,7 +128,8 @@ def write_candle_crate(
     :param added: kernels of candle's own that go into the archive too.
     :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
     """
-    written = OutputFolder(folder, "crate", _CRATE_RECORD, "--build-dir DIR")
+    own = f"lib/{library.manifest.platform}/"
+    written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR", keeps=partial(_of_another_platform, own))
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
     version = parse_toml(cargo_toml, "Cargo.toml")["package"]["version"]
     texts = {
@@ -136,13 +139,13 @@ def write_candle_crate(
         "lib/README.md": _README.format(crate=CRATE, version=version).encode(),
     }
     copied = {path.relative_to(crate).as_posix(): read_regular(path) for path in _sources(crate)}
-    with made_archives(library, arguments, zig, OWN_STEM, added=added) as archives:
-        root = written.write([OutputFile.of(place, data) for place, data in {**texts, **copied}.items()])
-        of_platform = str(library.manifest.platform)
-        OutputFolder(root / "lib", "archive for candle", RECORD, "--build-dir DIR", inside=of_platform).write(
-            (*archives, *companions(library, ""))
-        )
-    return root
+    with made_archives(library, arguments, zig, own, OWN_STEM, added=added) as archives:
+        files = [OutputFile.of(place, data) for place, data in {**texts, **copied}.items()]
+        return written.write((*files, *archives, *companions(library, own)))
+
+
+def _of_another_platform(own: str, place: str) -> bool:
+    return place.startswith("lib/") and place.count("/") > 1 and not place.startswith(own)
 
 
 def linking_build_script(arguments: int) -> str:

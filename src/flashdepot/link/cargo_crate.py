@@ -18,13 +18,18 @@ SOURCE = Path(__file__).parent / "crate"
 """The crate as it is published."""
 
 _PLACES = ("Cargo.toml", "LICENSE", "README.md", "build.rs", "src/bindings.rs", "src/lib.rs", "tests/contents.rs")
+_ATTRIBUTES = """\
+# The libraries go to Git LFS, and a checkout changes no line endings.
+* -text
+/library/*/lib/shared/* filter=lfs diff=lfs merge=lfs -text
+/library/*/lib/static/* filter=lfs diff=lfs merge=lfs -text
+"""
 _ELSEWHERE = "flashdepot link cargo DIR"
-_LIBRARY = "library/"
 _RECORD = ".flashdepot-cargo.json"
 
 
 def write_crate(library: LinkableLibrary, folder: Path) -> Path:
-    """Write the crate with the library inside it, and return its folder, absolute.
+    """Write the crate with the library inside it, beside those for other platforms, and return its folder, absolute.
 
     The folder is new, empty, or a crate that was written here before; other files in it stay, and so does one of ours
     that was changed since: then the crate is not written. Everything in it can be moved and put under version control.
@@ -33,12 +38,16 @@ def write_crate(library: LinkableLibrary, folder: Path) -> Path:
     :raises IntegrityError: when the library's files are not what its manifest says.
     :raises MissingToolError: when the disk is full or may not be written.
     """
-    crate = OutputFolder(folder, "crate", _RECORD, _ELSEWHERE)
-    manifest = OutputFile.of(f"{_LIBRARY}{MANIFEST_NAME}", manifest_text(library.manifest))
+    own = f"library/{library.manifest.platform}/"
+
+    def is_of_another_platform(place: str) -> bool:
+        return place.startswith("library/") and not place.startswith(own)
+
+    crate = OutputFolder(folder, "crate", _RECORD, _ELSEWHERE, keeps=is_of_another_platform)
     files = (
         *(OutputFile.of(place, text.encode()) for place, text in crate_texts().items()),
-        *library_files(library.manifest, library.source, _LIBRARY),
-        manifest,
+        *library_files(library.manifest, library.source, own),
+        OutputFile.of(f"{own}{MANIFEST_NAME}", manifest_text(library.manifest)),
     )
     return crate.write(files)
 
@@ -48,4 +57,5 @@ def crate_texts() -> Mapping[str, str]:
     texts = {place: (SOURCE / place).read_text("utf-8") for place in _PLACES}
     lines = texts["Cargo.toml"].splitlines(keepends=True)
     texts["Cargo.toml"] = "".join(line for line in lines if not line.startswith(("workspace =", "exclude =")))
+    texts[".gitattributes"] = _ATTRIBUTES
     return texts

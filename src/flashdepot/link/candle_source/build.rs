@@ -17,8 +17,8 @@ use std::process::{exit, Command};
 const ARGUMENTS: &str = "@ARGUMENTS@";
 /// Names of an archive: those of `lib`, and those in a folder for candle's own build script.
 const NAMES: [&str; 2] = ["flashattention_candle", "flashattention"];
-/// Where `flashdepot link candle` says what it wrote beside it.
-const RECORD: &str = ".flashdepot-candle.json";
+/// Where `flashdepot link candle` says what it wrote: beside an archive, or above the `lib/PLATFORM` of such a crate.
+const RECORDS: [&str; 2] = [".flashdepot-candle.json", "../../.flashdepot-candle-crate.json"];
 const AGAIN: &str = "Write it again: flashdepot link candle --write";
 
 fn main() {
@@ -44,7 +44,7 @@ fn main() {
     println!("cargo:rerun-if-changed={}", archive.display());
     let written = recorded(&folder, &file_of(stem));
     if is_own && written.is_none() {
-        stop(&format!("{} does not name {}. {AGAIN}", folder.join(RECORD).display(), file_of(stem)));
+        stop(&format!("{} names no {}. {AGAIN}", folder.join(RECORDS[1]).display(), archive.display()));
     }
     require(&archive, written);
     println!("cargo:rustc-link-search=native={}", folder.display());
@@ -108,13 +108,17 @@ fn machine_code(folder: &Path) -> Vec<String> {
     list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The SHA-256 that the record beside an archive gives it.
+/// The SHA-256 that a record of flashdepot's gives an archive.
 fn recorded(folder: &Path, name: &str) -> Option<String> {
-    let path = folder.join(RECORD);
-    let text = std::fs::read_to_string(&path).ok()?;
-    println!("cargo:rerun-if-changed={}", path.display());
-    let (_, rest) = text.split_once(&format!("\"{name}\": \""))?;
-    Some(rest.split('"').next()?.to_owned())
+    let platform = folder.file_name().unwrap_or_default().to_string_lossy();
+    let places = [name.to_owned(), format!("lib/{platform}/{name}")];
+    RECORDS.iter().zip(places).find_map(|(record, place)| {
+        let path = folder.join(record);
+        let text = std::fs::read_to_string(&path).ok()?;
+        println!("cargo:rerun-if-changed={}", path.display());
+        let (_, rest) = text.split_once(&format!("\"{place}\": \""))?;
+        Some(rest.split('"').next()?.to_owned())
+    })
 }
 
 /// Read an archive to its end, and refuse one that is not what was written or that another candle calls.

@@ -1,6 +1,7 @@
 //! Tells cargo how to link libflashattention. Needs no other crate, no network and no CUDA toolkit.
 //!
-//! FLASHDEPOT_LIB_DIR  folder of a library, as `flashdepot get` prints it; without it, the crate's own `library`
+//! FLASHDEPOT_LIB_DIR  folder of a library, as `flashdepot get` prints it; without it, that of the
+//!                     target in the crate's own `library`: `library/linux-x86_64`
 //! FLASHDEPOT_REQUEST  where there is neither: options of `flashdepot get`, such as `--profile inference --arch 80,90`,
 //!                     for the library that is taken from the depot of this machine
 //! FLASHDEPOT_GET      `1`: one that the depot lacks is fetched and verified, or built if that takes under two minutes;
@@ -102,10 +103,15 @@ fn link_shared(windows: bool, folder: &Path) {
 
 /// The library's folder, or why there is none.
 fn library_folder() -> Result<PathBuf, String> {
-    let own = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("library");
+    let libraries = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("library");
+    let platform = format!("{}-{}", target("OS"), target("ARCH"));
     let root = match env::var_os("FLASHDEPOT_LIB_DIR").filter(|value| !value.is_empty()) {
         Some(named) => PathBuf::from(named),
-        None if own.is_dir() => own,
+        None if libraries.join(&platform).is_dir() => libraries.join(&platform),
+        None if libraries.is_dir() => stop(&format!(
+            "{} has no library for {platform}. Add one: flashdepot link cargo DIR --target {platform}",
+            libraries.display()
+        )),
         None => from_flashdepot()?,
     };
     let manifest = root.join("manifest.json");
