@@ -21,7 +21,7 @@ from flashdepot.model.target import Platform, Version, parse_list
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import read_folder
 from flashdepot.wheel import Wheel, build_wheel
-from flashdepot.wheel.builder import RUNTIME
+from flashdepot.wheel.builder import jax_modules
 from support.depots import store_library
 from support.upstreams import LAYOUT, make_folder
 
@@ -146,10 +146,9 @@ def _newest(family: str) -> str:
 def lay_out(site: Path) -> Path:
     """Put the package into a folder; gives the place for its library, whose folder is there."""
     folder = site / "flashdepot_jax"
-    shutil.copytree(RUNTIME.parent / "jax", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for shared in ("layout.py", "numbers.py"):
-        shutil.copy(RUNTIME / shared, folder)
-    (folder / "lib").mkdir()
+    (folder / "lib").mkdir(parents=True)
+    for module in jax_modules():
+        shutil.copy(module, folder)
     return folder / "lib" / "libflashattention.so.1"
 
 

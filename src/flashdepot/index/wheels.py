@@ -22,7 +22,7 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Architecture
 from flashdepot.model.wheel import WheelName
 from flashdepot.resolve.own_wheel_name import DISTRIBUTION, wheel_name
-from flashdepot.wheel.builder import Entry, write_archive
+from flashdepot.wheel.archive import Entry, write_archive
 
 _VARIANT = re.compile(r"(?P<plain>.+?-\d[^-]*(?:-[^-]+){4})-(?P<label>[a-z0-9_.]{1,16})\.whl")
 """A wheel with a build tag, as all of ours have, and a variant label (PEP 825, "Wheel filename")."""

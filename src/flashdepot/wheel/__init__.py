@@ -1,7 +1,7 @@
 """From a library to a Python wheel: upstream's package, our ``flash_attn_2_cuda``, and the library inside it."""
 
-from flashdepot.wheel.builder import Wheel, build_wheel
-from flashdepot.wheel.jax_wheel import build_jax_wheel
+from flashdepot.wheel.archive import Wheel
+from flashdepot.wheel.builder import build_jax_wheel, build_wheel
 from flashdepot.wheel.names import NAMES, Name, build_names, parse_names
 
 __all__ = ["NAMES", "Name", "Wheel", "build_jax_wheel", "build_names", "build_wheel", "parse_names"]

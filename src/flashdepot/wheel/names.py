@@ -12,9 +12,8 @@ import msgspec
 
 from flashdepot import __version__
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.files.atomic import sha256_file
 from flashdepot.model.wheel import OLDEST_PYTHON
-from flashdepot.wheel.builder import Entry, Wheel, write_archive
+from flashdepot.wheel.archive import Entry, Wheel, field_lines, write_wheel
 
 _TAG = "py3-none-any"
 _FROM = """\
@@ -111,8 +110,7 @@ def _build(name: Name, folder: Path) -> Wheel:
     version = f"{name.version}+flashdepot.{__version__}"
     stem = f"{name.distribution.replace('-', '_')}-{version}"
     path = folder / f"{stem}-{_TAG}.whl"
-    write_archive(path, _entries(name, version, f"{stem}.dist-info"), f"{stem}.dist-info/RECORD")
-    return Wheel(path, version, _TAG, sha256_file(path), path.stat().st_size)
+    return write_wheel(path, _entries(name, version, f"{stem}.dist-info"), f"{stem}.dist-info", _TAG)
 
 
 def _entries(name: Name, version: str, info: str) -> Iterator[Entry]:
@@ -129,9 +127,9 @@ def _entries(name: Name, version: str, info: str) -> Iterator[Entry]:
     top = dict.fromkeys(file.partition("/")[0].removesuffix(".py") for file in name.files)
     texts = {
         **name.files,
-        f"{info}/METADATA": "".join(f"{key}: {value}\n" for key, value in metadata),
+        f"{info}/METADATA": field_lines(metadata),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: flashdepot {__version__}\nRoot-Is-Purelib: true\nTag: {_TAG}\n",
         f"{info}/top_level.txt": "".join(f"{module}\n" for module in top),
     }
     for file, text in texts.items():
-        yield Entry(file, text.encode)
+        yield Entry.of(file, text)
