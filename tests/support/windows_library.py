@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdepot.build.objects import cross_linking
+from flashdepot.build.objects import Linking
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.files.atomic import sha256_file
 from flashdepot.kernels.c_layer import NATIVE
@@ -130,7 +130,7 @@ def forge_library(root: Path, work: Path) -> ForgedLibrary:
     files = {
         **linked,
         "include/flash_attention.h": NATIVE / "include" / "flash_attention.h",
-        **cross_linking(target_of(Platform("windows", "x86_64")), Zig(Path("zig"), "0.14.1")).templates,
+        **Linking(target_of(Platform("windows", "x86_64")), Zig(Path("zig"), "0.14.1")).templates,
     }
     for place, path in files.items():
         target = root / place

@@ -14,25 +14,21 @@ from flashdepot.model.target import LINUX, Platform
 from flashdepot.resolve.project import library_request
 from flashdepot.toolchain import targets
 from flashdepot.toolchain.linked import Linked
-from flashdepot.toolchain.targets import Row, target_of
+from flashdepot.toolchain.targets import System, TargetSpec, target_of
 from flashdepot.toolchain.zig import Zig
 from support.recipes import COMPILERS, TOOLS, fa2_actions, make_recipe
 
 
-class Plan9:
-    names = LINUX
-    object_suffix = ".9"
-    words = ("-DPLAN9",)
-    link_words = ("-plan9",)
-    static_needs: tuple[str, ...] = ()
-
-    def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
-        made = folder / "library.a"
-        made.write_bytes(b"".join(path.read_bytes() for path in objects))
-        return Linked({"lib/static/library.a": made})
+def link(_target: TargetSpec, _zig: Zig, objects: Sequence[Path], _native: Path, folder: Path) -> Linked:
+    made = folder / "library.a"
+    made.write_bytes(b"".join(path.read_bytes() for path in objects))
+    return Linked({"lib/static/library.a": made})
 
 
-ROW = Row(Platform("plan9", "riscv64"), Plan9(), "riscv64-plan9", "riscv64-unknown-plan9", "generic", ("any-plan9",))
+PLAN9 = System(LINUX, ".9", ("-DPLAN9",), ("-plan9",), (), link)
+ROW = TargetSpec(
+    Platform("plan9", "riscv64"), PLAN9, "riscv64-plan9", "riscv64-unknown-plan9", "generic", ("any-plan9",)
+)
 
 
 @pytest.fixture(autouse=True)

@@ -41,7 +41,7 @@ def test_a_version_is_exactly_that_release(tmp_path):
 def test_a_published_version_is_identified_without_network_or_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("FLASHDEPOT_OFFLINE", "1")
     found = identify("2.8.3.post2", tmp_path / "cache")
-    assert found.id.to_json()["commits"] == {}
+    assert found.id.commits == {}
     assert found.id.origin == "sdist"
     assert len(found.units) == 72
     assert not (tmp_path / "cache").exists()

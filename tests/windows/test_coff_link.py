@@ -8,7 +8,7 @@ import pytest
 
 from flashdepot.errors import FlashdepotError
 from flashdepot.kernels.c_layer import NATIVE
-from flashdepot.toolchain.linked import prove_dll, prove_import_library
+from flashdepot.toolchain.linked import verify_dll, verify_import_library
 from flashdepot.toolchain.targets import exported_names
 from support.windows_library import compile_coff, link_dll, make_visual_studio, needs_llvm
 
@@ -31,23 +31,23 @@ def test_an_export_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     kernel = DIRECTIVE.format("/EXPORT:flashdepot_kernel") + KERNEL
     files = linked(tmp_path, LAYER, kernel)
     with pytest.raises(FlashdepotError, match="exports symbols that are not its own: flashdepot_kernel"):
-        prove_dll(files["lib/shared/flashattention.dll"], NAMES)
+        verify_dll(files["lib/shared/flashattention.dll"], NAMES)
 
 
 def test_a_dll_that_needs_another_is_refused(tmp_path: Path) -> None:
     files = linked(tmp_path, LAYER, KERNEL)
-    prove_dll(files["lib/shared/flashattention.dll"], NAMES)
+    verify_dll(files["lib/shared/flashattention.dll"], NAMES)
     path = tmp_path / "other.dll"
     data = files["lib/shared/flashattention.dll"].read_bytes()
     path.write_bytes(data.replace(b"kernel32.dll", b"cudart64.dll"))
     with pytest.raises(FlashdepotError, match=r"needs libraries that it must not: cudart64\.dll"):
-        prove_dll(path, NAMES)
+        verify_dll(path, NAMES)
     with pytest.raises(FlashdepotError, match="does not export fa_more"):
-        prove_dll(path, (*NAMES, "fa_more"))
+        verify_dll(path, (*NAMES, "fa_more"))
 
 
 def test_a_static_library_is_not_taken_for_an_import_library(tmp_path: Path) -> None:
     files = linked(tmp_path, LAYER, KERNEL)
-    prove_import_library(files["lib/shared/flashattention.lib"])
+    verify_import_library(files["lib/shared/flashattention.lib"])
     with pytest.raises(FlashdepotError, match="is no import library"):
-        prove_import_library(files["lib/static/flashattention.lib"])
+        verify_import_library(files["lib/static/flashattention.lib"])

@@ -26,7 +26,7 @@ from flashdepot.toolchain.clang import cxx_words
 from flashdepot.toolchain.identity import probe_toolchain
 from flashdepot.toolchain.linked import Linked
 from flashdepot.toolchain.nvcc import HOST_FLAGS
-from flashdepot.toolchain.targets import Row, target_of
+from flashdepot.toolchain.targets import TargetSpec, target_of
 from flashdepot.toolchain.zig import Zig
 
 
@@ -112,7 +112,7 @@ _TEMPLATES = {
 class Linking(msgspec.Struct, frozen=True):
     """How objects become the libraries of a target. Nothing of NVIDIA's is linked, so no runtime and no notice lie beside."""
 
-    target: Row
+    target: TargetSpec
     zig: Zig
 
     def link(self, objects: Sequence[Path], folder: Path) -> Linked:

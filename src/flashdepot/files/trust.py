@@ -57,6 +57,10 @@ def users_consents() -> Consents:
     return Consents(user_config() / "trusted.json")
 
 
+class _Trusted(msgspec.Struct):
+    trusted: dict[str, str]
+
+
 class Consents(msgspec.Struct, frozen=True):
     """The SHA-256 of each file that was allowed, by its path, kept in ``file``."""
 
@@ -91,18 +95,13 @@ class Consents(msgspec.Struct, frozen=True):
                 raise UsageError(
                     f"{self.file} is not believed: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
                 )
-            allowed = read_json(self.file)["trusted"]
+            return msgspec.convert(read_json(self.file), _Trusted).trusted
         except FileNotFoundError:
             return {}
-        except (IntegrityError, LookupError, TypeError) as error:
+        except (IntegrityError, msgspec.ValidationError) as error:
             raise UsageError(
                 f"{self.file} is damaged: {error}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
             ) from error
-        if not isinstance(allowed, dict) or not all(isinstance(digest, str) for digest in allowed.values()):
-            raise UsageError(
-                f"{self.file} is damaged: it has no digests.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
-            )
-        return allowed
 
     def _write(self, allowed: Mapping[str, str]) -> None:
         with disk_errors(self.file.parent):

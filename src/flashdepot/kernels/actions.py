@@ -14,7 +14,7 @@ from flashdepot.model.selection import Unit
 from flashdepot.model.target import Architecture, Version
 from flashdepot.toolchain.clang import CUDA_OUTPUTS, CXX_OUTPUTS, cuda_words, cxx_words, precompiled
 from flashdepot.toolchain.nvcc import NVCC, SOURCE_NAME, VARIABLES, nvcc_flags
-from flashdepot.toolchain.targets import Row
+from flashdepot.toolchain.targets import TargetSpec
 
 
 class Compilers(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Compilers(msgspec.Struct, frozen=True):
 
     cuda: Version
     nvcc_options: frozenset[str]
-    target: Row
+    target: TargetSpec
     device_tools: tuple[Tool, ...]
     zig: Tool
     source_name: bool = True

@@ -33,7 +33,7 @@ from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.selection import Feature
 from flashdepot.process.run import first_error, run
-from flashdepot.toolchain.targets import Row, target_of
+from flashdepot.toolchain.targets import TargetSpec, target_of
 from flashdepot.toolchain.zig import Zig
 
 ZigSource = Callable[[], Zig]
@@ -52,7 +52,7 @@ class ByZig(msgspec.Struct, frozen=True):
     """
 
     zig: Zig
-    row: Row
+    row: TargetSpec
     include: Path
     static: Path
     offered: tuple[str, ...]

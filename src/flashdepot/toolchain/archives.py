@@ -10,18 +10,16 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Annotated
 
 import msgspec
 
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.events import OnFile
 from flashdepot.facts import table
-from flashdepot.files.atomic import read_json
 from flashdepot.files.folders import make_whole
 from flashdepot.files.locks import lock_file
-from flashdepot.model.codec import Digest, read
+from flashdepot.model.codec import Digest
 from flashdepot.model.target import Platform, Version
 from flashdepot.net.fetch import fetch_url
 from flashdepot.toolchain.wheels import unpack_together
@@ -32,19 +30,18 @@ BASE = "FLASHDEPOT_CUDA_ARCHIVES"
 _KEPT = re.compile(r"[^/]+/(include/.+|bin/.+|nvvm/(bin|libdevice)/.+|lib(64)?/nvcc\.profile)")
 """What a compile reads. What else is in an archive, libraries with their links among it, is not unpacked."""
 
+_PATH = r"^([A-Za-z0-9_-][A-Za-z0-9_.-]*/)+[A-Za-z0-9_-][A-Za-z0-9_.-]*\.tar\.xz\Z"
 _LARGEST_MANIFEST = 4 << 20
-_LARGEST_ARCHIVE = 1 << 30
 _DOTS_OF_A_LABEL = 2
 _ELSEWHERE = f"name a mirror ({BASE}=URL), or a toolkit's folder: --cuda DIR"
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """A component of a release for one platform: its place below the base address, SHA-256 and bytes."""
+    """A component of a release for one platform, as the manifest has it: its place below the base address and bytes."""
 
-    component: str
-    path: str
-    sha256: str
-    size: int
+    relative_path: Annotated[str, msgspec.Meta(pattern=_PATH)]
+    sha256: Digest
+    size: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
 
 
 def base_address() -> str:
@@ -91,13 +88,19 @@ def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFil
 
         def arriving() -> Iterator[Path]:
             for archive in _archives(label, platform, fetched):
-                place = fetched / archive.path.rpartition("/")[2]
-                remote = Remote(f"{base_address()}/{quote(archive.path)}", archive.sha256, archive.size)
+                place = fetched / archive.relative_path.rpartition("/")[2]
+                remote = Remote(f"{base_address()}/{archive.relative_path}", archive.sha256, int(archive.size))
                 yield fetch_url(remote, place, elsewhere=_ELSEWHERE, on_progress=on_file(place.name)).path
 
         fetched.parent.mkdir(parents=True, exist_ok=True)
         with lock_file(root.with_name(f".{root.name}.lock.tmp")) as held:
-            unpack_together(arriving(), temporary, keep=_is_kept, inside="*", pass_over_links=True)
+            unpack_together(
+                arriving(),
+                temporary,
+                keep=lambda name: _KEPT.fullmatch(name) is not None,
+                inside="*",
+                pass_over_links=True,
+            )
             shutil.rmtree(fetched, ignore_errors=True)
             held.discard()
 
@@ -106,10 +109,6 @@ def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFil
 
 def _root(label: str, platform: Platform, folder: Path) -> Path:
     return folder / f"cuda-{label}-of-nvidia-{platform}"
-
-
-def _is_kept(name: str) -> bool:
-    return _KEPT.fullmatch(name) is not None
 
 
 def _archives(label: str, platform: Platform, folder: Path) -> list[Archive]:
@@ -122,35 +121,21 @@ def _archives(label: str, platform: Platform, folder: Path) -> list[Archive]:
     fetch_url(Remote(f"{base_address()}/{name}"), place, elsewhere=_ELSEWHERE)
     if place.stat().st_size > _LARGEST_MANIFEST:
         raise IntegrityError(f"{name} has {place.stat().st_size} bytes, which no manifest of a CUDA release has.")
+    facts = table("cuda_archives")
+    theirs = facts["platform"][str(platform)]
+    found: dict[str, Archive] = {}
     try:
-        found = list(_listed(read(read_json(place), dict[str, Any]), platform))
-    except ValueError as error:
+        manifest = msgspec.json.decode(place.read_bytes(), type=dict[str, msgspec.Raw])
+        for component in filter(manifest.__contains__, facts["components"]):
+            platforms = msgspec.json.decode(manifest[component], type=dict[str, msgspec.Raw])
+            if theirs in platforms:
+                found[component] = msgspec.json.decode(platforms[theirs], type=Archive)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise IntegrityError(
             f"{base_address()}/{name} is not the manifest of a CUDA release: {error}.", hint=_ELSEWHERE
         ) from error
-    lacking = [
-        component for component in table("cuda_archives")["required"] if component not in {a.component for a in found}
-    ]
-    if lacking:
+    if lacking := [component for component in facts["required"] if component not in found]:
         raise NetworkError(
             f"CUDA {label} of {base_address()} has no {', '.join(lacking)} for {platform}.", hint=_ELSEWHERE
         )
-    return found
-
-
-class _Row(msgspec.Struct):
-    relative_path: Annotated[str, msgspec.Meta(pattern=r"\A[\w.-]+(/[\w.-]+)+\.tar\.xz\Z")]
-    size: Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,20}\Z")]
-    sha256: Digest
-
-
-def _listed(manifest: dict[str, Any], platform: Platform) -> Iterator[Archive]:
-    theirs = table("cuda_archives")["platform"][str(platform)]
-    for component in table("cuda_archives")["components"]:
-        if theirs in (rows := read(manifest.get(component, {}), dict[str, Any])):
-            row = read(rows[theirs], _Row)
-            if ".." in row.relative_path.split("/"):
-                raise ValueError(f"relative_path is {row.relative_path!r}: expected a path below the manifest's")
-            if int(row.size) > _LARGEST_ARCHIVE:
-                raise ValueError(f"size is {row.size!r}: expected a number up to {_LARGEST_ARCHIVE}")
-            yield Archive(component, row.relative_path, row.sha256, int(row.size))
+    return list(found.values())

@@ -7,7 +7,7 @@ and what only says the default again. ``zig c++`` cannot be asked to do it: it r
 from __future__ import annotations
 
 from flashdepot.model.recipe import PrecompiledHeader
-from flashdepot.toolchain.targets import Row
+from flashdepot.toolchain.targets import TargetSpec
 
 _PROGRAM = ("{zig_program}", "clang", "-cc1")
 
@@ -67,12 +67,12 @@ CXX_OUTPUTS = (
 CUDA_OUTPUTS = (*CXX_OUTPUTS[:-2], "cuda", "{source}")
 
 
-def cxx_words(row: Row) -> tuple[str, ...]:
+def cxx_words(row: TargetSpec) -> tuple[str, ...]:
     """The beginning of a command that compiles C++ for a target."""
     return (*_PROGRAM, "-triple", row.clang, "-target-cpu", row.cpu, *_FOR_ALL, *row.system.words, *_headers(row))
 
 
-def cuda_words(row: Row) -> tuple[str, ...]:
+def cuda_words(row: TargetSpec) -> tuple[str, ...]:
     """The beginning of a command that compiles the host side of a CUDA source, around ``{fatbin}``."""
     return (*cxx_words(row), *_CUDA)
 
@@ -88,7 +88,7 @@ def precompiled(words: tuple[str, ...]) -> PrecompiledHeader:
     return PrecompiledHeader((*make, *CUDA_OUTPUTS), ("-include-pch", "{header}"))
 
 
-def _headers(row: Row) -> tuple[str, ...]:
+def _headers(row: TargetSpec) -> tuple[str, ...]:
     folders = ("libcxx/include", "libcxxabi/include", "include", *(f"libc/include/{name}" for name in row.headers))
     resource = ("-resource-dir", "{zig}/clang")
     return (*resource, *(word for folder in folders for word in ("-isystem", f"{{zig}}/{folder}")))

@@ -70,7 +70,7 @@ _ALLOWED_DLLS = re.compile(
 """Windows itself and the C and C++ runtimes. No cudart64_*.dll, and the driver's nvcuda.dll is loaded when needed."""
 
 
-def prove_objects(objects: Sequence[Path]) -> None:
+def verify_objects(objects: Sequence[Path]) -> None:
     """No path of a call may end the program, upstream's code included: so no object refers to what would."""
     for path in objects:
         found = sorted(undefined_symbols(path) & _ENDS_THE_PROGRAM)
@@ -81,7 +81,7 @@ def prove_objects(objects: Sequence[Path]) -> None:
             )
 
 
-def prove_shared(facts: SharedLibrary) -> None:
+def verify_shared(facts: SharedLibrary) -> None:
     """The promise that other programs rely on: our symbols alone, and nothing but the C library beneath."""
     foreign = sorted(name for name in facts.exported if not name.startswith("fa_"))
     if foreign or not facts.exported:
@@ -93,7 +93,7 @@ def prove_shared(facts: SharedLibrary) -> None:
         raise FlashdepotError(f"{LINUX.shared} needs libraries that it must not: {', '.join(needed)}.")
 
 
-def prove_dll(path: Path, names: Sequence[str]) -> None:
+def verify_dll(path: Path, names: Sequence[str]) -> None:
     """The promise that other programs rely on: our functions alone, and nothing but Windows and its C runtime beneath.
 
     :raises FlashdepotError: when it is broken.
@@ -111,7 +111,7 @@ def prove_dll(path: Path, names: Sequence[str]) -> None:
         raise FlashdepotError(f"{path.name} needs libraries that it must not: {', '.join(unwanted)}.")
 
 
-def prove_import_library(path: Path) -> None:
+def verify_import_library(path: Path) -> None:
     """:raises FlashdepotError: when the import library refers to no DLL: it is then a static library by mistake."""
     with open_window(path) as window:
         if not any(is_import(member.window) for member in read_members(window)):

@@ -1,15 +1,15 @@
 """Targets: systems and CPUs that libraries run on, and how host code is compiled and linked for each.
 
-A new system is a class here; a new CPU of one is a row.
+A new system is a System here; a new CPU of one is a row of TARGETS.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,39 +21,27 @@ if TYPE_CHECKING:
     from flashdepot.toolchain.zig import Zig
 
 
-class System(Protocol):
-    """What is the same on every CPU of an operating system."""
+class System(msgspec.Struct, frozen=True):
+    """What is the same on every CPU of an operating system.
 
-    @property
-    def names(self) -> LibraryNames:
-        """What the files of a library are called."""
+    ``names`` are those of a library's files. ``words`` are what clang is told, ``link_words`` what the linker is told;
+    they are part of a library's key. ``static_needs`` are the libraries of the system that the static library refers to.
 
-    @property
-    def object_suffix(self) -> str:
-        """The ending of object files."""
+    ``link`` makes the libraries in a folder from objects in the order given, and looks at what they export and need. It
+    raises :class:`CompileError` when the linker or the archiver refuses, and :class:`FlashdepotError` when a library
+    exports or needs something that it must not.
+    """
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """What clang is told of the system."""
-
-    @property
-    def link_words(self) -> tuple[str, ...]:
-        """What the linker is told; part of a library's key."""
-
-    @property
-    def static_needs(self) -> tuple[str, ...]:
-        """The libraries of the system that the static library refers to."""
-
-    def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
-        """Make the libraries in ``folder`` from objects in the order given, and look at what they export and need.
-
-        :raises CompileError: when the linker or the archiver refuses.
-        :raises FlashdepotError: when a library exports or needs something that it must not.
-        """
+    names: LibraryNames
+    object_suffix: str
+    words: tuple[str, ...]
+    link_words: tuple[str, ...]
+    static_needs: tuple[str, ...]
+    link: Callable[[TargetSpec, Zig, Sequence[Path], Path, Path], Linked]
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One target.
+class TargetSpec(msgspec.Struct, frozen=True):
+    """One target: a system and a CPU.
 
     ``zig`` and ``clang`` are its names there, ``cpu`` the oldest processor. ``headers`` are the folders of zig's
     ``lib/libc/include`` that hold its C library. ``libc_floor`` is the GNU C library it promises to run on.
@@ -85,13 +73,41 @@ def definition_text(names: Iterable[str]) -> str:
 _EXPORTS = "templates/libflashattention.map"
 
 
-class Linux:
-    """ELF and the GNU C library."""
+def _link_linux(target: TargetSpec, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
+    """Make ``libflashattention.so.1`` and ``libflashattention.a``."""
+    from flashdepot.binary.elf import read_shared_library  # noqa: PLC0415  (every command knows the targets, and few link)
+    from flashdepot.binary.private_names import privately  # noqa: PLC0415
+    from flashdepot.toolchain.linked import Linked, require, verify_objects, verify_shared  # noqa: PLC0415
 
-    names = LINUX
-    object_suffix = ".o"
-    words = ("-D__GLIBC_MINOR__=17",)
-    link_words = (
+    verify_objects(objects)
+    objects = privately(objects, folder / "objects")
+    static, shared = folder / LINUX.static[0], folder / LINUX.shared
+    linker = zig.linker(target.zig, folder)
+    # D: no dates and no owners, so that equal objects make equal archives.
+    require(linker.run("ar", "rcsD", str(static), *map(str, objects)), static)
+    exports = shutil.copyfile(native / _EXPORTS, folder / Path(_EXPORTS).name)
+    words = [word.replace(f"{{native}}/{_EXPORTS}", str(exports)) for word in target.system.link_words]
+    needs = [f"-l{name}" for name in target.system.static_needs]
+    command = ["cc", "-target", target.zig, *words, "-o", str(shared), *map(str, objects), *needs]
+    require(linker.run(*command), shared)
+    facts = read_shared_library(shared)
+    verify_shared(facts)
+    if target.libc_floor and facts.libc_floor and facts.libc_floor > target.libc_floor:
+        raise FlashdepotError(
+            f"{shared.name} needs GNU libc {facts.libc_floor}, and for {target} {target.libc_floor} is promised."
+        )
+    return Linked(
+        {f"lib/static/{LINUX.static[0]}": static, f"lib/shared/{LINUX.shared}": shared},
+        {f"lib/shared/{LINUX.shared_linked}": LINUX.shared},
+        target.libc_floor,
+    )
+
+
+_LINUX = System(
+    names=LINUX,
+    object_suffix=".o",
+    words=("-D__GLIBC_MINOR__=17",),
+    link_words=(
         "-shared",
         "-s",
         f"-Wl,-soname,{LINUX.shared}",
@@ -100,49 +116,52 @@ class Linux:
         "-Wl,--gc-sections",
         "-Wl,-z,now",
         "-Wl,-z,relro",
-    )
-    static_needs = ("dl", "pthread")
-
-    def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
-        """Make ``libflashattention.so.1`` and ``libflashattention.a``."""
-        from flashdepot.binary.elf import read_shared_library  # noqa: PLC0415  (every command knows the targets, and few link)
-        from flashdepot.binary.private_names import privately  # noqa: PLC0415
-        from flashdepot.toolchain.linked import Linked, prove_objects, prove_shared, require  # noqa: PLC0415  # noqa: PLC0415
-
-        prove_objects(objects)
-        objects = privately(objects, folder / "objects")
-        static, shared = folder / LINUX.static[0], folder / LINUX.shared
-        linker = zig.linker(row.zig, folder)
-        # D: no dates and no owners, so that equal objects make equal archives.
-        require(linker.run("ar", "rcsD", str(static), *map(str, objects)), static)
-        exports = shutil.copyfile(native / _EXPORTS, folder / Path(_EXPORTS).name)
-        words = [word.replace(f"{{native}}/{_EXPORTS}", str(exports)) for word in self.link_words]
-        needs = [f"-l{name}" for name in self.static_needs]
-        command = ["cc", "-target", row.zig, *words, "-o", str(shared), *map(str, objects), *needs]
-        require(linker.run(*command), shared)
-        facts = read_shared_library(shared)
-        prove_shared(facts)
-        if row.libc_floor and facts.libc_floor and facts.libc_floor > row.libc_floor:
-            raise FlashdepotError(
-                f"{shared.name} needs GNU libc {facts.libc_floor}, and for {row} {row.libc_floor} is promised."
-            )
-        return Linked(
-            {f"lib/static/{LINUX.static[0]}": static, f"lib/shared/{LINUX.shared}": shared},
-            {f"lib/shared/{LINUX.shared_linked}": LINUX.shared},
-            row.libc_floor,
-        )
+    ),
+    static_needs=("dl", "pthread"),
+    link=_link_linux,
+)
+"""ELF and the GNU C library."""
 
 
 _MINGW_IMPORTS = "libflashattention.dll.a"
 """The name that MinGW's linkers look for first; the bytes are those of the import library for MSVC."""
 
 
-class Windows:
-    """PE and the universal C runtime, which is part of Windows 10 and later."""
+def _link_windows(target: TargetSpec, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
+    """Make ``flashattention.dll``, its import library and ``flashattention.lib``."""
+    from flashdepot.binary.private_names import for_every_linker, privately  # noqa: PLC0415  (every command knows the targets, and few link)
+    from flashdepot.toolchain.linked import Linked, require, verify_dll, verify_import_library  # noqa: PLC0415
 
-    names = WINDOWS
-    object_suffix = ".obj"
-    words = (
+    static, shared = folder / "static", folder / "shared"
+    static.mkdir()
+    shared.mkdir()
+    linker = zig.linker(target.zig, folder)
+    names = exported_names((native / "templates" / "libflashattention.map").read_text(encoding="utf-8"))
+    definition = folder / "flashattention.def"
+    definition.write_text(definition_text(names), encoding="ascii")
+    archive, dll, imports = static / WINDOWS.static[0], shared / WINDOWS.shared, shared / WINDOWS.shared_linked
+    own = privately(objects, folder / "objects")
+    (folder / "members").mkdir()
+    members = [folder / "members" / path.name for path in own]
+    for path, member in zip(own, members, strict=True):
+        member.write_bytes(for_every_linker(path.read_bytes(), path.name))
+    require(linker.run("ar", "rcsD", str(archive), *map(str, members)), archive)
+    shutil.copyfile(archive, static / WINDOWS.static[1])
+    outputs = ["-o", str(dll), f"-Wl,--out-implib,{imports}"]
+    command = ["cc", "-target", target.zig, *target.system.link_words, *outputs, *map(str, own), str(definition)]
+    require(linker.run(*command), dll)
+    shutil.copyfile(imports, shared / _MINGW_IMPORTS)
+    verify_dll(dll, names)
+    verify_import_library(imports)
+    places = {f"lib/static/{name}": static / name for name in WINDOWS.static}
+    files = (dll, imports, shared / _MINGW_IMPORTS)
+    return Linked({**places, **{f"lib/shared/{path.name}": path for path in files}})
+
+
+_WINDOWS = System(
+    names=WINDOWS,
+    object_suffix=".obj",
+    words=(
         "-D__MSVCRT_VERSION__=0xE00",
         "-D_WIN32_WINNT=0x0a00",
         "-DFA_STATIC",  # the definition file exports; what the objects exported, a program would as well
@@ -150,65 +169,38 @@ class Windows:
         "-mms-bitfields",
         "-fno-use-init-array",
         "-fno-use-cxa-atexit",
-    )
-    link_words = ("-shared", "-s", "-Wl,--gc-sections")
-    static_needs = ("kernel32",)
-
-    def link(self, row: Row, zig: Zig, objects: Sequence[Path], native: Path, folder: Path) -> Linked:
-        """Make ``flashattention.dll``, its import library and ``flashattention.lib``."""
-        from flashdepot.binary.private_names import for_every_linker, privately  # noqa: PLC0415  (every command knows the targets, and few link)
-        from flashdepot.toolchain.linked import Linked, prove_dll, prove_import_library, require  # noqa: PLC0415  # noqa: PLC0415
-
-        static, shared = folder / "static", folder / "shared"
-        static.mkdir()
-        shared.mkdir()
-        linker = zig.linker(row.zig, folder)
-        names = exported_names((native / "templates" / "libflashattention.map").read_text(encoding="utf-8"))
-        definition = folder / "flashattention.def"
-        definition.write_text(definition_text(names), encoding="ascii")
-        archive, dll, imports = static / WINDOWS.static[0], shared / WINDOWS.shared, shared / WINDOWS.shared_linked
-        own = privately(objects, folder / "objects")
-        (folder / "members").mkdir()
-        members = [folder / "members" / path.name for path in own]
-        for path, member in zip(own, members, strict=True):
-            member.write_bytes(for_every_linker(path.read_bytes(), path.name))
-        require(linker.run("ar", "rcsD", str(archive), *map(str, members)), archive)
-        shutil.copyfile(archive, static / WINDOWS.static[1])
-        outputs = ["-o", str(dll), f"-Wl,--out-implib,{imports}"]
-        command = ["cc", "-target", row.zig, *self.link_words, *outputs, *map(str, own), str(definition)]
-        require(linker.run(*command), dll)
-        shutil.copyfile(imports, shared / _MINGW_IMPORTS)
-        prove_dll(dll, names)
-        prove_import_library(imports)
-        places = {f"lib/static/{name}": static / name for name in WINDOWS.static}
-        files = (dll, imports, shared / _MINGW_IMPORTS)
-        return Linked({**places, **{f"lib/shared/{path.name}": path for path in files}})
+    ),
+    link_words=("-shared", "-s", "-Wl,--gc-sections"),
+    static_needs=("kernel32",),
+    link=_link_windows,
+)
+"""PE and the universal C runtime, which is part of Windows 10 and later."""
 
 
 _GLIBC = Version("2.17")
 
 TARGETS = (
-    Row(
+    TargetSpec(
         Platform("linux", "x86_64"),
-        Linux(),
+        _LINUX,
         zig="x86_64-linux-gnu.2.17",
         clang="x86_64-unknown-linux4.19.0-gnu2.17.0",
         cpu="x86-64",
         headers=("x86_64-linux-gnu", "generic-glibc", "x86-linux-any", "any-linux-any"),
         libc_floor=_GLIBC,
     ),
-    Row(
+    TargetSpec(
         Platform("linux", "aarch64"),
-        Linux(),
+        _LINUX,
         zig="aarch64-linux-gnu.2.17",
         clang="aarch64-unknown-linux4.19.0-gnu2.17.0",
         cpu="generic",
         headers=("aarch64-linux-gnu", "generic-glibc", "aarch64-linux-any", "any-linux-any"),
         libc_floor=_GLIBC,
     ),
-    Row(
+    TargetSpec(
         Platform("windows", "x86_64"),
-        Windows(),
+        _WINDOWS,
         zig="x86_64-windows-gnu",
         clang="x86_64-unknown-windows-gnu",
         cpu="x86-64",
@@ -218,18 +210,15 @@ TARGETS = (
 """Every target there is."""
 
 
-def parse_target(text: str) -> Row:
+def parse_target(text: str) -> TargetSpec:
     """Read ``linux-aarch64``; :raises UsageError: for one that there is not, naming those that there are."""
-    for row in TARGETS:
-        if str(row) == text.strip().lower():
-            return row
+    for target in TARGETS:
+        if str(target) == text.strip().lower():
+            return target
     known = list(map(str, TARGETS))
     raise UsageError(f"'{text}' is not a target: there are {', '.join(known)}.{did_you_mean(text, known)}")
 
 
-def target_of(platform: Platform) -> Row:
+def target_of(platform: Platform) -> TargetSpec:
     """The target of a platform; raises as :func:`parse_target`."""
     return parse_target(str(platform))
-
-
-__all__ = ["TARGETS", "Row", "System", "parse_target", "target_of"]

@@ -105,6 +105,14 @@ _TREE, _RECORD = "tree", "commit.json"
 _BRANCHES_AND_TAGS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 
 
+class _Record(msgspec.Struct, frozen=True):
+    """What stands beside the tree of a commit: its version, its digest, and the commits of its submodules by place."""
+
+    version: str
+    digest: Digest
+    submodules: dict[str, str]
+
+
 class GitSource(msgspec.Struct, frozen=True):
     """A repository's URL, and the branch, tag or commit wanted of it."""
 
@@ -209,12 +217,6 @@ def _read(layout: Layout, source: GitSource, commit: str, folder: Path) -> Sourc
     origin, commits = f"git+{source.public_url}", {".": commit, **record.submodules}
     identity = UpstreamId(record.version, record.digest, origin, commits)
     return SourceTree.read(layout, identity, folder / _TREE)
-
-
-class _Record(msgspec.Struct):
-    version: str
-    digest: Digest
-    submodules: dict[str, str]
 
 
 def _place(cache: Path, commit: str) -> Path:
@@ -323,10 +325,8 @@ def _export(layout: Layout, source: GitSource, mirror: Path, commit: str, folder
     shutil.rmtree(checkout)
     files = PlainFiles(tree)
     layout.require_complete(files)
-    write_json(
-        folder / _RECORD,
-        {"version": layout.version(files), "digest": source_digest(layout, files), "submodules": submodules},
-    )
+    record = _Record(layout.version(files), source_digest(layout, files), submodules)
+    write_json(folder / _RECORD, msgspec.to_builtins(record))
 
 
 def _check_out_submodules(layout: Layout, source: GitSource, checkout: Path, cache: Path) -> dict[str, str]:
