@@ -11,9 +11,8 @@ import pytest
 
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.install.change import EnvironmentChange, recover
-from install.test_install import add_official
 from support import forge
-from support.venvs import Run, Venv
+from support.venvs import Run, Venv, add_official
 
 as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="gives files to another user: needs root")
 SOMEBODY = 12345

@@ -15,8 +15,8 @@ from flashdepot.diagnose.explain import explain
 from flashdepot.diagnose.explain.lines import read_chunks
 from flashdepot.diagnose.explain.match import LINE_CAP
 from flashdepot.diagnose.explain.rules import RANKS, LogRule, load_rules
-from support.child_usage import PEAK
 from support.hostile_lines import hostile_lines
+from support.tools import PEAK
 
 SHORT = 256
 SIZE = 1 << 16

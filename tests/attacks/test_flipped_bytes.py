@@ -11,26 +11,19 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flashdepot.errors import FlashdepotError, NetworkError
 from flashdepot.files.digests import contents
-from flashdepot.kernels.fa2 import sources
 from support.depots import COMPILED, COMPILERS, copy_depot, flip_and_keep_times, make_own
-from support.machines import World, make_world
+from support.machines import World
 from support.upstreams import make_toy_upstream
 
 FLIPS = int(os.environ.get("FLASHDEPOT_FLIPS", "24"))
 SEED = int(os.environ.get("FLASHDEPOT_FLIP_SEED", "1"))
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    yield make_world(tmp_path / "world", monkeypatch)
-    sources.published.cache_clear()
 
 
 def flip_somewhere(root: Path, number: int, chance: random.Random) -> Path:

@@ -19,7 +19,7 @@ from flashdepot.binary.wheel import read_wheel
 from flashdepot.binary.window import Window
 from flashdepot.errors import IntegrityError
 from flashdepot.files.archive import unpack
-from support.child_usage import PEAK
+from support.tools import PEAK
 
 BOMB = 1 << 29
 ZEROS = bytes(1 << 20)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from attacks.conftest import Flashdepot
 from flashdepot.resolve.lock import LOCK_NAME
 from support import forge
 from support.servers import FileServer, serve_files
+from support.tools import flashdepot_in
 from support.venvs import Venv, add_torch, make_environment
 
 LOCK = """\
@@ -50,7 +50,7 @@ def server(wheel: Path) -> Iterator[FileServer]:
 
 @pytest.mark.parametrize("source", ["official", "mjun0812", "anything"])
 def test_a_lock_without_a_digest_is_not_believed_whatever_it_calls_its_source(
-    flashdepot_in: Flashdepot, environment: Venv, wheel: Path, tmp_path: Path, source: str
+    environment: Venv, wheel: Path, tmp_path: Path, source: str
 ) -> None:
     before = environment.contents()
     url = f"https://evil.example/{wheel.name}"
@@ -62,7 +62,7 @@ def test_a_lock_without_a_digest_is_not_believed_whatever_it_calls_its_source(
 
 
 def test_a_lock_with_another_digest_installs_nothing(
-    flashdepot_in: Flashdepot, environment: Venv, wheel: Path, server: FileServer, tmp_path: Path
+    environment: Venv, wheel: Path, server: FileServer, tmp_path: Path
 ) -> None:
     before = environment.contents()
     url = f"{server.url}/{wheel.name}"

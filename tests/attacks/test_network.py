@@ -6,11 +6,10 @@ import contextlib
 import json
 import subprocess
 import sys
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,8 @@ from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.model.candidate import PublishedWheel
 from flashdepot.net.download import Remote
 from flashdepot.net.fetch import fetch, fetch_url
-from support.child_usage import PEAK
+from support.servers import Quiet, serving
+from support.tools import PEAK
 
 NAME = "demo-1.0.tar.gz"
 DIGEST = "0" * 64
@@ -44,10 +44,10 @@ class Liar:
 
 
 @pytest.fixture
-def liar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Liar]:
+def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Liar]:
     liar = Liar()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             liar.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
             self.send_response(liar.status)
@@ -57,19 +57,9 @@ def liar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Liar]:
             with contextlib.suppress(OSError):
                 liar.body(self)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    liar.url = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setenv("PIP_INDEX_URL", f"{liar.url}/simple/")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield liar
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Handler) as liar.url:
+        monkeypatch.setenv("PIP_INDEX_URL", f"{liar.url}/simple/")
+        yield liar
 
 
 def says(text: bytes) -> Body:
@@ -242,23 +232,8 @@ def test_a_damaged_listing_is_named_and_nothing_else(data: bytes) -> None:
     "address", ["javascript:alert(1)//x-1-py3-none-any.whl", "JavaScript:x", "data:text/html,x", " javascript:x"]
 )
 def test_an_address_that_runs_a_script_is_no_link_on_the_page(address: str) -> None:
-    wheel = PublishedWheel(
-        "flash-attn",
-        "2.8.3",
-        "12",
-        "2.8",
-        True,
-        "cp312",
-        "cp312",
-        "linux_x86_64",
-        "evil",
-        address,
-        1,
-        "",
-        True,
-        (),
-        "",
-    )
+    tags = ("cp312", "cp312", "linux_x86_64")
+    wheel = PublishedWheel("flash-attn", "2.8.3", "12", "2.8", True, *tags, "evil", address, 1, "", True, (), "")
     unseen = wheel._replace(seen=False)
     written = page(
         Catalog((wheel, unseen), (Collection("evil", "community", address, "", "2026-11-21T00:00:00Z"),), ())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from support.tools import flashdepot_in
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the hints of other systems are for other shells")
 
@@ -32,15 +33,8 @@ def test_pasting_a_hint_runs_nothing_that_a_folders_name_says(
     path.parent.mkdir(parents=True)
     path.write_text(text)
     (world / "project").mkdir(exist_ok=True)
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(world / "config"), "FLASHDEPOT_HOME": str(world / "depot")}
-    done = subprocess.run(
-        [sys.executable, "-m", "flashdepot", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=world / "project",
-        env={**environment, "FLASHDEPOT_OFFLINE": "1"},
-    )
+    places = {"XDG_CONFIG_HOME": str(world / "config"), "FLASHDEPOT_HOME": str(world / "depot")}
+    done = flashdepot_in(world / "project", *command, **places, FLASHDEPOT_OFFLINE="1")
     hints = [line.strip() for line in done.stderr.splitlines() if line.startswith("  ")]
     for hint in hints:
         pasted = hint.rpartition(": ")[2].replace("flashdepot ", "true ", 1)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from support.tools import at_a_terminal, flashdepot_in
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the compilers of these attacks are shell scripts")
 
@@ -48,26 +46,17 @@ def has_run(project: Path) -> bool:
     return (project.parents[1] / "ran").exists()
 
 
-def environment(tmp_path: Path) -> dict[str, str]:
-    own = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "config"), "FLASHDEPOT_OFFLINE": "1"}
-    return {**os.environ, **own, "FLASHDEPOT_HOME": str(tmp_path / "depot"), "PATH": "/usr/bin:/bin"}
+def variables(tmp_path: Path) -> dict[str, str]:
+    folders = {"HOME": "home", "XDG_CONFIG_HOME": "config", "FLASHDEPOT_HOME": "depot"}
+    return {name: str(tmp_path / folder) for name, folder in folders.items()} | {
+        "FLASHDEPOT_OFFLINE": "1",
+        "PATH": "/usr/bin:/bin",
+    }
 
 
 @pytest.fixture
 def flashdepot(tmp_path: Path, project: Path) -> Run:
-    def run(*arguments: str, cwd: Path = project) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "flashdepot", *arguments]
-        return subprocess.run(
-            command,
-            check=False,
-            cwd=cwd,
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-        )
-
-    return run
+    return lambda *words, cwd=project: flashdepot_in(cwd, *words, **variables(tmp_path))
 
 
 @pytest.mark.parametrize("spelled", ["./evil", "evil/", "src/../evil"])
@@ -199,35 +188,7 @@ def test_a_file_that_is_nested_or_large_is_refused_in_a_sentence(project: Path, 
 @pytest.mark.parametrize(("answer", "runs"), [("y", True), ("n", False), ("", False)])
 def test_on_a_terminal_the_user_is_asked(project: Path, tmp_path: Path, answer: str, runs: bool) -> None:
     write(project, 'cuda = "./evil"\narch = [80]\n')
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "flashdepot", "get", "--yes"]  # to compiling, which is another question
-    child = subprocess.Popen(
-        command, cwd=project, env=environment(tmp_path), stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL
-    )
-    os.close(theirs)
-    try:
-        shown = read_until(ours, "[y/N]")
-        os.write(ours, f"{answer}\n".encode())
-        shown += read_until(ours, None)
-    finally:
-        child.kill()
-        child.wait(60)
-        os.close(ours)
-    assert "It runs the compiler in" in shown
+    words = ("get", "--yes")  # to compiling, which is another question
+    seen = at_a_terminal(*words, types={"[y/N]": f"{answer}\n"}, cwd=project, environment=variables(tmp_path))
+    assert "It runs the compiler in" in seen.shown
     assert has_run(project) == runs
-
-
-def read_until(terminal: int, text: str | None, patience: float = 60) -> str:
-    shown = b""
-    end = time.monotonic() + patience
-    while time.monotonic() < end and (text is None or text.encode() not in shown):
-        if not select.select([terminal], [], [], 1)[0]:
-            continue
-        try:
-            chunk = os.read(terminal, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not chunk:
-            break
-        shown += chunk
-    return shown.decode(errors="replace")

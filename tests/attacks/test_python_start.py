@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from attacks.conftest import Flashdepot
 from flashdepot.process.run import run_python
 from support import forge
+from support.tools import flashdepot_in
 
 MODULES = ("json", "sysconfig", "platform", "site", "sitecustomize", "usercustomize", "torch", "pip", "flash_attn")
 """What a Python, or a script of ours, imports: a file of such a name is found first in the current folder."""
@@ -67,7 +67,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_modules_in_the_current_folder_in_pythonpath_and_in_the_users_site_do_not_run(
-    flashdepot_in: Flashdepot, trap: Trap, venv: Path, tmp_path: Path, command: str
+    trap: Trap, venv: Path, tmp_path: Path, command: str
 ) -> None:
     """The folder is one that somebody downloaded a wheel into."""
     downloads = trap.set_in(tmp_path / "downloads")
@@ -89,9 +89,7 @@ def test_modules_in_the_current_folder_in_pythonpath_and_in_the_users_site_do_no
     assert "Internal error" not in done.stderr
 
 
-def test_the_users_site_of_an_interpreter_outside_of_an_environment_does_not_run(
-    flashdepot_in: Flashdepot, trap: Trap, tmp_path: Path
-) -> None:
+def test_the_users_site_of_an_interpreter_outside_of_an_environment_does_not_run(trap: Trap, tmp_path: Path) -> None:
     """A virtual environment has no such folder; the interpreter that it was made of has."""
     python = str(Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}"))
     home = {**os.environ, "HOME": str(tmp_path / "home")}
@@ -149,7 +147,7 @@ def planted_venv(folder: Path, trap: Trap) -> Path:
 @pytest.mark.parametrize("what", [".venv", ".venv/bin", ".venv/bin/python", ".venv/pyvenv.cfg"])
 @pytest.mark.parametrize("command", [["host"], ["doctor", "install"], ["resolve"], ["install"], ["verify"]])
 def test_the_venv_of_another_user_above_is_not_started(
-    flashdepot_in: Flashdepot, trap: Trap, tmp_path: Path, what: str, command: list[str]
+    trap: Trap, tmp_path: Path, what: str, command: list[str]
 ) -> None:
     shared = tmp_path / "shared"
     python = planted_venv(shared, trap)
@@ -164,9 +162,7 @@ def test_the_venv_of_another_user_above_is_not_started(
         assert f"--python {shared / '.venv'}" in said
 
 
-def test_a_venv_that_everybody_may_write_to_is_not_started(
-    flashdepot_in: Flashdepot, trap: Trap, tmp_path: Path
-) -> None:
+def test_a_venv_that_everybody_may_write_to_is_not_started(trap: Trap, tmp_path: Path) -> None:
     python = planted_venv(tmp_path / "project", trap)
     python.parent.chmod(0o777)
     done = flashdepot_in(tmp_path / "project", "host")
@@ -175,7 +171,7 @@ def test_a_venv_that_everybody_may_write_to_is_not_started(
 
 
 @needs_root
-def test_a_venv_that_is_named_is_trusted(flashdepot_in: Flashdepot, trap: Trap, tmp_path: Path) -> None:
+def test_a_venv_that_is_named_is_trusted(trap: Trap, tmp_path: Path) -> None:
     python = planted_venv(tmp_path / "shared", trap)
     os.chown(python.parents[1], 65_000, -1)
     flashdepot_in(tmp_path / "shared", "host", "--python", ".venv")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import socket
 import ssl
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,62 +25,12 @@ from flashdepot.remotes.stores import open_store
 from flashdepot.remotes.stores.bucket import confined
 from flashdepot.resolve.own_indexes import read_index_record
 from support.machines import Party
-from support.servers import Answer, RemoteServer
-
-Reply = Callable[[bytes], bytes]
-
-
-@dataclass
-class Raw:
-    """A server that sends the bytes that it is told to, without looking whether they are HTTP."""
-
-    reply: Reply = lambda _request: b""
-    port: int = 0
-    seen: list[bytes] = field(default_factory=list)
-    drip: bytes = b""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-
-@contextlib.contextmanager
-def serve_raw(wrap: Callable[[socket.socket], socket.socket] = lambda plain: plain) -> Iterator[Raw]:
-    raw, stopped = Raw(), threading.Event()
-    listening = socket.create_server(("127.0.0.1", 0))
-    listening.settimeout(0.05)
-    raw.port = listening.getsockname()[1]
-
-    def answer(plain: socket.socket) -> None:
-        with contextlib.suppress(OSError), wrap(plain) as client:
-            client.settimeout(2)
-            request = b""
-            while b"\r\n\r\n" not in request and (more := client.recv(65536)):
-                request += more
-            raw.seen.append(request)
-            client.sendall(raw.reply(request))
-            while raw.drip and not stopped.is_set():
-                client.sendall(raw.drip)
-                stopped.wait(0.05)
-
-    def serve() -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(TimeoutError):
-                threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield raw
-    finally:
-        stopped.set()
-        thread.join()
-        listening.close()
+from support.servers import Answer, Raw, RemoteServer
 
 
 @pytest.fixture
 def raw() -> Iterator[Raw]:
-    with serve_raw() as running:
+    with contextlib.closing(Raw()) as running:
         yield running
 
 
@@ -293,7 +240,7 @@ def test_no_redirect_takes_a_session_token_of_a_bucket_to_another_server(
     code: int, raw: Raw, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("obstore")
-    with serve_raw() as thief:
+    with contextlib.closing(Raw()) as thief:
         thief.reply = lambda _: ok("Content-Length: 4", body=b"evil")
         raw.reply = lambda _: to(f"http://localhost:{thief.port}/x").replace(b"302", str(code).encode(), 1)
         store = open_store(bucket(monkeypatch, raw.url))
@@ -314,7 +261,7 @@ def test_credentials_of_a_web_server_go_to_no_other(method: str, raw: Raw) -> No
     netrc = Path.home() / ".netrc"
     netrc.write_text("machine 127.0.0.1 login me password s3cret\n")
     netrc.chmod(0o600)
-    with serve_raw() as thief:
+    with contextlib.closing(Raw()) as thief:
         thief.reply = lambda _: ok("Content-Length: 4", body=b"evil")
         raw.reply = lambda _: to(f"http://localhost:{thief.port}/x")
         store = open_store(RemoteSettings("team", raw.url))
@@ -331,22 +278,9 @@ def test_credentials_of_a_web_server_go_to_no_other(method: str, raw: Raw) -> No
 def certificate(tmp_path: Path) -> Path:
     """A certificate for 127.0.0.1 and its key."""
     path = tmp_path / "server.pem"
-    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=here"
-    done = subprocess.run(
-        [
-            *words.split(),
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-addext",
-            "basicConstraints=critical,CA:FALSE",
-            "-keyout",
-            path,
-            "-out",
-            f"{path}.crt",
-        ],
-        capture_output=True,
-        check=False,
-    )
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=here "
+    words += "-addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
+    done = subprocess.run([*words.split(), "-keyout", path, "-out", f"{path}.crt"], capture_output=True, check=False)
     if done.returncode:
         pytest.skip("openssl makes no certificate here")
     path.write_bytes(path.read_bytes() + Path(f"{path}.crt").read_bytes())
@@ -359,7 +293,7 @@ def test_no_redirect_leads_from_https_to_http(
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    with serve_raw(lambda plain: context.wrap_socket(plain, server_side=True)) as honest:
+    with contextlib.closing(Raw(lambda plain: context.wrap_socket(plain, server_side=True))) as honest:
         honest.reply = lambda _: to(f"http://127.0.0.1:{raw.port}/x")
         raw.reply = lambda _: ok("Content-Length: 4", body=b"evil")
         url = f"https://127.0.0.1:{honest.port}"

@@ -8,13 +8,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import socket
 import struct
 import tarfile
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -61,6 +58,7 @@ from flashdepot.resolve.own_indexes import read_index_record
 from flashdepot.resolve.project import read_project
 from support import forge
 from support.depots import make_manifest, make_record
+from support.servers import Raw
 
 HERE = Path(__file__).parent
 KEY = f"ci:{'A' * 43}="
@@ -96,7 +94,7 @@ def _file(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], 
     return read_file
 
 
-@contextmanager
+@contextlib.contextmanager
 def _workshop() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
@@ -264,30 +262,9 @@ def index_reader(kind: str) -> Callable[[bytes, Path], object]:
     return read
 
 
-class _Raw:
-    """A server on this machine that sends some bytes to whoever asks, and closes the connection."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            client, _ = self._listening.accept()
-            with contextlib.suppress(OSError), client:
-                client.settimeout(5)
-                request = b""
-                while b"\r\n\r\n" not in request and (more := client.recv(65536)):
-                    request += more
-                client.sendall(self.data)
-                client.shutdown(socket.SHUT_WR)
-
-
 @cache
-def _raw_server() -> _Raw:
-    return _Raw()
+def _raw_server() -> Raw:
+    return Raw()
 
 
 HTTP_SEEDS = (
@@ -306,7 +283,7 @@ HTTP_REFUSED = (
 def read_http_answer(data: bytes, folder: Path) -> None:
     """What a remote, or a mirror, makes of what a server answers: each is refused, or gives what was asked for."""
     server = _raw_server()
-    server.data = data
+    server.reply = lambda _: data
     store = open_store(RemoteSettings("team", server.url))
     part = folder / "part"
     part.write_bytes(b"ab")

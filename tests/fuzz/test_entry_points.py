@@ -12,8 +12,7 @@ import pytest
 
 from flashdepot.errors import IntegrityError
 from flashdepot.install.inspection import declared_programs
-from fuzz.mutate import mutated
-from fuzz.test_readers import TRIES
+from fuzz.test_readers import TRIES, mutated
 from support import forge
 
 SEEDS = (

@@ -1,6 +1,6 @@
 """Search for input that breaks a reader, led by coverage, for some seconds each.
 
-    python tests/fuzz/with_atheris.py SECONDS [READER...]
+    PYTHONPATH=tests python -m fuzz.with_atheris SECONDS [READER...]
 
 It needs the dependency group ``fuzz``. What it finds is written to ``tests/fuzz/found`` in base64, and is a test from
 then on.
@@ -17,8 +17,6 @@ import traceback
 from pathlib import Path
 
 import atheris
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 with atheris.instrument_imports(include=["flashdepot", "pypi_simple", "tarfile", "zipfile", "tomllib"]):
     from fuzz.readers import READERS
@@ -55,7 +53,8 @@ def main(arguments: list[str]) -> int:
         search(names[0], int(seconds))
         return 0
     return max(
-        subprocess.run([sys.executable, __file__, seconds, name], check=False).returncode for name in names or READERS
+        subprocess.run([sys.executable, "-m", "fuzz.with_atheris", seconds, name], check=False).returncode
+        for name in names or READERS
     )
 
 

@@ -21,26 +21,10 @@ from flashdepot.install.present import own_files
 from flashdepot.resolve.own_wheel_name import wheel_version
 from flashdepot.upstream import SourceTree
 from support import forge
-from support.venvs import Venv, add_torch
+from support.venvs import Venv, add_official, add_torch
 from support.wheels import store_wheel_library
 
 Install = Callable[..., subprocess.CompletedProcess[str]]
-OFFICIAL = {
-    "flash_attn/__init__.py": "official = True\n",
-    "flash_attn/only_there.py": "",
-    "flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so": "machine code\n",
-    "hopper/__init__.py": "",
-}
-
-
-def add_official(environment: Venv, *, record: bool = True) -> None:
-    """Another flash-attn, as its own wheel would have left it, with what others put beside it since."""
-    environment.add("flash_attn", "2.7.0", OFFICIAL, record=record)
-    for package in ("flash_attn", "hopper"):
-        cache = environment.site / package / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc"
-        cache.parent.mkdir()
-        cache.write_bytes(b"compiled")
-    (environment.site / "flash_attn" / "__init__.py").chmod(0o600)
 
 
 @pytest.fixture
@@ -143,7 +127,7 @@ from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from flashdepot.install.change import EnvironmentChange, recover
 from flashdepot.install.present import own_files
-from support.venvs import Venv
+from support.venvs import Venv, add_official
 from install.test_install import stage
 left, move = {number}, shutil.move
 def moving(*paths):

@@ -18,10 +18,9 @@ import pytest
 from flashdepot.errors import IntegrityError
 from flashdepot.host.python_environment import probe_python
 from flashdepot.install.installation import Imported, prove_numbers
-from install.test_install import add_official
 from support import forge
 from support.servers import Fault, FileServer, serve_files
-from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv
+from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv, add_official
 
 VERSION = "2.8.3+cu12torch2.9cxx11abiTRUE"
 FOREVER = 99

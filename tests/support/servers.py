@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -422,3 +423,44 @@ def serve_remote() -> Iterator[RemoteServer]:
         yield server
     finally:
         stop()
+
+
+Reply = Callable[[bytes], bytes]
+
+
+class Raw:
+    """A server that sends the bytes that it is told to, without looking whether they are HTTP; then ``drip`` for ever."""
+
+    def __init__(self, wrap: Callable[[socket.socket], socket.socket] = lambda plain: plain) -> None:
+        self.reply: Reply = lambda _request: b""
+        self.drip = b""
+        self.seen: list[bytes] = []
+        self._wrap, self._stopped = wrap, threading.Event()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(0.05)
+        self.port = self._listening.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._listening.close()
+
+    def _serve(self) -> None:
+        while not self._stopped.is_set():
+            with contextlib.suppress(TimeoutError):
+                threading.Thread(target=self._answer, args=(self._listening.accept()[0],), daemon=True).start()
+
+    def _answer(self, plain: socket.socket) -> None:
+        with contextlib.suppress(OSError), self._wrap(plain) as client:
+            client.settimeout(2)
+            request = b""
+            while b"\r\n\r\n" not in request and (more := client.recv(65536)):
+                request += more
+            self.seen.append(request)
+            client.sendall(self.reply(request))
+            while self.drip and not self._stopped.is_set():
+                client.sendall(self.drip)
+                self._stopped.wait(0.05)

@@ -1,4 +1,4 @@
-"""Programs of the machine: whether they work, and running them at a terminal, as another user, under wine."""
+"""Programs of the machine: whether they work, and running them in a folder, at a terminal, as another user, under wine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+PEAK = "int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
+"""Python for a child process: kilobytes of memory at the peak, on Linux. ``ru_maxrss`` is no less than the parent's."""
 
 _ASKED = {"docker": ("info",), "weed": ("version",)}
 """How to find out whether a program works, where that is not ``--version``."""
@@ -51,6 +54,20 @@ def _look(name: str) -> tuple[str, str]:
         said = (done.stderr or done.stdout).strip().partition("\n")[0]
         return "", f"needs {name}, and {path} does not work: {said or f'exit code {done.returncode}'}"
     return path, ""
+
+
+def flashdepot_in(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run flashdepot in a folder, with more variables. Its own Python is isolated from what lies there."""
+    other = {"VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH"}
+    return subprocess.run(
+        [sys.executable, "-I", "-B", "-m", "flashdepot", *map(str, words)],
+        cwd=folder,
+        env={**{name: value for name, value in os.environ.items() if name not in other}, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 _LIMIT = 120.0

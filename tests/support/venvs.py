@@ -149,6 +149,24 @@ def add_torch(made: Venv, version: str = "2.9.1") -> None:
     made.add("einops", "0.8.1", {"einops/__init__.py": ""})
 
 
+OFFICIAL = {
+    "flash_attn/__init__.py": "official = True\n",
+    "flash_attn/only_there.py": "",
+    "flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so": "machine code\n",
+    "hopper/__init__.py": "",
+}
+
+
+def add_official(environment: Venv, *, record: bool = True) -> None:
+    """Another flash-attn, as its own wheel would have left it, with what others put beside it since."""
+    environment.add("flash_attn", "2.7.0", OFFICIAL, record=record)
+    for package in ("flash_attn", "hopper"):
+        cache = environment.site / package / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc"
+        cache.parent.mkdir()
+        cache.write_bytes(b"compiled")
+    (environment.site / "flash_attn" / "__init__.py").chmod(0o600)
+
+
 @pytest.fixture(scope="session")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_recorder(tmp_path_factory.mktemp("recorder"))

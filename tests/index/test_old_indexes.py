@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot import api
+from flashdepot.api import publishing
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.remotes import statements
 from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
-from index.conftest import Publish, maker, public, publish
+from index.conftest import Publish
 from support.wheels import WheelMaker
-
-__all__ = ["maker", "public", "publish"]
 
 
 @pytest.fixture
@@ -83,7 +81,7 @@ def test_an_address_in_a_list_that_a_shell_reads_as_more_is_refused(url: str) ->
 
 def test_an_address_with_a_command_is_refused_where_an_index_is_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not the address"):
-        api.indexes._base("https://x/$(id)")
-    assert api.indexes._base("https://wheels.example.org:8443/fa-2/~me/a%20b") == (
+        publishing._base("https://x/$(id)")
+    assert publishing._base("https://wheels.example.org:8443/fa-2/~me/a%20b") == (
         "https://wheels.example.org:8443/fa-2/~me/a%20b/"
     )
