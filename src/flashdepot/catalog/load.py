@@ -6,11 +6,11 @@ And refreshed ones.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, overload
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import asdict
@@ -19,68 +19,6 @@ from flashdepot.errors import IntegrityError
 from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.codec import canonical_json
 from flashdepot.model.wheel import BuiltFor, WheelName, canonical_name, filename_of_url
-
-
-class Lot(NamedTuple):
-    """Wheels that differ in their Python and in where they lie, and in nothing else that their names tell.
-
-    ``like`` has what they have in common, and nothing in the other fields. ``rows`` says which of ``wheels`` they are;
-    ``pythons`` are the Python tag and the ABI tag of each of ``wheels``.
-    """
-
-    like: PublishedWheel
-    rows: Sequence[int]
-    pythons: Sequence[tuple[str, str]]
-    wheels: Sequence[PublishedWheel]
-
-
-def alike(wheel: PublishedWheel) -> PublishedWheel:
-    """What a wheel has in common with the others of its lot."""
-    return wheel._replace(python="", abi="", url="", size=0, sha256="")
-
-
-def lots_of(wheels: Sequence[PublishedWheel]) -> Iterable[Lot]:
-    """All wheels of a sequence in lots."""
-    if isinstance(wheels, LotsOfWheels):
-        return wheels.lots()
-    rows: dict[PublishedWheel, list[int]] = {}
-    for row, wheel in enumerate(wheels):
-        rows.setdefault(alike(wheel), []).append(row)
-    pythons = [(wheel.python, wheel.abi) for wheel in wheels]
-    return [Lot(like, members, pythons, wheels) for like, members in rows.items()]
-
-
-class LotsOfWheels(Sequence[PublishedWheel]):
-    """Wheels that come in lots: several sequences, one after the other, where nothing more is known of them."""
-
-    def __init__(self, parts: Iterable[Sequence[PublishedWheel]] = ()) -> None:
-        self._parts = tuple(parts)
-
-    def lots(self) -> Iterable[Lot]:
-        """All of them in lots."""
-        return chain.from_iterable(map(lots_of, self._parts))
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    def __iter__(self) -> Iterator[PublishedWheel]:
-        return chain.from_iterable(self._parts)
-
-    @overload
-    def __getitem__(self, index: int) -> PublishedWheel: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[PublishedWheel]: ...
-
-    def __getitem__(self, index: int | slice) -> PublishedWheel | Sequence[PublishedWheel]:
-        return tuple(self)[index]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
 
 SCHEMA = 1
 _LONGEST = 64 << 20
@@ -104,7 +42,7 @@ class Listing(msgspec.Struct, frozen=True):
     """What one collection publishes."""
 
     collection: Collection
-    wheels: Sequence[PublishedWheel]
+    wheels: tuple[PublishedWheel, ...]
 
 
 _Number = Annotated[int, msgspec.Meta(ge=0)]
@@ -143,7 +81,9 @@ def decode(data: bytes, *, name: str, wanted: Callable[[Collection], bool] = lam
     """
     try:
         packed = _read_document(_decompress(data), name).listings
-        return [Listing(listing.collection, PackedWheels(listing)) for listing in packed if wanted(listing.collection)]
+        return [
+            Listing(listing.collection, tuple(_unpack(listing))) for listing in packed if wanted(listing.collection)
+        ]
     except (zlib.error, ValueError, RecursionError) as error:
         raise IntegrityError(f"{name} is damaged: {error}.") from error
 
@@ -225,66 +165,28 @@ class _Numbers:
         return list(self._numbers)
 
 
-class PackedWheels(LotsOfWheels):
-    """The wheels of a listing, each made when it is asked for.
-
-    :raises ValueError: when the numbers of the listing point to nothing.
-    """
-
-    def __init__(self, packed: _Packed) -> None:
-        super().__init__()
-        self._packed = packed
-        self._names, self._tags, self._places = packed.rows
-        lengths = {len(self._names), len(self._tags), len(self._places), len(packed.sizes), len(packed.sha256)}
-        sizes = (len(packed.names), len(packed.tags), len(packed.places))
-        highest = (max(numbers, default=-1) for numbers in packed.rows)
-        if len(lengths) > 1 or any(number >= size for number, size in zip(highest, sizes, strict=True)):
-            raise ValueError("its columns do not agree")
-        self._built = [BuiltFor.parse(name[2]) for name in packed.names]
-
-    def lots(self) -> Iterator[Lot]:
-        """The wheels of one name and one platform are a lot."""
-        tags, source = self._packed.tags, self._packed.collection.name
-        platforms = sorted({tag[3] for tag in tags})
-        numbers = [platforms.index(tag[3]) for tag in tags]
-        pythons = list(map([tag[1:3] for tag in tags].__getitem__, self._tags))
-        keys = [name * len(tags) + numbers[tag] for name, tag in zip(self._names, self._tags, strict=True)]
-        for key, rows in groupby(sorted(range(len(keys)), key=keys.__getitem__), keys.__getitem__):
-            name, platform = divmod(key, len(tags))
-            like = self._wheel(name, "", "", platforms[platform], source, "", 0, "")
-            yield Lot(like, list(rows), pythons, self)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __iter__(self) -> Iterator[PublishedWheel]:
-        return map(self._make, range(len(self)))
-
-    @overload
-    def __getitem__(self, index: int) -> PublishedWheel: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[PublishedWheel]: ...
-
-    def __getitem__(self, index: int | slice) -> PublishedWheel | Sequence[PublishedWheel]:
-        numbers = range(len(self))[index]
-        return self._make(numbers) if isinstance(numbers, int) else tuple(map(self._make, numbers))
-
-    def _make(self, row: int) -> PublishedWheel:
-        name = self._names[row]
-        distribution, version, local, *_ = self._packed.names[name]
-        build, python, abi, platform = self._packed.tags[self._tags[row]]
-        before, plus, after = self._packed.places[self._places[row]]
-        first = f"{distribution}-{version}{plus}{local}" if local else f"{distribution}-{version}"
-        url = f"{before}{first}{f'-{build}' if build else ''}-{python}-{abi}-{platform}.whl{after}"
-        source, size, sha256 = self._packed.collection.name, self._packed.sizes[row], self._packed.sha256[row]
-        return self._wheel(name, python, abi, platform, source, url, size, sha256)
-
-    def _wheel(self, name: int, *differs: Any) -> PublishedWheel:
-        distribution, version, _, sass, ptx, seen = self._packed.names[name]
-        built = self._built[name]
+def _unpack(packed: _Packed) -> Iterator[PublishedWheel]:
+    """:raises ValueError: when the numbers of the listing point to nothing."""
+    source, places = packed.collection.name, packed.places
+    tags = [
+        (f"{f'-{build}' if build else ''}-{python}-{abi}-{platform}.whl", (python, abi, platform, source))
+        for build, python, abi, platform in packed.tags
+    ]
+    names = []
+    for distribution, version, local, sass, ptx, seen in packed.names:
+        built = BuiltFor.parse(local)
         told = (canonical_name(distribution), version, built.cuda, built.torch, built.cxx11_abi)
-        return PublishedWheel._make((*told, *differs, seen, sass, ptx))
+        names.append((told, (seen, sass, ptx), f"{distribution}-{version}", local))
+    make = PublishedWheel._make
+    try:
+        for name, tag, place, size, sha256 in zip(*packed.rows, packed.sizes, packed.sha256, strict=True):
+            told, known, first, local = names[name]
+            last, tagged = tags[tag]
+            before, plus, after = places[place]
+            url = f"{before}{first}{plus}{local}{last}{after}" if local else f"{before}{first}{last}{after}"
+            yield make((*told, *tagged, url, size, sha256, *known))
+    except IndexError as error:
+        raise ValueError("its columns do not agree") from error
 
 
 CATALOG_FOLDER = "catalog"
@@ -296,7 +198,7 @@ SHIPPED = Path(__file__).parent / "wheels.json.z"
 class Catalog(msgspec.Struct, frozen=True):
     """Every wheel that is known, the collections that they are from, and what went wrong in reading, a line each."""
 
-    wheels: Sequence[PublishedWheel]
+    wheels: tuple[PublishedWheel, ...]
     collections: tuple[Collection, ...]
     notes: tuple[str, ...]
 
@@ -325,7 +227,7 @@ def load_catalog(folder: Path | None = None) -> Catalog:
     shipped = decode(SHIPPED.read_bytes(), name=str(SHIPPED), wanted=counts)
     newest = refreshed | {listing.collection.name: listing for listing in shipped}
     return Catalog(
-        wheels=LotsOfWheels(listing.wheels for listing in newest.values()),
+        wheels=tuple(chain.from_iterable(listing.wheels for listing in newest.values())),
         collections=tuple(listing.collection for listing in newest.values()),
         notes=tuple(notes),
     )

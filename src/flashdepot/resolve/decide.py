@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from functools import cache
 
 from flashdepot.fit.rules import fatal
 from flashdepot.model.candidate import (
@@ -24,7 +24,7 @@ from flashdepot.model.candidate import (
 from flashdepot.model.diagnosis import Diagnosis, Verdict, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.wheel import filename_of_url, version_key
-from flashdepot.resolve.rules import RULES, JudgedAlike, judge, judge_all
+from flashdepot.resolve.rules import RULES, JudgedWheel, judge, judge_all
 from flashdepot.resolve.times import fetch_seconds, size_of
 
 _TRUST = {
@@ -108,13 +108,12 @@ def decide(request: WheelRequest, published: Sequence[PublishedWheel], own: Iter
         return Decision(request.facts, (), (), (), (), (), 0, never)
     judged = list(own)
     considered = len(judged) + len(published)
-    broken: list[JudgedAlike] = []
-    for batch in judge_all(request, published):
-        if batch.misfit is not None:
-            broken.append(batch)
+    broken: list[JudgedWheel] = []
+    for one in judge_all(request, published):
+        if one.misfit is not None:
+            broken.append(one)
         else:
-            verdict = verdict_of(batch.reasons)
-            judged += (Judged(candidate_of(request, wheel), verdict, batch.reasons) for wheel in batch.wheels)
+            judged.append(Judged(candidate_of(request, one.wheel), verdict_of(one.reasons), one.reasons))
     takable = {Verdict.FITS, Verdict.UNCERTAIN} if request.allow_uncertain else {Verdict.FITS}
     return Decision(
         facts=request.facts,
@@ -167,71 +166,52 @@ def _farthest(judged: Judged) -> tuple[int, int]:
     return max((_distance(reason.expected, reason.observed) for reason in judged.reasons), default=(0, 0))
 
 
-def _rejections(broken: Iterable[JudgedAlike]) -> tuple[Rejection, ...]:
+def _rejections(broken: Iterable[JudgedWheel]) -> tuple[Rejection, ...]:
     """Those that do not fit, by the first rule that they break, in the order of the rules."""
-    groups: dict[str, list[tuple[Diagnosis, JudgedAlike]]] = defaultdict(list)
-    for batch in broken:
-        if batch.misfit is not None:
-            groups[batch.misfit.id].append((batch.misfit, batch))
+    groups: dict[str, dict[tuple[str, str], list[PublishedWheel]]] = defaultdict(lambda: defaultdict(list))
+    for wheel, _, misfit, _ in broken:
+        if misfit is not None:
+            groups[misfit.id][misfit.expected, misfit.observed].append(wheel)
     found = []
     for rule in RULES:
         if group := groups.get(rule.id):
-            nearest = min(
-                (_distance(*pair), pair[0]) for pair in {(reason.expected, reason.observed) for reason, _ in group}
-            )
-            near = nearest[1] if nearest[0] < _FAR else ""
-            _, example = _newest([batch for reason, batch in group if not near or reason.expected == near])
-            found.append(Rejection(rule.id, _count(batch for _, batch in group), near, filename_of_url(example.url)))
+            distance, expected = min((_distance(*terms), terms[0]) for terms in group)
+            near = expected if distance < _FAR else ""
+            example = max((w for terms, ws in group.items() if not near or terms[0] == near for w in ws), key=_age)
+            found.append(Rejection(rule.id, sum(map(len, group.values())), near, filename_of_url(example.url)))
     return tuple(found)
 
 
-def _near_misses(request: WheelRequest, broken: Iterable[JudgedAlike]) -> tuple[NearMiss, ...]:
+def _near_misses(request: WheelRequest, broken: Iterable[JudgedWheel]) -> tuple[NearMiss, ...]:
     """Of each rule, the nearest of those that break it alone; as many as are for the same and have no more doubts."""
-    groups: dict[str, dict[str, list[JudgedAlike]]] = defaultdict(lambda: defaultdict(list))
-    for batch in broken:
-        if batch.misfit is not None and batch.alone and batch.misfit.id not in _NEVER_NEAR:
-            groups[batch.misfit.id][batch.misfit.expected].append(batch)
+    groups: dict[str, list[JudgedWheel]] = defaultdict(list)
+    for one in broken:
+        if one.alone and one.misfit is not None and one.misfit.id not in _NEVER_NEAR:
+            groups[one.misfit.id].append(one)
     found = []
     for rule in RULES:
-        if rule.id not in groups:
-            continue
-        alike = [_fewest_doubts(group) for group in groups[rule.id].values()]
-        nearest = min(_rank_miss(group[0]) for group in alike)
-        near = [group for group in alike if _rank_miss(group[0]) == nearest]
-        batch, best = _newest(chain.from_iterable(near))
-        group = next(group for group in near if batch in group)
-        judged = Judged(candidate_of(request, best), Verdict.MISFIT, batch.reasons)
-        found.append(NearMiss(_count(group), judged))
+        if group := groups.get(rule.id):
+            nearest = min(map(_rank_miss, group))
+            near = [one for one in group if _rank_miss(one) == nearest]
+            best = max(near, key=lambda one: _age(one.wheel))
+            count = sum(one.misfit.expected == best.misfit.expected for one in near if one.misfit and best.misfit)
+            judged = Judged(candidate_of(request, best.wheel), Verdict.MISFIT, best.reasons)
+            found.append(NearMiss(count, judged))
     return tuple(found)
 
 
-def _fewest_doubts(batches: Sequence[JudgedAlike]) -> list[JudgedAlike]:
-    fewest = min(len(batch.reasons) for batch in batches)
-    return [batch for batch in batches if len(batch.reasons) == fewest]
-
-
-def _rank_miss(batch: JudgedAlike) -> tuple[int, tuple[int, int]]:
+def _rank_miss(one: JudgedWheel) -> tuple[int, tuple[int, int]]:
     """Fewer doubts first, then the nearer."""
-    broken = batch.misfit
-    return len(batch.reasons), _distance(broken.expected, broken.observed) if broken is not None else _FAR
+    broken = one.misfit
+    return len(one.reasons), _distance(broken.expected, broken.observed) if broken is not None else _FAR
 
 
-def _count(batches: Iterable[JudgedAlike]) -> int:
-    return sum(len(batch.rows) for batch in batches)
+def _age(wheel: PublishedWheel) -> tuple[object, ...]:
+    """The newest last, of upstream's own where there is one."""
+    return (wheel.source == OFFICIAL, version_key(wheel.version), wheel.seen, wheel.url)
 
 
-def _newest(batches: Iterable[JudgedAlike]) -> tuple[JudgedAlike, PublishedWheel]:
-    """The newest wheel, of upstream's own where there is one, and the batch that it is in."""
-    ordered = [(_age(batch.lot.like), batch) for batch in batches]
-    newest = max(age for age, _ in ordered)
-    wheels = ((batch, wheel) for age, batch in ordered if age == newest for wheel in batch.wheels)
-    return max(wheels, key=lambda pair: pair[1].url)
-
-
-def _age(like: PublishedWheel) -> tuple[object, ...]:
-    return (like.source == OFFICIAL, version_key(like.version), like.seen)
-
-
+@cache
 def _distance(wants: str, has: str) -> tuple[int, int]:
     """How far apart two dotted numbers are, or two interpreters of CPython; far for what is neither."""
     pair = [_numbers(text) for text in (wants, has)]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from flashdepot.catalog.load import Lot, lots_of
 from flashdepot.errors import UsageError
 from flashdepot.fit import rules as fit
 from flashdepot.fit.needs import READERS
 from flashdepot.model.candidate import COMMUNITY, FLASH_ATTN, MADE_HERE, OFFICIAL, PublishedWheel, WheelRequest
-from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict
+from flashdepot.model.diagnosis import Diagnosis, Reasons, Severity
 
 
 def judge_distribution(request: WheelRequest, distribution: str) -> Diagnosis | None:
@@ -94,16 +93,6 @@ class WheelRule(msgspec.Struct, frozen=True):
 
         return cls(rule.id, rule.sentence, rule.source, reader.fields, judge)
 
-    def reads(self) -> Callable[[PublishedWheel], Any]:
-        """What takes the fields out of a wheel: one value, or a tuple of several."""
-        return itemgetter(*map(PublishedWheel._fields.index, self.fields))
-
-    def against(self, request: WheelRequest, values: Iterable[Any]) -> dict[Any, Diagnosis]:
-        """The reason against each value of the fields that breaks the rule."""
-        several = len(self.fields) > 1
-        judged = ((value, self.judge(request, *value) if several else self.judge(request, value)) for value in values)
-        return {value: reason for value, reason in judged if reason is not None}
-
     def __call__(self, request: WheelRequest, wheel: PublishedWheel) -> Diagnosis | None:
         """Judge one wheel."""
         return self.judge(request, *(getattr(wheel, field) for field in self.fields))
@@ -141,82 +130,47 @@ def judge(request: WheelRequest, wheel: PublishedWheel) -> Reasons:
     return tuple(reason for rule in RULES if (reason := rule(request, wheel)) is not None)
 
 
-class JudgedAlike(NamedTuple):
-    """Wheels of one lot that the same reasons speak against.
+class JudgedWheel(NamedTuple):
+    """A wheel and the reasons against it.
 
-    ``misfit`` is the first rule that they break, ``None`` where they break none. ``alone`` says that they break no other,
-    and that ``reasons`` are all that speak against them: of those that break several, nobody wants to know more.
+    ``misfit`` is the first rule that it breaks, ``None`` where it breaks none. ``alone`` says that it breaks no other, and
+    that ``reasons`` are all that speak against it: of what breaks several, nobody wants to know more.
     """
 
-    lot: Lot
-    rows: Sequence[int]
+    wheel: PublishedWheel
     reasons: Reasons
-    misfit: Diagnosis | None = None
-    alone: bool = False
-
-    @property
-    def wheels(self) -> Iterator[PublishedWheel]:
-        """Each of them."""
-        return map(self.lot.wheels.__getitem__, self.rows)
+    misfit: Diagnosis | None
+    alone: bool
 
 
-Numbered = tuple[int, Diagnosis]
-"""A reason with the number of its rule."""
+class _Answers(dict[Any, "Diagnosis | None"]):
+    """What a rule says of each value of the fields that it reads: thousands of wheels have few distinct ones."""
+
+    def __init__(self, rule: WheelRule, request: WheelRequest) -> None:
+        super().__init__()
+        self._rule, self._request = rule, request
+
+    def __missing__(self, value: Any) -> Diagnosis | None:
+        values = value if len(self._rule.fields) > 1 else (value,)
+        reason = self[value] = self._rule.judge(self._request, *values)
+        return reason
 
 
-def judge_all(request: WheelRequest, wheels: Sequence[PublishedWheel]) -> Iterator[JudgedAlike]:
-    """Many wheels, those together that the same reasons speak against."""
-    of_python = next(number for number, rule in enumerate(RULES) if "python" in rule.fields)
-    judge_python = cache(partial(RULES[of_python].judge, request))
-    lots = list(lots_of(wheels))
-    found, first, several = _judge_lots(request, lots, of_python)
-    for index, lot in enumerate(lots):
-        if index in several and first[index][0] < of_python:
-            misfit = first[index][1]
-            yield JudgedAlike(lot, lot.rows, (misfit,), misfit)
-            continue
-        rows: dict[tuple[str, str], list[int]] = {}
-        for row in lot.rows:
-            rows.setdefault(lot.pythons[row], []).append(row)
-        for tags, members in rows.items():
-            python = judge_python(lot.like.source, *tags)
-            yield _batch(
-                lot, members, sorted((*found[index], (of_python, python)), key=_NUMBER) if python else found[index]
-            )
-
-
-_NUMBER = itemgetter(0)
-
-
-def _batch(lot: Lot, rows: Sequence[int], numbered: Iterable[Numbered]) -> JudgedAlike:
-    reasons = tuple(reason for _, reason in numbered)
-    misfits = [reason for reason in reasons if reason.verdict is Verdict.MISFIT]
-    return JudgedAlike(lot, rows, reasons, misfits[0] if misfits else None, alone=len(misfits) == 1)
-
-
-def _judge_lots(
-    request: WheelRequest, lots: Sequence[Lot], but: int
-) -> tuple[Sequence[tuple[Numbered, ...]], Mapping[int, Numbered], set[int]]:
-    """By all rules but one: the reasons against each of many lots; the first that it breaks; which break more."""
-    found: list[tuple[Numbered, ...]] = [()] * len(lots)
-    first: dict[int, Numbered] = {}
-    several: set[int] = set()
-    likes = [lot.like for lot in lots]
-    asked: Sequence[int] = range(len(lots))
-    for number, rule in enumerate(RULES):
-        if number == but:
-            continue
-        keys = list(map(rule.reads(), map(likes.__getitem__, asked)))
-        against = {value: (number, reason) for value, reason in rule.against(request, set(keys)).items()}
-        if not against:
-            continue
-        before = len(several)
-        for index, reason in zip(asked, map(against.get, keys), strict=True):
+def judge_all(request: WheelRequest, wheels: Iterable[PublishedWheel]) -> Iterator[JudgedWheel]:
+    """Many wheels."""
+    rules = [(itemgetter(*map(PublishedWheel._fields.index, r.fields)), _Answers(r, request)) for r in RULES]
+    for wheel in wheels:
+        reasons: list[Diagnosis] = []
+        misfit = None
+        for fields, answers in rules:
+            reason = answers[fields(wheel)]
             if reason is None:
                 continue
-            found[index] += (reason,)
-            if reason[1].verdict is Verdict.MISFIT and first.setdefault(index, reason) is not reason:
-                several.add(index)
-        if len(several) > before:
-            asked = [index for index in asked if index not in several]
-    return found, first, several
+            if reason.severity is Severity.MISFIT:
+                if misfit is not None:
+                    yield JudgedWheel(wheel, (misfit,), misfit, alone=False)
+                    break
+                misfit = reason
+            reasons.append(reason)
+        else:
+            yield JudgedWheel(wheel, tuple(reasons), misfit, alone=misfit is not None)
