@@ -31,7 +31,7 @@ def test_ls_says_how_much_it_left_out(catalog):
 
 
 def test_ls_prints_addresses_for_pip_and_takes_a_version_of_python(catalog):
-    wanted = ("--version", "2.8.3", "--torch", "2.8", "--cuda", "12.8", "--source", "official")
+    wanted = ("--version", "2.8.3", "--torch", "2.8", "--torch-cuda", "12.8", "--source", "official")
     found = catalog("ls", *wanted, "--python-tag", "3.12", "--urls").out.splitlines()
     assert len(found) == 2
     assert all(url.startswith("https://") and "cp312" in url for url in found)

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from flashdepot.cli import terminal
-from flashdepot.cli.library_commands import sentence
 from flashdepot.cli.terminal import Terminal
 from flashdepot.events import Forecast, Share, Snapshot
+from flashdepot.resolve.consent import sentence
 
 HALF = Snapshot(
     kernels=Share(1, 4),

@@ -49,10 +49,10 @@ def test_a_damaged_object_is_found_once_and_then_out_of_the_way(
 def test_each_problem_has_a_line_of_its_own(depot: Depot, tmp_path: Path):
     record = record_unit(depot, tmp_path, content=b"object" * 100)
     flip_bit(depot.layout.blob(record.object.digest))
-    done = CliRunner().invoke(app, ["depot", "verify", "--depot", str(depot.root)], standalone_mode=False)
-    assert isinstance(done.exception, IntegrityError)
-    head, first, second = done.exception.message.splitlines()
-    assert head == f"{depot.root}:"
+    done = CliRunner().invoke(app, ["depot", "verify", "--depot", str(depot.root)])
+    assert done.exit_code == IntegrityError.exit_code
+    _, head, first, second, _ = done.stderr.splitlines()
+    assert head == f"error: {depot.root}:"
     assert record.object.digest in first
     assert "The object of fwd_hdim64_bf16 is lost" in second
 

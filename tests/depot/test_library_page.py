@@ -16,5 +16,5 @@ from support.depots import make_manifest
 )
 def test_a_new_library_for_hopper_names_the_other_family(status: str, sass: tuple[int, int], told: bool) -> None:
     manifest = make_manifest(sass=(Architecture(*sass),))
-    page = describe(LibraryResult(status, manifest, Path("lib"), 2, 0, 1.0))
+    page = " ".join(describe(LibraryResult(status, manifest, Path("lib"), 2, 0, 1.0)))
     assert ("--families all" in page) is told

@@ -32,7 +32,6 @@ from flashdepot.binary.private_names import defined_names, for_every_linker, wit
 from flashdepot.binary.window import Window
 from flashdepot.build.inputs import read_depfile
 from flashdepot.catalog.load import Listing, decode, encode, load_catalog
-from flashdepot.cli.common import load_host
 from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, Output, read_intent
 from flashdepot.depot.libraries import manifest_text, read_artifact
 from flashdepot.diagnose.check.subject import read_subject
@@ -41,6 +40,7 @@ from flashdepot.errors import FlashdepotError
 from flashdepot.files.archive import unpack
 from flashdepot.files.atomic import parse_json
 from flashdepot.files.documents import write_record
+from flashdepot.host import saved_host
 from flashdepot.link.vendor.folder import INDEX_NAME, VendoredTarget, VendorIndex, read_index
 from flashdepot.model.index_record import RECORD_NAME, IndexedWheel, IndexRecord
 from flashdepot.model.manifest import Manifest
@@ -405,7 +405,7 @@ READERS = {
             _file(RECORD_NAME, lambda path: read_index_record(f"{path.parent.as_uri()}/")),
         ),
         Reader("lock", lock_seeds, _file("flashdepot.lock", read_lock)),
-        Reader("host-record", host_seeds, _file("host.json", load_host)),
+        Reader("host-record", host_seeds, _file("host.json", saved_host)),
         Reader("vendor-index", vendor_seeds, _file(INDEX_NAME, lambda p: read_index(p.parent))),
         Reader("index-html", lambda: (HTML % (WHEEL.encode(), b"a" * 64),), index_reader("text/html")),
         Reader(

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flashdepot.api.given import Given
+from flashdepot.api.wheels import Question
 from flashdepot.cli.app import app
 from flashdepot.cli.options import _OPTIONS
-from flashdepot.cli.resolving import Asked, command_with, question, taking
+from flashdepot.depot import Depot
 from flashdepot.diagnose import Intention, examine
 from flashdepot.events import Events
 from flashdepot.fit.needs import needs_of_name
@@ -28,6 +29,7 @@ from flashdepot.resolve.facts import NamedFacts
 from flashdepot.resolve.plan import helps
 
 EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "40"))
+ANY = LibraryRequest()
 RECORD = Path(__file__).parents[1] / "doctor" / "records" / "ubuntu-24.04-h100.json"
 
 TORCHES = ["none", *(f"2.{minor}" for minor in range(14)), "2.8.0+cu128", "2.9.1+cu130", "2.6.0+cu118", "2.8.0+cpu",
@@ -71,12 +73,13 @@ def parsed(words: list[str]) -> click.Context:
     return command.make_context(name, rest, parent=context)
 
 
-def asked_by(words: list[str]) -> tuple[click.Context, Asked]:
+def asked_by(words: list[str]) -> tuple[Depot, Question]:
     context = parsed(words)
     p = dict(context.params)
     facts = NamedFacts(**{name: p[name] for name in NamedFacts.__struct_fields__})
-    rest = {name: p[name] for name in Asked.__struct_fields__ if name != "given"}
-    return context, Asked(given=Given(facts, p["host_file"], p["python"]), **rest)
+    rest = {name: p[name] for name in Question.__struct_fields__ if name not in {"given", "depot"}}
+    given = Given(facts, p["host_file"], p["python"])
+    return p["depot"], Question(given=given, **rest, depot=p["depot"].root)
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=EXAMPLES == 40)
@@ -87,13 +90,11 @@ def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises
     depot = tmp_path_factory.getbasetemp() / "a-depot-that-is-not-there"
     if options.get("torch") == "none":
         options.pop("glibc", None)
-    context, asked = asked_by(words_of(options, depot))
-    with context:
-        resolution = question(asked, Events())
-        decision = resolution.decision
-        found = helps(resolution)
-        commands = [(one, command_with(asked, one)) for one in found]
-        take = taking(asked, resolution) if decision.chosen else ""
+    opened, asked = asked_by(words_of(options, depot))
+    resolution = asked.ask(ANY, opened, Events())
+    decision = resolution.decision
+    commands = [(one, asked.with_help(one)) for one in helps(resolution)]
+    take = asked.taking(resolution) if decision.chosen else ""
     facts = resolution.request.facts
     never = fatal(facts)
     if never is not None and not options.get("version", "").startswith("1"):
@@ -107,8 +108,7 @@ def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises
     for helped, command in commands:
         assert shlex.split(str(command))[0] == "flashdepot"
         again, asked_again = asked_by(shlex.split(str(command))[1:])
-        with again:
-            then = question(asked_again, Events()).decision
+        then = asked_again.ask(ANY, again, Events()).decision
         assert then.chosen is not None, str(command)
         assert (len(then.ranked), then.chosen.candidate.name) == (helped.fitting, helped.first.candidate.name), str(
             command
@@ -132,9 +132,7 @@ def test_doctor_stops_where_resolve_stops(gpu: str, driver: str) -> None:
     said = Given(NamedFacts(gpu=(gpu,), driver=driver), RECORD)
     facts = said.environment()[1]
     blockers = [
-        f
-        for f in examine(said.record(Path("nowhere")), Intention.INSTALL, LibraryRequest())
-        if str(f.severity) == "blocker"
+        f for f in examine(said.record(Path("nowhere")), Intention.INSTALL, ANY) if str(f.severity) == "blocker"
     ]
     if fatal(facts) is not None:
         assert blockers, f"resolve says {fatal(facts)}"
@@ -161,9 +159,8 @@ def test_each_fact_has_one_option_with_one_meaning_in_every_command() -> None:
     ],
 )
 def test_a_fatal_reason_ends_the_answer(options: dict[str, Any], said: str, tmp_path: Path) -> None:
-    context, asked = asked_by(words_of({"torch": "2.8", "python-tag": "3.12", **options}, tmp_path / "none"))
-    with context:
-        decision = question(asked, Events()).decision
+    depot, asked = asked_by(words_of({"torch": "2.8", "python-tag": "3.12", **options}, tmp_path / "none"))
+    decision = asked.ask(ANY, depot, Events()).decision
     assert decision.fatal is not None
     assert said in decision.fatal.text
     assert json.loads(json.dumps(decision.to_json()))["fatal"]["text"] == decision.fatal.text
@@ -173,11 +170,10 @@ def test_a_fatal_reason_ends_the_answer(options: dict[str, Any], said: str, tmp_
 def test_a_driver_of_cuda_12_is_offered_a_build_with_12_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLASHDEPOT_CUDA_ARCHIVES")
     options = {"torch": "2.8", "python-tag": "3.12", "gpu": ["9.0"], "driver": "535", "source": ["ours"]}
-    context, asked = asked_by(words_of(options, tmp_path / "none"))
-    with context:
-        resolution = question(asked, Events())
-        chosen = resolution.decision.chosen
-        command = taking(asked, resolution)
+    depot, asked = asked_by(words_of(options, tmp_path / "none"))
+    resolution = asked.ask(ANY, depot, Events())
+    chosen = resolution.decision.chosen
+    command = asked.taking(resolution)
     assert chosen is not None
     assert chosen.candidate.cuda == "12.8"
     assert parsed(shlex.split(command)[1:]).params["cuda"] == "12.8"

@@ -22,13 +22,12 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from flashdepot.cli.app import app
-from flashdepot.cli.common import load_host
-from flashdepot.cli.options import each_target
+from flashdepot.cli.options import Wanted
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
+from flashdepot.host import saved_host
 from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.library import understand
-from flashdepot.resolve.project import library_request
 from support.tools import has
 
 ROOT = Path(__file__).parents[2]
@@ -224,8 +223,9 @@ def _require_understood(values: dict[str, Any], *, several: bool) -> None:
         words.pop("upstream", None)  # a folder or a commit would be fetched
     if "/" in words.get("cuda", ""):
         words.pop("cuda")  # a toolkit's folder would be read
-    for one in each_target(words) if several else [words]:
-        understand(library_request(**one), load_host(_RECORDED_HOST), Depot(Path("/nonexistent")))
+    wanted = Wanted(words)
+    for one in wanted.each_target() if several else [wanted]:
+        understand(one.named, saved_host(_RECORDED_HOST), Depot(Path("/nonexistent")))
 
 
 COMMAND_LANGUAGES = frozenset({"sh", "bash", "shell", "console", "zsh", "bat", "cmd", "batch", "powershell", "ps1"})

@@ -21,7 +21,7 @@ from flashdepot import host
 from flashdepot.cli.app import app
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
-from flashdepot.errors import IntegrityError, NetworkError
+from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
 from flashdepot.events import Events
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels.c_layer import c_layer_digest
@@ -71,6 +71,8 @@ class World:
         done = CliRunner().invoke(app, [*arguments, "--depot", str(self.root), "--json"], standalone_mode=False)
         if done.exception is not None:
             raise done.exception
+        if done.return_value:
+            raise FlashdepotError(done.stderr)
         return json.loads(done.stdout)
 
     def get(self, command: str = "get", *options: str) -> Any:

@@ -1,28 +1,164 @@
-"""candle's own kernels for an archive: compiled as units of a library are, and kept in the depot."""
+"""candle-flash-attn with prebuilt kernels: the archive that its build takes, and kernels of its own in it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flashdepot.api.libraries import open_depot
+import msgspec
+
+from flashdepot.api.libraries import open_depot, zig
 from flashdepot.depot import Depot
-from flashdepot.errors import IncompatibleError
+from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events, Forecast
+from flashdepot.host.probe import this_platform
+from flashdepot.link import candle_project as advice
+from flashdepot.link.candle_archive import AddedKernels
+from flashdepot.link.candle_check import CandleFinding, CandleNeed, check_last_build, check_setup
+from flashdepot.link.candle_delivery import prepare_folder, write_candle_crate
+from flashdepot.link.candle_kernels import CandleKernel, choose_kernels
+from flashdepot.link.candle_project import CandleProject, CandleSetup, config_text, read_setup, require_sources
+from flashdepot.link.candle_versions import (
+    CRATE,
+    CandleLine,
+    Delivery,
+    default_cargo_home,
+    find_crate,
+    line_of,
+    line_of_folder,
+    require_crate,
+)
+from flashdepot.link.library import LinkableLibrary
 from flashdepot.model.limits import Limits
 from flashdepot.resolve.consent import require_consent
+from flashdepot.toolchain.wheels import provided_nvcc
 
 if TYPE_CHECKING:
     from flashdepot.build.schedule import Outlook
-    from flashdepot.link.candle_archive import AddedKernels
-    from flashdepot.link.candle_kernels import CandleKernel
-    from flashdepot.link.library import LinkableLibrary
 
 _SILENT = Events()
 _KEPT = 2_000_000
 """Bytes of an object in the depot, about."""
+
+
+class CandleWish(msgspec.Struct, frozen=True):
+    """What candle-flash-attn is to be given.
+
+    :param version: of the crate; ``line`` is what such versions have in common, ``sources`` where Cargo unpacked it.
+    :param folder: of the archive, or of the crate that links it.
+    :param kernels: words for candle's own kernels that are compiled too.
+    """
+
+    version: str
+    line: CandleLine
+    sources: Path | None
+    delivery: Delivery
+    folder: Path
+    project: CandleProject | None = None
+    kernels: str | None = None
+
+
+class CandleResult(msgspec.Struct, frozen=True):
+    """What was made: fields of the JSON document, lines to paste, and what must be known besides."""
+
+    setup: CandleSetup
+    document: dict[str, Any]
+    text: str
+    notes: list[str]
+
+
+def candle_line(version: str, project: CandleProject | None, crate: Path | None) -> tuple[CandleLine, Path | None]:
+    """What is known of a version, and its sources: a folder that was named, else where Cargo unpacked them, if it did."""
+    home = default_cargo_home()
+    if crate is not None:
+        sources: Path | None = require_crate(crate, version)
+    else:
+        sources = project.sources(home) if project and project.version == version else find_crate(version, home)
+    return (line_of(version) if sources is None else line_of_folder(sources, version)), sources
+
+
+def link_candle(
+    wish: CandleWish,
+    library: Callable[[], LinkableLibrary],
+    *,
+    depot: Depot,
+    limits: Limits | None = None,
+    events: Events = _SILENT,
+) -> CandleResult:
+    """Give candle-flash-attn prebuilt kernels, as its version takes them.
+
+    :param library: asked for when all else is there: getting it may take long.
+    :raises UsageError: for a version that is not served, or something of the user's in the way.
+
+    It raises what :func:`added_kernels` raises as well.
+    """
+
+    def provide_zig() -> Any:
+        return zig(depot=depot, events=events)
+
+    arguments, sources, project = wish.line.arguments, wish.sources, wish.project
+    if wish.delivery is Delivery.CRATE:
+        if project is not None:
+            project.require_published()
+        unpacked = require_sources(sources, wish.version, default_cargo_home() / "registry")
+        kernels = choose_kernels(unpacked, wish.kernels, arguments, wish.version) if wish.kernels is not None else ()
+        got = library()
+        added = added_kernels(kernels, unpacked, got, depot=depot, limits=limits, events=events)
+        with added if kernels else contextlib.nullcontext() as objects:
+            root = write_candle_crate(got, arguments, unpacked, wish.folder, provide_zig, objects)
+        text = advice.patch_lines(root)
+        return _result(got, wish, CandleSetup(Delivery.CRATE, root), text, [], {"patch": text}, kernels)
+    if wish.kernels is not None:
+        choose_kernels(sources or wish.folder, wish.kernels, arguments, wish.version)
+    got = library()
+    made = prepare_folder(got, arguments, wish.folder, sources, provide_zig)
+    variables = advice.environment(got.manifest, made.root)
+    stored = provided_nvcc(this_platform(), depot.layout.toolchains)
+    return _result(
+        got,
+        wish,
+        CandleSetup(Delivery.FOLDER, made.root, variables["CUDA_COMPUTE_CAP"]),
+        advice.shell_lines(variables, got.manifest.platform.system),
+        advice.folder_notes(sources, shutil.which("nvcc"), stored, wish.version),
+        {"files": [str(path) for path in made.archives], "environment": variables},
+    )
+
+
+def _result(
+    library: LinkableLibrary,
+    wish: CandleWish,
+    setup: CandleSetup,
+    text: str,
+    notes: Sequence[str],
+    more: dict[str, Any],
+    added: Sequence[CandleKernel] = (),
+) -> CandleResult:
+    arguments, project = wish.line.arguments, wish.project
+    built = {"built": str(setup.folder), "candle_kernels": [kernel.name for kernel in added]}
+    lines = text if project is None else config_text("", setup, project.root).rstrip("\n")
+    said = [advice.missing_kernels(library.manifest, arguments, added), *advice.streams(arguments), *notes]
+    if project is not None and project.features:
+        said.append(f"candle-flash-attn is behind a feature here: cargo build --features {project.features[0]}")
+    return CandleResult(setup, {**library.to_json(), **built, **more}, lines, said)
+
+
+def check_candle(
+    project: CandleProject, need: CandleNeed, sources: Path | None
+) -> tuple[CandleSetup, list[CandleFinding]]:
+    """What a project's set-up says, and what is wrong with it; :raises UsageError: where there is none."""
+    setup = read_setup(project.root, os.environ)
+    if setup is None:
+        raise UsageError(
+            f"Nothing in {project.root} says where a library for {CRATE} {need.version} is: cargo build would compile its "
+            "kernels.",
+            hint="flashdepot link candle --write",
+        )
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or project.root / "target")
+    return setup, [*check_setup(setup, need, sources), *check_last_build(setup, target)]
 
 
 @contextlib.contextmanager
@@ -47,8 +183,6 @@ def added_kernels(
     """
     from flashdepot.build.objects import compilers_of, make_objects  # noqa: PLC0415
     from flashdepot.host import probe  # noqa: PLC0415
-    from flashdepot.host.probe import this_platform  # noqa: PLC0415
-    from flashdepot.link.candle_archive import AddedKernels  # noqa: PLC0415
     from flashdepot.link.candle_kernels import PLACE, kernel_actions, recipe_for  # noqa: PLC0415
     from flashdepot.toolchain.choose import asks_machine, choose_toolchain  # noqa: PLC0415
     from flashdepot.toolchain.identity import identify_toolchain  # noqa: PLC0415

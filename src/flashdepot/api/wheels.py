@@ -1,25 +1,47 @@
-"""Wheels: choose among all that exist, and pin the choice."""
+"""Wheels: the catalog of all that exist, the choice among them, and pinning it."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import asdict
 
+from flashdepot.api.given import Given
 from flashdepot.api.libraries import open_depot
+from flashdepot.catalog import CATALOG_FOLDER, Catalog, load_catalog
 from flashdepot.depot import Depot
+from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.events import Events
 from flashdepot.host import wheel_facts
-from flashdepot.model.candidate import WheelRequest
-from flashdepot.model.diagnosis import Reasons, Verdict, verdict_of
+from flashdepot.host.probe import this_platform
+from flashdepot.kernels import oldest_gpu
+from flashdepot.model.candidate import (
+    BANDWIDTH,
+    COMMUNITY,
+    DEFAULT_SOURCES,
+    FLASH_ATTN,
+    INDEX,
+    OFFICIAL,
+    OURS,
+    PIP,
+    Origin,
+    WheelRequest,
+)
+from flashdepot.model.diagnosis import Command, Reasons, Verdict, verdict_of
 from flashdepot.model.host import HostRecord
+from flashdepot.model.limits import parse_size
 from flashdepot.model.request import LibraryRequest
-from flashdepot.resolve.facts import facts_of
+from flashdepot.resolve.facts import NamedFacts, facts_of
 from flashdepot.resolve.plan import Resolution, candidates_for
 
 if TYPE_CHECKING:
+    from flashdepot.catalog.refresh import RefreshOutcome
     from flashdepot.resolve.lock import Lock
+    from flashdepot.resolve.plan import Help
 
 _SILENT = Events()
 
@@ -43,6 +65,172 @@ def resolve(
     host = host or wheel_facts()
     request = request or WheelRequest(facts_of(host))
     return candidates_for(request, library or LibraryRequest(), host, depot, events.warn)
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What the resolver is asked, in the words of the command line, so that it can be printed as a command again.
+
+    ``depot`` is the folder that somebody named, if somebody did.
+    """
+
+    given: Given = Given()
+    version: str | None = None
+    distribution: str = FLASH_ATTN
+    sources: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    profile: str | None = None
+    bandwidth: str | None = None
+    depot: Path | None = None
+
+    def ask(self, library: LibraryRequest, depot: Depot, events: Events) -> Resolution:
+        """The answer; :raises UsageError: for a value that cannot be understood."""
+        host, facts = self.given.environment()
+        if self.given.host is None and host.python is not None:
+            from flashdepot.host.python_environment import told  # noqa: PLC0415  (not when all is named)
+
+            if said := told(host.python):
+                events.note(said)
+        request = WheelRequest(
+            facts=facts,
+            distribution=self.distribution.lower().replace("_", "-"),
+            version=self.version or "",
+            sources=(sources_named(self.sources, depot) or DEFAULT_SOURCES) | (frozenset(self.allow) & {COMMUNITY}),
+            allow_uncertain="uncertain" in self.allow,
+            bandwidth=parse_size(self.bandwidth) if self.bandwidth else BANDWIDTH,
+        )
+        return resolve(request, library, host=host, depot=depot, events=events)
+
+    def command(self) -> Command:
+        """The command that asks it again."""
+        given = self.given
+        return Command(
+            "resolve",
+            {
+                **_spelled(given.named),
+                "host": given.host,
+                "python": given.python,
+                "version": self.version,
+                "distribution": self.distribution if self.distribution != FLASH_ATTN else None,
+                "source": self.sources,
+                "allow": self.allow,
+                "profile": self.profile,
+                "bandwidth": self.bandwidth,
+                "depot": self.depot,
+            },
+        )
+
+    def with_help(self, helped: Help) -> Command:
+        """The command with the options in their place that help."""
+        options = dict(helped.options)
+        if "allow" in options:
+            options["allow"] = tuple(dict.fromkeys((*self.allow, *options["allow"])))
+        facts = {name: value for name, value in options.items() if name in NamedFacts.__struct_fields__}
+        others = {name: value for name, value in options.items() if name not in facts}
+        return self.command().but(**_spelled(NamedFacts(**facts), set(facts)), **others)
+
+    def taking(self, resolution: Resolution) -> str:
+        """The command that takes what was decided: here by ``install``, for another machine by a wheel."""
+        chosen = resolution.decision.chosen
+        assert chosen is not None  # noqa: S101  (for mypy)
+        candidate, given = chosen.candidate, self.given
+        origin, wheel = candidate.origin, candidate.wheel
+        if origin is Origin.PIP:
+            return f"pip install --no-build-isolation {wheel.distribution}=={wheel.version}"
+        compiles = {"cuda": candidate.cuda, "yes": origin.compiles}
+        if given.named == NamedFacts() and given.host is None:
+            here = {"python": given.python, "profile": self.profile, "depot": self.depot}
+            if not (self.version or self.sources or self.allow) and self.distribution == FLASH_ATTN:
+                return str(Command("install", {**here, **compiles}))
+            if wheel.url:
+                named = {"wheel": wheel.url, "sha256": wheel.sha256}
+                return str(Command("install", {"python": given.python, "depot": self.depot, **named}))
+            return str(Command("install", {**here, "source": (OURS,), "upstream": self.version, **compiles}))
+        if wheel.url:
+            return shlex.join(["pip", "install", f"{wheel.url}#sha256={wheel.sha256}" if wheel.sha256 else wheel.url])
+        facts = resolution.request.facts
+        there = facts.platform is not None and facts.platform != this_platform()
+        machine = {"host": given.host, "driver": given.named.driver, "glibc": given.named.glibc}
+        options = {
+            "arch": ",".join(str(gpu) for gpu in facts.served(oldest_gpu())) or ",".join(wheel.sass),
+            "target": str(facts.platform) if there else None,
+            "profile": self.profile,
+            "upstream": self.version,
+            "depot": self.depot,
+            **({} if there else machine),
+            **compiles,
+            "out": "dist",
+        }
+        return str(Command("wheel", options))
+
+
+def _spelled(named: NamedFacts, names: Collection[str] = NamedFacts.__struct_fields__) -> dict[str, Any]:
+    """Facts as options; that of the C++ ABI has a name for no."""
+    found = {name: value for name, value in asdict(named).items() if name in names}
+    if "cxx11_abi" in found:
+        abi = found.pop("cxx11_abi")
+        found |= {"cxx11abi": abi is True, "no_cxx11abi": abi is False}
+    return found
+
+
+def sources_named(named: Iterable[str], depot: Depot | None = None) -> frozenset[str]:
+    """Sources as they are compared, those of indexes in one spelling.
+
+    :param depot: whose catalog knows the community's collections; without it none of these has a name.
+    :raises UsageError: for what is no source, or no address of an index.
+    """
+    known = {OURS, OFFICIAL, COMMUNITY, *([PIP] if depot else [])}
+    asked = set(named)
+    if depot is not None and not known.issuperset(asked):
+        known |= {f"{COMMUNITY}:{c.name}" for c in catalog(depot).collections if c.name != OFFICIAL}
+    for source in asked - known:
+        if not source.startswith(INDEX):
+            there = f"{', '.join(sorted(known))}{'' if depot else ' and index:URL'}"
+            raise UsageError(f"'{source}' is not a source: there are {there}.{did_you_mean(source, known)}")
+        from flashdepot.resolve.own_indexes import index_source  # noqa: PLC0415
+
+        asked = asked - {source} | {index_source(source)}
+    return frozenset(asked)
+
+
+def catalog(depot: Depot, events: Events = _SILENT) -> Catalog:
+    """Every published wheel that is known; what is damaged is a warning."""
+    loaded = load_catalog(depot.root / CATALOG_FOLDER)
+    for note in loaded.notes:
+        events.warn(note)
+    return loaded
+
+
+def update_catalog(
+    names: Iterable[str], indexes: Iterable[str], *, depot: Depot, events: Events = _SILENT
+) -> Iterator[RefreshOutcome]:
+    """Ask sources what they publish today, and keep what they answer; yields as they do.
+
+    :param names: of the sources; all without one.
+    :param indexes: package indexes, as ``[NAME=]URL``, that are asked and remembered.
+    :raises UsageError: for a source that is not known.
+    :raises NetworkError: when the network is forbidden, or none of several can be reached.
+    """
+    from flashdepot.catalog.refresh import (  # noqa: PLC0415
+        Source,
+        read_sources,
+        refresh,
+        remember,
+    )
+
+    folder = depot.root / CATALOG_FOLDER
+    added = {source.name: source for source in map(Source.index, indexes)}
+    known = {source.name: source for source in read_sources(folder)} | added
+    asked = dict.fromkeys((*names, *added))
+    if unknown := [name for name in asked if name not in known]:
+        raise UsageError(
+            f"'{unknown[0]}' is not a source: there are {', '.join(known)}.",
+            hint="Add a package index: flashdepot catalog update --index NAME=URL",
+        )
+    depot.layout.prepare()
+    for outcome in refresh([known[name] for name in asked or known], catalog(depot, events), folder):
+        if outcome.source in added and not outcome.error:
+            remember(folder, added[outcome.source])
+        yield outcome
 
 
 class LockState(msgspec.Struct, frozen=True):

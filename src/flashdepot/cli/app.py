@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashdepot import __version__
-from flashdepot.cli.common import COMMON_OPTIONS, answer, complain, print_json
+from flashdepot.cli.common import COMMON_OPTIONS, answer, complain, print_json, show
 from flashdepot.errors import ConsentError, FlashdepotError, MissingToolError, UsageError, did_you_mean
 from flashdepot.files.atomic import explain_disk_error
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-Table = Mapping[str, tuple[str, str]]
+CommandTable = Mapping[str, tuple[str, str]]
 """Every command of a group: the module of this package that has it under the same name, and its line in the help."""
 
 
@@ -66,7 +66,7 @@ class LazyCommands(Commands):
     A command ``pkg-config`` is ``pkg_config`` in its module.
     """
 
-    def __init__(self, *arguments: Any, table: Table, **keywords: Any) -> None:
+    def __init__(self, *arguments: Any, table: CommandTable, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._table = table
 
@@ -98,7 +98,7 @@ class LazyCommands(Commands):
 
 INTERRUPTED = 130
 
-COMMANDS: Table = {
+COMMANDS: CommandTable = {
     "get": ("library_commands", "Get a library from the depot or a remote, or build it from source once."),
     "build": ("library_commands", "Build a library with this machine's toolchain."),
     "wheel": ("wheel_commands", "Make a Python wheel that works with every torch and every Python."),
@@ -106,7 +106,7 @@ COMMANDS: Table = {
     "publish": ("publish_commands", "Make, prove and push every library and wheel that a matrix file asks for."),
     "install": ("install_commands", "Install flash-attn into a Python environment, and check that it works there."),
     "resolve": ("resolve_commands", "Choose the best wheel of all that exist or could be built, and say why."),
-    "lock": ("lock_commands", "Pin what 'resolve' chooses in flashdepot.lock, by address and SHA-256."),
+    "lock": ("resolve_commands", "Pin what 'resolve' chooses in flashdepot.lock, by address and SHA-256."),
     "verify": ("prove_commands", "Check the results of the installed flash_attn on this machine's GPU."),
     "bench": ("prove_commands", "Compare the speed of the installed flash_attn with torch's own attention."),
     "link": ("link_commands", "Print what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."),
@@ -123,8 +123,8 @@ COMMANDS: Table = {
         "trust_commands",
         "Allow a project's flashdepot.toml to run a compiler, or to take source or libraries from elsewhere.",
     ),
-    "remote": ("remote_commands", "Name the places from which libraries and units are fetched."),
-    "keys": ("keys_commands", "Make the key that signs what you push, and choose whose signatures are trusted."),
+    "remote": ("trust_commands", "Name the places from which libraries and units are fetched."),
+    "keys": ("trust_commands", "Make the key that signs what you push, and choose whose signatures are trusted."),
     "depot": ("depot_commands", "Inspect, check and clean the store of compiled units and libraries."),
 }
 
@@ -132,6 +132,7 @@ COMMANDS: Table = {
 @click.group(
     cls=LazyCommands,
     table=COMMANDS,
+    result_callback=show,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="First steps: 'flashdepot get --profile quick' builds a small library in about a minute; "
     "'flashdepot host' shows what this machine has. Every command has --help with examples.",

@@ -8,33 +8,34 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flashdepot.catalog import CATALOG_FOLDER, Catalog, load_catalog
+from flashdepot.api import wheels as api
+from flashdepot.catalog import Catalog
 from flashdepot.cli.app import Commands
-from flashdepot.cli.common import (
-    answer,
-    depot_option,
-    examples,
-    json_option,
-    open_depot,
-    options,
-    print_json,
-    print_table,
-    quiet_option,
-    say,
-    warn,
-)
+from flashdepot.cli.common import Table, View, depot_option, examples, into, say, warn
+from flashdepot.cli.terminal import terminal
+from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, NetworkError, UsageError, did_you_mean
 from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.limits import size
 from flashdepot.model.wheel import Interpreter
 
 if TYPE_CHECKING:
+    from flashdepot.catalog.matrix import Filter
     from flashdepot.catalog.refresh import RefreshOutcome
 
-filter_options = options(
+
+def _filter(python: str, **wanted: str) -> Filter:
+    from flashdepot.catalog.matrix import Filter  # noqa: PLC0415
+
+    return Filter(python=str(Interpreter.named(python)) if python else "", **wanted)
+
+
+filter_options = into(
+    "wanted",
+    _filter,
     click.option("--version", metavar="2.8.3", default="", help="flash-attn version, or its beginning."),
     click.option("--torch", metavar="2.8", default="", help="Version of torch."),
-    click.option("--cuda", metavar="12|12.8", default="", help="CUDA version in the wheel's name."),
+    click.option("--torch-cuda", "cuda", metavar="12|12.8", default="", help="CUDA version in the wheel's name."),
     click.option(
         "--python-tag",
         "python",
@@ -68,42 +69,21 @@ def catalog() -> None:
     multiple=True,
     help="Add a package index as a source, and remember it (repeatable).",
 )
-@options(depot_option, json_option, quiet_option)
-def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Path | None, *, as_json: bool, quiet: bool) -> None:
+@depot_option
+def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Depot) -> View:
     """Update the list of published wheels from GitHub, the Hugging Face Hub, and package indexes that you added.
 
     GITHUB_TOKEN is sent to GitHub if it is set. If a source does not answer, its old listing is kept and the exit code
     is 7.
     """
-    from flashdepot.catalog.refresh import (  # noqa: PLC0415
-        Source,
-        read_sources,
-        refresh,
-        remember,
-    )
-
-    opened = open_depot(depot)
-    folder = opened.root / CATALOG_FOLDER
-    added = {source.name: source for source in map(Source.index, indexes)}
-    known = {source.name: source for source in read_sources(folder)} | added
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(
-            f"'{unknown[0]}' is not a source: there are {', '.join(known)}.",
-            hint="Add a package index: flashdepot catalog update --index NAME=URL",
-        )
-    chosen = [known[name] for name in dict.fromkeys((*names, *added))] or list(known.values())
-    opened.layout.prepare()
     outcomes = []
-    for outcome in refresh(chosen, _load(folder), folder):
-        if outcome.source in added and not outcome.error:
-            remember(folder, added[outcome.source])
-        if not quiet and not outcome.error:
+    for outcome in api.update_catalog(names, indexes, depot=depot, events=terminal()):
+        if not outcome.error:
             _say_outcome(outcome)
         outcomes.append(outcome)
     if failed := [outcome for outcome in outcomes if outcome.error]:
         raise _failure(failed, len(outcomes))
-    if as_json:
-        print_json([outcome.to_json() for outcome in outcomes])
+    return View([outcome.to_json() for outcome in outcomes])
 
 
 def _say_outcome(outcome: RefreshOutcome) -> None:
@@ -129,71 +109,60 @@ def _failure(failed: list[RefreshOutcome], asked: int) -> FlashdepotError:
 @catalog.command(
     epilog=examples(
         "flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag cp312",
-        "flashdepot catalog ls --platform win --cuda 13 --json",
+        "flashdepot catalog ls --platform win --torch-cuda 13 --json",
         "pip install $(flashdepot catalog ls --version 2.8.3 --torch 2.8 --python-tag 3.12 --limit 1 --urls)",
     )
 )
 @click.option("--limit", type=click.IntRange(min=0), default=50, help="Rows of the table; 0 for all.  [default: 50]")
 @click.option("--urls", is_flag=True, help="Print only the address of each, for pip install.")
-@options(filter_options, depot_option, json_option)
-def ls(limit: int, depot: Path | None, *, urls: bool, as_json: bool, **wanted: str) -> None:
+@filter_options
+@depot_option
+def ls(limit: int, wanted: Filter, depot: Depot, *, urls: bool) -> View:
     """List wheels, newest flash-attn first."""
     from flashdepot.catalog.matrix import rows  # noqa: PLC0415
 
-    loaded = _load_depot(depot)
-    found = _select(loaded, wanted)
-    found = [wheel for row in rows(found) for wheel in row.wheels]
-    if as_json:
-        print_json([_to_json(wheel) for wheel in found])
-        return
+    loaded, selected = _selected(depot, wanted)
+    found = [wheel for row in rows(selected) for wheel in row.wheels]
     shown = found[:limit] if limit else found
-    if urls:
-        for wheel in shown:
-            answer(wheel.url)
-        return
-    print_table(
-        ("flash-attn", "torch", "CUDA", "ABI", "Python", "platform", "source", "release", "size", ""),
-        [_cells(wheel) for wheel in shown],
-    )
     if len(shown) < len(found):
-        say(
-            f"{len(shown)} of {len(found)} wheels shown: narrow the list with --torch, --cuda or --python-tag, or show all with --limit 0."
+        said = (
+            f"{len(shown)} of {len(found)} wheels shown: narrow the list with --torch, --torch-cuda or --python-tag, or "
+            "show all with --limit 0."
         )
     else:
-        say(f"{len(found)} wheels. --urls prints their addresses." if found else "No wheel matches.")
-    _say_age(loaded)
+        said = f"{len(found)} wheels. --urls prints their addresses." if found else "No wheel matches."
+    columns = ("flash-attn", "torch", "CUDA", "ABI", "Python", "platform", "source", "release", "size", "")
+    return View(
+        lambda: [dict(zip(wheel._fields, wheel, strict=True)) for wheel in found],
+        [wheel.url for wheel in shown] if urls else [Table(columns, [_cells(wheel) for wheel in shown])],
+        then=[] if urls else [said, _age(loaded)],
+    )
 
 
 @catalog.command()
-@options(filter_options, depot_option, json_option)
-def stats(depot: Path | None, *, as_json: bool, **wanted: str) -> None:
+@filter_options
+@depot_option
+def stats(wanted: Filter, depot: Depot) -> View:
     """Count wheels by source, version, torch, CUDA and platform."""
     from flashdepot.catalog.matrix import tallies  # noqa: PLC0415
 
-    loaded = _load_depot(depot)
-    found = _select(loaded, wanted)
+    loaded, found = _selected(depot, wanted)
     counted = tallies(found)
-    if as_json:
-        print_json(
-            {
-                "wheels": len(found),
-                "collections": [
-                    {"name": c.name, "kind": c.kind, "page": c.page, "licence": c.licence, "listed": c.listed}
-                    for c in loaded.collections
-                ],
-                "counts": {tally.of: dict(tally.counts) for tally in counted},
-            }
+    collections = [
+        {"name": c.name, "kind": c.kind, "page": c.page, "licence": c.licence, "listed": c.listed}
+        for c in loaded.collections
+    ]
+    tables: list[str | Table] = [
+        Table(
+            ("collection", "kind", "listed", "licence", "page"),
+            [(c.name, c.kind, c.listed[:10], c.licence or "not said", c.page) for c in loaded.collections],
         )
-        return
-    print_table(
-        ("collection", "kind", "listed", "licence", "page"),
-        [(c.name, c.kind, c.listed[:10], c.licence or "not said", c.page) for c in loaded.collections],
-    )
+    ]
     for tally in counted:
-        answer("")
-        print_table((tally.of, "wheels"), [(value, str(count)) for value, count in tally.counts])
-    say(f"{len(found)} wheels.")
-    _say_age(loaded)
+        tables += ["", Table((tally.of, "wheels"), [(value, str(count)) for value, count in tally.counts])]
+    counts = {tally.of: dict(tally.counts) for tally in counted}
+    document = {"wheels": len(found), "collections": collections, "counts": counts}
+    return View(document, tables, then=[f"{len(found)} wheels.", _age(loaded)])
 
 
 @catalog.command(
@@ -208,78 +177,59 @@ def stats(depot: Path | None, *, as_json: bool, **wanted: str) -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the whole table as one HTML page with filters.",
 )
-@options(filter_options, depot_option, json_option)
-def matrix(html: Path | None, depot: Path | None, *, as_json: bool, **wanted: str) -> None:
+@filter_options
+@depot_option
+def matrix(html: Path | None, wanted: Filter, depot: Depot) -> View | None:
     """Show which flash-attn there is for which torch, CUDA, Python and platform."""
     from flashdepot.catalog.matrix import in_ranges, summaries  # noqa: PLC0415
 
-    loaded = _load_depot(depot)
-    found = _select(loaded, wanted)
+    loaded, found = _selected(depot, wanted)
     if html is not None:
         _write_page(Catalog(tuple(found), loaded.collections, ()), html)
-        return
+        return None
     table = summaries(found)
-    if as_json:
-        print_json(
-            [
-                {
-                    "version": s.package,
-                    "torch": s.torch,
-                    "cuda": s.cuda,
-                    "python": s.pythons,
-                    "platforms": s.platforms,
-                    "sources": s.sources,
-                    "wheels": s.wheels,
-                }
-                for s in table
-            ]
+    document = [
+        {
+            "version": s.package,
+            "torch": s.torch,
+            "cuda": s.cuda,
+            "python": s.pythons,
+            "platforms": s.platforms,
+            "sources": s.sources,
+            "wheels": s.wheels,
+        }
+        for s in table
+    ]
+    rows = [
+        (
+            s.package, s.torch or "any", " ".join(s.cuda), in_ranges(s.pythons),
+            ", ".join(s.platforms), " ".join(s.sources), str(s.wheels),
         )
-        return
-    print_table(
-        ("flash-attn", "torch", "CUDA", "Python", "platforms", "sources", "wheels"),
-        [
-            (
-                s.package, s.torch or "any", " ".join(s.cuda), in_ranges(s.pythons),
-                ", ".join(s.platforms), " ".join(s.sources), str(s.wheels),
-            )
-            for s in table
-        ],
-    )  # fmt: skip
-    say(f"{len(found)} wheels. --html FILE writes the whole table with filters and links.")
-    _say_age(loaded)
+        for s in table
+    ]  # fmt: skip
+    columns = ("flash-attn", "torch", "CUDA", "Python", "platforms", "sources", "wheels")
+    said = f"{len(found)} wheels. --html FILE writes the whole table with filters and links."
+    return View(document, [Table(columns, rows)], then=[said, _age(loaded)])
 
 
-def _say_age(loaded: Catalog) -> None:
+def _age(loaded: Catalog) -> str:
     now = datetime.now(timezone.utc)
-    say(f"The catalog was {loaded.age(now)}; 'flashdepot catalog update' lists what is published now.")
+    return f"The catalog was {loaded.age(now)}; 'flashdepot catalog update' lists what is published now."
 
 
-def _load(folder: Path) -> Catalog:
-    loaded = load_catalog(folder)
-    for note in loaded.notes:
-        warn(note)
-    return loaded
-
-
-def _load_depot(depot: Path | None) -> Catalog:
-    return _load(open_depot(depot).root / CATALOG_FOLDER)
-
-
-def _select(loaded: Catalog, wanted: dict[str, str]) -> list[PublishedWheel]:
-    """The wheels that the options ask for.
+def _selected(depot: Depot, wanted: Filter) -> tuple[Catalog, list[PublishedWheel]]:
+    """The catalog, and the wheels in it that the options ask for.
 
     :raises UsageError: for a source that there is not.
     """
-    from flashdepot.catalog.matrix import Filter  # noqa: PLC0415
-
+    loaded = api.catalog(depot, terminal())
     names = [collection.name for collection in loaded.collections]
-    asked = Filter(**{**wanted, "python": str(Interpreter.named(wanted["python"])) if wanted["python"] else ""})
-    if asked.source and asked.source not in names:
+    if wanted.source and wanted.source not in names:
         raise UsageError(
-            f"'{asked.source}' is not a source: there are {', '.join(names)}.{did_you_mean(asked.source, names)}",
+            f"'{wanted.source}' is not a source: there are {', '.join(names)}.{did_you_mean(wanted.source, names)}",
             hint="flashdepot catalog stats shows them.",
         )
-    return [wheel for wheel in loaded.wheels if asked.accepts(wheel)]
+    return loaded, [wheel for wheel in loaded.wheels if wanted.accepts(wheel)]
 
 
 def _write_page(loaded: Catalog, path: Path) -> None:
@@ -290,10 +240,6 @@ def _write_page(loaded: Catalog, path: Path) -> None:
     with disk_errors(path.parent):
         write_named(path, text)
     say(f"Wrote {path}: {len(loaded.wheels)} wheels, {size(len(text))}.")
-
-
-def _to_json(wheel: PublishedWheel) -> dict[str, object]:
-    return dict(zip(wheel._fields, wheel, strict=True))
 
 
 def _cells(wheel: PublishedWheel) -> tuple[str, ...]:

@@ -15,27 +15,16 @@ import click
 
 from flashdepot import api
 from flashdepot.api.given import Given
-from flashdepot.cli.common import (
-    answer,
-    depot_option,
-    examples,
-    host_option,
-    json_option,
-    load_host,
-    open_depot,
-    options,
-    print_json,
-    quiet_option,
-    say,
-    verbose_option,
-)
+from flashdepot.cli.common import View, depot_option, examples, host_option, is_quiet, is_verbose, options, say
 from flashdepot.cli.options import environment_options
-from flashdepot.cli.terminal import Terminal
+from flashdepot.cli.terminal import terminal
+from flashdepot.depot import Depot
 from flashdepot.diagnose.check import Outcome, Report
 from flashdepot.diagnose.explain import Cause, LogReport
 from flashdepot.diagnose.explain import explain as explain_log
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import UsageError
+from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
 
 
@@ -47,20 +36,8 @@ from flashdepot.model.host import HostRecord
     )
 )
 @click.argument("files", metavar="FILE|DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@options(
-    environment_options,
-    json_option,
-    verbose_option,
-)
-@click.pass_context
-def check(
-    context: click.Context,
-    files: tuple[Path, ...],
-    given: Given,
-    *,
-    as_json: bool,
-    verbose: bool,
-) -> None:
+@environment_options
+def check(files: tuple[Path, ...], given: Given) -> View:
     """Check whether wheels and libraries fit, before you import them.
 
     Reads only the files' bytes: GPU architectures, torch symbols and C++ ABI, C and C++ library versions, needed
@@ -68,13 +45,11 @@ def check(
 
     Exit status: 0 fits, 3 cannot tell, 4 does not fit, 6 damaged; the worst of several files.
     """
-    reports = api.check(files, python=given.python, named=given.named, host=given.saved, events=Terminal())
-    if as_json:
-        print_json({"status": _worst(reports).value, "files": [report.to_json() for report in reports]})
-    else:
-        answer("\n\n".join(describe(report, verbose=verbose) for report in reports))
-    sys.stdout.flush()
-    context.exit(_worst(reports).exit_code)
+    reports = api.check(files, python=given.python, named=given.named, host=given.saved, events=terminal())
+    worst = max((report.verdict for report in reports), key=lambda outcome: outcome.rank)
+    document = {"status": worst.value, "files": [report.to_json() for report in reports]}
+    page = "\n\n".join(describe(report, verbose=is_verbose()) for report in reports)
+    return View(document, [page], status=worst.exit_code)
 
 
 def describe(report: Report, *, verbose: bool) -> str:
@@ -91,10 +66,6 @@ def describe(report: Report, *, verbose: bool) -> str:
     if not verbose and quiet:
         lines.append(f"  {quiet} topics fit; -v shows every line")
     return "\n".join(lines)
-
-
-def _worst(reports: list[Report]) -> Outcome:
-    return max((report.verdict for report in reports), key=lambda outcome: outcome.rank)
 
 
 _COMMAND = "flashdepot.explain.command"
@@ -124,18 +95,11 @@ class _LogOrCommand(click.Command):
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | TEXT | - | -- COMMAND...]")
 @click.option("--steps", is_flag=True, help="Show the log as the story of its commands first.")
-@options(host_option, depot_option, json_option, quiet_option)
+@options(host_option, depot_option)
 @click.pass_context
 def explain(
-    context: click.Context,
-    words: tuple[str, ...],
-    host_file: Path | None,
-    depot: Path | None,
-    *,
-    steps: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+    context: click.Context, words: tuple[str, ...], host_file: Path | None, depot: Depot, *, steps: bool
+) -> View:
     """Find the cause of a failure in a log, and the commands that fix it.
 
     Reads the output of pip, uv, cargo, CMake, nvcc, linkers and Python, also from containers and CI services.
@@ -145,25 +109,20 @@ def explain(
     After -- comes a command: it is run, its output is shown as it comes, on standard error, and its failure is
     explained. flashdepot then ends with the exit code of the command.
     """
-    host = load_host(host_file)
+    host = saved_host(host_file) if host_file is not None else None
     if context.meta[_COMMAND] and words:
-        _explain_command(words, host, as_json=as_json, quiet=quiet)
-        return
+        return _command_explained(words, host)
     if len(words) > 1:
         hint = f"To run a command and explain its failure: flashdepot explain -- {shlex.join(words)}"
         raise UsageError(f"explain reads one log, and {len(words)} words were given.", hint=hint)
-    with _opened(words[0] if words else None, depot, quiet=quiet) as stream:
+    with _opened(words[0] if words else None, depot) as stream:
         report = api.explain(stream, host)
-    if as_json:
-        print_json(report.to_json())
-    else:
-        answer(f"{describe_steps(report)}\n\n{describe_log(report)}" if steps else describe_log(report))
-    if not report.findings:
-        sys.exit(UNKNOWN_LOG)
+    page = [describe_steps(report), "", describe_log(report)] if steps else [describe_log(report)]
+    return View(report.to_json(), page, status=0 if report.findings else UNKNOWN_LOG)
 
 
 @contextmanager
-def _opened(log: str | None, depot: Path | None, *, quiet: bool) -> Iterator[BinaryIO]:
+def _opened(log: str | None, depot: Depot) -> Iterator[BinaryIO]:
     """What is to be read: standard input, a text that is given as it is, or a file.
 
     :raises UsageError: for a file that cannot be read.
@@ -171,11 +130,11 @@ def _opened(log: str | None, depot: Path | None, *, quiet: bool) -> Iterator[Bin
     if log == "-":
         yield sys.stdin.buffer
         return
-    path = Path(log) if log else _last_failed(open_depot(depot).layout.logs)
     if log and _is_text(log):
         yield io.BytesIO(log.encode("utf-8", "surrogateescape"))
         return
-    if not log and not quiet:
+    path = Path(log) if log else _last_failed(depot.layout.logs)
+    if not log:
         say(f"Reading {path}.")
     try:
         stream = path.open("rb")
@@ -194,14 +153,11 @@ def _is_text(word: str) -> bool:
         return True
 
 
-def _explain_command(words: Sequence[str], host: HostRecord | None, *, as_json: bool, quiet: bool) -> None:
-    show = (lambda _: None) if quiet else _pass_on
-    done = api.explain_command(words, host, show)
-    if as_json:
-        print_json({**done.report.to_json(), "command": list(words), "exit_code": done.status})
-    elif done.status:
-        answer(f"\n'{words[0]}' failed with exit code {done.status}.\n\n{describe_log(done.report)}")
-    sys.exit(done.status)
+def _command_explained(words: Sequence[str], host: HostRecord | None) -> View:
+    done = api.explain_command(words, host, (lambda _: None) if is_quiet() else _pass_on)
+    document = {**done.report.to_json(), "command": list(words), "exit_code": done.status}
+    page = f"\n'{words[0]}' failed with exit code {done.status}.\n\n{describe_log(done.report)}"
+    return View(document, [page] if done.status else [], status=done.status)
 
 
 def _pass_on(output: bytes) -> None:

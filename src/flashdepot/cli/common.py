@@ -1,4 +1,4 @@
-"""Options that many commands take, and what is printed where."""
+"""Options that many commands take, and how an answer is printed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
 from flashdepot.errors import FlashdepotError
-from flashdepot.host import saved_host
-from flashdepot.model.host import HostRecord
 from flashdepot.remotes import Remotes, users_remotes
 
 if TYPE_CHECKING:
@@ -26,38 +25,35 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-depot_option = click.option(
-    "--depot",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    envvar="FLASHDEPOT_HOME",
-    show_envvar=True,
-    help="Folder of the depot.  [default: the user's cache folder]",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+_QUIET, _VERBOSE, _JSON = "flashdepot.quiet", "flashdepot.verbose", "flashdepot.json"
+"""What every command of a process hears, by names in its context."""
 
 
-def named_depot() -> Path | None:
-    """The folder of ``--depot``, for commands that are printed: what the environment says, they will hear as well."""
-    context = click.get_current_context()
-    source = context.get_parameter_source("depot")
-    return context.params["depot"] if source is click.core.ParameterSource.COMMANDLINE else None
+def _heard(name: str) -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(name))
 
 
-_QUIET = "flashdepot.quiet"
+is_quiet = functools.partial(_heard, _QUIET)
+"""Whether the person at the terminal asked for results, warnings and errors only."""
+is_verbose = functools.partial(_heard, _VERBOSE)
+wants_json = functools.partial(_heard, _JSON)
+"""Whether a program reads the answer: nobody is asked anything then."""
 
 
-def _hush(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    context.meta[_QUIET] = value
-    return value
+def _remember(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+    def remember(context: click.Context, _: click.Parameter, value: bool) -> None:
+        context.meta[name] = value
+
+    return remember
 
 
-def _show_more(_: click.Context, __: click.Parameter, value: bool) -> bool:
+def _show_more(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.meta[_VERBOSE] = value
     if value:
         from flashdepot.process.trace import listen  # noqa: PLC0415
 
         listen(say)
-    return value
 
 
 def _go_offline(_: click.Context, __: click.Parameter, value: bool) -> None:
@@ -67,26 +63,49 @@ def _go_offline(_: click.Context, __: click.Parameter, value: bool) -> None:
         os.environ[OFFLINE] = "1"  # for what is started from here as well
 
 
-_QUIET_WORDS: Any = {"is_flag": True, "callback": _hush, "help": "Print only results, warnings and errors."}
-_VERBOSE_WORDS: Any = {
-    "is_flag": True,
-    "callback": _show_more,
-    "help": "Print more: every program that is started and every file that is fetched.",
-}
-quiet_option = click.option("-q", "--quiet", **_QUIET_WORDS)
-verbose_option = click.option("-v", "--verbose", **_VERBOSE_WORDS)
+def _common(*names: str, callback: Callable[..., None], help: str) -> click.Option:  # noqa: A002  (click's word)
+    return click.Option(names, is_flag=True, expose_value=False, callback=callback, help=help)
+
+
 COMMON_OPTIONS = (
-    click.Option(["-q", "--quiet"], expose_value=False, **_QUIET_WORDS),
-    click.Option(["-v", "--verbose"], expose_value=False, **_VERBOSE_WORDS),
-    click.Option(
-        ["--offline"],
-        is_flag=True,
-        expose_value=False,
-        callback=_go_offline,
-        help="Never use the network, as FLASHDEPOT_OFFLINE=1 does.",
+    _common("--json", callback=_remember(_JSON), help="Print one JSON document on standard output."),
+    _common("-q", "--quiet", callback=_remember(_QUIET), help="Print only results, warnings and errors."),
+    _common(
+        "-v",
+        "--verbose",
+        callback=_show_more,
+        help="Print more: every program that is started and every file that is fetched.",
     ),
+    _common("--offline", callback=_go_offline, help="Never use the network, as FLASHDEPOT_OFFLINE=1 does."),
 )
-"""What every command takes, whether or not it does anything else with the value."""
+"""What every command takes."""
+
+
+def _opened(context: click.Context, option: click.Parameter, folder: Path | None) -> Depot:
+    if context.get_parameter_source(str(option.name)) is click.core.ParameterSource.COMMANDLINE:
+        context.meta[_DEPOT] = folder
+    return open_depot(folder)
+
+
+_DEPOT = "flashdepot.depot"
+depot_option = click.option(
+    "--depot",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    envvar="FLASHDEPOT_HOME",
+    show_envvar=True,
+    callback=_opened,
+    help="Folder of the depot.  [default: the user's cache folder]",
+)
+"""The argument ``depot``, a :class:`Depot`: opening one touches nothing."""
+
+
+def named_depot() -> Path | None:
+    """The folder of ``--depot``, for commands that are printed: what the environment says, they will hear as well."""
+    folder: Path | None = click.get_current_context().meta.get(_DEPOT)
+    return folder
+
+
 host_option = click.option(
     "--host",
     "host_file",
@@ -121,17 +140,25 @@ def into(
     name: str, make: Callable[..., Any], *decorators: Callable[[Command], Command]
 ) -> Callable[[Command], Command]:
     """Several options whose values a command takes as one argument, which ``make`` makes of them, by their names."""
-    taken = [parameter for parameter in make.__annotations__ if parameter != "return"]
 
     def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def wrapped(*arguments: Any, **given: Any) -> None:
-            made = make(**{parameter: given.pop(parameter) for parameter in taken})
-            command(*arguments, **given, **{name: made})
+        before = len(_parameters(command))
 
-        return options(*decorators)(wrapped)  # type: ignore[arg-type]
+        @functools.wraps(command)
+        def wrapped(*arguments: Any, **given: Any) -> Any:
+            made = make(**{taken: given.pop(taken) for taken in names})
+            return command(*arguments, **given, **{name: made})
+
+        decorated = options(*decorators)(wrapped)  # type: ignore[arg-type]
+        names = [parameter.name for parameter in _parameters(decorated)[before:]]
+        return decorated
 
     return decorate
+
+
+def _parameters(command: Callable[..., Any]) -> list[click.Parameter]:
+    found: list[click.Parameter] = getattr(command, "__click_params__", [])
+    return found
 
 
 def open_depot(folder: Path | None) -> Depot:
@@ -156,11 +183,6 @@ def configured_remotes() -> Remotes:
         return [*(remote for remote in trusted_remotes(Path.cwd()) if remote.name not in names), *users]
 
     return Remotes(settings, warn)
-
-
-def load_host(path: Path | None) -> HostRecord | None:
-    """Read the host record of ``--host``; ``None`` where none was named."""
-    return saved_host(path) if path is not None else None
 
 
 _STEERING = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -220,18 +242,60 @@ def ask(question: str) -> bool:
     return click.confirm(printable(question), err=True)  # noqa: TID251  (here it is made printable)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns; a terminal's width is kept to, a pipe gets whole lines."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+class Table(msgspec.Struct, frozen=True):
+    """Aligned columns; a terminal's width is kept to, a pipe gets whole lines."""
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000
-    shown = Table(box=None, pad_edge=False)
-    for column in columns:
-        shown.add_column(column, overflow="fold")
-    for row in rows:
-        shown.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(shown, soft_wrap=not console.is_terminal)
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def show(self) -> None:
+        """Print it on standard output."""
+        from rich.console import Console  # noqa: PLC0415
+        from rich.table import Table as Drawn  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = 10_000
+        drawn = Drawn(box=None, pad_edge=False)
+        for column in self.columns:
+            drawn.add_column(column, overflow="fold")
+        for row in self.rows:
+            drawn.add_row(*(Text(printable(cell)) for cell in row))
+        console.print(drawn, soft_wrap=not console.is_terminal)
+
+
+class View(msgspec.Struct, frozen=True):
+    """What a command answers: it returns this, and :func:`show` prints it.
+
+    :param document: for ``--json``, or what makes it.
+    :param answer: for a person, on standard output.
+    :param said: sentences for the person at the terminal, before the answer; ``then`` after it.
+    :param status: the exit code.
+    :param error: what is wrong with it: complained of, with the error's exit code.
+    """
+
+    document: Any
+    answer: Iterable[str | Table] = ()
+    said: Iterable[str] = ()
+    then: Iterable[str] = ()
+    status: int = 0
+    error: FlashdepotError | None = None
+
+
+def show(view: View | None, **_: Any) -> None:
+    """Print what a command answers, as its user wants it, and end the command with its exit code."""
+    if view is None:
+        return
+    if wants_json():
+        print_json(view.document() if callable(view.document) else view.document)
+    else:
+        for sentence in view.said:
+            say(sentence)
+        for part in view.answer:
+            part.show() if isinstance(part, Table) else answer(part)
+        for sentence in view.then:
+            say(sentence)
+    if view.error is not None:
+        complain(view.error)
+    click.get_current_context().exit(view.error.exit_code if view.error is not None else view.status)

@@ -1,4 +1,4 @@
-"""A host record as a short page for people."""
+"""``flashdepot host`` and ``flashdepot doctor``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,9 @@ import click
 
 from flashdepot import api
 from flashdepot.api.given import Given
-from flashdepot.cli.common import (
-    answer,
-    depot_option,
-    examples,
-    json_option,
-    open_depot,
-    print_json,
-    python_option,
-    quiet_option,
-    say,
-)
+from flashdepot.cli.common import View, depot_option, examples, is_quiet, options, python_option, say
 from flashdepot.cli.options import environment_options
+from flashdepot.depot import Depot
 from flashdepot.files.atomic import disk_errors, write_named
 from flashdepot.host import probe
 from flashdepot.model.environment import PythonEnvironment
@@ -36,6 +27,67 @@ if TYPE_CHECKING:
 
 
 Row = tuple[str, str]
+_INTENTIONS = ("install", "build", "link", "run")
+
+
+@click.command(
+    epilog=examples("flashdepot host", "flashdepot host --python .venv --json", "flashdepot host --save node.json")
+)
+@click.option(
+    "--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the record to this file, for --host FILE."
+)
+@options(python_option, depot_option)
+def host(save: Path | None, python: str | None, depot: Depot) -> View:
+    """Show what this machine has: GPUs, driver, CUDA toolkits, compilers, memory, disks, Python and PyTorch.
+
+    Nothing is changed, and no GPU is needed. PyTorch is read from its files and not imported.
+    """
+    record = probe(python, depot.root)
+    if save is not None:
+        with disk_errors(save.parent):
+            write_named(save, json.dumps(record.to_json(), indent=2).encode() + b"\n")
+        say(f"Saved to {save}.")
+    return View(record.to_json(), [] if save is not None else [describe(record)])
+
+
+@click.command(
+    epilog=examples(
+        "flashdepot doctor",
+        "flashdepot doctor install --python .venv",
+        "flashdepot doctor build --arch 90,120",
+        "flashdepot doctor run --host node.json",
+    )
+)
+@click.argument("intention", type=click.Choice(_INTENTIONS), default="build")
+@click.option("--arch", metavar="native|universal|80,90,...", help="GPU architectures to check for.  [default: native]")
+@options(environment_options, depot_option)
+def doctor(intention: str, arch: str | None, given: Given, depot: Depot) -> View:
+    """Find what prevents an INTENTION: install, build (the default), link or run. The worst comes first.
+
+    Each finding says what was found, why it matters and how to fix it. Exit code 0: it can work. 3: something is
+    missing on the machine. 4: its hardware, driver or system cannot do it.
+    """
+    from flashdepot.diagnose import Intention, to_json, verdict  # noqa: PLC0415  ('host' needs none of it)
+
+    findings = api.doctor(Intention(intention), library_request(arch=arch), host=given.record(depot.root))
+    code = verdict(findings)
+    document = {"intention": intention, "exit_code": code, "findings": [to_json(f) for f in findings]}
+    return View(document, [] if is_quiet() and not code else [_page(intention, findings, code)], status=code)
+
+
+def _page(intention: str, findings: Sequence[Diagnosis], code: int) -> str:
+    """The findings, three lines each, and a last line with the verdict."""
+    from flashdepot.diagnose import severity_word  # noqa: PLC0415
+
+    lines = []
+    for finding in findings:
+        lines += [f"{severity_word(finding)}: {finding.observed}", f"  {finding.expected}"]
+        lines += [f"  -> {finding.fix}"] if finding.fix else []
+    blockers = sum(severity_word(f) == "blocker" for f in findings)
+    lines.append(
+        f"'{intention}' can work here." if code == 0 else f"'{intention}' cannot work here: {blockers} in the way."
+    )
+    return "\n".join(lines)
 
 
 def describe(record: HostRecord) -> str:
@@ -131,88 +183,3 @@ def _python(python: PythonEnvironment) -> Iterator[Row]:
             yield "package", f"{name} {version}"
     for extension in python.extensions:
         yield "module", f"{extension.module} in {extension.path}"
-
-
-_INTENTIONS = ("install", "build", "link", "run")
-
-
-@click.command(
-    epilog=examples("flashdepot host", "flashdepot host --python .venv --json", "flashdepot host --save node.json")
-)
-@click.option(
-    "--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the record to this file, for --host FILE."
-)
-@python_option
-@depot_option
-@json_option
-@quiet_option
-def host(save: Path | None, python: str | None, depot: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Show what this machine has: GPUs, driver, CUDA toolkits, compilers, memory, disks, Python and PyTorch.
-
-    Nothing is changed, and no GPU is needed. PyTorch is read from its files and not imported.
-    """
-    record = probe(python, open_depot(depot).root)
-    if save is not None:
-        with disk_errors(save.parent):
-            write_named(save, json.dumps(record.to_json(), indent=2).encode() + b"\n")
-        if not quiet:
-            say(f"Saved to {save}.")
-    if as_json:
-        print_json(record.to_json())
-    elif save is None:
-        answer(describe(record))
-
-
-@click.command(
-    epilog=examples(
-        "flashdepot doctor",
-        "flashdepot doctor install --python .venv",
-        "flashdepot doctor build --arch 90,120",
-        "flashdepot doctor run --host node.json",
-    )
-)
-@click.argument("intention", type=click.Choice(_INTENTIONS), default="build")
-@click.option("--arch", metavar="native|universal|80,90,...", help="GPU architectures to check for.  [default: native]")
-@environment_options
-@depot_option
-@json_option
-@quiet_option
-def doctor(
-    intention: str,
-    arch: str | None,
-    given: Given,
-    depot: Path | None,
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Find what prevents an INTENTION: install, build (the default), link or run. The worst comes first.
-
-    Each finding says what was found, why it matters and how to fix it. Exit code 0: it can work. 3: something is
-    missing on the machine. 4: its hardware, driver or system cannot do it.
-    """
-    from flashdepot.diagnose import Intention, to_json, verdict  # noqa: PLC0415  ('host' needs none of it)
-
-    record = given.record(open_depot(depot).root)
-    findings = api.doctor(Intention(intention), library_request(arch=arch), host=record)
-    code = verdict(findings)
-    if as_json:
-        print_json({"intention": intention, "exit_code": code, "findings": [to_json(f) for f in findings]})
-    elif not quiet or code:
-        answer(_page(intention, findings, code))
-    click.get_current_context().exit(code)
-
-
-def _page(intention: str, findings: Sequence[Diagnosis], code: int) -> str:
-    """The findings, three lines each, and a last line with the verdict."""
-    from flashdepot.diagnose import severity_word  # noqa: PLC0415
-
-    lines = []
-    for finding in findings:
-        lines += [f"{severity_word(finding)}: {finding.observed}", f"  {finding.expected}"]
-        lines += [f"  -> {finding.fix}"] if finding.fix else []
-    blockers = sum(severity_word(f) == "blocker" for f in findings)
-    lines.append(
-        f"'{intention}' can work here." if code == 0 else f"'{intention}' cannot work here: {blockers} in the way."
-    )
-    return "\n".join(lines)

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
 from flashdepot import api
 from flashdepot.api.environments import InstallPlan, InstallResult, inspect_planned, plan_install
-from flashdepot.cli import options as o
-from flashdepot.cli.common import (
-    depot_option,
-    examples,
-    json_option,
-    open_depot,
-    options,
-    print_json,
-    quiet_option,
-    say,
-    verbose_option,
-)
+from flashdepot.api.wheels import sources_named
+from flashdepot.cli.common import View, depot_option, examples, options, python_option
 from flashdepot.cli.library_commands import describe_plan
-from flashdepot.cli.resolving import sources_named
-from flashdepot.cli.terminal import Terminal
-from flashdepot.errors import UsageError, did_you_mean
+from flashdepot.cli.options import Wanted, build_options, names_option, selection_options
+from flashdepot.cli.terminal import terminal
+from flashdepot.depot import Depot
 from flashdepot.install.choice import InstallRequest
 from flashdepot.install.present import advice
 from flashdepot.install.sources import WheelAddress, WheelFile
-from flashdepot.model.candidate import COMMUNITY, INDEX, OFFICIAL, OURS
 from flashdepot.model.limits import Limits, duration, size
 from flashdepot.resolve.lock import LOCK_NAME
 from flashdepot.wheel import parse_names
@@ -41,11 +32,7 @@ from flashdepot.wheel import parse_names
     )
 )
 @options(
-    click.option(
-        "--python",
-        metavar="PY",
-        help="Interpreter or folder of the environment.  [default: the active one, or the nearest .venv]",
-    ),
+    python_option,
     click.option(
         "--source",
         "sources",
@@ -63,13 +50,10 @@ from flashdepot.wheel import parse_names
         help=f"Accept a wheel that has no known digest, and record its digest in {LOCK_NAME}.",
     ),
     click.option("--dry-run", is_flag=True, help="Show what would be done without changing anything."),
-    o.names_option,
-    o.selection_options,
-    o.build_options,
+    names_option,
+    selection_options,
+    build_options,
     depot_option,
-    json_option,
-    quiet_option,
-    verbose_option,
 )
 def install(
     python: str | None,
@@ -77,17 +61,14 @@ def install(
     named: str | None,
     sha256: str | None,
     names: str,
+    wanted: Wanted,
     limits: Limits,
-    depot: Path | None,
+    depot: Depot,
     *,
     locked: bool,
     accept_unverified: bool,
     dry_run: bool,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-    **words: str | None,
-) -> None:
+) -> View:
     """Install flash-attn into a Python environment that has torch, and check that it works there.
 
     By default it takes the best of the depot's libraries and the official wheels, as 'flashdepot resolve' does.
@@ -95,79 +76,53 @@ def install(
     The wheel is checked before anything changes. Then it is imported in a fresh process and, if there is a GPU, its
     results are compared with float64. If anything fails, the environment is restored.
     """
-    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
-    opened = open_depot(depot)
+    events = terminal()
     request = InstallRequest(
-        library=o.with_project(words),
-        sources=_sources(sources),
+        library=wanted.request,
+        sources=sources_named(sources),
         wheel=named,
         sha256=sha256,
         locked=Path.cwd() / LOCK_NAME if locked else None,
     )
     beside = parse_names(names)
+    how: dict[str, Any] = {"python": python, "depot": depot, "limits": limits, "events": events}
     if dry_run:
-        plan = plan_install(request, python=python, depot=opened, limits=limits, events=events)
+        plan = plan_install(request, **how)
         inspect_planned(plan, events)
-        if as_json:
-            print_json(plan.to_json())
-        else:
-            _tell_plan(plan)
-        return
-    result = api.install(
-        request,
-        python=python,
-        depot=opened,
-        limits=limits,
-        accept_unverified=accept_unverified,
-        names=beside,
-        events=events,
-    )
+        return View(plan.to_json(), said=_plan_lines(plan))
+    result = api.install(request, accept_unverified=accept_unverified, names=beside, **how)
     if result.pinned:
         events.note(result.pinned)
-    if as_json:
-        print_json(result.to_json())
-    elif not quiet:
-        _tell(result)
+    return View(result.to_json(), said=_lines(result))
 
 
-def _sources(named: tuple[str, ...]) -> frozenset[str]:
-    known = (OURS, OFFICIAL, COMMUNITY)
-    for source in named:
-        if source not in known and not source.startswith(INDEX):
-            raise UsageError(
-                f"'{source}' is not a source: there are {', '.join(known)} and index:URL.{did_you_mean(source, known)}"
-            )
-    return frozenset(sources_named(named))
-
-
-def _tell(result: InstallResult) -> None:
+def _lines(result: InstallResult) -> Iterator[str]:
     done, wheel, environment = result.installed, result.wheel, result.plan.environment
     instead = f" instead of {done.replaced}" if done.replaced else ""
-    say(
+    yield (
         f"flash-attn {done.imported.version}{instead} ({wheel.source}, {size(wheel.size)}), with {done.installer}, in "
         f"{environment.prefix}: imports with torch {done.imported.torch}; in {duration(result.seconds)}"
     )
-    for name in result.names:
-        say(f"  {name}: imports over it")
+    yield from (f"  {name}: imports over it" for name in result.names)
     if done.numbers.not_run:
-        say(f"  Its numbers were not checked: {done.numbers.not_run}. 'flashdepot verify' does it later.")
+        yield f"  Its numbers were not checked: {done.numbers.not_run}. 'flashdepot verify' does it later."
     else:
         left_out = f", {done.numbers.skipped} not in this build" if done.numbers.skipped else ""
-        say(f"  {done.numbers.right} results agree with float64 on {done.numbers.gpu}{left_out}")
+        yield f"  {done.numbers.right} results agree with float64 on {done.numbers.gpu}{left_out}"
     if result.plan.keeper is not None:
-        say(f"  {advice(result.plan.keeper, result.plan.choice.reference)}")
+        yield f"  {advice(result.plan.keeper, result.plan.choice.reference)}"
 
 
-def _tell_plan(plan: InstallPlan) -> None:
-    say(f"Would install {_described(plan)}")
-    say(f"  into {plan.environment.prefix}" + (f", instead of flash-attn {plan.replaces}" if plan.replaces else ""))
+def _plan_lines(plan: InstallPlan) -> Iterator[str]:
+    yield f"Would install {_described(plan)}"
+    yield f"  into {plan.environment.prefix}" + (f", instead of flash-attn {plan.replaces}" if plan.replaces else "")
     if isinstance(wheel := plan.choice.wheel, WheelAddress):
-        say(f"  {_digest(wheel)}")
+        yield f"  {_digest(wheel)}"
     if plan.adds:
-        say(f"  with {', '.join(plan.adds)}, from your index")
-    say("  after checking its bytes, and import it there. Nothing was changed.")
+        yield f"  with {', '.join(plan.adds)}, from your index"
+    yield "  after checking its bytes, and import it there. Nothing was changed."
     if plan.keeper is not None:
-        say(f"  {advice(plan.keeper, plan.choice.reference)}")
+        yield f"  {advice(plan.keeper, plan.choice.reference)}"
 
 
 def _digest(wheel: WheelAddress) -> str:

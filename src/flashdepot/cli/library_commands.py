@@ -1,4 +1,4 @@
-"""What a build will take, for whoever decides whether it begins."""
+"""``flashdepot get`` and ``flashdepot build``."""
 
 from __future__ import annotations
 
@@ -11,41 +11,118 @@ from msgspec.structs import replace
 from flashdepot import api
 from flashdepot.api.acquire import LibraryPlan
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli import options as o
-from flashdepot.cli.common import (
-    answer,
-    depot_option,
-    examples,
-    json_option,
-    open_depot,
-    options,
-    print_json,
-    quiet_option,
-    say,
-    verbose_option,
-)
-from flashdepot.cli.options import machine_options
-from flashdepot.cli.terminal import Terminal
+from flashdepot.cli.common import View, depot_option, examples, options
+from flashdepot.cli.options import Wanted, build_options, dry_run_option, machine_options, selection_options
+from flashdepot.cli.terminal import terminal
+from flashdepot.depot import Depot
 from flashdepot.kernels import oldest_gpu, proven_families
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits, duration, size
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.selection import DEFAULT_FAMILY
 from flashdepot.model.target import spell
-from flashdepot.resolve.consent import sentence, smaller
 from flashdepot.resolve.library import LibraryResult
 
+_shared_options = options(
+    selection_options,
+    click.option(
+        "--out",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Copy the library into this folder, which can be moved.",
+    ),
+    build_options,
+    dry_run_option,
+    machine_options,
+    depot_option,
+)
 
-def show_plan(plan: LibraryPlan, *, as_json: bool, then: str = "") -> None:
+
+@click.command(
+    epilog=examples(
+        "flashdepot get --profile quick",
+        "flashdepot get --profile inference --arch 80,90 --out vendor/flashattention",
+        "flashdepot get --upstream 2.7.4.post1 --passes fwd,bwd --head-dims 64,128 --dtypes bf16",
+    )
+)
+@_shared_options
+def get(
+    wanted: Wanted, out: Path | None, limits: Limits, host: HostRecord | None, depot: Depot, *, dry_run: bool
+) -> View:
+    """Get a library from the depot or a remote, or build it once from the published source.
+
+    Prints the library's folder. Defaults come from the nearest flashdepot.toml in this folder or above it.
+    """
+    if wanted.words["arch"] == "list":
+        return _architectures()
+    how: dict[str, Any] = {"host": host, "depot": depot, "limits": limits, "events": terminal()}
+    if dry_run:
+        return plan_view(plan_library(wanted.request, **how))
+    return library_view(api.get(wanted.request, out=out, **how))
+
+
+@click.command(
+    epilog=examples(
+        "flashdepot build --profile full --arch universal",
+        "flashdepot build --upstream ~/flash-attention --profile quick --keep-going",
+    )
+)
+@_shared_options
+@options(
+    click.option("--keep-going", is_flag=True, help="Compile the other units even after one has failed."),
+    click.option(
+        "--front-end",
+        type=click.Choice(["shared", "native"]),
+        default="shared",
+        help="One front-end pass for all architectures, or one for each (for comparison).  [default: shared]",
+    ),
+    click.option(
+        "--compress-mode",
+        type=click.Choice(["size", "balance", "speed", "default", "none"]),
+        help="How nvcc compresses machine code.  [default: size; with CUDA 12 what its first drivers read]",
+    ),
+)
+def build(
+    wanted: Wanted,
+    out: Path | None,
+    limits: Limits,
+    host: HostRecord | None,
+    depot: Depot,
+    front_end: str,
+    compress_mode: str | None,
+    *,
+    keep_going: bool,
+    dry_run: bool,
+) -> View:
+    """Build a library with this machine's toolchain, whatever else the depot has.
+
+    Units that were compiled before are reused, and a build that was stopped resumes.
+    """
+    from flashdepot.build.library import Options  # noqa: PLC0415  (a hit of 'get' needs none of it)
+
+    if wanted.words["arch"] == "list":
+        return _architectures()
+    how: dict[str, Any] = {
+        "host": host,
+        "depot": depot,
+        "limits": replace(limits, keep_going=keep_going),
+        "options": Options(front_end, compress_mode or ""),
+        "events": terminal(),
+    }
+    if dry_run:
+        return plan_view(plan_library(wanted.request, exactly=True, **how))
+    return library_view(api.build(wanted.request, out=out, **how))
+
+
+def plan_view(plan: LibraryPlan, then: str = "") -> View:
     """The answer of ``--dry-run``; ``then`` is what the command does with the library."""
-    if as_json:
-        print_json(plan_document(plan))
-    else:
-        answer("\n".join(filter(None, [describe_plan(plan), then])))
+    return View(plan_document(plan), [describe_plan(plan), *([then] if then else [])])
 
 
 def describe_plan(plan: LibraryPlan) -> str:
     """What ``--dry-run`` says of a library."""
+    from flashdepot.resolve.consent import sentence, smaller  # noqa: PLC0415  (a hit begins nothing)
+
     if (found := plan.stored or plan.offered) is not None:
         place = "the depot, at once" if plan.stored else f"a remote, {size(found.size)}"
         key = found.recipe_key[:12]
@@ -77,146 +154,43 @@ def plan_document(plan: LibraryPlan) -> dict[str, Any]:
     }
 
 
-_shared_options = options(
-    o.selection_options,
-    o.out_option,
-    o.build_options,
-    o.dry_run_option,
-    machine_options,
-    depot_option,
-    json_option,
-    quiet_option,
-    verbose_option,
-)
+def library_view(result: LibraryResult) -> View:
+    """What a command got."""
+    units = {
+        "total": result.compiled + result.reused,
+        "compiled": result.compiled,
+        "reused": result.reused,
+    }
+    document = {
+        "status": result.status,
+        "recipe_key": result.manifest.recipe_key,
+        "path": str(result.path),
+        "manifest": str(result.path / MANIFEST_NAME),
+        "units": units,
+        "seconds": round(result.seconds, 3),
+        **({"workers": dict(result.workers)} if result.workers else {}),
+    }
+    return View(document, [str(result.path)], said=describe(result))
 
 
-@click.command(
-    epilog=examples(
-        "flashdepot get --profile quick",
-        "flashdepot get --profile inference --arch 80,90 --out vendor/flashattention",
-        "flashdepot get --upstream 2.7.4.post1 --passes fwd,bwd --head-dims 64,128 --dtypes bf16",
-    )
-)
-@_shared_options
-def get(
-    out: Path | None,
-    limits: Limits,
-    host: HostRecord | None,
-    depot: Path | None,
-    *,
-    dry_run: bool,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-    **words: str | None,
-) -> None:
-    """Get a library from the depot or a remote, or build it once from the published source.
-
-    Prints the library's folder. Defaults come from the nearest flashdepot.toml in this folder or above it.
-    """
-    if words["arch"] == "list":
-        _list_architectures(as_json=as_json)
-        return
-    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
-    request, opened = o.with_project(words), open_depot(depot)
-    if dry_run:
-        _foretell(plan_library(request, host=host, depot=opened, limits=limits, events=events), as_json=as_json)
-        return
-    result = api.get(request, host=host, depot=opened, out=out, limits=limits, events=events)
-    tell(result, as_json=as_json, quiet=quiet)
-
-
-@click.command(
-    epilog=examples(
-        "flashdepot build --profile full --arch universal",
-        "flashdepot build --upstream ~/flash-attention --profile quick --keep-going",
-    )
-)
-@_shared_options
-@options(o.keep_going_option, o.front_end_option, o.compress_option)
-def build(
-    out: Path | None,
-    limits: Limits,
-    host: HostRecord | None,
-    depot: Path | None,
-    front_end: str,
-    compress_mode: str | None,
-    *,
-    keep_going: bool,
-    dry_run: bool,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-    **words: str | None,
-) -> None:
-    """Build a library with this machine's toolchain, whatever else the depot has.
-
-    Units that were compiled before are reused, and a build that was stopped resumes.
-    """
-    from flashdepot.build.library import Options  # noqa: PLC0415  (a hit of 'get' needs none of it)
-
-    if words["arch"] == "list":
-        _list_architectures(as_json=as_json)
-        return
-    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
-    request, opened = o.with_project(words), open_depot(depot)
-    limits, how = replace(limits, keep_going=keep_going), Options(front_end, compress_mode or "")
-    if dry_run:
-        plan = plan_library(request, exactly=True, host=host, depot=opened, limits=limits, options=how, events=events)
-        _foretell(plan, as_json=as_json)
-        return
-    result = api.build(request, host=host, depot=opened, out=out, limits=limits, options=how, events=events)
-    tell(result, as_json=as_json, quiet=quiet)
-
-
-def _foretell(plan: LibraryPlan, *, as_json: bool) -> None:
-
-    show_plan(plan, as_json=as_json)
-
-
-def tell(result: LibraryResult, *, as_json: bool, quiet: bool) -> None:
-    """Print what a command got."""
-    if as_json:
-        print_json(
-            {
-                "status": result.status,
-                "recipe_key": result.manifest.recipe_key,
-                "path": str(result.path),
-                "manifest": str(result.path / MANIFEST_NAME),
-                "units": {
-                    "total": result.compiled + result.reused,
-                    "compiled": result.compiled,
-                    "reused": result.reused,
-                },
-                "seconds": round(result.seconds, 3),
-                **({"workers": dict(result.workers)} if result.workers else {}),
-            }
-        )
-        return
-    if not quiet:
-        say(describe(result))
-    answer(str(result.path))
-
-
-def describe(result: LibraryResult) -> str:
+def describe(result: LibraryResult) -> list[str]:
     """What was got, what it needs, and how it came, a line each."""
     manifest = result.manifest
+    where = f", on {len(result.workers)} workers" if result.workers else ""
     came = {
         "hit": "from the depot",
         "fetched": "from a remote",
-        "built": f"built: {result.compiled} units compiled, {result.reused} reused{_where(result)}",
+        "built": f"built: {result.compiled} units compiled, {result.reused} reused{where}",
     }
     floors = [f"NVIDIA driver {manifest.driver_floor}"]
     if manifest.libc_floor:
         floors.append(f"GNU libc {manifest.libc_floor}")
-    return "\n".join(
-        [
-            f"flash-attn {manifest.upstream}: {manifest.selection}",
-            f"machine code for {spell(manifest.sass)}; needs {' and '.join(floors)} or newer; {size(manifest.size)}",
-            f"{came[result.status]}, in {duration(result.seconds)}",
-            *_more_for_hopper(result),
-        ]
-    )
+    return [
+        f"flash-attn {manifest.upstream}: {manifest.selection}",
+        f"machine code for {spell(manifest.sass)}; needs {' and '.join(floors)} or newer; {size(manifest.size)}",
+        f"{came[result.status]}, in {duration(result.seconds)}",
+        *_more_for_hopper(result),
+    ]
 
 
 def _more_for_hopper(result: LibraryResult) -> list[str]:
@@ -230,28 +204,14 @@ def _more_for_hopper(result: LibraryResult) -> list[str]:
     ]
 
 
-def _where(result: LibraryResult) -> str:
-    return f", on {len(result.workers)} workers" if result.workers else ""
-
-
-def _list_architectures(*, as_json: bool) -> None:
+def _architectures() -> View:
     from flashdepot.facts.gpus import known_architectures, universal_architectures  # noqa: PLC0415
 
     known = [k for k in known_architectures() if k.architecture >= oldest_gpu()]
-    if as_json:
-        print_json(
-            [
-                {
-                    "arch": str(k.architecture),
-                    "gpus": k.gpus,
-                    "first_cuda": str(k.first_cuda),
-                    "last_cuda": str(k.last_cuda) if k.last_cuda else None,
-                }
-                for k in known
-            ]
-        )
-        return
+    rows, lines = [], []
     for k in known:
-        cuda = f"CUDA {k.first_cuda}" + (f" to {k.last_cuda}" if k.last_cuda else " and newer")
-        answer(f"{k.architecture!s:<5} {k.gpus:<45} {cuda}")
-    answer(f"\nuniversal = {spell(universal_architectures())}; native = those of this machine's GPUs")
+        last = str(k.last_cuda) if k.last_cuda else None
+        rows.append({"arch": str(k.architecture), "gpus": k.gpus, "first_cuda": str(k.first_cuda), "last_cuda": last})
+        lines.append(f"{k.architecture!s:<5} {k.gpus:<45} CUDA {k.first_cuda}{f' to {last}' if last else ' and newer'}")
+    universal = spell(universal_architectures())
+    return View(rows, [*lines, f"\nuniversal = {universal}; native = those of this machine's GPUs"])

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
+import msgspec
 
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.cli import options as o
-from flashdepot.cli.app import LazyCommands, Table
-from flashdepot.cli.common import (
-    answer,
-    depot_option,
-    examples,
-    json_option,
-    named_depot,
-    open_depot,
-    options,
-    print_json,
-    quiet_option,
-    say,
+from flashdepot.cli.app import CommandTable, LazyCommands
+from flashdepot.cli.common import View, depot_option, examples, named_depot, options, show
+from flashdepot.cli.library_commands import plan_view
+from flashdepot.cli.options import (
+    MACHINE,
+    Wanted,
+    build_options,
+    dry_run_option,
+    machine_options,
+    selection_options,
 )
-from flashdepot.cli.library_commands import show_plan as tell_plan
-from flashdepot.cli.options import machine_options
-from flashdepot.cli.terminal import Terminal
+from flashdepot.cli.terminal import terminal
+from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError
 from flashdepot.link.cargo_crate import CRATE, write_crate
 from flashdepot.link.library import LinkableLibrary, LinkKind
@@ -37,11 +33,6 @@ from flashdepot.model.diagnosis import Command
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.request import LibraryRequest
-from flashdepot.resolve.project import library_request
-
-if TYPE_CHECKING:
-    from flashdepot.toolchain.zig import Zig
-
 
 _ANY = LibraryRequest()
 
@@ -56,94 +47,69 @@ library_options = options(
     click.option(
         "--get", "may_build", is_flag=True, help="If the depot has no library that fits, build one as 'get' does."
     ),
-    o.build_options,
-    o.dry_run_option,
-    o.selection_options,
+    build_options,
+    dry_run_option,
+    selection_options,
     machine_options,
     depot_option,
-    quiet_option,
 )
-"""Either a folder, or what ``get`` takes. Their values are the arguments of :func:`linkable`."""
+"""Either a folder, or what ``get`` takes. Their values are the fields of :class:`Which`."""
 
 
-kind_options = options(
-    click.option("--shared", "kind", flag_value=LinkKind.SHARED.value, help="Link the shared library."),
-    click.option("--static", "kind", flag_value=LinkKind.STATIC.value, help="Link the static library."),
-)
-"""The argument ``kind``; ``None`` where nothing was said."""
+class Which(msgspec.Struct, frozen=True):
+    """Which library is meant."""
+
+    library: Path | None
+    may_build: bool
+    limits: Limits
+    dry_run: bool
+    wanted: Wanted
+    host: HostRecord | None
+    depot: Depot
+
+    def linkable(self, otherwise: LibraryRequest = _ANY) -> LinkableLibrary:
+        """The library that the options name, or the one that ``get`` takes for them; nothing is built unless asked for.
+
+        :param otherwise: what the program calls, where the options name no selection.
+        :raises UsageError: for a folder that holds no library, or options that contradict each other.
+        :raises IncompatibleError: when the depot has none that serves; the hint is the command that makes one.
+        """
+        events = terminal()
+        if self.library is not None:
+            named = api.link(self.wanted.named, library=self.library, host=self.host, events=events)
+            return _foretold(LibraryPlan(stored=named.manifest)) if self.dry_run else named
+        request = self.wanted.request
+        how: dict[str, Any] = {"host": self.host, "depot": self.depot, "limits": self.limits, "events": events}
+        if self.dry_run and self.may_build:
+            asked = request if request.names_selection else request.or_else(otherwise)
+            _foretold(api.plan_library(asked, **how))
+        try:
+            found = api.link(request, may_build=self.may_build, otherwise=otherwise, **how)
+        except IncompatibleError as error:
+            make = Command("get", {**self.wanted.named.words(), **named_machine()})
+            hint = error.hint or f"Make it first: {make}   (or add --get to this command)"
+            raise IncompatibleError(error.message, hint=hint) from None
+        return _foretold(LibraryPlan(stored=found.manifest)) if self.dry_run else found
 
 
-def shell_here() -> Shell:
+def _foretold(plan: LibraryPlan) -> NoReturn:
+    """The answer of ``--dry-run``, which ends the command."""
+    show(plan_view(plan))
+    click.get_current_context().exit()
+
+
+def named_machine() -> dict[str, Any]:
+    """The machine and the depot that were named, as options of another command."""
+    said = click.get_current_context().params
+    return {**{name: said[name] for name in MACHINE}, "host": said["host_file"], "depot": named_depot()}
+
+
+def _shell() -> Shell:
     """The shell that lines are printed for: what runs them is this machine, whatever the library is for."""
     return Shell.of("windows" if sys.platform == "win32" else "linux")
 
 
-def linkable(
-    *,
-    library: Path | None,
-    may_build: bool,
-    limits: Limits,
-    dry_run: bool,
-    host: HostRecord | None,
-    depot: Path | None,
-    quiet: bool,
-    otherwise: LibraryRequest = _ANY,
-    **words: str | None,
-) -> LinkableLibrary:
-    """The library that the options name, or the one that ``get`` takes for them. Nothing is built unless asked for.
-
-    :param otherwise: what the program calls, where the options name no selection.
-
-    :raises UsageError: for a folder that holds no library, or options that contradict each other.
-    :raises IncompatibleError: when the depot has none that serves; the hint is the command that makes one.
-    """
-    events = Terminal(quiet=quiet, may_ask=True)
-    if library is not None:
-        named = api.link(library_request(**words), library=library, host=host, events=events)
-        return _tell(LibraryPlan(stored=named.manifest)) if dry_run else named
-    opened, request = open_depot(depot), o.with_project(words)
-    if dry_run and may_build:
-        asked = request if request.names_selection else request.or_else(otherwise)
-        _tell(api.plan_library(asked, host=host, depot=opened, limits=limits, events=events))
-    try:
-        found = api.link(
-            request,
-            may_build=may_build,
-            otherwise=otherwise,
-            host=host,
-            depot=opened,
-            limits=limits,
-            events=events,
-        )
-    except IncompatibleError as error:
-        make = get_command(library_request(**words))
-        hint = error.hint or f"Make it first: {make}   (or add --get to this command)"
-        raise IncompatibleError(error.message, hint=hint) from None
-    if dry_run:
-        _tell(LibraryPlan(stored=found.manifest))
-    return found
-
-
-def _tell(plan: LibraryPlan) -> NoReturn:
-    """The answer of ``--dry-run``, which ends the command."""
-    context = click.get_current_context()
-    tell_plan(plan, as_json=context.params["as_json"])
-    context.exit()
-
-
-def zig_source(depot: Path | None, *, quiet: bool) -> Callable[[], Zig]:
-    """Gives the zig in the depot, which is fetched first where it is not there."""
-    return lambda: api.zig(depot=open_depot(depot), events=Terminal(quiet=quiet))
-
-
-def get_command(request: LibraryRequest) -> Command:
-    """The ``get`` of the same words, machine and depot."""
-    params = click.get_current_context().params
-    named = {name: params[name] for name in ("glibc", "gpu", "driver")}
-    return Command("get", {**request.words(), **named, "host": params["host_file"], "depot": named_depot()})
-
-
-COMMANDS: Table = {
+COMMANDS: CommandTable = {
     "cmake": ("link_commands", "The lines of a CMakeLists.txt."),
     "pkg-config": ("link_commands", "Where pkg-config finds it."),
     "cargo": ("link_commands", "A -sys crate with the library in it."),
@@ -158,7 +124,18 @@ def link() -> None:
     """Print what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."""
 
 
-_options = options(kind_options, library_options, json_option)
+_options = options(
+    click.option("--shared", "kind", flag_value=LinkKind.SHARED.value, help="Link the shared library."),
+    click.option("--static", "kind", flag_value=LinkKind.STATIC.value, help="Link the static library."),
+    library_options,
+)
+
+
+def _chosen(kind: str | None, which: dict[str, Any]) -> tuple[LinkableLibrary, LinkKind, dict[str, Any]]:
+    """The library, of which kind, and what every ``--json`` says of it."""
+    library, chosen = Which(**which).linkable(), LinkKind(kind or LinkKind.SHARED)
+    library.require(chosen)
+    return library, chosen, {**library.to_json(), "kind": chosen.value}
 
 
 @click.command(
@@ -170,27 +147,20 @@ _options = options(kind_options, library_options, json_option)
 )
 @click.option("--prefix", is_flag=True, help="Print only the folder for CMAKE_PREFIX_PATH.")
 @_options
-def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> None:
+def cmake(*, prefix: bool, kind: str | None, **which: Any) -> View:
     """Print the lines for a CMakeLists.txt and the command that configures it.
 
     The package FlashAttention has the targets FlashAttention::shared (the default) and FlashAttention::static. It needs
     CMake 3.18 and no CUDA toolkit.
     """
-    library = linkable(**which)
-    library.require(chosen := LinkKind(kind or LinkKind.SHARED))
-    if as_json:
-        print_json(
-            {
-                **library.to_json(),
-                "kind": chosen.value,
-                "prefix": str(library.root),
-                "package": "FlashAttention",
-                "version": package_version(library),
-                "target": f"FlashAttention::{chosen}",
-            }
-        )
-        return
-    answer(str(library.root) if prefix else cmake_lines(library, chosen, shell_here()))
+    library, chosen, document = _chosen(kind, which)
+    document |= {
+        "prefix": str(library.root),
+        "package": "FlashAttention",
+        "version": package_version(library),
+        "target": f"FlashAttention::{chosen}",
+    }
+    return View(document, [str(library.root) if prefix else cmake_lines(library, chosen, _shell())])
 
 
 @click.command(
@@ -204,18 +174,14 @@ def cmake(*, prefix: bool, kind: str | None, as_json: bool, **which: Any) -> Non
 )
 @click.option("--dir", "folder", is_flag=True, help="Print only the folder for PKG_CONFIG_PATH.")
 @_options
-def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -> None:
+def pkg_config(*, folder: bool, kind: str | None, **which: Any) -> View:
     """Print a shell line that lets pkg-config find the packages flashattention and flashattention-static.
 
     On Windows the line is for cmd; in PowerShell, use --dir.
     """
-    library = linkable(**which)
-    library.require(chosen := LinkKind(kind or LinkKind.SHARED))
-    if as_json:
-        module = pkg_config_module(chosen)
-        print_json({**library.to_json(), "kind": chosen.value, "dir": str(library.pkg_config), "package": module})
-        return
-    answer(str(library.pkg_config) if folder else pkg_config_lines(library, chosen, shell_here()))
+    library, chosen, document = _chosen(kind, which)
+    document |= {"dir": str(library.pkg_config), "package": pkg_config_module(chosen)}
+    return View(document, [str(library.pkg_config) if folder else pkg_config_lines(library, chosen, _shell())])
 
 
 @click.command(
@@ -228,24 +194,17 @@ def pkg_config(*, folder: bool, kind: str | None, as_json: bool, **which: Any) -
 @click.option("--compile", "part", flag_value="compile", help="Print only what the compiler needs.")
 @click.option("--link", "part", flag_value="link", help="Print only what the linker needs.")
 @_options
-def flags(*, part: str | None, kind: str | None, as_json: bool, **which: Any) -> None:
+def flags(*, part: str | None, kind: str | None, **which: Any) -> View:
     """Print the arguments for g++ or clang++, or for cl or clang-cl if the library is for Windows.
 
     They are quoted for a POSIX shell, or for cmd on Windows. Put them after the sources; for cl, at the very end.
     """
-    library = linkable(**which)
-    library.require(chosen := LinkKind(kind or LinkKind.SHARED))
+    library, chosen, document = _chosen(kind, which)
     found = flags_of(library, chosen)
-    if as_json:
-        print_json(
-            {**library.to_json(), "kind": chosen.value, "compile": list(found.compile), "link": list(found.link)}
-        )
-        return
+    document |= {"compile": list(found.compile), "link": list(found.link)}
     parts = {"compile": found.compile, "link": found.link, None: (*found.compile, *found.link)}
-    if not which["quiet"] and part != "compile":
-        for line in place_of_dll(library, chosen):
-            say(line)
-    answer(shell_here().join(parts[part]))
+    said = place_of_dll(library, chosen) if part != "compile" else ()
+    return View(document, [_shell().join(parts[part])], said)
 
 
 @click.command(
@@ -256,19 +215,15 @@ def flags(*, part: str | None, kind: str | None, as_json: bool, **which: Any) ->
     )
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@options(library_options, json_option)
-def cargo(folder: Path, *, as_json: bool, **which: Any) -> None:
+@library_options
+def cargo(folder: Path, **which: Any) -> View:
     """Write the crate flashattention-sys: bindings of the C ABI, the library itself, its manifest and licences.
 
     It has no dependencies and builds offline. It links the static library; the crate's README says how to link the
     shared one. For another platform, run it again with --target: the crate holds a library a platform.
     """
-    library = linkable(**which)
+    library = Which(**which).linkable()
     written = write_crate(library, folder)
-    if as_json:
-        inside = written / "library" / str(library.manifest.platform)
-        print_json({**library.to_json(), "path": str(written), "library": str(inside), "crate": CRATE})
-        return
-    if not which["quiet"]:
-        say(f'In Cargo.toml: {CRATE} = {{ path = "{folder.as_posix()}" }}')
-    answer(str(written))
+    inside = written / "library" / str(library.manifest.platform)
+    document = {**library.to_json(), "path": str(written), "library": str(inside), "crate": CRATE}
+    return View(document, [str(written)], [f'In Cargo.toml: {CRATE} = {{ path = "{folder.as_posix()}" }}'])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from flashdepot.api.answers import place_of
 from flashdepot.api.given import Given
 from flashdepot.cli.check_commands import describe
-from flashdepot.cli.common import answer, examples, json_option, options, print_json, quiet_option, say
+from flashdepot.cli.common import View, examples, options, say
 from flashdepot.cli.options import environment_options
 from flashdepot.diagnose.check import Outcome, Report, check_file
 from flashdepot.diagnose.check.evidence import worst_evidence_first
@@ -36,10 +36,8 @@ _ERRORS: dict[Outcome, type[FlashdepotError]] = {
     environment_options,
     click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder to write.  [default: NAME-cpp]"),
     click.option("--force", is_flag=True, help="Write it even if the wheel does not fit."),
-    quiet_option,
-    json_option,
 )
-def wheel(file: Path, given: Given, out: Path | None, *, force: bool, quiet: bool, as_json: bool) -> None:
+def wheel(file: Path, given: Given, out: Path | None, *, force: bool) -> View:
     """Turn a published flash-attn wheel into a C++ library for programs with torch tensors.
 
     Writes the wheel's extension module, a header with the functions that it exports, and the CMake package
@@ -48,7 +46,7 @@ def wheel(file: Path, given: Given, out: Path | None, *, force: bool, quiet: boo
     """
     place = place_of(given.python, given.named, given.saved)
     report = _report(file, place)
-    _require_fit(report, force=force, quiet=quiet)
+    _require_fit(report, force=force)
     made = write_package(
         file,
         str(report.facts["name"]),
@@ -56,13 +54,7 @@ def wheel(file: Path, given: Given, out: Path | None, *, force: bool, quiet: boo
         _builds_with(place),
         out or Path(f"{report.facts['name']}-cpp"),
     )
-    if as_json:
-        print_json(_document(made, report))
-        return
-    if not quiet:
-        for line in _notes(made, place):
-            say(line)
-    answer(str(made.root))
+    return View(_document(made, report), [str(made.root)], _notes(made, place))
 
 
 def _report(file: Path, place: Place) -> Report:
@@ -78,13 +70,12 @@ def _report(file: Path, place: Place) -> Report:
     return replace(report, evidence=worst_evidence_first([*report.evidence, *asked]))
 
 
-def _require_fit(report: Report, *, force: bool, quiet: bool) -> None:
+def _require_fit(report: Report, *, force: bool) -> None:
     error = _ERRORS.get(report.verdict)
     if error is None:
         return
     if force and report.verdict is not Outcome.DAMAGED:
-        if not quiet:
-            say(f"Forced, although it will fail as this says:\n{describe(report, verbose=False)}")
+        say(f"Forced, although it will fail as this says:\n{describe(report, verbose=False)}")
         return
     hint = (
         "" if report.verdict is Outcome.DAMAGED else "Take the wheel or the --python that fits, or see it fail: --force"

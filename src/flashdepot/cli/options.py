@@ -8,28 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
-from flashdepot.cli.common import host_option, into, load_host, options, python_option
+from flashdepot.cli.common import host_option, into, python_option
 from flashdepot.errors import UsageError
+from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import BUILD_VARIABLE, Compiling, Farm, Limits, parse_size, size
 from flashdepot.model.request import LibraryRequest
-from flashdepot.resolve.project import find_project, library_request, read_project, require_trust
+from flashdepot.resolve.project import WORDS, Project, find_project, library_request, read_project, require_trust
 
 if TYPE_CHECKING:
     from flashdepot.api.given import Given
 
-
-Complete = Callable[[click.Context, click.Parameter, str], list[str]]
-
-
-def one_of(known: Callable[[], Iterable[str]]) -> Complete:
-    """Complete a value; ``known`` is called only when somebody presses TAB."""
-    return lambda _context, _parameter, begun: [word for word in known() if word.startswith(begun)]
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def some_of(known: Callable[[], Iterable[str]]) -> Complete:
-    """Complete the last word of a list that is joined by commas, with one that it does not have yet."""
+def completed(known: Callable[[], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Complete the last word of a list joined by commas with one that it lacks; only TAB asks what is known."""
 
     def complete(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
         before, comma, last = begun.rpartition(",")
@@ -39,80 +35,76 @@ def some_of(known: Callable[[], Iterable[str]]) -> Complete:
     return complete
 
 
-def profiles() -> list[str]:
-    """Names of selections."""
-    from flashdepot.model.selection import PROFILES  # noqa: PLC0415
+class Wanted(msgspec.Struct, frozen=True):
+    """What the options of a selection say, in their words."""
 
-    return list(PROFILES)
+    words: Mapping[str, str | None]
 
+    @property
+    def named(self) -> LibraryRequest:
+        """What they ask by themselves; :raises UsageError: for a word that is not known."""
+        return library_request(**self.words)
 
-def passes() -> list[str]:
-    """Passes of kernels."""
-    from flashdepot.model.selection import Pass  # noqa: PLC0415
+    @property
+    def request(self) -> LibraryRequest:
+        """What they ask, with gaps filled from the nearest ``flashdepot.toml``, if there is one.
 
-    return [member.value for member in Pass]
+        :raises UsageError: for a word that is not known, a fact of another machine than the target's, or a file that asks
+            for more than the user has allowed; on a terminal the user is asked first.
+        """
+        asked = self.named
+        path = find_project(Path.cwd())
+        if path is not None:
+            project = read_project(path)
+            if objections := project.objections(asked):
+                _require_trust(project, objections)
+            asked = asked.or_else(project.asked)
+        _require_one_machine(asked)
+        return asked
 
-
-def dtypes() -> list[str]:
-    """Element types of kernels."""
-    from flashdepot.model.selection import Dtype  # noqa: PLC0415
-
-    return [member.value for member in Dtype]
-
-
-def features() -> list[str]:
-    """Features of kernels."""
-    from flashdepot.model.selection import Feature  # noqa: PLC0415
-
-    return [*(member.value for member in Feature), "none", "all"]
-
-
-def families() -> list[str]:
-    """Families of kernels."""
-    from flashdepot.kernels import ALL, FAMILIES  # noqa: PLC0415
-
-    return [*(family.name for family in FAMILIES), ALL]
+    def each_target(self) -> list[Wanted]:
+        """Once for each of the targets that ``--target`` names with commas between."""
+        return [Wanted({**self.words, "target": one or None}) for one in (self.words.get("target") or "").split(",")]
 
 
-def head_dims() -> list[str]:
-    """Head dims that the default family compiles."""
-    from flashdepot.kernels import default_family  # noqa: PLC0415
+def _require_trust(project: Project, objections: tuple[str, ...]) -> None:
+    from flashdepot.cli.trust_commands import ask  # noqa: PLC0415  (most project files need no consent)
+    from flashdepot.files.trust import users_consents  # noqa: PLC0415
 
-    return [str(dim) for dim in sorted({unit.head_dim for unit in default_family().full()})]
-
-
-def upstreams() -> list[str]:
-    """Published versions, the newest first."""
-    from flashdepot.kernels import default_family  # noqa: PLC0415
-
-    return list(default_family().sources.known_versions())
+    consents = users_consents()
+    if not consents.given(project.path, project.digest):
+        ask(project, consents, objections)
+    require_trust(project, consents, objections)
 
 
-def architectures() -> list[str]:
-    """Compute capabilities that kernels run on, and the words for several."""
-    from flashdepot.facts.gpus import known_architectures  # noqa: PLC0415
-    from flashdepot.kernels import oldest_gpu  # noqa: PLC0415
+def _require_one_machine(request: LibraryRequest) -> None:
+    """:raises UsageError: for a driver or C library of one machine with the target of another."""
+    said = click.get_current_context().params
+    facts = [f"--{name}" for name in ("driver", "glibc") if said.get(name)]
+    if not facts or request.target is None:
+        return
+    from flashdepot.host.probe import this_platform  # noqa: PLC0415
 
-    known = (row.architecture for row in known_architectures())
-    return ["native", "universal", "list", *(str(one) for one in known if one >= oldest_gpu())]
-
-
-def targets() -> list[str]:
-    """Systems that libraries are built for."""
-    from flashdepot.toolchain.targets import TARGETS  # noqa: PLC0415
-
-    return [str(row) for row in TARGETS]
-
-
-def candle_versions() -> list[str]:
-    """The versions of candle-flash-attn that are served."""
-    from flashdepot.link.candle_versions import CRATE, known_lines  # noqa: PLC0415
-
-    served = (line for line in known_lines() if line.crate == CRATE and line.is_served)
-    return [version for line in served for version in line.versions]
+    there = saved_host(said["host_file"]).platform if said.get("host_file") else this_platform()
+    if request.target != there:
+        raise UsageError(
+            f"{' and '.join(facts)} would be those of {there}, and the library is for {request.target}.",
+            hint="Leave them out, or name the machine that it is for by its record: --host FILE",
+        )
 
 
-Command = TypeVar("Command", bound=Callable[..., None])
+def _option(name: str) -> Callable[[Command], Command]:
+    word = WORDS[name]
+    spelled = [f"--{name.replace('_', '-')}", *(["--platform"] if name == "target" else [])]
+    return click.option(*spelled, shell_complete=completed(word.values), metavar=word.metavar, help=word.help)
+
+
+def _wanted(**words: str | None) -> Wanted:
+    return Wanted(words)
+
+
+selection_options = into("wanted", _wanted, *map(_option, WORDS))
+"""What a :class:`LibraryRequest` is made of: the argument ``wanted``, a :class:`Wanted`."""
 
 _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "torch": click.option(
@@ -137,41 +129,27 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
 """One for each field of :class:`NamedFacts`."""
 
 
-def _given(
-    *,
-    torch: str | None = None,
-    torch_cuda: str | None = None,
-    cxx11_abi: bool | None = None,
-    python_tag: str | None = None,
-    platform: str | None = None,
-    glibc: str | None = None,
-    gpu: tuple[str, ...] = (),
-    driver: str | None = None,
-    python: str | None = None,
-    host_file: Path | None = None,
-) -> Given:
+def _given(*, python: str | None = None, host_file: Path | None, **named: Any) -> Given:
     from flashdepot.api.given import Given  # noqa: PLC0415  (a depot hit needs neither)
     from flashdepot.resolve.facts import NamedFacts  # noqa: PLC0415
 
-    named = NamedFacts(torch, torch_cuda, cxx11_abi, python_tag, platform, glibc, gpu, driver)
-    return Given(named, host_file, python)
+    return Given(NamedFacts(**named), host_file, python)
 
 
 environment_options = into("given", _given, *_OPTIONS.values(), python_option, host_option)
 """For what depends on a Python environment: the argument ``given``, a :class:`Given`."""
 
-_MACHINE = ("glibc", "gpu", "driver")
+MACHINE = ("glibc", "gpu", "driver")
 
 
-def _host(*, glibc: str | None, gpu: tuple[str, ...], driver: str | None, host_file: Path | None) -> HostRecord | None:
-    if (glibc, gpu, driver) == (None, (), None):
-        return load_host(host_file)
-    return _given(glibc=glibc, gpu=gpu, driver=driver, host_file=host_file).machine
+def _host(*, host_file: Path | None, **named: Any) -> HostRecord | None:
+    if any(named.values()):
+        return _given(host_file=host_file, **named).machine
+    return saved_host(host_file) if host_file is not None else None
 
 
-machine_options = into("host", _host, *(_OPTIONS[name] for name in _MACHINE), host_option)
+machine_options = into("host", _host, *(_OPTIONS[name] for name in MACHINE), host_option)
 """For what depends on a machine and not on its Python: the argument ``host``, ``None`` for this machine as it is."""
-
 
 names_option = click.option(
     "--names",
@@ -179,134 +157,11 @@ names_option = click.option(
     default="",
     help="Also the small wheels that serve programs which import flash_attn_interface or flash_attn.cute.",
 )
-
-selection_options = options(
-    click.option(
-        "--upstream",
-        shell_complete=one_of(upstreams),
-        metavar="VERSION|DIR|git+URL@REF",
-        help="flash-attn version, source folder or git commit.  [default: the newest known version]",
-    ),
-    click.option(
-        "--arch",
-        shell_complete=some_of(architectures),
-        metavar="native|universal|80,90,...",
-        help="GPU architectures to serve; 'list' shows them.  [default: native]",
-    ),
-    click.option(
-        "--profile",
-        shell_complete=one_of(profiles),
-        metavar="full|training|inference|quick",
-        help="Named selection.  [default: full]",
-    ),
-    click.option(
-        "--passes",
-        shell_complete=some_of(passes),
-        metavar="fwd,splitkv,bwd",
-        help="Passes to include, instead of the profile's.",
-    ),
-    click.option(
-        "--head-dims",
-        shell_complete=some_of(head_dims),
-        metavar="64,128,...",
-        help="Head dims to include, instead of the profile's.",
-    ),
-    click.option(
-        "--dtypes",
-        shell_complete=some_of(dtypes),
-        metavar="bf16,fp16",
-        help="Element types to include, instead of the profile's.",
-    ),
-    click.option(
-        "--features",
-        shell_complete=some_of(features),
-        metavar="a,b|none|all",
-        help="Features to include: dropout, alibi, softcap, local, uneven_k; instead of the profile's.",
-    ),
-    click.option(
-        "--families",
-        shell_complete=some_of(families),
-        metavar="fa2|fa4|all",
-        help="Families of kernels: FlashAttention-2, FlashAttention-4 (Hopper).  [default: fa2; with full, both]",
-    ),
-    click.option("--cuda", metavar="auto|13.0|DIR", help="Which nvcc builds.  [default: auto]"),
-    click.option(
-        "--target",
-        "--platform",
-        shell_complete=one_of(targets),
-        metavar="linux-x86_64|linux-aarch64|windows-x86_64",
-        help="Build for this system, without a compiler or toolkit of this machine.",
-    ),
-)
-"""What a :class:`LibraryRequest` is made of."""
-
-out_option = click.option(
-    "--out",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Copy the library into this folder, which can be moved.",
-)
-jobs_option = click.option(
-    "-j", "--jobs", type=click.IntRange(min=1), help="Number of parallel compilers.  [default: one per core]"
-)
-farm_option = click.option(
-    "--farm",
-    metavar="ADDRESS|FILE",
-    help="Compile on the workers of this Dask cluster: the scheduler's address (tls://HOST:8786) or its scheduler file; "
-    "open+ before it allows a network without encryption.",
-)
-memory_option = click.option(
-    "--memory",
-    metavar="8GB",
-    help="Memory limit for all compilers together.  [default: what is available, less a reserve]",
-)
 dry_run_option = click.option(
     "--dry-run",
     is_flag=True,
     help="Say what would be fetched and compiled, and how long that takes; do neither.",
 )
-keep_going_option = click.option(
-    "--keep-going", is_flag=True, help="Compile the other units even after one has failed."
-)
-front_end_option = click.option(
-    "--front-end",
-    type=click.Choice(["shared", "native"]),
-    default="shared",
-    help="One front-end pass for all architectures, or one for each (for comparison).  [default: shared]",
-)
-compress_option = click.option(
-    "--compress-mode",
-    type=click.Choice(["size", "balance", "speed", "default", "none"]),
-    help="How nvcc compresses machine code.  [default: size; with CUDA 12 what its first drivers read]",
-)
-
-
-def with_project(words: Mapping[str, str | None]) -> LibraryRequest:
-    """What the options ask, with gaps filled from the nearest ``flashdepot.toml``, if there is one.
-
-    :raises UsageError: for a word that is not known, or a file that asks for more than the user has allowed; on a terminal
-        the user is asked first.
-    """
-    asked = library_request(**words)
-    path = find_project(Path.cwd())
-    if path is None:
-        return asked
-    project = read_project(path)
-    if objections := project.objections(asked):
-        from flashdepot.cli.trust_commands import ask  # noqa: PLC0415  (most project files need no consent)
-        from flashdepot.files.trust import users_consents  # noqa: PLC0415
-
-        consents = users_consents()
-        if not consents.given(project.path, project.digest):
-            ask(project, consents, objections)
-        require_trust(project, consents, objections)
-    return asked.or_else(project.asked)
-
-
-def each_target(words: Mapping[str, str | None]) -> list[dict[str, str | None]]:
-    """The words once for each of the targets that ``--target`` names with commas between."""
-    return [{**words, "target": target or None} for target in (words.get("target") or "").split(",")]
-
 
 _LEAST_MEMORY = 100 * 10**6
 """Bytes: less is an amount whose unit was left out."""
@@ -344,9 +199,20 @@ def _of_project() -> Compiling | None:
 build_options = into(
     "limits",
     _limits,
-    jobs_option,
-    memory_option,
-    farm_option,
+    click.option(
+        "-j", "--jobs", type=click.IntRange(min=1), help="Number of parallel compilers.  [default: one per core]"
+    ),
+    click.option(
+        "--memory",
+        metavar="8GB",
+        help="Memory limit for all compilers together.  [default: what is available, less a reserve]",
+    ),
+    click.option(
+        "--farm",
+        metavar="ADDRESS|FILE",
+        help="Compile on the workers of this Dask cluster: the scheduler's address (tls://HOST:8786) or its scheduler file; "
+        "open+ before it allows a network without encryption.",
+    ),
     click.option(
         "--build",
         type=click.Choice([member.value for member in Compiling]),

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from flashdepot.cli.common import answer, examples, json_option, options, print_json, quiet_option, say
+from flashdepot.cli.common import View, examples, is_quiet, options
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.prove.environment import interpreter, run_script
+from flashdepot.prove.environment import draw, interpreter, run_script
 
 _python_option = click.option(
     "--python", metavar="PY", help="Interpreter of the environment.  [default: the active one, or the nearest .venv]"
@@ -22,8 +22,8 @@ _BENCH_LIMIT = 3600
 
 
 @click.command(epilog=examples("flashdepot verify", "flashdepot verify --python .venv/bin/python --json"))
-@options(_python_option, json_option, quiet_option)
-def verify(python: str | None, *, as_json: bool, quiet: bool) -> None:
+@options(_python_option)
+def verify(python: str | None) -> View:
     """Check on this machine's GPU that the installed flash_attn computes the right numbers.
 
     Compares forward, backward, variable lengths and KV cache, in fp16 and bf16, with float64. The bound is that of
@@ -31,20 +31,17 @@ def verify(python: str | None, *, as_json: bool, quiet: bool) -> None:
     """
     document = run_script(interpreter(python), "numeric.py", timeout=_VERIFY_LIMIT)
     wrong = [row for row in document["rows"] if row["ok"] is False]
-    if as_json:
-        print_json(document)
-    elif not quiet:
-        say(f"flash_attn {document['flash_attn']} ({document['file']}) on {document['gpu']}, torch {document['torch']}")
-        for row in document["rows"]:
-            say(_verify_line(row))
-        say(
-            f"{len(document['rows']) - len(wrong)} of {len(document['rows'])} right or skipped, {document['seconds']} s"
-        )
-    if wrong:
-        raise IntegrityError(
-            f"{len(wrong)} results are wrong; the first: {_verify_line(wrong[0]).strip()}",
-            hint="Do not train or serve with this build. 'flashdepot verify --json' has every figure.",
-        )
+    rows = document["rows"]
+    said = [
+        f"flash_attn {document['flash_attn']} ({document['file']}) on {document['gpu']}, torch {document['torch']}",
+        *map(_verify_line, rows),
+        f"{len(rows) - len(wrong)} of {len(rows)} right or skipped, {document['seconds']} s",
+    ]
+    error = IntegrityError(
+        f"{len(wrong)} results are wrong; the first: {''.join(map(_verify_line, wrong[:1])).strip()}",
+        hint="Do not train or serve with this build. 'flashdepot verify --json' has every figure.",
+    )
+    return View(document, said=said, error=error if wrong else None)
 
 
 def _verify_line(row: Mapping[str, Any]) -> str:
@@ -79,8 +76,6 @@ def _verify_line(row: Mapping[str, Any]) -> str:
         is_flag=True,
         help="Find the batch size where throughput stops growing, and the largest one that fits in memory.",
     ),
-    json_option,
-    quiet_option,
 )
 def bench(
     python: str | None,
@@ -92,9 +87,7 @@ def bench(
     *,
     forward_only: bool,
     tune_batch: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+) -> View:
     """Compare the speed of the installed flash_attn with torch's own attention on this machine's GPU."""
     wanted = {
         "head_dims": _numbers(head_dims, "head dim"),
@@ -108,16 +101,11 @@ def bench(
         "tune_batch": tune_batch,
     }
     document = run_script(interpreter(python), "speed.py", json.dumps(wanted), timeout=_BENCH_LIMIT)
+    said = []
     if plot is not None and not tune_batch:
-        from flashdepot.prove.environment import draw  # noqa: PLC0415
-
         draw(document, plot)
-    if as_json:
-        print_json(document)
-    elif not quiet:
-        answer(tuning(document) if tune_batch else table(document))
-        if plot is not None and not tune_batch:
-            say(f"Drawn to {os.fspath(plot)}.")
+        said = [f"Drawn to {os.fspath(plot)}."]
+    return View(document, [] if is_quiet() else [tuning(document) if tune_batch else table(document)], then=said)
 
 
 def table(document: Mapping[str, Any]) -> str:

@@ -10,26 +10,14 @@ import click
 
 from flashdepot import api
 from flashdepot.api import publishing
-from flashdepot.cli import options as o
-from flashdepot.cli.common import (
-    answer,
-    configured_remotes,
-    depot_option,
-    examples,
-    json_option,
-    open_depot,
-    options,
-    print_json,
-    quiet_option,
-    say,
-    verbose_option,
-    warn,
-)
+from flashdepot.cli.common import View, configured_remotes, depot_option, examples, options, say, warn
 from flashdepot.cli.library_commands import describe_plan, plan_document
-from flashdepot.cli.terminal import Terminal
+from flashdepot.cli.options import build_options
+from flashdepot.cli.terminal import terminal
+from flashdepot.depot import Depot
 from flashdepot.model.limits import Limits, duration, size
 from flashdepot.publish import PartReport, PublishReport, read_matrix
-from flashdepot.publish.report import FAILED, REPORT_NAME
+from flashdepot.publish.report import FAILED, REPORT_NAME, problem_document
 
 
 @click.command(
@@ -55,50 +43,28 @@ from flashdepot.publish.report import FAILED, REPORT_NAME
         help="Take every library of this remote that a key which you trust has signed.",
     ),
     depot_option,
-    json_option,
-    quiet_option,
-    verbose_option,
 )
-def index(
-    folder: Path,
-    wheels: tuple[Path, ...],
-    url: str,
-    source: str | None,
-    depot: Path | None,
-    *,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-) -> None:
+def index(folder: Path, wheels: tuple[Path, ...], url: str, source: str | None, depot: Depot) -> View:
     """Write a package index that pip and uv install from: a folder of static files for any web server.
 
     Without a WHEEL it takes a wheel of every library in the depot, or with --from of every library of a remote. What the
     index held before stays in it. It is signed with your key, if you have one. Prints the folder's path.
     """
     site = api.index(
-        folder,
-        wheels,
-        url=url,
-        source=source,
-        remotes=configured_remotes(),
-        depot=open_depot(depot),
-        events=Terminal(quiet=quiet, verbose=verbose),
+        folder, wheels, url=url, source=source, remotes=configured_remotes(), depot=depot, events=terminal()
     )
     rows = site.record.wheels
-    if as_json:
-        shelves = {
-            shelf.name: {"wheels": len(shelf.offers), "taken": [wheel.filename for wheel in shelf.taken]}
-            for shelf in site.shelves
-        }
-        print_json({"path": str(site.path), "url": site.record.url, "added": list(site.added), "shelves": shelves})
-        return
-    if not quiet:
-        variants = sum(bool(row.label) for row in rows)
-        say(
-            f"{len(rows) - variants} wheels and {variants} variants, {size(sum(row.size for row in rows))}, at "
-            f"{len(site.shelves)} addresses; {len(site.added)} new"
-        )
-    answer(str(site.path))
+    shelves = {
+        shelf.name: {"wheels": len(shelf.offers), "taken": [wheel.filename for wheel in shelf.taken]}
+        for shelf in site.shelves
+    }
+    document = {"path": str(site.path), "url": site.record.url, "added": list(site.added), "shelves": shelves}
+    variants = sum(bool(row.label) for row in rows)
+    said = (
+        f"{len(rows) - variants} wheels and {variants} variants, {size(sum(row.size for row in rows))}, at "
+        f"{len(site.shelves)} addresses; {len(site.added)} new"
+    )
+    return View(document, [str(site.path)], [said])
 
 
 @click.command(
@@ -118,41 +84,22 @@ def index(
     ),
     click.option("--no-push", is_flag=True, help="Write to no remote: for jobs of strangers, and to try a file."),
     click.option("--dry-run", is_flag=True, help="Say what would be fetched and compiled for each part; make nothing."),
-    o.build_options,
+    build_options,
     depot_option,
-    json_option,
-    quiet_option,
-    verbose_option,
 )
-def publish(
-    matrix: Path,
-    out: Path | None,
-    limits: Limits,
-    depot: Path | None,
-    *,
-    no_push: bool,
-    dry_run: bool,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-) -> None:
+def publish(matrix: Path, out: Path | None, limits: Limits, depot: Depot, *, no_push: bool, dry_run: bool) -> View:
     """Make the libraries and wheels of every combination in a matrix file, prove them, and put them where others find them.
 
     What exists is used again, so a run that was stopped continues. A part that fails does not stop the others;
     the exit code is that of the first failure. The report is printed and kept with the wheels. docs/publishing.md has
     the format of the file.
     """
-    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
-    read, opened = read_matrix(matrix), open_depot(depot)
+    read, events = read_matrix(matrix), terminal()
     if dry_run:
-        planned = publishing.plan_publish(read, depot=opened, limits=limits, events=events)
-        _tell_plan(planned, as_json=as_json)
-        failed = [one.problem.exit_code for one in planned if one.problem is not None]
-        click.get_current_context().exit(failed[0] if failed else 0)
+        return _plan(publishing.plan_publish(read, depot=depot, limits=limits, events=events))
 
     def tell(done: PartReport) -> None:
-        if not quiet:
-            say(_line(done))
+        say(_line(done))
         if done.problem is not None:
             warn(f"{done.part.name}: {done.problem.message} {done.problem.hint}".rstrip())
 
@@ -161,38 +108,29 @@ def publish(
         out=out,
         may_push=not no_push,
         remotes=configured_remotes(),
-        depot=opened,
+        depot=depot,
         limits=limits,
         events=events,
         on_part=tell,
     )
     if report.problem is not None:
         warn(f"The index was not written: {report.problem.message} {report.problem.hint}".rstrip())
-    if as_json:
-        print_json(report.to_json())
-    else:
-        if not quiet:
-            say(_summary(report))
-        answer(str(report.out / REPORT_NAME))
-    click.get_current_context().exit(report.exit_code)
+    return View(report.to_json(), [str(report.out / REPORT_NAME)], [_summary(report)], status=report.exit_code)
 
 
-def _tell_plan(planned: Sequence[publishing.PlannedPart], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"status": "planned", "parts": [_plan_row(one) for one in planned]})
-        return
+def _plan(planned: Sequence[publishing.PlannedPart]) -> View:
+    rows, lines = list[dict[str, Any]](), []
     for one in planned:
-        told = describe_plan(one.plan) if one.plan is not None else f"cannot be made: {one.problem}"
-        answer(f"{one.part.name}\n  {told}")
-
-
-def _plan_row(one: publishing.PlannedPart) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": one.part.name, "words": dict(one.part.words)}
-    if one.plan is not None:
-        row["plan"] = plan_document(one.plan)
-    if one.problem is not None:
-        row["problem"] = {"exit_code": one.problem.exit_code, "message": one.problem.message, "hint": one.problem.hint}
-    return row
+        row: dict[str, Any] = {"name": one.part.name, "words": dict(one.part.words)}
+        told = f"cannot be made: {one.problem}"
+        if one.plan is not None:
+            row["plan"], told = plan_document(one.plan), describe_plan(one.plan)
+        if one.problem is not None:
+            row["problem"] = problem_document(one.problem)
+        rows.append(row)
+        lines.append(f"{one.part.name}\n  {told}")
+    failed = [one.problem.exit_code for one in planned if one.problem is not None]
+    return View({"status": "planned", "parts": rows}, lines, status=failed[0] if failed else 0)
 
 
 def _line(done: PartReport) -> str:

@@ -1,21 +1,68 @@
-"""``flashdepot resolve``."""
+"""``flashdepot resolve`` and ``flashdepot lock``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
-from flashdepot.cli.common import answer, depot_option, examples, json_option, options, print_json, quiet_option, say
-from flashdepot.cli.options import environment_options
+from flashdepot.api import wheels as api
+from flashdepot.api.wheels import LockState, Question
+from flashdepot.cli.common import View, depot_option, examples, is_quiet, named_depot, options, say
+from flashdepot.cli.options import Wanted, environment_options
 from flashdepot.cli.resolve_page import describe, describe_explained
-from flashdepot.cli.resolving import Asked, choice_options, command_with, question, taking
-from flashdepot.cli.terminal import Terminal
-from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.model.candidate import Decision
+from flashdepot.cli.terminal import terminal
+from flashdepot.depot import Depot
+from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.model.candidate import COMMUNITY, FLASH_ATTN, Decision
 from flashdepot.model.diagnosis import Verdict
+from flashdepot.resolve.lock import LOCK_NAME, Lock
 from flashdepot.resolve.plan import NOT_LISTED, Help, Resolution, helps
+
+EXIT_CODES = {
+    Verdict.FITS: 0,
+    Verdict.UNCERTAIN: MissingToolError.exit_code,
+    Verdict.MISFIT: IncompatibleError.exit_code,
+}
+"""What a verdict comes to as the end of a command."""
+
+_STATUS = {0: "decided", MissingToolError.exit_code: "facts missing", IncompatibleError.exit_code: "nothing fits"}
+
+choice_options = options(
+    click.option(
+        "--version", metavar="2.8.3", help="flash-attn version: 2.8.3, 2.8, '>=2.7,<2.8'.  [default: the newest]"
+    ),
+    click.option(
+        "--distribution",
+        metavar="NAME",
+        default=FLASH_ATTN,
+        show_default=True,
+        help="Package name; the other one is flash-attn-3.",
+    ),
+    click.option(
+        "--source",
+        "sources",
+        metavar="SOURCE",
+        multiple=True,
+        help="Only from these: ours, official, community, community:NAME, pip, index:URL (repeatable).  [default: ours, official]",
+    ),
+    click.option(
+        "--allow",
+        type=click.Choice([COMMUNITY, "uncertain"]),
+        multiple=True,
+        help="Also take community wheels, or wheels that may not fit (repeatable).",
+    ),
+    click.option("--profile", metavar="NAME", help="What our library must contain, as for 'flashdepot get'."),
+    click.option("--bandwidth", metavar="12MB", help="Download speed in bytes per second.  [default: 12.5MB]"),
+)
+
+
+def answered(depot: Depot, asked: dict[str, Any]) -> tuple[Question, Resolution]:
+    """The question that the options of an environment and of a choice ask, and its answer."""
+    question = Question(**asked, depot=named_depot())
+    return question, question.ask(Wanted({"profile": question.profile}).request, depot, terminal())
 
 
 @click.command(
@@ -33,59 +80,42 @@ from flashdepot.resolve.plan import NOT_LISTED, Help, Resolution, helps
         "--explain", "named", metavar="WHEEL|VERSION", help="Say why this wheel was chosen, or why it was not."
     ),
     depot_option,
-    json_option,
-    quiet_option,
 )
-def resolve(
-    named: str | None,
-    *,
-    as_json: bool,
-    quiet: bool,
-    **asked: Any,
-) -> None:
+def resolve(named: str | None, depot: Depot, **asked: Any) -> View:
     """Choose the best of all published wheels, the depot's libraries and what could be built, and say why.
 
     Facts that you do not give come from this machine and the active Python environment, or from --host FILE.
 
     Exit status: 0 something fits, 3 a fact is missing, 4 nothing fits.
     """
-    wanted = Asked(**asked)
-    resolution = question(wanted, Terminal(quiet=quiet))
+    question, resolution = answered(depot, asked)
     if named is not None:
-        click.get_current_context().exit(_explain(resolution, named, as_json=as_json))
+        return _explained(resolution, named)
     decision = resolution.decision
+    helped = _helps(resolution)
+    commands = [str(question.with_help(one)) for one in helped]
+    take = [question.taking(resolution)] if decision.chosen else []
     code = exit_code(decision)
-    if as_json:
-        take = {"command": taking(wanted, resolution)} if decision.chosen else {}
-        found = [_help_row(wanted, one) for one in _helps(resolution)]
-        print_json({"status": _STATUS[code], "exit_code": code, **decision.to_json(), **take, "helps": found})
-    elif quiet and decision.chosen:
-        answer(decision.chosen.candidate.name)
-    else:
-        commands = [(one, str(command_with(wanted, one))) for one in _helps(resolution)]
-        answer(describe(decision, commands))
-        if decision.chosen:
-            answer(f"\n  {taking(wanted, resolution)}")
-        elif commands:
-            answer(f"\n  {commands[0][1]}")
-    click.get_current_context().exit(code)
+    document = {
+        "status": _STATUS[code],
+        "exit_code": code,
+        **decision.to_json(),
+        **({"command": take[0]} if take else {}),
+        "helps": [
+            {"command": command, "fitting": one.fitting, "first": one.first.candidate.name}
+            for one, command in zip(helped, commands, strict=True)
+        ],
+    }
+    if is_quiet() and decision.chosen:
+        return View(document, [decision.chosen.candidate.name], status=code)
+    page = describe(decision, list(zip(helped, commands, strict=True)))
+    return View(document, [page, *(f"\n  {command}" for command in (take or commands)[:1])], status=code)
 
 
 def _helps(resolution: Resolution) -> Sequence[Help]:
     """What would give a better answer, where this one is none or a build."""
     chosen = resolution.decision.chosen
     return helps(resolution) if chosen is None or chosen.candidate.origin.compiles else ()
-
-
-def _help_row(asked: Asked, helped: Help) -> dict[str, Any]:
-    return {
-        "command": str(command_with(asked, helped)),
-        "fitting": helped.fitting,
-        "first": helped.first.candidate.name,
-    }
-
-
-_STATUS = {0: "decided", MissingToolError.exit_code: "facts missing", IncompatibleError.exit_code: "nothing fits"}
 
 
 def exit_code(decision: Decision) -> int:
@@ -95,21 +125,84 @@ def exit_code(decision: Decision) -> int:
     return MissingToolError.exit_code if decision.missing else IncompatibleError.exit_code
 
 
-def _explain(resolution: Resolution, named: str, *, as_json: bool) -> int:
-    """Judge what was named by every rule; the exit code is that of the nearest to fit."""
+def _explained(resolution: Resolution, named: str) -> View:
+    """What was named, judged by every rule; the exit code is that of the nearest to fit."""
     found = resolution.explain(named)
     if found[0].candidate.wheel.source == NOT_LISTED:
         say(f"{named} is not in the catalog, so only its name is judged.")
-    if as_json:
-        print_json({"named": named, "found": [judged.to_json() for judged in found]})
-    else:
-        answer(describe_explained(named, found, resolution.decision))
-    return EXIT_CODES[found[0].verdict]
+    document = {"named": named, "found": [judged.to_json() for judged in found]}
+    page = describe_explained(named, found, resolution.decision)
+    return View(document, [page], status=EXIT_CODES[found[0].verdict])
 
 
-EXIT_CODES = {
-    Verdict.FITS: 0,
-    Verdict.UNCERTAIN: MissingToolError.exit_code,
-    Verdict.MISFIT: IncompatibleError.exit_code,
-}
-"""What a verdict comes to as the end of a command."""
+@click.command(
+    epilog=examples(
+        "flashdepot lock --python .venv",
+        "flashdepot lock --host node.json --out deploy/flashdepot.lock",
+        "flashdepot lock --check",
+        "flashdepot lock --upgrade --allow community --accept-unverified",
+    )
+)
+@options(
+    environment_options,
+    choice_options,
+    click.option(
+        "--out",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        default=LOCK_NAME,
+        show_default=True,
+        help="The lock file.",
+    ),
+    click.option("--check", is_flag=True, help="Check whether the lock still fits; write nothing."),
+    click.option("--upgrade", is_flag=True, help="Choose again even if the lock still fits."),
+    click.option(
+        "--accept-unverified",
+        is_flag=True,
+        help="Lock a wheel that has no known SHA-256; its first installation records it.",
+    ),
+    depot_option,
+)
+def lock(out: Path, depot: Depot, *, check: bool, upgrade: bool, accept_unverified: bool, **asked: Any) -> View:
+    """Pin what 'flashdepot resolve' chooses, by address and SHA-256, in flashdepot.lock.
+
+    A lock that still fits is kept; --upgrade chooses again.
+
+    Exit status: 0 locked, or still fits; 2 the file cannot be used; 3 a fact is missing; 4 nothing fits, or the lock
+    does not; 6 the digest is not known.
+    """
+    if check and upgrade:
+        raise UsageError("--check writes nothing, --upgrade writes anew: give one of them.")
+    _, resolution = answered(depot, asked)
+    if check or (out.exists() and not upgrade):
+        state = api.check_lock(resolution.request, out)
+        text, code = _described(state, out), EXIT_CODES[state.verdict]
+        if check or code == 0:
+            text += "\n  -> or choose again: flashdepot lock --upgrade" if code else ""
+            return _pinned("does not fit" if code else "fits", state.lock, out, text, code)
+        say(f"{text}\nChoosing another.")
+    locked = api.lock(resolution, out, accept_unverified=accept_unverified)
+    if locked is None:
+        decision = resolution.decision
+        return View(decision.to_json(), [describe(decision)], status=exit_code(decision))
+    note = f"\n{_NO_DIGEST}" if locked.locked.needs_digest else ""
+    return _pinned("locked", locked, out, f"{out}: locked {locked.locked.filename}{note}")
+
+
+_NO_DIGEST = "  its SHA-256 is not known yet; the first 'flashdepot install' of this lock records it"
+
+
+def _described(state: LockState, path: Path) -> str:
+    """Whether a lock fits, and what speaks against it."""
+    fits = "fits" if state.verdict is Verdict.FITS else state.verdict
+    lines = [f"{path}: {state.lock.locked.filename} {fits}"]
+    for reason in state.reasons:
+        lines += [f"  {reason.text}", f"  -> {reason.fix}"]
+    if state.lock.locked.needs_digest:
+        lines.append(_NO_DIGEST)
+    return "\n".join(lines)
+
+
+def _pinned(status: str, lock: Lock, path: Path, text: str, code: int = 0) -> View:
+    said = [] if is_quiet() and not code else [text]
+    return View({"status": status, "path": str(path), **lock.to_toml()}, said, status=code)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from flashdepot.cli.common import ask, printable, say, warn
+from flashdepot.cli.common import ask, is_quiet, is_verbose, printable, say, wants_json, warn
 from flashdepot.events import BuildProgress, Download, Events, Forecast, Silent, Snapshot
 from flashdepot.model.limits import duration, size
 
@@ -70,6 +70,11 @@ class Terminal(Events):
         """Ask, where somebody is there to answer."""
         self._asked = self._may_ask
         return self._may_ask and ask(question)
+
+
+def terminal() -> Terminal:
+    """As the user of the command that runs wants it."""
+    return Terminal(quiet=is_quiet(), verbose=is_verbose(), may_ask=not wants_json())
 
 
 def _line(name: str) -> Download:

@@ -1,17 +1,25 @@
-"""``flashdepot trust``."""
+"""``flashdepot trust``, ``remote`` and ``keys``: which project files, which places and whose signatures are believed."""
 
 from __future__ import annotations
 
 import sys
+from datetime import date
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import click
 
-from flashdepot.cli.common import answer, examples, json_option, options, print_json, quiet_option, say
+from flashdepot.cli.app import Commands
+from flashdepot.cli.common import View, configured_remotes, examples, say
 from flashdepot.cli.common import ask as ask_on_terminal
 from flashdepot.errors import UsageError
 from flashdepot.files.trust import Consents, users_consents
+from flashdepot.model.candidate import INDEX
+from flashdepot.model.codec import plain
+from flashdepot.model.remote import PATIENCE, PublicKey, RemoteSettings, TrustedKey, remote_settings
+from flashdepot.remotes import keys as keyring
+from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.project import NAME, Project, find_project, read_project
 
 
@@ -26,33 +34,31 @@ from flashdepot.resolve.project import NAME, Project, find_project, read_project
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--list", "list_all", is_flag=True, help="Show what is trusted.")
 @click.option("--remove", is_flag=True, help="Stop trusting it.")
-@options(json_option, quiet_option)
-def trust(file: Path | None, *, list_all: bool, remove: bool, as_json: bool, quiet: bool) -> None:
+def trust(file: Path | None, *, list_all: bool, remove: bool) -> View:
     """Allow a flashdepot.toml to run a compiler that it names, or to take source or libraries from elsewhere.
 
     Only the file's present content is trusted: if it changes, you are asked again. Versions and selections need no trust.
     """
     consents = users_consents()
     if list_all:
-        _show(consents, as_json=as_json)
-        return
+        rows = [(path, _state(Path(path), digest)) for path, digest in consents.all().items()]
+        return View(
+            {"trusted": [{"path": path, "state": state} for path, state in rows]},
+            [f"{state:<10} {path}" for path, state in rows],
+            then=[] if rows else ["Nothing is trusted."],
+        )
     path = file or find_project(Path.cwd())
     if path is None:
         raise UsageError(f"There is no {NAME} here or above.", hint=f"Name it: flashdepot trust DIR/{NAME}")
     if remove:
         if not consents.withdraw(path):
             raise UsageError(f"{path} was not trusted.", hint="See what is: flashdepot trust --list")
-        status = "removed"
-    else:
-        project = read_project(path)
-        for objection in () if quiet else project.objections():
-            say(objection)
-        give(project, consents)
-        status = "trusted"
-    if as_json:
-        print_json({"status": status, "path": str(path.resolve())})
-    elif not quiet:
-        say(f"{path} is {'trusted as it is now' if status == 'trusted' else 'no longer trusted'}.")
+        return View({"status": "removed", "path": str(path.resolve())}, said=[f"{path} is no longer trusted."])
+    project = read_project(path)
+    for objection in project.objections():
+        say(objection)
+    give(project, consents)
+    return View({"status": "trusted", "path": str(path.resolve())}, said=[f"{path} is trusted as it is now."])
 
 
 def ask(project: Project, consents: Consents, objections: tuple[str, ...]) -> None:
@@ -69,21 +75,8 @@ def ask(project: Project, consents: Consents, objections: tuple[str, ...]) -> No
 def give(project: Project, consents: Consents) -> None:
     """Allow a project file as it is now; the keys of its remotes count as keys that this user has trusted."""
     if any(remote.keys for remote in project.remotes):
-        from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
-
         UserSettings.of_this_user().demand_signatures()
     consents.give(project.path, project.digest)
-
-
-def _show(consents: Consents, *, as_json: bool) -> None:
-    rows = [(path, _state(Path(path), digest)) for path, digest in consents.all().items()]
-    if as_json:
-        print_json({"trusted": [{"path": path, "state": state} for path, state in rows]})
-        return
-    for path, state in rows:
-        answer(f"{state:<10} {path}")
-    if not rows:
-        say("Nothing is trusted.")
 
 
 def _state(path: Path, digest: str) -> str:
@@ -92,3 +85,218 @@ def _state(path: Path, digest: str) -> str:
         return "unchanged" if sha256(path.read_bytes()).hexdigest() == digest else "changed"
     except OSError:
         return "gone"
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def remote() -> None:
+    """Name the places from which libraries and units are fetched: buckets, web servers, folders.
+
+    They are asked in order, the project's (flashdepot.toml) before yours, whenever the depot lacks something.
+    """
+
+
+@remote.command(
+    epilog=examples(
+        "flashdepot remote add team s3://our-bucket/flashdepot --push",
+        "flashdepot remote add public https://example.org/flashdepot --key ci:BASE64",
+        "flashdepot remote add disk file:///mnt/share/flashdepot --unsigned",
+    )
+)
+@click.argument("name")
+@click.argument("url")
+@click.option("--push", is_flag=True, help="Put there what is built here.")
+@click.option("--key", "keys", multiple=True, metavar="NAME:BASE64", help="Trust this key's signatures there.")
+@click.option(
+    "--unsigned", is_flag=True, help="Accept what is there without signatures: anyone who writes there decides."
+)
+@click.option(
+    "--builders",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Accept only what this many of your keys have signed.  [default: 1]",
+)
+@click.option("--anonymous", is_flag=True, help="Read a bucket without credentials.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=PATIENCE,
+    metavar="SECONDS",
+    help=f"How long it has to answer.  [default: {PATIENCE:g}]",
+)
+def add(name: str, url: str, keys: tuple[str, ...], **settings: Any) -> View:
+    """Add a remote for this user, or change the one of that name.
+
+    s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://SERVER/FOLDER or file:///FOLDER.
+    Credentials come from where each cloud's own tools look for them, and from ~/.netrc for https.
+    """
+    added = remote_settings(name=name, url=url, keys=tuple(map(PublicKey.parse, keys)), **settings)
+    users = UserSettings.of_this_user()
+    users.add_remote(added)
+    said = [f"Added: {_line(added)}"]
+    if not (added.unsigned or keys or users.trusted_keys()):
+        said.append("Nothing from it is believed until you trust a key: flashdepot keys trust NAME:BASE64")
+    return View({"status": "added", **plain(added)}, said=said)
+
+
+@remote.command("ls")
+def list_remotes() -> View:
+    """List the remotes, in the order in which they are asked."""
+    found = [opened.settings for opened in configured_remotes().all()]
+    return View(
+        {"remotes": [plain(settings) for settings in found]},
+        map(_line, found),
+        then=[] if found else ["There is no remote. Add one: flashdepot remote add NAME URL"],
+    )
+
+
+@remote.command()
+@click.argument("name")
+def rm(name: str) -> View:
+    """Forget one of your remotes. What was fetched from it stays in the depot."""
+    UserSettings.of_this_user().remove_remote(name)
+    return View({"status": "removed", "name": name}, said=[f"The remote {name} is no longer asked."])
+
+
+def _line(settings: RemoteSettings) -> str:
+    words = [word for word in ("push", "unsigned", "anonymous") if getattr(settings, word)]
+    if settings.builders > 1:
+        words.append(f"{settings.builders} builders")
+    words += [f"key {key.name}" for key in settings.keys]
+    more = f"  ({', '.join(words)})" if words else ""
+    return f"{settings.name:<12} {settings.url}{more}"
+
+
+_DAY = "YYYY-MM-DD"
+
+
+def _day(_context: click.Context, _option: click.Parameter, text: str | None) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise UsageError(f"'{text}' is not a day: expected {_DAY}.") from None
+
+
+_expires_option = click.option(
+    "--expires", metavar=_DAY, callback=_day, help="The last day on which it is trusted.  [default: no end]"
+)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def keys() -> None:
+    """Make the key that signs what you push, and choose whose signatures are trusted.
+
+    A machine that tests what strangers send needs no key: it reads remotes, and writes to none.
+    """
+
+
+@keys.command(epilog=examples("flashdepot keys new", "flashdepot keys new ci --expires 2027-12-31"))
+@click.argument("name", required=False)
+@_expires_option
+def new(name: str | None, expires: date | None) -> View:
+    """Make a key to sign with, and trust it here. Prints the line that readers need.
+
+    The private half stays in a file that only you can read, in your configuration folder.
+    """
+    made = keyring.new_key(UserSettings.of_this_user(), name or keyring.default_name(), expires)
+    said = f"The private key is in {made.path}. Readers: flashdepot keys trust {made.public}"
+    return View(_document("made", made.public), [str(made.public)], [said])
+
+
+@keys.command(
+    "trust", epilog=examples("flashdepot keys trust ci:BASE64", "flashdepot keys trust ci:BASE64 --remote team")
+)
+@click.argument("line", metavar="NAME:BASE64")
+@click.option(
+    "--remote", "remotes", multiple=True, metavar="NAME|URL", help="Only for this remote, or index (repeatable)."
+)
+@_expires_option
+def trust_key(line: str, remotes: tuple[str, ...], expires: date | None) -> View:
+    """Trust what a key has signed. Get its line in a way that you trust."""
+    key = PublicKey.parse(line)
+    UserSettings.of_this_user().trust(TrustedKey(key, remotes, expires))
+    return View(_document("trusted", key), said=[f"What {key.name} has signed is believed from now on."])
+
+
+@keys.command("ls")
+def list_keys() -> View:
+    """List the keys that you trust, and which of them are yours to sign with."""
+    settings = UserSettings.of_this_user()
+    own, unsigned = keyring.own_ids(settings), list(settings.unsigned_indexes())
+    documents, lines = [], []
+    for key in settings.trusted_keys():
+        state, is_own = keyring.state(key, today()), key.key.id in own
+        document = {
+            "key": str(key.key),
+            "id": key.key.id,
+            "state": state,
+            "own": is_own,
+            "remotes": list(key.remotes),
+            "expires": key.expires.isoformat() if key.expires else None,
+        }
+        documents.append(document)
+        only = f"  only for {', '.join(key.remotes)}" if key.remotes else ""
+        lines.append(f"{state:<20} {key.key}  {key.key.id[:12]}{'  (yours)' if is_own else ''}{only}")
+    none = "No key is trusted. Make yours: flashdepot keys new. Trust another: flashdepot keys trust NAME:BASE64"
+    return View(
+        {"keys": documents, "unsigned": unsigned},
+        [*lines, *(f"{'unsigned':<20} {address}" for address in unsigned)],
+        then=[] if documents else [none],
+    )
+
+
+@keys.command(
+    epilog=examples("flashdepot keys unsigned https://wheels.example.org/", "flashdepot keys unsigned public --remove")
+)
+@click.argument("address", metavar="URL|DIR")
+@click.option("--remove", is_flag=True, help="Demand a signature of it again.")
+def unsigned(address: str, *, remove: bool) -> View:
+    """Take one index without a signature, although you trust keys: anyone who writes there decides what you run.
+
+    Once you have trusted a key, an index must be signed by one that you trust, also after you have revoked it.
+    """
+    from flashdepot.resolve.own_indexes import index_source  # noqa: PLC0415
+
+    place = index_source(f"{INDEX}{address.removeprefix(INDEX)}").removeprefix(INDEX)
+    UserSettings.of_this_user().set_unsigned(place, unsigned=not remove)
+    said = f"{place} {'must be signed again' if remove else 'is taken without a signature from now on'}."
+    return View({"status": "signed" if remove else "unsigned", "index": place}, said=[said])
+
+
+@keys.command()
+@click.argument("key", metavar="NAME|ID")
+def revoke(key: str) -> View:
+    """Never trust a key again: it was lost, or its owner is no longer trusted.
+
+    What it signed and was fetched already stays in the depot; 'flashdepot depot audit' checks that.
+    """
+    revoked = UserSettings.of_this_user().revoke(key)
+    said = f"The key {revoked.key.name} ({revoked.key.id[:12]}) is not believed any more."
+    return View(_document("revoked", revoked.key), said=[said])
+
+
+@keys.command(epilog=examples("flashdepot keys rotate ci", "flashdepot keys rotate ci --days 7"))
+@click.argument("name", required=False)
+@click.option(
+    "--days",
+    type=click.IntRange(min=0),
+    default=30,
+    metavar="N",
+    help="Trust the old key's signatures for this long.  [default: 30]",
+)
+@_expires_option
+def rotate(name: str | None, days: int, expires: date | None) -> View:
+    """Replace one of your keys by a new one. Prints the new line that readers need.
+
+    Records that the old one has signed get the new signature with the next 'flashdepot depot push'.
+    """
+    made = keyring.rotate_key(UserSettings.of_this_user(), name, days, expires)
+    said = [
+        f"The new private key is in {made.path}; the old one is deleted, and believed for {days} days more.",
+        f"Sign again what you have pushed: flashdepot depot push. Readers: flashdepot keys trust {made.public}",
+    ]
+    return View(_document("rotated", made.public), [str(made.public)], said)
+
+
+def _document(status: str, key: PublicKey) -> dict[str, str]:
+    return {"status": status, "key": str(key), "id": key.id}

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from flashdepot.api import libraries as api
 from flashdepot.api.acquire import LibraryPlan
-from flashdepot.cli import options as o
-from flashdepot.cli.common import (
-    answer,
-    depot_option,
-    examples,
-    json_option,
-    open_depot,
-    options,
-    print_json,
-    quiet_option,
-    say,
-    verbose_option,
-    warn,
-)
-from flashdepot.cli.library_commands import show_plan as tell_plan
-from flashdepot.cli.options import machine_options
-from flashdepot.cli.terminal import Terminal
+from flashdepot.cli.common import View, depot_option, examples, is_quiet, options, warn
+from flashdepot.cli.library_commands import plan_view
+from flashdepot.cli.options import Wanted, build_options, dry_run_option, machine_options, selection_options
+from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
+from flashdepot.link.library import read_library
 from flashdepot.link.vendor.files import has_lfs_filter, ignored, work_tree
 from flashdepot.link.vendor.folder import INDEX_NAME, Vendored
 from flashdepot.link.vendor.report import Status, TargetReport, VendorReport
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
-from flashdepot.resolve.project import library_request
 
 DEFAULT_FOLDER = "prebuilt"
 _FAULTS_SHOWN = 8
@@ -58,29 +46,23 @@ _FAULTS_SHOWN = 8
         type=click.Path(path_type=Path),
         help="Use this library, a folder that 'flashdepot get' printed or wrote.",
     ),
-    o.selection_options,
-    o.build_options,
-    o.dry_run_option,
+    selection_options,
+    build_options,
+    dry_run_option,
     machine_options,
     depot_option,
-    json_option,
-    quiet_option,
-    verbose_option,
 )
 def vendor(
     folder: Path,
     library: Path | None,
+    wanted: Wanted,
     limits: Limits,
     host: HostRecord | None,
-    depot: Path | None,
+    depot: Depot,
     *,
     check: bool,
     dry_run: bool,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-    **words: str | None,
-) -> None:
+) -> View:
     """Put a library into a project's repository, by default into prebuilt/, for Git LFS.
 
     Each target gets its own folder there, named by platform, CUDA and architectures, with header, libraries, manifest
@@ -92,61 +74,28 @@ def vendor(
     from when the library was made, and whether you need a new one. Exit status: 0 intact and runs on this host, 4 does
     not run on it, 6 damaged.
     """
-    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
-    opened = open_depot(depot)
+    how: dict[str, Any] = {"host": host, "depot": depot, "events": terminal()}
     if check:
         if library is not None:
             raise UsageError(
                 "--check looks at what is there, and --library puts something there.", hint="Leave one out."
             )
         named = click.get_current_context().params["host_file"]
-        request = o.with_project(words)
-        report = api.check_vendored(
-            folder, request, host=host, host_file=str(named) if named else None, depot=opened, events=events
-        )
-        if as_json:
-            print_json(report.to_json())
-        else:
-            answer("\n".join(describe(report, quiet=quiet)))
-        click.get_current_context().exit(report.status.exit_code)
+        report = api.check_vendored(folder, wanted.request, host_file=str(named) if named else None, **how)
+        return View(report.to_json(), describe(report, quiet=is_quiet()), status=report.status.exit_code)
+    request = wanted.named if library is not None else wanted.request
     if dry_run:
-        _tell_dry_run(folder, library, words, host, opened, limits, events, as_json=as_json)
-        return
-    if library is not None:
-        written, put = api.vendor(folder, library_request(**words), library=library, depot=opened)
-    else:
-        written, put = api.vendor(
-            folder,
-            o.with_project(words),
-            host=host,
-            depot=opened,
-            limits=limits,
-            events=events,
+        plan = (
+            LibraryPlan(stored=read_library(library).manifest)
+            if library is not None
+            else api.plan_library(request, limits=limits, **how)
         )
-    _tell(put.manifest, written, as_json=as_json, quiet=quiet)
+        return plan_view(plan, then=f"Then it is put into {folder}.")
+    written, put = api.vendor(folder, request, library=library, limits=limits, **how)
+    return _written(put.manifest, written)
 
 
-def _tell_dry_run(
-    folder: Path,
-    library: Path | None,
-    words: dict[str, str | None],
-    host: HostRecord | None,
-    depot: Depot,
-    limits: Limits,
-    events: Terminal,
-    *,
-    as_json: bool,
-) -> None:
-    if library is not None:
-        from flashdepot.link.library import read_library  # noqa: PLC0415
-
-        plan = LibraryPlan(stored=read_library(library).manifest)
-    else:
-        plan = api.plan_library(o.with_project(words), host=host, depot=depot, limits=limits, events=events)
-    tell_plan(plan, as_json=as_json, then=f"Then it is put into {folder}.")
-
-
-def _tell(manifest: Manifest, written: Vendored, *, as_json: bool, quiet: bool) -> None:
+def _written(manifest: Manifest, written: Vendored) -> View:
     root = work_tree(written.directory)
     if root is not None:
         paths = [written.folder / file.path for file in manifest.files]
@@ -158,21 +107,16 @@ def _tell(manifest: Manifest, written: Vendored, *, as_json: bool, quiet: bool) 
             )
         if has_lfs_filter(root) is False:
             warn("Git LFS is not set up here, so git would keep the libraries itself. Before git add: git lfs install")
-    if as_json:
-        print_json(
-            {
-                "status": "changed" if written.changed else "unchanged",
-                "recipe_key": manifest.recipe_key,
-                "directory": str(written.directory),
-                "path": str(written.folder),
-                "manifest": str(written.folder / MANIFEST_NAME),
-                "index": str(written.directory / INDEX_NAME),
-            }
-        )
-        return
-    if not quiet:
-        say(f"{'Written' if written.changed else 'Nothing to do: it is all there'}; {manifest.selection}")
-    answer(str(written.folder))
+    document = {
+        "status": "changed" if written.changed else "unchanged",
+        "recipe_key": manifest.recipe_key,
+        "directory": str(written.directory),
+        "path": str(written.folder),
+        "manifest": str(written.folder / MANIFEST_NAME),
+        "index": str(written.directory / INDEX_NAME),
+    }
+    said = f"{'Written' if written.changed else 'Nothing to do: it is all there'}; {manifest.selection}"
+    return View(document, [str(written.folder)], [said])
 
 
 def describe(report: VendorReport, *, quiet: bool) -> list[str]:

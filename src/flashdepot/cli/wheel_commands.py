@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from flashdepot import api
 from flashdepot.api.libraries import plan_library
-from flashdepot.cli import options as o
-from flashdepot.cli.common import (
-    answer,
-    depot_option,
-    examples,
-    json_option,
-    open_depot,
-    options,
-    print_json,
-    quiet_option,
-    say,
-    verbose_option,
+from flashdepot.cli.common import View, answer, depot_option, examples, options, say, wants_json
+from flashdepot.cli.library_commands import describe_plan, plan_document
+from flashdepot.cli.options import (
+    Wanted,
+    build_options,
+    dry_run_option,
+    machine_options,
+    names_option,
+    selection_options,
 )
-from flashdepot.cli.library_commands import plan_document
-from flashdepot.cli.library_commands import show_plan as tell_plan
-from flashdepot.cli.options import machine_options
-from flashdepot.cli.terminal import Terminal
+from flashdepot.cli.terminal import terminal
+from flashdepot.depot import Depot
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits, duration, size
 from flashdepot.resolve.library import LibraryResult
@@ -42,7 +37,7 @@ from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names
     )
 )
 @options(
-    o.selection_options,
+    selection_options,
     click.option(
         "--out",
         metavar="DIR",
@@ -50,30 +45,24 @@ from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names
         default=".",
         help="Write the wheel into this folder.  [default: the current one]",
     ),
-    o.names_option,
+    names_option,
     click.option("--jax", is_flag=True, help="Also flashdepot-jax: the same library for JAX, without torch."),
-    o.build_options,
-    o.dry_run_option,
+    build_options,
+    dry_run_option,
     machine_options,
     depot_option,
-    json_option,
-    quiet_option,
-    verbose_option,
 )
 def wheel(
+    wanted: Wanted,
     out: Path,
     names: str,
     limits: Limits,
     host: HostRecord | None,
-    depot: Path | None,
+    depot: Depot,
     *,
     jax: bool,
     dry_run: bool,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-    **words: str | None,
-) -> None:
+) -> View:
     """Make a Python wheel: one file for every torch and every Python 3.
 
     It contains upstream's package flash_attn and the library that 'flashdepot get' would take or build.
@@ -81,43 +70,32 @@ def wheel(
     device code is compiled once.
     """
     started = time.monotonic()
-    events = Terminal(quiet=quiet, verbose=verbose, may_ask=not as_json)
     named = parse_names(names)
-    opened = open_depot(depot)
-    requests = [o.with_project(one) for one in o.each_target(words)]
+    requests = [one.request for one in wanted.each_target()]
+    how: dict[str, Any] = {"host": host, "depot": depot, "limits": limits, "events": terminal()}
     if dry_run:
+        plans = [plan_library(request, **how) for request in requests]
         then = f"Then a wheel of it is written into {out.absolute()}."
-        plans = [plan_library(r, host=host, depot=opened, limits=limits, events=events) for r in requests]
-        if as_json:
-            _print([plan_document(plan) for plan in plans])
-            return
-        for plan in plans:
-            tell_plan(plan, as_json=False, then=then)
-        return
+        return View(_one_or_all([plan_document(p) for p in plans]), [f"{describe_plan(p)}\n{then}" for p in plans])
     documents, beside = [], list[Wheel]()
     for request in requests:
-        done = api.wheel(request, out=out, host=host, depot=opened, limits=limits, events=events)
+        done = api.wheel(request, out=out, **how)
         made, library = done.wheel, done.library
         seconds, started = time.monotonic() - started, time.monotonic()
         documents.append({**_document(made, library), "seconds": round(seconds, 3)})
-        if not as_json:
-            if not quiet:
-                contents = library.manifest.selection
-                say(f"flash-attn {made.version}: {contents}; {size(made.size)}, in {duration(seconds)}")
+        if not wants_json():  # the first is there long before the last
+            say(f"flash-attn {made.version}: {library.manifest.selection}; {size(made.size)}, in {duration(seconds)}")
             answer(str(made.path))
         if jax:
             beside.append(build_jax_wheel(library.manifest, library.path, out))
-    for made in (*beside, *build_names(named, out.absolute())):
-        documents.append(msgspec.to_builtins(made, enc_hook=str))
-        if not as_json:
-            answer(str(made.path))
-    if as_json:
-        _print(documents)
+    beside += build_names(named, out.absolute())
+    documents += [msgspec.to_builtins(made, enc_hook=str) for made in beside]
+    return View(_one_or_all(documents), [str(made.path) for made in beside])
 
 
-def _print(documents: Sequence[object]) -> None:
+def _one_or_all(documents: list[Any]) -> Any:
     """One document for one target, a list for several."""
-    print_json(documents[0] if len(documents) == 1 else list(documents))
+    return documents[0] if len(documents) == 1 else documents
 
 
 def _document(made: Wheel, library: LibraryResult) -> dict[str, object]:

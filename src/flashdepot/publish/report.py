@@ -99,12 +99,13 @@ class PartReport(msgspec.Struct, frozen=True):
         if self.pushed:
             document["pushed"] = {name: msgspec.to_builtins(pushed) for name, pushed in self.pushed.items()}
         if self.problem is not None:
-            document["problem"] = {
-                "exit_code": self.problem.exit_code,
-                "message": self.problem.message,
-                "hint": self.problem.hint,
-            }
+            document["problem"] = problem_document(self.problem)
         return document
+
+
+def problem_document(problem: FlashdepotError) -> dict[str, Any]:
+    """What stopped a part, for ``--json``."""
+    return {"exit_code": problem.exit_code, "message": problem.message, "hint": problem.hint}
 
 
 class PublishReport(msgspec.Struct, frozen=True):

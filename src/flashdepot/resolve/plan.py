@@ -194,6 +194,8 @@ def _options(rule: str, wheel: PublishedWheel, wants: str, facts: Environment) -
     names = {"python": "python_tag", "libc": "glibc", "driver": "driver"}
     if rule == "python":
         wants = wheel.python
+    if rule == "libc" and not wants[:1].isdecimal():
+        return {}  # the other C library altogether
     return {names[rule]: wants} if rule in names and wants else {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flashdepot.errors import UsageError, did_you_mean
-from flashdepot.facts.gpus import parse_architectures
-from flashdepot.kernels import FAMILIES, parse_families
+from flashdepot.facts.gpus import known_architectures, parse_architectures
+from flashdepot.kernels import ALL, FAMILIES, default_family, oldest_gpu, parse_families
 from flashdepot.model.limits import Compiling
 from flashdepot.model.request import AnyCuda, CudaChoice, GpuChoice, Gpus, LibraryRequest
 from flashdepot.model.selection import (
+    PROFILES,
+    Dtype,
+    Feature,
+    Pass,
     parse_dtypes,
     parse_features,
     parse_head_dims,
@@ -34,11 +38,11 @@ def library_request(**words: str | None) -> LibraryRequest:
 
     :raises UsageError: for a word that is not known.
     """
-    if unknown := words.keys() - _PARSE.keys():
+    if unknown := words.keys() - WORDS.keys():
         word = min(unknown)
-        known = ", ".join(_PARSE)
-        raise UsageError(f"'{word}' is nothing that a library has: there are {known}.{did_you_mean(word, _PARSE)}")
-    return LibraryRequest(**{name: _PARSE[name](word) for name, word in words.items() if word is not None})
+        known = ", ".join(WORDS)
+        raise UsageError(f"'{word}' is nothing that a library has: there are {known}.{did_you_mean(word, WORDS)}")
+    return LibraryRequest(**{name: WORDS[name].read(word) for name, word in words.items() if word is not None})
 
 
 def _parse_arch(text: str) -> GpuChoice:
@@ -67,24 +71,93 @@ def _parse_target(text: str) -> Platform:
     return parse_target(text).platform
 
 
-_PARSE: Mapping[str, Callable[[str], Any]] = {
-    "upstream": str,
-    "profile": parse_profile,
-    "arch": _parse_arch,
-    "passes": parse_passes,
-    "head_dims": parse_head_dims,
-    "dtypes": parse_dtypes,
-    "features": parse_features,
-    "families": parse_families,
-    "cuda": _parse_cuda,
-    "target": _parse_target,
+def _architectures() -> list[str]:
+    known = (row.architecture for row in known_architectures())
+    return ["native", "universal", "list", *(str(one) for one in known if one >= oldest_gpu())]
+
+
+def _targets() -> list[str]:
+    from flashdepot.toolchain.targets import TARGETS  # noqa: PLC0415
+
+    return [str(row) for row in TARGETS]
+
+
+class Word(msgspec.Struct, frozen=True):
+    """How one field of a request is said: on the command line, in ``flashdepot.toml`` and in a matrix file.
+
+    :param read: makes its value of a text; :raises UsageError: for one that is not known.
+    :param values: those that are known by name, for the shell to complete.
+    """
+
+    read: Callable[[str], Any]
+    metavar: str
+    help: str
+    values: Callable[[], Iterable[str]] = tuple
+
+
+WORDS: Mapping[str, Word] = {
+    "upstream": Word(
+        str,
+        "VERSION|DIR|git+URL@REF",
+        "flash-attn version, source folder or git commit.  [default: the newest known version]",
+        lambda: default_family().sources.known_versions(),  # noqa: PLW0108  (reads a table)
+    ),
+    "profile": Word(
+        parse_profile, "full|training|inference|quick", "Named selection.  [default: full]", lambda: PROFILES
+    ),
+    "arch": Word(
+        _parse_arch,
+        "native|universal|80,90,...",
+        "GPU architectures to serve; 'list' shows them.  [default: native]",
+        _architectures,
+    ),
+    "passes": Word(
+        parse_passes,
+        "fwd,splitkv,bwd",
+        "Passes to include, instead of the profile's.",
+        lambda: (member.value for member in Pass),
+    ),
+    "head_dims": Word(
+        parse_head_dims,
+        "64,128,...",
+        "Head dims to include, instead of the profile's.",
+        lambda: map(str, sorted({unit.head_dim for unit in default_family().full()})),
+    ),
+    "dtypes": Word(
+        parse_dtypes,
+        "bf16,fp16",
+        "Element types to include, instead of the profile's.",
+        lambda: (member.value for member in Dtype),
+    ),
+    "features": Word(
+        parse_features,
+        "a,b|none|all",
+        "Features to include: dropout, alibi, softcap, local, uneven_k; instead of the profile's.",
+        lambda: [*(member.value for member in Feature), "none", "all"],
+    ),
+    "families": Word(
+        parse_families,
+        "fa2|fa4|all",
+        "Families of kernels: FlashAttention-2, FlashAttention-4 (Hopper).  [default: fa2; with full, both]",
+        lambda: [*(family.name for family in FAMILIES), ALL],
+    ),
+    "cuda": Word(_parse_cuda, "auto|13.0|DIR", "Which nvcc builds.  [default: auto]"),
+    "target": Word(
+        _parse_target,
+        "linux-x86_64|linux-aarch64|windows-x86_64",
+        "Build for this system, without a compiler or toolkit of this machine.",
+        _targets,
+    ),
 }
+"""One for each field of :class:`LibraryRequest`."""
+
+KEYS = tuple(name.replace("_", "-") for name in WORDS)
+"""The same as keys of a file."""
 
 
 NAME = "flashdepot.toml"
 REMOTE = "remote"
 BUILD = "build"
-KEYS = ("upstream", "profile", "arch", "passes", "head-dims", "dtypes", "features", "families", "cuda", "target")
 _LARGEST = 1 << 20
 
 
