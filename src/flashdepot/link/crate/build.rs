@@ -201,10 +201,7 @@ fn target(part: &str) -> String {
 fn require_platform(root: &Path) {
     let wanted = format!("{}-{}", target("OS"), target("ARCH"));
     let text = fs::read_to_string(root.join("manifest.json")).unwrap_or_default();
-    let built_for = text
-        .split_once("\"platform\":")
-        .and_then(|(_, rest)| rest.split('"').nth(1))
-        .unwrap_or_default();
+    let built_for = text.split_once("\"platform\":").and_then(|(_, rest)| rest.split('"').nth(1)).unwrap_or_default();
     if built_for != wanted {
         stop(&format!(
             "{} is a library for '{built_for}', and this is a build for {wanted}. \

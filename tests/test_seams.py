@@ -1,0 +1,117 @@
+"""A rule, a Python name, an executor and a target each join in one place. A family: tests/kernels/test_toy_family.py."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from flashdepot.build.engine import Engine
+from flashdepot.build.executor import Ended, Executor, Task
+from flashdepot.build.schedule import Capacity, History
+from flashdepot.depot import Depot
+from flashdepot.errors import UsageError
+from flashdepot.events import Silent
+from flashdepot.fit import Needs, judge, rules
+from flashdepot.fit.needs import PlatformNeed
+from flashdepot.model.diagnosis import Diagnosis
+from flashdepot.model.environment import Environment
+from flashdepot.model.recipe import Action
+from flashdepot.model.target import Platform
+from flashdepot.process.child import Cost
+from flashdepot.resolve.project import library_request
+from flashdepot.toolchain import targets
+from flashdepot.wheel import NAMES, build_names, parse_names
+from flashdepot.wheel.names import Name
+from support.recipes import TOOLS, make_recipe
+
+LINUX = Platform("linux", "x86_64")
+
+
+def test_a_rule_is_an_entry_in_the_table_of_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge_toy(facts: Environment, need: PlatformNeed) -> Diagnosis:
+        return Diagnosis.misfit("toy", need.spelled, str(facts.platform), "It is a toy.", "Do not play.")
+
+    toy = rules.Rule("toy", "It is not a toy.", "this test", "platform", judge_toy)
+    monkeypatch.setattr(rules, "RULES", (*rules.RULES, toy))
+    needs = Needs(platform=PlatformNeed((LINUX,), "linux-x86_64"))
+    assert [reason.id for reason in judge(needs, Environment(platform=LINUX))] == ["toy"]
+
+
+def test_a_python_name_is_an_entry_in_the_table_of_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    toy = Name("flash-attn-toy", "1.0", "flash_attn_toy", {"flash_attn_toy.py": "answer = 42\n"})
+    monkeypatch.setitem(NAMES, toy.distribution, toy)
+    (wheel,) = build_names(parse_names("flash-attn-toy"), tmp_path)
+    monkeypatch.syspath_prepend(str(wheel.path))
+    assert __import__("flash_attn_toy").answer == 42
+    monkeypatch.delitem(sys.modules, "flash_attn_toy")
+
+
+def test_a_target_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError):
+        library_request(target="linux-riscv64")
+    row = replace(targets.TARGETS[0], platform=Platform("linux", "riscv64"), zig="riscv64-linux-gnu", clang="riscv64")
+    monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS, row))
+    assert library_request(target="linux-riscv64").target == row.platform
+    assert targets.target_of(row.platform) is row
+
+
+class Copier(Executor):
+    """An executor that copies each source instead of compiling it."""
+
+    def __init__(self, sources: Path, work: Path) -> None:
+        self.sources, self.work, self.done = sources, work, list[Ended]()
+
+    def prepare(self) -> None:
+        pass
+
+    def capacity(self) -> Capacity:
+        return Capacity(1, 10**9)
+
+    def start(self, task: Task) -> None:
+        output = self.work / task.action.name
+        output.write_bytes((self.sources / task.action.source).read_bytes())
+        self.done.append(Ended(task, Cost(0, 0.1, 0.1, 1), output, {f"src/{task.action.source}": self._hash(output)}))
+
+    def ended(self, seconds: float) -> Sequence[Ended]:
+        done, self.done = self.done, []
+        return done
+
+    def release(self, ended: Ended) -> None:
+        ended.output.unlink()
+
+    def elapsed(self, name: str) -> float:
+        return 0.0
+
+    def memory(self) -> int:
+        return 0
+
+    def digest(self, name: str) -> str | None:
+        return self._hash(self.sources / name.removeprefix("src/"))
+
+    def stop(self) -> None:
+        pass
+
+    @staticmethod
+    def _hash(path: Path) -> str:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_an_executor_is_a_class(tmp_path: Path) -> None:
+    sources = tmp_path / "src"
+    sources.mkdir()
+    (sources / "toy.src").write_text("a toy")
+    action = Action("toy", "src", "toy.src", ("{python}", "copy"), TOOLS)
+    depot = Depot(tmp_path / "depot")
+    for compiled in (1, 0):
+        with depot.workspace() as work:
+            made = work / "made"
+            made.mkdir()
+            history = History(tmp_path / "estimates.json")
+            outcome = Engine(depot, make_recipe(), Copier(sources, work), {}, history, Silent(), made).run([action])
+            assert depot.layout.blob(outcome.actions["toy"].object.digest).read_text() == "a toy"
+            assert len(outcome.compiled) == compiled
