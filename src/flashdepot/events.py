@@ -152,7 +152,7 @@ class Events:
             def note(self, text):
                 print(text)
 
-        api.get(events=Printed())
+        Client(events=Printed()).get()
     """
 
     def note(self, text: str) -> None:

@@ -58,7 +58,7 @@ def test_link_builds_nothing_unless_it_may(tmp_path: Path) -> None:
 
 def test_a_folder_and_a_request_contradict_each_other(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="both were given"):
-        api.link(QUICK, library=tmp_path)
+        api.link(QUICK, library=tmp_path, depot=api.Depot(tmp_path / "depot"))
 
 
 def test_a_library_is_not_built_for_a_platform_that_is_no_target(tmp_path: Path) -> None:

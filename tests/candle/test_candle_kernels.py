@@ -14,8 +14,8 @@ import pytest
 from candle_call import dense, packed
 from candle_recorder import HERE, Recorded, compile_over_recorder
 
+from flashdepot.api.acquire import open_depot
 from flashdepot.api.candle import added_kernels
-from flashdepot.api.libraries import open_depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events, Forecast
 from flashdepot.link.candle_archive import made_archives

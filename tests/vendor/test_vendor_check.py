@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flashdepot.api.libraries import link, open_depot
+from flashdepot.api.acquire import open_depot
+from flashdepot.api.libraries import link
 from flashdepot.errors import FlashdepotError, IncompatibleError, IntegrityError, UsageError
 from flashdepot.link.vendor.folder import read_index
 from flashdepot.model.host import CudaToolkit, Gpu, HostRecord

@@ -7,7 +7,7 @@ Typical usage::
 
     from flashdepot import api
 
-    library = api.get(api.library_request(profile="quick", arch="90"))
+    library = api.get(api.library_request(profile="quick", arch="90"), depot=api.open_depot())
     print(library.path / "include" / "flash_attention.h")
 
 The functions are here and not in :mod:`flashdepot` itself, where ``build``, ``wheel``, ``link`` and others are packages.
@@ -19,10 +19,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flashdepot.api.acquire import open_depot
     from flashdepot.api.answers import check, doctor, explain, explain_command, host
     from flashdepot.api.client import Client
     from flashdepot.api.environments import InstallRequest, install
-    from flashdepot.api.libraries import build, get, link, open_depot, vendor, wheel
+    from flashdepot.api.libraries import build, get, link, vendor, wheel
     from flashdepot.api.publishing import index, plan_publish, publish
     from flashdepot.api.sharing import audit, pull, push, sync
     from flashdepot.api.wheels import lock, resolve
@@ -58,7 +59,7 @@ _PLACES = {
     "library_request": "flashdepot.resolve.project",
     "link": "flashdepot.api.libraries",
     "lock": "flashdepot.api.wheels",
-    "open_depot": "flashdepot.api.libraries",
+    "open_depot": "flashdepot.api.acquire",
     "plan_publish": "flashdepot.api.publishing",
     "publish": "flashdepot.api.publishing",
     "pull": "flashdepot.api.sharing",

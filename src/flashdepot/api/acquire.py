@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
+from flashdepot.depot import open_depot as depot_in
 from flashdepot.errors import IncompatibleError
 from flashdepot.events import Events, Forecast
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.request import LibraryRequest
+from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, from_remotes
 
 if TYPE_CHECKING:
@@ -19,11 +23,24 @@ if TYPE_CHECKING:
 
 _REJECTED_SHOWN = 3
 
+ANY = LibraryRequest()
+SILENT = Events()
+NO_LIMITS = Limits()
+
+
+def open_depot(folder: Path | None = None, events: Events = SILENT) -> Depot:
+    """The depot in a folder, or the user's: ``FLASHDEPOT_HOME``, else the user's cache folder.
+
+    Opening one touches nothing. ``events`` is warned of everything that is found damaged. What it lacks is asked of the
+    remotes of the user's configuration.
+    """
+    return depot_in(folder, events.warn, Remotes(users_remotes, events.warn))
+
 
 def acquire(
     need: Need,
     depot: Depot,
-    limits: Limits | None,
+    limits: Limits,
     events: Events,
     *,
     may_build: bool = True,
@@ -42,7 +59,7 @@ def acquire(
             hint="See the remotes: flashdepot remote ls. Build it: flashdepot get, with the same options.",
         )
     tell_rejected(rejected, events)
-    return build_here(need, depot, limits or Limits(), events)
+    return build_here(need, depot, limits, events)
 
 
 class LibraryPlan(msgspec.Struct, frozen=True):
@@ -56,7 +73,7 @@ class LibraryPlan(msgspec.Struct, frozen=True):
 def plan_need(
     need: Need,
     depot: Depot,
-    limits: Limits | None,
+    limits: Limits,
     events: Events,
     *,
     exactly: bool = False,
@@ -74,7 +91,7 @@ def plan_need(
         if (offered := depot.remotes.offers(need.request)) is not None:
             return LibraryPlan(offered=offered)
         tell_rejected(choice.rejected, events)
-    found = foresee_build_of(need, depot, probe(depot=depot.root), surveyed(limits or Limits()), options or Options())
+    found = foresee_build_of(need, depot, probe(depot=depot.root), surveyed(limits), options or Options())
     return LibraryPlan(forecast=found) if isinstance(found, Forecast) else LibraryPlan(stored=found)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flashdepot.api.libraries import open_depot, zig
+from flashdepot.api.acquire import NO_LIMITS, SILENT
+from flashdepot.api.libraries import zig
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events, Forecast
@@ -40,7 +41,6 @@ from flashdepot.toolchain.wheels import provided_nvcc
 if TYPE_CHECKING:
     from flashdepot.build.schedule import Outlook
 
-_SILENT = Events()
 _KEPT = 2_000_000
 """Bytes of an object in the depot, about."""
 
@@ -86,8 +86,8 @@ def link_candle(
     library: Callable[[], LinkableLibrary],
     *,
     depot: Depot,
-    limits: Limits | None = None,
-    events: Events = _SILENT,
+    limits: Limits = NO_LIMITS,
+    events: Events = SILENT,
 ) -> CandleResult:
     """Give candle-flash-attn prebuilt kernels, as its version takes them.
 
@@ -167,9 +167,9 @@ def added_kernels(
     crate: Path,
     library: LinkableLibrary,
     *,
-    depot: Depot | None = None,
-    limits: Limits | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    limits: Limits = NO_LIMITS,
+    events: Events = SILENT,
 ) -> Iterator[AddedKernels]:
     """candle's own kernels for the archive over a library: for its GPUs, with its features, by its CUDA's nvcc.
 
@@ -188,7 +188,7 @@ def added_kernels(
     from flashdepot.toolchain.identity import identify_toolchain  # noqa: PLC0415
     from flashdepot.toolchain.wheels import provide_cutlass  # noqa: PLC0415
 
-    manifest, limits, depot = library.manifest, limits or Limits(), depot or open_depot(events=events)
+    manifest = library.manifest
     if manifest.platform.system != "linux" or manifest.platform != this_platform():
         raise IncompatibleError(
             f"candle's own kernels are added for the Linux and the CPU of this machine, {this_platform()}, and this library "

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
+from flashdepot.api.acquire import open_depot
 from flashdepot.api.given import Given
-from flashdepot.api.libraries import open_depot
 from flashdepot.errors import UsageError
 from flashdepot.events import Events
 from flashdepot.model.environment import Environment

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import LibraryPlan, acquire, plan_need
-from flashdepot.api.libraries import open_depot, wheel_of
+from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, plan_need
+from flashdepot.api.libraries import wheel_of
 from flashdepot.catalog import CATALOG_FOLDER
 from flashdepot.depot import Depot
 from flashdepot.diagnose import Intention, examine
@@ -47,7 +47,6 @@ from flashdepot.wheel import Name
 __all__ = ["InstallPlan", "InstallRequest", "InstallResult", "install", "plan_install"]
 
 _ANY = InstallRequest()
-_SILENT = Events()
 
 
 class InstallPlan(msgspec.Struct, frozen=True):
@@ -135,9 +134,9 @@ def plan_install(
     request: InstallRequest = _ANY,
     *,
     python: str | None = None,
-    depot: Depot | None = None,
-    limits: Limits | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    limits: Limits = NO_LIMITS,
+    events: Events = SILENT,
 ) -> InstallPlan:
     """Which wheel would be installed into an environment, and why; nothing is changed there.
 
@@ -146,7 +145,6 @@ def plan_install(
     :raises IncompatibleError: when nothing fits.
     :raises MissingToolError: when torch is missing there, or the depot lacks what a lock pins.
     """
-    depot = depot or open_depot(events=events)
     plan = _planned(request, probe(python, depot.root), depot, events)
     wheel = plan.choice.wheel
     if not isinstance(wheel, OwnWheel):
@@ -187,7 +185,7 @@ def _settled(choice: Choice, depot: Depot, events: Events) -> Choice:
     return choice
 
 
-def inspect_planned(plan: InstallPlan, events: Events = _SILENT) -> None:
+def inspect_planned(plan: InstallPlan, events: Events = SILENT) -> None:
     """Check a planned wheel that is on this disk already; :raises FlashdepotError: when it cannot be installed."""
     if isinstance(plan.choice.wheel, WheelFile):
         inspect(plan.choice.wheel, plan.environment, plan.machine, events.warn)
@@ -197,11 +195,11 @@ def install(
     request: InstallRequest = _ANY,
     *,
     python: str | None = None,
-    depot: Depot | None = None,
-    limits: Limits | None = None,
+    depot: Depot,
+    limits: Limits = NO_LIMITS,
     accept_unverified: bool = False,
     names: Sequence[Name] = (),
-    events: Events = _SILENT,
+    events: Events = SILENT,
 ) -> InstallResult:
     """Install flash-attn into an environment that has torch, and check that it works there.
 
@@ -218,7 +216,6 @@ def install(
     It raises what :func:`plan_install` raises as well.
     """
     started = time.monotonic()
-    depot = depot or open_depot(events=events)
     machine = probe(python, depot.root)
     if recover(environment_of(machine).prefix, events.warn):
         machine = probe(python, depot.root)

@@ -10,20 +10,25 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import LibraryPlan, acquire, build_here, plan_need
+from flashdepot.api.acquire import (
+    ANY,
+    NO_LIMITS,
+    SILENT,
+    LibraryPlan,
+    acquire,
+    build_here,
+    plan_need,
+)
 from flashdepot.depot import Depot
-from flashdepot.depot import open_depot as depot_in
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.request import Gpus, LibraryRequest
-from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.resolve.library import (
     LibraryResult,
     Need,
-    Rejected,
     from_depot,
     understand,
     understand_for_wheel,
@@ -38,32 +43,20 @@ if TYPE_CHECKING:
     from flashdepot.toolchain.zig import Zig
     from flashdepot.wheel import Wheel
 
-_ANY = LibraryRequest()
-_SILENT = Events()
-
-
-def open_depot(folder: Path | None = None, events: Events = _SILENT) -> Depot:
-    """The depot in a folder, or the user's: ``FLASHDEPOT_HOME``, else the user's cache folder.
-
-    Opening one touches nothing. ``events`` is warned of everything that is found damaged. What it lacks is asked of the
-    remotes of the user's configuration.
-    """
-    return depot_in(folder, events.warn, Remotes(users_remotes, events.warn))
-
 
 def get(
-    request: LibraryRequest = _ANY,
+    request: LibraryRequest = ANY,
     *,
     host: HostRecord | None = None,
-    depot: Depot | None = None,
+    depot: Depot,
     out: Path | None = None,
-    limits: Limits | None = None,
-    events: Events = _SILENT,
+    limits: Limits = NO_LIMITS,
+    events: Events = SILENT,
 ) -> LibraryResult:
     """A library that serves a host: a stored one, else a remote's, else one that is built now from the published source.
 
     :param host: the machine that it must run on; this one when it is not given.
-    :param depot: where to look and what to fill; the user's when it is not given.
+    :param depot: where to look and what to fill.
     :param out: copy the library into this folder, which can be moved.
     :raises UsageError: for an upstream or a selection that is not known.
     :raises IncompatibleError: for a GPU that the kernels cannot run on, or a host that cannot use what is built here.
@@ -72,40 +65,43 @@ def get(
     :raises CompileError: when a compiler refuses; its hint says what its log shows.
     :raises NetworkError: when source or toolchain must be fetched and cannot be.
     """
-    if out is not None:
-        from flashdepot.depot.export import require_exportable  # noqa: PLC0415
-
-        require_exportable(out)
-    started = time.monotonic()
-    depot = depot or open_depot(events=events)
-    need = _understood(request, host, depot, events)
-    return _delivered(acquire(need, depot, limits, events), depot, out, started)
+    return _got(request, host, depot, out, events, lambda need: acquire(need, depot, limits, events))
 
 
 def build(
-    request: LibraryRequest = _ANY,
+    request: LibraryRequest = ANY,
     *,
     host: HostRecord | None = None,
-    depot: Depot | None = None,
+    depot: Depot,
     out: Path | None = None,
-    limits: Limits | None = None,
+    limits: Limits = NO_LIMITS,
     options: Options | None = None,
-    events: Events = _SILENT,
+    events: Events = SILENT,
 ) -> LibraryResult:
     """The library of exactly the recipe that this machine's toolchain gives a request, whatever else the depot has.
 
     Units that were compiled before are reused; a build that was stopped goes on where it was. Parameters and errors
     are those of :func:`get`.
     """
+    return _got(request, host, depot, out, events, lambda need: build_here(need, depot, limits, events, options))
+
+
+def _got(
+    request: LibraryRequest,
+    host: HostRecord | None,
+    depot: Depot,
+    out: Path | None,
+    events: Events,
+    make: Callable[[Need], LibraryResult],
+) -> LibraryResult:
     if out is not None:
         from flashdepot.depot.export import require_exportable  # noqa: PLC0415
 
         require_exportable(out)
     started = time.monotonic()
-    depot = depot or open_depot(events=events)
-    need = _understood(request, host, depot, events)
-    found = build_here(need, depot, limits or Limits(), events, options)
-    return _delivered(found, depot, out, started)
+    found = make(_understood(request, host, depot, events))
+    path = depot.export(found.manifest, out) if out is not None else found.path
+    return replace(found, path=path, seconds=time.monotonic() - started)
 
 
 class WheelResult(msgspec.Struct, frozen=True):
@@ -124,13 +120,13 @@ class WheelResult(msgspec.Struct, frozen=True):
 
 
 def wheel(
-    request: LibraryRequest = _ANY,
+    request: LibraryRequest = ANY,
     *,
     out: Path,
     host: HostRecord | None = None,
-    depot: Depot | None = None,
-    limits: Limits | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    limits: Limits = NO_LIMITS,
+    events: Events = SILENT,
 ) -> WheelResult:
     """A Python wheel in the folder ``out``, for every torch and every Python, and the library in it.
 
@@ -139,7 +135,6 @@ def wheel(
     from flashdepot.files.user_files import require_folder  # noqa: PLC0415
 
     require_folder(out, "--out DIR")
-    depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events, understand_for_wheel)
     library = acquire(need, depot, limits, events)
     return WheelResult(wheel_of(library, need.sources, depot, out), library)
@@ -147,13 +142,13 @@ def wheel(
 
 def vendor(
     folder: Path,
-    request: LibraryRequest = _ANY,
+    request: LibraryRequest = ANY,
     *,
     library: Path | None = None,
     host: HostRecord | None = None,
-    depot: Depot | None = None,
-    limits: Limits | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    limits: Limits = NO_LIMITS,
+    events: Events = SILENT,
 ) -> tuple[Vendored, LinkableLibrary]:
     """Put a library into a project's own tree, into a folder of its target, and list it there.
 
@@ -170,7 +165,6 @@ def vendor(
         found = read_library(library)
         return write(found.manifest, found.source, folder), found
     require_folder(folder, "flashdepot vendor DIR")
-    depot = depot or open_depot(events=events)
     got = get(request, host=host, depot=depot, limits=limits, events=events)
     written = write(got.manifest, depot.libraries.source(got.manifest), folder)
     return written, LinkableLibrary(got.path, got.manifest)
@@ -178,12 +172,11 @@ def vendor(
 
 def check_vendored(
     folder: Path,
-    request: LibraryRequest = _ANY,
+    request: LibraryRequest = ANY,
     *,
     host: HostRecord | None = None,
     host_file: str | None = None,
-    depot: Depot | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
 ) -> VendorReport:
     """Whether the libraries in a project's tree are whole, and serve a host and what the project asks.
 
@@ -194,20 +187,19 @@ def check_vendored(
     from flashdepot.host import probe  # noqa: PLC0415  (asks every compiler; writing needs none)
     from flashdepot.link.vendor.check import check  # noqa: PLC0415
 
-    depot = depot or open_depot(events=events)
     return check(folder, request, host or probe(depot=depot.root), host_file, depot)
 
 
 def link(
-    request: LibraryRequest = _ANY,
+    request: LibraryRequest = ANY,
     *,
     library: Path | None = None,
     may_build: bool = False,
-    otherwise: LibraryRequest = _ANY,
+    otherwise: LibraryRequest = ANY,
     host: HostRecord | None = None,
-    depot: Depot | None = None,
-    limits: Limits | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    limits: Limits = NO_LIMITS,
+    events: Events = SILENT,
 ) -> LinkableLibrary:
     """The library that a program is to be linked with: a folder's, else the stored one that :func:`get` would take.
 
@@ -227,7 +219,6 @@ def link(
     _require_one(library, replace(request, target=None))
     if library is not None and not (library / INDEX_NAME).is_file():
         return read_library(library).required_for(request.target)
-    depot = depot or open_depot(events=events)
     if library is not None:
         from flashdepot.link.vendor.check import choose_vendored  # noqa: PLC0415
 
@@ -241,26 +232,26 @@ def link(
     if found is None and not request.names_selection and (found := whatever_is_stored(need, depot)) is not None:
         events.note(f"The library that is stored has only: {found.manifest.selection}. All kernels: flashdepot get")
     if found is None:
-        raise IncompatibleError(f"The depot {depot.root} has no library for this. {_nearest(rejected)}")
+        near = [f"The nearest one, {m.recipe_key[:12]}, {'; '.join(reasons)}." for m, reasons in rejected[:1]]
+        raise IncompatibleError(f"The depot {depot.root} has no library for this. {(near or ['It is empty.'])[0]}")
     events.note(f"Linking {found.path}")
     return LinkableLibrary(found.path, found.manifest)
 
 
 def plan_library(
-    request: LibraryRequest = _ANY,
+    request: LibraryRequest = ANY,
     *,
     exactly: bool = False,
     host: HostRecord | None = None,
-    depot: Depot | None = None,
-    limits: Limits | None = None,
+    depot: Depot,
+    limits: Limits = NO_LIMITS,
     options: Options | None = None,
-    events: Events = _SILENT,
+    events: Events = SILENT,
 ) -> LibraryPlan:
     """What :func:`get` would do, or with ``exactly`` what :func:`build` would; nothing is fetched or compiled.
 
     Parameters and errors are otherwise theirs.
     """
-    depot = depot or open_depot(events=events)
     need = _understood(request, host, depot, events)
     return plan_need(need, depot, limits, events, exactly=exactly, options=options)
 
@@ -287,27 +278,15 @@ def _understood(
     return need
 
 
-def _delivered(found: LibraryResult, depot: Depot, out: Path | None, started: float) -> LibraryResult:
-    path = depot.export(found.manifest, out) if out is not None else found.path
-    return replace(found, path=path, seconds=time.monotonic() - started)
-
-
 def _require_one(library: Path | None, request: LibraryRequest) -> None:
-    if library is not None and request != _ANY:
+    if library is not None and request != ANY:
         raise UsageError(
             "--library names a folder, and the options of a selection choose from the depot: both were given.",
             hint="Leave one of them out.",
         )
 
 
-def _nearest(rejected: Rejected) -> str:
-    if not rejected:
-        return "It is empty."
-    manifest, reasons = rejected[0]
-    return f"The nearest one, {manifest.recipe_key[:12]}, {'; '.join(reasons)}."
-
-
-def zig(*, depot: Depot | None = None, events: Events = _SILENT) -> Zig:
+def zig(*, depot: Depot, events: Events = SILENT) -> Zig:
     """The zig that compiles host code for every target, from the depot; it is fetched first where it is not there.
 
     :raises IncompatibleError: on a machine that no zig is pinned for.
@@ -315,6 +294,5 @@ def zig(*, depot: Depot | None = None, events: Events = _SILENT) -> Zig:
     """
     from flashdepot.toolchain.zig import compiling_version, provide_zig  # noqa: PLC0415
 
-    depot = depot or open_depot(events=events)
     with depot.workspace(), events.building() as progress:
         return provide_zig(runtime_facts().platform, depot.layout.toolchains, progress.download, compiling_version())

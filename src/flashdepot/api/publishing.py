@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import LibraryPlan, build_here
-from flashdepot.api.libraries import open_depot, plan_library, wheel_of
+from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, build_here
+from flashdepot.api.libraries import plan_library, wheel_of
+from flashdepot.api.sharing import pushed_to, require_reach
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
 from flashdepot.events import Events
@@ -24,7 +25,6 @@ from flashdepot.kernels import obtain_sources
 from flashdepot.model.index_record import IndexRecord
 from flashdepot.model.limits import Compiling, Limits
 from flashdepot.model.manifest import Manifest
-from flashdepot.net.fetch import require_network
 from flashdepot.publish.matrix import PublishedPart, PublishMatrix
 from flashdepot.publish.report import FAILED, PartReport, PublishReport, prove, require_own, waiting
 from flashdepot.remotes import Remotes, users_remotes
@@ -40,8 +40,6 @@ from flashdepot.resolve.library import published_sources, understand
 from flashdepot.resolve.own_wheel_name import wheel_name
 from flashdepot.wheel import Wheel, build_wheel
 
-_QUIET = Events()
-
 
 def index(
     folder: Path,
@@ -50,8 +48,8 @@ def index(
     url: str = "",
     source: str | None = None,
     remotes: Remotes | None = None,
-    depot: Depot | None = None,
-    events: Events = _QUIET,
+    depot: Depot,
+    events: Events = SILENT,
 ) -> IndexSite:
     """A package index in a folder, from which pip and uv install: static files for any web server.
 
@@ -61,7 +59,7 @@ def index(
 
     Typical usage::
 
-        site = api.index(Path("public"), url="https://wheels.example.org/")
+        site = api.index(Path("public"), url="https://wheels.example.org/", depot=api.open_depot())
 
     :param wheels: wheels that :func:`wheel` has written.
     :param url: the address that the folder will be served under, for the commands on its page.
@@ -71,12 +69,11 @@ def index(
     :raises IntegrityError: for a wheel of the index that is not as it was published; likewise.
     :raises IncompatibleError: when there is nothing to put there.
     """
-    depot = depot or open_depot(events=events)
     if wheels and source:
         raise UsageError("Wheels were named, and a remote: an index takes the one or the other in one run.")
     remote = (remotes or Remotes(users_remotes, events.warn)).named(source) if source else None
-    if remote is not None and not remote.settings.is_local:
-        require_network(f"Reading {remote.name}")
+    if remote is not None:
+        require_reach(remote, "Reading")
     with depot.workspace() as work:
         signed: dict[str, list[Envelope]] = {}
         if remote is not None:
@@ -151,9 +148,6 @@ def _now() -> str:
     return f"{now:%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
-_SILENT = Events()
-
-
 class PlannedPart(msgspec.Struct, frozen=True):
     """A part, and what making it comes to, or what keeps it from being made."""
 
@@ -163,10 +157,9 @@ class PlannedPart(msgspec.Struct, frozen=True):
 
 
 def plan_publish(
-    matrix: PublishMatrix, *, depot: Depot | None = None, limits: Limits | None = None, events: Events = _SILENT
+    matrix: PublishMatrix, *, depot: Depot, limits: Limits = NO_LIMITS, events: Events = SILENT
 ) -> list[PlannedPart]:
     """What :func:`publish` would have to compile for each part; nothing is fetched, compiled or written."""
-    depot = depot or open_depot(events=events)
 
     def planned(part: PublishedPart) -> PlannedPart:
         try:
@@ -185,9 +178,9 @@ def publish(
     out: Path | None = None,
     may_push: bool = True,
     remotes: Remotes | None = None,
-    depot: Depot | None = None,
-    limits: Limits | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    limits: Limits = NO_LIMITS,
+    events: Events = SILENT,
     on_part: Callable[[PartReport], None] = lambda _: None,
 ) -> PublishReport:
     """Make every part of a matrix: its library, a wheel of it that is proven, both where others find them.
@@ -197,7 +190,7 @@ def publish(
 
     Typical usage::
 
-        report = api.publish(api.read_matrix(Path("publish.toml")))
+        report = api.publish(api.read_matrix(Path("publish.toml")), depot=api.open_depot())
         sys.exit(report.exit_code)
 
     :param out: the folder of the wheels, in the place of the file's.
@@ -211,12 +204,13 @@ def publish(
     require_folder(out, "--out DIR")
     require_own(out)
     remotes = remotes or Remotes(users_remotes, events.warn)
-    targets = _targets(matrix, remotes) if may_push else []
+    targets: list[OpenRemote] = []
+    if may_push:
+        targets = [remotes.named(name) for name in matrix.remotes] or pushed_to(remotes)
     key = _key(targets)
-    given = depot or open_depot(events=events)
     # What is built goes where it is to go once it is proven, and not before.
-    depot = Depot(given.root, events.warn, remotes.only_read())
-    limits = _agreed(matrix, depot, limits or Limits(), events)
+    depot = Depot(depot.root, events.warn, remotes.only_read())
+    limits = _agreed(matrix, depot, limits, events)
     report = PublishReport(matrix, out, waiting(matrix.parts), key.public.name if key else "")
     for number, part in enumerate(matrix.parts):
         done = _make(part, out, targets, key, depot, limits, events)
@@ -236,12 +230,6 @@ def _agreed(matrix: PublishMatrix, depot: Depot, limits: Limits, events: Events)
         return limits
     require_consent(together(forecasts), limits, events)
     return replace(limits, build=Compiling.ALWAYS)
-
-
-def _targets(matrix: PublishMatrix, remotes: Remotes) -> list[OpenRemote]:
-    if matrix.remotes:
-        return [remotes.named(name) for name in matrix.remotes]
-    return [remote for remote in remotes.all() if remote.settings.push]
 
 
 def _key(targets: Sequence[OpenRemote]) -> SigningKey | None:
@@ -277,8 +265,7 @@ def _make(
         prove(made.path, library.manifest)
         done = replace(done, proven=True)
         for remote in targets:
-            if not remote.settings.is_local:
-                require_network(f"Pushing to {remote.name}")
+            require_reach(remote, "Pushing to")
             sent = push(remote, depot, [library.manifest], events, None if remote.settings.unsigned else key)
             done = replace(done, pushed={**done.pushed, remote.name: sent})
     except FlashdepotError as error:

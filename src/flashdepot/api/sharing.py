@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import acquire
-from flashdepot.api.libraries import open_depot
+from flashdepot.api.acquire import ANY, NO_LIMITS, SILENT, acquire
 from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.events import Events, Forecast
@@ -29,8 +28,16 @@ if TYPE_CHECKING:
     from flashdepot.remotes.remote import OpenRemote
     from flashdepot.remotes.sync import AuditReport, Synced, SyncPlan
 
-_ANY = LibraryRequest()
-_SILENT = Events()
+
+def pushed_to(remotes: Remotes) -> list[OpenRemote]:
+    """The remotes that are set to be pushed to."""
+    return [remote for remote in remotes.all() if remote.settings.push]
+
+
+def require_reach(remote: OpenRemote, doing: str) -> None:
+    """:raises NetworkError: for a remote elsewhere, where the network is forbidden."""
+    if not remote.settings.is_local:
+        require_network(f"{doing} {remote.name}")
 
 
 def push(
@@ -39,8 +46,8 @@ def push(
     to: str | None = None,
     verify: bool = False,
     remotes: Remotes | None = None,
-    depot: Depot | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    events: Events = SILENT,
 ) -> Mapping[str, Pushed]:
     """Put libraries of the depot, and the units behind them, into remotes, signed.
 
@@ -53,8 +60,7 @@ def push(
     from flashdepot.remotes.push import push as push_to  # noqa: PLC0415  (most calls only read)
 
     remotes = remotes or Remotes(users_remotes, events.warn)
-    depot = depot or open_depot(events=events)
-    chosen = [remotes.named(to)] if to else [remote for remote in remotes.all() if remote.settings.push]
+    chosen = [remotes.named(to)] if to else pushed_to(remotes)
     if not chosen:
         raise UsageError(
             "No remote is set to be pushed to.",
@@ -62,26 +68,24 @@ def push(
         )
     done = {}
     for remote in chosen:
-        if not remote.settings.is_local:
-            require_network(f"Pushing to {remote.name}")
+        require_reach(remote, "Pushing to")
         done[remote.name] = push_to(remote, depot, manifests, events, verify=verify)
     return done
 
 
 def pull(
-    request: LibraryRequest = _ANY,
+    request: LibraryRequest = ANY,
     *,
     host: HostRecord | None = None,
-    depot: Depot | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    events: Events = SILENT,
 ) -> LibraryResult:
     """A library that serves a host, from the depot or a remote of the depot; nothing is ever compiled.
 
     :raises IncompatibleError: when neither has one.
     """
-    depot = depot or open_depot(events=events)
     need = understand(request, host or runtime_facts(), depot)
-    return acquire(need, depot, None, events, may_build=False)
+    return acquire(need, depot, NO_LIMITS, events, may_build=False)
 
 
 class RemoteSync(msgspec.Struct, frozen=True):
@@ -102,8 +106,8 @@ def sync(
     *,
     dry_run: bool = False,
     remotes: Remotes | None = None,
-    depot: Depot | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    events: Events = SILENT,
 ) -> list[RemoteSync]:
     """Fetch the libraries that remotes have and the depot lacks, and push the reverse, signed.
 
@@ -115,7 +119,6 @@ def sync(
     :raises UsageError: when there is no such remote, or none at all.
     """
     remotes = remotes or Remotes(users_remotes, events.warn)
-    depot = depot or open_depot(events=events)
     chosen = [remotes.named(name) for name in dict.fromkeys(names)] or list(remotes.all())
     if not chosen:
         raise UsageError("There is no remote to synchronize with.", hint="Add one: flashdepot remote add NAME URL")
@@ -129,8 +132,7 @@ def _synced(remote: OpenRemote, ours: Sequence[Manifest], depot: Depot, events: 
 
     name, url, plan = remote.name, remote.settings.url, None
     try:
-        if not remote.settings.is_local:
-            require_network(f"Synchronizing with {remote.name}")
+        require_reach(remote, "Synchronizing with")
         plan = plan_sync(remote, ours)
         if dry_run:
             return RemoteSync(name, url, plan)
@@ -140,15 +142,15 @@ def _synced(remote: OpenRemote, ours: Sequence[Manifest], depot: Depot, events: 
 
 
 def audit(
-    request: LibraryRequest = _ANY,
+    request: LibraryRequest = ANY,
     *,
     sample: int | None = 2,
     sign: bool = False,
     remotes: Remotes | None = None,
     host: HostRecord | None = None,
-    depot: Depot | None = None,
-    limits: Limits | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    limits: Limits = NO_LIMITS,
+    events: Events = SILENT,
 ) -> AuditReport:
     """Compile units of a request again, and compare their bytes with those in the depot and with what remotes claim.
 
@@ -163,13 +165,12 @@ def audit(
     from flashdepot.remotes.sync import compare  # noqa: PLC0415
     from flashdepot.resolve.build import compile_units_afresh  # noqa: PLC0415
 
-    depot = depot or open_depot(events=events)
     remotes = remotes or Remotes(users_remotes, events.warn)
     key, signed = _to_countersign(remotes) if sign else (None, [])
     machine = probe(depot=depot.root)
     need = understand(request, host or runtime_facts(), depot)
     units = _drawn(need, sample)
-    records = compile_units_afresh(need, units, depot, machine, limits or Limits(), events)
+    records = compile_units_afresh(need, units, depot, machine, limits, events)
     asked = [remote for remote in remotes.all() if remote.settings.is_local or not offline()]
     report = compare(records, depot, asked)
     if key is None or report.mismatches:
@@ -180,20 +181,19 @@ def audit(
 
 
 def plan_audit(
-    request: LibraryRequest = _ANY,
+    request: LibraryRequest = ANY,
     *,
     sample: int | None = 2,
     host: HostRecord | None = None,
-    depot: Depot | None = None,
-    limits: Limits | None = None,
+    depot: Depot,
+    limits: Limits = NO_LIMITS,
 ) -> Forecast:
     """What :func:`audit` would take for as many units, drawn anew; nothing is fetched or compiled."""
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import foresee_units  # noqa: PLC0415
 
-    depot = depot or open_depot()
     need = understand(request, host or runtime_facts(), depot)
-    return foresee_units(need, _drawn(need, sample), depot, probe(depot=depot.root), limits or Limits())
+    return foresee_units(need, _drawn(need, sample), depot, probe(depot=depot.root), limits)
 
 
 def _drawn(need: Need, sample: int | None) -> list[str]:
@@ -207,13 +207,12 @@ def _to_countersign(remotes: Remotes) -> tuple[SigningKey, list[OpenRemote]]:
     from flashdepot.remotes.keys import choose_key  # noqa: PLC0415
     from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
 
-    chosen = [remote for remote in remotes.all() if remote.settings.push]
+    chosen = pushed_to(remotes)
     if not chosen:
         raise UsageError(
             "No remote is set to be pushed to, and what is signed must be written there.",
             hint="Set it: flashdepot remote add NAME URL --push",
         )
     for remote in chosen:
-        if not remote.settings.is_local:
-            require_network(f"Signing in {remote.name}")
+        require_reach(remote, "Signing in")
     return choose_key(UserSettings.of_this_user()), chosen

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import asdict
 
+from flashdepot.api.acquire import SILENT
 from flashdepot.api.given import Given
-from flashdepot.api.libraries import open_depot
 from flashdepot.catalog import CATALOG_FOLDER, Catalog, load_catalog
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError, did_you_mean
@@ -43,16 +43,14 @@ if TYPE_CHECKING:
     from flashdepot.resolve.lock import Lock
     from flashdepot.resolve.plan import Help
 
-_SILENT = Events()
-
 
 def resolve(
     request: WheelRequest | None = None,
     library: LibraryRequest | None = None,
     *,
     host: HostRecord | None = None,
-    depot: Depot | None = None,
-    events: Events = _SILENT,
+    depot: Depot,
+    events: Events = SILENT,
 ) -> Resolution:
     """What there is for an environment: published wheels, stored libraries, and what could be built.
 
@@ -61,7 +59,6 @@ def resolve(
     :param host: the machine that would compile; this one when it is not given.
     :raises UsageError: for an upstream or a selection that is not known.
     """
-    depot = depot or open_depot(events=events)
     host = host or wheel_facts()
     request = request or WheelRequest(facts_of(host))
     return candidates_for(request, library or LibraryRequest(), host, depot, events.warn)
@@ -192,7 +189,7 @@ def sources_named(named: Iterable[str], depot: Depot | None = None) -> frozenset
     return frozenset(asked)
 
 
-def catalog(depot: Depot, events: Events = _SILENT) -> Catalog:
+def catalog(depot: Depot, events: Events = SILENT) -> Catalog:
     """Every published wheel that is known; what is damaged is a warning."""
     loaded = load_catalog(depot.root / CATALOG_FOLDER)
     for note in loaded.notes:
@@ -201,7 +198,7 @@ def catalog(depot: Depot, events: Events = _SILENT) -> Catalog:
 
 
 def update_catalog(
-    names: Iterable[str], indexes: Iterable[str], *, depot: Depot, events: Events = _SILENT
+    names: Iterable[str], indexes: Iterable[str], *, depot: Depot, events: Events = SILENT
 ) -> Iterator[RefreshOutcome]:
     """Ask sources what they publish today, and keep what they answer; yields as they do.
 

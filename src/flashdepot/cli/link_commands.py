@@ -76,7 +76,7 @@ class Which(msgspec.Struct, frozen=True):
         """
         events = terminal()
         if self.library is not None:
-            named = api.link(self.wanted.named, library=self.library, host=self.host, events=events)
+            named = api.link(self.wanted.named, library=self.library, host=self.host, depot=self.depot, events=events)
             return _foretold(LibraryPlan(stored=named.manifest)) if self.dry_run else named
         request = self.wanted.request
         how: dict[str, Any] = {"host": self.host, "depot": self.depot, "limits": self.limits, "events": events}

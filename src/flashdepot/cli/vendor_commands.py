@@ -74,7 +74,7 @@ def vendor(
     from when the library was made, and whether you need a new one. Exit status: 0 intact and runs on this host, 4 does
     not run on it, 6 damaged.
     """
-    how: dict[str, Any] = {"host": host, "depot": depot, "events": terminal()}
+    how: dict[str, Any] = {"host": host, "depot": depot}
     if check:
         if library is not None:
             raise UsageError(
@@ -88,10 +88,10 @@ def vendor(
         plan = (
             LibraryPlan(stored=read_library(library).manifest)
             if library is not None
-            else api.plan_library(request, limits=limits, **how)
+            else api.plan_library(request, limits=limits, events=terminal(), **how)
         )
         return plan_view(plan, then=f"Then it is put into {folder}.")
-    written, put = api.vendor(folder, request, library=library, limits=limits, **how)
+    written, put = api.vendor(folder, request, library=library, limits=limits, events=terminal(), **how)
     return _written(put.manifest, written)
 
 

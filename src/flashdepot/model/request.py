@@ -50,7 +50,7 @@ class LibraryRequest(msgspec.Struct, frozen=True):
 
     Typical usage::
 
-        api.get(api.library_request(profile="inference", arch="80,90"))
+        api.get(api.library_request(profile="inference", arch="80,90"), depot=api.open_depot())
     """
 
     upstream: str | None = None
