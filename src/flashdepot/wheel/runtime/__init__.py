@@ -5,9 +5,9 @@ library is linked: one file serves every torch and every Python.
 """
 
 from .backward import bwd, varlen_bwd
+from .dispatch import register
 from .forward import fwd, varlen_fwd
 from .kvcache import fwd_kvcache
-from .on_cpu import register
 
 __all__ = ["bwd", "fwd", "fwd_kvcache", "varlen_bwd", "varlen_fwd"]
 

@@ -14,9 +14,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from .backward import bwd, varlen_bwd
+from .dispatch import CAN_ASK, is_compiling, is_plain
 from .forward import attend_dense, attend_packed
 from .kvcache import fwd_kvcache
-from .plain import CAN_ASK, is_compiling, is_plain
 
 
 class How(NamedTuple):
@@ -34,6 +34,23 @@ class How(NamedTuple):
     right: int = -1
     softcap: float = 0.0
     deterministic: bool = False
+
+
+def how_of(
+    q: Any,
+    scale: float | None,
+    causal: bool,
+    window: tuple[int | None, int | None],
+    softcap: float,
+    lengths: tuple[Any, ...] = (None,) * 6,
+    *,
+    deterministic: bool = False,
+) -> How:
+    """Put a call's arguments in order: ``lengths`` from cu_seqlens_q to page_table, None or -1 for an open window's end."""
+    left, right = window
+    left, right = -1 if left is None else int(left), -1 if right is None else int(right)
+    mask = (q.shape[-1] ** -0.5 if scale is None else scale, causal, left, right, softcap, deterministic)
+    return How(*(*lengths, *mask))
 
 
 def refuse(what: str, why: str) -> RuntimeError:

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 
 from .attention import How, differentiable
+from .dispatch import CAN_ASK, OPERATORS, is_compiling, is_plain
 from .forward import attend_dense, attend_packed, fwd
-from .on_cpu import OPERATORS
-from .plain import CAN_ASK, is_compiling, is_plain
 from .tensors import NotContiguousError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .attention import How, attend, attention, gradients, refuse, with_minus_infinity
+from .attention import How, attend, attention, gradients, how_of, refuse, with_minus_infinity
 from .kvcache import fwd_kvcache
 
 __all__ = [
@@ -77,7 +77,7 @@ def flash_attn_func(
     if attention_chunk or not qv is q_descale is k_descale is v_descale is None or q.dtype in _FP8:
         descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
         _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None)
-    how = _how(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
+    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
     return _returned(*attention(q, k, v, how), how, return_attn_probs)
 
 
@@ -110,7 +110,7 @@ def flash_attn_varlen_func(
     descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
     _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None, seqused_q=seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
-    how = _how(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic)
+    how = how_of(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic)
     return _returned(*attention(q, k, v, how), how, return_attn_probs)
 
 
@@ -137,7 +137,7 @@ def flash_attn_qkvpacked_func(
         q, k, v = qkv.split([num_heads_q, heads_k, heads_k], -2)
     descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
     _require_none(q, **descales, attention_chunk=attention_chunk or None)
-    how = _how(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
+    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
     return _returned(*attention(q, k, v, how), how, return_attn_probs)
 
 
@@ -276,7 +276,7 @@ def _forward(
     others = {"cu_seqlens_k_new": cu_seqlens_k_new, "seqused_q": seqused_q, "seqlens_rotary": seqlens_rotary}
     _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None, **others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
-    how = _how(q, softmax_scale, is_causal, (window_size_left, window_size_right), softcap, lengths)
+    how = how_of(q, softmax_scale, is_causal, (window_size_left, window_size_right), softcap, lengths)
     if k_new is None and kv_batch_idx is None and leftpad_k is None:
         made, statistics = attend(q, k, v, how, out)
     else:
@@ -316,25 +316,9 @@ def _backward(
     _require_none(q, seqused_q=seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
     window = (window_size_left, window_size_right)
-    how = _how(q, softmax_scale, is_causal, window, softcap, lengths, deterministic=deterministic)
+    how = how_of(q, softmax_scale, is_causal, window, softcap, lengths, deterministic=deterministic)
     lse = softmax_lse.masked_fill(softmax_lse == -math.inf, math.inf)  # as the library writes it
     return (*gradients(dout, q, k, v, out, lse, how, (dq, dk, dv)), lse)
-
-
-def _how(
-    q: Any,
-    scale: float | None,
-    causal: bool,
-    window: tuple[int, int],
-    softcap: float,
-    lengths: tuple[Any, ...] = (None,) * 6,
-    *,
-    deterministic: bool = False,
-) -> How:
-    if scale is None:
-        scale = q.shape[-1] ** -0.5
-    mask = (scale, causal, window[0], window[1], softcap, deterministic)
-    return How(*(*lengths, *mask))
 
 
 def _returned(out: Any, lse: Any, how: How, asked: bool) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .attention import How, attend, attention, gradients, refuse, with_minus_infinity
+from .attention import How, attend, attention, gradients, how_of, refuse, with_minus_infinity
 
 _JIT = "it is compiled for the call, by FlashAttention-4 with CuTe DSL: use upstream's flash-attn-4 for this call"
 _WHY = {
@@ -58,7 +58,7 @@ def flash_attn_func(
     """Attention over q (b, sq, h, d), k (b, sk, hk, d) and v (b, sk, hk, dv): out, and lse (b, h, sq) or None."""
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, block_sparse_tensors_bwd)
     _require_none((*jit, qv, gather_kv_indices, learnable_sink, None), others)
-    how = _how(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
+    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
     return _returned(*attention(q, k, v, how), how, return_lse)
 
 
@@ -97,7 +97,7 @@ def flash_attn_varlen_func(
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, None)
     _require_none((*jit, qv, gather_kv_indices, learnable_sink, seqused_q), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
-    how = _how(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic)
+    how = how_of(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic)
     return _returned(*attention(q, k, v, how), how, return_lse)
 
 
@@ -129,7 +129,7 @@ def _flash_attn_fwd(
     """Return out and lse, which is what torch's FA4 reads of upstream's results."""
     _require_none((*(None,) * 7, qv, None, learnable_sink, seqused_q), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
-    how = _how(q, softmax_scale, causal, (window_size_left, window_size_right), softcap or 0.0, lengths)
+    how = how_of(q, softmax_scale, causal, (window_size_left, window_size_right), softcap or 0.0, lengths)
     made, statistics = attend(q, k, v, how, out)
     if lse is None and not return_lse:
         return made, None
@@ -165,7 +165,7 @@ def _flash_attn_bwd(
     _require_none((), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
     window = (window_size_left, window_size_right)
-    how = _how(q, softmax_scale, causal, window, softcap, lengths, deterministic=deterministic)
+    how = how_of(q, softmax_scale, causal, window, softcap, lengths, deterministic=deterministic)
     lse = lse.masked_fill(lse == -math.inf, math.inf)  # as the library writes it
     return gradients(dout, q, k, v, out, lse, how, (dq, dk, dv))[:3]
 
@@ -192,23 +192,6 @@ def _require_none(given: tuple[Any, ...], others: dict[str, Any]) -> None:
         if name not in _WHY:
             raise TypeError(f"flash_attn.cute got an unexpected keyword argument '{name}'")
         raise refuse(f"{name} is set", _WHY[name])
-
-
-def _how(
-    q: Any,
-    scale: float | None,
-    causal: bool,
-    window: tuple[int | None, int | None],
-    softcap: float,
-    lengths: tuple[Any, ...] = (None,) * 6,
-    *,
-    deterministic: bool = False,
-) -> How:
-    left, right = (-1 if end is None else int(end) for end in window)
-    if scale is None:
-        scale = q.shape[-1] ** -0.5
-    mask = (scale, causal, left, right, softcap, deterministic)
-    return How(*(*lengths, *mask))
 
 
 def _returned(out: Any, lse: Any, how: How, asked: bool) -> tuple[Any, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import threading
+from typing import Any, NamedTuple
 
 import torch
 
-from .generator import Philox, reserve
 from .layout import CAUSAL
 from .library import DENSE_FORWARD, FORWARD, PACKED_FORWARD, run_forward
 from .numbers import check_dropout, positive_scale, rounded, windows
@@ -76,7 +76,7 @@ def fwd(
         *(0, 0, 0, 0),
         *(0, 0, 0),
         *_NO_CACHE,
-        *reserve(gen, q.get_device(), b, h),
+        *_reserve(gen, q.get_device(), b, h),
         *(rng_state.data_ptr(), p.data_ptr()),
     )
     run_forward(arguments, q)
@@ -180,7 +180,7 @@ def varlen_fwd(
         _size,
         *(*start, softcap if softcap > 0 else 0.0, p_dropout, 0, *rest),
         *_NO_CACHE,
-        *(reserve(gen, q.get_device(), b, h) if p_dropout > 0 else Philox()),
+        *(_reserve(gen, q.get_device(), b, h) if p_dropout > 0 else _Philox()),
         *(rng_state.data_ptr(), p.data_ptr()),
     )
     run_forward(arguments, q)
@@ -299,3 +299,49 @@ def _refuse_dense(q: Any, k: Any) -> None:
 def _refuse_values(k: Any, v: Any, shape: tuple[int, ...]) -> None:
     for tensor, name in ((k, "k"), (v, "v")):
         require_shape(tensor, shape, name, "batch_size, seqlen_k, num_heads_k, head_size")
+
+
+_lock = threading.Lock()
+"""torch's own lock of a generator cannot be held over two calls."""
+
+_64_BITS = (1 << 64) - 1
+
+
+class _Philox(NamedTuple):
+    """Where a call's random numbers begin, in the order of the fields of fa_fwd_args."""
+
+    seed: int = 0
+    offset: int = 0
+    seed_pointer: int = 0
+    offset_pointer: int = 0
+    offset_intragraph: int = 0
+
+
+def _reserve(generator: Any, device: int, batch: int, heads: int) -> _Philox:
+    """Take the random numbers of one call from a generator, and advance it by what upstream advances it.
+
+    :param generator: of that device; None for torch's default one.
+    :raises RuntimeError: while a CUDA graph is captured and this torch has no Generator.philox_state.
+    """
+    if generator is None:
+        generator = torch.cuda.default_generators[device]
+    increment = batch * heads * 32  # a multiple of 4, as the generator wants it
+    with torch.cuda.device(device):  # whose stream may be the one that is captured
+        if hasattr(generator, "philox_state"):
+            return _from_state(*generator.philox_state(increment))
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                f"dropout in a CUDA graph needs torch.Generator.philox_state, which torch {torch.__version__} does "
+                "not have: use torch 2.15 or newer, dropout_p=0.0, or leave this call out of the graph"
+            )
+    with _lock:
+        offset = generator.get_offset()
+        generator.set_offset(offset + increment)
+    return _Philox(generator.initial_seed() & _64_BITS, offset)
+
+
+def _from_state(seed: Any, offset: Any, intragraph: Any) -> _Philox:
+    """In a graph seed and offset live on the device, where each replay sets them anew."""
+    if seed.is_cuda:
+        return _Philox(0, 0, seed.data_ptr(), offset.data_ptr(), intragraph.item() & _64_BITS)
+    return _Philox(seed.item() & _64_BITS, offset.item() & _64_BITS)
