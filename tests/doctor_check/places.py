@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from flashdepot.diagnose.check.evidence import Evidence, Report
 from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols
-from flashdepot.model.environment import PythonEnvironment
+from flashdepot.model.environment import PythonEnvironment, Torch
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture, Platform, Version
 from support import forge
@@ -44,7 +44,7 @@ def place(
     is_here: bool = True,
 ) -> Place:
     facts = interpreter(*python) if python else None
-    side = TabledTorch.parse(torch, "x86_64") if isinstance(torch, str) else torch
+    side = TabledTorch(Torch.parse(torch), "x86_64") if isinstance(torch, str) else torch
     return Place(host or machine(), tuple(Architecture.parse(gpu) for gpu in gpus), facts, side, is_here)
 
 

@@ -12,6 +12,7 @@ from flashdepot.diagnose.check.judge import judge_floors
 from flashdepot.diagnose.check.place import TabledTorch, built_for
 from flashdepot.diagnose.check.subject import Binary
 from flashdepot.errors import UsageError
+from flashdepot.model.environment import Torch
 from flashdepot.model.host import HostRecord
 from support import forge
 
@@ -129,7 +130,7 @@ def test_symbols_together_narrow_the_versions(symbols: list[str], span: str) -> 
 @pytest.mark.parametrize("text", ["2", "new"])
 def test_what_is_no_version_of_torch_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        TabledTorch.parse(text, "x86_64")
+        TabledTorch(Torch.parse(text), "x86_64")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from flashdepot.binary.window import COFF_MACHINES, FETCH_AGAIN, NameBudget, Window
-from flashdepot.errors import IntegrityError
+from flashdepot.binary.window import COFF_MACHINES, NameBudget, Window
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -131,11 +130,11 @@ class PeFile:
         self._window = window
         (at,) = window.unpack(_U32, 60, "DOS header")
         if window.take(at, 4, "PE header") != b"PE\0\0":
-            raise self._damaged("it has no PE header")
+            raise self._window.damaged("it has no PE header")
         coff = CoffFile(window, at + 4)
         self.machine = COFF_MACHINES.get(coff.machine, f"CPU {coff.machine:#x}")
         if len(coff.sections) > _SECTIONS_LIMIT:
-            raise self._damaged(f"it has {len(coff.sections)} sections")
+            raise self._window.damaged(f"it has {len(coff.sections)} sections")
         self._optional, self._table = coff.optional, coff.sections
         for section in self._table:
             window.part(section.offset, section.size, "section")
@@ -176,7 +175,7 @@ class PeFile:
                 return
             names = tuple(budget.spend(symbol) for symbol in self._imported_names(lookup or bound))
             yield Import(budget.spend(self._at(name).text(0, "import table")), names)
-        raise self._damaged(f"it imports from more than {_DLLS_LIMIT} DLLs")
+        raise self._window.damaged(f"it imports from more than {_DLLS_LIMIT} DLLs")
 
     def _imported_names(self, address: int) -> Iterator[str]:
         table = self._at(address)
@@ -198,7 +197,4 @@ class PeFile:
         for _, _, _, start, size, offset, _ in self._table:
             if start <= address < start + size:
                 return self._window.part(offset + address - start, size - (address - start), "section")
-        raise self._damaged(f"no section has the address {address:#x}")
-
-    def _damaged(self, what: str) -> IntegrityError:
-        return IntegrityError(f"{self._window.name} is damaged: {what}.", hint=FETCH_AGAIN)
+        raise self._window.damaged(f"no section has the address {address:#x}")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from flashdepot.binary.window import ELF_MACHINES, FETCH_AGAIN, NameBudget, Window, open_window
+from flashdepot.binary.window import ELF_MACHINES, NameBudget, Window, open_window
 from flashdepot.errors import IntegrityError
 from flashdepot.model.target import Version
 
@@ -130,7 +130,7 @@ class ElfFile:
             return
         entries, names = table
         if entries.size > _SYMBOLS_LIMIT * SYMBOL.size:
-            raise self._damaged(f"its symbol table has {entries.size} bytes")
+            raise self._window.damaged(f"its symbol table has {entries.size} bytes")
         budget = NameBudget(names, "symbol names")
         for at in range(0, entries.size - SYMBOL.size + 1, SYMBOL.size):
             offset, info, other, section, value, _ = entries.unpack(SYMBOL, at, "symbol table")
@@ -149,20 +149,20 @@ class ElfFile:
         self.headers_at = shoff
         if shoff:
             if shsize != SECTION.size:
-                raise self._damaged(f"a section header has {shsize} bytes")
+                raise self._window.damaged(f"a section header has {shsize} bytes")
             first = window.unpack(SECTION, shoff, "section headers")
             shnum = shnum or first[5]  # more than 65279 sections: the System V ABI keeps the numbers in section 0
             if self._names_index == 0xFFFF:  # noqa: PLR2004
                 self._names_index = first[6]
             table = window.part(shoff, shnum * shsize, "section headers")
             if shnum > 16 * _MANY or self._names_index >= max(shnum, 1):
-                raise self._damaged(f"it has {shnum} sections and their names in section {self._names_index}")
+                raise self._window.damaged(f"it has {shnum} sections and their names in section {self._names_index}")
             self.headers = tuple(
                 table.unpack(SECTION, at, "section headers") for at in range(0, table.size, SECTION.size)
             )
         if phnum:
             if phsize != _PROGRAM.size:
-                raise self._damaged(f"a program header has {phsize} bytes")
+                raise self._window.damaged(f"a program header has {phsize} bytes")
             table = window.part(phoff, phnum * phsize, "program headers")
             self._programs = tuple(
                 table.unpack(_PROGRAM, at, "program headers") for at in range(0, table.size, _PROGRAM.size)
@@ -181,11 +181,8 @@ class ElfFile:
     def names_of(self, header: tuple[int, ...]) -> Window:
         """The names of a table of symbols."""
         if header[6] >= len(self.headers):
-            raise self._damaged("its symbols' names are in no section")
+            raise self._window.damaged("its symbols' names are in no section")
         return self.bytes_of(self.headers[header[6]])
-
-    def _damaged(self, what: str) -> IntegrityError:
-        return IntegrityError(f"{self._window.name} is damaged: {what}.", hint=FETCH_AGAIN)
 
     @cached_property
     def _dynamic(self) -> tuple[tuple[int, int], ...]:
@@ -211,7 +208,7 @@ class ElfFile:
         budget = NameBudget(names, "dynamic names")
         texts = tuple(budget.spend(names.text(value, "dynamic names")) for key, value in self._dynamic if key == tag)
         if any(len(part) > _NAME_MAX for text in texts for part in re.split("[/:]", text)):
-            raise self._damaged("it names a file by more letters than a file can have")
+            raise self._window.damaged("it names a file by more letters than a file can have")
         return texts
 
     @cached_property
@@ -223,7 +220,7 @@ class ElfFile:
         for kind, _, offset, start, _, size, _, _ in self._programs:
             if kind == _PT_LOAD and start <= address < start + size:
                 return self._window.part(offset + address - start, size - (address - start), "segment")
-        raise self._damaged(f"no segment has the address {address:#x}")
+        raise self._window.damaged(f"no segment has the address {address:#x}")
 
     def _symbol_table(self) -> tuple[Window, Window] | None:
         for wanted in (_SHT_DYNSYM, _SHT_SYMTAB):
@@ -255,7 +252,7 @@ class ElfFile:
             inner = at + first
             for _ in range(items):
                 if (left := left - 1) < 0:
-                    raise self._damaged("its symbol versions do not end")
+                    raise self._window.damaged("its symbol versions do not end")
                 entry = table.unpack(item, inner, "symbol versions")
                 yield budget.spend(names.text(entry[3] if item is _VERNAUX else entry[0], "symbol versions"))
                 inner += entry[-1]

@@ -13,8 +13,7 @@ from enum import Enum
 
 import msgspec
 
-from flashdepot.binary.window import FETCH_AGAIN, Window
-from flashdepot.errors import IntegrityError
+from flashdepot.binary.window import Window
 from flashdepot.model.target import Architecture
 
 MAGIC = 0xBA55ED50
@@ -77,7 +76,7 @@ def read_fatbins(section: Window) -> Iterator[frozenset[GpuCode]]:
     while (position := section.find(_MAGIC_BYTES, position)) >= 0:
         _, version, header, size = section.unpack(_CONTAINER, position, "fatbin header")
         if version != 1 or header < _CONTAINER.size:
-            raise _damaged(section, f"a fatbin header has version {version} and {header} bytes")
+            raise section.damaged(f"a fatbin header has version {version} and {header} bytes")
         entries = section.part(position + header, size, "fatbin")
         yield frozenset(_entries(entries))
         position += header + size
@@ -90,10 +89,10 @@ def _entries(window: Window) -> Iterator[GpuCode]:
         kind, _, header, size = fields[:4]
         number, flags = fields[8], fields[11]
         if header < _ENTRY.size:
-            raise _damaged(window, f"a fatbin entry's header has {header} bytes")
+            raise window.damaged(f"a fatbin entry's header has {header} bytes")
         window.part(position + header, size, "GPU code")
         if number not in _ARCHITECTURES:
-            raise _damaged(window, f"a fatbin entry is for architecture {number}")
+            raise window.damaged(f"a fatbin entry is for architecture {number}")
         suffix = "a" if flags & _EXACT else "f" if flags & _FAMILY else ""
         compression = "Zstandard" if flags & _ZSTD else "LZ4" if flags & _LZ4 else ""
         what = _KINDS.get(kind, CodeKind.OTHER)
@@ -101,7 +100,3 @@ def _entries(window: Window) -> Iterator[GpuCode]:
         elf_abi = fields[6] if what is CodeKind.SASS else 0
         yield GpuCode(what, Architecture(*divmod(number, 10), suffix), compression, ptx, elf_abi)
         position += header + size
-
-
-def _damaged(window: Window, what: str) -> IntegrityError:
-    return IntegrityError(f"{window.name} is damaged: {what}.", hint=FETCH_AGAIN)

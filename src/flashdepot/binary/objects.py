@@ -11,7 +11,7 @@ import msgspec
 
 from flashdepot.binary.coff import CoffFile
 from flashdepot.binary.elf import ElfFile
-from flashdepot.binary.window import FETCH_AGAIN, FileKind, Window, identify, open_window
+from flashdepot.binary.window import FileKind, Window, identify, open_window
 from flashdepot.errors import IntegrityError
 
 _HEADER = 60
@@ -39,9 +39,7 @@ def read_members(window: Window) -> Iterator[Member]:
         header = window.take(position, _HEADER, "member header")
         digits = header[48:58].strip()
         if header[58:] != b"`\n" or not digits.isdigit():
-            raise IntegrityError(
-                f"{window.name} is damaged: no member begins at byte {position}, where one should.", hint=FETCH_AGAIN
-            )
+            raise window.damaged(f"no member begins at byte {position}, where one should")
         body = window.part(position + _HEADER, int(digits), "member")
         position += _HEADER + body.size + (body.size & 1)
         name = header[:16].decode("latin-1").rstrip()
@@ -53,7 +51,8 @@ def read_members(window: Window) -> Iterator[Member]:
                 name = body.take(0, min(size, _NAME_LIMIT), "member name").rstrip(b"\0").decode("utf-8", "replace")
                 body = body.part(size, body.size - size, "member")
             elif name.startswith("/") and name[1:].isdecimal():
-                name = _long_name(long_names, int(name[1:]))
+                longest = long_names[int(name[1:]) :][:_NAME_LIMIT]
+                name = longest.partition(b"\n")[0].partition(b"\0")[0].decode("utf-8", "replace")
             if name not in _INDEXES:
                 yield Member(name.removesuffix("/"), body)
 
@@ -66,11 +65,6 @@ def is_import(member: Window) -> bool:
 def import_machine(member: Window) -> int:
     """The COFF machine number of such a line."""
     return member.unpack(_U16, 6, "import header")[0]
-
-
-def _long_name(table: bytes, offset: int) -> str:
-    longest = table[offset : offset + _NAME_LIMIT]
-    return longest.partition(b"\n")[0].partition(b"\0")[0].decode("utf-8", "replace")
 
 
 _TYPES = frozenset({*range(1, 5), *range(7, 10), *range(14, 19), 0x6FFF4C03, 0x70000001, 0x70000003})

@@ -60,13 +60,17 @@ class Window(msgspec.Struct, frozen=True):
         begin = self.start + offset
         end = self.data.find(b"\0", begin, min(begin + _NAME_LIMIT, self.start + self.size))
         if end < 0:
-            raise IntegrityError(f"{self.name} is damaged: a name in its {what} does not end.", hint=FETCH_AGAIN)
+            raise self.damaged(f"a name in its {what} does not end")
         return bytes(self.data[begin:end]).decode("utf-8", "replace")
 
     def find(self, wanted: bytes, offset: int) -> int:
         """Where ``wanted`` is next, or -1."""
         at = self.data.find(wanted, self.start + offset, self.start + self.size)
         return at - self.start if at >= 0 else -1
+
+    def damaged(self, what: str) -> IntegrityError:
+        """The error for a file that contradicts itself."""
+        return IntegrityError(f"{self.name} is damaged: {what}.", hint=FETCH_AGAIN)
 
     def _require(self, offset: int, size: int, what: str) -> None:
         if offset < 0 or size < 0 or offset + size > self.size:
@@ -82,13 +86,13 @@ class NameBudget:
 
     def __init__(self, window: Window, what: str, limit: int = 256 << 20) -> None:
         self._left = min(limit, 4 * window.size + _NAME_LIMIT)
-        self._problem = f"{window.name} is damaged: its {what} overlap."
+        self._problem = window.damaged(f"its {what} overlap")
 
     def spend(self, name: str) -> str:
         """Give the name back; :raises IntegrityError: when there were too many."""
         self._left -= len(name) + 1
         if self._left < 0:
-            raise IntegrityError(self._problem, hint=FETCH_AGAIN)
+            raise self._problem
         return name
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -29,38 +29,12 @@ _OLD_ABI = re.compile(r"^_Z\w*?(?:RKSs|ESs|Ss$)")
 _TORCH_FILE = re.compile(r"(?:lib)?(?:c10|torch|shm)(?:_\w+)?\.(?:so|dll)")
 
 
-class TorchSymbols(Protocol):
-    """What an extension finds in a torch, as far as it is known.
-
-    ``new_abi`` says whether its ``std::string`` is the C++11 one; ``None`` is unknown. ``proof`` is true when its files
-    were read, so that a symbol that fits the table is enough of an answer.
-    """
-
-    @property
-    def torch(self) -> Torch:
-        """The torch that it is."""
-
-    @property
-    def label(self) -> str:
-        """How evidence names it."""
-
-    @property
-    def proof(self) -> bool:
-        """Whether every symbol can be told."""
-
-    @property
-    def new_abi(self) -> bool | None:
-        """Whether it has the C++11 ABI."""
-
-    def exports(self, symbol: str) -> bool | None:
-        """Whether it has a symbol."""
-
-    def has_library(self, name: str) -> bool:
-        """Whether a library of that file name comes with it."""
-
-
 class InstalledTorch(msgspec.Struct, frozen=True):
-    """torch as the symbols of its libraries show it."""
+    """torch as the symbols of its libraries show it.
+
+    ``new_abi`` says whether its ``std::string`` is the C++11 one; ``None`` is unknown. ``proof`` is true where files
+    were read: what is not in them is not there.
+    """
 
     torch: Torch
     new_abi: bool | None
@@ -123,17 +97,7 @@ class TabledTorch(msgspec.Struct, frozen=True):
 
     torch: Torch
     machine: str
-
     proof: bool = False
-
-    @classmethod
-    def parse(cls, text: str, machine: str) -> TabledTorch:
-        """Read the value of ``--torch``.
-
-        :raises UsageError: for what is no version.
-        """
-        torch = Torch.parse(text)
-        return cls(torch, machine)
 
     @property
     def label(self) -> str:
@@ -165,6 +129,10 @@ class TabledTorch(msgspec.Struct, frozen=True):
             re.fullmatch(r"lib(?:c10|torch)(?!_cuda_c(?:pp|u)\.)(?:_\w+)?\.so|(?:c10|torch)(?:_\w+)?\.dll", name)
             is not None
         )
+
+
+TorchSymbols = InstalledTorch | TabledTorch
+"""What an extension finds in a torch, as far as it is known."""
 
 
 def span_of(symbol: str) -> tuple[Version, Version] | None:

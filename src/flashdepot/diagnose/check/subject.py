@@ -179,37 +179,30 @@ def _coff(window: Window) -> Binary:
 
 
 def _archive(window: Window) -> Binary:
-    machines: set[str] = set()
-    taken: set[str] = set()
-    offered: set[str] = set()
-    containers: Counter[frozenset[GpuCode]] = Counter()
-    relocatable = is_windows = False
+    parts: list[Binary] = []
     for member in read_members(window):
         body = Window(member.window.data, f"{window.name}({member.name})", member.window.start, member.window.size)
-        if is_import(body):
-            machines.add(COFF_MACHINES.get(import_machine(body), "another CPU"))
-            is_windows = True
-            continue
         kind = identify(body)
-        if kind in _ELF_KINDS or kind is FileKind.COFF_OBJECT:
-            part = _read_binary(body, kind)
-            machines |= part.machines
-            taken |= part.torch_symbols
-            offered |= part.offered
-            containers.update(dict(part.containers))
-            relocatable |= part.relocatable
-            is_windows |= part.is_windows
+        if is_import(body):
+            machine = COFF_MACHINES.get(import_machine(body), "another CPU")
+            parts.append(Binary(body.name, FileKind.COFF_OBJECT, frozenset({machine}), is_windows=True))
+        elif kind in _ELF_KINDS or kind is FileKind.COFF_OBJECT:
+            parts.append(_read_binary(body, kind))
         elif kind is not FileKind.UNKNOWN:
             raise _stand_in(body, kind)
+    offered = frozenset[str]().union(*(part.offered for part in parts))
+    containers: Counter[frozenset[GpuCode]] = Counter()
+    for part in parts:
+        containers.update(dict(part.containers))
     return Binary(
         name=window.name,
         kind=FileKind.ARCHIVE,
-        machines=frozenset(machines),
-        torch_symbols=frozenset(taken - offered),
-        offered=frozenset(offered),
+        machines=frozenset[str]().union(*(part.machines for part in parts)),
+        torch_symbols=frozenset[str]().union(*(part.torch_symbols for part in parts)) - offered,
+        offered=offered,
         containers=tuple(containers.items()),
-        relocatable=relocatable,
-        is_windows=is_windows,
+        relocatable=any(part.relocatable for part in parts),
+        is_windows=any(part.is_windows for part in parts),
     )
 
 
@@ -219,32 +212,31 @@ def _gpu_code(whole: Window, sections: Iterable[tuple[str, Window]]) -> tuple[tu
     for name, window in sections:
         if _FATBIN_SECTION.match(name):
             if (room := room - window.size) < 0:
-                raise IntegrityError(f"{whole.name} is damaged: its sections overlap.", hint=FETCH_AGAIN)
+                raise whole.damaged("its sections overlap")
             counts.update(read_fatbins(window))
     return tuple(counts.items())
 
 
+_STANDS_IN = {
+    FileKind.EMPTY: ("is empty; linkers silently accept an empty library", FETCH_AGAIN),
+    FileKind.WEB_PAGE: ("is a web page, not a library: the download failed", FETCH_AGAIN),
+    FileKind.THIN_ARCHIVE: ("is a thin archive: it names object files and holds none", "Make a whole one: ar rcs"),
+    FileKind.ZIP: ("is a zip archive inside a library", FETCH_AGAIN),
+}
+
+
 def _stand_in(window: Window, kind: FileKind) -> IntegrityError:
     """The error for a file that is no library at all."""
-    name = window.name
+    begins = f"begins with {window.head(4).hex(' ') or 'nothing'}: that is no library, object, wheel or archive"
+    said, hint = _STANDS_IN.get(kind, (begins, FETCH_AGAIN))
     if kind is FileKind.LFS_POINTER:
         pointer = read_lfs_pointer(window.head(1024))
         stands_for = f" for {pointer.size} bytes with SHA-256 {pointer.oid}" if pointer else ""
-        message = f"{name} is a Git LFS pointer{stands_for}: the file itself was never fetched."
-        return IntegrityError(message, hint="git lfs install && git lfs pull")
-    if kind is FileKind.EMPTY:
-        return IntegrityError(f"{name} is empty; linkers take an empty library without a word.", hint=FETCH_AGAIN)
-    if kind is FileKind.WEB_PAGE:
-        return IntegrityError(f"{name} is a web page, not a library: the download failed.", hint=FETCH_AGAIN)
-    if kind is FileKind.THIN_ARCHIVE:
-        message = f"{name} is a thin archive: it names object files and holds none."
-        return IntegrityError(message, hint="Make a whole one: ar rcs")
-    if kind is FileKind.ZIP:
-        return IntegrityError(f"{name} is a zip archive inside a library.", hint=FETCH_AGAIN)
-    return IntegrityError(
-        f"{name} begins with {window.head(4).hex(' ') or 'nothing'}: that is no library, object, wheel or archive.",
-        hint=FETCH_AGAIN,
-    )
+        said, hint = (
+            f"is a Git LFS pointer{stands_for}: the file itself was never fetched",
+            "git lfs install && git lfs pull",
+        )
+    return IntegrityError(f"{window.name} {said}.", hint=hint)
 
 
 _LONGEST = 1 << 20

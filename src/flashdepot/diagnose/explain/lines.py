@@ -33,9 +33,7 @@ _BEGIN = Pattern.parse("^")
 _WIDTHS = (72, 240)
 """The widths of terminals, and how many lines must have one, before lines are taken as cut."""
 _CUTS = 3
-_BORDERS = frozenset(
-    (b"|", b"+", b"-", b"=", b"*", b"#", b"_", b"\x82", b"\x83", b"\xae", b"\xaf", b"\x80", b"~", b"^")
-)
+_BORDERS = frozenset(bytes([byte]) for byte in b"|+-=*#_~^\x80\x82\x83\xae\xaf")
 
 _ENTITIES = {
     b"&lt;": b"<",

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from flashdepot.diagnose.explain.pattern import Found, Pattern
+from flashdepot.diagnose.explain.pattern import Pattern
 from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import UsageError
 from flashdepot.facts.builds import torch_symbol_patterns
@@ -187,7 +187,7 @@ def how_to_install(module: str) -> str:
     return known.rebuild if known else f"python -m pip install {shlex.quote(top)}"
 
 
-def _name(found: Found, group: str) -> str:
+def _name(found: re.Match[bytes], group: str) -> str:
     return (found.groupdict()[group] or b"").decode(errors="replace").lower()
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from flashdepot.diagnose.explain import machine
 from flashdepot.diagnose.explain.lines import Chunk
 from flashdepot.diagnose.explain.machine import MachineFacts, Package, package_of
-from flashdepot.diagnose.explain.pattern import Found, Pattern, Screen
+from flashdepot.diagnose.explain.pattern import Pattern, Screen
 from flashdepot.diagnose.explain.rules import AMD_SIGNS, SYMPTOM, WINDOWS_SIGNS, LogRule
 from flashdepot.diagnose.explain.steps import Scene, Step, Story
 
@@ -271,7 +271,7 @@ class _Piece(msgspec.Struct, frozen=True):
         warns = _WARNS.search(text[begin : begin + _LEVELS_END]) is not None
         return Hit(rule, line, groups, certain=rule.warns or not warns, step=self.scene.at(found.start()))
 
-    def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> Found | None:
+    def _search(self, rule: LogRule, pattern: Pattern, *, in_step: bool) -> re.Match[bytes] | None:
         """The first match in a line that counts, of as many as are worth looking at."""
         text = self.chunk.text
         found = pattern.search(text)
@@ -288,7 +288,7 @@ class _Piece(msgspec.Struct, frozen=True):
         return None if in_step or (found and not rule.takes(self.scene.at(found.end()))) else found
 
 
-def _groups(found: Found) -> dict[str, str]:
+def _groups(found: re.Match[bytes]) -> dict[str, str]:
     return {name: value.decode(errors="replace") for name, value in found.groupdict().items() if value}
 
 

@@ -2,7 +2,7 @@
 
 A log is written by strangers. Python's ``re`` tries one way after another, and a line of 4 kB that fits a pattern almost
 makes it try for minutes. RE2 has no such lines; its patterns have neither look-around nor back-references
-(https://github.com/google/re2/wiki/Syntax).
+(https://github.com/google/re2/wiki/Syntax). Its compiled patterns and matches are typed as those of ``re`` here.
 
 A pattern is looked for in all lines of a piece of a log at once: taking the lines out one by one would cost more than
 looking for the pattern, and a line can be as short as two characters.
@@ -11,8 +11,7 @@ looking for the pattern, and a line can be as short as two characters.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable
 
 import re2
 
@@ -48,26 +47,6 @@ PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 """What a pattern is made of, as far as it matters where a ``^`` is an anchor."""
 
 
-class Found(Protocol):
-    """Where a pattern matches."""
-
-    def start(self) -> int:
-        """The first byte of the match."""
-
-    def end(self) -> int:
-        """The byte after the match."""
-
-    def groupdict(self) -> dict[str, bytes | None]:
-        """What the named groups hold."""
-
-
-class _Compiled(Protocol):
-    @property
-    def groupindex(self) -> Mapping[str, int]: ...
-
-    def search(self, text: bytes, pos: int = 0) -> Found | None: ...
-
-
 class Pattern:
     r"""A pattern of a rule. It is looked for in many lines at once and never matches across the end of one.
 
@@ -80,7 +59,7 @@ class Pattern:
         self.text = text
         self.regex = regex
         self.options = options
-        self._compiled: _Compiled = re2.compile(regex, options)
+        self._compiled: re.Pattern[bytes] = re2.compile(regex, options)
 
     @classmethod
     def parse(cls, text: str, *, memory: int = _MEMORY, stripped: bool = False) -> Pattern:
@@ -108,7 +87,7 @@ class Pattern:
         """The names of its groups."""
         return frozenset(self._compiled.groupindex)
 
-    def search(self, lines: bytes, start: int = 0) -> Found | None:
+    def search(self, lines: bytes, start: int = 0) -> re.Match[bytes] | None:
         """The first match in lines of UTF-8 that are separated by line feeds, or ``None``."""
         return self._compiled.search(lines, start)
 

@@ -283,24 +283,11 @@ def _mark(line: str) -> tuple[Step, bool] | None:
 _REQUIREMENT = re.compile(
     r"[\"']?(?P<package>[A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?:(?:==|>=|~=|<=|<|>|@)(?P<version>[\w.]+)?\S*)?[\"']?$"
 )
-_VALUED = frozenset(
-    {
-        "-i",
-        "--index-url",
-        "--extra-index-url",
-        "-f",
-        "--find-links",
-        "-c",
-        "-n",
-        "--python",
-        "-p",
-        "--target",
-        "-t",
-        "--channel",
-        "-r",
-        "--name",
-    }
-)
+_VALUED = frozenset({
+    "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "-c", "-n", "--python", "-p", "--target", "-t",
+    "--channel", "-r", "--name",
+})  # fmt: skip
+"""Options of installers that take the next word."""
 
 
 def _command(line: str) -> Step | None:
