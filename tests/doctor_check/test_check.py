@@ -1,115 +1,299 @@
+"""Whether a file fits a place: what its bytes say, compared with a machine, a driver, a Python and a torch."""
+
 from __future__ import annotations
 
+import io
+import json
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-import places
 import pytest
-from places import ERROR_NEW_ABI, ERROR_OLD_ABI, SET_DEVICE_2_3, SET_DEVICE_2_8, lines, machine, place
+from msgspec.structs import replace
+from places import (
+    ERROR_NEW_ABI,
+    ERROR_OLD_ABI,
+    SET_DEVICE_2_3,
+    SET_DEVICE_2_8,
+    extension,
+    interpreter,
+    lines,
+    machine,
+    place,
+)
 
+from flashdepot import api
+from flashdepot.api.answers import place_of
+from flashdepot.binary.fatbin import CodeKind, GpuCode
 from flashdepot.binary.window import FileKind
 from flashdepot.diagnose.check import Outcome, check_file
-from flashdepot.diagnose.check.judge import judge_floors
+from flashdepot.diagnose.check.judge import judge_architectures, judge_floors
 from flashdepot.diagnose.check.place import TabledTorch, built_for
 from flashdepot.diagnose.check.subject import Binary
 from flashdepot.errors import UsageError
 from flashdepot.model.environment import Torch
 from flashdepot.model.host import HostRecord
+from flashdepot.model.target import Architecture, Version
 from support import forge
 
-GPU_CODE = forge.fatbin(forge.entry(forge.SASS, 80), forge.entry(forge.PTX, 80, header=80))
+NOTE, FITS, UNKNOWN, MISFIT, DAMAGED = Outcome
+Make = Callable[[Path], Path]
+
+SASS_80, SASS_90 = forge.entry(forge.SASS, 80), forge.entry(forge.SASS, 90)
+SASS_90A = forge.entry(forge.SASS, 90, 0x11 | forge.EXACT)
+PTX_80 = forge.entry(forge.PTX, 80, header=80)
+PTX_87 = forge.entry(forge.PTX, 80, header=80, version=(8, 7))
+GPU_CODE = forge.fatbin(SASS_80, PTX_80)
+UNKNOWN_SYMBOL = "_ZN2at99nobody_knowsEv"
+MUSL = machine(libc=None, libc_name="musl")
 
 
-@pytest.mark.parametrize("torch", [None, "2.0", "2.6+cu124", "2.11"])
-def test_a_library_without_torch_fits_beside_any_torch(tmp_path: Path, torch: str | None) -> None:
-    library = forge.library_with_gpu_code(tmp_path, GPU_CODE)
-    assert check_file(library, place("8.6", torch=torch)).verdict is Outcome.FITS
+def code(*entries: bytes) -> Make:
+    return lambda folder: forge.library_with_gpu_code(folder, forge.fatbin(*entries))
+
+
+def written_by(abi: int, compression: int = 0) -> Make:
+    gpu = forge.fatbin(forge.entry(forge.SASS, 90, 0x11 | compression, version=(1, abi)))
+    return lambda folder: extension(folder, gpu=gpu)
+
+
+def takes(*symbols: str, gpu: bytes = b"") -> Make:
+    return lambda folder: extension(folder, *symbols, gpu=gpu)
+
+
+def wheel(tag: str, **words: Any) -> Make:
+    return lambda folder: forge.wheel(folder, {"flash_attn/__init__.py": b""}, tag=tag, **words)
+
+
+def needing(soname: str, *flags: str, takes: str = "", name: str = "_C.so") -> Make:
+    """A library that needs another one, and a symbol of torch if it is said."""
+
+    def make(folder: Path) -> Path:
+        forge.shared_library(folder, "void deep(void) {}", f"-Wl,-soname,{soname}", name="libdeep.so")
+        source = f"void deep(void); {f'void {takes}(void);' if takes else ''}"
+        source += f"void f(void) {{ deep(); {f'{takes}();' if takes else ''} }}"
+        return forge.shared_library(folder, source, *flags, f"-L{folder}", "-ldeep", name=name)
+
+    return make
+
+
+def of_glibc(folder: Path) -> Path:
+    return forge.shared_library(folder, '#include <stdio.h>\nvoid f(void) { puts("x"); }')
+
+
+def named_for_cuda_12(folder: Path) -> Path:
+    files = {"flash_attn_2_cuda.so": written_by(7)(folder).read_bytes()}
+    return forge.wheel(folder, files, version="2.8.3+cu12torch2.9cxx11abiTRUE", metadata_version="2.8.3")
+
+
+GPU_CASES = [
+    (code(SASS_80), {"gpu": "8.6"}, FITS),
+    (code(SASS_80), {"gpu": "9.0"}, MISFIT),
+    (code(SASS_90A), {"gpu": "9.0"}, FITS),
+    (code(SASS_90A), {"gpu": "12.0"}, MISFIT),
+    (code(PTX_80), {"gpu": "12.0"}, FITS),
+]
+"""The architectures decide, by GPU."""
+DRIVER_CASES = [
+    (code(PTX_87), {"driver": "560.28.03"}, MISFIT),
+    (code(PTX_87), {"driver": "570.26"}, FITS),
+    (code(PTX_87), {"driver": None}, FITS),
+    (code(forge.entry(forge.PTX, 80, header=80, version=(99, 0))), {"driver": "560.28.03"}, FITS),
+    (
+        code(forge.entry(forge.SASS, 90, version=(1, 7)), forge.entry(forge.PTX, 90, version=(8, 7))),
+        {"driver": "560.28.03"},
+        FITS,
+    ),
+    (written_by(7, forge.ZSTD), {"driver": "535.54.03"}, MISFIT),
+    (written_by(7, forge.ZSTD), {"driver": "550.54.14"}, FITS),
+    (written_by(7), {"driver": "535.1"}, FITS),
+    (written_by(8), {"driver": "570.1"}, MISFIT),
+    (written_by(8, forge.ZSTD), {"driver": "570.1"}, MISFIT),
+    (written_by(8, forge.ZSTD), {"driver": "580.1"}, FITS),
+    (needing("libcudart.so.13"), {"driver": "570.1"}, MISFIT),
+    (needing("libcudart.so.12"), {"driver": "470.1"}, MISFIT),
+    (needing("libcudart.so.12"), {"driver": "535.1"}, FITS),
+    (named_for_cuda_12, {"driver": "470.1", "python": (3, 11)}, MISFIT),
+    (named_for_cuda_12, {"driver": "535.1", "python": (3, 11)}, FITS),
+]
+"""The driver must know the PTX, the compression, and the CUDA that wrote the code, as bytes or the name say."""
+TORCH_CASES = [
+    *((code(SASS_80, PTX_80), {"gpu": "8.6", "torch": torch}, FITS) for torch in (None, "2.0", "2.6+cu124", "2.11")),
+    (takes(SET_DEVICE_2_3), {"torch": "2.7"}, FITS),
+    (takes(SET_DEVICE_2_3), {"torch": "2.8"}, MISFIT),
+    (takes(SET_DEVICE_2_8), {"torch": "2.7"}, MISFIT),
+    (takes(SET_DEVICE_2_8), {"torch": "2.10"}, FITS),
+    (takes(ERROR_OLD_ABI), {"torch": "2.8"}, MISFIT),
+    (takes(ERROR_NEW_ABI), {"torch": "2.6+cu124"}, MISFIT),
+    (takes(SET_DEVICE_2_8), {"torch": None}, UNKNOWN),
+    (takes(UNKNOWN_SYMBOL), {"torch": "2.8"}, UNKNOWN),
+    (takes(SET_DEVICE_2_8), {"torch": "2.99"}, UNKNOWN),
+    (takes(SET_DEVICE_2_8), {"torch": "1.13"}, UNKNOWN),
+    *(
+        (takes(SET_DEVICE_2_8, gpu=forge.fatbin(SASS_90)), {"gpu": "9.0", "torch": f"2.11.0+{build}"}, verdict)
+        for build, verdict in (("cpu", MISFIT), ("rocm6.4", MISFIT), ("cu128", FITS))
+    ),
+    (takes(SET_DEVICE_2_8, gpu=forge.fatbin(SASS_90)), {"gpu": "9.0", "python": (3, 11)}, UNKNOWN),
+]
+"""An extension is for the torch whose symbols it takes, with CUDA; a library without torch is for any."""
+SYSTEM_CASES = [
+    (needing("libc.musl-x86_64.so.1", "-nostdlib"), {"host": machine(libc_name="glibc")}, MISFIT),
+    (needing("libc.musl-x86_64.so.1", "-nostdlib"), {"host": MUSL}, FITS),
+    (needing("libc.musl-x86_64.so.1", "-nostdlib"), {"host": machine(libc=None)}, UNKNOWN),
+    (of_glibc, {"host": MUSL}, MISFIT),
+    (of_glibc, {"host": machine("linux-aarch64")}, MISFIT),
+    (of_glibc, {"host": machine("windows-x86_64", None)}, MISFIT),
+    (of_glibc, {"host": machine(libc="2.1")}, MISFIT),
+    (needing("libnowhere.so.4"), {"python": (3, 11)}, MISFIT),
+]
+TAG_CASES = [
+    *(
+        (wheel(f"cp311-cp311-{tag}"), {"host": MUSL, "python": (3, 11)}, verdict)
+        for tag, verdict in (
+            ("musllinux_1_2_x86_64", FITS),
+            ("musllinux_1_2_aarch64", MISFIT),
+            ("manylinux_2_28_x86_64", MISFIT),
+            ("linux_x86_64", FITS),
+        )
+    ),
+    *(
+        (wheel(tag), {"python": python}, verdict)
+        for tag, python, verdict in (
+            ("cp311-cp311-musllinux_1_2_x86_64", (3, 11), MISFIT),
+            ("cp311-cp311-manylinux_2_28_x86_64", (3, 11), FITS),
+            ("cp311-cp311-manylinux_2_28_x86_64", (3, 12), MISFIT),
+            ("cp39-abi3-manylinux2014_x86_64", (3, 12), FITS),
+            ("py3-none-any", (3, 12), FITS),
+            ("cp311-cp311-manylinux_2_39_x86_64", (3, 11), MISFIT),
+            ("cp311-cp311-linux_aarch64", (3, 11), MISFIT),
+            ("cp311-cp311-win_amd64", (3, 11), MISFIT),
+        )
+    ),
+    *(
+        (wheel("py3-none-any", requires_python=required), {"python": python}, verdict)
+        for required, python, verdict in (
+            (">=3.13", (3, 11), MISFIT),
+            (">=3.9", (3, 11), FITS),
+            (">=3.10,<4", (3, 9), MISFIT),
+            ("three", (3, 11), UNKNOWN),
+        )
+    ),
+]
+"""The tags decide by Python, platform and C library, and METADATA's Requires-Python counts."""
 
 
 @pytest.mark.parametrize(
-    ("codes", "gpu", "verdict"),
-    [
-        ([forge.entry(forge.SASS, 80)], "8.6", Outcome.FITS),
-        ([forge.entry(forge.SASS, 80)], "9.0", Outcome.MISFIT),
-        ([forge.entry(forge.SASS, 90, 0x11 | forge.EXACT)], "9.0", Outcome.FITS),
-        ([forge.entry(forge.SASS, 90, 0x11 | forge.EXACT)], "12.0", Outcome.MISFIT),
-        ([forge.entry(forge.PTX, 80, header=80)], "12.0", Outcome.FITS),
-    ],
+    ("make", "where", "verdict"), [*GPU_CASES, *DRIVER_CASES, *TORCH_CASES, *SYSTEM_CASES, *TAG_CASES]
 )
-def test_the_architectures_decide_by_gpu(tmp_path: Path, codes: list[bytes], gpu: str, verdict: Outcome) -> None:
-    report = check_file(forge.library_with_gpu_code(tmp_path, forge.fatbin(*codes)), place(gpu))
-    assert report.verdict is verdict
-    assert f"GPU {gpu}" in lines(report, "architectures")[0].has
-
-
-@pytest.mark.parametrize(
-    ("codes", "driver", "verdict"),
-    [
-        ([forge.entry(forge.PTX, 80, header=80, version=(8, 7))], "560.28.03", Outcome.MISFIT),
-        ([forge.entry(forge.PTX, 80, header=80, version=(8, 7))], "570.26", Outcome.FITS),
-        ([forge.entry(forge.PTX, 80, header=80, version=(99, 0))], "560.28.03", Outcome.FITS),
-        (
-            [forge.entry(forge.SASS, 90, version=(1, 7)), forge.entry(forge.PTX, 90, version=(8, 7))],
-            "560.28.03",
-            Outcome.FITS,
-        ),
-        ([forge.entry(forge.SASS, 90, 0x11 | forge.ZSTD, version=(1, 7))], "535.54.03", Outcome.MISFIT),
-        ([forge.entry(forge.SASS, 90, 0x11 | forge.ZSTD, version=(1, 7))], "550.54.14", Outcome.FITS),
-        ([forge.entry(forge.PTX, 80, header=80, version=(8, 7))], None, Outcome.FITS),
-    ],
-)
-def test_the_driver_must_know_the_ptx_and_the_compression(
-    tmp_path: Path, codes: list[bytes], driver: str | None, verdict: Outcome
+def test_a_file_fits_a_place_or_does_not(
+    tmp_path: Path, make: Make, where: Mapping[str, Any], verdict: Outcome
 ) -> None:
-    library = forge.library_with_gpu_code(tmp_path, forge.fatbin(*codes))
-    report = check_file(library, place("9.0", host=machine(driver=driver)))
-    assert report.verdict is verdict
-    assert [line.topic for line in report.evidence if line.outcome is Outcome.MISFIT] in ([], ["driver"])
+    words = dict(where)
+    gpus = [words.pop("gpu")] if "gpu" in words else []
+    if "driver" in words:
+        gpus, words["host"], words["is_here"] = ["9.0"], machine(driver=words.pop("driver")), False
+        words.setdefault("torch", "2.9.0+cu128")
+    report = check_file(make(tmp_path), place(*gpus, **words))
+    assert report.verdict is verdict, report.evidence
+    if "driver" in where:
+        assert {line.topic for line in report.evidence if line.outcome is MISFIT} <= {"driver"}
+
+
+@pytest.mark.parametrize(
+    ("make", "where", "topic", "seen", "has", "fix"),
+    [
+        (code(SASS_80), place("9.0"), "architectures", "SASS sm_80", "GPU 9.0", "flashdepot get --arch 90"),
+        (
+            takes(SET_DEVICE_2_3),
+            place(torch="2.8"),
+            "torch symbols",
+            "built for torch 2.3 to 2.7",
+            f"torch 2.8 lacks 1: {SET_DEVICE_2_3}",
+            "Take the build for torch 2.8, or use torch 2.3 to 2.7.",
+        ),
+        (of_glibc, place(host=machine("linux-aarch64")), "platform", "x86_64", "aarch64", ""),
+        (of_glibc, place(host=machine(libc="2.1")), "libc", "GLIBC_", "GNU libc 2.1", ""),
+        (of_glibc, place(host=MUSL), "libc", "GLIBC_", "the musl C library", ""),
+        (
+            needing("libnowhere.so.4"),
+            place(python=(3, 11)),
+            "libraries",
+            "libnowhere.so.4",
+            "not beside torch",
+            "Install the package that has libnowhere.so.4.",
+        ),
+    ],
+)
+def test_the_line_that_decides_names_both_sides(
+    tmp_path: Path, make: Make, where: Any, topic: str, seen: str, has: str, fix: str
+) -> None:
+    report = check_file(make(tmp_path), where)
+    (line,) = (line for line in report.evidence if line.outcome is MISFIT)
+    assert line.topic == topic
+    assert seen in line.seen
+    assert has in line.has
+    assert fix in line.fix
 
 
 def test_a_wheel_fits_when_one_of_its_files_has_code_for_the_gpu(tmp_path: Path) -> None:
     files = {}
     for number in (80, 90):
-        path = forge.library_with_gpu_code(
-            tmp_path, forge.fatbin(forge.entry(forge.SASS, number)), name=f"s{number}.so"
-        )
+        gpu = forge.fatbin(forge.entry(forge.SASS, number))
+        path = forge.library_with_gpu_code(tmp_path, gpu, name=f"s{number}.so")
         files[f"flash_attn/s{number}.so"] = path.read_bytes()
     report = check_file(forge.wheel(tmp_path, files), place("9.0", python=(3, 11)))
-    assert report.verdict is Outcome.FITS
-    assert [line.outcome for line in lines(report, "architectures")] == [Outcome.FITS, Outcome.NOTE]
+    assert report.verdict is FITS
+    assert [line.outcome for line in lines(report, "architectures")] == [FITS, NOTE]
+
+
+def binary(*groups: tuple[tuple[str, ...], int]) -> Binary:
+    containers = tuple(
+        (frozenset(GpuCode(CodeKind.SASS, Architecture.parse(s), "") for s in sass), count) for sass, count in groups
+    )
+    return Binary("_C.so", FileKind.ELF_SHARED, frozenset({"x86_64"}), containers=containers)
 
 
 @pytest.mark.parametrize(
-    ("symbol", "torch", "verdict"),
+    ("groups", "outcome"),
     [
-        (SET_DEVICE_2_3, "2.7", Outcome.FITS),
-        (SET_DEVICE_2_3, "2.8", Outcome.MISFIT),
-        (SET_DEVICE_2_8, "2.7", Outcome.MISFIT),
-        (SET_DEVICE_2_8, "2.10", Outcome.FITS),
-        (ERROR_OLD_ABI, "2.8", Outcome.MISFIT),
-        (ERROR_NEW_ABI, "2.6+cu124", Outcome.MISFIT),
-        (SET_DEVICE_2_8, None, Outcome.UNKNOWN),
-        ("_ZN2at99nobody_knowsEv", "2.8", Outcome.UNKNOWN),
+        ([(("80", "90"), 72)], FITS),
+        ([(("80",), 70), (("80", "90"), 2)], MISFIT),
+        ([(("80", "90"), 70), (("80",), 2)], UNKNOWN),
+        ([(("80",), 72)], MISFIT),
     ],
 )
-def test_the_table_tells_which_torch_an_extension_was_built_for(
-    tmp_path: Path, symbol: str, torch: str | None, verdict: Outcome
+def test_code_in_a_few_helpers_is_no_code_for_the_kernels(
+    groups: list[tuple[tuple[str, ...], int]], outcome: Outcome
 ) -> None:
-    assert check_file(places.extension(tmp_path, symbol), place(torch=torch)).verdict is verdict
+    (line,) = judge_architectures([binary(*groups)], place("9.0"))
+    assert line.outcome is outcome
+    assert bool(line.fix) == (outcome is not FITS)
 
 
-def test_both_versions_are_named_when_torch_does_not_fit(tmp_path: Path) -> None:
-    report = check_file(places.extension(tmp_path, SET_DEVICE_2_3), place(torch="2.8"))
-    (line,) = lines(report, "torch symbols")
-    assert "built for torch 2.3 to 2.7" in line.seen
-    assert line.has == f"torch 2.8 lacks 1: {SET_DEVICE_2_3}"
-    assert line.fix == "Take the build for torch 2.8, or use torch 2.3 to 2.7."
+def test_no_gpu_at_all_is_said_and_is_no_fit() -> None:
+    (line,) = judge_architectures([binary((("90",), 3))], place())
+    assert (line.outcome, line.fix) == (UNKNOWN, "Name the GPU that it is for: --gpu 9.0")
+
+
+def test_relocatable_device_code_is_not_taken_for_code_that_runs(tmp_path: Path) -> None:
+    gpu = tmp_path / "code.bin"
+    gpu.write_bytes(forge.fatbin(forge.entry(forge.PTX, 80)))
+    unit = forge.object_file(tmp_path, "void f(void) {}")
+    with_code = tmp_path / "rdc.o"
+    subprocess.run(["objcopy", f"--add-section=__nv_relfatbin={gpu}", unit, with_code], check=True)
+    report = check_file(with_code, place("9.0"))
+    assert report.verdict is UNKNOWN
+    assert "once it is linked" in lines(report, "architectures")[0].seen
 
 
 def test_a_symbol_that_another_file_of_the_wheel_offers_is_not_asked_of_torch(tmp_path: Path) -> None:
-    taker = places.extension(tmp_path, SET_DEVICE_2_3, name="taker.so")
+    taker = extension(tmp_path, SET_DEVICE_2_3, name="taker.so")
     giver = forge.shared_library(tmp_path, f"void {SET_DEVICE_2_3}(void) {{}}", name="giver.so")
     files = {f"flash_attn/{path.name}": path.read_bytes() for path in (taker, giver)}
-    assert check_file(forge.wheel(tmp_path, files), place(torch="2.8", python=(3, 11))).verdict is Outcome.FITS
+    assert check_file(forge.wheel(tmp_path, files), place(torch="2.8", python=(3, 11))).verdict is FITS
 
 
 @pytest.mark.parametrize(
@@ -147,7 +331,7 @@ def test_what_stands_in_for_a_library_is_named(tmp_path: Path, content: bytes, s
     path = tmp_path / "libflashattention.so"
     path.write_bytes(content)
     report = check_file(path, place())
-    assert report.verdict is Outcome.DAMAGED
+    assert report.verdict is DAMAGED
     assert said in report.evidence[0].seen
     assert report.evidence[0].fix
 
@@ -155,157 +339,167 @@ def test_what_stands_in_for_a_library_is_named(tmp_path: Path, content: bytes, s
 def test_a_pointer_inside_a_static_library_or_a_wheel_is_found(tmp_path: Path) -> None:
     pointer = tmp_path / "unit.o"
     pointer.write_bytes(forge.LFS_POINTER)
-    wheel = forge.wheel(tmp_path, {"flash_attn/_C.so": forge.LFS_POINTER})
-    for path, where in ((forge.archive(tmp_path, pointer), "lib.a(unit.o)"), (wheel, "flash_attn/_C.so")):
+    packed = forge.wheel(tmp_path, {"flash_attn/_C.so": forge.LFS_POINTER})
+    for path, where in ((forge.archive(tmp_path, pointer), "lib.a(unit.o)"), (packed, "flash_attn/_C.so")):
         report = check_file(path, place())
-        assert report.verdict is Outcome.DAMAGED
+        assert report.verdict is DAMAGED
         assert f"{where} is a Git LFS pointer" in report.evidence[0].seen
 
 
 @pytest.mark.parametrize(
-    ("host", "topic"),
-    [
-        (machine("linux-aarch64"), "platform"),
-        (machine("windows-x86_64", None), "platform"),
-        (machine(libc="2.1"), "libc"),
-    ],
+    ("needs", "misfits"),
+    [("GLIBCXX_3.4.30", 0), ("GLIBCXX_3.4.32", 1), ("CXXABI_1.3.13", 0), ("CXXABI_1.3.15", 1)],
 )
-def test_another_platform_or_an_older_libc_does_not_fit(tmp_path: Path, host: object, topic: str) -> None:
-    library = forge.shared_library(tmp_path, '#include <stdio.h>\nvoid f(void) { puts("x"); }')
-    report = check_file(library, place(host=host))  # type: ignore[arg-type]
-    assert [line.topic for line in report.evidence if line.outcome is Outcome.MISFIT] == [topic]
-
-
-@pytest.mark.parametrize(
-    ("needs", "cxx", "misfits"),
-    [
-        ("GLIBCXX_3.4.30", ("3.4.30", "1.3.13"), 0),
-        ("GLIBCXX_3.4.32", ("3.4.30", "1.3.13"), 1),
-        ("CXXABI_1.3.13", ("3.4.30", "1.3.13"), 0),
-        ("CXXABI_1.3.15", ("3.4.30", "1.3.13"), 1),
-    ],
-)
-def test_the_libstdcxx_of_a_saved_record_is_compared(needs: str, cxx: tuple[str, str], misfits: int) -> None:
-    record = HostRecord.from_json(machine(cxx=cxx).to_json())
-    binary = Binary("_C.so", FileKind.ELF_SHARED, frozenset({"x86_64"}), version_needs=(needs, "CXXABI_FLOAT128"))
-    found = judge_floors(binary, place(host=record, is_here=False))
-    assert [line.outcome for line in found].count(Outcome.MISFIT) == misfits
-    assert len(found) == 1
-
-
-@pytest.mark.parametrize(
-    ("libc", "libc_name", "verdict"),
-    [("2.36", "glibc", Outcome.MISFIT), (None, "musl", Outcome.FITS), (None, None, Outcome.UNKNOWN)],
-)
-def test_a_library_made_for_musl_fits_musl_alone(
-    tmp_path: Path, libc: str | None, libc_name: str | None, verdict: Outcome
-) -> None:
-    forge.shared_library(tmp_path, "void g(void) {}", "-Wl,-soname,libc.musl-x86_64.so.1", name="libmusl.so")
-    source = "extern void g(void); void f(void) { g(); }"
-    library = forge.shared_library(tmp_path, source, "-nostdlib", f"-L{tmp_path}", "-lmusl")
-    report = check_file(library, place(host=machine(libc=libc, libc_name=libc_name)))
-    assert report.verdict is verdict
-
-
-def test_a_library_made_for_the_gnu_c_library_does_not_fit_musl(tmp_path: Path) -> None:
-    library = forge.shared_library(tmp_path, '#include <stdio.h>\nvoid f(void) { puts("x"); }')
-    report = check_file(library, place(host=machine(libc=None, libc_name="musl")))
-    (line,) = lines(report, "libc")
-    assert (line.outcome, line.has) == (Outcome.MISFIT, "the musl C library")
-
-
-@pytest.mark.parametrize(
-    ("tag", "verdict"),
-    [
-        ("musllinux_1_2_x86_64", Outcome.FITS),
-        ("musllinux_1_2_aarch64", Outcome.MISFIT),
-        ("manylinux_2_28_x86_64", Outcome.MISFIT),
-        ("linux_x86_64", Outcome.FITS),
-    ],
-)
-def test_the_tags_of_a_wheel_name_the_c_library(tmp_path: Path, tag: str, verdict: Outcome) -> None:
-    wheel = forge.wheel(tmp_path, {"flash_attn/__init__.py": b""}, tag=f"cp311-cp311-{tag}")
-    musl = place(host=machine(libc=None, libc_name="musl"), python=(3, 11))
-    assert check_file(wheel, musl).verdict is verdict
-    if "musllinux" in tag:
-        assert check_file(wheel, place(python=(3, 11))).verdict is Outcome.MISFIT
+def test_the_libstdcxx_of_a_saved_record_is_compared(needs: str, misfits: int) -> None:
+    record = HostRecord.from_json(machine(cxx=("3.4.30", "1.3.13")).to_json())
+    library = Binary("_C.so", FileKind.ELF_SHARED, frozenset({"x86_64"}), version_needs=(needs, "CXXABI_FLOAT128"))
+    (line,) = judge_floors(library, place(host=record, is_here=False))
+    assert (line.outcome is MISFIT) == bool(misfits)
 
 
 def test_a_windows_extension_is_judged_by_the_dlls_it_imports(tmp_path: Path) -> None:
     path = tmp_path / "_C.cp311-win_amd64.pyd"
-    path.write_bytes(
-        forge.windows_library(imports={"torch_cuda.dll": ["?f@@YAXXZ"], "KERNEL32.dll": ["c"]}, gpu=GPU_CODE)
-    )
+    imports = {"torch_cuda.dll": ["?f@@YAXXZ"], "KERNEL32.dll": ["c"]}
+    path.write_bytes(forge.windows_library(imports=imports, gpu=GPU_CODE))
     windows = machine("windows-x86_64", None)
     report = check_file(path, place("8.0", host=windows, python=(3, 12), is_here=False))
-    assert report.verdict is Outcome.MISFIT
+    assert report.verdict is MISFIT
     assert lines(report, "python")[0].fix == "Take the build for Python 3.12."
-    assert lines(report, "torch")[0].outcome is Outcome.UNKNOWN
-    assert lines(report, "architectures")[0].outcome is Outcome.FITS
-
-
-@pytest.mark.parametrize(
-    ("tag", "python", "verdict"),
-    [
-        ("cp311-cp311-manylinux_2_28_x86_64", (3, 11), Outcome.FITS),
-        ("cp311-cp311-manylinux_2_28_x86_64", (3, 12), Outcome.MISFIT),
-        ("cp39-abi3-manylinux2014_x86_64", (3, 12), Outcome.FITS),
-        ("py3-none-any", (3, 12), Outcome.FITS),
-        ("cp311-cp311-manylinux_2_39_x86_64", (3, 11), Outcome.MISFIT),
-        ("cp311-cp311-linux_aarch64", (3, 11), Outcome.MISFIT),
-        ("cp311-cp311-win_amd64", (3, 11), Outcome.MISFIT),
-    ],
-)
-def test_the_tags_of_a_wheel_decide_by_python_and_platform(
-    tmp_path: Path, tag: str, python: tuple[int, int], verdict: Outcome
-) -> None:
-    report = check_file(forge.wheel(tmp_path, {"flash_attn/__init__.py": b""}, tag=tag), place(python=python))
-    assert report.verdict is verdict
+    assert lines(report, "torch")[0].outcome is UNKNOWN
+    assert lines(report, "architectures")[0].outcome is FITS
 
 
 def test_a_static_library_and_an_object_are_checked_too(tmp_path: Path) -> None:
     source = f"extern void {SET_DEVICE_2_3}(void); void f(void) {{ {SET_DEVICE_2_3}(); }}"
     unit = forge.object_file(tmp_path, source)
     for path in (unit, forge.archive(tmp_path, unit)):
-        assert check_file(path, place(torch="2.8")).verdict is Outcome.MISFIT
-        assert check_file(path, place(torch="2.4")).verdict is Outcome.FITS
+        assert check_file(path, place(torch="2.8")).verdict is MISFIT
+        assert check_file(path, place(torch="2.4")).verdict is FITS
 
 
 def test_an_object_and_a_static_library_for_windows_are_read_and_do_not_fit_linux(tmp_path: Path) -> None:
-    unit = forge.windows_object(tmp_path, forge.fatbin(forge.entry(forge.SASS, 90)))
+    unit = forge.windows_object(tmp_path, forge.fatbin(SASS_90))
     for path, what in ((unit, "COFF object"), (forge.archive(tmp_path, unit, name="fa.lib"), "Windows static library")):
-        lines = {line.topic: line for line in check_file(path, place("90")).evidence}
-        assert (lines["platform"].outcome, lines["platform"].seen) == (Outcome.MISFIT, f"{what} for x86_64")
-        assert (lines["architectures"].outcome, lines["architectures"].seen) == (Outcome.FITS, "SASS sm_90; PTX none")
+        found = {line.topic: line for line in check_file(path, place("90")).evidence}
+        assert (found["platform"].outcome, found["platform"].seen) == (MISFIT, f"{what} for x86_64")
+        assert (found["architectures"].outcome, found["architectures"].seen) == (FITS, "SASS sm_90; PTX none")
     library = tmp_path / "fa.lib"
     for path, name in ((unit, b"/4"), (library, b"unit.obj/ ")):
         # A superscript is a digit to Python, and no number.
         path.write_bytes(path.read_bytes().replace(name, b"/\xb2".ljust(len(name)), 1))
-        assert check_file(path, place("90")).verdict is Outcome.MISFIT
+        assert check_file(path, place("90")).verdict is MISFIT
     unit.write_bytes(unit.read_bytes()[:90])
-    assert check_file(unit, place()).verdict is Outcome.DAMAGED
+    assert check_file(unit, place()).verdict is DAMAGED
+
+
+@pytest.mark.parametrize(("torch", "outcome"), [("2.8+cu128", FITS), ("2.9+cu130", MISFIT), ("2.9", NOTE)])
+def test_the_cuda_runtime_must_be_the_one_that_torch_brings(tmp_path: Path, torch: str, outcome: Outcome) -> None:
+    path = needing("libcudart.so.12", takes=SET_DEVICE_2_8)(tmp_path)
+    report = check_file(path, place(torch=torch, is_here=False))
+    assert [line.outcome for line in lines(report, "libraries") if line.seen == "libcudart.so.12"] == [outcome]
+
+
+def test_a_backend_that_does_not_fit_does_not_matter_beside_one_that_does(tmp_path: Path) -> None:
+    old = needing("libnowhere.so.11", name="libkernels_cuda118.so")(tmp_path).read_bytes()
+    new = forge.shared_library(tmp_path, "void f(void) {}", name="libkernels_cuda126.so").read_bytes()
+    files = {"kernels/libkernels_cuda118.so": old}
+    assert check_file(forge.wheel(tmp_path, files), place(python=(3, 11))).verdict is MISFIT
+    files["kernels/libkernels_cuda126.so"] = new
+    assert check_file(forge.wheel(tmp_path, files), place(python=(3, 11))).verdict is FITS
 
 
 @pytest.mark.parametrize(
-    ("needed", "torch", "outcome"),
-    [("12", "2.8+cu128", Outcome.FITS), ("12", "2.9+cu130", Outcome.MISFIT), ("12", "2.9", Outcome.NOTE)],
+    ("function", "named", "verdict"),
+    [
+        ("ncclCommInitRank", True, FITS),
+        ("ncclCommWindowRegister", True, MISFIT),
+        ("ncclCommWindowRegister", False, MISFIT),
+    ],
 )
-def test_the_cuda_runtime_must_be_the_one_that_torch_brings(
-    tmp_path: Path, needed: str, torch: str, outcome: Outcome
+def test_functions_of_nccl_are_looked_for_as_the_loader_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, named: bool, verdict: Outcome
 ) -> None:
-    name = f"libcudart.so.{needed}"
-    forge.shared_library(tmp_path, "void cuda(void) {}", f"-Wl,-soname,{name}", name="libcudart.so")
-    source = (
-        f"extern void cuda(void); extern void {SET_DEVICE_2_8}(void); void f(void) {{ cuda(); {SET_DEVICE_2_8}(); }}"
-    )
-    path = forge.shared_library(tmp_path, source, f"-L{tmp_path}", "-lcudart")
-    report = check_file(path, place(torch=torch, is_here=False))
-    assert [line.outcome for line in lines(report, "libraries") if line.seen == name] == [outcome]
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "lib"))
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "newer").mkdir()
+    soname = "-Wl,-soname,libnccl.so.2"
+    forge.shared_library(tmp_path / "lib", "void ncclCommInitRank(void) {}", soname, name="libnccl.so.2")
+    forge.shared_library(tmp_path / "newer", f"void {function}(void) {{}}", soname, name="libnccl.so")
+    source = f"void {function}(void); void f(void) {{ {function}(); }}"
+    path = forge.shared_library(tmp_path, source, *([f"-L{tmp_path / 'newer'}", "-lnccl"] if named else []))
+    found = lines(check_file(path, place(python=(3, 11))), "CUDA symbols")
+    assert [line.outcome for line in found] == [verdict]
+    assert verdict is FITS or function in found[0].has
 
 
-def test_a_library_that_is_nowhere_is_named(tmp_path: Path) -> None:
-    forge.shared_library(tmp_path, "void g(void) {}", "-Wl,-soname,libnowhere.so.4", name="libnowhere.so")
-    path = forge.shared_library(tmp_path, "void g(void); void f(void) { g(); }", f"-L{tmp_path}", "-lnowhere")
-    report = check_file(path, place(python=(3, 11)))
-    assert report.verdict is Outcome.MISFIT
-    assert report.evidence[0].fix == "Install the package that has libnowhere.so.4."
+PACKAGES: dict[str, tuple[Mapping[str, bytes], Outcome]] = {
+    "an import loads it": (
+        {"pkg/__init__.py": b"from pkg import _extension\n", "pkg/_extension.py": b"import pkg._C\n"},
+        MISFIT,
+    ),
+    "an import loads it by another's need": ({"pkg/__init__.py": b"from . import _needs\n"}, MISFIT),
+    "a function loads it": ({"pkg/__init__.py": b"from . import _core\ndef load():\n    from . import _C\n"}, FITS),
+    "an import goes without it": (
+        {"pkg/__init__.py": b"import pkg._core\ntry:\n    import pkg._C\nexcept ImportError:\n    pass\n"},
+        FITS,
+    ),
+    "one branch loads it": (
+        {"pkg/__init__.py": b"import sys\nfrom . import _core\nif sys.argv:\n    pass\nelse:\n    import pkg._C\n"},
+        MISFIT,
+    ),
+    "it cannot be told": ({"pkg/__init__.py": b"import torch; torch.ops.load_library('pkg/_C.so')\n"}, MISFIT),
+}
+
+
+@pytest.mark.parametrize("how", PACKAGES)
+def test_what_an_import_does_without_is_a_note(tmp_path: Path, how: str) -> None:
+    texts, verdict = PACKAGES[how]
+    files = {
+        **texts,
+        "pkg/_C.so": needing("libavcodec.so.58")(tmp_path).read_bytes(),
+        "pkg/_core.so": forge.shared_library(tmp_path, name="core.so").read_bytes(),
+        "pkg/_needs.so": needing("_C.so", name="_needs.so")(tmp_path).read_bytes(),
+    }
+    report = check_file(forge.wheel(tmp_path, files, tag="py3-none-any"), place(python=(3, 11)))
+    assert report.verdict is verdict, report.evidence
+    if verdict is FITS:
+        assert any("the import does without it" in line.has for line in lines(report, "libraries"))
+
+
+def test_an_archive_of_another_system_is_data_in_a_wheel(tmp_path: Path) -> None:
+    """triton-windows brings an ELF archive that its compiler links."""
+    unit = forge.object_file(tmp_path, "int f(void) { return 1; }")
+    files = {"triton/backends/lib/libdevice.a": forge.archive(tmp_path, unit).read_bytes(), "triton/__init__.py": b""}
+    packed = forge.wheel(tmp_path, files, name="triton_windows", version="3.5.0", tag="py3-none-win_amd64")
+    there = place(host=machine("windows-x86_64", None), python=(3, 11), is_here=False)
+    assert check_file(packed, there).verdict is FITS
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("flash_attn-2.8.3.tar.gz", "source distribution"),
+        ("data.tar.gz", "archive"),
+        ("flash_attn-2.8.3.zip", "source distribution"),
+    ],
+)
+def test_sources_and_data_are_called_what_they_are(tmp_path: Path, name: str, kind: str) -> None:
+    path = tmp_path / name
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("flash_attn-2.8.3/setup.py", "")
+    else:
+        with tarfile.open(path, "w:gz") as tar:
+            tar.addfile(tarfile.TarInfo("flash_attn-2.8.3/setup.py"), io.BytesIO())
+    report = check_file(path, place())
+    assert (report.kind, report.verdict) == (kind, UNKNOWN)
+
+
+def test_the_python_and_torch_of_a_record_are_asked(tmp_path: Path) -> None:
+    python = replace(interpreter(3, 12), torch=Torch.parse("2.9.1+cu128"))
+    record = replace(machine(driver="580.1"), python=python)
+    report = api.check([wheel("cp311-cp311-linux_x86_64")(tmp_path)], host=record)[0]
+    assert report.verdict is MISFIT
+    assert "Python 3.12" in lines(report, "tags")[0].has
+    assert json.dumps(report.to_json())
+    assert Version("2.9") <= place_of(host=record).torch.torch.release  # type: ignore[union-attr]

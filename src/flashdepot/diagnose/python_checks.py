@@ -10,7 +10,7 @@ from flashdepot.fit.needs import PythonNeed, TorchNeed
 from flashdepot.fit.rules import judge_torch_driver, judge_torch_gpus, torch_lacks
 from flashdepot.host.python_environment import get_installer
 from flashdepot.model.diagnosis import Diagnosis
-from flashdepot.model.environment import PythonEnvironment
+from flashdepot.model.environment import PythonEnvironment, Torch
 from flashdepot.model.target import Version
 from flashdepot.model.wheel import IMPORTED, OLDEST_PYTHON, OLDEST_TORCH
 
@@ -22,14 +22,29 @@ _BUILD_TOOLS = ("packaging", "wheel", "setuptools", "ninja", "psutil")
 _SMALL = ("win32", "linux-i686", "linux-armv7l")
 
 
-def interpreter(case: Case) -> Iterator[Diagnosis]:
-    """An interpreter that PyTorch and FlashAttention have no packages for."""
+def of_environment(case: Case) -> Iterator[Diagnosis]:
+    """All that concerns the environment that something is to be installed into."""
     python = case.python
     if python is None:
         seen = case.record.no_python or "Nothing is known of a Python environment."
         fix = "flashdepot doctor install --python /path/to/python"
         yield blocker("python-missing", seen, "It is not known what an installation would meet.", fix)
         return
+    yield from _interpreter(case, python)
+    yield from _environment(case, python)
+    yield from _torch(case, python)
+    if python.torch is not None:
+        yield from _imports(python)
+        yield from torch_on_gpu(case)
+        yield from _abi(python.torch)
+    yield from _published(case, python)
+    yield from _builds(python)
+    if python.torch is not None:
+        yield from _tools(python)
+
+
+def _interpreter(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
+    """An interpreter that PyTorch and FlashAttention have no packages for."""
     named = f"{python.executable} is {python.implementation} {python.version}"
     if python.implementation != "CPython":
         seen, why = f"{named}.", "PyTorch has packages for CPython only."
@@ -42,10 +57,10 @@ def interpreter(case: Case) -> Iterator[Diagnosis]:
         yield misfit("wheel-tag-mismatch", seen, why, "Use a newer one: uv venv --python 3.12")
 
 
-def published(case: Case) -> Iterator[Diagnosis]:
+def _published(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
     """Interpreters that upstream has published no wheel for, so that pip would compile."""
-    python, platform = case.python, case.record.platform
-    if python is None or python.implementation != "CPython":
+    platform = case.record.platform
+    if python.implementation != "CPython":
         return
     fix = "Use flashdepot's wheel, which fits every Python, or: uv venv --python 3.12"
     why = "flash-attention has published no wheel for it: pip would compile for hours, without saying why."
@@ -59,11 +74,8 @@ def published(case: Case) -> Iterator[Diagnosis]:
         yield note("wheel-404-fallback", f"This is {platform}.", why, "Use flashdepot's own wheel.")
 
 
-def environment(case: Case) -> Iterator[Diagnosis]:
+def _environment(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
     """An environment that nothing can, or should, be installed into."""
-    python = case.python
-    if python is None:
-        return
     program = "py" if case.record.platform.system == "windows" else "python3"
     new = f"{program} -m venv .venv, then: flashdepot doctor install --python .venv"
     if python.managed:
@@ -85,11 +97,8 @@ def environment(case: Case) -> Iterator[Diagnosis]:
         yield warning("extension-not-built", seen, why, "Start Python in another folder.")
 
 
-def tools(case: Case) -> Iterator[Diagnosis]:
+def _tools(python: PythonEnvironment) -> Iterator[Diagnosis]:
     """What a source build by pip or uv would miss."""
-    python = case.python
-    if python is None or python.torch is None:
-        return
     if lacking := [name for name in _BUILD_TOOLS if name not in python.packages]:
         seen = f"The environment has no {', '.join(lacking)}."
         why = "upstream's source build needs them; an installation of a wheel does not."
@@ -101,11 +110,8 @@ def tools(case: Case) -> Iterator[Diagnosis]:
         yield note("uv-build-isolation", "The environment has uv and no pip.", why, fix)
 
 
-def torch(case: Case) -> Iterator[Diagnosis]:
+def _torch(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
     """A PyTorch that is not there, or cannot use an NVIDIA GPU."""
-    python = case.python
-    if python is None:
-        return
     found = python.torch
     get_torch = _install(python, "--upgrade", "torch")
     if found is None:
@@ -125,17 +131,11 @@ def torch(case: Case) -> Iterator[Diagnosis]:
         yield misfit("torch-lib-missing", seen, why, get_torch)
 
 
-def imports(case: Case) -> Iterator[Diagnosis]:
+def _imports(python: PythonEnvironment) -> Iterator[Diagnosis]:
     """What flash_attn imports beside PyTorch."""
-    python = case.python
-    if python is None or python.torch is None:
-        return
     if lacking := [name for name in IMPORTED if name != "torch" and name not in python.packages]:
         seen = f"{python.prefix} has no {' and no '.join(lacking)}."
-        if case.intention is Intention.INSTALL:
-            yield note("build-dep-missing", seen, "flash_attn imports it.", "'flashdepot install' adds it.")
-        else:
-            yield blocker("build-dep-missing", seen, "flash_attn imports it.", _install(python, *lacking))
+        yield note("build-dep-missing", seen, "flash_attn imports it.", "'flashdepot install' adds it.")
 
 
 def torch_on_gpu(case: Case) -> Iterator[Diagnosis]:
@@ -163,10 +163,9 @@ def torch_on_gpu(case: Case) -> Iterator[Diagnosis]:
         yield (blocker if must else warning)("no-kernel-image", seen, why, _replace_torch(case.python, "cu128"))
 
 
-def abi(case: Case) -> Iterator[Diagnosis]:
+def _abi(found: Torch) -> Iterator[Diagnosis]:
     """What decides which published wheels fit this PyTorch."""
-    found = case.python.torch if case.python else None
-    if found is None or found.cuda is None:
+    if found.cuda is None:
         return
     if found.cxx11_abi is False:
         seen = f"PyTorch {found.version} uses the old C++ ABI (cxx11abiFALSE)."
@@ -178,11 +177,8 @@ def abi(case: Case) -> Iterator[Diagnosis]:
         yield warning("cudart-missing", seen, why, "Use flashdepot's own wheel: it needs no CUDA runtime.")
 
 
-def builds(case: Case) -> Iterator[Diagnosis]:
+def _builds(python: PythonEnvironment) -> Iterator[Diagnosis]:
     """Builds of FlashAttention that are there already."""
-    python = case.python
-    if python is None:
-        return
     two = [e.path for e in python.extensions if e.module == "flash_attn_2_cuda"]
     version = python.packages.get("flash-attn")
     if version and not two:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from flashdepot.binary.elf import version_floor
 from flashdepot.binary.fatbin import CodeKind, GpuCode
 from flashdepot.binary.window import FileKind
 from flashdepot.diagnose.check.evidence import Evidence, Outcome, evidence_of
-from flashdepot.diagnose.check.place import Place, TorchSymbols, abi_of, built_for
+from flashdepot.diagnose.check.place import InstalledTorch, Place, TorchSymbols, abi_of, built_for
 from flashdepot.diagnose.check.subject import CUDA_SYMBOL, Binary
 from flashdepot.facts.cuda import cuda_of_elf, cuda_of_ptx
 from flashdepot.fit import ask
@@ -37,77 +37,76 @@ _WINDOWS = re.compile(r"(?:kernel32|user32|advapi32|msvcp\d+|vcruntime\d+(?:_\d)
 def judge_binary(binary: Binary, siblings: Iterable[Binary], place: Place) -> list[Evidence]:
     """Everything about one compiled file but its GPU code, which is judged for all of a wheel's files together."""
     others = tuple(siblings)
-    lines = judge_machine(binary, place)
-    if any(line.outcome is Outcome.MISFIT for line in lines):
-        return lines
-    offered = frozenset[str]().union(*(other.offered for other in others))
-    lines += judge_torch_symbols(binary, binary.torch_symbols - offered, place)
-    lines += judge_floors(binary, place)
-    lines += judge_cuda_runtime(binary, place)
-    lines += judge_cuda_symbols(binary, place)
-    bundled = {PurePosixPath(other.name).name for other in others}
-    return lines + judge_libraries(binary, bundled, place)
+    lines = [judge_machine(binary, place)]
+    if lines[0].outcome is not Outcome.MISFIT:
+        offered = frozenset[str]().union(*(other.offered for other in others))
+        bundled = {PurePosixPath(other.name).name for other in others}
+        lines += judge_torch_symbols(binary, binary.torch_symbols - offered, place)
+        lines += judge_floors(binary, place)
+        lines += judge_cuda_runtime(binary, place)
+        lines += judge_cuda_symbols(binary, place)
+        lines += judge_libraries(binary, bundled, place)
+    return [replace(line, where=binary.name) for line in lines]
 
 
-def judge_cuda_runtime(binary: Binary, place: Place) -> list[Evidence]:
+def judge_cuda_runtime(binary: Binary, place: Place) -> Iterator[Evidence]:
     """Whether the driver serves the CUDA whose runtime library the file takes."""
     runtime = next((match for name in binary.needed if (match := _CUDART.fullmatch(name))), None)
-    if runtime is None or place.host.driver is None:
-        return []
-    number = int(runtime[1] or runtime[2])
-    major = str(number // 10 if number > _TWO_DIGITS else number)
-    reason = ask("driver", place.facts, DriverNeed(major))
-    return [evidence_of(reason, "driver", f"needs CUDA {major}", f"driver {place.host.driver}", binary.name)]
+    if runtime is not None and place.host.driver is not None:
+        number = int(runtime[1] or runtime[2])
+        major = str(number // 10 if number > _TWO_DIGITS else number)
+        reason = ask("driver", place.facts, DriverNeed(major))
+        yield evidence_of(reason, "driver", f"needs CUDA {major}", f"driver {place.host.driver}")
 
 
-def judge_cuda_symbols(binary: Binary, place: Place) -> list[Evidence]:
+def judge_cuda_symbols(binary: Binary, place: Place) -> Iterator[Evidence]:
     """Whether NCCL, cuBLAS and their like, as they are here, have the functions that the file takes from them."""
     if not place.is_here or place.python is None:
-        return []
+        return
     wanted: dict[str, set[str]] = {}
     for symbol in binary.cuda_symbols:
         if match := CUDA_SYMBOL.fullmatch(symbol):
             wanted.setdefault({"cuda": "cudart"}.get(match[1], match[1]), set()).add(symbol)
-    lines = []
     for library, symbols in sorted(wanted.items()):
         exported, file = place.exports_of(library, binary.needed)
-        if not file:
-            continue
-        missing = sorted(symbols - exported)
-        seen, has = f"{len(symbols)} functions of {library}", f"{file} has them all"
-        outcome, fix = Outcome.FITS, ""
-        if missing:
-            outcome, has = Outcome.MISFIT, f"{file} lacks {len(missing)}: {_some(missing)}"
+        seen = f"{len(symbols)} functions of {library}"
+        if missing := sorted(symbols - exported) if file else []:
+            has = f"{file} lacks {len(missing)}: {_some(missing)}"
             fix = f"Install the {library} that it was built with: pip install -U 'nvidia-*' packages as its torch pins them."
-        lines.append(Evidence(outcome, "CUDA symbols", seen, has, binary.name, fix))
-    return lines
+            yield Evidence(Outcome.MISFIT, "CUDA symbols", seen, has, fix=fix)
+        elif file:
+            yield Evidence(Outcome.FITS, "CUDA symbols", seen, f"{file} has them all")
 
 
-def judge_machine(binary: Binary, place: Place) -> list[Evidence]:
+def judge_machine(binary: Binary, place: Place) -> Evidence:
     """CPU and operating system."""
     host = place.host.platform
     system = "windows" if binary.is_windows else "linux"
     kind = "Windows static library" if binary.is_windows and binary.kind is FileKind.ARCHIVE else binary.kind.value
     seen = f"{kind} for {' and '.join(sorted(binary.machines)) or 'no CPU'}"
     if not binary.machines:
-        return [Evidence(Outcome.UNKNOWN, "platform", "it holds no object file", str(host), binary.name)]
+        return Evidence(Outcome.UNKNOWN, "platform", "it holds no object file", str(host))
     made_for = [Platform(system, machine) for machine in sorted(binary.machines)]
     # An archive with objects for two CPUs is for neither.
     need = PlatformNeed(tuple(made_for) if len(made_for) == 1 else (), " and ".join(map(str, made_for)))
-    return [evidence_of(ask("platform", place.facts, need), "platform", seen, str(host), binary.name)]
+    return evidence_of(ask("platform", place.facts, need), "platform", seen, str(host))
 
 
-def judge_architectures(binaries: Iterable[Binary], place: Place) -> list[Evidence]:
+def judge_architectures(binaries: Iterable[Binary], place: Place) -> Iterator[Evidence]:
     """Whether each GPU finds code in every fatbin of one file at least: packages choose among their files by GPU."""
-    gpus, driver = place.gpus, place.driver_cuda
     files = tuple(binaries)
+    for binary in files:
+        if binary.relocatable and not binary.containers:
+            seen, fix = (
+                "only relocatable device code, which runs once it is linked",
+                "Link it: nvcc -dlink, then check that.",
+            )
+            yield Evidence(Outcome.UNKNOWN, "architectures", seen, "", binary.name, fix)
     carriers = [binary for binary in files if binary.containers]
-    unlinked = [_unlinked(binary) for binary in files if binary.relocatable and not binary.containers]
-    if not gpus:
+    if not place.gpus:
         has, fix = "no GPU is here or was named", "Name the GPU that it is for: --gpu 9.0"
-        return [*unlinked, *(Evidence(Outcome.UNKNOWN, "architectures", _codes(b), has, b.name, fix) for b in carriers)]
-    lines = unlinked
-    for gpu in gpus:
+        yield from (Evidence(Outcome.UNKNOWN, "architectures", _codes(b), has, b.name, fix) for b in carriers)
+    for gpu in place.gpus:
         served = {binary.name: _served(binary, gpu) for binary in carriers}
         best = max((count / total for count, total in served.values()), default=0.0)
         for binary in carriers:
@@ -117,16 +116,9 @@ def judge_architectures(binaries: Iterable[Binary], place: Place) -> list[Eviden
             has += ", only as PTX, which the driver compiles at the first run" if count and not native else ""
             outcome = _outcome(count / total, best)
             fix = f"Take a build for {gpu.sm}, or make one: flashdepot get --arch {gpu}" if outcome in _WRONG else ""
-            lines.append(Evidence(outcome, "architectures", _codes(binary), has, binary.name, fix))
-            if count and driver is not None:
-                lines += _judge_driver(binary, gpu, driver)
-    return lines
-
-
-def _unlinked(binary: Binary) -> Evidence:
-    """What is said of a file whose device code nobody has linked yet."""
-    seen = "only relocatable device code, which runs once it is linked"
-    return Evidence(Outcome.UNKNOWN, "architectures", seen, "", binary.name, "Link it: nvcc -dlink, then check that.")
+            yield Evidence(outcome, "architectures", _codes(binary), has, binary.name, fix)
+            if count and place.driver_cuda is not None:
+                yield from _judge_driver(binary, gpu, place.driver_cuda)
 
 
 _WRONG = {Outcome.MISFIT, Outcome.UNKNOWN}
@@ -151,22 +143,20 @@ def _outcome(share: float, best: float) -> Outcome:
     return Outcome.UNKNOWN if share == best else Outcome.NOTE
 
 
-def _judge_driver(binary: Binary, gpu: Architecture, driver: Version) -> list[Evidence]:
+def _judge_driver(binary: Binary, gpu: Architecture, driver: Version) -> Iterator[Evidence]:
     """Whether the driver understands the code that the GPU would run, where that is PTX or in a newer compression."""
     floors = []
     for codes, _ in binary.containers:
         usable = [_cuda_floor(code) for code in codes if code.runs_on(gpu)]
         if usable and None not in usable:
             floors.append(min(floor for floor in usable if floor is not None))
-    if not floors:
-        return []
-    needs, has = f"code for drivers of CUDA {max(floors)} or newer", f"a driver for CUDA {driver}"
-    if max(floors) <= driver:
-        return [Evidence(Outcome.FITS, "driver", needs, has, binary.name)]
-    fix = (
-        f"Update the driver (data-centre GPUs: or install cuda-compat for {max(floors)}), or take a build for {gpu.sm}."
-    )
-    return [Evidence(Outcome.MISFIT, "driver", needs, has, binary.name, fix)]
+    if floors:
+        floor = max(floors)
+        fix = f"Update the driver (data-centre GPUs: or install cuda-compat for {floor}), or take a build for {gpu.sm}."
+        fits = floor <= driver
+        seen, has = f"code for drivers of CUDA {floor} or newer", f"a driver for CUDA {driver}"
+        outcome = Outcome.FITS if fits else Outcome.MISFIT
+        yield Evidence(outcome, "driver", seen, has, binary.name, "" if fits else fix)
 
 
 def _cuda_floor(code: GpuCode) -> Version | None:
@@ -178,78 +168,63 @@ def _cuda_floor(code: GpuCode) -> Version | None:
     return max((floor for floor in floors if floor is not None), default=None)
 
 
-def judge_torch_symbols(binary: Binary, symbols: frozenset[str], place: Place) -> list[Evidence]:
+def judge_torch_symbols(binary: Binary, symbols: frozenset[str], place: Place) -> Iterator[Evidence]:
     """Whether torch has the symbols, and the C++ ABI, that the file takes from it."""
     torch = place.torch
-    wanted = [name for name in binary.needed if _TORCH.fullmatch(name)]
-    if not symbols and not wanted:
-        return []
+    if not symbols and not any(_TORCH.fullmatch(name) for name in binary.needed):
+        return
     span = built_for(symbols)
     seen = f"{len(symbols)} symbols of torch" + (f", built for torch {span}" if span else "")
     if torch is None:
         fix = "Name a Python that has torch, --python PY, or a version, --torch 2.8."
-        return [Evidence(Outcome.UNKNOWN, "torch", seen, "no torch is known here", binary.name, fix)]
-    lines = []
+        yield Evidence(Outcome.UNKNOWN, "torch", seen, "no torch is known here", fix=fix)
+        return
     if binary.containers or any(_CUDART.fullmatch(name) or "cuda" in name for name in binary.needed):
         has = f"{torch.label}, driver {place.host.driver}" if place.host.driver else torch.label
-        lines.append(
-            evidence_of(ask("torch-with-cuda", place.facts, need=True), "torch", "called with CUDA", has, binary.name)
-        )
-    fix = f"Take the build for {torch.label}" + (f", or use torch {span}." if span else ".")
+        yield evidence_of(ask("torch-with-cuda", place.facts, need=True), "torch", "called with CUDA", has)
     missing = sorted(symbol for symbol in symbols if torch.exports(symbol) is False)
+    known = sum(torch.exports(symbol) is True for symbol in symbols)
     if missing:
         has = f"{torch.label} lacks {len(missing)}: {_some(missing)}"
-        lines.append(Evidence(Outcome.MISFIT, "torch symbols", seen, has, binary.name, fix))
-    elif torch.proof:
-        lines.append(Evidence(Outcome.FITS, "torch symbols", seen, f"{torch.label} has them all", binary.name))
+        fix = f"Take the build for {torch.label}" + (f", or use torch {span}." if span else ".")
+        yield Evidence(Outcome.MISFIT, "torch symbols", seen, has, fix=fix)
+    elif isinstance(torch, InstalledTorch):
+        yield Evidence(Outcome.FITS, "torch symbols", seen, f"{torch.label} has them all")
     else:
-        known = sum(torch.exports(symbol) is True for symbol in symbols)
         has = f"{torch.label} has those {known} that are in the table; --python PY checks the rest"
         if not known:
             has = f"none of them is in the table of torch's versions; a Python with {torch.label} can tell: --python PY"
-        outcome = Outcome.FITS if known and (span or known == len(symbols)) else Outcome.UNKNOWN
-        lines.append(Evidence(outcome, "torch symbols", seen, has, binary.name))
+        fits = known and (span or known == len(symbols))
+        yield Evidence(Outcome.FITS if fits else Outcome.UNKNOWN, "torch symbols", seen, has)
     abi = None if binary.is_windows else abi_of(symbols)
     if abi is not None:
-        lines.append(_judge_abi(abi, torch, place, binary.name))
-    return lines
+        yield _judge_abi(abi, torch, place)
 
 
-def judge_floors(binary: Binary, place: Place) -> list[Evidence]:
+def judge_floors(binary: Binary, place: Place) -> Iterator[Evidence]:
     """The C library and libstdc++."""
-    lines = []
-    host, where = place.host, binary.name
+    host = place.host
     has = "the musl C library" if host.libc_name == "musl" else f"GNU libc {host.libc}" if host.libc else ""
     has = has or "the C library is not known"
-    libc = version_floor(binary.version_needs, "GLIBC")
-    if libc is not None:
-        reason = ask("libc", place.facts, LibcNeed("glibc", libc, libc))
-        lines.append(evidence_of(reason, "libc", f"needs GLIBC_{libc}", has, where))
-    musl = next((name for name in binary.needed if _MUSL.fullmatch(name)), None)
-    if musl is not None:
-        reason = ask("libc", place.facts, LibcNeed("musl"))
-        lines.append(evidence_of(reason, "libc", f"made for musl: needs {musl}", has, where))
-    for prefix, name in (("GLIBCXX", "glibcxx"), ("CXXABI", "cxxabi")):
-        floor = version_floor(binary.version_needs, prefix)
-        if floor is None:
-            continue
-        facts = place.facts_with_libstdcxx
-        offered = getattr(facts, name)
-        reason = ask("libstdcxx", facts, CxxNeed(**{name: floor}))
-        shown = f"libstdc++ with {prefix} {offered}" if offered else "libstdc++: not known"
-        lines.append(evidence_of(reason, "libstdc++", f"needs {prefix}_{floor}", shown, where))
-    return lines
+    if (libc := version_floor(binary.version_needs, "GLIBC")) is not None:
+        yield evidence_of(ask("libc", place.facts, LibcNeed("glibc", libc, libc)), "libc", f"needs GLIBC_{libc}", has)
+    if musl := next((name for name in binary.needed if _MUSL.fullmatch(name)), None):
+        yield evidence_of(ask("libc", place.facts, LibcNeed("musl")), "libc", f"made for musl: needs {musl}", has)
+    for prefix in ("GLIBCXX", "CXXABI"):
+        if (floor := version_floor(binary.version_needs, prefix)) is not None:
+            facts, name = place.facts_with_libstdcxx, prefix.lower()
+            offered = getattr(facts, name)
+            shown = f"libstdc++ with {prefix} {offered}" if offered else "libstdc++: not known"
+            reason = ask("libstdcxx", facts, CxxNeed(**{name: floor}))
+            yield evidence_of(reason, "libstdc++", f"needs {prefix}_{floor}", shown)
 
 
-def judge_libraries(binary: Binary, bundled: set[str], place: Place) -> list[Evidence]:
+def judge_libraries(binary: Binary, bundled: set[str], place: Place) -> Iterator[Evidence]:
     """Whether each needed library is there: bundled, torch's, CUDA's, the system's."""
-    lines = []
     for name in binary.needed:
-        if name in bundled or _LIBC.fullmatch(name) or _MUSL.fullmatch(name) or _WINDOWS.fullmatch(name):
-            continue
-        outcome, has, fix = _judge_library(name, binary, place)
-        lines.append(Evidence(outcome, "libraries", name, has, binary.name, fix))
-    return lines
+        if name not in bundled and not any(known.fullmatch(name) for known in (_LIBC, _MUSL, _WINDOWS)):
+            outcome, has, fix = _judge_library(name, binary, place)
+            yield Evidence(outcome, "libraries", name, has, fix=fix)
 
 
 def _judge_library(name: str, binary: Binary, place: Place) -> tuple[Outcome, str, str]:
@@ -289,11 +264,10 @@ def _takes_torch(binary: Binary) -> bool:
     return bool(binary.torch_symbols) or any(_TORCH.fullmatch(name) for name in binary.needed)
 
 
-def _judge_abi(needed: bool, torch: TorchSymbols, place: Place, where: str) -> Evidence:
+def _judge_abi(needed: bool, torch: TorchSymbols, place: Place) -> Evidence:
     names = {True: "C++11 ABI (cxx11abiTRUE)", False: "old C++ ABI (cxx11abiFALSE)"}
-    reason = ask("cxx11-abi", place.facts, AbiNeed(needed))
     has = f"{torch.label}: {names[torch.new_abi] if torch.new_abi is not None else 'its builds differ'}"
-    line = evidence_of(reason, "C++ ABI", names[needed], has, where)
+    line = evidence_of(ask("cxx11-abi", place.facts, AbiNeed(needed)), "C++ ABI", names[needed], has)
     if torch.new_abi is None:
         return replace(line, fix="Name its CUDA build, --torch 2.6+cu126, or the Python that has it, --python PY.")
     return line

@@ -32,14 +32,12 @@ _TORCH_FILE = re.compile(r"(?:lib)?(?:c10|torch|shm)(?:_\w+)?\.(?:so|dll)")
 class InstalledTorch(msgspec.Struct, frozen=True):
     """torch as the symbols of its libraries show it.
 
-    ``new_abi`` says whether its ``std::string`` is the C++11 one; ``None`` is unknown. ``proof`` is true where files
-    were read: what is not in them is not there.
+    ``new_abi`` says whether its ``std::string`` is the C++11 one; ``None`` is unknown.
     """
 
     torch: Torch
     new_abi: bool | None
     exported: frozenset[str]
-    proof: bool = True
 
     @property
     def label(self) -> str:
@@ -97,7 +95,6 @@ class TabledTorch(msgspec.Struct, frozen=True):
 
     torch: Torch
     machine: str
-    proof: bool = False
 
     @property
     def label(self) -> str:
@@ -210,30 +207,17 @@ class Place(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def facts_with_libstdcxx(self) -> Environment:
-        """The same, with the libstdc++ that is loaded."""
-        return replace(self.facts, glibcxx=self.libstdcxx, cxxabi=self.cxxabi)
-
-    @property
-    def libstdcxx(self) -> Version | None:
-        """The newest ``GLIBCXX_*`` of the libstdc++ that is loaded, here conda's before the system's."""
-        return self._cxx[0]
-
-    @property
-    def cxxabi(self) -> Version | None:
-        """Its newest ``CXXABI_*``."""
-        return self._cxx[1]
+        """The same, with the libstdc++ that is loaded, here conda's before the system's."""
+        if not self.is_here:
+            return replace(self.facts, glibcxx=self.host.libstdcxx, cxxabi=self.host.cxxabi)
+        path = self.find_library(CXX_LIBRARY)
+        glibcxx, cxxabi = cxx_versions(path) if path is not None else (None, None)
+        return replace(self.facts, glibcxx=glibcxx, cxxabi=cxxabi)
 
     @property
     def driver_cuda(self) -> Version | None:
         """The newest CUDA that the driver serves; ``None`` where no driver is known."""
         return served_cuda(self.facts)
-
-    @cached_property
-    def _cxx(self) -> tuple[Version | None, Version | None]:
-        if not self.is_here:
-            return self.host.libstdcxx, self.host.cxxabi
-        path = self.find_library(CXX_LIBRARY)
-        return cxx_versions(path) if path is not None else (None, None)
 
     def find_library(self, name: str, near: Iterable[Path] = ()) -> Path | None:
         """The file that the loader, or torch when it is imported, would take for a soname; ``None`` without one."""
