@@ -3,15 +3,17 @@ from __future__ import annotations
 import io
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flashdepot.diagnose.explain import LogReport, explain
+from flashdepot.diagnose.explain import LogReport, explain, explained
 from flashdepot.diagnose.explain.lines import read_chunks, strip_prefixes
 from flashdepot.diagnose.explain.machine import built_for
 from flashdepot.diagnose.explain.pattern import Screen
+from flashdepot.errors import CompileError
 from flashdepot.model.host import CudaToolkit, Gpu, HostCompiler, HostRecord
 from flashdepot.model.target import Architecture, Platform, Version
 
@@ -343,3 +345,28 @@ def test_what_fails_in_another_field_is_left_to_others() -> None:
         "Error: listen EADDRINUSE: address already in use :::3000\nlink: extra operand 'b'\n"
     )
     assert classes(log) == []
+
+
+def test_a_failed_build_says_what_its_log_shows_and_where_the_log_is(tmp_path: Path) -> None:
+    log = tmp_path / "unit.log"
+    log.write_text("host_config.h:143:2: error: #error -- unsupported GNU version! gcc versions later than 13")
+    error = explained(CompileError("unit: the compiler ended with status 1", log=log), HOST)
+    assert error.message == "unit: the compiler ended with status 1"
+    assert "gnu-version-unsupported" in error.hint
+    assert "/usr/bin/g++-14" in error.hint
+    assert "sudo apt install g++-12" in error.hint
+    assert str(log) in error.hint
+    assert error.exit_code == 5
+
+
+@pytest.mark.parametrize("text", ["", "widget.cu(3): error: no widget\n"])
+def test_a_log_that_no_rule_knows_leaves_the_error_as_it_was(tmp_path: Path, text: str) -> None:
+    log = tmp_path / "unit.log"
+    log.write_text(text)
+    error = CompileError("unit: failed", hint="flashdepot explain unit.log", log=log)
+    assert explained(error, HOST) is error
+
+
+def test_an_error_whose_output_was_not_kept_stays() -> None:
+    error = CompileError("libflashattention.so cannot be linked")
+    assert explained(error, HOST) is error
