@@ -103,8 +103,8 @@ def candle(
     if check and project is not None:
         need = CandleNeed(asked, line, _environment(which), _again(which))
         setup, found = check_candle(project, need, sources)
-        findings = [{"what": finding.what, "fix": finding.fix} for finding in found]
-        lines = [f"{finding.what}\n  {finding.fix}" for finding in found]
+        findings = [{"what": finding.observed, "fix": str(finding.fix)} for finding in found]
+        lines = [f"{finding.observed}\n  {finding.fix}" for finding in found]
         holds = f"{CRATE} {asked} takes the library in {setup.folder}, as {setup.said_in} says."
         document = {"candle": asked, "folder": str(setup.folder), "holds": not found, "findings": findings}
         return View(document, lines or [holds], status=IntegrityError.exit_code if found else 0)

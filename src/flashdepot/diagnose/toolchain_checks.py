@@ -141,7 +141,7 @@ def jobs(case: Case) -> Iterator[Diagnosis]:
     unset = "unset MAX_JOBS, or MAX_JOBS=4"
     if not value.isdecimal() or int(value) == 0:
         why = "PyTorch and ninja take that for no limit, or stop at it; flashdepot does not read it."
-        yield warning("oom-killed", f"MAX_JOBS is '{value}', which is no number of jobs.", why, unset)
+        yield warning("oom-killed", f"MAX_JOBS is '{value}', which is not a valid number of jobs.", why, unset)
         return
     fitting = max(1, case.record.memory // _JOB_BYTES)
     if case.record.memory and int(value) > max(fitting, case.record.cores):

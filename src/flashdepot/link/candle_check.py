@@ -32,7 +32,7 @@ from flashdepot.link.candle_delivery import COMPANIONS, CRATE_RECORD, FOLDER_REC
 from flashdepot.link.candle_project import BUILD_DIR, CandleSetup
 from flashdepot.link.candle_versions import CRATE, CandleLine, Delivery, newer_sources, source_times
 from flashdepot.link.library import read_manifest
-from flashdepot.model.diagnosis import Command, Verdict
+from flashdepot.model.diagnosis import Command, Diagnosis, Severity, Verdict
 from flashdepot.model.environment import Environment
 from flashdepot.model.limits import size
 from flashdepot.model.target import Platform, spell
@@ -43,13 +43,6 @@ _LFS = "git lfs install && git lfs pull"
 _OUR_LIST = re.compile(rb"fa_candle_arguments_(\d{2})\0")
 _SEARCH = re.compile(r"^cargo::?rustc-link-search=(?:native=)?(.+)$", re.MULTILINE)
 _HEAD = 1 << 20
-
-
-class CandleFinding(msgspec.Struct, frozen=True):
-    """Something that is wrong with a set-up, and the command that fixes it."""
-
-    what: str
-    fix: str
 
 
 class CandleNeed(msgspec.Struct, frozen=True):
@@ -67,17 +60,22 @@ class CandleNeed(msgspec.Struct, frozen=True):
         return self.environment.platform
 
 
-def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> Iterator[CandleFinding]:
+def _wrong(what: str, fix: Command | str) -> Diagnosis:
+    """Something that is wrong with a set-up, and what fixes it."""
+    return Diagnosis("candle-setup", Severity.BLOCKER, what, "", fix)
+
+
+def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> Iterator[Diagnosis]:
     """Each thing that would make a build compile, fail, or link a library that does not serve.
 
     :param sources: candle's own crate of that version, if Cargo has unpacked it.
     """
     if not setup.folder.is_dir():
-        yield CandleFinding(f"{setup.folder} is not there, and {setup.said_in} names it.", str(need.again))
+        yield _wrong(f"{setup.folder} is not there, and {setup.said_in} names it.", need.again)
         return
     if setup.delivery not in need.line.deliveries:
         why = f"The build script of {CRATE} {need.version} takes no archive from {BUILD_DIR}: it would compile."
-        yield CandleFinding(why, str(need.again))
+        yield _wrong(why, need.again)
         return
     if setup.delivery is Delivery.CRATE:
         yield from _crate_version(setup.folder, need)
@@ -100,7 +98,7 @@ def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> I
     yield from _machine_code(manifest, need, setup.compute_cap)
 
 
-def check_last_build(setup: CandleSetup, target: Path) -> Iterator[CandleFinding]:
+def check_last_build(setup: CandleSetup, target: Path) -> Iterator[Diagnosis]:
     """Builds that Cargo keeps and that linked from another folder: it does not run the build script again for a new one."""
     if setup.delivery is Delivery.CRATE:
         return
@@ -108,78 +106,74 @@ def check_last_build(setup: CandleSetup, target: Path) -> Iterator[CandleFinding
         named = [Path(place) for place in _SEARCH.findall(output.read_text("utf-8", "replace"))]
         if named and not any(_same(place, setup.folder) for place in named):
             what = f"The build in {output.parent.parent.parent} linked from {named[0]}, and would again."
-            yield CandleFinding(what, _CLEAN)
+            yield _wrong(what, _CLEAN)
 
 
-def _crate_version(folder: Path, need: CandleNeed) -> Iterator[CandleFinding]:
+def _crate_version(folder: Path, need: CandleNeed) -> Iterator[Diagnosis]:
     manifest = folder / "Cargo.toml"
     found = read_toml(manifest).get("package", {}).get("version") if manifest.is_file() else None
     if found != need.version:
         what = f"{folder} is {CRATE} {found}" if found else f"{folder} has no Cargo.toml"
-        yield CandleFinding(
-            f"{what}, and the project uses {need.version}: Cargo ignores it and compiles.", str(need.again)
-        )
+        yield _wrong(f"{what}, and the project uses {need.version}: Cargo ignores it and compiles.", need.again)
 
 
-def _rivals(folder: Path) -> Iterator[CandleFinding]:
+def _rivals(folder: Path) -> Iterator[Diagnosis]:
     for name in ("libflashattention.so", "libflashattention.dylib"):
         if (folder / name).exists():
             what = f"{folder / name} would be linked instead of the archive, and has no run_mha."
-            yield CandleFinding(what, f"Move it away: {folder / name}")
+            yield _wrong(what, f"Move it away: {folder / name}")
 
 
-def _archive(path: Path, need: CandleNeed, digest: str) -> Iterator[CandleFinding]:
+def _archive(path: Path, need: CandleNeed, digest: str) -> Iterator[Diagnosis]:
     """At most one finding: the first that explains the others."""
     try:
         with open_window(path) as window:
             wrong = _content(window, path, need)
     except OSError as error:
-        wrong = CandleFinding(f"{path} cannot be read: {error.strerror}.", str(need.again))
+        wrong = _wrong(f"{path} cannot be read: {error.strerror}.", need.again)
     except IntegrityError:
-        wrong = CandleFinding(f"{path}, {size(path.stat().st_size)}, is cut off or damaged.", str(need.again))
+        wrong = _wrong(f"{path}, {size(path.stat().st_size)}, is cut off or damaged.", need.again)
     if wrong is None and digest and sha256_file(path) != digest:
-        wrong = CandleFinding(
-            f"{path} was changed since it was written: its bytes have another digest.", str(need.again)
-        )
+        wrong = _wrong(f"{path} was changed since it was written: its bytes have another digest.", need.again)
     if wrong is not None:
         yield wrong
 
 
-def _content(window: Window, path: Path, need: CandleNeed) -> CandleFinding | None:
+def _content(window: Window, path: Path, need: CandleNeed) -> Diagnosis | None:
     kind = identify(window)
     if kind is FileKind.LFS_POINTER:
         pointer = read_lfs_pointer(window.head(_HEAD))
         stands = f" for a file of {size(pointer.size)}" if pointer else ""
-        return CandleFinding(f"{path} is a Git LFS pointer{stands}, not a library.", _LFS)
+        return _wrong(f"{path} is a Git LFS pointer{stands}, not a library.", _LFS)
     if kind is not FileKind.ARCHIVE:
-        return CandleFinding(f"{path} is no static library: {kind.value}.", str(need.again))
+        return _wrong(f"{path} is no static library: {kind.value}.", need.again)
     platforms = {found for member in read_members(window) if (found := _platform(member.window))}
     if not platforms:
-        return CandleFinding(f"{path} has no object in it.", str(need.again))
+        return _wrong(f"{path} has no object in it.", need.again)
     if platforms != {need.platform}:
         made_for = ", ".join(sorted(map(str, platforms)))
-        return CandleFinding(
+        return _wrong(
             f"{path} is for {made_for}, and this is a build for {need.platform}.",
-            str(need.again.but(target=str(need.platform))),
+            need.again.but(target=str(need.platform)),
         )
     return _call(window, path, need)
 
 
-def _call(window: Window, path: Path, need: CandleNeed) -> CandleFinding | None:
+def _call(window: Window, path: Path, need: CandleNeed) -> Diagnosis | None:
     index = window.head(_HEAD)
     ours = _OUR_LIST.search(index)
     if ours is not None and int(ours[1]) != need.line.arguments:
-        return CandleFinding(
+        return _wrong(
             f"{path} has run_mha with {int(ours[1])} arguments, and {CRATE} {need.version} calls it with "
             f"{need.line.arguments}: it would link, and compute wrong numbers.",
-            str(need.again),
+            need.again,
         )
     if ours is None and b"run_mha\0" not in index and b"_run_mha\0" not in index:
-        return CandleFinding(f"{path} has no run_mha: it is not an archive for candle.", str(need.again))
+        return _wrong(f"{path} has no run_mha: it is not an archive for candle.", need.again)
     if ours is None:
-        return CandleFinding(
+        return _wrong(
             f"{path} was not made by 'flashdepot link candle': which version of candle its run_mha is for cannot be told.",
-            str(need.again),
+            need.again,
         )
     return None
 
@@ -194,14 +188,14 @@ def _platform(member: Window) -> Platform | None:
     return None
 
 
-def _stale(archive: Path, sources: Path, need: CandleNeed) -> Iterator[CandleFinding]:
+def _stale(archive: Path, sources: Path, need: CandleNeed) -> Iterator[Diagnosis]:
     newer = newer_sources(archive.stat().st_mtime_ns, source_times(sources))
     if newer:
         what = f"{archive} is not newer than {newer[0]} ({len(newer)} such): candle's build script would compile."
-        yield CandleFinding(what, str(need.again))
+        yield _wrong(what, need.again)
 
 
-def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[CandleFinding]:
+def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[Diagnosis]:
     """:param compute_cap: the oldest GPU that the rest of candle is compiled for, if it is said."""
     try:
         manifest = read_manifest(folder)
@@ -213,13 +207,13 @@ def _machine_code(folder: Path, need: CandleNeed, compute_cap: str) -> Iterator[
     broken = {r.id: r for r in judge(needs_of_manifest(manifest), need.environment) if r.verdict is Verdict.MISFIT}
     if "sass" in broken:
         unserved = [g for g in need.environment.gpus if not any(sass.runs_on(g) for sass in manifest.sass)]
-        yield CandleFinding(f"{code} none of it runs on {unserved[0].sm}.", str(again))
+        yield _wrong(f"{code} none of it runs on {unserved[0].sm}.", again)
     elif digits and all(sass.major < int(digits) // 10 for sass in manifest.sass):
-        yield CandleFinding(f"{code} none of it runs on {compute_cap} or newer, as CUDA_COMPUTE_CAP says.", str(again))
+        yield _wrong(f"{code} none of it runs on {compute_cap} or newer, as CUDA_COMPUTE_CAP says.", again)
     if (driver := broken.get("driver")) is not None:
         older = OLDER_CUDA if manifest.toolchain.cuda.major > OLDER_CUDA.major else None
         fix = again.but(cuda=older) if older else ""
-        yield CandleFinding(f"The library {driver.clause}.", f"{driver.fix}{f' Or: {fix}' if fix else ''}")
+        yield _wrong(f"The library {driver.clause}.", f"{driver.fix}{f' Or: {fix}' if fix else ''}")
 
 
 def _recorded(path: Path) -> Mapping[str, str]:

@@ -153,12 +153,12 @@ class Package(msgspec.Struct, frozen=True):
 
     name: str
     rebuild: str
-    module: str
+    modules: tuple[str, ...]
 
     @property
     def values(self) -> Mapping[str, str]:
         """What the advice of a rule can have in braces."""
-        return {"package": self.name, "rebuild": self.rebuild, "module": self.module}
+        return {"package": self.name, "rebuild": self.rebuild, "module": self.modules[0]}
 
 
 def package_of(line: str, step: Step | None) -> Package | None:
@@ -195,23 +195,22 @@ def named(name: str) -> Package:
     """The package of that name, of the table or with pip's own way to build one anew."""
     known = _table().get(name.lower().replace("-", "_")) or _by_name().get(name.lower().replace("_", "-"))
     rebuild = f"pip uninstall -y {name}; pip install {name} --no-build-isolation --no-cache-dir"
-    return known or Package(name, rebuild, name.replace("-", "_"))
+    return known or Package(name, rebuild, (name.replace("-", "_"),))
 
 
 @cache
-def _rows() -> tuple[tuple[Package, tuple[str, ...]], ...]:
-    rows = read_toml(Path(__file__).with_name("packages.toml"))["package"]
-    return tuple((Package(row["name"], row["rebuild"], row["modules"][0]), tuple(row["modules"])) for row in rows)
+def _packages() -> tuple[Package, ...]:
+    return msgspec.convert(read_toml(Path(__file__).with_name("packages.toml"))["package"], tuple[Package, ...])
 
 
 @cache
 def _table() -> Mapping[str, Package]:
-    return {module.lower(): package for package, modules in _rows() for module in modules}
+    return {module.lower(): package for package in _packages() for module in package.modules}
 
 
 @cache
 def _by_name() -> Mapping[str, Package]:
-    return {package.name: package for package, _ in _rows()}
+    return {package.name: package for package in _packages()}
 
 
 class TorchRange(msgspec.Struct, frozen=True):
@@ -246,13 +245,8 @@ def built_for(symbol: str) -> TorchRange | None:
 
 @cache
 def _torch_table() -> tuple[tuple[Pattern, TorchRange], ...]:
-    return tuple((Pattern.parse(row["pattern"]), _range(row)) for row in torch_symbol_patterns())
-
-
-def _range(row: Mapping[str, object]) -> TorchRange:
-    first, last, abi = row.get("first"), row.get("last"), row.get("cxx11_abi")
-    return TorchRange(
-        Version.parse(str(first)) if first else None,
-        Version.parse(str(last)) if last else None,
-        bool(abi) if abi is not None else None,
-    )
+    rows = []
+    for row in torch_symbol_patterns():
+        first, last = (Version.parse(row[name]) if name in row else None for name in ("first", "last"))
+        rows.append((Pattern.parse(row["pattern"]), TorchRange(first, last, row.get("cxx11_abi"))))
+    return tuple(rows)
