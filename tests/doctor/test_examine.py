@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,8 +15,8 @@ from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.host.surroundings import dangling
 from flashdepot.kernels.fa2.units import parse_unit
 from flashdepot.model.diagnosis import Diagnosis, Verdict
-from flashdepot.model.environment import Extension, PythonEnvironment, Torch
-from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostCompiler, HostRecord, MemoryFacts
+from flashdepot.model.environment import Torch
+from flashdepot.model.host import CudaToolkit, Disk, Gpu, HostRecord
 from flashdepot.model.request import AnyCuda, LibraryRequest
 from flashdepot.model.target import Architecture, Platform, Version, parse_list
 from flashdepot.resolve.project import library_request
@@ -28,82 +29,69 @@ GB = 10**9
 A100 = Gpu("NVIDIA A100", Architecture(8, 0), 80 * GB)
 H100 = Gpu("NVIDIA H100", Architecture(9, 0), 80 * GB)
 
-versions = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(lambda n: Version(".".join(map(str, n))))
-words = st.text(max_size=12)
-paths = words.map(Path)
-amounts = st.integers(0, 2**45)
-architectures = st.builds(Architecture, st.integers(1, 15), st.integers(0, 9))
-toolkits = st.builds(
-    CudaToolkit,
-    root=words,
-    version=versions,
-    found_by=words,
-    missing=st.none() | st.lists(words, max_size=2).map(tuple),
-    codes=st.none() | st.lists(architectures, max_size=4).map(tuple),
-    newest_gcc=st.none() | st.integers(4, 20),
-    newest_clang=st.none() | st.integers(4, 20),
-)
-torches = st.builds(
-    lambda **facts: Torch.from_json(Torch(**facts).to_json()),  # a record's: what it computes on follows from the rest
-    version=st.sampled_from(["2.8.0+cu128", "1.13.1", "nightly", "2.9.0a0+git123", ""]),
-    cuda=st.none() | versions,
-    hip=st.none() | words,
-    cxx11_abi=st.none() | st.booleans(),
-    folder=words,
-)
-environments = st.builds(
-    PythonEnvironment,
-    executable=paths,
-    version=versions,
-    implementation=st.sampled_from(["CPython", "PyPy"]),
-    tag=words,
-    platform=st.sampled_from(["linux-x86_64", "win32", "win-amd64", ""]),
-    free_threaded=st.booleans(),
-    prefix=paths,
-    purelib=paths,
-    virtual=st.booleans(),
-    managed=st.booleans(),
-    conda=st.booleans(),
-    writable=st.booleans(),
-    torch=st.none() | torches,
-    packages=st.dictionaries(st.sampled_from(["flash-attn", "pip", "uv", "ninja"]), words),
-    extensions=st.lists(
-        st.builds(Extension, st.sampled_from(["flash_attn_2_cuda", "flash_attn_cuda"]), words), max_size=3
-    ).map(tuple),
-    installers=st.lists(st.sampled_from(["uv", "pip"]), max_size=2).map(tuple),
-    shadow=st.none() | words,
-)
-records = st.builds(
-    HostRecord,
-    platform=st.builds(
+WORDS = st.text(max_size=12)
+VERSIONS = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(lambda n: Version(".".join(map(str, n))))
+
+
+def chosen_from(*names: str) -> st.SearchStrategy[dict[str, str]]:
+    return st.dictionaries(st.sampled_from(names), WORDS)
+
+
+BY_TYPE: dict[object, st.SearchStrategy[Any]] = {
+    str: WORDS,
+    int: st.integers(0, 2**45),
+    bool: st.booleans(),
+    type(None): st.none(),
+    Path: WORDS.map(Path),
+    Version: VERSIONS,
+    Architecture: st.builds(Architecture, st.integers(1, 15), st.integers(0, 9)),
+    Platform: st.builds(
         Platform,
         st.sampled_from(["linux", "windows", "darwin", "freebsd"]),
         st.sampled_from(["x86_64", "aarch64", "riscv64"]),
     ),
-    os_name=words,
-    libc=st.none() | versions,
-    cores=st.integers(0, 512),
-    memory=amounts,
-    driver=st.none() | versions,
-    gpus=st.lists(st.builds(Gpu, words, architectures, amounts), max_size=3).map(tuple),
-    toolkits=st.lists(toolkits, max_size=3).map(tuple),
-    compilers=st.lists(
-        st.builds(HostCompiler, st.sampled_from(["g++", "clang++", "cl", "icpx"]), words, versions), max_size=3
-    ).map(tuple),
-    libc_name=st.sampled_from([None, "", "glibc", "musl"]),
-    driver_cuda=st.none() | versions,
-    nvidia_devices=st.none() | st.integers(0, 16),
-    container=st.sampled_from([None, "", "docker", "kubernetes", "systemd-nspawn"]),
-    wsl=st.none() | st.booleans(),
-    long_paths=st.none() | st.booleans(),
-    memory_facts=st.none() | st.builds(MemoryFacts, amounts, amounts, st.none() | amounts, amounts),
-    disks=st.lists(
-        st.builds(Disk, st.sampled_from(["temp", "cache", "depot"]), words, amounts, words, words), max_size=4
-    ).map(tuple),
-    variables=st.dictionaries(st.sampled_from(["CUDA_HOME", "CUDA_VISIBLE_DEVICES", "NVCC_FLAGS"]), words),
-    programs=st.none() | st.dictionaries(st.sampled_from(["git", "cargo", "cmake"]), words),
-    python=st.none() | environments,
-)
+    Torch: st.builds(
+        lambda **facts: Torch.from_json(Torch(**facts).to_json()),  # a record's: what it computes follows from the rest
+        version=st.sampled_from(["2.8.0+cu128", "1.13.1", "nightly", "2.9.0a0+git123", ""]),
+        cuda=st.none() | VERSIONS,
+        hip=st.none() | WORDS,
+        cxx11_abi=st.none() | st.booleans(),
+        folder=WORDS,
+    ),
+}
+BY_NAME: dict[str, st.SearchStrategy[Any]] = {
+    "implementation": st.sampled_from(["CPython", "PyPy"]),
+    "container": st.sampled_from([None, "", "docker", "kubernetes", "systemd-nspawn"]),
+    "libc_name": st.sampled_from([None, "", "glibc", "musl"]),
+    "use": st.sampled_from(["temp", "cache", "depot"]),
+    "kind": st.sampled_from(["g++", "clang++", "cl", "icpx"]),
+    "module": st.sampled_from(["flash_attn_2_cuda", "flash_attn_cuda"]),
+    "dangling": st.just(()),
+    "packages": chosen_from("flash-attn", "pip", "uv", "ninja"),
+    "variables": chosen_from("CUDA_HOME", "CUDA_VISIBLE_DEVICES", "NVCC_FLAGS"),
+    "programs": st.none() | chosen_from("git", "cargo", "cmake"),
+}
+"""Fields whose values doctor knows."""
+
+
+def any_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Every value that a type of a record can have."""
+    if hint in BY_TYPE:
+        return BY_TYPE[hint]
+    inside = [any_of(part) for part in get_args(hint) if part is not ...]
+    if get_origin(hint) is tuple:
+        return st.lists(inside[0], max_size=3).map(tuple)
+    if get_origin(hint) in {dict, Mapping}:
+        return st.dictionaries(*inside, max_size=3)
+    if inside:
+        return st.one_of(inside)
+    hints = get_type_hints(hint)
+    return st.builds(
+        hint, **{name: BY_NAME[name] if name in BY_NAME else any_of(hints[name]) for name in hint.__struct_fields__}
+    )
+
+
+records = any_of(HostRecord)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
