@@ -14,6 +14,7 @@ from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols
 from flashdepot.model.environment import PythonEnvironment, Torch
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture, Platform, Version
+from flashdepot.resolve.facts import facts_of
 from support import forge
 
 SET_DEVICE_2_3 = "_ZN3c104cuda9SetDeviceEa"
@@ -45,7 +46,9 @@ def place(
 ) -> Place:
     facts = interpreter(*python) if python else None
     side = TabledTorch(Torch.parse(torch), "x86_64") if isinstance(torch, str) else torch
-    return Place(host or machine(), tuple(Architecture.parse(gpu) for gpu in gpus), facts, side, is_here)
+    host = replace(host or machine(), python=facts)
+    known = replace(facts_of(host), gpus=tuple(Architecture.parse(gpu) for gpu in gpus))
+    return Place(host, facts, side, is_here, known)
 
 
 def interpreter(major: int, minor: int) -> PythonEnvironment:

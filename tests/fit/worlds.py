@@ -16,6 +16,7 @@ from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.environment import Accelerator, PythonEnvironment, Torch
 from flashdepot.model.host import Gpu, HostRecord
 from flashdepot.model.target import Architecture, Version
+from flashdepot.resolve.facts import facts_of
 from support.toolkits import make_host
 
 TORCHES = ("2.1.2+cu121", "2.4.1+cu121", "2.6.0+cu126", "2.8.0+cu128", "2.9.1+cu130", "2.11.0+cpu", "2.11.0+rocm6.4")
@@ -91,8 +92,7 @@ class World:
         assert self.host.python is not None
         assert self.host.python.torch is not None
         torch = TabledTorch(self.host.python.torch, "x86_64")
-        gpus = tuple(sorted({g.architecture for g in self.host.gpus}))
-        return Place(self.host, gpus, self.host.python, torch, is_here=False)
+        return Place(self.host, self.host.python, torch, is_here=False, environment=facts_of(self.host))
 
 
 def hosts(gpus: list[str], driver: str, libc: str, torch: str, python: str) -> HostRecord:

@@ -103,7 +103,6 @@ def place_of(
     facts = override(facts_of(replace(machine, python=found), recorded=host is not None), named)
     return Place(
         host=machine,
-        gpus=facts.gpus,
         python=found,
         torch=_torch_of(
             found,

@@ -17,6 +17,7 @@ from flashdepot.install.present import DISTRIBUTION
 from flashdepot.install.sources import WheelFile
 from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.host import HostRecord
+from flashdepot.resolve.facts import facts_of
 
 _GROUP = re.compile(r"\[([A-Za-z0-9_][A-Za-z0-9_.-]*)\]")
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
@@ -124,12 +125,13 @@ def objection(report: Report, python: Path) -> FlashdepotError | None:
 
 def _place(environment: PythonEnvironment, record: HostRecord) -> Place:
     torch = environment.torch
+    host = replace(record, platform=environment.runs_on, libc=environment.libc, python=environment)
     return Place(
-        host=replace(record, platform=environment.runs_on, libc=environment.libc),
-        gpus=tuple(sorted({gpu.architecture for gpu in record.gpus})),
+        host=host,
         python=environment,
         torch=read_installed_torch(torch) if torch is not None else None,
         is_here=True,
+        environment=facts_of(host),
     )
 
 

@@ -169,41 +169,30 @@ def _symbols() -> dict[str, tuple[str, str]]:
 
 
 class Place(msgspec.Struct, frozen=True, dict=True):
-    """``gpus`` are compute capabilities, of the machine or named. ``is_here`` says whether the host is this machine.
+    """``is_here`` says whether the host is this machine. ``python`` and ``torch`` are those that were named, or found here.
 
-    ``python`` and ``torch`` are those that were named, or found here. ``environment`` are the facts, where more is known
-    than these say.
+    ``environment`` are the facts of it all, as far as they are known.
     """
 
     host: HostRecord
-    gpus: tuple[Architecture, ...]
     python: PythonEnvironment | None
     torch: TorchSymbols | None
     is_here: bool
-    environment: Environment | None = None
+    environment: Environment
+
+    @property
+    def gpus(self) -> tuple[Architecture, ...]:
+        """Compute capabilities, of the machine or named."""
+        return self.environment.gpus
 
     @cached_property
     def facts(self) -> Environment:
         """What the rules of fit ask of a place, but for libstdc++, which must be looked for."""
-        host = self.host
-        torch = None
+        torch = NO_TORCH if self.python is not None else self.environment.torch
         if self.torch is not None:
-            known = self.torch.torch.cxx11_abi if self.environment is not None else None
+            known = self.torch.torch.cxx11_abi
             torch = replace(self.torch.torch, cxx11_abi=self.torch.new_abi if known is None else known)
-        elif self.python is not None:
-            torch = NO_TORCH
-        if self.environment is not None:
-            return replace(self.environment, torch=torch or self.environment.torch, glibcxx=None, cxxabi=None)
-        return Environment(
-            platform=host.platform,
-            libc_name=host.libc_name if host.libc_name is not None else "glibc" if host.libc else None,
-            libc=host.libc,
-            python=self.python.interpreter if self.python else None,
-            torch=torch,
-            gpus=self.gpus,
-            driver=host.driver,
-            driver_cuda=host.driver_cuda,
-        )
+        return replace(self.environment, torch=torch, glibcxx=None, cxxabi=None)
 
     @cached_property
     def facts_with_libstdcxx(self) -> Environment:
