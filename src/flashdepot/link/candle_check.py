@@ -83,7 +83,7 @@ def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> I
         manifest = place
         if not place.is_dir():
             what = f"{place.parent} has no folder for {need.platform}, which this is a build for."
-            yield CandleFinding(what, str(need.again.but(target=str(need.platform))))
+            yield _wrong(what, need.again.but(target=str(need.platform)))
             return
     else:
         listing, place, manifest = FOLDER_RECORD, setup.folder, setup.folder / COMPANIONS
