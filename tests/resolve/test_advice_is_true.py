@@ -131,9 +131,7 @@ def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises
 def test_doctor_stops_where_resolve_stops(gpu: str, driver: str) -> None:
     said = Given(NamedFacts(gpu=(gpu,), driver=driver), RECORD)
     facts = said.environment()[1]
-    blockers = [
-        f for f in examine(said.record(Path("nowhere")), Intention.INSTALL, ANY) if f.verdict is Verdict.MISFIT
-    ]
+    blockers = [f for f in examine(said.record(Path("nowhere")), Intention.INSTALL, ANY) if f.verdict is Verdict.MISFIT]
     if fatal(facts) is not None:
         assert blockers, f"resolve says {fatal(facts)}"
 

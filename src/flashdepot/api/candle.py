@@ -19,7 +19,7 @@ from flashdepot.events import Events, Forecast
 from flashdepot.host.probe import this_platform
 from flashdepot.link import candle_project as advice
 from flashdepot.link.candle_archive import AddedKernels
-from flashdepot.link.candle_check import CandleFinding, CandleNeed, check_last_build, check_setup
+from flashdepot.link.candle_check import CandleNeed, check_last_build, check_setup
 from flashdepot.link.candle_delivery import prepare_folder, write_candle_crate
 from flashdepot.link.candle_kernels import CandleKernel, choose_kernels
 from flashdepot.link.candle_project import CandleProject, CandleSetup, config_text, read_setup, require_sources
@@ -34,6 +34,7 @@ from flashdepot.link.candle_versions import (
     require_crate,
 )
 from flashdepot.link.library import LinkableLibrary
+from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.limits import Limits
 from flashdepot.resolve.consent import require_consent
 from flashdepot.toolchain.wheels import provided_nvcc
@@ -146,9 +147,7 @@ def _result(
     return CandleResult(setup, {**library.to_json(), **built, **more}, lines, said)
 
 
-def check_candle(
-    project: CandleProject, need: CandleNeed, sources: Path | None
-) -> tuple[CandleSetup, list[CandleFinding]]:
+def check_candle(project: CandleProject, need: CandleNeed, sources: Path | None) -> tuple[CandleSetup, list[Diagnosis]]:
     """What a project's set-up says, and what is wrong with it; :raises UsageError: where there is none."""
     setup = read_setup(project.root, os.environ)
     if setup is None:
