@@ -143,6 +143,7 @@ _NOT_A_COMMAND = (
     "is not recogni[sz]ed|n'est pas reconnu|ist entweder falsch|no se reconoce|não é reconhecido|non è riconosciuto"
     "|не является|不是内部"
 )
+_STARTS_NOT = "(?:failed to|could not|cannot|unable to) (?:find|spawn|execute|run|start|launch)"
 
 
 def unstarted(program: str) -> tuple[str, ...]:
@@ -156,7 +157,8 @@ def unstarted(program: str) -> tuple[str, ...]:
         rf"which: no (?:{program}) in ",
         rf"\['which', '{named}'\].*returned non-zero",
         rf"(?:No such file or directory:? |\[Errno 2\].*|\[WinError [23]\].*|os error 2.*|FileNotFoundError: .*)'{named}'",
-        rf"(?i:(?:failed to|could not|cannot|unable to) (?:find|spawn|execute|run|start|launch)) (?:'{named}'|(?:\S*[\\/])?(?:{program})(?:$|[\s:.,;]))",
+        rf"(?i:{_STARTS_NOT}) '{named}'",
+        rf"(?i:{_STARTS_NOT}) (?:\S*[\\/])?(?:{program})(?:$|[\s:.,;])",
     )
 
 
