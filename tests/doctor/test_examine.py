@@ -42,7 +42,7 @@ BY_TYPE: dict[object, st.SearchStrategy[Any]] = {
     int: st.integers(0, 2**45),
     bool: st.booleans(),
     type(None): st.none(),
-    Path: WORDS.map(Path),
+    Path: WORDS.map(lambda word: Path(f"/{word}")),
     Version: VERSIONS,
     Architecture: st.builds(Architecture, st.integers(1, 15), st.integers(0, 9)),
     Platform: st.builds(
