@@ -126,7 +126,7 @@ def describe(report: VendorReport, *, quiet: bool) -> list[str]:
         lines.append(f"  {target.folder}: {target.status.value}")
         lines += _describe_target(target, quiet=quiet)
     if report.status is Status.OTHER_PLATFORM:
-        lines.append(f"  mend: flashdepot vendor {report.directory}")
+        lines.append(f"  fix: flashdepot vendor {report.directory}")
     return lines
 
 
@@ -143,6 +143,6 @@ def _describe_target(target: TargetReport, *, quiet: bool) -> list[str]:
                 for change in target.changes
             ]
             lines += [f"    not part of it: {path}" for path in target.extra[:_FAULTS_SHOWN]]
-    if target.mend:
-        lines.append(f"    mend: {target.mend}")
+    if target.fix:
+        lines.append(f"    fix: {target.fix}")
     return lines

@@ -217,7 +217,7 @@ def _check_target(
         manifest = read_manifest(folder)
     except FlashdepotError as error:
         unreadable = fault or Fault(MANIFEST_NAME, FaultKind.CHANGED, error.message)
-        return TargetReport(target.folder, (unreadable,), mend=_mend(directory, target.folder, (unreadable,)))
+        return TargetReport(target.folder, (unreadable,), fix=_fix(directory, target.folder, (unreadable,)))
     faults = ((fault,) if fault else ()) + examine_files(folder, manifest)
     request = expected(manifest, wanted, host, depot)
     reasons = unmet(request, manifest)
@@ -229,22 +229,22 @@ def _check_target(
         reasons=reasons,
         other_platform=manifest.platform != host.platform,
     )
-    return _with_mend(report, directory, manifest, wanted, host_file)
+    return _with_fix(report, directory, manifest, wanted, host_file)
 
 
-def _with_mend(
+def _with_fix(
     report: TargetReport, directory: Path, manifest: Manifest, wanted: LibraryRequest, host_file: str | None
 ) -> TargetReport:
     if report.status is Status.DAMAGED:
-        mend = _mend(directory, report.folder, report.faults)
+        fix = _fix(directory, report.folder, report.faults)
     elif report.status is Status.DOES_NOT_FIT:
-        mend = rebuild_command(str(directory), manifest, wanted, host_file)
+        fix = rebuild_command(str(directory), manifest, wanted, host_file)
     else:
-        mend = ""
-    return replace(report, mend=mend)
+        fix = ""
+    return replace(report, fix=fix)
 
 
-def _mend(directory: Path, folder: str, faults: tuple[Fault, ...]) -> str:
+def _fix(directory: Path, folder: str, faults: tuple[Fault, ...]) -> str:
     kinds = {fault.kind for fault in faults}
     place = shlex.quote((directory / folder).as_posix())
     if kinds == {FaultKind.POINTER}:

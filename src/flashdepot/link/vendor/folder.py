@@ -7,16 +7,16 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from flashdepot.depot.export import export
 from flashdepot.depot.libraries import manifest_text
-from flashdepot.errors import FlashdepotError, IntegrityError, UsageError
+from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.atomic import read_json
 from flashdepot.files.user_files import require_no_links, rewrite_file
 from flashdepot.link.vendor.files import attribute_lines, examine_files, examine_manifest, is_disguised, with_lines
+from flashdepot.model.codec import is_digest, plain, read
 from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.target import Architecture, Platform, Version
 
@@ -24,19 +24,23 @@ INDEX_NAME = "vendor.json"
 INDEX_KIND = "vendored libraries"
 INDEX_SCHEMA = 1
 
-_SHA256_LENGTH = 64
-
 
 class VendoredTarget(msgspec.Struct, frozen=True):
     """One library: its folder beside the index, the SHA-256 of its manifest, and what it is for."""
 
     folder: str
-    manifest_digest: str
+    manifest_digest: str = msgspec.field(name="manifest")
     recipe_key: str
     upstream: str
     platform: Platform
     cuda: Version
     sass: tuple[Architecture, ...]
+
+    def __post_init__(self) -> None:
+        if self.folder in {"", ".", ".."} or any(character in self.folder for character in "/\\:\0"):
+            raise ValueError(f"'{self.folder}' is not the name of a folder beside it")
+        if not is_digest(self.manifest_digest):
+            raise ValueError(f"'{self.manifest_digest}' is not a SHA-256")
 
     @classmethod
     def of(cls, manifest: Manifest, manifest_digest: str) -> VendoredTarget:
@@ -49,36 +53,6 @@ class VendoredTarget(msgspec.Struct, frozen=True):
             platform=manifest.platform,
             cuda=manifest.toolchain.cuda,
             sass=manifest.sass,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return {
-            "folder": self.folder,
-            "manifest": self.manifest_digest,
-            "recipe_key": self.recipe_key,
-            "upstream": self.upstream,
-            "platform": str(self.platform),
-            "cuda": str(self.cuda),
-            "sass": [str(a) for a in self.sass],
-        }
-
-    @classmethod
-    def from_json(cls, data: Any) -> VendoredTarget:
-        """Read what :meth:`to_json` wrote; :raises ValueError: for a folder elsewhere, or a value that cannot be."""
-        folder, digest = _text(data, "folder"), _text(data, "manifest")
-        if folder in {"", ".", ".."} or any(character in folder for character in "/\\:\0"):
-            raise ValueError(f"'{folder}' is not the name of a folder beside it")
-        if len(digest) != _SHA256_LENGTH or not set(digest) <= set("0123456789abcdef"):
-            raise ValueError(f"'{digest}' is not a SHA-256")
-        return cls(
-            folder=folder,
-            manifest_digest=digest,
-            recipe_key=_text(data, "recipe_key"),
-            upstream=_text(data, "upstream"),
-            platform=Platform.parse(_text(data, "platform")),
-            cuda=Version.parse(_text(data, "cuda")),
-            sass=tuple(Architecture.parse(str(a)) for a in data["sass"]),
         )
 
 
@@ -97,7 +71,7 @@ class VendorIndex(msgspec.Struct, frozen=True):
         document = {
             "schema": INDEX_SCHEMA,
             "kind": INDEX_KIND,
-            "targets": [target.to_json() for target in self.targets],
+            "targets": plain(self.targets),
         }
         return (json.dumps(document, indent=2) + "\n").encode()
 
@@ -132,8 +106,8 @@ def read_index(directory: Path) -> VendorIndex | None:
             f"{path} has schema {data.get('schema')!r}; this flashdepot reads {INDEX_SCHEMA}.", hint=hint
         )
     try:
-        targets = tuple(VendoredTarget.from_json(entry) for entry in data["targets"])
-    except (ValueError, KeyError, TypeError, AttributeError, FlashdepotError) as error:
+        targets = read(data.get("targets"), tuple[VendoredTarget, ...])
+    except ValueError as error:
         raise IntegrityError(f"{path} cannot be used: {error}.", hint=hint) from error
     if len({target.folder for target in targets}) != len(targets):
         raise IntegrityError(f"{path} cannot be used: it names a folder twice.", hint=hint)
@@ -144,13 +118,6 @@ def target_folder(manifest: Manifest) -> str:
     """The name of a library's folder: ``linux-x86_64-cu13-sm80-90``."""
     codes = "-".join(str(a) for a in manifest.sass)
     return f"{manifest.platform}-cu{manifest.toolchain.cuda.major}-sm{codes}"
-
-
-def _text(data: Any, name: str) -> str:
-    value = data[name]
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is no text")
-    return value
 
 
 ATTRIBUTES_NAME = ".gitattributes"

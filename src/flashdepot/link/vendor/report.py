@@ -6,7 +6,8 @@ from enum import Enum
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+
+from flashdepot.model.codec import plain
 
 
 class Status(str, Enum):
@@ -36,12 +37,8 @@ class Fault(msgspec.Struct, frozen=True):
     """A file that is not what the manifest says: its path in the target's folder, and what was seen."""
 
     path: str
-    kind: FaultKind
+    kind: FaultKind = msgspec.field(name="fault")
     seen: str
-
-    def to_json(self) -> dict[str, str]:
-        """All fields."""
-        return {"path": self.path, "fault": self.kind.value, "seen": self.seen}
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -53,10 +50,6 @@ class Change(msgspec.Struct, frozen=True):
     rebuild: bool
     why: str
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return asdict(self)
-
 
 class TargetReport(msgspec.Struct, frozen=True):
     """One target: faults of its files, files that nobody listed, changes, and why it does not serve this host."""
@@ -67,7 +60,7 @@ class TargetReport(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     reasons: tuple[str, ...] = ()
     other_platform: bool = False
-    mend: str = ""
+    fix: str = ""
 
     @property
     def status(self) -> Status:
@@ -90,10 +83,10 @@ class TargetReport(msgspec.Struct, frozen=True):
             "status": self.status.value,
             "rebuild": self.rebuild,
             "reasons": list(self.reasons),
-            "changes": [change.to_json() for change in self.changes],
-            "faults": [fault.to_json() for fault in self.faults],
+            "changes": plain(self.changes),
+            "faults": plain(self.faults),
             "extra": list(self.extra),
-            "mend": self.mend,
+            "mend": self.fix,
         }
 
 
