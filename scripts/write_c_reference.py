@@ -14,10 +14,10 @@ HEADER = ROOT / "src/flashdepot/native/include/flash_attention.h"
 PAGE = ROOT / "docs/c-api.md"
 
 _HEAD = """\
-# The C API
+# What does each C function and field do?
 
-What `#include <flash_attention.h>` declares. This page is written by `scripts/write_c_reference.py` from the header
-itself, which every library has in `include/`; [Use it in C, C++ and CMake](cpp.md) shows how to link it.
+Everything that `#include <flash_attention.h>` declares, written from the header by `scripts/write_c_reference.py`.
+[C, C++ and CMake](cpp.md) shows how to link it.
 
 """
 

@@ -18,15 +18,14 @@ from flashdepot.model.target import Version
 PAGE = Path(__file__).parents[1] / "docs/matrix.md"
 
 _HEAD = """\
-# What fits what
+# Which torch, CUDA, GPU and driver go together?
 
 ```sh
-flashdepot catalog matrix --torch 2.8
-flashdepot catalog matrix --html matrix.html
+flashdepot catalog matrix --torch 2.8          # all published wheels for that torch
+flashdepot catalog matrix --html matrix.html   # the whole table as one page with filters
 ```
 
-The second is the whole table of published wheels as one page with filters. This page is written by
-`scripts/write_matrix.py` from what flashdepot itself goes by.
+[`flashdepot resolve`](resolver.md) chooses for one machine. `scripts/write_matrix.py` writes this page from flashdepot's tables.
 """
 
 _OURS = """\
@@ -56,9 +55,8 @@ _WHEELS = """\
 
 ## Published wheels: the newest for each torch
 
-Of every release of torch, the newest flash-attn 2 that the [catalog](catalog.md) has a wheel for. A wheel is for one
-torch, CUDA, Python and platform, and not all that stand in a row go together. Upstream's wheels are those that its
-release workflow makes; whether each of them exists was not seen.
+For every release of torch, the newest flash-attn 2 with a wheel in the [catalog](catalog.md). A wheel is for one torch, CUDA,
+Python and platform: not every combination in a row exists. Upstream's wheels are computed from its release workflow.
 
 | torch | publishers | newest flash-attn | CUDA | Python | platforms |
 | --- | --- | --- | --- | --- | --- |
