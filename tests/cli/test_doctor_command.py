@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from support.tools import flashdepot_here as flashdepot
+
 RECORDS = Path(__file__).parents[1] / "doctor" / "records"
-
-
-def flashdepot(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flashdepot", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
-from flashdepot.cli.app import app, run
-from support.tools import at_a_terminal
+from flashdepot.cli.app import app
+from support.tools import at_a_terminal, flashdepot_here
 
 
 def every_command(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -44,14 +43,10 @@ def test_it_takes_json_quiet_verbose_and_offline(words: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_wrong_option_is_answered_in_json_where_json_is_asked_for(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["flashdepot", *words, "--bogus", "--json"])
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    code = run()
-    document = json.loads(capsys.readouterr().out)
-    assert code == document["exit_code"] == 2
+def test_a_wrong_option_is_answered_in_json_where_json_is_asked_for(words: tuple[str, ...]) -> None:
+    done = flashdepot_here(*words, "--bogus", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == document["exit_code"] == 2
     assert document["status"] == "error"
     assert "--bogus" in document["message"]
     assert f"{' '.join(words)} --help" in document["hint"]
@@ -74,13 +69,13 @@ def test_a_wrong_option_is_answered_in_json_where_json_is_asked_for(
     ],
 )
 def test_the_word_that_was_probably_meant_is_suggested(line: str, meant: str, tmp_path: Path) -> None:
-    done = flashdepot(*line.split(), cwd=tmp_path, FLASHDEPOT_HOME=str(tmp_path / "depot"))
+    done = flashdepot_here(*line.split(), cwd=tmp_path, FLASHDEPOT_HOME=str(tmp_path / "depot"))
     assert done.returncode == 2
     assert f"Did you mean '{meant}'?" in done.stderr
 
 
 def test_a_word_that_is_near_to_nothing_gets_the_list(tmp_path: Path) -> None:
-    done = flashdepot("depot", "xyz", cwd=tmp_path)
+    done = flashdepot_here("depot", "xyz")
     assert "There are " in done.stderr
     assert "verify" in done.stderr
     assert "Did you mean" not in done.stderr
@@ -88,8 +83,8 @@ def test_a_word_that_is_near_to_nothing_gets_the_list(tmp_path: Path) -> None:
 
 def test_offline_is_an_option_and_a_variable(tmp_path: Path) -> None:
     depot = str(tmp_path / "depot")
-    by_option = flashdepot("catalog", "update", "--offline", cwd=tmp_path, FLASHDEPOT_HOME=depot)
-    by_variable = flashdepot("catalog", "update", cwd=tmp_path, FLASHDEPOT_HOME=depot, FLASHDEPOT_OFFLINE="1")
+    by_option = flashdepot_here("catalog", "update", "--offline", FLASHDEPOT_HOME=depot)
+    by_variable = flashdepot_here("catalog", "update", FLASHDEPOT_HOME=depot, FLASHDEPOT_OFFLINE="1")
     assert by_option.returncode == by_variable.returncode == 7
     assert by_option.stderr == by_variable.stderr
     assert "--offline or FLASHDEPOT_OFFLINE forbids it" in by_option.stderr
@@ -97,8 +92,8 @@ def test_offline_is_an_option_and_a_variable(tmp_path: Path) -> None:
 
 def test_quiet_leaves_only_results(tmp_path: Path) -> None:
     depot = ("--depot", str(tmp_path / "depot"))
-    assert flashdepot("depot", "ls", *depot, cwd=tmp_path).stderr
-    assert flashdepot("depot", "ls", *depot, "-q", cwd=tmp_path).stderr == ""
+    assert flashdepot_here("depot", "ls", *depot).stderr
+    assert flashdepot_here("depot", "ls", *depot, "-q").stderr == ""
 
 
 def test_verbose_shows_what_is_run(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from support.tools import flashdepot_here
+
 RECORDS = Path(__file__).parents[1] / "doctor" / "records"
 H100 = ("--host", str(RECORDS / "ubuntu-24.04-h100.json"))
 OFFICIAL = "flash_attn-2.8.3.post1+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"
@@ -19,13 +21,7 @@ OFFICIAL = "flash_attn-2.8.3.post1+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x8
 @pytest.fixture
 def flashdepot_at(tmp_path: Path) -> Any:
     """Run a command in an empty folder, with an empty depot and without the network."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "flashdepot", *arguments, "--depot", str(tmp_path / "depot")]
-        environment = {**os.environ, "FLASHDEPOT_OFFLINE": "1"}
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
-
-    return run
+    return lambda *words: flashdepot_here(*words, "--depot", tmp_path / "depot", cwd=tmp_path, FLASHDEPOT_OFFLINE="1")
 
 
 def test_the_page_names_the_choice_its_reason_the_runner_up_and_what_was_left_out(flashdepot_at: Any) -> None:

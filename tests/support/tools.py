@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -68,6 +71,23 @@ def flashdepot_in(folder: Path, *words: object, **variables: str) -> subprocess.
         text=True,
         check=False,
     )
+
+
+def flashdepot_here(*words: object, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run flashdepot in this process, in a folder and with more variables: as a process of its own, in a tenth of the time."""
+    from flashdepot.cli import run  # noqa: PLC0415  (most tests need no command line)
+
+    line = ["flashdepot", *map(str, words)]
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", line)
+        patch.setattr(signal, "signal", lambda *_: None)
+        for name, value in {"FLASHDEPOT_OFFLINE": os.environ.get("FLASHDEPOT_OFFLINE", ""), **variables}.items():
+            patch.setenv(name, value)  # --offline sets the first
+        if cwd is not None:
+            patch.chdir(cwd)
+        code = run()
+    return subprocess.CompletedProcess(line, code, out.getvalue(), err.getvalue())
 
 
 _LIMIT = 120.0
