@@ -83,6 +83,26 @@ def test_clippy_finds_nothing_not_even_pedantically(crates: Path, quick_library:
     assert "warning" not in done.stderr, done.stderr
 
 
+@needs("cargo", "cargo-clippy")
+@pytest.mark.parametrize("command", [["clippy", "--lib"], ["doc", "--no-deps"]])
+def test_checks_and_pages_need_no_library_and_are_told_once_that_there_is_none(
+    crates: Path, command: list[str]
+) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("FLASHDEPOT_L")}
+    env |= {
+        "FLASHDEPOT": "/nowhere/flashdepot",
+        "CARGO_TARGET_DIR": str(crates / "bare"),
+        "RUSTDOCFLAGS": "-D warnings",
+    }
+    done = subprocess.run(
+        ["cargo", *command, "--offline", "-j1"], cwd=crates, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning")]
+    assert len(warnings) == 1, done.stderr
+    assert "no library was named, and '/nowhere/flashdepot' cannot be run" in warnings[0]
+
+
 @pytest.mark.nvcc
 @pytest.mark.network
 @needs("cargo")

@@ -22,10 +22,14 @@ pub enum ErrorKind {
 }
 
 /// Why a call did nothing. Its text names the argument, its value and what is allowed.
+///
+/// Its [`source`](std::error::Error::source) is cudarc's error, where one of its calls failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     text: String,
+    #[cfg(feature = "cudarc")]
+    source: Option<cudarc::driver::DriverError>,
 }
 
 impl Error {
@@ -36,12 +40,21 @@ impl Error {
     }
 
     pub(crate) fn invalid(text: String) -> Self {
-        Self { kind: ErrorKind::Invalid, text }
+        Self::new(ErrorKind::Invalid, text)
+    }
+
+    fn new(kind: ErrorKind, text: String) -> Self {
+        Self {
+            kind,
+            text,
+            #[cfg(feature = "cudarc")]
+            source: None,
+        }
     }
 
     #[cfg(feature = "cudarc")]
     pub(crate) fn cuda(error: cudarc::driver::DriverError) -> Self {
-        Self { kind: ErrorKind::Cuda, text: error.to_string() }
+        Self { source: Some(error), ..Self::new(ErrorKind::Cuda, error.to_string()) }
     }
 
     /// The answer of a call of the library, made on this thread just before.
@@ -57,7 +70,7 @@ impl Error {
         };
         // SAFETY: the text is valid until this thread's next failing call, and is copied here.
         let text = unsafe { CStr::from_ptr(sys::fa_last_error()) }.to_string_lossy().into_owned();
-        Err(Self { kind, text })
+        Err(Self::new(kind, text))
     }
 }
 
@@ -67,4 +80,12 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        #[cfg(feature = "cudarc")]
+        if let Some(error) = &self.source {
+            return Some(error);
+        }
+        None
+    }
+}
