@@ -21,6 +21,7 @@ from flashdepot.catalog.pages import PageToken
 from flashdepot.catalog.refresh import Source, refresh
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.model.candidate import PublishedWheel
+from flashdepot.model.codec import read
 from flashdepot.net.download import Remote
 from flashdepot.net.fetch import fetch, fetch_url
 from support.servers import Quiet, serving
@@ -162,7 +163,7 @@ def test_a_body_without_end_stops_at_the_size_that_the_index_tells(liar: Liar, t
 
 def source(listing: str, **fields: str) -> Source:
     row = {"name": "evil", "kind": "community", "format": "github-releases", "listing": listing, "licence": ""}
-    return Source.from_json({**row, "files": "", "page": listing, **fields})
+    return read({**row, "files": "", "page": listing, **fields}, Source)
 
 
 NOTHING = Catalog((), (), ())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+import msgspec
 import requests
 from requests.auth import AuthBase
 
@@ -20,6 +21,7 @@ from flashdepot import __version__
 from flashdepot.catalog.published_files import Page, PublishedFile
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.files.atomic import disk_errors, read_json, write_json
+from flashdepot.model.codec import plain, read
 from flashdepot.net.errors import NotThereError, patiently, status
 from flashdepot.net.transport import IndexSettings, open_session, read_body
 
@@ -90,8 +92,8 @@ class Pages:
             seen[url] = kept
             unchanged += not fresh
             url = kept.next
-        files = tuple(file for kept in seen.values() for file in kept.page.files)
-        strange = tuple(line for kept in seen.values() for line in kept.page.strange)
+        files = tuple(file for kept in seen.values() for file in kept.files)
+        strange = tuple(line for kept in seen.values() for line in kept.strange)
         return Listed(Page(files, strange), len(seen), unchanged)
 
     def _page(self, url: str, reader: Reader) -> tuple[_Kept, bool]:
@@ -109,8 +111,9 @@ class Pages:
                 f"{url} does not answer as its API does: {error}.",
                 hint="A proxy may have answered in its place. What was known before is kept; try again later.",
             ) from error
-        fresh = _Kept(answer.etag, answer.next, page)
-        fresh.save(path)
+        fresh = _Kept(answer.etag, answer.next, page.files, page.strange, __version__)
+        with disk_errors(path.parent):
+            write_json(path, plain(fresh))
         return fresh, True
 
     def _get(self, url: str, etag: str) -> _Answer | None:
@@ -168,38 +171,23 @@ class _Answer:
     next: str
 
 
-@dataclass(frozen=True)
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True):
     """What a page held when it had this etag, as this version of flashdepot read it."""
 
     etag: str
     next: str
-    page: Page
+    files: tuple[PublishedFile, ...]
+    strange: tuple[str, ...]
+    flashdepot: str
 
     @classmethod
     def load(cls, path: Path) -> _Kept | None:
         """What was kept, or ``None``; what cannot be read is fetched again."""
         try:
-            data = read_json(path)
-            if data["flashdepot"] != __version__:
-                return None
-            files = tuple(PublishedFile(*row) for row in data["files"])
-            return cls(data["etag"], data["next"], Page(files, tuple(data["strange"])))
-        except (OSError, IntegrityError, LookupError, TypeError):
+            kept = read(read_json(path), cls)
+        except (OSError, IntegrityError, ValueError):
             return None
-
-    def save(self, path: Path) -> None:
-        with disk_errors(path.parent):
-            write_json(
-                path,
-                {
-                    "flashdepot": __version__,
-                    "etag": self.etag,
-                    "next": self.next,
-                    "files": self.page.files,
-                    "strange": self.page.strange,
-                },
-            )
+        return kept if kept.flashdepot == __version__ else None
 
 
 @dataclass(frozen=True)

@@ -132,24 +132,8 @@ def to_wheels(
         if parts is None:  # _page has seen to it
             continue
         before, name, _, _ = parts
-        built = name.built_for
-        wheel = PublishedWheel(
-            distribution=name.canonical,
-            version=name.version,
-            cuda=built.cuda,
-            torch=built.torch,
-            cxx11_abi=built.cxx11_abi,
-            python=name.python,
-            abi=name.abi,
-            platform=name.platform,
-            source=source,
-            url=file.url,
-            size=file.size,
-            sha256=file.sha256,
-            seen=seen,
-            sass=implied_sass(name, official=official),
-            ptx="",
-        )
+        sass = implied_sass(name, official=official)
+        wheel = PublishedWheel.of(name, source, url=file.url, size=file.size, sha256=file.sha256, seen=seen, sass=sass)
         order = (name.canonical, Version(name.version), name.local, name.python, name.abi, name.platform, file.url)
         key = (before, str(name))
         known = wheels.get(key)

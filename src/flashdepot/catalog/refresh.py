@@ -12,11 +12,10 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec.structs import asdict
 
 from flashdepot.catalog.load import Catalog, Collection, Listing, encode, refreshed_path
 from flashdepot.catalog.pages import Pages, PageToken, UnreachableError
@@ -31,6 +30,7 @@ from flashdepot.catalog.published_files import (
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError, UsageError
 from flashdepot.facts import read_table
 from flashdepot.files.atomic import disk_errors, read_json, write_atomic, write_json
+from flashdepot.model.codec import plain, read
 from flashdepot.net.fetch import require_network
 from flashdepot.net.index import PackageIndex
 from flashdepot.net.transport import IndexSettings, read_index_settings
@@ -38,7 +38,6 @@ from flashdepot.net.transport import IndexSettings, read_index_settings
 _SHIPPED = Path(__file__).parent / "sources.toml"
 _OWN = "sources.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}", re.ASCII)
-_KINDS = ("official", "community")
 
 
 class Format(str, Enum):
@@ -56,34 +55,20 @@ class Source(msgspec.Struct, frozen=True):
     """
 
     name: str
-    kind: str
+    kind: Literal["official", "community"]
     format: Format
     listing: str
     files: str
     page: str
     licence: str
 
-    @classmethod
-    def from_json(cls, data: Any) -> Source:
-        """Read a row of ``sources.toml`` or ``sources.json``.
-
-        :raises ValueError: when a field is missing or is nothing that it may be.
-        """
-        try:
-            source = cls(**{**data, "format": Format(data["format"])})
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"it is not a source ({error})") from error
-        if not all(isinstance(value, str) for value in asdict(source).values()):
-            raise ValueError("a field is not a text")
-        if not _NAME.fullmatch(source.name):
-            raise ValueError(f"'{source.name}' is not a name: lower-case letters, digits, dots and hyphens")
-        if source.kind not in _KINDS:
-            raise ValueError(f"the kind '{source.kind}' is none of {', '.join(_KINDS)}")
-        if not source.listing.startswith(("https://", "http://", "file://")):
-            raise ValueError(f"the listing '{source.listing}' is not a URL")
-        if not source.page.startswith(("https://", "http://", "file://")):
-            raise ValueError(f"the page '{source.page}' is not a URL")
-        return source
+    def __post_init__(self) -> None:
+        """:raises ValueError: when a field is nothing that it may be."""
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"'{self.name}' is not a name: lower-case letters, digits, dots and hyphens")
+        for field in ("listing", "page"):
+            if not getattr(self, field).startswith(("https://", "http://", "file://")):
+                raise ValueError(f"the {field} '{getattr(self, field)}' is not a URL")
 
     @classmethod
     def index(cls, url: str) -> Source:
@@ -91,8 +76,6 @@ class Source(msgspec.Struct, frozen=True):
 
         :raises UsageError: when it is not a URL, has credentials in it, or would take the place of a shipped source.
         """
-        from urllib.parse import urlsplit  # noqa: PLC0415
-
         name, equals, address = url.partition("=")
         if not equals or "/" in name:
             name, address = "", url
@@ -114,17 +97,7 @@ class Source(msgspec.Struct, frozen=True):
             )
         name = name or re.sub(r"[^a-z0-9.-]+", "-", (parts.hostname or "local").lower())
         try:
-            return cls.from_json(
-                {
-                    "name": name,
-                    "kind": "community",
-                    "format": Format.INDEX.value,
-                    "listing": address,
-                    "files": "",
-                    "page": address,
-                    "licence": "",
-                }
-            )
+            return cls(name, "community", Format.INDEX, listing=address, files="", page=address, licence="")
         except ValueError as error:
             raise UsageError(
                 f"'{url}' is not a package index: {error}.",
@@ -148,20 +121,24 @@ def remember(folder: Path, source: Source) -> None:
     """
     own = {known.name: known for known in _read_own(folder)} | {source.name: source}
     with disk_errors(folder):
-        write_json(folder / _OWN, {"source": [asdict(known) for known in own.values()]})
+        write_json(folder / _OWN, {"source": plain(list(own.values()))})
+
+
+class _Own(msgspec.Struct):
+    source: list[Source]
 
 
 def _read_shipped() -> list[Source]:
-    return [Source.from_json(row) for row in read_table(_SHIPPED)["source"]]
+    return read(read_table(_SHIPPED)["source"], list[Source])
 
 
 def _read_own(folder: Path) -> list[Source]:
     path = folder / _OWN
     try:
-        return [Source.from_json(row) for row in read_json(path)["source"]]
+        return read(read_json(path), _Own).source
     except FileNotFoundError:
         return []
-    except (IntegrityError, ValueError, TypeError, KeyError) as error:
+    except (IntegrityError, ValueError) as error:
         raise UsageError(
             f"{path} is not a list of sources: {error}.",
             hint="Fix it, or remove it and name your indexes again: flashdepot catalog update --index URL",

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Environment
+from flashdepot.model.wheel import WheelName
 
 
 class PublishedWheel(NamedTuple):
@@ -37,12 +38,19 @@ class PublishedWheel(NamedTuple):
     abi: str
     platform: str
     source: str
-    url: str
-    size: int
-    sha256: str
-    seen: bool
-    sass: tuple[str, ...]
-    ptx: str
+    url: str = ""
+    size: int = 0
+    sha256: str = ""
+    seen: bool = False
+    sass: tuple[str, ...] = ()
+    ptx: str = ""
+
+    @classmethod
+    def of(cls, name: WheelName, source: str, **known: Any) -> PublishedWheel:
+        """A wheel of a collection by what its file name tells, and what is known besides."""
+        built = name.built_for
+        tells = (name.canonical, name.version, built.cuda, built.torch, built.cxx11_abi)
+        return cls(*tells, name.python, name.abi, name.platform, source)._replace(**known)
 
 
 class Origin(str, Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -169,18 +169,16 @@ def parse_profile(text: str) -> Profile:
 
 def parse_passes(text: str) -> frozenset[Pass]:
     """Read ``fwd,splitkv``; :raises UsageError: for an unknown or empty name."""
-    passes = _choose(text, Pass, "pass")
-    if not passes:
-        raise UsageError("The list of passes is empty.", hint="Name some: --passes fwd,bwd")
-    return passes
+    return _choose(text, Pass, "pass") or _refuse_none("passes", "fwd,bwd")
 
 
 def parse_dtypes(text: str) -> frozenset[Dtype]:
     """Read ``bf16,fp16``; :raises UsageError: for an unknown or empty name."""
-    dtypes = _choose(text, Dtype, "dtype")
-    if not dtypes:
-        raise UsageError("The list of dtypes is empty.", hint="Name some: --dtypes bf16")
-    return dtypes
+    return _choose(text, Dtype, "dtype") or _refuse_none("dtypes", "bf16")
+
+
+def _refuse_none(what: str, example: str) -> NoReturn:
+    raise UsageError(f"The list of {what.replace('-', ' ')} is empty.", hint=f"Name some: --{what} {example}")
 
 
 def parse_features(text: str) -> frozenset[Feature]:
@@ -204,7 +202,7 @@ def parse_head_dims(text: str) -> frozenset[int]:
     """
     words = [w for w in re.split(r"[,\s]+", text.strip()) if w]
     if not words:
-        raise UsageError("The list of head dims is empty.", hint="Name some: --head-dims 64,128")
+        _refuse_none("head-dims", "64,128")
     for word in words:
         if not word.isdecimal() or len(word) > _MOST_DIGITS or int(word) == 0:
             raise UsageError(f"'{word}' is not a head dim: expected a number of elements such as 64 or 128.")

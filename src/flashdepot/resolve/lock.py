@@ -131,24 +131,14 @@ class _WheelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("wheel.url is not a key of our wheel, which recipe_key names")
         if not ours:
             self._require_url()
-        built_for = name.built_for
-        wheel = PublishedWheel(
-            distribution=name.canonical,
-            version=name.version,
-            cuda=built_for.cuda,
-            torch=built_for.torch,
-            cxx11_abi=built_for.cxx11_abi,
-            python=name.python,
-            abi=name.abi,
-            platform=name.platform,
-            source=self.source,
-            url=self.url,
-            size=self.size,
-            sha256=self.sha256 or "",
-            seen=True,
-            sass=self.sass,
-            ptx=self.ptx or "",
-        )
+        known = {
+            "url": self.url,
+            "size": self.size,
+            "sha256": self.sha256 or "",
+            "sass": self.sass,
+            "ptx": self.ptx or "",
+        }
+        wheel = PublishedWheel.of(name, self.source, seen=True, **known)
         return LockedWheel(str(name), wheel, self.recipe_key or "")
 
     def _require_url(self) -> None:

@@ -167,23 +167,17 @@ def _lacks(row: IndexedWheel, wanted: Selection) -> Diagnosis | None:
 
 
 def _published(row: IndexedWheel, source: str) -> PublishedWheel:
-    name = WheelName.parse(row.filename)
-    return PublishedWheel(
-        distribution=name.canonical,
-        version=name.version,
+    return PublishedWheel.of(
+        WheelName.parse(row.filename),
+        source,
         cuda=str(row.cuda),
         torch="",
         cxx11_abi=None,
-        python=name.python,
-        abi=name.abi,
-        platform=name.platform,
-        source=source,
         url=f"{source.removeprefix(INDEX)}{_FILES}/{quote(row.filename)}",
         size=row.size,
         sha256=row.sha256,
         seen=True,
         sass=tuple(map(str, row.sass)),
-        ptx="",
     )
 
 

@@ -164,7 +164,7 @@ def _by_pip(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
     tag = str(facts.python) if facts.python else "py3"
     version = need.request.upstream.version
     wheel = PublishedWheel(FLASH_ATTN, version, str(cuda), "", None, tag, tag if facts.python else "none",
-        _tag(host, facts), PIP, "", 0, "", False, sass, "")  # fmt: skip
+        _tag(host, facts), PIP, sass=sass)  # fmt: skip
     seconds = _build_seconds(need.request.selection, targets, "native", workshop, request)
     return _judged(request, wheel, tuple(reasons), Origin.PIP, f"flash-attn {version}, built by pip", seconds)
 
@@ -199,9 +199,7 @@ def _tag(host: HostRecord, facts: Environment) -> str:
 
 def _our_wheel(version: str, cuda: Version, tag: str, sass: tuple[Architecture, ...]) -> PublishedWheel:
     codes = tuple(str(a) for a in sass)
-    return PublishedWheel(
-        FLASH_ATTN, version, str(cuda), "", None, "py3", "none", tag, OURS, "", 0, "", False, codes, ""
-    )
+    return PublishedWheel(FLASH_ATTN, version, str(cuda), "", None, "py3", "none", tag, OURS, sass=codes)
 
 
 def _judged(

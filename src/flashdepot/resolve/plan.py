@@ -76,9 +76,7 @@ class Resolution(msgspec.Struct, frozen=True):
         from flashdepot.catalog.published_files import implied_sass  # noqa: PLC0415  (few ask about one that is not listed)
 
         parts = WheelName.parse(name)
-        built_for, sass = parts.built_for, implied_sass(parts, official=False)
-        wheel = PublishedWheel(parts.canonical, parts.version, built_for.cuda, built_for.torch, built_for.cxx11_abi,
-            parts.python, parts.abi, parts.platform, NOT_LISTED, name, 0, "", False, sass, "")  # fmt: skip
+        wheel = PublishedWheel.of(parts, NOT_LISTED, url=name, sass=implied_sass(parts, official=False))
         return judge_candidate(replace(self.request, sources=self.request.sources | {COMMUNITY}), wheel)
 
 
