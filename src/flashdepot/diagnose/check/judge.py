@@ -14,22 +14,19 @@ from flashdepot.binary.fatbin import CodeKind, GpuCode
 from flashdepot.binary.window import FileKind
 from flashdepot.diagnose.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.diagnose.check.place import InstalledTorch, Place, TorchSymbols, abi_of, built_for
-from flashdepot.diagnose.check.subject import CUDA_SYMBOL, Binary
+from flashdepot.diagnose.check.subject import CUDA_SYMBOL, Binary, cuda_of_runtime
 from flashdepot.facts.cuda import cuda_of_elf, cuda_of_ptx
 from flashdepot.fit import ask
 from flashdepot.fit.needs import AbiNeed, CxxNeed, DriverNeed, LibcNeed, PlatformNeed
 from flashdepot.model.target import Architecture, Platform, Version
 
 _SHOWN = 4
-_TWO_DIGITS = 99
-"""cudart64_110.dll is of CUDA 11, cudart64_12.dll of 12."""
 _ZSTANDARD_SINCE = Version("12.4")  # rapids-cmake, fatbin compression: from driver 550.54.14 on
 _LIBC = re.compile(r"(?:libc|libm|libdl|libpthread|librt|libutil|libresolv)\.so\.\d|ld-linux[\w-]*\.so\.\d")
 _MUSL = re.compile(r"libc\.musl-\w+\.so\.1|ld-musl-\w+\.so\.1")
 _COMPILER = re.compile(r"lib(?:gcc_s|stdc\+\+|gomp)\.so\.\d")
 _DRIVER = re.compile(r"libcuda\.so\.1|libnvidia-ml\.so\.1|nvcuda\.dll", re.IGNORECASE)
 _TORCH = re.compile(r"lib(?:c10|torch)(?:_\w+)?\.so|(?:c10|torch)(?:_\w+)?\.dll", re.IGNORECASE)
-_CUDART = re.compile(r"libcudart\.so\.(\d+)|cudart64_(\d+)\.dll", re.IGNORECASE)
 _WINDOWS = re.compile(r"(?:kernel32|user32|advapi32|msvcp\d+|vcruntime\d+(?:_\d)?|ucrtbase|api-ms-.*|python3\d*)\.dll",
     re.IGNORECASE)  # fmt: skip
 
@@ -51,11 +48,9 @@ def judge_binary(binary: Binary, siblings: Iterable[Binary], place: Place) -> li
 
 def judge_cuda_runtime(binary: Binary, place: Place) -> Iterator[Evidence]:
     """Whether the driver serves the CUDA whose runtime library the file takes."""
-    runtime = next((match for name in binary.needed if (match := _CUDART.fullmatch(name))), None)
-    if runtime is not None and place.host.driver is not None:
-        number = int(runtime[1] or runtime[2])
-        major = str(number // 10 if number > _TWO_DIGITS else number)
-        reason = ask("driver", place.facts, DriverNeed(major))
+    major = next((cuda for name in binary.needed if (cuda := cuda_of_runtime(name))), None)
+    if major is not None and place.host.driver is not None:
+        reason = ask("driver", place.facts, DriverNeed(str(major)))
         yield evidence_of(reason, "driver", f"needs CUDA {major}", f"driver {place.host.driver}")
 
 
@@ -179,7 +174,7 @@ def judge_torch_symbols(binary: Binary, symbols: frozenset[str], place: Place) -
         fix = "Name a Python that has torch, --python PY, or a version, --torch 2.8."
         yield Evidence(Outcome.UNKNOWN, "torch", seen, "no torch is known here", fix=fix)
         return
-    if binary.containers or any(_CUDART.fullmatch(name) or "cuda" in name for name in binary.needed):
+    if binary.containers or any("cuda" in name for name in binary.needed):
         has = f"{torch.label}, driver {place.host.driver}" if place.host.driver else torch.label
         yield evidence_of(ask("torch-with-cuda", place.facts, need=True), "torch", "called with CUDA", has)
     missing = sorted(symbol for symbol in symbols if torch.exports(symbol) is False)
@@ -235,11 +230,11 @@ def _judge_library(name: str, binary: Binary, place: Place) -> tuple[Outcome, st
         if torch.has_library(name):
             return Outcome.FITS, f"{torch.label} has it", ""
         return Outcome.MISFIT, f"{torch.label} does not have it", f"Take the build for {torch.label}."
-    cudart = _CUDART.fullmatch(name)
+    cudart = cuda_of_runtime(name)
     if cudart and torch is not None and torch.torch.accelerator is not None and _takes_torch(binary):
-        needs, cuda = int(cudart[1] or cudart[2]), torch.torch.cuda
+        cuda = torch.torch.cuda
         brings = f"CUDA {cuda.major}" if cuda else "no CUDA"
-        if cuda and needs in {cuda.major, 10 * cuda.major}:
+        if cuda and cudart == cuda.major:
             return Outcome.FITS, f"{torch.label} brings {brings}", ""
         if place.find_library(name) is None:
             return Outcome.MISFIT, f"{torch.label} brings {brings}", f"Take the build for {brings}."

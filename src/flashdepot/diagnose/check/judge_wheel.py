@@ -12,7 +12,7 @@ from packaging.tags import Tag
 from flashdepot.binary.wheel import WheelFacts
 from flashdepot.diagnose.check.evidence import Evidence, Outcome, evidence_of
 from flashdepot.diagnose.check.place import Place, abi_of, span_of
-from flashdepot.diagnose.check.subject import Binary
+from flashdepot.diagnose.check.subject import Binary, cuda_of_runtime
 from flashdepot.errors import UsageError
 from flashdepot.fit import ask
 from flashdepot.fit.needs import READERS, DriverNeed, PythonNeed, libc_of_tag
@@ -24,7 +24,6 @@ from flashdepot.model.wheel import WheelName
 _TORCH = re.compile(r"torch(\d+\.\d+)")
 _CUDA = re.compile(r"cu(\d\d)\d?(?!\d)")
 _ABI = re.compile(r"cxx11abi(TRUE|FALSE)", re.IGNORECASE)
-_CUDART = re.compile(r"libcudart\.so\.(\d+)|cudart64_(\d\d)\d*\.dll", re.IGNORECASE)
 _FIX = "It is not what its name says: take it from where it was first published, or another build."
 
 
@@ -52,9 +51,8 @@ def _torch(local: str, binary: Binary) -> Iterator[tuple[str, str]]:
 
 def _cuda(local: str, binary: Binary) -> Iterator[tuple[str, str]]:
     claim = _CUDA.search(local)
-    for name in binary.needed if claim is not None else ():
-        match = _CUDART.fullmatch(name)
-        if match and claim and int(match[1] or match[2]) != int(claim[1]):
+    for name in binary.needed:
+        if claim is not None and cuda_of_runtime(name) not in {None, int(claim[1])}:
             yield f"the name says CUDA {int(claim[1])}", f"it needs {name}"
 
 

@@ -42,6 +42,18 @@ _RELOCATABLE_SECTION = re.compile(r"__nv_relfatbin")
 _ELF_KINDS = {FileKind.ELF_SHARED, FileKind.ELF_EXECUTABLE, FileKind.ELF_OBJECT}
 
 
+_CUDART = re.compile(r"libcudart\.so\.(\d+)|cudart64_(\d+)\.dll", re.IGNORECASE)
+
+
+def cuda_of_runtime(library: str) -> int | None:
+    """The major version of CUDA whose runtime a library's name is: ``cudart64_110.dll`` is of 11, ``cudart64_12.dll`` of 12."""
+    match = _CUDART.fullmatch(library)
+    if match is None:
+        return None
+    number = int(match[1] or match[2])
+    return number // 10 if number > 99 else number  # noqa: PLR2004
+
+
 class Binary(msgspec.Struct, frozen=True):
     """One compiled file.
 
