@@ -7,7 +7,7 @@ import ntpath
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,46 +19,29 @@ from flashdepot.toolchain.nvcc import inspect
 
 _COMPONENT = "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"
 _QUERY = ("-all", "-products", "*", "-requires", _COMPONENT, "-format", "json", "-utf8")
+_CL = "VC/Tools/MSVC/*/bin/Hostx64/x64/cl.exe"
 
 
-def find_msvc(environment: Mapping[str, str] = os.environ) -> tuple[HostCompiler, ...]:
+def _find_msvc() -> tuple[HostCompiler, ...]:
     """Every ``cl`` for x64, best first: that of ``NVCC_CCBIN``, that of this developer prompt, then newest first.
 
     All toolsets of all installations that ``vswhere`` knows are listed, Build Tools as well.
     """
-    installed = [program for folder in _installed(environment) for program in _programs(Path(folder))]
-    return rank_installations(preferred(environment), map(str, installed), _banner)
-
-
-def preferred(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The programs that come before all others: the one of ``NVCC_CCBIN`` (itself, or its folder), the prompt's."""
-    named = environment.get("NVCC_CCBIN", "")
+    named, tools = os.environ.get("NVCC_CCBIN", ""), os.environ.get("VCToolsInstallDir", "")  # noqa: SIM112
     if named and not ntpath.basename(named).lower().startswith("cl"):
         named = ntpath.join(named, "cl.exe")
-    tools = environment.get("VCToolsInstallDir", "")
     prompts = ntpath.normpath(ntpath.join(tools, "bin", "Hostx64", "x64", "cl.exe")) if tools else ""
-    return tuple(program for program in (named, prompts) if program)
-
-
-def rank_installations(
-    first: Sequence[str], installed: Iterable[str], banner: Callable[[str], str | None]
-) -> tuple[HostCompiler, ...]:
-    """Compilers from programs: ``first`` in their order, the installed ones newest first, none twice.
-
-    :param banner: what a program prints, or ``None`` when it cannot be run.
-    """
+    first = [program for program in (named, prompts) if program]
+    files = Path(os.environ.get("ProgramFiles(x86)", r"C:\Program Files (x86)"))  # noqa: SIM112
+    vswhere = files / "Microsoft Visual Studio" / "Installer" / "vswhere.exe"
+    folders = installations(_output(str(vswhere), *_QUERY, encoding="utf-8")) if vswhere.is_file() else ()
+    installed = [str(program) for folder in folders for program in sorted(Path(folder).glob(_CL), reverse=True)]
     found: dict[str, HostCompiler] = {}
-
-    def add(programs: Iterable[str]) -> list[HostCompiler]:
-        new = []
-        for program in programs:
-            if (key := ntpath.normcase(program)) not in found and (version := banner_version(banner(program) or "")):
-                found[key] = HostCompiler("cl", program, version)
-                new.append(found[key])
-        return new
-
-    ordered = add(first)
-    return (*ordered, *sorted(add(installed), key=lambda compiler: compiler.version, reverse=True))
+    for program in (*first, *installed):
+        if (key := ntpath.normcase(program)) not in found and (version := banner_version(_output(program))):
+            found[key] = HostCompiler("cl", program, version)
+    preferred = [found.pop(key) for key in map(ntpath.normcase, first) if key in found]
+    return (*preferred, *sorted(found.values(), key=lambda compiler: compiler.version, reverse=True))
 
 
 def installations(answer: str) -> Sequence[str]:
@@ -78,26 +61,12 @@ def banner_version(banner: str) -> Version | None:
     return Version.parse(match[1]) if match else None
 
 
-def _installed(environment: Mapping[str, str]) -> Sequence[str]:
-    programs = environment.get("ProgramFiles(x86)", r"C:\Program Files (x86)")
-    vswhere = Path(programs) / "Microsoft Visual Studio" / "Installer" / "vswhere.exe"
-    if not vswhere.is_file():
-        return ()
+def _output(*command: str, encoding: str | None = None) -> str:
+    """What a program prints; empty when it cannot be run."""
     try:
-        return installations(run([str(vswhere), *_QUERY], timeout=30, encoding="utf-8").stdout)
+        return run(command, timeout=30, encoding=encoding).output
     except FlashdepotError:
-        return ()
-
-
-def _programs(folder: Path) -> list[Path]:
-    return sorted(folder.glob("VC/Tools/MSVC/*/bin/Hostx64/x64/cl.exe"), reverse=True)
-
-
-def _banner(program: str) -> str | None:
-    try:
-        return run([program], timeout=30).output
-    except FlashdepotError:
-        return None
+        return ""
 
 
 _NEWEST_GCC = 16
@@ -107,10 +76,10 @@ _OLDEST_GCC = 9
 def find_compilers() -> tuple[HostCompiler, ...]:
     """Compilers in the order of preference: ``NVCC_CCBIN``, ``CXX``, ``g++``, ``g++-N`` newest first, ``clang++``.
 
-    On Windows it is those of :func:`find_msvc` alone: nvcc there calls no other.
+    On Windows only ``cl``: nvcc there calls no other.
     """
     if os.name == "nt":
-        return find_msvc()
+        return _find_msvc()
     names = [os.environ.get("NVCC_CCBIN", ""), os.environ.get("CXX", ""), "g++"]
     names += [f"g++-{n}" for n in range(_NEWEST_GCC, _OLDEST_GCC - 1, -1)]
     names += ["clang++"]
@@ -124,11 +93,7 @@ def find_compilers() -> tuple[HostCompiler, ...]:
 
 def identify_compiler(program: str) -> HostCompiler | None:
     """Ask a program which compiler it is; ``None`` when it is none that nvcc can use."""
-    try:
-        done = run([program, "-dM", "-E", "-x", "c++", os.devnull], timeout=30)
-    except FlashdepotError:
-        return None
-    macros = dict(re.findall(r"#define (__\w+) (\d+)", done.stdout))
+    macros = dict(re.findall(r"#define (__\w+) (\d+)", _output(program, "-dM", "-E", "-x", "c++", os.devnull)))
     if "__clang_major__" in macros:
         kind, names = "clang++", ("__clang_major__", "__clang_minor__", "__clang_patchlevel__")
     elif "__GNUC__" in macros:
@@ -186,10 +151,7 @@ def identify_toolkit(nvcc: Path, found_by: str) -> CudaToolkit | None:
 
 def _without_its_folder(nvcc: Path, root: Path, found_by: str) -> CudaToolkit | None:
     """An nvcc that answers, whose toolkit is not where it says, as some distributions pack it."""
-    try:
-        version = re.search(r"\bV(\d+\.\d+\.\d+)", run([str(nvcc), "--version"], timeout=30).stdout)
-    except FlashdepotError:
-        return None
+    version = re.search(r"\bV(\d+\.\d+\.\d+)", _output(str(nvcc), "--version"))
     return CudaToolkit(str(root), Version(version[1]), found_by, missing=(f"bin/{_NVCC}",)) if version else None
 
 

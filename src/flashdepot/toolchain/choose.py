@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flashdepot.errors import IncompatibleError, MissingToolError
-from flashdepot.facts.cuda import driver_floor, host_compiler_limits
+from flashdepot.facts.cuda import driver_floor
 from flashdepot.facts.gpus import codes_of
 from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.request import CudaChoice
@@ -146,7 +146,9 @@ def foresee_toolchain(
     version = option if isinstance(option, Version) else None
     rejected: list[str] = []
     if asks_machine(option, host.platform, driver):
-        toolkit, rejected = _first_fit(_of_release(host.toolkits, version), host, wanted, driver)
+        toolkit, rejected = _first_fit(
+            [t for t in host.toolkits if version is None or _same_release(t.version, version)], host, wanted, driver
+        )
         if toolkit is not None:
             return Foreseen(toolkit, f"the host's own, found by {toolkit.found_by}", toolkit.version)
     if version is not None and (label := _release(version, host.platform)):
@@ -178,23 +180,10 @@ def _driver_serves_ours(platform: Platform, driver: Version | None) -> bool:
     return driver >= driver_floor(provided_version().major, platform.system, compressed=True)
 
 
-def _of_release(toolkits: Sequence[CudaToolkit], version: Version | None) -> list[CudaToolkit]:
-    return [t for t in toolkits if version is None or _same_release(t.version, version)]
-
-
 def _recorded(toolkit: CudaToolkit) -> Nvcc:
     """The nvcc of a record; what the record does not have comes from the table of CUDA releases."""
     codes = toolkit.codes if toolkit.codes is not None else codes_of(toolkit.version)
-    gcc, clang = host_compiler_limits(toolkit.version)
-    return Nvcc(
-        root=Path(toolkit.root),
-        version=toolkit.version,
-        codes=codes,
-        options=frozenset(),
-        newest_gcc=gcc if toolkit.newest_gcc is None else toolkit.newest_gcc,
-        newest_clang=clang if toolkit.newest_clang is None else toolkit.newest_clang,
-        missing=toolkit.missing or (),
-    )
+    return Nvcc(Path(toolkit.root), toolkit.version, codes, missing=toolkit.missing or ())
 
 
 def _first_fit(
@@ -215,7 +204,10 @@ def _require_providable(
 ) -> None:
     ours = provided_version()
     if version is not None and not _same_release(ours, version):
-        found = "; ".join(rejected) or f"this machine has {_list(host.toolkits)}"
+        found = (
+            "; ".join(rejected)
+            or f"this machine has {', '.join(str(t.version) for t in host.toolkits) or 'no CUDA toolkit'}"
+        )
         raise MissingToolError(
             f"There is no CUDA {version} here that can be used: {found}.",
             hint=f"Name a toolkit's folder (--cuda DIR), or let flashdepot provide nvcc {ours}: --cuda auto",
@@ -223,9 +215,11 @@ def _require_providable(
     if driver is not None and not _driver_serves_ours(host.platform, driver):
         floor = driver_floor(ours.major, host.platform.system, compressed=True)
         found = "".join(f" {reason}." for reason in rejected)
+        oldest = driver_floor(OLDEST_CUDA.major, "linux", compressed=False)
+        too_old = f"Update the driver: no nvcc that flashdepot can use builds for one older than {oldest}"
         raise IncompatibleError(
             f"This machine's NVIDIA driver is {driver}; what nvcc {ours} builds needs {floor}.{found}",
-            hint=_hint_for_old(driver),
+            hint=too_old if driver < oldest else _OLDER_NVCC,
         )
     if not provides(host.platform):
         raise MissingToolError(
@@ -234,13 +228,6 @@ def _require_providable(
             if host.platform.system == "linux"
             else "Build on a Linux machine; it needs no GPU: flashdepot get --target linux-x86_64",
         )
-
-
-def _hint_for_old(driver: Version) -> str:
-    oldest = driver_floor(OLDEST_CUDA.major, "linux", compressed=False)
-    if driver < oldest:
-        return f"Update the driver: no nvcc that flashdepot can use builds for one older than {oldest}"
-    return _OLDER_NVCC
 
 
 _OLDER_NVCC = (
@@ -275,7 +262,3 @@ def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driv
 def _same_release(found: Version, asked: Version) -> bool:
     length = len(asked.text.split("."))
     return found.text.split(".")[:length] == asked.text.split(".")
-
-
-def _list(toolkits: Sequence[CudaToolkit]) -> str:
-    return ", ".join(str(t.version) for t in toolkits) or "no CUDA toolkit"

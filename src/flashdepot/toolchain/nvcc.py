@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import MissingToolError
-from flashdepot.files.atomic import sha256_file
+from flashdepot.files.atomic import sha256_file, text_of
 from flashdepot.model.recipe import device_compiler
 from flashdepot.model.target import Architecture, Version
 
@@ -21,15 +21,16 @@ _EXE = ".exe" if os.name == "nt" else ""
 class Nvcc(msgspec.Struct, frozen=True):
     """An nvcc and its toolkit. ``codes`` are the architectures it makes SASS for, ``options`` its long options.
 
-    ``missing`` names the files of the toolkit that a build needs and that are not there.
+    ``missing`` names the files of the toolkit that a build needs and that are not there. ``newest_gcc`` and
+    ``newest_clang`` are the major versions that its ``crt/host_config.h`` accepts.
     """
 
     root: Path
     version: Version
     codes: tuple[Architecture, ...]
-    options: frozenset[str]
-    newest_gcc: int | None
-    newest_clang: int | None
+    options: frozenset[str] = frozenset()
+    newest_gcc: int | None = None
+    newest_clang: int | None = None
     missing: tuple[str, ...] = ()
 
     @property
@@ -45,7 +46,8 @@ class Nvcc(msgspec.Struct, frozen=True):
     @property
     def includes(self) -> tuple[Path, ...]:
         """Every folder of the toolkit that has ``cuda_runtime.h``: several names of one folder, as a rule."""
-        return tuple(f for f in self._folders("include") if (f / "cuda_runtime.h").is_file())
+        folders = (self.root / "include", *sorted(self.root.glob("targets/*/include")))
+        return tuple(folder for folder in folders if (folder / "cuda_runtime.h").is_file())
 
     @property
     def tools(self) -> tuple[Path, ...]:
@@ -55,19 +57,9 @@ class Nvcc(msgspec.Struct, frozen=True):
         """
         return tools_of(self.root)
 
-    def _folders(self, *names: str) -> list[Path]:
-        targets = sorted((self.root / "targets").glob("*")) if (self.root / "targets").is_dir() else []
-        return [parent / name for parent in (self.root, *targets) for name in names]
-
     def problem(self) -> str:
         """What the toolkit lacks, or an empty string when its files are complete."""
         return f"lacks {self.missing[0]}" if self.missing else ""
-
-    def look(self) -> Nvcc:
-        """This nvcc with ``missing`` filled in from its folder."""
-        needed = [*self.tools, self.include / "cuda_runtime.h", self.include / "cuda_fp16.h"]
-        missing = [p.relative_to(self.root).as_posix() for p in needed if not p.is_file()]
-        return replace(self, missing=tuple(missing))
 
 
 def tools_of(root: Path) -> tuple[Path, ...]:
@@ -123,34 +115,20 @@ def inspect(root: Path) -> Nvcc:
     if version is None or codes.status != 0:
         raise MissingToolError(f"{nvcc} does not answer as nvcc does: {codes.output.strip()[:200]}")
     help_text = run([str(nvcc), "--help"]).stdout
-    config = _host_config(root)
-    return Nvcc(
+    headers = (root / "include/crt/host_config.h", *root.glob("targets/*/include/crt/host_config.h"))
+    accepted = next(filter(None, map(text_of, headers)), "")
+    gcc, clang = re.search(r"#if __GNUC__ > (\d+)", accepted), re.search(r"#if \(__clang_major__ >= (\d+)\)", accepted)
+    found = Nvcc(
         root=root,
         version=Version(version[1]),
         codes=tuple(sorted(Architecture.parse(line) for line in codes.stdout.split())),
         options=frozenset(re.findall(r"^(--[a-z][\w-]*)", help_text, re.MULTILINE)),
-        newest_gcc=newest_gcc(config),
-        newest_clang=newest_clang(config),
-    ).look()
-
-
-def _host_config(root: Path) -> str:
-    for path in (root / "include/crt/host_config.h", *root.glob("targets/*/include/crt/host_config.h")):
-        if path.is_file():
-            return path.read_text(errors="replace")
-    return ""
-
-
-def newest_gcc(host_config: str) -> int | None:
-    """The newest GCC major version that CUDA's ``crt/host_config.h`` accepts."""
-    match = re.search(r"#if __GNUC__ > (\d+)", host_config)
-    return int(match[1]) if match else None
-
-
-def newest_clang(host_config: str) -> int | None:
-    """The newest Clang major version that CUDA's ``crt/host_config.h`` accepts."""
-    match = re.search(r"#if \(__clang_major__ >= (\d+)\)", host_config)
-    return int(match[1]) - 1 if match else None
+        newest_gcc=int(gcc[1]) if gcc else None,
+        newest_clang=int(clang[1]) - 1 if clang else None,
+    )
+    needed = [*found.tools, found.include / "cuda_runtime.h", found.include / "cuda_fp16.h"]
+    missing = [path.relative_to(root).as_posix() for path in needed if not path.is_file()]
+    return replace(found, missing=tuple(missing))
 
 
 _SYMBOL_FLAGS = ("--static-global-template-stub", "--device-entity-has-hidden-visibility")
