@@ -124,7 +124,7 @@ def test_an_archive_that_wants_too_much_is_refused_early(
 def test_check_refuses_a_wheel_that_is_a_bomb_before_it_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "bomb-1-py3-none-any.whl"
     zip_bomb(path)
-    with pytest.raises(IntegrityError, match="which no honest archive does"):
+    with pytest.raises(IntegrityError, match="likely a decompression bomb"):
         read_wheel(path, lambda *_: None)
 
 

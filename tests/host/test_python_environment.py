@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.errors import UsageError
-from flashdepot.host.python_environment import choose_python, look_for_python, told
+from flashdepot.host.python_environment import choose_python, chosen_environment, look_for_python
 from flashdepot.model.environment import Accelerator, PythonEnvironment, Torch
 from flashdepot.model.target import Architecture, Version
 
@@ -184,8 +184,8 @@ def test_it_is_said_which_environment_was_found_unless_it_was_named() -> None:
     found, _ = look_for_python()
     named, _ = look_for_python(sys.executable)
     assert found is not None
-    assert told(found).startswith(f"Environment: {found.prefix} ({found.found_by})")
-    assert told(named) == told(None) == ""
+    assert chosen_environment(found).startswith(f"Environment: {found.prefix} ({found.found_by})")
+    assert chosen_environment(named) == chosen_environment(None) == ""
 
 
 @pytest.mark.parametrize(("mark", "keeper"), [("uv-receipt.toml", "uv tool"), ("pipx_metadata.json", "pipx")])

@@ -17,7 +17,7 @@ from flashdepot.diagnose.explain import LogReport
 from flashdepot.diagnose.explain import explain as explain_log
 from flashdepot.events import Events
 from flashdepot.host import probe, runtime_facts
-from flashdepot.host.python_environment import look_for_python, told
+from flashdepot.host.python_environment import chosen_environment, look_for_python
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.environment import NO_TORCH, PythonEnvironment, Torch
 from flashdepot.model.host import HostRecord
@@ -98,7 +98,7 @@ def place_of(
     found, reason = look_for_python(python) if python is not None or host is None else (host.python, "")
     if reason:
         events.warn(reason)
-    if host is None and (said := told(found)):
+    if host is None and (said := chosen_environment(found)):
         events.note(said)
     facts = override(facts_of(replace(machine, python=found), recorded=host is not None), named)
     return Place(

@@ -19,7 +19,7 @@ from flashdepot.diagnose import Intention, examine
 from flashdepot.errors import NetworkError
 from flashdepot.events import Events
 from flashdepot.host import probe
-from flashdepot.host.python_environment import told
+from flashdepot.host.python_environment import chosen_environment
 from flashdepot.install import Installed, WheelFile, install_wheel, recover
 from flashdepot.install.choice import Choice, InstallRequest, OwnWheel, choose
 from flashdepot.install.inspection import inspect
@@ -156,7 +156,7 @@ def plan_install(
 
 def _planned(request: InstallRequest, machine: HostRecord, depot: Depot, events: Events) -> InstallPlan:
     environment = environment_of(machine)
-    if said := told(environment):
+    if said := chosen_environment(environment):
         events.note(said)
     arch = LibraryRequest(arch=request.library.arch)
     require_no_obstacle(examine(machine, Intention.INSTALL, arch), environment.executable, events.warn)

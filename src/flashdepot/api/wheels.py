@@ -83,9 +83,9 @@ class Question(msgspec.Struct, frozen=True):
         """The answer; :raises UsageError: for a value that cannot be understood."""
         host, facts = self.given.environment()
         if self.given.host is None and host.python is not None:
-            from flashdepot.host.python_environment import told  # noqa: PLC0415  (not when all is named)
+            from flashdepot.host.python_environment import chosen_environment  # noqa: PLC0415  (not when all is named)
 
-            if said := told(host.python):
+            if said := chosen_environment(host.python):
                 events.note(said)
         request = WheelRequest(
             facts=facts,

@@ -163,7 +163,7 @@ def _refuse_many(archive: Path, count: int) -> None:
 
 
 def refuse_bomb(archive: Path, unpacked: int, packed: int) -> None:
-    """Refuse an archive that holds more than an honest one of its size can.
+    """Refuse an archive that holds more than one of its size can.
 
     :param unpacked: bytes that it holds, or that have come out of it so far.
     :param packed: its own bytes, or those that were read so far.
@@ -171,7 +171,7 @@ def refuse_bomb(archive: Path, unpacked: int, packed: int) -> None:
     """
     if unpacked > _SIZE_LIMIT or unpacked > max(_FREE_SIZE, _RATIO_LIMIT * packed):
         raise IntegrityError(
-            f"{archive.name} is refused: {packed} bytes of it unpack to {unpacked} or more, which no honest archive does.",
+            f"{archive.name} is refused: {packed} bytes of it unpack to {unpacked} or more: likely a decompression bomb.",
             hint="Nothing of it was kept. Fetch the archive again from a source you trust.",
         )
 

@@ -10,8 +10,9 @@ import math
 import os
 import stat
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from flashdepot.errors import FlashdepotError, IntegrityError, MissingToolError
 from flashdepot.model.codec import canonical_json
@@ -22,12 +23,17 @@ _DEVICES = Path("/dev")
 
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal; :raises OSError: for what is no regular file and might never end."""
-    digest = hashlib.sha256()
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
+        return sha256_of(file)
+
+
+def sha256_of(file: IO[bytes] | FileIO) -> str:
+    """SHA-256 of the rest of an open file."""
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
     return digest.hexdigest()
 
 

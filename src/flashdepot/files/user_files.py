@@ -15,7 +15,7 @@ from typing import IO
 import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import explain_disk_error
+from flashdepot.files.atomic import explain_disk_error, sha256_of
 from flashdepot.files.directory import Directory, is_plain_folder
 
 Written = Mapping[str, frozenset[str]]
@@ -139,14 +139,6 @@ def identity_of(top: Directory, place: str) -> str | None:
                 return sha256_of(file)
     except FileNotFoundError:
         return None
-
-
-def sha256_of(file: IO[bytes]) -> str:
-    """SHA-256 of the rest of an open file."""
-    hashed = hashlib.sha256()
-    while chunk := file.read(_CHUNK):
-        hashed.update(chunk)
-    return hashed.hexdigest()
 
 
 def is_beginning(there: IO[bytes], new: IO[bytes]) -> bool:

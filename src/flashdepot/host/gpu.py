@@ -40,7 +40,7 @@ def probe_gpus() -> tuple[Version | None, tuple[Gpu, ...]]:
 
 
 def probe_driver() -> Version | None:
-    """The driver's version alone, which Linux tells in a file: starting NVML takes longer than all else of an answer."""
+    """Only the driver's version, which Linux has in a file: starting NVML takes longer than all else of an answer."""
     try:
         if _DEVICE.exists():  # in a container without GPUs the file is there as well, and the driver is not
             return Version.parse(_MODULE.read_text(encoding="ascii").strip())
@@ -51,7 +51,7 @@ def probe_driver() -> Version | None:
 
 def _ask_nvml() -> tuple[Version, tuple[Gpu, ...]] | None:
     """The driver and the GPUs it serves; ``None`` without NVML, or where it refuses."""
-    import ctypes  # noqa: PLC0415  (a depot hit asks for the driver alone)
+    import ctypes  # noqa: PLC0415  (a depot hit asks only for the driver)
 
     nvml = _load_nvml()
     if nvml is None or nvml.nvmlInit_v2() != _SUCCESS:

@@ -28,7 +28,7 @@ def _available() -> int:
 
 def memory_facts(cgroup: Path = _CGROUP, membership: Path = _SELF) -> MemoryFacts:
     """All memory, what is available, the lowest limit of the control groups, and free swap, in bytes."""
-    import psutil  # noqa: PLC0415  (slow to import, and needed for builds alone)
+    import psutil  # noqa: PLC0415  (slow to import, and only builds need it)
 
     memory = psutil.virtual_memory()
     limits = [

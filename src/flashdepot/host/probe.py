@@ -19,7 +19,7 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 def runtime_facts(*, gpus: bool = True) -> HostRecord:
     """The facts that decide what runs here: platform, libc, driver and GPUs. Quick: no other program is started.
 
-    Memory and cores are 0 and the lists of tools empty: they matter to builds alone.
+    Memory and cores are 0 and the lists of tools empty: they matter only to builds.
 
     :param gpus: look for GPUs; otherwise there are none in the record, for somebody who has named those that are meant.
     """

@@ -82,7 +82,7 @@ def look_for_python(option: str | None = None) -> tuple[PythonEnvironment | None
         return None, f"{error.message} It was chosen because of this: {chosen.why}."
 
 
-def told(environment: PythonEnvironment | None) -> str:
+def chosen_environment(environment: PythonEnvironment | None) -> str:
     """Which environment was found, and why that one; empty when it was named, or there is none."""
     if environment is None or not environment.found_by or environment.found_by.startswith(_OPTION):
         return ""

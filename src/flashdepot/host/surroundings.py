@@ -83,7 +83,7 @@ def long_paths() -> bool | None:
     """Whether Windows takes paths of more than 260 characters; ``None`` on another system."""
     if sys.platform != "win32":
         return None
-    import winreg  # noqa: PLC0415  (there on Windows alone)
+    import winreg  # noqa: PLC0415  (only Windows has it)
 
     try:
         with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"SYSTEM\CurrentControlSet\Control\FileSystem") as key:

@@ -28,7 +28,7 @@ _CHANGED = "its file has changed since"
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """A file on a server; ``sha256`` is empty and ``size`` 0 where nobody has told."""
+    """A file on a server; ``sha256`` is empty and ``size`` 0 where they are not known."""
 
     url: str
     sha256: str = ""
@@ -57,7 +57,7 @@ def download(
     """Fetch a file, going on from where an earlier try of this or another process was stopped.
 
     Bytes arrive beside ``destination`` under a hidden name and stay there when the network, the disk or the user stops
-    it. A server is asked for the rest alone, on the condition that its file is still the same (RFC 9110, 13.1.5); where
+    it. A server is asked only for the rest, on the condition that its file is still the same (RFC 9110, 13.1.5); where
     it knows no ranges, everything comes again. A second process that wants the same file waits for the first.
 
     :param elsewhere: how the user can name another place, for error messages.

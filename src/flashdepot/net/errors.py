@@ -1,4 +1,4 @@
-"""Errors of the network: tried again where that may help, and told in plain words."""
+"""Errors of the network: tried again where that may help, and in plain words."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ _CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,
 def open_session(address: str, settings: IndexSettings, *others: str) -> requests.Session:
     """Open a session for an address, some others, and the servers that they refer to.
 
-    A user and password in an address are sent to that server alone. No answer may lead from https to anything else.
+    A user and password in an address are sent only to that server. No answer may lead from https to anything else.
     """
     session = _Session()
     transport = _Transport(settings)
@@ -222,7 +222,7 @@ class _Session(requests.Session):
             raise requests.exceptions.InvalidURL(message, request=request) from error
 
     def _judge_redirect(self, response: requests.Response, *_: Any, **__: Any) -> None:
-        """Stop before a redirect that no honest server has a reason for: off https, to this machine's files, to no address."""
+        """Refuse a redirect that leads off https, to this machine's files or to no address."""
         if not response.is_redirect:
             return
         try:
@@ -239,7 +239,7 @@ class _Session(requests.Session):
 
 
 class _Credentials(AuthBase):
-    """Users and passwords for their servers alone; ``.netrc`` for any other that is asked."""
+    """Users and passwords, each only for its server; ``.netrc`` for any other that is asked."""
 
     def __init__(self, own: Mapping[tuple[str, str], tuple[str, str]]) -> None:
         self._own = own

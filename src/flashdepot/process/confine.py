@@ -3,7 +3,7 @@
     python -I -S confine.py SPEC PROGRAM ARGUMENT...
 
 SPEC is a JSON object: ``by`` is ``bubblewrap`` or ``landlock``, ``cwd`` the folder to start in, and ``readable`` and
-``writable`` list files and folders. With ``by`` alone it is seen whether that works here: exit status 0. Either way a
+``writable`` list files and folders. With only ``by`` it finds out whether that works here: exit status 0. Either way a
 seccomp filter refuses what has to do with neither files nor compiling. Landlock:
 https://docs.kernel.org/userspace-api/landlock.html; numbers are those of ``linux/landlock.h``, ``linux/seccomp.h`` and
 ``asm/unistd.h``. The filter is a table of our own, not libseccomp's: that is a shared library which few machines have.
@@ -169,8 +169,8 @@ def bubblewrap(readable: list[str], writable: list[str], cwd: str) -> list[str]:
             binds.append((option, path))
     mounts = [word for option, path in binds for word in (option, path, path)]
     # As its process 1 the program is waited for by bubblewrap itself, which so counts its costs.
-    alone = ("--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--seccomp", str(code))
-    return ["bwrap", *alone, "--tmpfs", "/tmp", "--dev", "/dev", "--proc", "/proc", *mounts, "--chdir", cwd, "--"]  # noqa: S108  (an empty one)
+    isolated = ("--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--seccomp", str(code))
+    return ["bwrap", *isolated, "--tmpfs", "/tmp", "--dev", "/dev", "--proc", "/proc", *mounts, "--chdir", cwd, "--"]  # noqa: S108  (an empty one)
 
 
 def _allow(ruleset: int, path: str, allowed: int) -> None:

@@ -242,7 +242,7 @@ def run_python(
     variables: Mapping[str, str] = os.environ,
     on_start: Callable[[int], None] = lambda _: None,
 ) -> Finished:
-    """Run an interpreter, whose own environment alone decides what it imports, and write no bytecode.
+    """Run an interpreter so that only its own environment decides what it imports; it writes no bytecode.
 
     ``-I`` keeps out the folder of the script, ``PYTHON*`` variables and the user's site. Beyond that, programs that it
     starts get no ``PYTHON*`` variables either, and it runs in its own folder: an empty part of ``LD_LIBRARY_PATH``, and

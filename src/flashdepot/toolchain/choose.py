@@ -251,9 +251,9 @@ def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driv
         choose_sass(wanted, nvcc.version, nvcc.codes)
         floor = driver_floor(nvcc.version.major, host.platform.system, compressed=False)
     except (MissingToolError, IncompatibleError) as error:
-        told = f"{error.message} {error.hint}".rstrip(" .")
+        reason = f"{error.message} {error.hint}".rstrip(" .")
         itself = f"nvcc {nvcc.version} "
-        return told.removeprefix(itself) if told.startswith(itself) else f"does not serve: {told}"
+        return reason.removeprefix(itself) if reason.startswith(itself) else f"does not serve: {reason}"
     if driver is not None and driver < floor:
         return f"builds what needs driver {floor}, and this machine's is {driver}"
     return ""

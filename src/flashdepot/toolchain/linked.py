@@ -82,7 +82,7 @@ def verify_objects(objects: Sequence[Path]) -> None:
 
 
 def verify_shared(facts: SharedLibrary) -> None:
-    """The promise that other programs rely on: our symbols alone, and nothing but the C library beneath."""
+    """Verify what other programs rely on: it exports only our symbols and needs only the C library."""
     foreign = sorted(name for name in facts.exported if not name.startswith("fa_"))
     if foreign or not facts.exported:
         raise FlashdepotError(
@@ -94,7 +94,7 @@ def verify_shared(facts: SharedLibrary) -> None:
 
 
 def verify_dll(path: Path, names: Sequence[str]) -> None:
-    """The promise that other programs rely on: our functions alone, and nothing but Windows and its C runtime beneath.
+    """Verify what other programs rely on: it exports only our functions and needs only Windows and its C runtime.
 
     :raises FlashdepotError: when it is broken.
     """

@@ -249,7 +249,7 @@ def _resolve(source: GitSource, mirror: Path) -> str:
 def _look_up(mirror: Path, ref: str) -> str | None:
     """Resolve a branch, a tag or a short commit hash in the mirror, in that order.
 
-    A full hash is that commit alone: a branch of the same name would make a pin mean something else.
+    A full hash is only that commit: a branch of the same name would make a pin mean something else.
     """
     if not mirror.is_dir():
         return None
@@ -352,7 +352,7 @@ def _check_out_submodules(layout: Layout, source: GitSource, checkout: Path, cac
 
 
 def _tree_with(submodules: dict[str, str], cache: Path) -> Path | None:
-    """Find a tree in the cache with the same submodules: most commits leave them alone."""
+    """Find a tree in the cache with the same submodules: most commits do not change them."""
     for folder in cache.glob("commit-*"):
         if is_whole(folder) and read_json(folder / _RECORD)["submodules"] == submodules:
             return folder / _TREE
