@@ -17,7 +17,7 @@ import pytest
 
 from flashdepot.errors import IntegrityError
 from flashdepot.host.python_environment import probe_python
-from flashdepot.install.installation import Imported, prove_numbers
+from flashdepot.install.installation import Imported, verify_numbers
 from support import forge
 from support.servers import Fault, FileServer, serve_files
 from support.venvs import SET_DEVICE, SET_DEVICE_BEFORE_2_8, TAG, Run, Venv, add_official
@@ -406,7 +406,7 @@ def test_wrong_numbers_refuse_an_installation_and_a_busy_gpu_does_not(
     imported = Imported("2.8.3", "2.9.1", tmp_path, sees_gpu=True)
     if mode in {"crash", "wrong"}:
         with pytest.raises(IntegrityError, match=said):
-            prove_numbers(environment, imported, has_gpu=True)
+            verify_numbers(environment, imported, has_gpu=True)
     else:
-        numbers = prove_numbers(environment, imported, has_gpu=True)
+        numbers = verify_numbers(environment, imported, has_gpu=True)
         assert said in {numbers.not_run, f"{numbers.right} {numbers.skipped}"}

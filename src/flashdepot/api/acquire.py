@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from flashdepot.depot import Depot
 from flashdepot.depot import open_depot as depot_in
-from flashdepot.errors import IncompatibleError
+from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.events import Events, Forecast
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
@@ -60,6 +60,18 @@ def acquire(
         )
     tell_rejected(rejected, events)
     return build_here(need, depot, limits, events)
+
+
+def acquire_recipe(recipe_key: str, depot: Depot, events: Events) -> LibraryResult:
+    """The stored library of a recipe, else a remote's; :raises MissingToolError: when neither has it."""
+    manifest = depot.load_intact(recipe_key) or depot.remotes.fetch_recipe(depot, recipe_key, events)
+    if manifest is None:
+        raise MissingToolError(
+            f"The lock pins our wheel over the library {recipe_key[:12]}, and neither the depot {depot.root} nor a remote "
+            "has it.",
+            hint="Name the depot that has it, --depot DIR, or choose again: flashdepot lock --upgrade",
+        )
+    return LibraryResult("hit", manifest, depot.libraries.materialise(manifest), 0, 0, 0)
 
 
 class LibraryPlan(msgspec.Struct, frozen=True):

@@ -164,13 +164,11 @@ class Client:
         **words: Unpack[Words],
     ) -> Resolution:
         """Everything that could be installed, judged; ``decision.chosen`` is the one to take."""
-        from flashdepot.api.wheels import resolve  # noqa: PLC0415
-        from flashdepot.model.candidate import DEFAULT_SOURCES, WheelRequest  # noqa: PLC0415
+        from flashdepot.api.wheels import Question  # noqa: PLC0415
 
-        host, facts = self._given.environment()
-        taken = frozenset(sources) or DEFAULT_SOURCES
-        request = WheelRequest(facts, version=version, sources=taken, allow_uncertain=allow_uncertain)
-        return resolve(request, _request(words), host=host, depot=self._depot, events=self._events)
+        allow = ("uncertain",) if allow_uncertain else ()
+        question = Question(self._given, version, sources=tuple(sources), allow=allow)
+        return question.ask(_request(words), self._depot, self._events)
 
     def plan_install(self, *, sources: Iterable[str] = (), **words: Unpack[Words]) -> InstallPlan:
         """Which wheel :meth:`install` would take, and why; nothing is changed."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, plan_need
+from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, acquire_recipe, plan_need
 from flashdepot.api.libraries import wheel_of
 from flashdepot.catalog import CATALOG_FOLDER
 from flashdepot.depot import Depot
@@ -40,7 +40,7 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.model.wheel import IMPORTED
 from flashdepot.net.errors import NotThereError
 from flashdepot.net.fetch import offline
-from flashdepot.resolve.library import LibraryResult, Need
+from flashdepot.resolve.library import LibraryResult, Need, published_sources
 from flashdepot.resolve.lock import LOCK_NAME
 from flashdepot.wheel import Name
 
@@ -149,8 +149,8 @@ def plan_install(
     wheel = plan.choice.wheel
     if not isinstance(wheel, OwnWheel):
         return plan
-    if isinstance(wheel.library, LibraryResult):
-        return replace(plan, library=LibraryPlan(stored=wheel.library.manifest))
+    if isinstance(wheel.library, str):
+        return replace(plan, library=LibraryPlan(stored=acquire_recipe(wheel.library, depot, events).manifest))
     return replace(plan, library=plan_need(wheel.library, depot, limits, events))
 
 
@@ -226,8 +226,12 @@ def install(
             folder = stack.enter_context(depot.workspace())  # all others need no depot that may be written
             events.note(f"Installing our wheel: {choice.why}.")
             wanted = choice.wheel.library
-            library = acquire(wanted, depot, limits, events) if isinstance(wanted, Need) else wanted
-            made = wheel_of(library, choice.wheel.sources, depot, folder)
+            if isinstance(wanted, Need):
+                library, sources = acquire(wanted, depot, limits, events), wanted.sources
+            else:
+                library = acquire_recipe(wanted, depot, events)
+                sources = published_sources(library.manifest)
+            made = wheel_of(library, sources, depot, folder)
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)
         elif isinstance(choice.wheel, WheelAddress):
             accept_unverified = accept_unverified or _accepted(choice.wheel, events)

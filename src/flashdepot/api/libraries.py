@@ -206,7 +206,7 @@ def link(
     When the request names no selection and no stored library has all kernels, the one that has most of them is taken,
     and ``events`` is told what it has.
 
-    :param library: a folder that :func:`get` or :func:`vendor` wrote. Of a request it takes the target alone, which chooses
+    :param library: a folder that :func:`get` or :func:`vendor` wrote. Of a request it takes only the target, which chooses
         among the libraries of a project's tree.
     :param may_build: build it when the depot has none that serves.
     :param otherwise: what the program calls, where the request names no selection; ``full`` without it.

@@ -26,7 +26,7 @@ from flashdepot.model.index_record import IndexRecord
 from flashdepot.model.limits import Compiling, Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.publish.matrix import PublishedPart, PublishMatrix
-from flashdepot.publish.report import FAILED, PartReport, PublishReport, prove, require_own, waiting
+from flashdepot.publish.report import FAILED, PartReport, PublishReport, require_own, verify_wheel, waiting
 from flashdepot.remotes import Remotes, users_remotes
 from flashdepot.remotes.fetch import take_library
 from flashdepot.remotes.keys import VARIABLE, SigningKey, choose_key, own_keys
@@ -183,7 +183,7 @@ def publish(
     events: Events = SILENT,
     on_part: Callable[[PartReport], None] = lambda _: None,
 ) -> PublishReport:
-    """Make every part of a matrix: its library, a wheel of it that is proven, both where others find them.
+    """Make every part of a matrix: its library, a wheel of it that is verified, both where others find them.
 
     What exists is used again, whoever was stopped before: a second run goes on where the first was. A part that fails
     does not keep the others from being made; the report, which is also kept beside the wheels, has what stopped it.
@@ -208,7 +208,7 @@ def publish(
     if may_push:
         targets = [remotes.named(name) for name in matrix.remotes] or pushed_to(remotes)
     key = _key(targets)
-    # What is built goes where it is to go once it is proven, and not before.
+    # What is built goes where it is to go once it is verified, and not before.
     depot = Depot(depot.root, events.warn, remotes.only_read())
     limits = _agreed(matrix, depot, limits, events)
     report = PublishReport(matrix, out, waiting(matrix.parts), key.public.name if key else "")
@@ -262,7 +262,7 @@ def _make(
         )
         made: Wheel = wheel_of(library, need.sources, depot, out)
         done = replace(done, wheel=made.path.name, sha256=made.sha256, size=made.size)
-        prove(made.path, library.manifest)
+        verify_wheel(made.path, library.manifest)
         done = replace(done, proven=True)
         for remote in targets:
             require_reach(remote, "Pushing to")
@@ -274,7 +274,7 @@ def _make(
 
 
 def _with_index(report: PublishReport, depot: Depot, events: Events) -> PublishReport:
-    """The index of all wheels that are proven, where the file names one."""
+    """The index of all wheels that were verified, where the file names one."""
     wheels = [report.out / part.wheel for part in report.parts if part.proven]
     if report.matrix.index is not None and wheels:
         try:

@@ -61,7 +61,7 @@ def _with_common_options(command: click.Command) -> click.Command:
 
 
 class LazyCommands(Commands):
-    """Starts each command with the imports that it needs alone, and lists all of them without importing any.
+    """Starts each command with only the imports that it needs, and lists all of them without importing any.
 
     A command ``pkg-config`` is ``pkg_config`` in its module.
     """

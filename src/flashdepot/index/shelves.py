@@ -28,7 +28,7 @@ class Offer(msgspec.Struct, frozen=True):
 class Shelf(msgspec.Struct, frozen=True):
     """What one address offers: of each upstream version and system one plain wheel, and others as yanked (PEP 592).
 
-    An installer takes the greatest of versions that differ in their local part alone, whatever fits the GPU. So nothing
+    An installer takes the greatest of versions that differ only in their local part, whatever fits the GPU. So nothing
     is offered that it would prefer to the right one.
     """
 

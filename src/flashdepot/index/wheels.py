@@ -173,7 +173,7 @@ def _is_part(wheel: HeldWheel, main: HeldWheel) -> bool:
 
 
 def _newest_of_each(wheels: Iterable[HeldWheel]) -> list[HeldWheel]:
-    """Of each set of architectures the wheel that came last: an installer knows them by their label alone."""
+    """Of each set of architectures the wheel that came last: an installer knows them only by their label."""
     newest = {wheel.row.sass: wheel for wheel in sorted(wheels, key=lambda wheel: (wheel.row.uploaded, wheel.name))}
     return list(newest.values())
 

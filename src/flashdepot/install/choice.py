@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
-from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
 from flashdepot.install.present import OURS_MADE
 from flashdepot.install.sources import WheelAddress, WheelFile, read_named
@@ -20,9 +20,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.request import Gpus, LibraryRequest
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.library import (
-    LibraryResult,
     Need,
-    published_sources,
     understand_for_wheel,
 )
 from flashdepot.resolve.lock import Lock, read_lock
@@ -55,10 +53,9 @@ class InstallRequest(msgspec.Struct, frozen=True):
 
 
 class OwnWheel(msgspec.Struct, frozen=True):
-    """Our wheel over a library: one that a lock pins and that is stored, or whichever meets a need."""
+    """Our wheel over a library: the one that meets a need, or the one of the recipe that a lock pins."""
 
-    sources: Mapping[str, str]
-    library: LibraryResult | Need
+    library: Need | str
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -103,13 +100,12 @@ def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Ev
 
     :raises UsageError: for options that contradict each other, or a lock that cannot be used.
     :raises IncompatibleError: when nothing fits.
-    :raises MissingToolError: when the depot lacks the library that a lock pins.
     """
     _require_one_way(request)
     if request.wheel is not None:
         return Choice(read_named(request.wheel, request.sha256), "it was named")
     if request.locked is not None:
-        return _locked(read_lock(request.locked), request.locked, depot, events)
+        return _locked(read_lock(request.locked), request.locked)
     if request.only_ours:
         return _own(request, record, depot, "our wheel was asked for")
     wheels = _wheel_request(request, record, events.warn)
@@ -170,24 +166,18 @@ def _nothing(decision: Decision) -> IncompatibleError:
 
 def _own(request: InstallRequest, record: HostRecord, depot: Depot, why: str) -> Choice:
     need = understand_for_wheel(request.library, record, depot)
-    return Choice(OwnWheel(need.sources, need), why)
+    return Choice(OwnWheel(need), why)
 
 
-def _locked(lock: Lock, path: Path, depot: Depot, events: Events) -> Choice:
+def _locked(lock: Lock, path: Path) -> Choice:
     locked = lock.locked
     why = f"{path.name} pins it"
-    if not locked.recipe_key:
-        wheel = locked.wheel
-        address = WheelAddress(str(locked.origin), locked.filename, wheel.url, wheel.sha256, wheel.size)
-        return Choice(address, why, lock=lock)
-    manifest = depot.load_intact(locked.recipe_key) or depot.remotes.fetch_recipe(depot, locked.recipe_key, events)
-    if manifest is None:
-        raise MissingToolError(
-            f"{path} pins our wheel over the library {locked.recipe_key[:12]}, and neither the depot {depot.root} nor a remote has it.",
-            hint="Name the depot that has it, --depot DIR, or choose again: flashdepot lock --upgrade",
-        )
-    stored = LibraryResult("hit", manifest, depot.libraries.materialise(manifest), 0, 0, 0)
-    return Choice(OwnWheel(published_sources(manifest), stored), why)
+    if locked.recipe_key:
+        return Choice(OwnWheel(locked.recipe_key), why)
+    wheel = locked.wheel
+    return Choice(
+        WheelAddress(str(locked.origin), locked.filename, wheel.url, wheel.sha256, wheel.size), why, lock=lock
+    )
 
 
 def _require_one_way(request: InstallRequest) -> None:

@@ -78,7 +78,7 @@ class Numbers(msgspec.Struct, frozen=True):
         return asdict(self)
 
 
-def prove_import(environment: PythonEnvironment, version: str) -> Imported:
+def verify_import(environment: PythonEnvironment, version: str) -> Imported:
     """Import flash_attn in a new process, without a GPU being needed.
 
     :param version: the one that was installed.
@@ -113,7 +113,7 @@ def _is_inside(environment: PythonEnvironment, place: str) -> bool:
     return any(site in Path(place).parents for site in (environment.platlib, environment.purelib))
 
 
-def prove_numbers(environment: PythonEnvironment, imported: Imported, *, has_gpu: bool) -> Numbers:
+def verify_numbers(environment: PythonEnvironment, imported: Imported, *, has_gpu: bool) -> Numbers:
     """Compare what flash_attn computes on this machine's GPU with float64, as ``flashdepot verify`` does.
 
     :param has_gpu: whether the machine has a GPU that the kernels run on.
@@ -179,9 +179,9 @@ def install_wheel(wheel: WheelFile, record: HostRecord, on_note: Callable[[str],
             on_note(f"flash-attn requires {', '.join(added)}: it comes from your index.")
         _require_own(change, old, environment, wheel.path.name)
         change.swap(old)
-        imported = prove_import(environment, version)
+        imported = verify_import(environment, version)
         return Installed(
-            installer, imported, prove_numbers(environment, imported, has_gpu=has_gpu), replaced, tuple(added)
+            installer, imported, verify_numbers(environment, imported, has_gpu=has_gpu), replaced, tuple(added)
         )
 
 

@@ -22,7 +22,7 @@ from flashdepot.remotes.push import Pushed
 _KINDS = {"linux": FileKind.ELF_SHARED, "windows": FileKind.PE_LIBRARY}
 
 
-def prove(wheel: Path, manifest: Manifest) -> None:
+def verify_wheel(wheel: Path, manifest: Manifest) -> None:
     """Read every byte of a wheel and compare it with the manifest of its library.
 
     :raises IntegrityError: with all that is not as it should be.
@@ -84,18 +84,9 @@ class PartReport(msgspec.Struct, frozen=True):
     def to_json(self) -> dict[str, Any]:
         """All fields; what is not known yet is left out."""
         document: dict[str, Any] = {"name": self.part.name, "words": dict(self.part.words), "status": self.status}
-        fields = {
-            "recipe_key": self.recipe_key,
-            "wheel": self.wheel,
-            "sha256": self.sha256,
-            "size": self.size,
-            "compiled": self.compiled,
-            "reused": self.reused,
-            "seconds": round(self.seconds, 3),
-            "proven": self.proven,
-        }
         if self.recipe_key:
-            document.update(fields)
+            names = ("recipe_key", "wheel", "sha256", "size", "compiled", "reused", "seconds", "proven")
+            document |= {name: getattr(self, name) for name in names} | {"seconds": round(self.seconds, 3)}
         if self.pushed:
             document["pushed"] = {name: msgspec.to_builtins(pushed) for name, pushed in self.pushed.items()}
         if self.problem is not None:
