@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import requests
-from msgspec.structs import asdict
 from requests.utils import urldefragauth
 
 from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.events import Download
-from flashdepot.files.atomic import disk_errors, read_json, sha256_file, write_json
+from flashdepot.files.atomic import disk_errors, sha256_file, write_json
 from flashdepot.files.locks import lock_file
 from flashdepot.net.errors import Note, Patience, network_errors
 from flashdepot.net.transport import content_range, length_of, raw_chunks
@@ -162,9 +158,13 @@ class _Transfer:
             response.raise_for_status()
             start, total = self._agree(response, have)
             if not start:
-                write_json(self._origin_file, asdict(_Origin(self._server, _validator(response))))
+                write_json(self._origin_file, msgspec.to_builtins(_Origin(self._server, _validator(response))))
             self._require_room(start, total)
-            with self._opened(start) as file:
+            # Unbuffered: what was received is there whatever happens to this process.
+            with self._part.open("r+b" if start else "wb", buffering=0) as file:
+                if start:
+                    file.seek(start)
+                    file.truncate()
                 self._on_progress(start, total)
                 for chunk in raw_chunks(response):
                     file.write(chunk)
@@ -214,19 +214,9 @@ class _Transfer:
 
     def _origin(self) -> _Origin:
         try:
-            found = read_json(self._origin_file)
-            return _Origin(str(found["url"]), str(found["validator"]))
-        except (FileNotFoundError, IntegrityError, KeyError, TypeError):
+            return msgspec.json.decode(self._origin_file.read_bytes(), type=_Origin)
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
             return _Origin("")
-
-    @contextlib.contextmanager
-    def _opened(self, start: int) -> Iterator[Any]:
-        """The partial file, unbuffered: what was received is there whatever happens to this process."""
-        with self._part.open("r+b" if start else "wb", buffering=0) as file:
-            if start:
-                file.seek(start)
-                file.truncate()
-            yield file
 
     def _accept(self) -> Downloaded:
         """Give the file its name when it is the right one."""

@@ -1,9 +1,6 @@
 import pytest
 
-from depot.conftest import small_disk
 from support.servers import serve_index
-
-__all__ = ["small_disk"]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,3 @@
+from depot.conftest import small_disk
+
+__all__ = ["small_disk"]
