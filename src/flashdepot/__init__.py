@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # typing takes longer to import than --version to answer
 if TYPE_CHECKING:
     from flashdepot.api.client import Client
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 
 def main() -> None:
     """Run the command line. ``--version`` is answered before anything is imported."""
     _open_closed_streams()
-    # Until run() can catch it, and after, Ctrl-C ends the process as the system does: without a traceback.
-    catches_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if catches_interrupts:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.argv[1:] in (["--version"], ["-V"]):
         from flashdepot import __version__  # noqa: PLC0415
 
         sys.stdout.write(f"flashdepot {__version__}\n")
         return
     import gc  # noqa: PLC0415
+    import signal  # noqa: PLC0415
+
+    # Until run() can catch it, and after, Ctrl-C ends the process as the system does: without a traceback.
+    catches_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if catches_interrupts:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     gc.set_threshold(200_000)  # thousands of wheels and modules: looking for circles among them takes longer
     from flashdepot.cli import run  # noqa: PLC0415

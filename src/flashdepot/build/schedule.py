@@ -55,17 +55,20 @@ def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity)
 
     A job that fits nowhere is started when nothing else runs: it may succeed, and waiting would not make it smaller.
     """
-    if capacity.ahead:
-        order = sorted(waiting, key=_longest_first)
-        return order[0] if order and len(running) < capacity.jobs + capacity.ahead else None
-    if not waiting or len(running) >= capacity.jobs or any(job.alone for job in running):
+    return _next_of(sorted(waiting, key=_longest_first), running, capacity)
+
+
+def _next_of(order: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> Job | None:
+    """The same, of jobs with the longest first."""
+    if not order or len(running) >= capacity.jobs + capacity.ahead:
         return None
-    order = sorted(waiting, key=_longest_first)
-    if not running:
-        fitting = [job for job in order if job.peak <= capacity.memory and not job.alone]
-        return (fitting or order)[0]
+    if capacity.ahead:
+        return order[0]
+    if any(job.alone for job in running):
+        return None
     used = sum(job.peak for job in running)
-    return next((job for job in order if not job.alone and used + job.peak <= capacity.memory), None)
+    fitting = (job for job in order if not job.alone and used + job.peak <= capacity.memory)
+    return next(fitting, None if running else order[0])
 
 
 def _longest_first(job: Job) -> tuple[float, str]:
@@ -95,13 +98,13 @@ def foresee(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capaci
     """
     capacity = replace(capacity, ahead=0)
     clock, peak, at_once = 0.0, 0, 0
-    left = list(waiting)
+    left = sorted(waiting, key=_longest_first)
     ends: list[tuple[float, str, Job]] = []
     for job, elapsed in running:
         # A job that has outrun its prediction is expected to need a tenth of it more.
         heapq.heappush(ends, (max(job.seconds - elapsed, job.seconds * 0.1), job.name, job))
     while left or ends:
-        while job := next_job(left, [j for _, _, j in ends], capacity):  # type: ignore[assignment]
+        while job := _next_of(left, [j for _, _, j in ends], capacity):  # type: ignore[assignment]
             left.remove(job)
             heapq.heappush(ends, (clock + job.seconds, job.name, job))
         peak = max(peak, sum(j.peak for _, _, j in ends))
