@@ -15,7 +15,7 @@ from flashdepot.cli.common import View, depot_option, examples, options
 from flashdepot.cli.options import Wanted, build_options, dry_run_option, machine_options, selection_options
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
-from flashdepot.kernels import oldest_gpu, proven_families
+from flashdepot.kernels import oldest_gpu, tested_families
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits, duration, size
 from flashdepot.model.manifest import MANIFEST_NAME
@@ -196,7 +196,7 @@ def describe(result: LibraryResult) -> list[str]:
 def _more_for_hopper(result: LibraryResult) -> list[str]:
     """What a new library for Hopper could have besides, which nobody asks for who has not heard of it."""
     made = result.manifest
-    others = {family.name for family in proven_families(made.sass, made.platform)} - {DEFAULT_FAMILY}
+    others = {family.name for family in tested_families(made.sass, made.platform)} - {DEFAULT_FAMILY}
     if result.status != "built" or others <= set(made.selection.families):
         return []
     return [

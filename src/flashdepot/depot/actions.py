@@ -22,18 +22,12 @@ from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.documents import read_record, write_record
 from flashdepot.files.places import key_of, writable
-from flashdepot.model.codec import digest_of
+from flashdepot.model.codec import Digest, Natural, digest_of, read
 
 ACTION_SCHEMA = 2
 _ACTIONS_KEPT = 16
 """How many actions an intent remembers: as many states of the sources as one goes back and forth between."""
 
-
-Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
-"""A SHA-256 in hexadecimal, and therefore safe as a file name."""
-
-Size = Annotated[int, msgspec.Meta(ge=0)]
-"""Bytes."""
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -42,7 +36,7 @@ class Output(msgspec.Struct, frozen=True):
     """A file that a compiler made: its SHA-256 and size in bytes."""
 
     digest: Digest
-    size: Size
+    size: Natural
 
 
 class ActionRecord(msgspec.Struct, frozen=True):
@@ -58,7 +52,7 @@ class ActionRecord(msgspec.Struct, frozen=True):
     inputs: Mapping[str, str]
     cpu_seconds: _Seconds
     wall_seconds: _Seconds
-    peak_rss: Size
+    peak_rss: Natural
     outputs: Mapping[str, Output] = msgspec.field(default_factory=dict)
     created: str = ""
 
@@ -79,7 +73,7 @@ class ActionRecord(msgspec.Struct, frozen=True):
             not give.
         """
         _require_schema(data)
-        record = msgspec.convert(data, cls)
+        record = read(data, cls)
         if "object" not in record.outputs:
             raise ValueError("it names no object")
         if record.action_key != action_key(record.intent_key, record.inputs):
@@ -97,7 +91,7 @@ class _Schema(msgspec.Struct, frozen=True):
 
 
 def _require_schema(data: Any) -> None:
-    if (schema := msgspec.convert(data, _Schema).schema) != ACTION_SCHEMA:
+    if (schema := read(data, _Schema).schema) != ACTION_SCHEMA:
         raise ValueError(f"action schema {schema}: this flashdepot reads {ACTION_SCHEMA}")
 
 
@@ -220,7 +214,7 @@ def read_intent(path: Path) -> list[str]:
     data = read_record(path)
     try:
         _require_schema(data)
-        intent = msgspec.convert(data, _Intent)
+        intent = read(data, _Intent)
     except ValueError as error:
         raise IntegrityError(f"{path} is damaged: {error}.") from error
     if intent.intent_key != key_of(path):

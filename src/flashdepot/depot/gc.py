@@ -68,8 +68,8 @@ def usage(depot: Depot) -> tuple[Usage, ...]:
     return (
         of("libraries", depot.artifacts.files(), [*of_libraries, root / "libraries"]),
         of("objects", objects, records),
-        of("compilers", _folders(layout.toolchains), [layout.toolchains]),
-        of("sources", _folders(layout.upstreams), [layout.upstreams]),
+        of("compilers", real_folders(layout.toolchains), [layout.toolchains]),
+        of("sources", real_folders(layout.upstreams), [layout.upstreams]),
         of("downloads", inside(layout.downloads)),
         of("logs", inside(layout.logs)),
         of("the rest", (), [root]),
@@ -87,10 +87,6 @@ def _files(path: Path) -> Iterator[os.stat_result]:
                 yield from _files(inner)
     except OSError:
         return
-
-
-def _folders(folder: Path) -> list[Path]:
-    return [path for path in inside(folder) if path.is_dir()]
 
 
 OLDER_THAN = timedelta(days=30)

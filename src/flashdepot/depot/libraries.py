@@ -49,16 +49,27 @@ class Artifacts:
         self._blobs = blobs
         self._on_problem = on_problem
 
-    def manifests(self) -> Iterator[Manifest]:
-        """Yield every manifest that can be read, in order of recipe key; one that cannot is reported and left out."""
+    def stored(self) -> Iterator[StoredArtifact]:
+        """Yield every artifact whose manifest can be read, in order of recipe key; the others are reported."""
         for path in self.files():
-            if found := self._readable(path):
-                yield found[0]
+            try:
+                manifest, created = read_artifact(path)
+                last_used = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+            except FileNotFoundError:
+                continue
+            except (IntegrityError, OSError) as error:
+                if _is_of_another_release(path):
+                    self._on_problem(
+                        f"{path} was written by another release of flashdepot, which this one does not read."
+                    )
+                else:
+                    self._on_problem(f"{error} It is left out; 'flashdepot depot verify' moves damaged ones away.")
+                continue
+            yield StoredArtifact(manifest, created, last_used)
 
-    def newest_first(self) -> list[Manifest]:
-        """Return every manifest that can be read, the last stored first."""
-        found = [readable for path in self.files() if (readable := self._readable(path))]
-        return [manifest for manifest, _ in sorted(found, key=lambda pair: pair[1], reverse=True)]
+    def manifests(self) -> Iterator[Manifest]:
+        """Yield the manifest of each of :meth:`stored`."""
+        return (artifact.manifest for artifact in self.stored())
 
     def load(self, recipe_key: str) -> Manifest | None:
         """Return the manifest of a recipe, ``None`` when there is none.
@@ -106,13 +117,7 @@ class Artifacts:
 
     def by_last_use(self) -> list[StoredArtifact]:
         """Return all artifacts, the last used first."""
-        stored = []
-        for path in self.files():
-            if found := self._readable(path):
-                with contextlib.suppress(FileNotFoundError):
-                    used = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
-                    stored.append(StoredArtifact(*found, used))
-        return sorted(stored, key=lambda a: a.last_used, reverse=True)
+        return sorted(self.stored(), key=lambda artifact: artifact.last_used, reverse=True)
 
     def remove(self, recipe_key: str) -> bool:
         """Remove a manifest; gc then frees its files.
@@ -132,24 +137,18 @@ class Artifacts:
         found = inside(self._layout.root / "artifacts")
         yield from (path for path in found if path.suffix == ".json" and path.name[0] in "0123456789abcdef")
 
-    def _readable(self, path: Path) -> tuple[Manifest, datetime] | None:
-        try:
-            return read_artifact(path)
-        except FileNotFoundError:
-            return None
-        except (IntegrityError, OSError) as error:
-            if _is_of_another_release(path):
-                self._on_problem(f"{path} was written by another release of flashdepot, which this one does not read.")
-            else:
-                self._on_problem(f"{error} It is left out; 'flashdepot depot verify' moves damaged ones away.")
-            return None
-
 
 def _is_of_another_release(path: Path) -> bool:
     try:
         return is_foreign(path, ARTIFACT_SCHEMA)
     except (IntegrityError, OSError):
         return False
+
+
+class _Record(msgspec.Struct, frozen=True):
+    schema: int
+    manifest: dict[str, Any] = {}
+    created: float = 0.0
 
 
 def read_artifact(path: Path) -> tuple[Manifest, datetime]:
@@ -170,12 +169,6 @@ def read_artifact(path: Path) -> tuple[Manifest, datetime]:
     if manifest.recipe_key != key_of(path):
         raise IntegrityError(f"{path} cannot be used: it holds the recipe key {manifest.recipe_key!r}.")
     return manifest, created
-
-
-class _Record(msgspec.Struct):
-    schema: int
-    manifest: dict[str, Any] = {}
-    created: float = 0.0
 
 
 def manifest_text(manifest: Manifest) -> bytes:

@@ -137,7 +137,8 @@ class Depot:
 
         A library of which a file is damaged or missing is not taken.
         """
-        candidates = {m.recipe_key: m for m in self.artifacts.newest_first() if m.kind == LIBRARY}
+        newest_first = sorted(self.artifacts.stored(), key=lambda stored: stored.created, reverse=True)
+        candidates = {s.manifest.recipe_key: s.manifest for s in newest_first if s.manifest.kind == LIBRARY}
         damaged: list[tuple[Manifest, tuple[str, ...]]] = []
         while True:
             choice = choose(request, candidates.values())

@@ -52,9 +52,9 @@ def default_family() -> Family:
     return family_of(DEFAULT_FAMILY)
 
 
-def proven_families(gpus: Iterable[Architecture], platform: Platform) -> list[Family]:
+def tested_families(gpus: Iterable[Architecture], platform: Platform) -> list[Family]:
     """The families that were tested on some of the GPUs, and have kernels for those on that system."""
-    return [f for f in FAMILIES if any(f.is_proven(gpu) and not f.lacks(gpu, platform) for gpu in gpus)]
+    return [f for f in FAMILIES if any(f.is_tested(gpu) and not f.lacks(gpu, platform) for gpu in gpus)]
 
 
 def unproven_code(selection: Selection, sass: Iterable[Architecture]) -> dict[str, tuple[Architecture, ...]]:
@@ -63,7 +63,7 @@ def unproven_code(selection: Selection, sass: Iterable[Architecture]) -> dict[st
     for family in map(family_of, selection.families):
         units = [unit for unit in selection.units if unit.family == family.name]
         found[family.name] = tuple(
-            gpu for gpu in sass if not family.is_proven(gpu) and any(family.runs(unit, gpu) for unit in units)
+            gpu for gpu in sass if not family.is_tested(gpu) and any(family.runs(unit, gpu) for unit in units)
         )
     return {name: gpus for name, gpus in found.items() if gpus}
 

@@ -45,7 +45,7 @@ class Family(ABC):
         """Whether a unit has a kernel for a GPU that the family serves."""
         return True
 
-    def is_proven(self, gpu: Architecture) -> bool:  # noqa: ARG002
+    def is_tested(self, gpu: Architecture) -> bool:  # noqa: ARG002
         """Whether its kernels were tested on such a GPU: the profile ``full`` has them, without being told to."""
         return True
 

@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.depot.actions import ActionRecord, Digest, Output, Size, action_key
+from flashdepot.depot.actions import ActionRecord, Output, action_key
 from flashdepot.depot.libraries import manifest_text
 from flashdepot.errors import IntegrityError, MissingToolError, UsageError
 from flashdepot.files.atomic import parse_json, read_json, write_atomic
-from flashdepot.model.codec import canonical_json, digest_of
+from flashdepot.model.codec import Digest, Natural, canonical_json, digest_of, read
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.request import Request
@@ -37,7 +37,7 @@ LIFE = timedelta(days=180)
 class Edition(msgspec.Struct, frozen=True):
     """The version of what was signed, and the last day on which it is believed."""
 
-    version: Size
+    version: Natural
     expires: date
 
     @classmethod
@@ -74,10 +74,10 @@ class Edition(msgspec.Struct, frozen=True):
 def _seen(settings: UserSettings) -> dict[str, int]:
     path = settings.folder / "seen.json"
     try:
-        return msgspec.convert(read_json(path), dict[str, int])
+        return read(read_json(path), dict[str, int])
     except FileNotFoundError:
         return {}
-    except (IntegrityError, msgspec.ValidationError, OSError) as error:
+    except (IntegrityError, ValueError, OSError) as error:
         raise UsageError(f"{path} cannot be used: {error}", hint=f"Remove it: rm {shlex.quote(str(path))}") from error
 
 
@@ -119,11 +119,11 @@ def _read(payload: bytes, kind: str, facts: type[_P]) -> tuple[str, str, _P]:
     :raises IntegrityError: when it is nothing of the kind.
     """
     try:
-        found = msgspec.convert(parse_json(payload, "the statement"), _Statement)
+        found = read(parse_json(payload, "the statement"), _Statement)
         if (found.kind, found.predicate_type) != (_STATEMENT, kind):
             raise ValueError(f"it is no statement of the kind {kind}")  # noqa: TRY301
         (subject,) = found.subject
-        return subject.name, subject.digest.sha256, msgspec.convert(found.predicate, facts)
+        return subject.name, subject.digest.sha256, read(found.predicate, facts)
     except ValueError as error:
         raise IntegrityError(f"the statement cannot be used: {error}") from error
 
@@ -131,7 +131,7 @@ def _read(payload: bytes, kind: str, facts: type[_P]) -> tuple[str, str, _P]:
 class _UnitFacts(msgspec.Struct, frozen=True):
     intent_key: Digest
     action_key: Digest
-    size: Size
+    size: Natural
     names: Digest
     sources: tuple[str, ...]
 
@@ -173,15 +173,15 @@ class UnitStatement(msgspec.Struct, frozen=True):
     def inputs(self, names: bytes, current_digest: Callable[[str], str | None]) -> Mapping[str, str] | None:
         """The inputs that the run had, if what they are now gives the key that was signed; ``None`` otherwise."""
         try:
-            listed = msgspec.convert(parse_json(names, "the list of inputs"), list[str])
-        except msgspec.ValidationError:
+            listed = read(parse_json(names, "the list of inputs"), list[str])
+        except ValueError:
             return None
         now = {name: digest for name in (*listed, *self.sources) if (digest := current_digest(name)) is not None}
         return now if action_key(self.intent_key, now) == self.action_key else None
 
 
 class _LibraryFacts(msgspec.Struct, frozen=True):
-    size: Size
+    size: Natural
     manifest: dict[str, Any]
 
 

@@ -14,7 +14,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Events
 from flashdepot.facts.cuda import newest_cuda
-from flashdepot.kernels import default_family, family_of, oldest_gpu, proven_families
+from flashdepot.kernels import default_family, family_of, oldest_gpu, tested_families
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest
@@ -79,7 +79,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
     sources = {family.name: named.get(family.name) or family.sources.default_version() for family in families}
     known = {f.name: f.sources.identify(sources[f.name], depot.layout.upstreams) for f in families}
     gpus = architectures.wanted
-    served = {f.name: gpus if _is_meant(f, wanted) else [gpu for gpu in gpus if f.is_proven(gpu)] for f in families}
+    served = {f.name: gpus if _is_meant(f, wanted) else [gpu for gpu in gpus if f.is_tested(gpu)] for f in families}
     there = (u for f in families for u in known[f.name].units if any(f.runs(u, gpu) for gpu in served[f.name]))
     selection = select(wanted.selected, frozenset(there))
     features = frozenset().union(*(source.features for source in known.values()))
@@ -132,7 +132,7 @@ def _asked(
     package = default_family()
     if not wanted.is_all or not _may_have_others(wanted, platform, host):
         return [package.name], ()
-    proven = [family for family in proven_families(gpus, platform) if family is not package]
+    proven = [family for family in tested_families(gpus, platform) if family is not package]
     notes = [
         f"{family.title} is left out: it cannot be compiled by this Python on {host.platform}."
         for family in proven
@@ -151,7 +151,7 @@ def _unproven(
 ) -> Iterator[str]:
     for family in families:
         found = [
-            gpu.dotted for gpu in served[family.name] if not family.is_proven(gpu) and not family.lacks(gpu, platform)
+            gpu.dotted for gpu in served[family.name] if not family.is_tested(gpu) and not family.lacks(gpu, platform)
         ]
         if found:
             yield (

@@ -58,7 +58,7 @@ class Toy(Family):
     sources = Sources(ToyLayout(), published)
     c_layer_words = ("-DTOY",)
 
-    def is_proven(self, gpu: Architecture) -> bool:
+    def is_tested(self, gpu: Architecture) -> bool:
         return False
 
     def provide(self, platform: Platform, folder: Path, on_file: Callable[[str], None]) -> Mapping[str, Path]:

@@ -117,9 +117,7 @@ class Agent:
             lacking = tuple(digest for digest in site.sources.values() if digest not in self._bundles)
             if lacking:
                 return Lacks(lacking)
-            self._refused = self._refused or refusal(site, __version__, python_release())
-            if self._refused is None:
-                self._settle(site)
+            self._refused = self._refused or refusal(site, __version__, python_release()) or self._settle(site)
             if self._refused is not None:
                 return self._refused
         order: Order = decode(packed_order, type=Order)
@@ -171,40 +169,34 @@ class Agent:
         if bundle.digest not in self._bundles and unpack(bundle, folder):
             self._bundles[bundle.digest] = folder
 
-    def _settle(self, site: Site) -> None:
-        """Provide what compiles, and see that it is what the build compiles with."""
+    def _settle(self, site: Site) -> Refused | None:
+        """Provide what compiles, and see that it is what the build compiles with; :returns: why it cannot be."""
         try:
-            self._executor = self._made_executor(site)
+            host, folder = runtime_facts(), self.depot.layout.toolchains
+            toolchain = choose_toolchain(
+                _choice(site),
+                host,
+                site.sass,
+                driver=None,
+                folder=folder,
+                work=self.work,
+                on_file=self._on_file,
+            )
+            if (refused := _other_tools(site, toolchain)) is not None:
+                return refused
+            provided = {
+                name: path
+                for family in site.families
+                for name, path in family_of(family).provide(host.platform, folder, self._on_file).items()
+            }
+            here = {name: value for name, value in toolchain.whole_environment().items() if name not in site.variables}
         except FlashdepotError as error:
-            self._refused = Refused(error.message, error.hint)
-        if self._executor is not None:
-            self._executor.prepare()
-
-    def _made_executor(self, site: Site) -> LocalExecutor | None:
-        host, folder = runtime_facts(), self.depot.layout.toolchains
-        toolchain = choose_toolchain(
-            _choice(site),
-            host,
-            site.sass,
-            driver=None,
-            folder=folder,
-            work=self.work,
-            on_file=self._on_file,
-        )
-        self._refused = _other_tools(site, toolchain)
-        if self._refused is not None:
-            return None
-        provided = {
-            name: path
-            for family in site.families
-            for name, path in family_of(family).provide(host.platform, folder, self._on_file).items()
-        }
+            return Refused(error.message, error.hint)
         sources = {place: self._bundles[digest] for place, digest in site.sources.items()}
-        here = {name: value for name, value in toolchain.whole_environment().items() if name not in site.variables}
         environment = here | {name: value for name, value in site.variables.items() if value}
         if site.confined:
             environment = confined_environment(environment, site.variables)
-        return LocalExecutor(
+        self._executor = LocalExecutor(
             places(sources, provided, toolchain),
             programs(toolchain),
             environment,
@@ -212,6 +204,8 @@ class Agent:
             self.work,
             means() if site.confined else Means.NONE,
         )
+        self._executor.prepare()
+        return None
 
     def _on_file(self, name: str) -> Download:
         told: list[str] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flashdepot.events import Fetch
 from flashdepot.kernels.fa4 import units
 from flashdepot.kernels.fa4.sources import Fa4Layout, published
-from flashdepot.kernels.fa4.units import HOSTS, PROVEN, PYTHONS, SASS, code_for
+from flashdepot.kernels.fa4.units import HOSTS, PYTHONS, SASS, TESTED, code_for
 from flashdepot.kernels.family import Family
 from flashdepot.model.target import Architecture
 from flashdepot.upstream import Sources
@@ -51,9 +51,9 @@ class Fa4(Family):
         """Whether a unit was built for this GPU: each is for those of one architecture."""
         return unit.family == self.name and units.passes()[unit.name][0] == code_for(gpu)
 
-    def is_proven(self, gpu: Architecture) -> bool:
-        """On those of :data:`PROVEN`."""
-        return Architecture(gpu.major, gpu.minor) in PROVEN
+    def is_tested(self, gpu: Architecture) -> bool:
+        """On those of :data:`TESTED`."""
+        return Architecture(gpu.major, gpu.minor) in TESTED
 
     def compiles_here(self, platform: Platform) -> bool:
         """Where PyPI has CuTe DSL for the system and the Python."""

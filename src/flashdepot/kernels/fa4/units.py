@@ -29,7 +29,7 @@ SASS = {
 """The architectures that there are kernels for, each with the name that CuTe compiles for. What is compiled for 100f runs on
 10.3 too, and for 120f on 12.1."""
 
-PROVEN = frozenset({Architecture(9, 0)})
+TESTED = frozenset({Architecture(9, 0)})
 """Those on which the kernels were tested (benchmarks/fa4.md)."""
 
 PYTHONS = frozenset({(3, 11), (3, 12), (3, 13), (3, 14)})
