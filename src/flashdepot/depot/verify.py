@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from flashdepot.depot.actions import ACTION_SCHEMA, read_action, read_intent
+from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, read_action, read_intent
 from flashdepot.depot.layout import Fingerprint, is_leftover, move_if_unchanged
 from flashdepot.depot.libraries import ARTIFACT_SCHEMA, read_artifact
 from flashdepot.depot.store import Depot
@@ -19,9 +20,11 @@ from flashdepot.files.documents import is_foreign, read_record
 from flashdepot.files.folders import changed_files
 from flashdepot.files.places import key_of
 from flashdepot.kernels import FAMILIES
+from flashdepot.model.manifest import Manifest
 from flashdepot.toolchain import wheels
 from flashdepot.upstream.git import MIRRORS, mirror_is_whole
 
+_T = TypeVar("_T")
 _NAMES_SHOWN = 5
 
 
@@ -65,14 +68,15 @@ class _Verification:
 
     def run(self) -> VerifyReport:
         self._check_blobs()
-        for path in self._depot.actions.files():
-            self._check_record(path, ACTION_SCHEMA, self._action_problem)
-        for path in self._depot.actions.intent_files():
-            self._check_record(path, ACTION_SCHEMA, self._intent_problem)
-        for path in self._depot.artifacts.files():
-            self._check_record(path, ARTIFACT_SCHEMA, self._manifest_problem)
-        for path in (*self._probes(), self._depot.root / "estimates.json"):
-            self._check_record(path, None, self._other_problem)
+        depot = self._depot
+        for path in depot.actions.files():
+            self._check_record(path, ACTION_SCHEMA, read_action, self._action_problem)
+        for path in depot.actions.intent_files():
+            self._check_record(path, ACTION_SCHEMA, read_intent)
+        for path in depot.artifacts.files():
+            self._check_record(path, ARTIFACT_SCHEMA, read_artifact, lambda found: self._manifest_problem(found[0]))
+        for path in (*sorted(depot.layout.toolchains.glob("probe-*.json")), depot.root / "estimates.json"):
+            self._check_record(path, None, read_record)
         self._check_fetched()
         return VerifyReport(
             self._checked, self._bytes, self._folders, self._folder_bytes, self._skipped, tuple(self._problems)
@@ -90,13 +94,19 @@ class _Verification:
             self._bytes += size
             self._on_progress(self._bytes, total)
 
-    def _check_record(self, path: Path, schema: int | None, problem_of: Callable[[Path], str]) -> None:
+    def _check_record(
+        self,
+        path: Path,
+        schema: int | None,
+        read: Callable[[Path], _T],
+        problem_of: Callable[[_T], str] = lambda _: "",
+    ) -> None:
         try:
             seen = Fingerprint.of(path)
             if schema is not None and is_foreign(path, schema):
                 self._skipped += 1
                 return
-            problem = problem_of(path)
+            problem = problem_of(read(path))
         except FileNotFoundError:
             return
         except IntegrityError as error:
@@ -135,9 +145,6 @@ class _Verification:
                     "" if right else f"{layout.upstreams / name} is damaged. It is fetched again when it is needed."
                 )
 
-    def _probes(self) -> Iterator[Path]:
-        yield from sorted(self._depot.layout.toolchains.glob("probe-*.json"))
-
     def _set_aside(self, path: Path, seen: Fingerprint, problem: str) -> str:
         """Move a record away; :returns: what to report, nothing when another process replaced or removed it."""
         try:
@@ -147,30 +154,18 @@ class _Verification:
             return f"{problem} {path} could not be moved away ({error.strerror})."
         return f"{problem} Its record was moved to {destination}." if moved else ""
 
-    def _action_problem(self, path: Path) -> str:
-        record = read_action(path)
+    def _action_problem(self, record: ActionRecord) -> str:
         if self._depot.blobs.find(record.object.digest) is None:
             raise IntegrityError(f"The object of {record.name} is lost; it will be compiled again when it is needed.")
         return ""
 
-    def _intent_problem(self, path: Path) -> str:
-        read_intent(path)
-        return ""
-
-    def _other_problem(self, path: Path) -> str:
-        read_record(path)
-        return ""
-
-    def _manifest_problem(self, path: Path) -> str:
-        manifest, _ = read_artifact(path)
-        lost = [f.path for f in manifest.files if not f.link and self._depot.blobs.find(f.digest) is None]
-        if lost and path.exists():  # otherwise it was removed meanwhile
-            return (
-                f"The library {manifest.recipe_key[:16]} ({manifest.selection}) lost {', '.join(lost)}. "
-                "'flashdepot get' makes it again."
-            )
-        if wrong := self._depot.libraries.differences(manifest):
-            folder = self._depot.layout.library(manifest.recipe_key)
+    def _manifest_problem(self, manifest: Manifest) -> str:
+        depot, key = self._depot, manifest.recipe_key
+        lost = [f.path for f in manifest.files if not f.link and depot.blobs.find(f.digest) is None]
+        if lost and depot.layout.artifact(key).exists():  # otherwise it was removed meanwhile
+            return f"The library {key[:16]} ({manifest.selection}) lost {', '.join(lost)}. 'flashdepot get' makes it again."
+        if wrong := depot.libraries.differences(manifest):
+            folder = depot.layout.library(key)
             return f"{folder} does not hold what its manifest says: {', '.join(wrong)}. 'flashdepot get' fixes it."
         return ""
 
