@@ -26,7 +26,7 @@ from flashdepot.events import BuildProgress, OnFile, Silent
 from flashdepot.facts.cuda import driver_floor
 from flashdepot.files.atomic import sha256_file
 from flashdepot.host.probe import this_platform
-from flashdepot.kernels import family_of, unproven_code
+from flashdepot.kernels import family_of, provide, unproven_code
 from flashdepot.kernels.actions import CONFIG_HEADER, FLAGS, Compilers, c_layer_actions, c_layer_flags, config_header
 from flashdepot.kernels.c_layer import NATIVE, c_layer_digest
 from flashdepot.model.limits import Limits
@@ -117,11 +117,7 @@ def prepare(
     :raises UsageError: when the tree lacks a licence text, without which no binary of it may be passed on.
     """
     nvcc = toolchain.nvcc
-    provided = {
-        name: path
-        for family in trees
-        for name, path in family_of(family).provide(this_platform(), depot.layout.toolchains, on_file).items()
-    }
+    provided = provide(trees, this_platform(), depot.layout.toolchains, on_file)
     texts = {
         name: text for family, tree in trees.items() for name, text in family_of(family).licences(tree.files).items()
     }

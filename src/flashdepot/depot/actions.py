@@ -171,9 +171,7 @@ class Actions:
 
     def _known(self, intent_key: str) -> list[str]:
         """The actions of an intent: in a shared depot this user's own, then those of who was first."""
-        places = dict.fromkeys(
-            (self._layout.intent(intent_key), replace(self._layout, is_shared=False).intent(intent_key))
-        )
+        places = dict.fromkeys((self._layout.intent(intent_key), DepotLayout(self._layout.root).intent(intent_key)))
         return list(dict.fromkeys(key for place in places for key in self._listed(place)))
 
     def _listed(self, path: Path) -> list[str]:

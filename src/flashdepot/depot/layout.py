@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from flashdepot.files.atomic import disk_errors, make_folder, write_atomic
 from flashdepot.files.places import present
 
@@ -64,15 +62,35 @@ def is_leftover(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith((".tmp", ".tmp.part", ".tmp.old"))
 
 
-class DepotLayout(msgspec.Struct, frozen=True):
+class DepotLayout:
     """The paths of a depot. Asking for one makes nothing.
 
     In a depot that several users share, a path is where this user finds what belongs there; where it may be written is
     asked of :func:`flashdepot.files.places.writable`.
     """
 
-    root: Path
-    is_shared: bool = False
+    def __init__(self, root: Path, *, is_shared: bool = False) -> None:
+        self.root = root
+        self.is_shared = is_shared
+        self.blobs = root / "blobs" / "sha256"
+        self.temporary = root / "tmp"
+        self.quarantine = root / "quarantine"
+        self.logs = root / "logs"
+        self.toolchains = root / "toolchains"
+        self.upstreams = root / "upstreams"
+        self.downloads = root / "downloads"
+        """Wheels that others published, each in a folder of its own, and what has arrived of one so far."""
+        self.catalog = root / "catalog"
+        """What others have published, as it was when last looked at."""
+        self.shared = root / "shared.json"
+        """The file that says whom a depot is shared with, if it is."""
+        self.sharded = (self.blobs, root / "actions", root / "intents")
+        """The folders in which files lie in folders by the first two digits of their names."""
+        named = ("artifacts", "libraries", "locks")
+        fetched = (self.catalog, self.toolchains, self.upstreams, self.downloads)
+        others = (*fetched, self.logs, self.temporary, self.quarantine)
+        self.folders = (self.blobs.parent, *self.sharded, *(root / name for name in named), *others)
+        """Every folder of a depot that has a name of its own, those that are in another after it."""
 
     def blob(self, digest: str) -> Path:
         """Return the file of a blob."""
@@ -100,74 +118,6 @@ class DepotLayout(msgspec.Struct, frozen=True):
 
     def _present(self, path: Path) -> Path:
         return present(path) if self.is_shared else path
-
-    @property
-    def blobs(self) -> Path:
-        """The folder of all blobs."""
-        return self.root / "blobs" / "sha256"
-
-    @property
-    def temporary(self) -> Path:
-        """Unfinished work."""
-        return self.root / "tmp"
-
-    @property
-    def quarantine(self) -> Path:
-        """Files that were found damaged."""
-        return self.root / "quarantine"
-
-    @property
-    def logs(self) -> Path:
-        """Compiler output."""
-        return self.root / "logs"
-
-    @property
-    def toolchains(self) -> Path:
-        """Compilers that were fetched."""
-        return self.root / "toolchains"
-
-    @property
-    def upstreams(self) -> Path:
-        """Sources that were fetched."""
-        return self.root / "upstreams"
-
-    @property
-    def downloads(self) -> Path:
-        """Wheels that others published, each in a folder of its own, and what has arrived of one so far."""
-        return self.root / "downloads"
-
-    @property
-    def shared(self) -> Path:
-        """The file that says whom a depot is shared with, if it is."""
-        return self.root / "shared.json"
-
-    @property
-    def catalog(self) -> Path:
-        """What others have published, as it was when last looked at."""
-        return self.root / "catalog"
-
-    @property
-    def sharded(self) -> tuple[Path, ...]:
-        """The folders in which files lie in folders by the first two digits of their names."""
-        return (self.blobs, self.root / "actions", self.root / "intents")
-
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """Every folder of a depot that has a name of its own, those that are in another after it."""
-        return (
-            self.blobs.parent,
-            *self.sharded,
-            *(self.root / name for name in ("artifacts", "libraries", "locks")),
-            *(
-                self.catalog,
-                self.toolchains,
-                self.upstreams,
-                self.downloads,
-                self.logs,
-                self.temporary,
-                self.quarantine,
-            ),
-        )
 
     def prepare(self) -> None:
         """Make the depot's folder, and the notes in it that say what it is, unless they are there.

@@ -84,6 +84,14 @@ def obtain_sources(sources: Mapping[str, str], cache: Path, on_file: OnFile = la
     return {name: obtain(name, spec) for name, spec in sources.items()}
 
 
+def provide(families: Iterable[str], platform: Platform, folder: Path, on_file: OnFile) -> dict[str, Path]:
+    """What the actions of some families name besides the CUDA toolchain; see :meth:`Family.provide`."""
+    found: dict[str, Path] = {}
+    for name in families:
+        found |= family_of(name).provide(platform, folder, on_file)
+    return found
+
+
 def oldest_gpu() -> Architecture:
     """The oldest GPU that kernels of any family run on."""
     return min(family.oldest_gpu for family in FAMILIES)

@@ -171,7 +171,15 @@ def choose_key(
 
     :raises UsageError: when there is none, or several, or it was revoked.
     """
-    return _unless_revoked(_chosen(settings, name, environment), settings)
+    key = _chosen(settings, name, environment)
+    for known in settings.trusted_keys():
+        if known.key.id == key.public.id and known.revoked is not None:
+            raise UsageError(
+                f"Your key {known.key.name} ({key.public.id[:_SHOWN]}) was revoked on {known.revoked}, and signs nothing.",
+                hint=f"Make a new one: flashdepot keys rotate {known.key.name}"
+                + (f", and put it into {VARIABLE}." if key.public.name == "environment" else ""),
+            )
+    return key
 
 
 def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, str]) -> SigningKey:
@@ -194,18 +202,6 @@ def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, 
         names = ", ".join(path.stem for path in found)
         raise UsageError(f"There are several keys: {names}.", hint=f"Name one: {VARIABLE}={found[0]}")
     return finish_rotation(settings, found[0].stem) or SigningKey.read(found[0])
-
-
-def _unless_revoked(key: SigningKey, settings: UserSettings) -> SigningKey:
-    """:raises UsageError: for a key that this user has revoked: readers refuse it, or have yet to hear of it."""
-    for known in settings.trusted_keys():
-        if known.key.id == key.public.id and known.revoked is not None:
-            raise UsageError(
-                f"Your key {known.key.name} ({key.public.id[:_SHOWN]}) was revoked on {known.revoked}, and signs nothing.",
-                hint=f"Make a new one: flashdepot keys rotate {known.key.name}"
-                + (f", and put it into {VARIABLE}." if key.public.name == "environment" else ""),
-            )
-    return key
 
 
 class MadeKey(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ from flashdepot.errors import FlashdepotError
 from flashdepot.events import Download
 from flashdepot.files.locks import try_lock_file
 from flashdepot.host import runtime_facts
-from flashdepot.kernels import family_of
+from flashdepot.kernels import provide
 from flashdepot.model.limits import Limits
 from flashdepot.model.request import AnyCuda, CudaChoice
 from flashdepot.model.target import Version
@@ -184,11 +184,7 @@ class Agent:
             )
             if (refused := _other_tools(site, toolchain)) is not None:
                 return refused
-            provided = {
-                name: path
-                for family in site.families
-                for name, path in family_of(family).provide(host.platform, folder, self._on_file).items()
-            }
+            provided = provide(site.families, host.platform, folder, self._on_file)
             here = {name: value for name, value in toolchain.whole_environment().items() if name not in site.variables}
         except FlashdepotError as error:
             return Refused(error.message, error.hint)
