@@ -24,7 +24,7 @@ from flashdepot.model.candidate import PublishedWheel
 from flashdepot.model.codec import read
 from flashdepot.net.download import Remote
 from flashdepot.net.fetch import fetch, fetch_url
-from support.servers import Quiet, serving
+from support.servers import Handler, serving
 from support.tools import PEAK
 
 NAME = "demo-1.0.tar.gz"
@@ -48,8 +48,8 @@ class Liar:
 def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Liar]:
     liar = Liar()
 
-    class Handler(Quiet, BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Lies(Handler):
+        def do_GET(self) -> None:  # noqa: N802  (the name that http.server calls)
             liar.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
             self.send_response(liar.status)
             for name, value in liar.headers.items():
@@ -58,7 +58,7 @@ def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Liar]:
             with contextlib.suppress(OSError):
                 liar.body(self)
 
-    with serving(Handler) as liar.url:
+    with serving(Lies) as liar.url:
         monkeypatch.setenv("PIP_INDEX_URL", f"{liar.url}/simple/")
         yield liar
 

@@ -18,17 +18,48 @@ from pathlib import Path
 from typing import Any
 
 
-class Quiet:
-    """What a handler is besides, so that it writes no log."""
+class Handler(BaseHTTPRequestHandler):
+    """Answers with a body whose length is promised, and writes no log."""
+
+    piece, pace = 1 << 14, 0.0
+    """Bytes that are sent at once, and the seconds to wait after them."""
+
+    def answer(
+        self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None, *, sent: int | None = None
+    ) -> None:
+        """Send the body, or so many bytes of it."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        body = b"" if self.command == "HEAD" else body[:sent]
+        with contextlib.suppress(ConnectionError):
+            for start in range(0, len(body), self.piece):
+                self.wfile.write(body[start : start + self.piece])
+                time.sleep(self.pace)
+                if 2 * start > len(body):
+                    self.wait()
+
+    def wait(self) -> None:
+        """What happens behind the middle of a long body."""
+
+    def start(self) -> int | None:
+        """The byte that the client wants to begin with, if it asks for a range."""
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        return int(asked[1]) if asked else None
 
     def log_message(self, *_: object) -> None:
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 64  # with the usual 5, clients that come ten at once wait a second for the next try
+
+
 @contextlib.contextmanager
 def serving(handler: Callable[..., BaseHTTPRequestHandler] | Any) -> Iterator[str]:
     """Serve, and give the address, without a slash at its end."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -78,42 +109,31 @@ def serve_files() -> Iterator[FileServer]:
     server = FileServer()
     server.goes_on.set()
 
-    class Handler(Quiet, BaseHTTPRequestHandler):
+    class Files(Handler):
         def do_GET(self) -> None:
-            asked = self.headers.get("Range")
-            server.seen.append((self.path, asked))
+            server.seen.append((self.path, self.headers.get("Range")))
+            self.pace = server.pace
             fault = server.faults.pop(0) if server.faults else Fault()
             body = server.files.get(self.path)
             if fault.status:
-                return self.answer(fault.status, dict(fault.headers), b"no")
+                return self.answer(fault.status, b"no", fault.headers)
             if server.authorization not in {None, self.headers.get("Authorization")}:
-                return self.answer(401, {}, b"who are you")
+                return self.answer(401, b"who are you")
             if body is None:
-                return self.answer(404, {}, b"no such thing")
-            headers = server.validators(body)
-            if match := re.fullmatch(r"bytes=(\d+)-", asked or "") if server.ranges else None:
-                condition = self.headers.get("If-Range")
-                start = int(match[1])
-                if condition in {None, *headers.values()}:
-                    if start >= len(body):
-                        return self.answer(416, {"Content-Range": f"bytes */{len(body)}"}, b"")
-                    where = fault.content_range or f"bytes {start}-{len(body) - 1}/{len(body)}"
-                    return self.answer(206, {**headers, "Content-Range": where}, body[start:], fault.drop_after)
-            return self.answer(200, headers, body, fault.drop_after)
+                return self.answer(404, b"no such thing")
+            status, headers = 200, server.validators(body)
+            start = self.start() if server.ranges else None
+            if start is not None and self.headers.get("If-Range") in {None, *headers.values()}:
+                if start >= len(body):
+                    return self.answer(416, headers={"Content-Range": f"bytes */{len(body)}"})
+                where = fault.content_range or f"bytes {start}-{len(body) - 1}/{len(body)}"
+                status, headers, body = 206, {**headers, "Content-Range": where}, body[start:]
+            return self.answer(status, body, headers, sent=fault.drop_after)
 
-        def answer(self, status: int, headers: Mapping[str, str], body: bytes, drop_after: int | None = None) -> None:
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            with contextlib.suppress(ConnectionError):
-                for start in range(0, len(body[:drop_after]), 1 << 14):
-                    self.wfile.write(body[start : min(start + (1 << 14), drop_after or len(body))])
-                    time.sleep(server.pace)
-                    if 2 * start > len(body):
-                        server.goes_on.wait(120)
+        def wait(self) -> None:
+            server.goes_on.wait(120)
 
-    with serving(Handler) as server.url:
+    with serving(Files) as server.url:
         try:
             yield server
         finally:
@@ -152,32 +172,23 @@ class IndexServer:
 def serve_index():
     index = IndexServer()
 
-    class Handler(Quiet, BaseHTTPRequestHandler):
+    class Index(Handler):
         def do_GET(self):
             index.requests.append(self.path)
             if index.statuses:
-                return self.answer(index.statuses.pop(0), "text/plain", b"not now")
+                return self.answer(index.statuses.pop(0), b"not now")
             if index.authorization not in {None, self.headers.get("Authorization")}:
-                return self.answer(401, "text/plain", b"who are you")
-            name = self.path.rpartition("/")[2]
+                return self.answer(401, b"who are you")
             if self.path in {"/simple/demo/", "/simple/flash-attn/", "/simple/ziglang/"}:
-                return self.answer(200, *index.page())
-            if self.path.startswith("/files/") and name in index.files:
-                return self.answer(200, "application/octet-stream", index.files[name], may_be_cut=True)
-            return self.answer(404, "text/plain", b"no such thing")
+                kind, body = index.page()
+                return self.answer(200, body, {"Content-Type": kind})
+            body = index.files.get(self.path.rpartition("/")[2])
+            if not self.path.startswith("/files/") or body is None:
+                return self.answer(404, b"no such thing")
+            index.truncations -= (cut := index.truncations > 0)
+            return self.answer(200, body, sent=len(body) // 2 if cut else None)
 
-        def answer(self, status, content_type, body, *, may_be_cut=False):
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if may_be_cut and index.truncations:
-                index.truncations -= 1
-                body = body[: len(body) // 2]
-            with contextlib.suppress(ConnectionError):
-                self.wfile.write(body)
-
-    with serving(Handler) as url:
+    with serving(Index) as url:
         index.url = f"{url}/simple/"
         yield index
 
@@ -231,29 +242,23 @@ def wheel_name(python="cp312", *, version="2.8.3", torch="2.8", cuda="128", plat
 def serve_listings():
     listings = ListingServer()
 
-    class Handler(Quiet, BaseHTTPRequestHandler):
+    class Listings(Handler):
         def do_GET(self):
             listings.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
             if listings.first:
-                return self.send(listings.first.pop(0))
+                return self.send(listings.first.pop(0), {})
             answer = listings.answers.get(self.path, ListingAnswer(b'{"message": "Not Found"}', status=404))
             etag = f'W/"{hashlib.sha256(answer.body).hexdigest()}"'
             if answer.status == 200 and self.headers.get("If-None-Match") == etag:
                 listings.not_modified += 1
-                return self.send(ListingAnswer(b"", status=304), etag)
-            return self.send(answer, etag)
+                answer = ListingAnswer(b"", status=304)
+            return self.send(answer, {"ETag": etag})
 
-        def send(self, answer, etag=""):
-            self.send_response(answer.status)
-            headers = {"Content-Type": "application/json; charset=utf-8", "Content-Length": str(len(answer.body))}
-            headers |= {"ETag": etag} if etag else {}
-            for name, value in (headers | answer.headers).items():
-                self.send_header(name, value)
-            self.end_headers()
-            with contextlib.suppress(ConnectionError):
-                self.wfile.write(answer.body[: len(answer.body) // 2] if answer.cut else answer.body)
+        def send(self, answer, headers):
+            headers = {"Content-Type": "application/json; charset=utf-8", **headers, **answer.headers}
+            self.answer(answer.status, answer.body, headers, sent=len(answer.body) // 2 if answer.cut else None)
 
-    with serving(Handler) as listings.url:
+    with serving(Listings) as listings.url:
         yield listings
 
 
@@ -264,7 +269,7 @@ JSON = "application/vnd.pypi.simple.v1+json"
 def serve_site(folder: Path, *, negotiates: bool = True) -> Iterator[str]:
     """Serve a folder; ``negotiates`` says whether a client that accepts JSON gets it."""
 
-    class Handler(Quiet, SimpleHTTPRequestHandler):
+    class Site(SimpleHTTPRequestHandler):
         extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".json": JSON}  # noqa: RUF012
 
         def send_head(self):
@@ -273,7 +278,10 @@ def serve_site(folder: Path, *, negotiates: bool = True) -> Iterator[str]:
                 self.path = f"{self.path.rstrip('/')}/index.json"
             return super().send_head()
 
-    with serving(functools.partial(Handler, directory=str(folder))) as url:
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(functools.partial(Site, directory=str(folder))) as url:
         yield f"{url}/"
 
 
@@ -323,14 +331,28 @@ def serve_remote() -> Iterator[RemoteServer]:
     server = RemoteServer()
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Remote(Handler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self.give(with_body=True)
+            path, fault = self.begin()
+            body = server.files.get(path) if fault.body is None else fault.body
+            if fault.status or body is None:
+                return self.answer(fault.status or 404, b"no")
+            status, headers = 200, {}
+            start = self.start() if server.ranges else None
+            if start is not None:
+                if start >= len(body):
+                    return self.answer(416)
+                status, headers = 206, {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}"}
+                body = body[start:]
+            if fault != Answer() and self.command == "GET":
+                self.close_connection = True
+                self.piece, self.pace = 1 if fault.pace else self.piece, fault.pace
+            return self.answer(status, body, headers, sent=fault.drop_after)
 
         def do_HEAD(self) -> None:
-            self.give(with_body=False)
+            self.do_GET()
 
         def do_PUT(self) -> None:
             path, fault = self.begin()
@@ -338,91 +360,23 @@ def serve_remote() -> Iterator[RemoteServer]:
             data = self.rfile.read(length)
             if len(data) < length:  # the client was killed: as every server does, nothing is kept
                 self.close_connection = True
-                return
-            if fault and fault.status:
+            elif fault.status:
                 self.answer(fault.status, b"no")
-                return
-            with lock:
-                server.files[path] = data
-            self.answer(201, b"")
+            else:
+                with lock:
+                    server.files[path] = data
+                self.answer(201)
 
-        def begin(self) -> tuple[str, Answer | None]:
+        def begin(self) -> tuple[str, Answer]:
             path = self.path.lstrip("/")
             with lock:
                 server.seen.append((self.command, path))
-            return path, server.fault(self.command, path)
+            return path, server.fault(self.command, path) or Answer()
 
-        def give(self, *, with_body: bool) -> None:
-            path, fault = self.begin()
-            body = server.files.get(path)
-            if fault and fault.status:
-                self.answer(fault.status, b"no" if with_body else b"")
-                return
-            body = fault.body if fault and fault.body is not None else body
-            if body is None:
-                self.answer(404, b"" if not with_body else b"no such thing")
-                return
-            status, more = 200, {}
-            if server.ranges and (match := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")):
-                start, total = int(match[1]), len(body)
-                if start >= total:
-                    self.answer(416, b"")
-                    return
-                status, more = 206, {"Content-Range": f"bytes {start}-{total - 1}/{total}"}
-                body = body[start:]
-            self.answer(status, body, fault if with_body else None, more, with_body=with_body)
-
-        def answer(
-            self,
-            status: int,
-            body: bytes,
-            fault: Answer | None = None,
-            more: dict[str, str] | None = None,
-            *,
-            with_body: bool = True,
-        ) -> None:
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **(more or {})}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if not with_body:
-                return
-            with contextlib.suppress(ConnectionError):
-                if fault is None or not fault.pace:
-                    self.close_connection = fault is not None
-                    self.wfile.write(body[: fault.drop_after if fault else None])
-                    return
-                self.close_connection = True
-                for byte in body[: fault.drop_after]:
-                    time.sleep(fault.pace)
-                    self.wfile.write(bytes([byte]))
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        request_queue_size = 64  # with the usual 5, clients that come ten at once wait a second for the next try
-
-    http = Server(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    http.block_on_close = False
-    server.url = f"http://127.0.0.1:{http.server_port}"
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    stopped = threading.Event()
-
-    def stop() -> None:
-        if not stopped.is_set():
-            stopped.set()
-            http.shutdown()
-            http.server_close()
-            thread.join()
-
-    server.stop = stop
-    try:
+    with contextlib.ExitStack() as stack:
+        server.url = stack.enter_context(serving(Remote))
+        server.stop = stack.close
         yield server
-    finally:
-        stop()
 
 
 Reply = Callable[[bytes], bytes]
