@@ -140,9 +140,9 @@ def test_on_windows_the_lines_are_those_of_cmd(forged: ForgedLibrary, monkeypatc
     monkeypatch.setattr(link_commands, "sys", SimpleNamespace(platform="win32"))
 
     def printed(command: click.Command) -> list[str]:
-        done = CliRunner().invoke(command, ["--static", "--quiet", "--library", str(forged.root)])
+        done = CliRunner().invoke(command, ["--static", "--library", str(forged.root)])
         assert done.exit_code == 0, done.output
-        return done.output.splitlines()
+        return done.stdout.splitlines()
 
     assert f'# Configure with: cmake -S . -B build "-DCMAKE_PREFIX_PATH={forged.root}"' in printed(commands.cmake)
     first, line, *rest = printed(commands.pkg_config)

@@ -71,7 +71,7 @@ class Farm:
     def environment(self) -> dict[str, str]:
         return {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE), str(TESTS), os.environ.get("PYTHONPATH")])),
             "FLASHDEPOT_HOME": str(self.folder / "depot"),
             "FLASHDEPOT_OFFLINE": "1",
             "FAKE_JOURNAL": str(self.folder / "journal"),
@@ -140,7 +140,7 @@ class FarmBuild:
             wait_for(self.farm.has_all_workers, "the workers")
         named = self.address or str(self.farm.file)
         order = {"folder": str(self.folder), "farm": named, "cuda": str(self.farm.cuda), **self.options}
-        command = [sys.executable, str(TESTS / "support" / "farm_build.py"), json.dumps(order)]
+        command = [sys.executable, "-m", "support.farm_build", json.dumps(order)]
         environment = {**self.farm.environment, "FLASHDEPOT_HOME": str(self.folder / "depot")}
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

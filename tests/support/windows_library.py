@@ -20,7 +20,7 @@ from flashdepot.toolchain.zig import Zig
 from support.depots import make_manifest
 from support.tools import needs
 
-needs_llvm = needs("clang", "lld-link", "llvm-lib", "llvm-dlltool")
+needs_llvm = needs("clang", "lld-link", "llvm-lib")  # llvm-dlltool comes with it, and answers no question with success
 
 _RUNTIME = """
 int _fltused = 1;
