@@ -18,7 +18,7 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _HEADER = struct.Struct("<HHIIIHH")
-_SECTION = struct.Struct("<8xIIIIIIHHI")
+_SECTION = struct.Struct("<12xIIIIIHHI")
 SECTION_FLAGS = _SECTION.size - 4
 """Where in a row of the section table its flags are."""
 _SYMBOL = struct.Struct("<IIIhHBB")
@@ -40,7 +40,6 @@ class CoffSection(NamedTuple):
 
     at: int
     name: str
-    virtual_size: int
     address: int
     size: int
     offset: int
@@ -109,8 +108,8 @@ class CoffFile:
 
 def _section(table: Window, start: int, at: int) -> CoffSection:
     name = table.take(at, 8, "section table").rstrip(b"\0").decode("latin-1")
-    virtual, address, size, offset, *_, flags = table.unpack(_SECTION, at, "section table")
-    return CoffSection(start + at, name, virtual, address, size, offset, flags)
+    address, size, offset, *_, flags = table.unpack(_SECTION, at, "section table")
+    return CoffSection(start + at, name, address, size, offset, flags)
 
 
 class Import(msgspec.Struct, frozen=True):
@@ -194,7 +193,7 @@ class PeFile:
         return self._optional.unpack(_DIRECTORY, _DIRECTORIES + index * _DIRECTORY.size, "data directories")[0]
 
     def _at(self, address: int) -> Window:
-        for _, _, _, start, size, offset, _ in self._table:
+        for _, _, start, size, offset, _ in self._table:
             if start <= address < start + size:
                 return self._window.part(offset + address - start, size - (address - start), "section")
         raise self._window.damaged(f"no section has the address {address:#x}")

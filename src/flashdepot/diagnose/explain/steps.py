@@ -21,9 +21,6 @@ from flashdepot.diagnose.explain.lines import Chunk
 from flashdepot.diagnose.explain.pattern import PIECES, Pattern
 from flashdepot.files.documents import read_toml
 
-PHASES = ("resolve", "fetch", "build", "install", "link", "import", "run")
-"""What a step does, in the order in which an installation goes through it."""
-
 _KEPT = 200
 """Steps of a log that are shown: of a longer one the first and the last halves of as many."""
 
