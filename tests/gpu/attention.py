@@ -86,9 +86,55 @@ class Guarded:
         assert touched == 0, f"{touched} elements outside the output were written"
 
 
+class ForwardCall:
+    """What every call of fa_fwd has: buffers, the arguments that say so, and one launch."""
+
+    problem: Problem
+    library: Library
+    device: int
+    q: Guarded
+    k: Guarded
+    v: Guarded
+    o: Guarded
+    lse_storage: torch.Tensor
+    alibi: torch.Tensor | None
+    workspace: torch.Tensor | None
+    args: ForwardArgs
+
+    def tensor_args(self, lists: dict[str, torch.Tensor] | None = None) -> ForwardArgs:
+        """Sizes, numbers, tensors and vectors; ``lists`` are the vectors by the names of their fields."""
+        args = common_args(ForwardArgs, self.problem, self.device)
+        args.num_splits = self.problem.splits
+        args.q, args.k, args.v, args.o = (one.describe() for one in (self.q, self.k, self.v, self.o))
+        args.lse = self.lse_storage.data_ptr() + 4 * GUARD
+        for name, values in (lists or {}).items():
+            setattr(args, name, values.data_ptr())
+            if name == "block_table":
+                args.block_table_stride = values.stride(0)
+        set_alibi(args, self.alibi)
+        return args
+
+    def poison(self) -> None:
+        self.o.storage.fill_(POISON_16)
+        self.lse_storage.fill_(POISON_32)
+
+    def launch(self) -> None:
+        """Enqueue on torch's current stream."""
+        self.args.stream = torch.cuda.current_stream().cuda_stream
+        answer = self.library.fwd(self.args)
+        assert answer.status is Status.OK, answer
+
+    def lse_of(self, *shape: int) -> torch.Tensor:
+        return self.lse_storage[GUARD : self.lse_storage.numel() - GUARD].view(torch.float32).view(shape)
+
+    def assert_nothing_else_was_written(self) -> None:
+        self.o.assert_poison_is_untouched()
+        assert_guards_are_untouched(self.lse_storage, self.workspace, self.args.workspace_bytes)
+
+
 @dataclass
-class Call:
-    """A problem with its buffers, ready to run."""
+class Call(ForwardCall):
+    """A dense problem with its buffers, ready to run."""
 
     problem: Problem
     library: Library
@@ -111,7 +157,7 @@ class Call:
         rows = p.batch * p.heads_q * p.seqlen_q
         self.lse_storage = poisoned_floats(rows)
         self.refill(p.seed)
-        self.args = self.make_args()
+        self.args = self.tensor_args()
         self.add_workspace()
 
     def refill(self, seed: int) -> None:
@@ -128,33 +174,12 @@ class Call:
                 self.alibi = slopes
             self.alibi.copy_(slopes)
 
-    def poison(self) -> None:
-        self.o.storage.fill_(POISON_16)
-        self.lse_storage.fill_(POISON_32)
-
-    def make_args(self) -> ForwardArgs:
-        p = self.problem
-        args = common_args(ForwardArgs, p, self.device)
-        args.num_splits = p.splits
-        args.q, args.k, args.v, args.o = (one.describe() for one in (self.q, self.k, self.v, self.o))
-        args.lse = self.lse_storage.data_ptr() + 4 * GUARD
-        set_alibi(args, self.alibi)
-        return args
-
     def add_workspace(self) -> None:
         self.workspace = add_workspace(self.library, self.args)
 
-    def launch(self) -> None:
-        """Enqueue on torch's current stream."""
-        self.args.stream = torch.cuda.current_stream().cuda_stream
-        answer = self.library.fwd(self.args)
-        assert answer.status is Status.OK, answer
-
     @property
     def lse(self) -> torch.Tensor:
-        p = self.problem
-        inside = self.lse_storage[GUARD : self.lse_storage.numel() - GUARD]
-        return inside.view(torch.float32).view(p.batch, p.heads_q, p.seqlen_q)
+        return self.lse_of(self.problem.batch, self.problem.heads_q, self.problem.seqlen_q)
 
     def check(self) -> None:
         """Hold the result against float64, with upstream's bound; and see that nothing else was written."""
@@ -169,9 +194,7 @@ class Call:
         bounds = [2 * largest(o.double() - exact) + 1e-5 for o in plain]
         assert error <= max(bounds), f"o: error {error:.3g} over {bounds}"
         check_lse(p, self.lse, exact_lse)
-
-        self.o.assert_poison_is_untouched()
-        assert_guards_are_untouched(self.lse_storage, self.workspace, self.args.workspace_bytes)
+        self.assert_nothing_else_was_written()
 
 
 def common_args(kind: type[Args], p: Problem, device: int) -> Args:

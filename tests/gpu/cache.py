@@ -5,22 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention import (
-    GUARD,
-    Guarded,
-    Problem,
-    add_workspace,
-    assert_guards_are_untouched,
-    attend,
-    check_lse,
-    common_args,
-    largest,
-    poisoned_floats,
-    set_alibi,
-)
+from attention import GUARD, ForwardCall, Guarded, Problem, add_workspace, attend, check_lse, largest, poisoned_floats
 from packed import int32
 
-from support.fa_abi import Flag, ForwardArgs, Library, Status
+from support.fa_abi import Flag, ForwardArgs, Library
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +32,7 @@ class Cached(Problem):
 
 
 @dataclass
-class CacheCall:
+class CacheCall(ForwardCall):
     """A problem with its buffers, ready to run."""
 
     problem: Cached
@@ -90,14 +78,8 @@ class CacheCall:
 
     def make_args(self) -> ForwardArgs:
         p = self.problem
-        args = common_args(ForwardArgs, p, self.device)
-        args.num_splits = p.splits
-        args.q, args.k, args.v, args.o = (one.describe() for one in (self.q, self.k, self.v, self.o))
-        args.lse = self.lse_storage.data_ptr() + 4 * GUARD
-        for name, values in self.lists.items():
-            setattr(args, name, values.data_ptr())
-        if p.page_size:
-            args.page_size, args.block_table_stride = p.page_size, self.lists["block_table"].stride(0)
+        args = self.tensor_args(self.lists)
+        args.page_size = p.page_size
         if p.new:
             args.seqlen_new = p.new
             args.k_new, args.v_new = self.k_new.describe(), self.v_new.describe()
@@ -105,13 +87,7 @@ class CacheCall:
             args.rotary_cos, args.rotary_sin = self.cos.data_ptr(), self.sin.data_ptr()
             args.rotary_dim, args.rotary_seqlen = p.rotary, self.cos.shape[0]
             args.flags |= Flag.ROTARY_INTERLEAVED if p.interleaved else 0
-        set_alibi(args, self.alibi)
         return args
-
-    def launch(self) -> None:
-        self.args.stream = torch.cuda.current_stream().cuda_stream
-        answer = self.library.fwd(self.args)
-        assert answer.status is Status.OK, answer
 
     def where(self, i: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the indices in the first two dimensions of k and v of rows of sequence i."""
@@ -172,8 +148,7 @@ class CacheCall:
         slack = 2e-3 if p.rotary and p.dtype == "fp16" else 1e-2 if p.rotary else 0.0
         assert max(errors) <= max(bounds) + slack, f"o: error {max(errors):.3g} over {max(bounds):.3g}"
         self.check_cache(expected_k, expected_v)
-        self.o.assert_poison_is_untouched()
-        assert_guards_are_untouched(self.lse_storage, self.workspace, self.args.workspace_bytes)
+        self.assert_nothing_else_was_written()
 
     def check_cache(self, expected_k: torch.Tensor, expected_v: torch.Tensor) -> None:
         """See that what should have been appended was, and that nothing else changed."""

@@ -7,22 +7,19 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from attention import (
-    GUARD,
     POISON_16,
     POISON_32,
+    ForwardCall,
     Guarded,
     Problem,
     add_workspace,
-    assert_guards_are_untouched,
     attend,
     check_lse,
-    common_args,
     largest,
     poisoned_floats,
-    set_alibi,
 )
 
-from support.fa_abi import ForwardArgs, Library, Status
+from support.fa_abi import ForwardArgs, Library
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +62,7 @@ def starts(lengths: tuple[int, ...]) -> list[int]:
 
 
 @dataclass
-class PackedCall:
+class PackedCall(ForwardCall):
     """A packed problem with its buffers, ready to run."""
 
     problem: Packed
@@ -114,33 +111,15 @@ class PackedCall:
 
     def make_args(self) -> ForwardArgs:
         p = self.problem
-        args = common_args(ForwardArgs, p, self.device)
-        args.num_splits = p.splits
+        args = self.tensor_args(self.lists)
         args.total_q = self.total_q
         args.total_k = 0 if p.page_size else self.total_k
-        args.q, args.k, args.v, args.o = (one.describe() for one in (self.q, self.k, self.v, self.o))
-        args.lse = self.lse_storage.data_ptr() + 4 * GUARD
-        for name, values in self.lists.items():
-            setattr(args, name, values.data_ptr())
-        if p.page_size:
-            args.page_size = p.page_size
-            args.block_table_stride = self.lists["block_table"].stride(0)
-        set_alibi(args, self.alibi)
+        args.page_size = p.page_size
         return args
-
-    def poison(self) -> None:
-        self.o.storage.fill_(POISON_16)
-        self.lse_storage.fill_(POISON_32)
-
-    def launch(self) -> None:
-        self.args.stream = torch.cuda.current_stream().cuda_stream
-        answer = self.library.fwd(self.args)
-        assert answer.status is Status.OK, answer
 
     @property
     def lse(self) -> torch.Tensor:
-        inside = self.lse_storage[GUARD : self.lse_storage.numel() - GUARD]
-        return inside.view(torch.float32).view(self.problem.heads_q, self.total_q)
+        return self.lse_of(self.problem.heads_q, self.total_q)
 
     def queries_of(self, i: int, tensor: torch.Tensor) -> torch.Tensor:
         """Return the rows of sequence i, (1, rows, heads, dim)."""
@@ -181,12 +160,10 @@ class PackedCall:
             start = starts(p.lengths_q)[i]
             check_lse(p, self.lse[None, :, start : start + p.lengths_q[i]], exact_lse)
         assert max(errors) <= max(bounds), f"o: error {max(errors):.3g} over {max(bounds):.3g}"
-
-        self.o.assert_poison_is_untouched()
         if p.seqlen_k != 0:  # without any key all rows are filled
             end = sum(p.lengths_q)
             spare = self.o.tensor[:, end:].contiguous().view(torch.int16)
             assert bool((spare == POISON_16).all()), "written to rows of no sequence"
             lse = self.lse[:, end:].contiguous().view(torch.int32)
             assert bool((lse == POISON_32).all()), "lse of rows of no sequence was written"
-        assert_guards_are_untouched(self.lse_storage, self.workspace, self.args.workspace_bytes)
+        self.assert_nothing_else_was_written()
