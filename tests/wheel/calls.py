@@ -8,19 +8,29 @@ B, SQ, SK, H, HK, D = 2, 300, 200, 6, 2, 64
 LENGTHS = (260, 140)  # total rows of q and k in packed calls
 
 
+MASK = {"softmax_scale": 0.125, "is_causal": False, "window_size_left": -1, "window_size_right": -1, "softcap": 0.0}
+ALL_Q, ALL_K = LENGTHS
+"""Rows of packed calls."""
+
+
+def none(names):
+    return dict.fromkeys(names.split())
+
+
+def qkv(rows_q, rows_k):
+    return {"q": Tensor((*rows_q, H, D)), "k": Tensor((*rows_k, HK, D)), "v": Tensor((*rows_k, HK, D))}
+
+
+def lengths():
+    return {"cu_seqlens_q": Tensor((B + 1,), int32), "cu_seqlens_k": Tensor((B + 1,), int32)}
+
+
 def dense(**changed):
     arguments = {
-        "q": Tensor((B, SQ, H, D)),
-        "k": Tensor((B, SK, HK, D)),
-        "v": Tensor((B, SK, HK, D)),
-        "out": None,
-        "alibi_slopes": None,
+        **qkv((B, SQ), (B, SK)),
+        **none("out alibi_slopes"),
         "p_dropout": 0.0,
-        "softmax_scale": 0.125,
-        "is_causal": False,
-        "window_size_left": -1,
-        "window_size_right": -1,
-        "softcap": 0.0,
+        **MASK,
         "return_softmax": False,
         "gen": None,
     }
@@ -28,27 +38,17 @@ def dense(**changed):
 
 
 def varlen(**changed):
-    total_q, total_k = LENGTHS
     arguments = {
-        "q": Tensor((total_q, H, D)),
-        "k": Tensor((total_k, HK, D)),
-        "v": Tensor((total_k, HK, D)),
+        **qkv((ALL_Q,), (ALL_K,)),
         "out": None,
-        "cu_seqlens_q": Tensor((B + 1,), int32),
-        "cu_seqlens_k": Tensor((B + 1,), int32),
-        "seqused_k": None,
-        "leftpad_k": None,
-        "block_table": None,
-        "alibi_slopes": None,
+        **lengths(),
+        **none("seqused_k leftpad_k block_table alibi_slopes"),
         "max_seqlen_q": 150,
         "max_seqlen_k": 90,
         "p_dropout": 0.0,
         "softmax_scale": 0.125,
         "zero_tensors": False,
-        "is_causal": False,
-        "window_size_left": -1,
-        "window_size_right": -1,
-        "softcap": 0.0,
+        **MASK,
         "return_softmax": False,
         "gen": None,
     }
@@ -60,21 +60,8 @@ def kvcache(**changed):
         "q": Tensor((B, 1, H, D)),
         "kcache": Tensor((B, 512, HK, D)),
         "vcache": Tensor((B, 512, HK, D)),
-        "k": None,
-        "v": None,
-        "seqlens_k": None,
-        "rotary_cos": None,
-        "rotary_sin": None,
-        "cache_batch_idx": None,
-        "leftpad_k": None,
-        "block_table": None,
-        "alibi_slopes": None,
-        "out": None,
-        "softmax_scale": 0.125,
-        "is_causal": False,
-        "window_size_left": -1,
-        "window_size_right": -1,
-        "softcap": 0.0,
+        **none("k v seqlens_k rotary_cos rotary_sin cache_batch_idx leftpad_k block_table alibi_slopes out"),
+        **MASK,
         "is_rotary_interleaved": False,
         "num_splits": 0,
     }
@@ -84,55 +71,35 @@ def kvcache(**changed):
 def backward(**changed):
     arguments = {
         "dout": Tensor((B, SQ, H, D)),
-        "q": Tensor((B, SQ, H, D)),
-        "k": Tensor((B, SK, HK, D)),
-        "v": Tensor((B, SK, HK, D)),
+        **qkv((B, SQ), (B, SK)),
         "out": Tensor((B, SQ, H, D)),
         "softmax_lse": Tensor((B, H, SQ), float32),
-        "dq": None,
-        "dk": None,
-        "dv": None,
-        "alibi_slopes": None,
+        **none("dq dk dv alibi_slopes"),
         "p_dropout": 0.0,
-        "softmax_scale": 0.125,
-        "is_causal": False,
-        "window_size_left": -1,
-        "window_size_right": -1,
-        "softcap": 0.0,
+        **MASK,
         "deterministic": False,
-        "gen": None,
-        "rng_state": None,
+        **none("gen rng_state"),
     }
     return replaced(arguments, changed)
 
 
 def varlen_backward(**changed):
-    total_q, total_k = LENGTHS
     arguments = {
-        "dout": Tensor((total_q, H, D)),
-        "q": Tensor((total_q, H, D)),
-        "k": Tensor((total_k, HK, D)),
-        "v": Tensor((total_k, HK, D)),
-        "out": Tensor((total_q, H, D)),
-        "softmax_lse": Tensor((H, total_q), float32),
-        "dq": None,
-        "dk": None,
-        "dv": None,
-        "cu_seqlens_q": Tensor((B + 1,), int32),
-        "cu_seqlens_k": Tensor((B + 1,), int32),
+        "dout": Tensor((ALL_Q, H, D)),
+        **qkv((ALL_Q,), (ALL_K,)),
+        "out": Tensor((ALL_Q, H, D)),
+        "softmax_lse": Tensor((H, ALL_Q), float32),
+        **none("dq dk dv"),
+        **lengths(),
         "alibi_slopes": None,
         "max_seqlen_q": 150,
         "max_seqlen_k": 90,
         "p_dropout": 0.0,
         "softmax_scale": 0.125,
         "zero_tensors": False,
-        "is_causal": False,
-        "window_size_left": -1,
-        "window_size_right": -1,
-        "softcap": 0.0,
+        **MASK,
         "deterministic": False,
-        "gen": None,
-        "rng_state": None,
+        **none("gen rng_state"),
     }
     return replaced(arguments, changed)
 
