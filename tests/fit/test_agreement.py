@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from hypothesis import given, settings
 from worlds import World, worlds
 
+from flashdepot.depot import Depot
+from flashdepot.depot.libraries import manifest_text
 from flashdepot.diagnose import Intention, examine
 from flashdepot.diagnose.check.evidence import Outcome
 from flashdepot.diagnose.check.judge import judge_architectures, judge_binary
@@ -15,12 +19,17 @@ from flashdepot.fit import judge, needs_of_manifest
 from flashdepot.fit.needs import needs_of_name
 from flashdepot.fit.requests import unmet
 from flashdepot.install.present import require_no_obstacle
-from flashdepot.model.candidate import COMMUNITY, WheelRequest
+from flashdepot.link.candle_check import CandleNeed, _machine_code
+from flashdepot.link.candle_versions import CandleLine
+from flashdepot.link.vendor.check import expected
+from flashdepot.model.candidate import COMMUNITY, OURS, WheelRequest
 from flashdepot.model.diagnosis import Verdict
+from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Version
 from flashdepot.resolve import rules
 from flashdepot.resolve.facts import facts_of
+from flashdepot.resolve.own_wheels import _stored
 from support.depots import make_manifest, make_request
 
 TOPICS = {
@@ -89,13 +98,24 @@ def too_old(world: World) -> bool:
 
 
 @many
-@given(worlds)
-def test_the_depot_takes_a_library_where_no_rule_speaks_against_it(world: World) -> None:
-    facts = facts_of(world.host)
-    sass = ",".join(world.thing.sass)
-    manifest = make_manifest(
-        sass=sass, libc_floor=Version(world.thing.glibc), driver_floor=Version("580.65.06"), cuda="13.0"
-    )
+@given(world=worlds)
+def test_every_verb_says_the_same_of_a_library(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+    facts, thing = facts_of(world.host), world.thing
+    manifest = make_manifest(sass=",".join(thing.sass), libc_floor=Version(thing.glibc), cuda="13.0")
+    misfits = {r.id for r in judge(needs_of_manifest(manifest), facts) if r.verdict is Verdict.MISFIT}
+    # get, link and publish ask the depot.
     request = make_request(gpus=facts.gpus, driver=facts.driver, libc=facts.libc, cuda_major=None)
-    misfits = [r for r in judge(needs_of_manifest(manifest), facts) if r.verdict is Verdict.MISFIT]
     assert len(unmet(request, manifest)) == len(misfits)
+    # vendor --check, with what a project asks that names nothing.
+    depot = Depot(tmp_path_factory.getbasetemp() / "no-depot")
+    assert len(unmet(expected(manifest, LibraryRequest(), world.host, depot), manifest)) == len(misfits)
+    # resolve and install judge the wheel of it.
+    judged = _stored(WheelRequest(facts, sources=frozenset({OURS})), manifest)
+    against = {r.id for r in judged.reasons if r.verdict is Verdict.MISFIT}
+    assert against - {"torch-with-cuda", "torch"} == misfits
+    # link candle --check reads the manifest beside the archive.
+    folder = tmp_path_factory.getbasetemp() / "candle"
+    folder.mkdir(exist_ok=True)
+    (folder / MANIFEST_NAME).write_bytes(manifest_text(manifest))
+    found = list(_machine_code(folder, CandleNeed("0.9", cast("CandleLine", None), facts), ""))
+    assert len(found) == len(misfits & {"sass", "driver"})
