@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -49,9 +50,10 @@ def test_a_damaged_object_is_found_once_and_then_out_of_the_way(
 def test_each_problem_has_a_line_of_its_own(depot: Depot, tmp_path: Path):
     record = record_unit(depot, tmp_path, content=b"object" * 100)
     flip_bit(depot.layout.blob(record.object.digest))
-    done = CliRunner().invoke(app, ["depot", "verify", "--depot", str(depot.root)])
+    done = CliRunner().invoke(app, ["depot", "verify", "--json", "--depot", str(depot.root)])
     assert done.exit_code == IntegrityError.exit_code
-    _, head, first, second, _ = done.stderr.splitlines()
+    *_, head, first, second, _ = done.stderr.splitlines()
+    assert json.loads(done.stdout)["problems"] == [first.strip(), second.strip()]
     assert head == f"error: {depot.root}:"
     assert record.object.digest in first
     assert "The object of fwd_hdim64_bf16 is lost" in second

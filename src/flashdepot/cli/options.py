@@ -88,7 +88,7 @@ def _require_one_machine(request: LibraryRequest) -> None:
     there = saved_host(said["host_file"]).platform if said.get("host_file") else this_platform()
     if request.target != there:
         raise UsageError(
-            f"{' and '.join(facts)} would be those of {there}, and the library is for {request.target}.",
+            f"The library is for {request.target}, and {' and '.join(facts)} would describe {there}.",
             hint="Leave them out, or name the machine that it is for by its record: --host FILE",
         )
 
