@@ -49,7 +49,7 @@ filter_options = into(
 """The fields of a :class:`flashdepot.catalog.matrix.Filter`, under their names."""
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands)
 def catalog() -> None:
     """List the FlashAttention wheels that others publish."""
 

@@ -37,7 +37,7 @@ COMMANDS: CommandTable = {
 }
 
 
-@click.group(cls=LazyCommands, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyCommands, table=COMMANDS)
 def depot() -> None:
     """Inspect, check and clean the store of compiled units and libraries."""
 

@@ -119,7 +119,7 @@ COMMANDS: CommandTable = {
 }
 
 
-@click.group(cls=LazyCommands, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyCommands, table=COMMANDS)
 def link() -> None:
     """Print what a build needs to link a library: CMake, pkg-config, cargo, or plain flags."""
 

@@ -87,7 +87,7 @@ def _state(path: Path, digest: str) -> str:
         return "gone"
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands)
 def remote() -> None:
     """Name the places from which libraries and units are fetched: buckets, web servers, folders.
 
@@ -182,7 +182,7 @@ _expires_option = click.option(
 )
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands)
 def keys() -> None:
     """Make the key that signs what you push, and choose whose signatures are trusted.
 
