@@ -91,7 +91,7 @@ def unpack(
 
 
 def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool], pass_over_links: bool) -> None:
-    for entry in _entries(archive):
+    for entry in (_zip_entries if archive.suffix in {".whl", ".zip"} else _tar_entries)(archive):
         passed = pass_over_links and not keep(entry.name)
         problem = _name_problem(entry.name) or ("" if passed else entry.problem)
         if problem:
@@ -132,13 +132,6 @@ def _name_problem(name: str) -> str:
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or (os.name == "nt" and ":" in name):
         return "points outside the folder"
     return ""
-
-
-def _entries(archive: Path) -> Iterator[_Entry]:
-    if archive.suffix in {".whl", ".zip"}:
-        yield from _zip_entries(archive)
-    else:
-        yield from _tar_entries(archive)
 
 
 def _zip_entries(archive: Path) -> Iterator[_Entry]:

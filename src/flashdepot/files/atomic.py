@@ -23,7 +23,11 @@ _DEVICES = Path("/dev")
 
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal; :raises OSError: for what is no regular file and might never end."""
-    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+
+    def without_waiting(name: str, flags: int) -> int:  # for whoever writes to a pipe
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    with open(path, "rb", buffering=0, opener=without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         return sha256_of(file)
@@ -35,11 +39,6 @@ def sha256_of(file: IO[bytes] | FileIO) -> str:
     while chunk := file.read(_CHUNK):
         digest.update(chunk)
     return digest.hexdigest()
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe is not waited for."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def text_of(path: Path) -> str:

@@ -37,16 +37,11 @@ def memory_facts(cgroup: Path = _CGROUP, membership: Path = _SELF) -> MemoryFact
         for name in ("memory.max", "memory.limit_in_bytes")
         if (text := text_of(folder / name).strip()).isdecimal() and int(text) < memory.total
     ]
-    return MemoryFacts(int(memory.total), int(memory.available), min(limits) if limits else None, _free_swap())
-
-
-def _free_swap() -> int:
-    import psutil  # noqa: PLC0415  (as above)
-
     try:
-        return int(psutil.swap_memory().free)
+        swap = int(psutil.swap_memory().free)
     except (RuntimeError, OSError):  # Windows counts it by performance counters, which may be disabled
-        return 0
+        swap = 0
+    return MemoryFacts(int(memory.total), int(memory.available), min(limits, default=None), swap)
 
 
 def usable_cores(cgroup: Path = _CGROUP, membership: Path = _SELF) -> int:

@@ -24,12 +24,16 @@ def runtime_facts(*, gpus: bool = True) -> HostRecord:
     :param gpus: look for GPUs; otherwise there are none in the record, for somebody who has named those that are meant.
     """
     driver, found = probe_gpus() if gpus else (probe_driver(), ())
-    libc = libc_version()
+    libc, libc_name = libc_version(), "glibc"
+    if libc is None:
+        from flashdepot.host import surroundings  # noqa: PLC0415  (where the C library is GNU's, nobody asks)
+
+        libc_name = surroundings.libc_name()
     return HostRecord(
         platform=this_platform(),
         os_name=_os_name(),
         libc=libc,
-        libc_name="glibc" if libc else _other_libc(),
+        libc_name=libc_name,
         cores=0,
         memory=0,
         driver=driver,
@@ -53,7 +57,10 @@ def wheel_facts(python: str | None = None, *, environment: bool = True, gpus: bo
         from flashdepot.host.python_environment import look_for_python  # noqa: PLC0415  (a depot hit needs none of it)
 
         found, why = look_for_python(python)
-    return replace(facts, driver_cuda=_driver_cuda(facts), python=found, no_python=why)
+    from flashdepot.facts.cuda import newest_cuda  # noqa: PLC0415
+
+    cuda = newest_cuda(facts.driver, facts.platform.system) if facts.driver else None
+    return replace(facts, driver_cuda=cuda, python=found, no_python=why)
 
 
 def with_tools(host: HostRecord) -> HostRecord:
@@ -106,22 +113,10 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
         )
 
 
-def _driver_cuda(facts: HostRecord) -> Version | None:
-    from flashdepot.facts.cuda import newest_cuda  # noqa: PLC0415
-
-    return newest_cuda(facts.driver, facts.platform.system) if facts.driver else None
-
-
 def this_platform() -> Platform:
     """Operating system and CPU of this machine, named as wheels name them."""
     machine = platform.machine().lower()
     return Platform(platform.system().lower(), _MACHINES.get(machine, machine))
-
-
-def _other_libc() -> str:
-    from flashdepot.host.surroundings import libc_name  # noqa: PLC0415  (where the C library is GNU's, nobody asks)
-
-    return libc_name()
 
 
 def libc_version() -> Version | None:

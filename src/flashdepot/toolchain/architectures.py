@@ -74,16 +74,13 @@ def choose_sass(
         if older and known and nvcc < known.first_cuda:
             chosen.add(min(older))
             continue
-        raise MissingToolError(_unknown(architecture, nvcc, codes), hint=_remedy(architecture))
+        newest = max((code for code in codes if not code.suffix), default=None)
+        knows = f": its newest is {newest.sm}." if newest else "."
+        raise MissingToolError(f"nvcc {nvcc} cannot make {architecture.sm}{knows}", hint=_fix(architecture))
     return tuple(sorted(chosen))
 
 
-def _unknown(architecture: Architecture, nvcc: Version, codes: Sequence[Architecture]) -> str:
-    newest = max((c for c in codes if not c.suffix), default=None)
-    return f"nvcc {nvcc} cannot make {architecture.sm}" + (f": its newest is {newest.sm}." if newest else ".")
-
-
-def _remedy(architecture: Architecture) -> str:
+def _fix(architecture: Architecture) -> str:
     for known in known_architectures():
         if known.architecture == architecture:
             until = f" up to {known.last_cuda}" if known.last_cuda else ""

@@ -147,10 +147,6 @@ def is_zig_provided(platform: Platform, folder: Path, version: str) -> bool:
     return zig_folder(platform, folder, version).is_dir()
 
 
-def _is_wanted(name: str) -> bool:
-    return name.startswith(_INSIDE) and _OTHER_SYSTEMS.match(name) is None
-
-
 def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str) -> Zig:
     """A pinned zig inside ``folder``, fetched and unpacked on first use: a wheel of 83 MB, 290 MB unpacked.
 
@@ -168,8 +164,11 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str)
         zig.preprocessor.write_text(_PREPROCESSOR)
         zig.preprocessor.chmod(0o755)
 
+    def wanted(name: str) -> bool:
+        return name.startswith(_INSIDE) and _OTHER_SYSTEMS.match(name) is None
+
     wheel, root = _wheel(platform, version), zig_folder(platform, folder, version)
-    return Zig(provide_wheels(root, [wheel], on_file, keep=_is_wanted, inside=_INSIDE, finish=finish), version)
+    return Zig(provide_wheels(root, [wheel], on_file, keep=wanted, inside=_INSIDE, finish=finish), version)
 
 
 def zig_folder(platform: Platform, folder: Path, version: str) -> Path:
