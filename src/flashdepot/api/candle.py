@@ -102,6 +102,7 @@ def link_candle(
         return zig(depot=depot, events=events)
 
     arguments, sources, project = wish.line.arguments, wish.sources, wish.project
+    nvcc, stored = shutil.which("nvcc"), provided_nvcc(this_platform(), depot.layout.toolchains)
     if wish.delivery is Delivery.CRATE:
         if project is not None:
             project.require_published()
@@ -112,19 +113,19 @@ def link_candle(
         with added if kernels else contextlib.nullcontext() as objects:
             root = write_candle_crate(got, arguments, unpacked, wish.folder, provide_zig, objects)
         text = advice.patch_lines(root)
-        return _result(got, wish, CandleSetup(Delivery.CRATE, root), text, [], {"patch": text}, kernels)
+        notes = advice.crate_notes(got.manifest, nvcc, stored)
+        return _result(got, wish, CandleSetup(Delivery.CRATE, root), text, notes, {"patch": text}, kernels)
     if wish.kernels is not None:
         choose_kernels(sources or wish.folder, wish.kernels, arguments, wish.version)
     got = library()
     made = prepare_folder(got, arguments, wish.folder, sources, provide_zig)
     variables = advice.environment(got.manifest, made.root)
-    stored = provided_nvcc(this_platform(), depot.layout.toolchains)
     return _result(
         got,
         wish,
         CandleSetup(Delivery.FOLDER, made.root, variables["CUDA_COMPUTE_CAP"]),
         advice.shell_lines(variables, got.manifest.platform.system),
-        advice.folder_notes(sources, shutil.which("nvcc"), stored, wish.version),
+        advice.folder_notes(sources, nvcc, stored, wish.version),
         {"files": [str(path) for path in made.archives], "environment": variables},
     )
 

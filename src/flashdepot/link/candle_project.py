@@ -313,6 +313,31 @@ def streams(arguments: int) -> list[str]:
     return [note]
 
 
+def crate_notes(manifest: Manifest, nvcc: str | None, stored: Path | None) -> list[str]:
+    """What candle's other crates need of CUDA when only its FlashAttention is linked: from 0.9.2 on.
+
+    :param nvcc: the one on PATH.
+    :param stored: the one in the depot.
+    """
+    oldest = min(manifest.sass)
+    cap = f"CUDA_COMPUTE_CAP={oldest.major}{oldest.minor}"
+    needs = (
+        "This crate compiles nothing. candle's others still do: candle-kernels runs nvcc, for the GPU that "
+        f"CUDA_COMPUTE_CAP names ({cap} serves every GPU of this library), cudarc asks nvcc for its version, and the "
+        "program links cuda, cudart, cublas, cublasLt, curand and nvrtc."
+    )
+    if nvcc is not None:
+        return [needs]
+    if stored is not None:
+        home = shlex.quote(str(stored.parents[1]))
+        return [needs, f"nvcc is not on PATH. The depot has one: export CUDA_HOME={home} PATH={home}/bin:$PATH {cap}"]
+    elsewhere = (
+        "nvcc is not on PATH. pip install nvidia-cuda-nvcc has one, in site-packages/nvidia/cu13: set CUDA_HOME to that "
+        f"folder, put its bin on PATH, and set {cap}."
+    )
+    return [needs, elsewhere]
+
+
 def folder_notes(crate: Path | None, nvcc: str | None, stored: Path | None, version: str) -> list[str]:
     """What else must be known before a build with a prepared folder.
 
