@@ -121,6 +121,23 @@ def test_an_archive_that_wants_too_much_is_refused_early(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.REGTYPE])
+def test_an_archive_of_too_many_entries_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes
+) -> None:
+    monkeypatch.setattr("flashdepot.files.archive._ENTRY_LIMIT", 10)
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for number in range(12):
+            info = tarfile.TarInfo(f"a{number}")
+            info.type = kind
+            archive.addfile(info)
+    (tmp_path / "a.tar.gz").write_bytes(made.getvalue())
+    with pytest.raises(IntegrityError, match="more than 10 entries"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_check_refuses_a_wheel_that_is_a_bomb_before_it_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "bomb-1-py3-none-any.whl"
     zip_bomb(path)

@@ -12,7 +12,7 @@ from flashdepot.resolve.lock import LOCK_NAME
 from support import forge
 from support.servers import FileServer, serve_files
 from support.tools import flashdepot_in
-from support.venvs import Venv, add_torch, make_environment
+from support.venvs import Venv, add_torch
 
 LOCK = """\
 schema = 1
@@ -27,11 +27,9 @@ url = "{url}"
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Venv:
-    make_environment(tmp_path / "venv", with_pip=False)
-    made = Venv(tmp_path / "venv")
-    add_torch(made)
-    return made
+def environment(bare_venv: Venv) -> Venv:
+    add_torch(bare_venv)
+    return bare_venv
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from flashdepot.process.run import run_python
 from support import forge
 from support.tools import flashdepot_in
+from support.venvs import make_environment
 
 MODULES = ("json", "sysconfig", "platform", "site", "sitecustomize", "usercustomize", "torch", "pip", "flash_attn")
 """What a Python, or a script of ours, imports: a file of such a name is found first in the current folder."""
@@ -42,14 +43,11 @@ def trap(tmp_path: Path) -> Trap:
     return Trap(tmp_path)
 
 
-def make_venv(folder: Path) -> Path:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)], check=True)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_venv(tmp_path_factory.mktemp("environments") / "venv")
+    folder = tmp_path_factory.mktemp("environments") / "venv"
+    make_environment(folder, with_pip=False)
+    return folder
 
 
 COMMANDS = {

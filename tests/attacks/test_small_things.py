@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import sys
-import tarfile
-from pathlib import Path
 
 import pytest
 
-from flashdepot.errors import FlashdepotError
-from flashdepot.files.archive import unpack
 from flashdepot.process import trace
 from flashdepot.process.run import run
 
@@ -32,23 +27,6 @@ def test_what_verbose_shows_has_no_credentials(monkeypatch: pytest.MonkeyPatch, 
     trace.trace(text)
     assert "TOKEN" not in said[0]
     assert "host/a.git" in said[0]
-
-
-@pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.REGTYPE])
-def test_an_archive_of_too_many_entries_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes
-) -> None:
-    monkeypatch.setattr("flashdepot.files.archive._ENTRY_LIMIT", 10)
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
-        for number in range(12):
-            info = tarfile.TarInfo(f"a{number}")
-            info.type = kind
-            archive.addfile(info)
-    (tmp_path / "a.tar.gz").write_bytes(made.getvalue())
-    with pytest.raises(FlashdepotError, match="more than 10 entries"):
-        unpack(tmp_path / "a.tar.gz", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 TOO_MANY = """

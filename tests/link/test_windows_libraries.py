@@ -12,14 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from flashdepot.binary.coff import PeFile
 from flashdepot.binary.window import open_window
 from flashdepot.cli import link_commands
-from flashdepot.cli import link_commands as commands
+from flashdepot.cli.app import app
 from support.tools import tool
 from support.windows_library import ForgedLibrary, forge_library, needs_llvm
 
@@ -139,16 +138,17 @@ def test_the_printed_line_and_remark_let_pkg_config_find_it(
 def test_on_windows_the_lines_are_those_of_cmd(forged: ForgedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_commands, "sys", SimpleNamespace(platform="win32"))
 
-    def printed(command: click.Command) -> list[str]:
-        done = CliRunner().invoke(command, ["--static", "--library", str(forged.root)])
+    def printed(command: str) -> list[str]:
+        words = ["link", command, "--static", "--quiet", "--library", str(forged.root)]
+        done = CliRunner().invoke(app, words, standalone_mode=False)
         assert done.exit_code == 0, done.output
         return done.stdout.splitlines()
 
-    assert f'# Configure with: cmake -S . -B build "-DCMAKE_PREFIX_PATH={forged.root}"' in printed(commands.cmake)
-    first, line, *rest = printed(commands.pkg_config)
+    assert f'# Configure with: cmake -S . -B build "-DCMAKE_PREFIX_PATH={forged.root}"' in printed("cmake")
+    first, line, *rest = printed("pkg-config")
     assert line == f'set "PKG_CONFIG_PATH={forged.root}/lib/pkgconfig;%PKG_CONFIG_PATH%"'
     assert all(remark.startswith("rem ") for remark in (first, *rest))
-    (flags,) = printed(commands.flags)
+    (flags,) = printed("flags")
     assert flags.startswith(f'/MD "/I{forged.root}/include" /DFA_STATIC /link "/LIBPATH:{forged.root}/lib/static" ')
 
 
