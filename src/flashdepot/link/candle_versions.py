@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.files.documents import read_toml
+from flashdepot.model.codec import read
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import ALL_FEATURES, Feature, Pass
 
@@ -325,19 +326,4 @@ def served_table() -> list[str]:
 @cache
 def known_lines() -> tuple[CandleLine, ...]:
     """The table of ``candle_versions.toml``, oldest first."""
-    return tuple(
-        CandleLine(
-            data["crate"],
-            tuple(data["versions"]),
-            data["function"],
-            data["arguments"],
-            data["call"],
-            data["builder"],
-            Cutlass(data["cutlass"]),
-            tuple(data["head_dims"]),
-            tuple(data["splitkv_head_dims"]),
-            data["cudarc"],
-            data["cuda"],
-        )
-        for data in read_toml(DATA)["line"]
-    )
+    return tuple(read(line, CandleLine) for line in read_toml(DATA)["line"])
