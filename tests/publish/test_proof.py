@@ -14,7 +14,7 @@ from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import read_json
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.target import Platform, parse_list
-from flashdepot.publish.report import REPORT_NAME, prove
+from flashdepot.publish.report import REPORT_NAME, verify_wheel
 
 pytestmark = pytest.mark.nvcc
 
@@ -39,7 +39,7 @@ def wheel_in(folder: Path) -> Path:
     return found
 
 
-def test_a_stored_library_is_used_again_and_its_wheel_is_proven(published: Path, manifest: Manifest) -> None:
+def test_a_stored_library_is_used_again_and_its_wheel_is_verified(published: Path, manifest: Manifest) -> None:
     (part,) = read_json(published / REPORT_NAME)["parts"]
     assert (part["recipe_key"], part["wheel"]) == (manifest.recipe_key, wheel_in(published).name)
     assert (part["status"], part["compiled"], part["proven"]) == ("hit", 0, True)
@@ -57,9 +57,9 @@ def test_a_stored_library_is_used_again_and_its_wheel_is_proven(published: Path,
 def test_a_wheel_that_does_not_hold_what_its_manifest_says_is_refused(
     claim: dict[str, Any], said: str, published: Path, manifest: Manifest
 ) -> None:
-    prove(wheel_in(published), manifest)
+    verify_wheel(wheel_in(published), manifest)
     with pytest.raises(IntegrityError, match=said):
-        prove(wheel_in(published), replace(manifest, **claim))
+        verify_wheel(wheel_in(published), replace(manifest, **claim))
 
 
 def test_a_wheel_with_one_changed_byte_is_refused(published: Path, manifest: Manifest, tmp_path: Path) -> None:
@@ -70,4 +70,4 @@ def test_a_wheel_with_one_changed_byte_is_refused(published: Path, manifest: Man
             data = before.read(info)
             after.writestr(info, data + b"#" if info.filename == "flash_attn/__init__.py" else data)
     with pytest.raises(IntegrityError, match=r"flash_attn/__init__\.py"):
-        prove(changed, manifest)
+        verify_wheel(changed, manifest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 from msgspec.structs import replace
@@ -13,8 +13,6 @@ from msgspec.structs import replace
 from flashdepot.diagnose import Intention, examine
 from flashdepot.diagnose.check import Report, check_file
 from flashdepot.diagnose.check.place import Place, TabledTorch, TorchSymbols, read_installed_torch
-from flashdepot.diagnose.explain import LogReport
-from flashdepot.diagnose.explain import explain as explain_log
 from flashdepot.events import Events
 from flashdepot.host import probe, runtime_facts
 from flashdepot.host.python_environment import chosen_environment, look_for_python
@@ -24,6 +22,9 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.request import LibraryRequest
 from flashdepot.process.run import run_shown
 from flashdepot.resolve.facts import NamedFacts, facts_of, on_host, override
+
+if TYPE_CHECKING:
+    from flashdepot.diagnose.explain import LogReport
 
 _ANY = LibraryRequest()
 _AS_IT_IS = NamedFacts()
@@ -141,6 +142,8 @@ def explain_command(
     :param show: called with each piece of the output as it comes.
     :raises MissingToolError: when there is no such program.
     """
+    from flashdepot.diagnose.explain import LogReport  # noqa: PLC0415
+
     with tempfile.TemporaryFile() as log:
         status = run_shown(command, log, show)
         log.seek(0)
@@ -150,4 +153,6 @@ def explain_command(
 
 def explain(log: BinaryIO, host: HostRecord | None = None) -> LogReport:
     """The causes that a log shows, in the order in which one leads to the other, and the commands that fix them."""
+    from flashdepot.diagnose.explain import explain as explain_log  # noqa: PLC0415  (check reads no log)
+
     return explain_log(log, host or probe())

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -20,12 +20,13 @@ from flashdepot.cli.options import environment_options
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.diagnose.check import Outcome, Report
-from flashdepot.diagnose.explain import Cause, LogReport
-from flashdepot.diagnose.explain import explain as explain_log
-from flashdepot.diagnose.explain.steps import Step
 from flashdepot.errors import UsageError
 from flashdepot.host import saved_host
 from flashdepot.model.host import HostRecord
+
+if TYPE_CHECKING:
+    from flashdepot.diagnose.explain import Cause, LogReport
+    from flashdepot.diagnose.explain.steps import Step
 
 
 @click.command(
@@ -170,6 +171,8 @@ def _last_failed(folder: Path) -> Path:
 
     :raises UsageError: when there is none.
     """
+    from flashdepot.diagnose.explain import explain as explain_log  # noqa: PLC0415  ('check' reads no log)
+
     newest_first = sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in newest_first:
         with path.open("rb") as stream:

@@ -82,7 +82,7 @@ def vendor(
             )
         named = click.get_current_context().params["host_file"]
         report = api.check_vendored(folder, wanted.request, host_file=str(named) if named else None, **how)
-        return View(report.to_json(), describe(report, quiet=is_quiet()), status=report.status.exit_code)
+        return View(report.to_json(), describe(report), status=report.status.exit_code)
     request = wanted.named if library is not None else wanted.request
     if dry_run:
         plan = (
@@ -119,24 +119,24 @@ def _written(manifest: Manifest, written: Vendored) -> View:
     return View(document, [str(written.folder)], [said])
 
 
-def describe(report: VendorReport, *, quiet: bool) -> list[str]:
+def describe(report: VendorReport) -> list[str]:
     """The verdict in one line, then each target: what is wrong first, what merely differs last."""
     lines = [f"{report.directory}: {report.status.value}"]
     for target in report.targets:
         lines.append(f"  {target.folder}: {target.status.value}")
-        lines += _describe_target(target, quiet=quiet)
+        lines += _describe_target(target)
     if report.status is Status.OTHER_PLATFORM:
         lines.append(f"  fix: flashdepot vendor {report.directory}")
     return lines
 
 
-def _describe_target(target: TargetReport, *, quiet: bool) -> list[str]:
+def _describe_target(target: TargetReport) -> list[str]:
     lines = [f"    {fault.kind.value}: {fault.path}: {fault.seen}" for fault in target.faults[:_FAULTS_SHOWN]]
     if (more := len(target.faults) - _FAULTS_SHOWN) > 0:
         lines.append(f"    and {more} more files")
     if target.status is not Status.OTHER_PLATFORM:
         lines += [f"    rebuild needed: {reason}" for reason in target.reasons]
-        if not quiet:
+        if not is_quiet():
             lines += [
                 f"    {change.topic}: made with {change.made_with}, here {change.here}: {change.why}"
                 + ("" if change.rebuild else " (no rebuild needed)")

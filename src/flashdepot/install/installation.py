@@ -202,10 +202,6 @@ def _require_own(change: EnvironmentChange, old: list[Path], environment: Python
         )
 
 
-_NAME_TIMEOUT = 300
-_IMPORT_NAME = "import sys, {}; print(sys.argv[1] + 'true')"
-
-
 def install_names(
     names: Sequence[Name], environment: PythonEnvironment, folder: Path, on_note: Callable[[str], None]
 ) -> tuple[str, ...]:
@@ -231,7 +227,9 @@ def install_names(
             )
         change.swap(old)
         for name in names:
-            answer = ask_python(environment.executable, _IMPORT_NAME.format(name.imported), timeout=_NAME_TIMEOUT)
+            answer = ask_python(
+                environment.executable, f"import sys, {name.imported}; print(sys.argv[1] + 'true')", timeout=_TIMEOUT
+            )
             if answer.document is None:
                 raise IntegrityError(
                     f"{name.distribution} was installed into {environment.prefix}, and 'import {name.imported}' fails "
