@@ -6,8 +6,8 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.request import url2pathname
 
 import msgspec
@@ -23,7 +23,10 @@ from flashdepot.model.recipe import UpstreamId
 from flashdepot.net.fetch import offline, require_network
 from flashdepot.process.run import run
 from flashdepot.process.trace import without_credentials
-from flashdepot.upstream.source import Layout, SourceTree, source_digest
+from flashdepot.upstream.tree import Layout, SourceTree, source_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SECONDS = 3600
 _SETTINGS = {
