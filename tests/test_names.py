@@ -20,7 +20,7 @@ ELSEWHERE = (
     "host/python_facts",
     "process/confine",
 )
-"""What runs as a program of its own: in the user's environment, beside CuTe DSL, in a process that is confined."""
+"""What runs as a program of its own: in the user's environment, next to CuTe DSL, in a process that is confined."""
 
 NAMED_BY_OTHERS = (r"cli/(\w+_commands?|link_\w+|options)\.py", r"diagnose/\w+_checks\.py", r"kernels/\w+/\w+\.py")
 """Functions that are called as something else is: a command, an option's values, a topic of doctor, a method of ``Family``."""
@@ -51,7 +51,7 @@ SHARED = {
     "merge": "signatures of one record; variables of one environment",
     "programs": "those that are there, and those that an environment has",
     "require_safe": "of a depot's folders; of a folder to write into",
-    "told": "what of a tool, and of a Python, is told to the user",
+    "told": "what of a tool, and of a Python, is given to the user",
     "main": "where a program starts",
     "place_of": "what check judges for; the name of the folder of a source",
     "places": "the folders that actions name; what an installation can change",

@@ -13,7 +13,7 @@ __all__ = ["Client", "__version__"]
 
 def __getattr__(name: str) -> object:
     if name == "Client":
-        from flashdepot.api.client import Client  # noqa: PLC0415  (the version alone costs nothing)
+        from flashdepot.api.client import Client  # noqa: PLC0415  (the version costs no other import)
 
         return Client
     raise AttributeError(f"module 'flashdepot' has no attribute '{name}'")

@@ -23,7 +23,7 @@ class FlashdepotError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-    """A fault of ours."""
+    """Our own fault."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

@@ -86,7 +86,7 @@ class Forecast(msgspec.Struct, frozen=True):
     :param jobs: compilers that run at once.
     :param seconds: wall time until all is compiled, downloads not counted.
     :param memory: bytes that the compilers hold together at most.
-    :param memory_limit: bytes that they may hold together; one that needs more runs alone.
+    :param memory_limit: bytes that they may hold together; one that needs more runs by itself.
     :param disk: bytes that stay in the depot.
     :param is_exact: whether the compilers were asked; else it is what such units usually take.
     :param host_sides: of those that are ``compiled``, how many must be compiled for the CPU of this target all the same.
@@ -173,5 +173,5 @@ class Events:
         """What is about to be fetched and compiled, once it may be."""
 
     def confirm(self, question: str) -> bool:  # noqa: ARG002
-        """Whether to go on: before compiling for longer than two minutes, or taking what nobody vouches for."""
+        """Whether to continue: before compiling for longer than two minutes, or taking what is not trusted."""
         return False

@@ -65,7 +65,7 @@ def test_what_the_system_refuses_is_said_with_the_limit(tmp_path: Path, setup: s
 
 
 def test_ctrl_c_at_any_moment_shows_no_traceback(tmp_path: Path) -> None:
-    """From the first import of ours to the end. What came before is the start of Python itself."""
+    """From the first our import to the end. What came before is the start of Python itself."""
     chance = random.Random(1)
     env = {**os.environ, "FLASHDEPOT_HOME": str(tmp_path / "depot")}
     begin = (

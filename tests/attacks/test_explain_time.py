@@ -1,4 +1,4 @@
-"""Logs that are written to make ``explain`` run for ever, or to fill the memory."""
+"""Logs that are written to make ``explain`` run forever, or to fill the memory."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _characters(operation: Any, argument: Any) -> list[str]:
 
 
 def almost_matching(rule: LogRule, length: int) -> str:
-    """Lines that the rule looks at and does not answer to."""
+    """Lines that the rule reads and does not answer to."""
     patterns = rule.patterns + rule.likely
     made = dict.fromkeys(line for pattern in patterns for line in hostile_lines(pattern.text, length))
     return "\n".join(line for line in made if not any(p.search(line.encode()) for p in patterns)) + "\n"

@@ -1,4 +1,4 @@
-"""A worker, or whoever is on the network of a farm, answers what it likes."""
+"""A worker, or anyone who is on the network of a farm, answers what it likes."""
 
 from __future__ import annotations
 

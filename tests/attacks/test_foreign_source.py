@@ -41,7 +41,7 @@ def by(request: pytest.FixtureRequest) -> Means:
 
 
 class House:
-    """A home with a secret in it, a source tree beside it, and a depot."""
+    """A home with a secret in it, a source tree next to it, and a depot."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -207,7 +207,7 @@ sys.exit(1)
 
 
 def reach(house: House, by: Means, attack: str, said: str) -> None:
-    """Compile with a compiler that makes an attempt, beside sockets that listen; it ends with what it says."""
+    """Compile with a compiler that makes an attempt, next to sockets that listen; it ends with what it says."""
     seen, path, abstract = house.tree / "seen", house.tree / "socket", f"\0{house.folder}"
     seen.write_text("kept")
     words = {"seen": str(seen), "path": str(path), "abstract": abstract, "attack": REACHES[attack]}

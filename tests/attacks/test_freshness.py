@@ -38,7 +38,7 @@ def states(server: RemoteServer) -> list[str]:
 def replaced(
     pushed: Manifest, maker: Party, team: RemoteSettings, server: RemoteServer
 ) -> tuple[dict[str, bytes], Manifest]:
-    """The files of a remote before a library was made anew with other bytes, and the new one."""
+    """The files of a remote before a library was made again with other bytes, and the new one."""
     before = dict(server.files)
     new = store_library(maker.depot, maker.folder / "again", name="two", recipe_key=pushed.recipe_key)
     maker.push(team, new)
@@ -79,7 +79,7 @@ def test_a_state_that_is_shown_for_ever_ends(
 ) -> None:
     days_later(181)
     assert reader.fetch(team) is None
-    assert "to be believed until" in reader.warnings[-1]
+    assert "to be trusted until" in reader.warnings[-1]
     assert "flashdepot depot push" in reader.warnings[-1]
     maker.push(team, pushed)
     assert reader.fetch(team) == pushed

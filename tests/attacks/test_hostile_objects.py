@@ -24,7 +24,7 @@ SECTIONS = {
     "dependent library": (ELF, '.section .deplibs,"MS",@llvm_dependent_libraries,1\n.asciz "stolen.lds"'),
     "dependent library of another name": (ELF, '.section .rodata.x,"MS",@llvm_dependent_libraries,1\n.asciz "x.lds"'),
     "linker option": (ELF, '.section ".linker-options","e",@llvm_linker_options\n.asciz "lib"\n.asciz "x.lds"'),
-    "bitcode beside code": (ELF, '.section .llvm.lto,"e",@0x6fff4c0c\n.ascii "BC"'),
+    "bitcode next to code": (ELF, '.section .llvm.lto,"e",@0x6fff4c0c\n.ascii "BC"'),
     "bitcode as data": (ELF, '.section .llvmbc,"a",@progbits\n.ascii "BC"'),
     "GCC's intermediate code": (ELF, '.section .gnu.lto_.opts,"e",@progbits\n.ascii "-O2"'),
     "partition": (ELF, '.section .part,"e",@llvm_sympart\n.asciz "part1"'),

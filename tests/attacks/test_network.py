@@ -68,7 +68,7 @@ def says(text: bytes) -> Body:
 
 
 def endless(text: bytes, most: int = 1 << 30) -> Body:
-    """Text without end, as far as a test lets it go on."""
+    """Text without end, as far as a test lets it continue."""
 
     def body(handler: BaseHTTPRequestHandler) -> None:
         for _ in range(most // len(text)):

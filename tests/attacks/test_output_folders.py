@@ -101,7 +101,7 @@ def test_a_link_in_the_place_of_any_folder_or_file_is_neither_followed_nor_repla
         assert (out / place).is_symlink()
         (out / place).unlink()
         away.rename(out / place)
-    assert writer(out).status == 0, "without the links the work goes on"
+    assert writer(out).status == 0, "without the links the work continues"
 
 
 @pytest.mark.nvcc

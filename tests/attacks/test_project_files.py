@@ -171,7 +171,7 @@ def test_a_list_of_consents_that_everybody_may_write_to_is_not_believed(
     write(project, 'cuda = "./evil"\narch = [80]\n')
     assert flashdepot("trust").returncode == 0
     (tmp_path / "config" / "flashdepot" / "trusted.json").chmod(0o666)
-    assert "is not believed" in flashdepot("get").stderr
+    assert "is not trusted" in flashdepot("get").stderr
     assert not has_run(project)
 
 

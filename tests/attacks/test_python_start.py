@@ -15,7 +15,7 @@ from support.tools import flashdepot_in
 from support.venvs import make_environment
 
 MODULES = ("json", "sysconfig", "platform", "site", "sitecustomize", "usercustomize", "torch", "pip", "flash_attn")
-"""What a Python, or a script of ours, imports: a file of such a name is found first in the current folder."""
+"""What a Python, or our script, imports: a file of such a name is found first in the current folder."""
 
 needs_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root makes files of other users")
 

@@ -1,4 +1,4 @@
-"""Remotes that lie, lead astray, or hold what they should not: a build goes on, and nothing gets where it must not."""
+"""Remotes that lie, lead astray, or hold what they should not: a build continues, and nothing gets where it must not."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ DRIPS = {
 
 
 @pytest.mark.parametrize("what", DRIPS)
-@pytest.mark.parametrize("place", ["a package index", "an index of ours"])
+@pytest.mark.parametrize("place", ["a package index", "our index"])
 def test_an_index_that_sends_without_end_is_left_after_some_time(
     what: str, place: str, raw: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +122,7 @@ def test_an_index_that_sends_without_end_is_left_after_some_time(
     raw.reply, raw.drip = (lambda _: DRIPS[what][0]), DRIPS[what][1]
     ask = {
         "a package index": lambda: fetch("demo", "demo-1.0.tar.gz", "0" * 64, tmp_path / "demo-1.0.tar.gz"),
-        "an index of ours": lambda: read_index_record(f"{raw.url}/"),
+        "our index": lambda: read_index_record(f"{raw.url}/"),
     }[place]
     with pytest.raises(NetworkError, match=r"has not answered within 1\.2 s"):
         ask()

@@ -194,7 +194,7 @@ def test_somebody_else_reads_a_shared_depot_and_adds_nothing(shared: Path, place
 
 @needs_users
 def test_names_that_a_member_has_taken_stop_nobody(shared: Path, place: Path) -> None:
-    """Bob knows what Alice will make, and puts rubbish, folders and links in the place of all of it."""
+    """Bob knows what Alice will make, and puts rubbish, folders and links in place of all of it."""
     elsewhere = place / "other"
     init_shared(elsewhere)
     store(ALICE, elsewhere, place, "one")

@@ -112,7 +112,7 @@ def test_a_list_of_keys_that_is_damaged_opens_nothing(text: str, settings: UserS
         read_index_record(unsigned_index)
 
 
-@pytest.mark.parametrize("way", ["only", "named", "file", "pem", "renamed", "trusted anew by another name"])
+@pytest.mark.parametrize("way", ["only", "named", "file", "pem", "renamed", "trusted again by another name"])
 def test_a_revoked_key_of_ones_own_signs_nothing(way: str, settings: UserSettings) -> None:
     made = new_key(settings, "ci", None)
     environment, name = {}, None

@@ -249,7 +249,7 @@ def test_sources_from_the_future_are_compiled_as_all_others(bench: Bench, header
         os.utime(path, (in_an_hour, in_an_hour))
     assert bench.build("abc", Limits(jobs=1, memory=64 * GB)).compiled == {"a", "b", "c"}
     repeats = 0 if header == "inside" else 1
-    assert len(bench.journal) == 2 * (3 + repeats), "what lies outside the sources is known after one compile"
+    assert len(bench.journal) == 2 * (3 + repeats), "what is outside the sources is known after one compile"
     assert bench.build("abc").compiled == frozenset()
 
 
@@ -296,15 +296,15 @@ def test_a_compiler_killed_for_memory_runs_again_alone_and_the_build_succeeds(be
         bench.source(f"{name}.src", "sleep 0.2")
     outcome = bench.build("abcd", Limits(jobs=4, memory=64 * GB))
     assert outcome.compiled == {"a", "b", "c", "d"}
-    assert any("killed for memory; it will run again alone" in note for note in bench.notes.said)
+    assert any("killed for memory; it will run again by itself" in note for note in bench.notes.said)
     journal = bench.journal
     again = len(journal) - 1 - journal[::-1].index("start a")
-    assert journal[again : again + 2] == ["start a", "end a"], "nothing ran beside it"
+    assert journal[again : again + 2] == ["start a", "end a"], "nothing ran next to it"
 
 
 def test_a_compiler_that_dies_even_alone_ends_the_build_with_what_to_do(bench: Bench) -> None:
     bench.source("a.src", "die")
-    with pytest.raises(CompileError, match="killed for memory 4 times, the last time alone") as caught:
+    with pytest.raises(CompileError, match="killed for memory 4 times, the last time by itself") as caught:
         bench.build("a")
     assert "--head-dims" in caught.value.hint
 

@@ -70,7 +70,7 @@ def test_workers_compile_what_needs_what_and_retry_what_memory_killed(farm: Farm
     assert any("large: the compiler was killed for memory; it will run again" in note for note in done["notes"])
     assert done["workers"].keys() == set(done["compiled"])
     assert not re.search(r"distributed\.\w+ - ", done["complaints"]), (
-        "one display of progress; Dask is silent beside it"
+        "one display of progress; Dask is silent next to it"
     )
 
 

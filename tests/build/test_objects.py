@@ -1,4 +1,4 @@
-"""Objects that would end the program of whoever links the library are not linked."""
+"""Objects that would end the program of anyone who links the library are not linked."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_compilers_that_the_memory_has_no_room_for_are_not_counted(depot: Path) 
         offline("get", *LONG, "--dry-run", "--json", "--jobs", "8", "--memory", "1GB", depot=depot).stdout
     )
     assert (found["jobs"], found["memory_limit"]) == (1, 10**9)
-    assert found["memory"] > 10**9, "the largest runs alone"
+    assert found["memory"] > 10**9, "the largest runs by itself"
 
 
 VERBS = (

@@ -90,7 +90,7 @@ def test_what_was_planted_in_a_library_is_gone_when_it_is_handed_out(depot: Depo
     assert_whole(folder, manifest)
     assert not any(p.is_symlink() for p in folder.rglob("*") if p.name != "libflashattention.so")
     assert not (folder / "include/cuda_fp16.h").exists()
-    assert elsewhere.exists(), "what it led to is left alone"
+    assert elsewhere.exists(), "what it led to is left untouched"
 
 
 def test_a_library_gives_back_blobs_that_the_depot_lost(depot: Depot, problems: list[str], tmp_path: Path):

@@ -75,9 +75,9 @@ def test_a_library_with_kernels_that_are_unproven_on_some_gpus_says_so_wherever_
 ) -> None:
     manifest = store_library(depot, tmp_path, unproven={"fa4": parse_list("100,120")})
     assert depot.artifacts.load(manifest.recipe_key) == manifest
-    assert "(unproven: fa4 on 10.0, 12.0)" in flashdepot("depot", "ls", depot=depot).stdout
+    assert "(untested: fa4 on 10.0, 12.0)" in flashdepot("depot", "ls", depot=depot).stdout
     shown = flashdepot("depot", "show", manifest.recipe_key[:8], depot=depot).stdout
-    assert "unproven       fa4 on 10.0, 12.0\n" in shown
+    assert "untested       fa4 on 10.0, 12.0\n" in shown
     document = json.loads(flashdepot("depot", "show", manifest.recipe_key[:8], "--json", depot=depot).stdout)
     assert document["unproven"] == {"fa4": ["100", "120"]}
     for wrong in (["100"], {"fa4": "100"}, {"fa4": ["ten"]}):

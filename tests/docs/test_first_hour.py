@@ -57,7 +57,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=ROOT, capture_output=True, check=False,
     )  # fmt: skip
     if listed.returncode:
-        pytest.skip("this is no clone")
+        pytest.skip("this is not a clone")
     folder = tmp_path_factory.mktemp("newcomer") / "flashdepot"
     for name in filter(None, listed.stdout.decode().split("\0")):
         if (ROOT / name).is_file():
@@ -91,7 +91,7 @@ def begun(clone: Path, depot: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def project(tmp_path: Path, clone: Path) -> Path:
-    """A folder of the newcomer's own, beside the environment."""
+    """A folder of the newcomer's own, next to the environment."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / ".venv").symlink_to(clone / ".venv")

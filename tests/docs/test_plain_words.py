@@ -15,7 +15,7 @@ from flashdepot.diagnose.explain.rules import load_rules
 from flashdepot.files.documents import read_toml
 from support.documents import DOCUMENTS, ROOT, name_of
 
-SOURCES: tuple[str, ...] = ()
+SOURCES = ("src/flashdepot",)
 """Folders of Python, from the root, whose strings and comments are read as well."""
 
 IN_KEYS = ("kernels/fa4/worker", "wheel/runtime", "wheel/jax")
@@ -23,7 +23,7 @@ IN_KEYS = ("kernels/fa4/worker", "wheel/runtime", "wheel/jax")
 
 _CODE_OR_QUOTED = re.compile(
     r"^ *(?P<fence>```|~~~).*?^ *(?P=fence)|<!--.*?-->|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|\]\([^)]*\)|"
-    r"(?<!\w)\"[^\"\n]{1,200}\"",
+    r"(?<!\w)\"[^\"\n]{1,200}\"|:param \w+:",
     re.DOTALL | re.MULTILINE,
 )
 _RETIRED = [
@@ -59,7 +59,8 @@ def strings_and_comments(path: Path) -> str:
         for token in tokenize.tokenize(file.readline):
             said = token.type in {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", None)}
             if said and not re.fullmatch(r"\w?[\"']\w+[\"']", token.string):  # a key is a name, not prose
-                for number, line in enumerate(token.string.splitlines(), token.start[0] - 1):
+                prose = re.sub(r"\{[^{}]*\}", "", token.string)
+                for number, line in enumerate(prose.splitlines(), token.start[0] - 1):
                     lines[number] += " " + line.strip("\"'#")
     return "\n".join(lines)
 

@@ -122,7 +122,7 @@ def test_a_damaged_json_file_is_named(tmp_path, content):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs devices in the file system")
 def test_a_device_or_a_pipe_that_was_named_gets_the_bytes_and_stays(tmp_path: Path) -> None:
-    """As root, a new file in the place of /dev/null would break every other program of the machine."""
+    """As root, a new file in place of /dev/null would break every other program of the machine."""
     ours, theirs = os.openpty()
     write_named(Path(os.ttyname(theirs)), b"to a device")
     assert os.read(ours, 100) == b"to a device"

@@ -1,4 +1,4 @@
-"""NVML as the driver has it, in the place of a machine's own: a library with its functions, compiled here."""
+"""NVML as the driver has it, in place of a machine's own: a library with its functions, compiled here."""
 
 from __future__ import annotations
 

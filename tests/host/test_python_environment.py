@@ -154,7 +154,7 @@ def make_venv(folder: Path) -> Path:
 
 
 def test_what_is_named_comes_first_then_what_is_active_then_the_nearest(tmp_path: Path) -> None:
-    """Nothing is started: only the places are looked at."""
+    """Nothing is started: only the places are checked."""
     active, conda, venv = (make_venv(tmp_path / name) for name in ("active", "conda", "project/.venv"))
     uv = make_venv(tmp_path / "project/envs/uv")
     here = tmp_path / "project" / "src" / "deep"

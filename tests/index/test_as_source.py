@@ -1,4 +1,4 @@
-"""`resolve` and `install` with an index of ours as a source: judged by its record, verified by digest."""
+"""`resolve` and `install` with our index as a source: judged by its record, verified by digest."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_an_index_on_a_server_is_believed_by_its_signature(
     publish(maker.make("80,90").path)
     code, document = resolve("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")
     assert code == 6
-    assert "is not believed: nobody has signed it" in document["message"]
+    assert "is not trusted: nobody has signed it" in document["message"]
     new_key(UserSettings.of_this_user(), "ci", None)
     publish(maker.make("90").path)
     assert resolve("--source", f"index:{address}", "--gpu", "9.0", "--driver", "580.95")[0] == 0

@@ -1,4 +1,4 @@
-"""pip and uv really install from an index of ours, on a server of this machine."""
+"""pip and uv really install from our index, on a server of this machine."""
 
 from __future__ import annotations
 

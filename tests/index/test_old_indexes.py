@@ -1,4 +1,4 @@
-"""An index of ours that is old, or whose list says what a shell would run."""
+"""our index that is old, or whose list says what a shell would run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_list_that_is_shown_for_ever_ends_until_it_is_signed_again(
 ) -> None:
     later = today() + timedelta(days=181)
     monkeypatch.setattr(statements, "today", lambda: later)
-    with pytest.raises(IntegrityError, match="to be believed until") as caught:
+    with pytest.raises(IntegrityError, match="to be trusted until") as caught:
         read_index_record(index[0])
     assert "'flashdepot index'" in caught.value.hint
     publish()

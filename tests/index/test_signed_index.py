@@ -117,7 +117,7 @@ def test_who_trusts_keys_takes_only_an_index_that_one_of_them_has_signed(
         (),
     ]
     for number, keys in enumerate(believed):
-        keys_of(monkeypatch, tmp_path / f"believes{number}", *keys)
+        keys_of(monkeypatch, tmp_path / f"trusts{number}", *keys)
         assert len(read_index_record(address).wheels) == 1
     refused = {
         "signed by a key that you do not trust": (TrustedKey(other),),

@@ -342,7 +342,7 @@ def test_offline_nothing_is_fetched_and_what_is_there_is_used(
     ("options", "said"),
     [
         (["--wheel", "nowhere.whl"], "There is no file nowhere.whl"),
-        (["--wheel", "ftp://example.org/a.whl"], "is no address that can be fetched"),
+        (["--wheel", "ftp://example.org/a.whl"], "is not an address that can be fetched"),
         (["--wheel", "https://example.org/page"], "does not end with a wheel's file name"),
         (["--wheel", "https://example.org/a.whl", "--sha256", "abc"], "is not a SHA-256"),
         (["--wheel", "x.whl", "--source", "ours"], "contradict each other"),
@@ -374,7 +374,7 @@ def test_a_kill_while_the_installer_runs_changes_nothing_and_the_next_run_cleans
     assert command("--wheel", "nowhere.whl").code == 2
     assert environment.contents() == before
     time.sleep(0.5)
-    assert environment.contents() == before, "the installer of the killed run goes on"
+    assert environment.contents() == before, "the installer of the killed run continues"
 
 
 NUMERIC = """

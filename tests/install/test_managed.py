@@ -71,7 +71,7 @@ def test_a_uv_project_is_told_the_line_for_its_pyproject(tmp_path: Path) -> None
     found = find_keeper(make(tmp_path, "uv.lock"))
     assert found
     assert f'[tool.uv.sources]: flash-attn = {{ url = "{URL}" }}' in advice(found, URL)
-    assert "[tool.uv.sources]" not in advice(found, OURS_MADE), "a file of ours has no address"
+    assert "[tool.uv.sources]" not in advice(found, OURS_MADE), "our file has no address"
 
 
 def test_pixi_is_told_from_conda_and_poetrys_own_folder_from_any(tmp_path: Path) -> None:

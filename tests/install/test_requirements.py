@@ -1,4 +1,4 @@
-"""What a wheel requires beside itself comes with it, from the user's index, and goes again with it."""
+"""What a wheel requires next to itself comes with it, from the user's index, and goes again with it."""
 
 from __future__ import annotations
 

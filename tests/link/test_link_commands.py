@@ -156,7 +156,7 @@ def test_a_library_that_does_not_serve_is_said_to_lack_what_it_lacks(quick_libra
 @pytest.mark.parametrize(
     ("damage", "code", "said"),
     [
-        (shutil.rmtree, 2, "is no library that flashdepot wrote"),
+        (shutil.rmtree, 2, "is not a library that flashdepot wrote"),
         (lambda library: (library / "manifest.json").write_text("{"), 6, "is damaged: it is not JSON"),
         (
             lambda library: (library / "manifest.json").write_text('{"kind": "wheel"}'),

@@ -100,7 +100,7 @@ def test_what_is_no_wheel_is_refused(environment: TorchEnvironment, tmp_path: Pa
     library = environment.torch / "lib" / "libc10.so"
     done = link_wheel(library, "--python", environment.python, "--out", tmp_path / "package")
     assert done.returncode == 2
-    assert "is no wheel" in done.stderr
+    assert "is not a wheel" in done.stderr
 
 
 def test_a_folder_of_somebody_elses_is_left_alone_and_an_own_one_is_written_again(

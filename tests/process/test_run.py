@@ -66,7 +66,7 @@ def test_what_a_program_reads_writes_and_ends_with_comes_back() -> None:
 
 
 def test_a_program_that_leaves_another_running_is_not_waited_for(tmp_path: Path) -> None:
-    """The one that it leaves has the output open until it is told to end, which happens after the assertion."""
+    """The one that it leaves has the output open until it is given to end, which happens after the assertion."""
     stop = tmp_path / "stop"
     left = f"import os, time\nwhile not os.path.exists({str(stop)!r}): time.sleep(0.01)"
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-I', '-S', '-c', {left!r}]); print('done')"

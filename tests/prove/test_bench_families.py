@@ -17,7 +17,7 @@ SCRIPT = Path(prove.__file__).with_name("speed.py")
 
 
 def refuses(*numbers: int) -> tuple[SimpleNamespace, Callable[[], int]]:
-    """A library of ours, and a call of it that answers with the family in force, or refuses some of them."""
+    """our library, and a call of it that answers with the family in force, or refuses some of them."""
     library = SimpleNamespace(_family=0)
 
     def run() -> int:

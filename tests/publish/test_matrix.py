@@ -70,7 +70,7 @@ def test_a_part_that_is_named_twice_is_made_once(tmp_path: Path) -> None:
         ('[matrix]\narch = "90"\nprofil = "quick"\n', "'profil' is not a key in \\[matrix\\].*Did you mean 'profile'"),
         ('[matrix]\narch = "90"\ntarget = "linux-arm64"\n', "Did you mean 'linux-aarch64'"),
         ('[matrx]\narch = "90"\n', "'matrx' is not a key.*Did you mean 'matrix'"),
-        ('[matrix]\narch = "90"\n[[exclude]]\nprofile = "quick"\n', "names 'profile', which is no key of"),
+        ('[matrix]\narch = "90"\n[[exclude]]\nprofile = "quick"\n', "names 'profile', which is not a key of"),
         ("[matrix]\narch = []\n", "'arch' is an empty list"),
         ("[matrix]\narch = [true]\n", "'arch' must be texts or numbers"),
         ("[matrix]\narch = [{}]\n", "'arch' must be texts or numbers"),

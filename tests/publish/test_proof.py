@@ -1,4 +1,4 @@
-"""What is proven of a wheel before anybody else gets it, with a library that a real compiler made."""
+"""What is tested of a wheel before anybody else gets it, with a library that a real compiler made."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def lines() -> list[str]:
 
 
 def filled_in(line: str) -> str:
-    """A line with values in the place of its variables."""
+    """A line with values in place of its variables."""
     line = line.removeprefix("$library = ").replace("$env:", "$")
     line = re.sub(r'"\$(FLASHDEPOT_)?PUBLIC_KEY"', f"ci:{'A' * 43}=", line)
     return re.sub(r'"\$(FLASHDEPOT_)?REMOTE"', "s3://bucket/flashdepot", line)

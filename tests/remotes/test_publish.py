@@ -168,7 +168,7 @@ def test_without_a_key_or_a_remote_that_is_named_nothing_is_begun(
         publish(builder, matrix)
     (tmp_path / "dist").mkdir(exist_ok=True)
     (tmp_path / "dist" / REPORT_NAME).write_text("my notes")
-    with pytest.raises(UsageError, match="is no report of flashdepot publish"):
+    with pytest.raises(UsageError, match="is not a report of flashdepot publish"):
         publish(builder, matrix, "--no-push")
     assert (tmp_path / "dist" / REPORT_NAME).read_text() == "my notes"
     assert not list(tmp_path.glob("dist/*.whl"))

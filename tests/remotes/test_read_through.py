@@ -43,7 +43,7 @@ def test_a_library_that_one_machine_pushed_is_fetched_by_another(
     assert not (user.depot / "toolchains").exists()
 
     server.seen.clear()
-    (user.settings / "flashdepot" / "remotes.toml").write_text("this is no TOML")
+    (user.settings / "flashdepot" / "remotes.toml").write_text("this is not TOML")
     assert user.get()["status"] == "hit", "a hit reads no settings"
     assert not server.seen
 

@@ -1,4 +1,4 @@
-"""Who is believed: signatures that are missing, foreign, too few, too old, of other bytes."""
+"""Who is trusted: signatures that are missing, foreign, too few, too old, of other bytes."""
 
 from __future__ import annotations
 

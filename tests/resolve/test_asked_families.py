@@ -136,7 +136,7 @@ def test_a_family_without_kernels_for_any_of_the_gpus_is_left_out_and_that_is_sa
 )
 def test_unproven_kernels_are_for_those_who_name_the_family(tmp_path: Path, arch: str, named: str) -> None:
     asked = need_of(tmp_path, families="all", arch=arch)
-    assert f"FlashAttention-4 for compute capability {named} is unproven" in asked.note
+    assert f"FlashAttention-4 for compute capability {named} is untested" in asked.note
     unasked = need_of(tmp_path, arch=arch)
     assert "unproven" not in unasked.note
     assert unasked.request.selection == need_of(tmp_path, families="all", arch="80,90").request.selection
@@ -159,8 +159,8 @@ def test_datacenter_blackwell_gets_the_kernels_that_there_are_for_it(tmp_path: P
 
 def test_consumer_blackwell_gets_only_the_kernels_that_there_are_for_it(tmp_path: Path) -> None:
     need = need_of(tmp_path, families="all", arch="90,120")
-    assert "FlashAttention-4 for compute capability 12.0 is unproven" in need.note
-    assert "9.0 is unproven" not in need.note
+    assert "FlashAttention-4 for compute capability 12.0 is untested" in need.note
+    assert "9.0 is untested" not in need.note
     units = need_of(tmp_path, families="all", arch="120").request.selection.units
     assert len([unit for unit in units if unit.family == "fa4"]) == 108
     assert need_of(tmp_path, families="all", arch="120", passes="bwd").request.selection.families == ("fa2",)

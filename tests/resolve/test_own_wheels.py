@@ -1,4 +1,4 @@
-"""What flashdepot itself offers beside what is published: a stored library, one to be compiled, pip's build."""
+"""What flashdepot itself offers next to what is published: a stored library, one to be compiled, pip's build."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_stored_library_that_serves_comes_before_every_published_wheel(depot: 
 def test_what_would_be_built_with_kernels_that_are_unproven_there_says_so(depot: Depot) -> None:
     b200 = Case("a B200", {**H100.values, "gpus": ["10.0"]})
     (both,) = own(depot, b200, families="all")
-    assert both.candidate.name.endswith("built here for sm_100 (unproven: fa4 on 10.0)")
+    assert both.candidate.name.endswith("built here for sm_100 (untested: fa4 on 10.0)")
     for judged in (*own(depot, b200), *own(depot, H100, families="all")):
         assert "unproven" not in judged.candidate.name
 

@@ -45,7 +45,7 @@ USUAL = {
     "source": ["official"],
     "sass": [("80", "90"), ("80", "90", "100", "120")],
 }
-"""Values of wheels that fit the usual facts, so that hypothesis meets choices, and wheels that break one rule alone."""
+"""Values of wheels that fit the usual facts, so that hypothesis meets choices, and wheels that break only one rule."""
 
 
 def mostly(usual: list[Any], others: list[Any]) -> st.SearchStrategy[Any]:

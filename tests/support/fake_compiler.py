@@ -1,13 +1,13 @@
-"""A compiler for tests of the build engine. It is told what to do by the lines of the source it compiles.
+"""A compiler for tests of the build engine. It is given what to do by the lines of the source it compiles.
 
-    include NAME   reads a file beside the source, and says so in the depfile
+    include NAME   reads a file next to the source, and says so in the depfile
     hold BYTES     fills so much memory
     sleep SECONDS  takes its time
     die-once FILE  is killed like a compiler out of memory, unless FILE is there; makes FILE
     die            is always killed like that
     hang-once FILE writes its process id into FILE and does not end, unless FILE is there
     kill-worker    kills the Dask worker that it runs on
-    spawn          starts a child that would run for ever
+    spawn          starts a child that would run forever
     fail TEXT      writes TEXT and refuses
     touch FILE     changes a file while it compiles
     age FILE       makes a file look as if it had been changed long ago

@@ -80,7 +80,7 @@ class Farm:
         }
 
     def start(self, workers: int = 0) -> None:
-        """Start a scheduler, and workers beside it."""
+        """Start a scheduler, and workers next to it."""
         self.file.unlink(missing_ok=True)
         words = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file))
         self.scheduler = self._start("dask_scheduler", words, self.environment)

@@ -1,4 +1,4 @@
-"""A build of fake sources on a farm: ``python -m support.farm_build ORDER`` prints what came out as JSON, an error of ours too.
+"""A build of fake sources on a farm: ``python -m support.farm_build ORDER`` prints what came out as JSON, our own error too.
 
 ORDER is JSON: ``folder`` with ``src/*.src``, each of which becomes an action that is compiled by fake_compiler.py;
 ``farm`` and ``cuda``, or ``jobs`` to run so many at once on this machine; and perhaps ``sizes`` (bytes by name), ``needs`` (names by name), ``tools`` and ``site`` (its fields), ``keep_going``.

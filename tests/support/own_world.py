@@ -74,7 +74,7 @@ def index_variables() -> list[str]:
 
 
 def users_home() -> Path:
-    """The home of whoever runs the tests, to be left alone."""
+    """The home of whoever runs the tests, to be left untouched."""
     return Path(os.environ[_HELD].partition(os.pathsep)[0])
 
 

@@ -383,7 +383,7 @@ Reply = Callable[[bytes], bytes]
 
 
 class Raw:
-    """A server that sends the bytes that it is told to, without looking whether they are HTTP; then ``drip`` for ever."""
+    """A server that sends the bytes that it is given to, without looking whether they are HTTP; then ``drip`` forever."""
 
     def __init__(self, wrap: Callable[[socket.socket], socket.socket] = lambda plain: plain) -> None:
         self.reply: Reply = lambda _request: b""

@@ -68,7 +68,7 @@ def parameters(variant: Variant, *, walks: bool) -> list[tuple[str, str]]:
 
 
 def stand_ins(variants: Sequence[Variant]) -> str:
-    """C++ that defines the functions of each object, and of the kernels beside them."""
+    """C++ that defines the functions of each object, and of the kernels next to them."""
     return _HEAD + "\n".join(map(_stand_in, kernels_of((unit.name for unit in _units(variants)), SASS)))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 PEAK = "int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
-"""Python for a child process: kilobytes of memory at the peak, on Linux. ``ru_maxrss`` is no less than the parent's."""
+"""Python for a child process: kilobytes of memory at the peak, on Linux. ``ru_maxrss`` is not a less than the parent's."""
 
 _ASKED = {"docker": ("info",), "weed": ("version",)}
 """How to find out whether a program works, where that is not ``--version``."""
@@ -60,7 +60,7 @@ def _look(name: str) -> tuple[str, str]:
 
 
 def flashdepot_in(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run flashdepot in a folder, with more variables. Its own Python is isolated from what lies there."""
+    """Run flashdepot in a folder, with more variables. Its own Python is isolated from what is there."""
     other = {"VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH"}
     return subprocess.run(
         [sys.executable, "-I", "-B", "-m", "flashdepot", *map(str, words)],

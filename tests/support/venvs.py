@@ -130,7 +130,7 @@ def environment(tmp_path: Path, installer: str, template: Callable[[bool], Path]
 
 
 def add_torch(made: Venv, version: str = "2.9.1") -> None:
-    """A torch that imports, with the one library whose symbols a check looks at."""
+    """A torch that imports, with the one library whose symbols a check reads."""
     made.add(
         "torch",
         version,
@@ -158,7 +158,7 @@ OFFICIAL = {
 
 
 def add_official(environment: Venv, *, record: bool = True) -> None:
-    """Another flash-attn, as its own wheel would have left it, with what others put beside it since."""
+    """Another flash-attn, as its own wheel would have left it, with what others put next to it since."""
     environment.add("flash_attn", "2.7.0", OFFICIAL, record=record)
     for package in ("flash_attn", "hopper"):
         cache = environment.site / package / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc"

@@ -1,4 +1,4 @@
-"""Wheels of ours without a compiler, over libraries of some bytes."""
+"""Our wheels without a compiler, over libraries of some bytes."""
 
 from __future__ import annotations
 

@@ -243,10 +243,10 @@ def test_a_truncated_index_is_neither_read_nor_overwritten(
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("folder", "../../etc", "is not the name of a folder beside it"),
-        ("folder", "/etc", "is not the name of a folder beside it"),
-        ("folder", "..", "is not the name of a folder beside it"),
-        ("folder", "C:", "is not the name of a folder beside it"),
+        ("folder", "../../etc", "is not the name of a folder next to it"),
+        ("folder", "/etc", "is not the name of a folder next to it"),
+        ("folder", "..", "is not the name of a folder next to it"),
+        ("folder", "C:", "is not the name of a folder next to it"),
         ("manifest", "abc", "is not a SHA-256"),
         ("platform", "linux", "is not a platform"),
         ("cuda", "new", "is not a version number"),

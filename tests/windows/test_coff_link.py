@@ -1,4 +1,4 @@
-"""A DLL that a linker made in Microsoft's manner is looked at as those of zig are."""
+"""A DLL that a linker made in Microsoft's manner is checked as those of zig are."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def test_a_dll_that_needs_another_is_refused(tmp_path: Path) -> None:
 def test_a_static_library_is_not_taken_for_an_import_library(tmp_path: Path) -> None:
     files = linked(tmp_path, LAYER, KERNEL)
     verify_import_library(files["lib/shared/flashattention.lib"])
-    with pytest.raises(FlashdepotError, match="is no import library"):
+    with pytest.raises(FlashdepotError, match="is not an import library"):
         verify_import_library(files["lib/static/flashattention.lib"])

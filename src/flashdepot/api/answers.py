@@ -45,7 +45,7 @@ def host(python: str | None = None, depot: Path | None = None) -> HostRecord:
 def doctor(
     intention: Intention = Intention.BUILD, request: LibraryRequest = _ANY, *, host: HostRecord | None = None
 ) -> list[Diagnosis]:
-    """What stands in the way of an intention on a host, worst first; nothing but the record is looked at."""
+    """What stands in the way of an intention on a host, worst first; nothing but the record is checked."""
     return examine(host or probe(), intention, request)
 
 
@@ -91,9 +91,9 @@ def place_of(
 
     :param python: an interpreter or the folder of an environment, whose torch is read; the one that is meant here when
         it is not given.
-    :param named: facts in the place of those that are found.
+    :param named: facts in place of those that are found.
     :param host: the record of another machine; this one when it is not given.
-    :raises UsageError: for a program that is no Python, or a version that is none.
+    :raises UsageError: for a program that is not a Python, or a version that is none.
     """
     machine = on_host(host or runtime_facts(), named)
     found, reason = look_for_python(python) if python is not None or host is None else (host.python, "")

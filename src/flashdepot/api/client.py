@@ -83,7 +83,7 @@ class Client:
     :param jobs: compilers at once. ``memory``: bytes that they may take. ``farm``: address of a Dask scheduler.
     :param events: hears notes and progress, and answers questions; without it warnings are Python's.
 
-    The others are facts in the place of those that are found, spelled as on the command line.
+    The others are facts in place of those that are found, spelled as on the command line.
     """
 
     def __init__(

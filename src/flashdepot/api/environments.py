@@ -251,7 +251,7 @@ def _accepted(address: WheelAddress, events: Events) -> bool:
     """Whether to take a wheel whose digest is not published; asked where it is not."""
     if address.sha256:
         return False
-    question = f"No SHA-256 is published for {address.filename}: only {address.host} vouches for what it serves."
+    question = f"No SHA-256 is published for {address.filename}: only {address.host} says what it should be."
     return events.confirm(f"{question} Take it, and pin what comes?")
 
 

@@ -25,10 +25,10 @@ class Given(msgspec.Struct, frozen=True):
     def saved(self) -> HostRecord | None:
         """The record that was named; ``None`` for this machine.
 
-        :raises UsageError: when there is no such file, or it is no host record.
+        :raises UsageError: when there is no such file, or it is not a host record.
         """
         if self.host is not None and self.python is not None:
-            raise UsageError("--python looks at this machine, --host at a saved record: give one of them.")
+            raise UsageError("--python reads this machine, --host a saved record: give one of them.")
         return saved_host(self.host) if isinstance(self.host, Path) else self.host
 
     @property

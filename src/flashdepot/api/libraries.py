@@ -80,7 +80,7 @@ def build(
 ) -> LibraryResult:
     """The library of exactly the recipe that this machine's toolchain gives a request, whatever else the depot has.
 
-    Units that were compiled before are reused; a build that was stopped goes on where it was. Parameters and errors
+    Units that were compiled before are reused; a build that was stopped continues where it was. Parameters and errors
     are those of :func:`get`.
     """
     return _got(request, host, depot, out, events, lambda need: build_here(need, depot, limits, events, options))
@@ -204,7 +204,7 @@ def link(
     """The library that a program is to be linked with: a folder's, else the stored one that :func:`get` would take.
 
     When the request names no selection and no stored library has all kernels, the one that has most of them is taken,
-    and ``events`` is told what it has.
+    and ``events`` is given what it has.
 
     :param library: a folder that :func:`get` or :func:`vendor` wrote. Of a request it takes only the target, which chooses
         among the libraries of a project's tree.

@@ -55,7 +55,7 @@ def index(
 
     It holds the wheels that are given, without any those of the depot's libraries or of a remote's, and what it held
     before. The time of what is new is now, or ``SOURCE_DATE_EPOCH``. It is signed with this user's key, if there is one,
-    and has the signatures of the remote's libraries beside them.
+    and has the signatures of the remote's libraries next to them.
 
     Typical usage::
 
@@ -63,10 +63,10 @@ def index(
 
     :param wheels: wheels that :func:`wheel` has written.
     :param url: the address that the folder will be served under, for the commands on its page.
-    :param source: the name of a remote, of which every library that is believed is taken; the depot keeps them.
+    :param source: the name of a remote, of which every library that is trusted is taken; the depot keeps them.
     :raises NetworkError: when the remote cannot be read.
     :raises UsageError: for a wheel that is not ours, or something of the user's in the folder; nothing has changed then.
-    :raises IntegrityError: for a wheel of the index that is not as it was published; likewise.
+    :raises IntegrityError: for a wheel of the index that is not as it was published; the same.
     :raises IncompatibleError: when there is nothing to put there.
     """
     if wheels and source:
@@ -185,15 +185,15 @@ def publish(
 ) -> PublishReport:
     """Make every part of a matrix: its library, a wheel of it that is verified, both where others find them.
 
-    What exists is used again, whoever was stopped before: a second run goes on where the first was. A part that fails
-    does not keep the others from being made; the report, which is also kept beside the wheels, has what stopped it.
+    What exists is used again, whatever was stopped before: a second run continues where the first was. A part that fails
+    does not keep the others from being made; the report, which is also kept next to the wheels, has what stopped it.
 
     Typical usage::
 
         report = api.publish(api.read_matrix(Path("publish.toml")), depot=api.open_depot())
         sys.exit(report.exit_code)
 
-    :param out: the folder of the wheels, in the place of the file's.
+    :param out: the folder of the wheels, in place of the file's.
     :param may_push: whether remotes are written to; for jobs that must not.
     :param on_part: called with each part when it has ended.
     :raises UsageError: when a remote that the file names is not there, there is no key to sign with, or something of the

@@ -91,7 +91,7 @@ def pull(
 class RemoteSync(msgspec.Struct, frozen=True):
     """What synchronizing with one remote comes to: the plan, what was done of it, and what stopped it.
 
-    ``plan`` is ``None`` where the remote could not be read, ``done`` likewise, and in a dry run.
+    ``plan`` is ``None`` where the remote could not be read, ``done`` the same, and in a dry run.
     """
 
     remote: str
@@ -154,7 +154,7 @@ def audit(
 ) -> AuditReport:
     """Compile units of a request again, and compare their bytes with those in the depot and with what remotes claim.
 
-    :param sample: how many units, drawn at random; ``None`` for all of them.
+    :param sample: how many units, chosen at random; ``None`` for all of them.
     :param sign: when all bytes are the same, sign what the remotes that are set to be pushed to state of these units.
     :raises UsageError: when there is no such remote, or no key to sign with.
     :raises NetworkError: when a remote fails.
@@ -188,7 +188,7 @@ def plan_audit(
     depot: Depot,
     limits: Limits = NO_LIMITS,
 ) -> Forecast:
-    """What :func:`audit` would take for as many units, drawn anew; nothing is fetched or compiled."""
+    """What :func:`audit` would take for as many units, drawn again; nothing is fetched or compiled."""
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import foresee_units  # noqa: PLC0415
 
@@ -197,7 +197,7 @@ def plan_audit(
 
 
 def _drawn(need: Need, sample: int | None) -> list[str]:
-    """Units at random, so that nobody who replaces one can know which are looked at; all of them for ``None``."""
+    """Units at random, so that nobody who replaces one can know which are checked; all of them for ``None``."""
     units = sorted(unit.name for unit in need.request.selection.units)
     return units if sample is None else random.SystemRandom().sample(units, min(sample, len(units)))
 

@@ -55,7 +55,7 @@ def resolve(
     """What there is for an environment: published wheels, stored libraries, and what could be built.
 
     :param request: the facts of the environment and what may be taken; without it, those of ``host``.
-    :param library: what a library of ours must have.
+    :param library: what our library must have.
     :param host: the machine that would compile; this one when it is not given.
     :raises UsageError: for an upstream or a selection that is not known.
     """
@@ -173,7 +173,7 @@ def sources_named(named: Iterable[str], depot: Depot | None = None) -> frozenset
     """Sources as they are compared, those of indexes in one spelling.
 
     :param depot: whose catalog knows the community's collections; without it none of these has a name.
-    :raises UsageError: for what is no source, or no address of an index.
+    :raises UsageError: for what is not a source, or no address of an index.
     """
     known = {OURS, OFFICIAL, COMMUNITY, *([PIP] if depot else [])}
     asked = set(named)
@@ -258,9 +258,9 @@ def lock(resolution: Resolution, path: Path | None = None, *, accept_unverified:
     """Pin what was decided, by address and SHA-256; ``None`` when nothing was.
 
     :param path: the file to write; ``flashdepot.lock`` in this folder when it is not given.
-    :param accept_unverified: pin the address of a wheel whose digest nobody has told.
+    :param accept_unverified: pin the address of a wheel whose digest is not known.
     :raises IncompatibleError: when it must be compiled first, so that there is nothing yet to pin.
-    :raises IntegrityError: when nobody has told its digest, and that was not accepted.
+    :raises IntegrityError: when its digest is not known, and that was not accepted.
     :raises MissingToolError: when the disk is full or may not be written.
     """
     chosen = resolution.decision.chosen

@@ -99,7 +99,7 @@ class CoffFile:
         at = self.symbols_at
         while at < self.symbols_end:
             short, offset, value, section, _, storage, more = self.window.unpack(_SYMBOL, at, "symbol table")
-            # A name of up to eight letters is in the place of the number.
+            # A name of up to eight letters is in place of the number.
             name = self.window.take(at, 8, "symbol table").rstrip(b"\0").decode("latin-1") if short else ""
             name = name or self.names.text(offset, "symbol names")
             yield CoffSymbol(at, name, storage in _EXTERNAL, section != 0 or value != 0)

@@ -1,7 +1,7 @@
 """What an ELF file exports and needs, for 64-bit little-endian files.
 
 Written out here rather than left to a library: the files are other people's, up to gigabytes, and may be hostile. This
-reader maps them and checks every offset (of torch's 1 GB ``libtorch_cuda.so`` it touches the tables alone; lief 1.0
+reader maps them and checks every offset (of torch's 1 GB ``libtorch_cuda.so`` it touches only the tables; lief 1.0
 reads all of it into memory first). Layouts are those of the System V ABI
 (``elf.h``); versions of symbols those of the Linux Standard Base, "Symbol Versioning".
 """
@@ -275,7 +275,7 @@ class SharedLibrary(msgspec.Struct, frozen=True):
 def read_shared_library(path: Path) -> SharedLibrary:
     """Read a shared library without loading it.
 
-    :raises IntegrityError: when the file is no ELF.
+    :raises IntegrityError: when the file is not an ELF.
     """
     with open_window(path, str(path)) as window:
         elf = ElfFile(window)
@@ -290,7 +290,7 @@ def read_shared_library(path: Path) -> SharedLibrary:
 def undefined_symbols(path: Path) -> frozenset[str]:
     """The names that an object file leaves to others to define.
 
-    :raises IntegrityError: when the file is no ELF.
+    :raises IntegrityError: when the file is not an ELF.
     """
     with open_window(path, str(path)) as window:
         return frozenset(symbol.name for symbol in ElfFile(window).symbols() if not symbol.defined)

@@ -56,7 +56,7 @@ class GpuCode(msgspec.Struct, frozen=True):
     def runs_on(self, gpu: Architecture) -> bool:
         """Whether a GPU of that compute capability can use it.
 
-        PTX is compiled by the driver for its own and every later capability, with the suffix ``a`` for its own alone
+        PTX is compiled by the driver for its own and every later capability, with the suffix ``a`` only for its own
         and with ``f`` for its own major version (CUDA C++ Programming Guide, "Compute Capabilities").
         """
         if self.kind is CodeKind.SASS or self.architecture.suffix:

@@ -58,7 +58,7 @@ def read_members(window: Window) -> Iterator[Member]:
 
 
 def is_import(member: Window) -> bool:
-    """Whether a member of a Windows library is no code but a line that says which DLL has it."""
+    """Whether a member of a Windows library is not code but a line that says which DLL has it."""
     return member.head(4) == _SHORT_IMPORT
 
 
@@ -80,11 +80,11 @@ _COFF_NAMES = re.compile(
     r"|[A-Za-z_]\w*"
 )
 _DIRECTIVE = re.compile(r'[-/](exclude-symbols|export|aligncomm):[\w$?@.,"]+', re.IGNORECASE)
-"""They say which symbols a DLL offers, and how a variable lies in memory."""
+"""They say which symbols a DLL offers, and how a variable is laid out in memory."""
 
 
 def require_plain(path: Path) -> None:
-    """:raises IntegrityError: for a file that is no object, or one with something that linkers might obey."""
+    """:raises IntegrityError: for a file that is not an object, or one with something that linkers might obey."""
     with open_window(path) as window:
         if (found := next(_suspect(window), None)) is not None:
             raise IntegrityError(

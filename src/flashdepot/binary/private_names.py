@@ -98,7 +98,7 @@ def _is_elf(data: bytes, name: str) -> bool:
         return True
     if int.from_bytes(data[:2], "little") == _AMD64:
         return False
-    raise IntegrityError(f"{name} is no object file that linkers for Linux or Windows take.")
+    raise IntegrityError(f"{name} is not an object file that linkers for Linux or Windows take.")
 
 
 class _Names:
@@ -150,7 +150,7 @@ def _rename_elf(window: Window, private: Callable[[str], bool]) -> bytes:
     for index, names in tables.items():
         named = elf.headers[index][6]
         fields = list(elf.headers[named])
-        if len(names.bytes) > fields[5]:  # the longer table lies behind everything else
+        if len(names.bytes) > fields[5]:  # the longer table is behind everything else
             fields[4], fields[5] = len(changed), len(names.bytes)
             changed += names.bytes
             SECTION.pack_into(changed, elf.headers_at + named * SECTION.size, *fields)

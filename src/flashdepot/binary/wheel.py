@@ -49,7 +49,7 @@ _DIGESTS = ("sha256", "sha384", "sha512")
 
 
 class WheelFacts(msgspec.Struct, frozen=True):
-    """A wheel's name, version and tags by its file name (``None`` when that is no wheel's) and by its metadata.
+    """A wheel's name, version and tags by its file name (``None`` when that is not a wheel's) and by its metadata.
 
     ``files`` are the names of all members; ``problems`` is what is wrong with it, a sentence each: members that differ
     from RECORD, and metadata that contradict the file name. ``requires_python`` is METADATA's, empty without one.
@@ -215,7 +215,7 @@ def _is_tag(line: str) -> bool:
 
 
 def _same_version(text: str, version: Version) -> bool:
-    """Whether METADATA and file name agree. Upstream adds the local version to the file name alone (its publish.yml)."""
+    """Whether METADATA and file name agree. Upstream adds the local version to only the file name (its publish.yml)."""
     try:
         return Version(text) in {version, Version(version.public)}
     except InvalidVersion:

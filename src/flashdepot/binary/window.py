@@ -1,4 +1,4 @@
-"""Checked reading of files that nobody vouches for, and what a file is by its first bytes: its name may lie."""
+"""Checked reading of untrusted files, and what a file is by its first bytes: its name may lie."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class NameBudget:
 
 @contextlib.contextmanager
 def open_window(path: Path, name: str = "") -> Iterator[Window]:
-    """Map a file; its pages are read when they are looked at, so a file of many gigabytes costs no memory.
+    """Map a file; its pages are read when they are checked, so a file of many gigabytes costs no memory.
 
     :raises OSError: when it cannot be read.
     """

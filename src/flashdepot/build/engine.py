@@ -51,7 +51,7 @@ def compile_error(name: str, status: int, log: str, path: Path) -> FlashdepotErr
 
 
 _TICK = 0.25
-"""Seconds between two progress updates, and two looks at what other processes compile."""
+"""Seconds between two progress updates, and two checks of what other processes compile."""
 
 _NEARLY = 0.99
 """The most of a build that is done while a compiler still runs, whatever was predicted of it."""
@@ -284,7 +284,7 @@ class Engine:
     def _retry(self, job: Job) -> None:
         if job.alone and job.tries >= OUT_OF_MEMORY_TRIES:
             error = CompileError(
-                f"{job.name}: the compiler was killed for memory {job.tries + 1} times, the last time alone.",
+                f"{job.name}: the compiler was killed for memory {job.tries + 1} times, the last time by itself.",
                 hint="Give the machine more memory or swap, or leave out large units: --head-dims 64,128",
             )
             self._fail(job.name, error)
@@ -292,7 +292,7 @@ class Engine:
         again = job.after_out_of_memory()
         self._waiting[job.name] = again
         self.progress.note(
-            f"{job.name}: the compiler was killed for memory; it will run again alone, "
+            f"{job.name}: the compiler was killed for memory; it will run again by itself, "
             f"with {again.peak / 1e9:.1f} GB set aside."
         )
 

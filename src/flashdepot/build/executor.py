@@ -19,7 +19,7 @@ class Task(msgspec.Struct, frozen=True):
     """An action that is to run now.
 
     ``made`` are the files that the actions it needs have made, by the names in its arguments. ``lock`` is held until the task is settled. ``log`` gets all that the compiler writes.
-    ``peak`` is the memory in bytes that it is expected to take, and with ``alone`` nothing shall run beside it.
+    ``peak`` is the memory in bytes that it is expected to take, and with ``alone`` nothing should run next to it.
     """
 
     action: Action

@@ -208,7 +208,7 @@ class InputDigests:
         :returns: ``None`` when a file was changed since, so that nobody knows which bytes the compiler saw.
         """
         names = [self._places.name(path) for path in paths]
-        # All are looked at, not only up to the first that changed: the next try knows them.
+        # All are checked, not only up to the first that changed: the next try knows them.
         settled = [self._is_settled(path, started) for path in paths]
         for name, path in zip(names, paths, strict=True):
             look = self._looks[path]

@@ -146,7 +146,7 @@ def prepare(
 
 
 def foresee_build(plan: BuildPlan, depot: Depot, limits: Limits) -> Outlook:
-    """What carrying out a recipe comes to, after what the depot has; nothing is compiled."""
+    """What running a recipe comes to, after what the depot has; nothing is compiled."""
     with depot.workspace() as work:
         local = Depot(depot.root)  # what remotes have is not fetched to foresee a build
         return _engine(plan, local, limits, Silent(), work).foresee(plan.actions())
@@ -217,7 +217,7 @@ def build_library(
     progress: BuildProgress,
     agree: Callable[[Outlook], None] = lambda _: None,
 ) -> tuple[Manifest, BuildOutcome]:
-    """Carry out a recipe and store the result.
+    """Run a recipe and store the result.
 
     :param agree: called before the first compiler starts; what it raises ends the build.
     :raises CompileError: when a compiler or the linker refuses, or sources or compilers changed meanwhile.
@@ -284,7 +284,7 @@ def _require_unchanged(plan: BuildPlan) -> None:
 
 
 def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, Path]:
-    # CMake compares numbers alone: no ".post2", and a tree without a version counts as the oldest.
+    # CMake compares only numbers: no ".post2", and a tree without a version counts as the oldest.
     upstream = plan.recipe.upstream.version
     version = re.match(r"\d+(\.\d+){0,2}", upstream)
     values = {

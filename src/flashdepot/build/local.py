@@ -1,4 +1,4 @@
-"""The executor of this machine: a process a task, within its memory, confined where nobody vouches for the source."""
+"""The executor of this machine: a process a task, within its memory, confined where the source is not trusted."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class SharedHeaders:
 
 
 _MEMORY_TICK = 1.0
-"""Seconds between two looks at the machine's memory: each reads the whole process table."""
+"""Seconds between two checks of the machine's memory: each reads the whole process table."""
 
 _NOTHING = Cost(0, 0.0, 0.0, 0)
 
@@ -368,7 +368,7 @@ def local_executor(
 ) -> LocalExecutor:
     """The executor for some actions by a toolchain of this machine.
 
-    :param foreign: nobody vouches for their sources: the compilers are confined, and the user is told how.
+    :param foreign: their sources are not trusted: the compilers are confined, and the user is given.
     """
     environment = toolchain.whole_environment()
     confinement = means() if foreign else Means.NONE

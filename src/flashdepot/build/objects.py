@@ -56,12 +56,12 @@ def make_objects(
 ) -> list[Path]:
     """The object of every action that no other needs, in the new folder ``folder``, under names that say what it is.
 
-    The compilers see the sources and their own tools, as for every source that nobody vouches for. What was compiled
+    The compilers see the sources and their own tools, as for every untrusted source. What was compiled
     stays in the depot; what it has, or a remote has, is not compiled again.
 
     :param sources: folders by the names that actions have for them.
     :param recipe: of the library that they are for: it says what they are expected to cost.
-    :param agree: told what must be compiled, before the first compiler starts; what it raises ends it.
+    :param agree: called with what must be compiled, before the first compiler starts; what it raises ends it.
     :raises CompileError: when a compiler refuses.
     """
     work = folder
@@ -110,7 +110,7 @@ _TEMPLATES = {
 
 
 class Linking(msgspec.Struct, frozen=True):
-    """How objects become the libraries of a target. Nothing of NVIDIA's is linked, so no runtime and no notice lie beside."""
+    """How objects become the libraries of a target. Nothing of NVIDIA's is linked, so no runtime and no notice is needed."""
 
     target: TargetSpec
     zig: Zig
@@ -125,7 +125,7 @@ class Linking(msgspec.Struct, frozen=True):
 
     @property
     def templates(self) -> dict[str, Path]:
-        """The templates of files that lie beside the libraries, by their place in a library's folder."""
+        """The templates of the files next to the libraries, by their place in a library's folder."""
         common = NATIVE / "templates"
         folder = _WINDOWS_FILES if self._is_windows else common
         return {

@@ -83,7 +83,7 @@ class Resident:
 
     @property
     def is_worn(self) -> bool:
-        """Whether it has ended, or has made so much that a new one shall take its place."""
+        """Whether it has ended, or has made so much that a new one should take its place."""
         return self._child.has_ended or self._made >= _MOST
 
     def kill(self) -> None:

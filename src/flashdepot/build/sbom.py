@@ -82,7 +82,7 @@ def _run_times(manifest: Manifest) -> list[Part]:
 
 
 PLACE = "share/sbom/libflashattention.cdx.json"
-"""Where it lies in a library."""
+"""Where it is in a library."""
 
 _NAMESPACE = uuid.UUID("6f6b2f0e-94a1-5d1c-9c55-3f2b8f0a7c11")
 

@@ -23,7 +23,7 @@ OUT_OF_MEMORY_TRIES = 3
 class Job(msgspec.Struct, frozen=True):
     """A compilation that waits or runs: its name, predicted CPU-seconds and predicted peak memory in bytes.
 
-    ``alone`` is set after a compiler was killed for memory: the job then runs with no other beside it.
+    ``alone`` is set after a compiler was killed for memory: the job then runs with no other next to it.
     ``tries`` counts those kills.
     """
 
@@ -34,7 +34,7 @@ class Job(msgspec.Struct, frozen=True):
     tries: int = 0
 
     def after_out_of_memory(self) -> Job:
-        """The same job with a higher prediction, to be run alone."""
+        """The same job with a higher prediction, to be run by itself."""
         peak = int(self.peak * OUT_OF_MEMORY_FACTOR)
         return replace(self, peak=peak, alone=True, tries=self.tries + 1)
 
@@ -51,7 +51,7 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> Job | None:
-    """The job to start now: the longest whose predicted peak fits beside what runs; ``None`` when none does.
+    """The job to start now: the longest whose predicted peak fits next to what runs; ``None`` when none does.
 
     A job that fits nowhere is started when nothing else runs: it may succeed, and waiting would not make it smaller.
     """
@@ -80,7 +80,7 @@ class Outlook(msgspec.Struct, frozen=True):
 
     :param jobs: their names.
     :param seconds: wall time until all are done.
-    :param peak: the most bytes at one time, and ``memory`` those that may be used: one that needs more runs alone.
+    :param peak: the most bytes at one time, and ``memory`` those that may be used: one that needs more runs by itself.
     :param at_once: the most jobs at one time.
     """
 
@@ -165,7 +165,7 @@ class History:
             self._new[_work(action, recipe)] = [round(seconds, 2), peak]
 
     def save(self) -> None:
-        """Write what was added, beside what other processes have written meanwhile.
+        """Write what was added, next to what other processes have written meanwhile.
 
         On a disk that is full or may not be written nothing happens: what was built is worth more than what it cost.
         """

@@ -101,7 +101,7 @@ def _read_document(text: bytes, name: str) -> _Document:
 
 
 def _decompress(data: bytes) -> bytes:
-    """The document, as long as it is no larger than one can be."""
+    """The document, as long as it is not larger than one can be."""
     whole = zlib.decompressobj()
     text = whole.decompress(data, _LONGEST)
     if not whole.eof:
@@ -203,7 +203,7 @@ class Catalog(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
     def age(self, now: datetime) -> str:
-        """When the oldest of its collections was listed, in words: ``listed 3 days ago``."""
+        """When the oldest of its collections was listed, as text: ``listed 3 days ago``."""
         oldest = min((collection.listed[:10] for collection in self.collections), default="")
         days = (now.date() - date.fromisoformat(oldest)).days if oldest else 0
         return f"listed {days} day{'s' * (days != 1)} ago" if days > 0 else "listed today"
@@ -234,7 +234,7 @@ def load_catalog(folder: Path | None = None) -> Catalog:
 
 
 def refreshed_path(folder: Path, source: str) -> Path:
-    """Where the refreshed listing of a source lies."""
+    """Where the refreshed listing of a source is."""
     return folder / "listings" / f"{source}.json.z"
 
 

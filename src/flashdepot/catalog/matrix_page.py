@@ -138,7 +138,7 @@ def _link(wheel: PublishedWheel, label: str) -> str:
 
 
 def _link_to(address: str, text: str, more: str = "") -> str:
-    """A link, or the text alone where the address is none that a browser should follow: ``javascript:``, say.
+    """A link, or only the text where the address is none that a browser should follow: ``javascript:``, say.
 
     :param text: as HTML.
     """
@@ -212,7 +212,7 @@ def _within(values: Iterable[str], parts: int) -> list[_Option]:
 
 
 def _with_major(options: Iterable[_Option]) -> list[_Option]:
-    """A wheel that names CUDA's major version alone serves every minor one."""
+    """A wheel that names only CUDA's major version serves every minor one."""
     return [_Option(o.label, (*o.accepts, o.accepts[0].partition(".")[0])) for o in options]
 
 

@@ -77,7 +77,7 @@ class Pages:
         """Read every page, following the links to the next.
 
         :raises NetworkError: when a page cannot be had or is not what it should be. Pages that were read are kept, so
-            that the next attempt goes on from there.
+            that the next attempt continues from there.
         """
         url = self._start
         seen: dict[str, _Kept] = {}
@@ -151,7 +151,7 @@ class Pages:
     def _next(self, response: requests.Response) -> str:
         """The URL of the page after this one, empty after the last.
 
-        :raises NetworkError: when it is on another server, which might be told what only this one may know.
+        :raises NetworkError: when it is on another server, which might be given what only this one may know.
         """
         link = response.links.get("next", {}).get("url", "")
         try:
@@ -211,7 +211,9 @@ def _body(url: str, response: requests.Response) -> bytes:
     try:
         return read_body(response, _LONGEST_ANSWER)
     except ValueError as error:
-        raise NetworkError(f"{url} is no page of a listing: {error}.", hint="What was known before is kept.") from error
+        raise NetworkError(
+            f"{url} is not a page of a listing: {error}.", hint="What was known before is kept."
+        ) from error
 
 
 def _refusal(url: str, response: requests.Response) -> NetworkError:

@@ -43,7 +43,7 @@ def implied_sass(name: WheelName, *, official: bool) -> Sass:
 
 
 def _nvcc(name: WheelName, *, official: bool) -> Version | None:
-    """The nvcc that built a wheel; a name that tells the major version alone says it for official wheels."""
+    """The nvcc that built a wheel; a name that tells only the major version says it for official wheels."""
     cuda = name.built_for.cuda
     if "." not in cuda:
         cuda = _official_nvcc().get(name.version, {}).get(cuda, "") if official else ""
@@ -85,7 +85,7 @@ class PublishedFile(NamedTuple):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """The wheels of FlashAttention on one page of a listing, and what was passed over because it makes no sense."""
+    """The wheels of FlashAttention on one page of a listing, and what was skipped because it makes no sense."""
 
     files: tuple[PublishedFile, ...]
     strange: tuple[str, ...]
@@ -102,7 +102,7 @@ def read_github_releases(document: Any) -> Page:
 
     An asset has ``name``, ``size`` in bytes, ``browser_download_url`` and, since 2025, ``digest`` as ``sha256:...``.
 
-    :raises ValueError: when the document is no list of releases.
+    :raises ValueError: when the document is not a list of releases.
     """
     return _page(_github_assets(document))
 
@@ -112,7 +112,7 @@ def read_huggingface_tree(document: Any, files: str) -> Page:
 
     A file has ``path``, ``size`` in bytes and, where it is stored by LFS, ``lfs.oid``, which is its SHA-256.
 
-    :raises ValueError: when the document is no list of files.
+    :raises ValueError: when the document is not a list of files.
     """
     return _page(_huggingface_files(document, files))
 

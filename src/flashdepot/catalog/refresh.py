@@ -155,7 +155,7 @@ _PROJECTS = ("flash-attn", "flash-attn-3")
 class RefreshOutcome(msgspec.Struct, frozen=True):
     """What came of asking one source: how many wheels it has, and how many came and went since the catalog was made.
 
-    ``strange`` are entries that were passed over. ``error`` says why the source gave nothing; its listing then stays
+    ``strange`` are entries that were skipped. ``error`` says why the source gave nothing; its listing then stays
     as it was.
     """
 

@@ -88,7 +88,7 @@ def update(names: tuple[str, ...], indexes: tuple[str, ...], depot: Depot) -> Vi
 
 def _say_outcome(outcome: RefreshOutcome) -> None:
     for entry in outcome.strange:
-        warn(f"{outcome.source}: passed over {entry}.")
+        warn(f"{outcome.source}: skipped {entry}.")
     if outcome.unchanged:
         say(f"{outcome.source}: {outcome.wheels} wheels, as before")
     else:

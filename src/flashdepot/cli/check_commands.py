@@ -186,7 +186,7 @@ def _last_failed(folder: Path) -> Path:
 
 
 def describe_log(report: LogReport) -> str:
-    """The report as a page: the first cause in full, then what follows from it or stands beside it."""
+    """The report as a page: the first cause in full, then what follows from it or stands next to it."""
     pages = [_describe(finding) for finding in report.findings]
     if not report.findings:
         pages = ["\n".join(["No rule knows this log.", *_earliest(report)])]

@@ -186,7 +186,7 @@ def configured_remotes() -> Remotes:
 
 
 _STEERING = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-"""What steers a terminal or turns its text around instead of being shown, and what is no character at all."""
+"""What steers a terminal or turns its text around instead of being shown, and what is not a character at all."""
 
 
 def printable(text: str) -> str:

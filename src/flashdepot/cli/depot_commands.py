@@ -103,7 +103,7 @@ def ls(depot: Depot) -> View:
             str(a.manifest.toolchain.cuda),
             size(a.manifest.size),
             _age(a.last_used),
-            f"{a.manifest.selection}{f' (unproven: {a.manifest.doubts})' if a.manifest.doubts else ''}",
+            f"{a.manifest.selection}{f' (untested: {a.manifest.untested})' if a.manifest.untested else ''}",
         )
         for a in stored
     ]
@@ -162,7 +162,7 @@ def show(key: str, depot: Depot) -> View:
         ("selection", str(manifest.selection)),
         ("units", str(len(manifest.selection.units))),
         ("machine code", spell(manifest.sass)),
-        *([("unproven", manifest.doubts)] if manifest.doubts else []),
+        *([("untested", manifest.untested)] if manifest.untested else []),
         ("needs", f"driver {manifest.driver_floor}, GNU libc {manifest.libc_floor or '(none)'}"),
         ("made by", ", ".join(f"{t.name} {t.version}" for t in manifest.toolchain.tools)),
         ("front end", manifest.front_end),
@@ -247,7 +247,7 @@ def clean(depot: Depot, *, libraries: bool, yes: bool, dry_run: bool) -> View:
 
 
 def _freed(depot: Depot, planned: GcPlan, said: list[str], *, yes: bool, dry_run: bool) -> View:
-    """A plan, carried out when it is agreed to."""
+    """A plan, executed when it is agreed to."""
     from flashdepot.depot.gc import run  # noqa: PLC0415
 
     if not wants_json():

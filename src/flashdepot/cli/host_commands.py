@@ -152,7 +152,7 @@ def _toolkit(toolkit: CudaToolkit, *, wins: bool) -> str:
     if toolkit.missing:
         return f"{text}; not complete: lacks {', '.join(toolkit.missing)}"
     if toolkit.version < OLDEST_CUDA:
-        return f"{text}; older than CUDA {OLDEST_CUDA}, so it is passed over"
+        return f"{text}; older than CUDA {OLDEST_CUDA}, so it is skipped"
     return f"{text}; the first that is complete and new enough, so it is tried first" if wins else text
 
 

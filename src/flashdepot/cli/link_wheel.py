@@ -63,7 +63,7 @@ def _report(file: Path, place: Place) -> Report:
     if report.verdict is Outcome.DAMAGED:
         return report
     if report.kind != "wheel":
-        raise UsageError(f"{file} is no wheel.", hint="Name a file that ends in .whl, as PyPI has it.")
+        raise UsageError(f"{file} is not a wheel.", hint="Name a file that ends in .whl, as PyPI has it.")
     if not isinstance(place.torch, InstalledTorch):
         return report
     asked = judge_requirement(file, place.torch.torch.version)

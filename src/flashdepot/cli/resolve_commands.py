@@ -172,7 +172,7 @@ def lock(out: Path, depot: Depot, *, check: bool, upgrade: bool, accept_unverifi
     does not; 6 the digest is not known.
     """
     if check and upgrade:
-        raise UsageError("--check writes nothing, --upgrade writes anew: give one of them.")
+        raise UsageError("--check writes nothing, --upgrade writes again: give one of them.")
     _, resolution = answered(depot, asked)
     if check or (out.exists() and not upgrade):
         state = api.check_lock(resolution.request, out)

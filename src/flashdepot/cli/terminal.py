@@ -107,7 +107,7 @@ def _bar(name: str) -> Iterator[Download]:
 
 
 class _Lines:
-    """A line for each finished kernel, and one now and then between them: for logs, and whoever reads them later."""
+    """A line for each finished kernel, and one now and then between them: for logs, and anyone who reads them later."""
 
     def __init__(self) -> None:
         self._told = time.monotonic()

@@ -1,4 +1,4 @@
-"""``flashdepot trust``, ``remote`` and ``keys``: which project files, which places and whose signatures are believed."""
+"""``flashdepot trust``, ``remote`` and ``keys``: which project files, which places and whose signatures are trusted."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def add(name: str, url: str, keys: tuple[str, ...], **settings: Any) -> View:
     users.add_remote(added)
     said = [f"Added: {_line(added)}"]
     if not (added.unsigned or keys or users.trusted_keys()):
-        said.append("Nothing from it is believed until you trust a key: flashdepot keys trust NAME:BASE64")
+        said.append("Nothing from it is trusted until you trust a key: flashdepot keys trust NAME:BASE64")
     return View({"status": "added", **plain(added)}, said=said)
 
 
@@ -215,7 +215,7 @@ def trust_key(line: str, remotes: tuple[str, ...], expires: date | None) -> View
     """Trust what a key has signed. Get its line in a way that you trust."""
     key = PublicKey.parse(line)
     UserSettings.of_this_user().trust(TrustedKey(key, remotes, expires))
-    return View(_document("trusted", key), said=[f"What {key.name} has signed is believed from now on."])
+    return View(_document("trusted", key), said=[f"What {key.name} has signed is trusted from now on."])
 
 
 @keys.command("ls")
@@ -271,7 +271,7 @@ def revoke(key: str) -> View:
     What it signed and was fetched already stays in the depot; 'flashdepot depot audit' checks that.
     """
     revoked = UserSettings.of_this_user().revoke(key)
-    said = f"The key {revoked.key.name} ({revoked.key.id[:12]}) is not believed any more."
+    said = f"The key {revoked.key.name} ({revoked.key.id[:12]}) is not trusted any more."
     return View(_document("revoked", revoked.key), said=[said])
 
 
@@ -292,7 +292,7 @@ def rotate(name: str | None, days: int, expires: date | None) -> View:
     """
     made = keyring.rotate_key(UserSettings.of_this_user(), name, days, expires)
     said = [
-        f"The new private key is in {made.path}; the old one is deleted, and believed for {days} days more.",
+        f"The new private key is in {made.path}; the old one is deleted, and trusted for {days} days more.",
         f"Sign again what you have pushed: flashdepot depot push. Readers: flashdepot keys trust {made.public}",
     ]
     return View(_document("rotated", made.public), [str(made.public)], said)

@@ -77,9 +77,7 @@ def vendor(
     how: dict[str, Any] = {"host": host, "depot": depot}
     if check:
         if library is not None:
-            raise UsageError(
-                "--check looks at what is there, and --library puts something there.", hint="Leave one out."
-            )
+            raise UsageError("--check reads what is there, and --library puts something there.", hint="Leave one out.")
         named = click.get_current_context().params["host_file"]
         report = api.check_vendored(folder, wanted.request, host_file=str(named) if named else None, **how)
         return View(report.to_json(), describe(report), status=report.status.exit_code)

@@ -1,4 +1,4 @@
-"""Who may write into a depot: what is in it is linked, executed and loaded by whoever uses it.
+"""Who may write into a depot: what is in it is linked, executed and loaded by anyone who uses it.
 
 Checked whenever a depot is opened, with one look at each of its folders: no folder is a link, all belong to the user or
 to somebody whom the user trusts, and nobody else may write into them but the group that a depot was shared with on purpose.

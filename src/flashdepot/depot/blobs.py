@@ -85,7 +85,7 @@ class Blobs:
         if blob is None:
             raise IntegrityError(
                 f"The depot {self._layout.root} has no undamaged blob {digest}, which a record of it needs.",
-                hint="Run the same command again: what is missing is made anew. "
+                hint="Run the same command again: what is missing is made again. "
                 "'flashdepot depot verify' shows what else is damaged.",
             )
         return blob
@@ -107,7 +107,7 @@ class Blobs:
                 protect(destination)
 
     def mark_used(self, digest: str) -> bool:
-        """Record that a blob was used, so that gc leaves it alone.
+        """Record that a blob was used, so that gc leaves it untouched.
 
         :returns: whether that is on record; not when the blob is gone or may not be touched.
         """

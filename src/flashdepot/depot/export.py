@@ -15,7 +15,7 @@ from flashdepot.model.codec import Digest, read
 from flashdepot.model.manifest import LIBRARY, MANIFEST_NAME, Manifest, ManifestFile
 
 _FOLDERS = ("include", "lib", "share")
-"""All that lies in a library's folder beside its manifest. What a found manifest names elsewhere is not ours."""
+"""All that is in a library's folder next to its manifest. What a found manifest names elsewhere is not ours."""
 
 
 def export(
@@ -37,7 +37,7 @@ def export(
     :param disguised: whether bytes are those of a file as another program keeps it: a pointer of Git LFS.
     :raises UsageError: when the folder holds something else; nothing is touched then.
     :raises IntegrityError: when the bytes are not what the manifest says; an earlier export is as it was then.
-    :raises MissingToolError: when the disk is full or may not be written; likewise.
+    :raises MissingToolError: when the disk is full or may not be written; the same.
     """
     folder = OutputFolder(
         destination, LIBRARY, MANIFEST_NAME, elsewhere, inside=inside, read=_written, disguised=disguised
@@ -71,7 +71,7 @@ def _written(data: bytes) -> Written:
         raise ValueError("not the manifest of a library")
     outside = [file.path for file in document.files if file.path.partition("/")[0] not in _FOLDERS]
     if outside:
-        raise ValueError(f"'{outside[0]}' is no place in a library")
+        raise ValueError(f"'{outside[0]}' is not a place in a library")
     return {file.path: OutputFile(file.path, file.digest, link=file.link).identities for file in document.files}
 
 

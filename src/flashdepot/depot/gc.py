@@ -1,4 +1,4 @@
-"""The space that a depot takes, and freeing it, beside running builds if need be."""
+"""The space that a depot takes, and freeing it, next to running builds if need be."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def usage(depot: Depot) -> tuple[Usage, ...]:
 
 
 def _files(path: Path) -> Iterator[os.stat_result]:
-    """Every regular file at or below a path; what goes away meanwhile is passed over, and no link is followed."""
+    """Every regular file at or below a path; what goes away meanwhile is skipped, and no link is followed."""
     try:
         status = path.lstat()
         if stat.S_ISREG(status.st_mode):
@@ -132,16 +132,16 @@ def plan(
 ) -> GcPlan:
     """List what can go: all that no manifest, no action used within ``older_than``, and no running build needs.
 
-    :param grace: seconds for which nothing goes, since a process that is no build may be about to refer to it.
+    :param grace: seconds for which nothing goes, since a process that is not a build may be about to refer to it.
     :param forget: recipe keys of libraries that go too.
     """
     return GcPlan(tuple(_Planner(depot, older_than, grace, forget).removals()))
 
 
 def run(depot: Depot, planned: GcPlan) -> GcPlan:
-    """Carry out a plan, except where something came into use since.
+    """Execute a plan, except where something came into use since.
 
-    :returns: the part of the plan that was carried out.
+    :returns: the part of the plan that was executed.
     :raises MissingToolError: when the depot may not be written.
     """
     require_safe(depot.layout)  # it may have been a while since it was opened, and what is removed is gone
@@ -242,7 +242,7 @@ def _carry_out(depot: Depot, removal: Removal) -> bool:
             held.discard()
         return True
     if removal.kind == "intent":
-        with lock(depot.layout, "intents"):  # as whoever adds an action does
+        with lock(depot.layout, "intents"):  # as anyone who adds an action does
             if any(action.exists() for action in _actions_of(depot, path)):
                 return False
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Where things lie in a depot's folder, and whether a file there is still the one that was looked at.
+"""Where things are in a depot's folder, and whether a file there is still the one that was checked.
 
 Plain files on purpose, so that any web server can serve them.
 """
@@ -33,7 +33,7 @@ _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 
 
 def hidden_sibling(path: Path) -> Path:
-    """Return a name beside ``path`` that nobody else uses. If a kill leaves it behind, gc removes it."""
+    """Return a name next to ``path`` that nobody else uses. If a kill leaves it behind, gc removes it."""
     return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
 
 
@@ -47,7 +47,7 @@ def real_folders(folder: Path) -> list[Path]:
 
 
 def inside(folder: Path) -> list[Path]:
-    """Return what lies in a folder, in order; nothing when it is not there."""
+    """Return what is in a folder, in order; nothing when it is not there."""
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
@@ -58,7 +58,7 @@ def records(folder: Path) -> Iterator[Path]:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a name is a temporary one, beside the file it was to become."""
+    """Whether a name is a temporary one, next to the file it was to become."""
     return path.name.startswith(".") and path.name.endswith((".tmp", ".tmp.part", ".tmp.old"))
 
 
@@ -81,11 +81,11 @@ class DepotLayout:
         self.downloads = root / "downloads"
         """Wheels that others published, each in a folder of its own, and what has arrived of one so far."""
         self.catalog = root / "catalog"
-        """What others have published, as it was when last looked at."""
+        """What others have published, as it was when last checked."""
         self.shared = root / "shared.json"
         """The file that says whom a depot is shared with, if it is."""
         self.sharded = (self.blobs, root / "actions", root / "intents")
-        """The folders in which files lie in folders by the first two digits of their names."""
+        """The folders whose files are in folders named by the first two digits of their names."""
         named = ("artifacts", "libraries", "locks")
         fetched = (self.catalog, self.toolchains, self.upstreams, self.downloads)
         others = (*fetched, self.logs, self.temporary, self.quarantine)
@@ -167,7 +167,7 @@ class Fingerprint(NamedTuple):
 
 
 def is_regular(path: Path) -> bool:
-    """Whether something is a file of its own, and no link; :raises OSError: when that cannot be told."""
+    """Whether something is a file of its own, and no link; :raises OSError: when that cannot be determined."""
     return stat.S_ISREG(path.lstat().st_mode)
 
 
@@ -179,9 +179,9 @@ def mark_used(path: Path) -> None:
 
 
 def move_if_unchanged(path: Path, seen: Fingerprint, destination: Path) -> bool:
-    """Move a file or folder away if it is still what was seen.
+    """Move a file or folder away if it is still what was found.
 
-    It is looked at after the move, because before it another process could still change it: then it is put back.
+    It is checked after the move, because before it another process could still change it: then it is put back.
 
     :returns: whether it is at ``destination`` now.
     :raises OSError: when it cannot be moved.
@@ -192,7 +192,7 @@ def move_if_unchanged(path: Path, seen: Fingerprint, destination: Path) -> bool:
         return False
     if Fingerprint.of(destination) == seen:
         return True
-    if path.exists():  # made anew meanwhile
+    if path.exists():  # made again meanwhile
         remove(destination)
     else:
         destination.rename(path)

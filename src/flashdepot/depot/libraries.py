@@ -1,6 +1,6 @@
 """The libraries of a depot: their manifests, and their folders, ready to be linked against.
 
-A record in ``artifacts/`` is a manifest and the time when it was stored. The time is no part of the manifest, so that
+A record in ``artifacts/`` is a manifest and the time when it was stored. The time is not a part of the manifest, so that
 libraries of one recipe are equal byte for byte wherever they were made.
 """
 
@@ -93,7 +93,7 @@ class Artifacts:
                 raise IntegrityError(
                     f"{files[file.path]} changed after its manifest was made: expected SHA-256 {file.digest}, "
                     f"found {digest}.",
-                    hint="Build again, and leave the build's folder alone while it runs.",
+                    hint="Build again, and leave the build's folder untouched while it runs.",
                 )
         self._write(manifest)
 
@@ -172,12 +172,12 @@ def read_artifact(path: Path) -> tuple[Manifest, datetime]:
 
 
 def manifest_text(manifest: Manifest) -> bytes:
-    """Return the manifest as it lies in a library's folder, for people to read."""
+    """Return the manifest as it is in a library's folder, for people to read."""
     return msgspec.json.format(json.dumps(manifest.to_json()).encode(), indent=2) + b"\n"
 
 
 class Libraries:
-    """The folders of ``libraries/``. Each is hashed whenever it is chosen or handed out: no stamp is believed.
+    """The folders of ``libraries/``. Each is hashed whenever it is chosen or handed out: no stamp is trusted.
 
     :param digests: what this process has hashed, so that choosing a library and handing it out reads it once.
     """

@@ -69,7 +69,7 @@ def workspace(layout: DepotLayout) -> Iterator[Path]:
     held = try_lock_file(_lock_path(folder))
     if held is None:
         raise FlashdepotError(
-            f"{folder} is in use although its name was drawn at random.", hint="Run the command again."
+            f"{folder} is in use although its name was chosen at random.", hint="Run the command again."
         )
     with held:
         try:

@@ -32,7 +32,7 @@ class VerifyReport(msgspec.Struct, frozen=True):
     """How many blobs, records and folders were checked, the bytes of the blobs, and what is wrong, a sentence each.
 
     ``folders`` is how many of what was checked are folders of compilers and sources, ``folder_bytes`` what they hold.
-    ``skipped`` counts the records that another version of flashdepot wrote; they are left alone.
+    ``skipped`` counts the records that another version of flashdepot wrote; they are left untouched.
     """
 
     checked: int
@@ -188,6 +188,6 @@ def _folder_problem(folder: Path, tree: str | None) -> str:
     changed = changed_files(folder, tree)
     if changed == []:
         return ""
-    shown = ", ".join((changed or ["which files cannot be told"])[:_NAMES_SHOWN])
+    shown = ", ".join((changed or ["which files cannot be determined"])[:_NAMES_SHOWN])
     more = f" and {len(changed) - _NAMES_SHOWN} more" if changed and len(changed) > _NAMES_SHOWN else ""
     return f"{folder} does not hold what was put there: {shown}{more}. The next command that uses it makes it again."

@@ -74,7 +74,7 @@ _CHECKS: Mapping[Intention, Sequence[Check]] = {
 
 
 def examine(record: HostRecord, intention: Intention, request: LibraryRequest) -> list[Diagnosis]:
-    """The findings of a host record for an intention, worst first. Nothing but the record is looked at.
+    """The findings of a host record for an intention, worst first. Nothing but the record is checked.
 
     :param request: its ``arch``, ``cuda``, ``profile`` and ``upstream`` matter here.
     """

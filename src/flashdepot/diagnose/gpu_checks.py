@@ -85,7 +85,7 @@ def _absent(case: Case) -> Diagnosis:
 
 
 def _has_no_device(record: HostRecord) -> bool:
-    """Whether the PCI bus shows that there is no GPU: not in WSL, in pods that see no bus, or beside an ARM SoC's."""
+    """Whether the PCI bus shows that there is no GPU: not in WSL, in pods that see no bus, or next to an ARM SoC's."""
     sees_all = not record.wsl and record.container != "kubernetes" and record.platform.machine == "x86_64"
     return sees_all and record.nvidia_devices == 0
 

@@ -132,7 +132,7 @@ def _torch(case: Case, python: PythonEnvironment) -> Iterator[Diagnosis]:
 
 
 def _imports(python: PythonEnvironment) -> Iterator[Diagnosis]:
-    """What flash_attn imports beside PyTorch."""
+    """What flash_attn imports next to PyTorch."""
     if lacking := [name for name in IMPORTED if name != "torch" and name not in python.packages]:
         seen = f"{python.prefix} has no {' and no '.join(lacking)}."
         yield note("build-dep-missing", seen, "flash_attn imports it.", "'flashdepot install' adds it.")

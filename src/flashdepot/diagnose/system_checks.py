@@ -22,7 +22,7 @@ _GLIBC_IMAGE = "Use a system with the GNU C library, for example: docker run --g
 
 
 def platform(case: Case) -> Iterator[Diagnosis]:
-    """Systems that nothing of ours is made for."""
+    """Systems that flashdepot makes nothing for."""
     name = case.record.platform
     if name.system == "linux" and name.machine in _MACHINES:
         return

@@ -52,7 +52,7 @@ def _class_of(error: FlashdepotError, case: Case) -> str:
 
 
 def toolkits(case: Case) -> Iterator[Diagnosis]:
-    """Toolkits that are passed over, and a CUDA_HOME without one."""
+    """Toolkits that are skipped, and a CUDA_HOME without one."""
     record = case.record
     variable = next((name for name in ("CUDA_HOME", "CUDA_PATH") if record.variables.get(name)), None)
     if variable and not any(t.found_by == variable for t in record.toolkits):
@@ -85,7 +85,7 @@ def _lacks_architecture(toolkit: CudaToolkit, case: Case) -> Iterator[Diagnosis]
     try:
         choose_sass(case.wanted, toolkit.version, codes)
     except MissingToolError as error:
-        why = f"The one in {toolkit.root} (found by {toolkit.found_by}) is passed over for what is wanted here."
+        why = f"The one in {toolkit.root} (found by {toolkit.found_by}) is skipped for what is wanted here."
         yield note("unsupported-gpu-arch", error.message, why, error.hint)
 
 
@@ -165,7 +165,7 @@ def architectures(case: Case) -> Iterator[Diagnosis]:
             continue
         wrong = [entry for entry in re.split(separator, value.strip()) if entry and not right.fullmatch(entry)]
         if wrong:
-            seen = f"{name} is '{value}': '{wrong[0]}' is no architecture as it spells them."
+            seen = f"{name} is '{value}': '{wrong[0]}' is not an architecture as it spells them."
             yield warning(
                 "unsupported-gpu-arch", seen, f"{reader} at that; flashdepot does not read it.", f"{name}={example}"
             )
@@ -197,7 +197,7 @@ def two_toolkits(case: Case) -> Iterator[Diagnosis]:
 
 
 def compilers(case: Case) -> Iterator[Diagnosis]:
-    """What other builds than ours must be told."""
+    """What other builds than ours must be given."""
     record = case.record
     if record.platform.system != "windows":
         return

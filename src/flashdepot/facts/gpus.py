@@ -14,7 +14,7 @@ from flashdepot.model.target import Architecture, Version
 
 
 class KnownArchitecture(msgspec.Struct, frozen=True):
-    """A compute capability, its GPUs in words and by name, and the CUDA releases (first, last) whose nvcc targets it."""
+    """A compute capability, its GPUs as text and by name, and the CUDA releases (first, last) whose nvcc targets it."""
 
     architecture: Architecture
     gpus: str

@@ -217,7 +217,7 @@ class _Measured:
         return self._unpacked.seek(position) if left < 0 else self._unpacked.tell()
 
     def tell(self) -> int:
-        """Where the next byte lies."""
+        """Where the next byte is."""
         return self._unpacked.tell()
 
 

@@ -22,9 +22,9 @@ _DEVICES = Path("/dev")
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal; :raises OSError: for what is no regular file and might never end."""
+    """SHA-256 of a file's bytes, in hexadecimal; :raises OSError: for what is not a regular file and might never end."""
 
-    def without_waiting(name: str, flags: int) -> int:  # for whoever writes to a pipe
+    def without_waiting(name: str, flags: int) -> int:  # for anyone who writes to a pipe
         return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
 
     with open(path, "rb", buffering=0, opener=without_waiting) as file:
@@ -105,7 +105,7 @@ def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError |
 
 @contextlib.contextmanager
 def atomic_file(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
-    """Give a temporary file beside ``path`` that takes its place, whole and on disk, when the block ends well.
+    """Give a temporary file next to ``path`` that takes its place, whole and on disk, when the block ends well.
 
     When the block fails nothing is left behind. A reader sees the old file or the new one, never a part.
     """
@@ -144,7 +144,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_fresh(path: Path) -> BinaryIO:
-    """Open a new file to write, in the place of what has that name: a link there is removed and not followed."""
+    """Open a new file to write, in place of what has that name: a link there is removed and not followed."""
     path.unlink(missing_ok=True)
     return path.open("xb")
 

@@ -1,4 +1,4 @@
-"""Folders in which no symbolic link is followed, and the regular files of a tree that nobody vouches for."""
+"""Folders in which no symbolic link is followed, and the regular files of an untrusted tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a named pipe in the place of a file must not block the program
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a named pipe in place of a file must not block the program
 _BINARY = getattr(os, "O_BINARY", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0)
 _REPARSE_POINT = 0x400  # FILE_ATTRIBUTE_REPARSE_POINT: symbolic links and junctions (Windows SDK, winnt.h)
@@ -35,7 +35,7 @@ class Directory:
     """An open folder.
 
     Where the system has them it is a file descriptor, and every name is looked up relative to it. On Windows each folder
-    on the way is looked at before it is used.
+    on the way is checked before it is used.
 
     Typical usage::
 
@@ -51,7 +51,7 @@ class Directory:
     def open(cls, path: Path) -> Directory:
         """Open the folder that somebody named: links on the way to it are theirs.
 
-        :raises OSError: when it is not there or is no folder.
+        :raises OSError: when it is not there or is not a folder.
         """
         if HAS_DESCRIPTORS:
             return cls(path, os.open(path, os.O_RDONLY | _FOLDER | os.O_CLOEXEC))

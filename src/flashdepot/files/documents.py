@@ -61,7 +61,7 @@ def read_record(path: Path) -> Any:
     """Return the data that :func:`write_record` wrote.
 
     :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when one bit of it is another one, or it is no record.
+    :raises IntegrityError: when one bit of it is another one, or it is not a record.
     """
     data = path.read_bytes()
     tail = _TAIL.fullmatch(data, max(0, len(data) - _TAIL_LENGTH))

@@ -104,11 +104,11 @@ _LISTING = ".flashdepot-files.json"
 
 
 def make_whole(folder: Path, fill: Callable[[Path], None], tree: str | None = None) -> Path:
-    """Return ``folder``, made by ``fill`` if it is not there whole. gc leaves it alone as long as this process runs.
+    """Return ``folder``, made by ``fill`` if it is not there whole. gc leaves it untouched as long as this process runs.
 
-    Where another user has its name and it is not whole, one of this user's own is made beside it.
+    Where another user has its name and it is not whole, one of this user's own is made next to it.
 
-    ``fill`` gets the path of a folder beside it that does not exist yet. When it ends well, a listing of what it wrote
+    ``fill`` gets the path of a folder next to it that does not exist yet. When it ends well, a listing of what it wrote
     is added and the folder takes its name in one step, so that a kill, or a second process doing the same, never
     leaves half of it. Every byte is read again each time: a folder with a file that is missing, too many or changed
     since is made again.
@@ -148,7 +148,7 @@ def _make(folder: Path, fill: Callable[[Path], None], tree: str | None) -> None:
 def is_whole(folder: Path, tree: str | None = None) -> bool:
     """Whether a folder that :func:`make_whole` made holds the same bytes under the same names, and nothing else.
 
-    :param tree: the digest that it must have; without it its own listing is believed.
+    :param tree: the digest that it must have; without it its own listing is trusted.
     """
     return changed_files(folder, tree) == []
 

@@ -92,7 +92,7 @@ def try_lock_file(path: Path) -> HeldLock | None:
 
 def _acquire(path: Path, *, blocking: bool) -> HeldLock | None:
     # The file is opened here, not by filelock's FileLock: that refuses a file of another user in a sticky folder, which
-    # is what the members of a shared depot lock. Whoever removes a lock's file there makes others do work twice, no more.
+    # is what the members of a shared depot lock. Anyone who removes a lock's file there makes others do work twice, no more.
     from filelock import lock_descriptor  # noqa: PLC0415  (80 ms that a depot hit does not need)
 
     with disk_errors(path.parent):
@@ -119,7 +119,7 @@ def _open(path: Path) -> int:
     """Open the file of a lock, made if it is not there; a link is refused."""
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, _OPEN)
-    # Whoever may add files to its folder must be able to hold it.
+    # Anyone who may add files to its folder must be able to hold it.
     mode = 0o664 if path.parent.stat().st_mode & stat.S_IWGRP else 0o644
     try:
         descriptor = os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, mode)

@@ -30,7 +30,7 @@ from flashdepot.files.user_files import (
 )
 
 _SMALL = 1 << 20
-"""Bytes up to which a file is looked at for being one of ours in disguise."""
+"""Bytes up to which a file is checked for being our own in disguise."""
 
 _STAGE = re.compile(r"\.flashdepot-export-[0-9a-f]{8}")
 _STAGE_LIFETIME = 3600.0
@@ -80,8 +80,8 @@ class OutputFolder(msgspec.Struct, frozen=True):
         :param listing: the bytes of the listing; without them it lists the files and their identities.
         :returns: the folder, absolute.
         :raises UsageError: when a link or a file of somebody else's is in the way; nothing has changed then.
-        :raises IntegrityError: when bytes are not what their digest says; likewise.
-        :raises MissingToolError: when the disk is full or may not be written; likewise.
+        :raises IntegrityError: when bytes are not what their digest says; the same.
+        :raises MissingToolError: when the disk is full or may not be written; the same.
         """
         for place in (*(file.place for file in files), self.listing):
             require_safe(place)
@@ -167,7 +167,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
             return None
 
     def _require_file(self, place: str, identity: str) -> None:
-        """:raises UsageError: for what is never replaced: a link, a folder, or anything else that is no file."""
+        """:raises UsageError: for what is never replaced: a link, a folder, or anything else that is not a file."""
         if identity and not identity.startswith("-> "):
             return
         path = self.path / place
@@ -178,7 +178,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
         )
 
     def _require_part(self, folder: Directory, new: Directory, file: OutputFile, known: frozenset[str]) -> None:
-        """:raises UsageError: unless the file that is there is a part of the new one, or one of ours in disguise."""
+        """:raises UsageError: unless the file that is there is a part of the new one, or our own in disguise."""
         *folders, name = file.place.split("/")
         with folder.within(folders) as parent, parent.open_file(name) as there:
             if os.fstat(there.fileno()).st_size <= _SMALL and self.disguised(there.read(), known):

@@ -51,7 +51,7 @@ def held_by_another(path: Path) -> bool:
 
 
 def own_name(path: Path) -> Path:
-    """The name beside a name that is this user's own; a suffix that others look for stays at its end."""
+    """The name next to a name that is this user's own; a suffix that others look for stays at its end."""
     suffix = path.suffix if path.suffix in _SUFFIXES else ""
     return path.with_name(f"{path.name.removesuffix(suffix)}.{os.geteuid() if os.name == 'posix' else 0}{suffix}")
 
@@ -68,5 +68,5 @@ def present(path: Path) -> Path:
 
 
 def key_of(path: Path) -> str:
-    """The key that a file is named by, whoever wrote it."""
+    """The key that a file is named by, no matter who wrote it."""
     return path.name.partition(".")[0]

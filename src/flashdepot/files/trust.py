@@ -53,7 +53,7 @@ def _name(user: int) -> str:
 
 
 def users_consents() -> Consents:
-    """Those of this user, beside the user's configuration."""
+    """Those of this user, next to the user's configuration."""
     return Consents(user_config() / "trusted.json")
 
 
@@ -93,7 +93,7 @@ class Consents(msgspec.Struct, frozen=True):
         try:
             if by_others := planted(self.file):
                 raise UsageError(
-                    f"{self.file} is not believed: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
+                    f"{self.file} is not trusted: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
                 )
             return msgspec.convert(read_json(self.file), _Trusted).trusted
         except FileNotFoundError:

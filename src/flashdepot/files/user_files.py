@@ -123,7 +123,7 @@ def require_safe(place: str) -> None:
 def identity_of(top: Directory, place: str) -> str | None:
     """The :attr:`OutputFile.identity` of what is at a place; empty for what is neither a file nor a link, else ``None``.
 
-    :raises NotADirectoryError: when a link or a file is in the place of a folder on the way.
+    :raises NotADirectoryError: when a link or a file is in place of a folder on the way.
     """
     *folders, name = place.split("/")
     try:

@@ -15,7 +15,7 @@ from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import OLDEST_PYTHON, OLDEST_TORCH, glibc_floor, platform_of
 
 UNKNOWN = "not known"
-"""In the place of what a name does not tell and the bytes would."""
+"""Instead of what a name does not say and the bytes would."""
 
 
 class PlatformNeed(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Whether a library of ours serves a request: what was asked for, and every rule of fit."""
+"""Whether our library serves a request: what was asked for, and every rule of fit."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def judge_code(facts: Environment, need: CodeNeed) -> Diagnosis | None:
     served = facts.served(oldest_gpu())
     if not need.sass and need.ptx is None:
         text = "It is not known for which GPUs it has machine code."
-        return Diagnosis.uncertain("sass", "not told", spell(served), text, "flashdepot check FILE, after fetching it")
+        return Diagnosis.uncertain("sass", "not known", spell(served), text, "flashdepot check FILE, after fetching it")
     unserved = [gpu for gpu in served if not any(code.runs_on(gpu) for code in need.sass)]
     if unserved:
         return _without_code(facts, need, unserved)
@@ -83,7 +83,7 @@ def _without_code(facts: Environment, need: CodeNeed, unserved: list[Architectur
     served = served_cuda(facts)
     if served is not None and "." in need.cuda and Version(need.cuda) <= served:
         return None
-    built = need.cuda or "not told"
+    built = need.cuda or "not known"
     text = f"For {has} it has only PTX, which needs a driver that serves the CUDA that built it ({built})."
     return Diagnosis.uncertain("sass", f"PTX {ptx}", str(facts.driver or ""), text, "--driver 580")
 
@@ -270,7 +270,7 @@ def judge_torch(facts: Environment, need: TorchNeed) -> Diagnosis | None:
         return Diagnosis.misfit("torch", str(need.oldest), torch.version, text, "Install a newer PyTorch.")
     if not need.minor:
         text = "Its name does not say for which PyTorch it was built."
-        return Diagnosis.uncertain("torch", "not told", torch.minor, text, "flashdepot check FILE, after fetching it")
+        return Diagnosis.uncertain("torch", "not known", torch.minor, text, "flashdepot check FILE, after fetching it")
     if need.minor != torch.minor:
         text = f"It is built for torch {need.minor}, and this is {torch.version}: their C++ interfaces differ."
         return Diagnosis.misfit("torch", need.minor, torch.minor, text, f"With torch {need.minor} it could.")
@@ -299,7 +299,7 @@ def judge_cuda(facts: Environment, need: CudaNeed) -> Diagnosis | None:
     if cuda == UNKNOWN:
         text = "Its name does not say for which CUDA it was built."
         return Diagnosis.uncertain(
-            "cuda", "not told", has or "not known", text, "flashdepot check FILE, after fetching it"
+            "cuda", "not known", has or "not known", text, "flashdepot check FILE, after fetching it"
         )
     if torch.cuda is None:
         text = f"It is built for CUDA {cuda}, and which CUDA PyTorch {torch.version} has is not known."
@@ -320,7 +320,7 @@ def judge_cxx11_abi(facts: Environment, need: AbiNeed) -> Diagnosis | None:
     if need.new is None:
         text = "Its name does not say with which C++ ABI it was built, and torch's own builds of that version differ."
         has = _spell(torch.cxx11_abi) or "not known"
-        return Diagnosis.uncertain("cxx11-abi", "not told", has, text, "flashdepot check FILE, after fetching it")
+        return Diagnosis.uncertain("cxx11-abi", "not known", has, text, "flashdepot check FILE, after fetching it")
     if torch.cxx11_abi is None:
         text = f"It is built with {_ABI[need.new]}, and that of torch {torch.version} is not known."
         fix = "--cxx11abi or --no-cxx11abi: python -c 'import torch; print(torch.compiled_with_cxx11_abi())'"

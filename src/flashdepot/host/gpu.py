@@ -29,7 +29,7 @@ _NVML = {
     True: ("libnvidia-ml.so.1",),
     False: ("nvml.dll", r"C:\Program Files\NVIDIA Corporation\NVSMI\nvml.dll"),
 }
-"""The driver's library on POSIX and on Windows, where old drivers put it beside nvidia-smi."""
+"""The driver's library on POSIX and on Windows, where old drivers put it next to nvidia-smi."""
 
 _QUERY = "name,compute_cap,memory.total,driver_version"
 

@@ -44,7 +44,7 @@ def choose_python(
 
     :param option: the value of ``--python``.
     :param folder: the working folder.
-    :raises UsageError: when what is named is no interpreter.
+    :raises UsageError: when what is named is not an interpreter.
     """
     if option is not None:
         return ChosenPython(_named(option), f"{_OPTION} {option}")

@@ -189,5 +189,5 @@ def facts() -> dict[str, object]:
     }
 
 
-# The line begins with a word of the caller's: what the environment prints when it starts is no answer.
+# The line begins with a word of the caller's: what the environment prints when it starts is not an answer.
 sys.stdout.write(sys.argv[1] + json.dumps(facts()) + "\n")

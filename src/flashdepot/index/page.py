@@ -17,7 +17,7 @@ from flashdepot.catalog.matrix_page import command, copy_script, style
 from flashdepot.facts.gpus import known_architectures
 from flashdepot.index.shelves import (
     EVERYBODY,
-    Question,
+    Selector,
     Serving,
     Shelf,
     answers,
@@ -62,13 +62,13 @@ def page(record: IndexRecord, shown: Sequence[Shelf]) -> str:
         project=command("project", _project(base), "the lines for pyproject.toml"),
         address=""
         if record.url
-        else f'<p id="address">Put the address of this page in the place of <code>{_HERE}</code>.</p>',
+        else f'<p id="address">Put the address of this page in place of <code>{_HERE}</code>.</p>',
         placeholder=_HERE,
         copy=copy_script(),
     )
 
 
-def _question(question: Question) -> str:
+def _question(question: Selector) -> str:
     """Radio buttons; only of the GPU nothing is chosen yet: nobody can guess it."""
     rows = []
     for number, option in enumerate(question.options):
@@ -83,7 +83,7 @@ def _question(question: Question) -> str:
     return f"<fieldset{hidden}><legend>{escape(question.text)}</legend>{''.join(rows)}</fieldset>"
 
 
-def _rules(asked: Sequence[Question], found: Sequence[Serving]) -> Iterator[str]:
+def _rules(asked: Sequence[Selector], found: Sequence[Serving]) -> Iterator[str]:
     """What shows an answer when its combination is chosen."""
     identifiers = [{option.value: f"{q.name}-{n}" for n, option in enumerate(q.options)} for q in asked]
     for number, answer in enumerate(found):

@@ -123,7 +123,7 @@ class Option(msgspec.Struct, frozen=True):
     label: str
 
 
-class Question(msgspec.Struct, frozen=True):
+class Selector(msgspec.Struct, frozen=True):
     """What is asked for under a name; one with a single option need not be shown."""
 
     name: str
@@ -138,7 +138,7 @@ class Serving(msgspec.Struct, frozen=True):
     combinations: tuple[tuple[str, ...], ...]
 
 
-def questions(wheels: Sequence[IndexedWheel]) -> tuple[Question, ...]:
+def questions(wheels: Sequence[IndexedWheel]) -> tuple[Selector, ...]:
     """GPU, system, driver and contents, as far as the wheels differ in them."""
     plain = [wheel for wheel in wheels if not wheel.label]
     gpus = [known for known in known_architectures() if _is_served(known, plain)]
@@ -146,10 +146,10 @@ def questions(wheels: Sequence[IndexedWheel]) -> tuple[Question, ...]:
     drivers = sorted({wheel.driver_floor.major for wheel in plain}, reverse=True)
     contents = sorted({contents_of(wheel): len(wheel.units) for wheel in plain}.items(), key=lambda pair: -pair[1])
     return (
-        Question("gpu", "GPU", tuple(Option(gpu.architecture.dotted, _gpu(gpu.gpus)) for gpu in gpus)),
-        Question("system", "System", tuple(Option(name, system_label(name)) for name in systems)),
-        Question("driver", "NVIDIA driver", tuple(map(_driver, drivers, [0, *drivers]))),
-        Question("contents", "Kernels for", tuple(Option(words, contents_label(words)) for words, _ in contents)),
+        Selector("gpu", "GPU", tuple(Option(gpu.architecture.dotted, _gpu(gpu.gpus)) for gpu in gpus)),
+        Selector("system", "System", tuple(Option(name, system_label(name)) for name in systems)),
+        Selector("driver", "NVIDIA driver", tuple(map(_driver, drivers, [0, *drivers]))),
+        Selector("contents", "Kernels for", tuple(Option(words, contents_label(words)) for words, _ in contents)),
     )
 
 

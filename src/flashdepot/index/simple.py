@@ -19,7 +19,7 @@ API_VERSION = "1.4"
 """Of the simple repository API: sizes and times (PEP 700), status of the project (PEP 792)."""
 
 FILES = "files"
-"""The folder of an index with the wheels, beside those of its shelves."""
+"""The folder of an index with the wheels, next to those of its shelves."""
 
 _REQUIRES_PYTHON = f">={OLDEST_PYTHON}"
 _TO_FILES = f"../../{FILES}/"
@@ -27,7 +27,7 @@ _TO_FILES = f"../../{FILES}/"
 
 
 class PageFile(msgspec.Struct, frozen=True):
-    """A file that is no wheel and is on a page: the variants of a version (PEP 825)."""
+    """A file that is not a wheel and is on a page: the variants of a version (PEP 825)."""
 
     filename: str
     sha256: str

@@ -125,7 +125,7 @@ def write_site(
     seals: Seals,
     on_note: Callable[[str], None],
 ) -> IndexSite:
-    """Add wheels of ours to the index in a folder, or begin one there.
+    """Add our wheels to the index in a folder, or begin one there.
 
     What the index held stays, with the times at which it came. The same wheels give the same bytes, and files that are
     right already are left as they are.
@@ -136,9 +136,9 @@ def write_site(
     :param seals: what signs it, and what others have signed; signatures that the index has of the same bytes stay.
     :param on_note: called with a sentence about a wheel that has gone.
     :raises UsageError: for a wheel that is not ours, or something of the user's in the way; nothing has changed then.
-    :raises IntegrityError: for a damaged wheel or index; likewise.
+    :raises IntegrityError: for a damaged wheel or index; the same.
     :raises IncompatibleError: when there is no wheel at all.
-    :raises MissingToolError: when the disk is full or may not be written; likewise.
+    :raises MissingToolError: when the disk is full or may not be written; the same.
     """
     earlier = _earlier_record(folder)
     held = {wheel.name: wheel for wheel in _kept(folder, earlier, on_note)}
@@ -170,7 +170,7 @@ def _add(held: dict[str, HeldWheel], wheel: HeldWheel) -> None:
     if there.row.sha256 != wheel.row.sha256:
         raise UsageError(
             f"{wheel.path} has other bytes than the {wheel.name} of the index: SHA-256 {wheel.row.sha256}, there "
-            f"{there.row.sha256}. A name stands for the same bytes for ever.",
+            f"{there.row.sha256}. A name stands for the same bytes forever.",
             hint="Make the wheel again with this flashdepot, or begin another index.",
         )
 

@@ -1,4 +1,4 @@
-"""Wheels of ours as an index holds them: what is read out of them, and the variants that are made of them."""
+"""Our wheels as an index holds them: what is read out of them, and the variants that are made of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flashdepot.resolve.own_wheel_name import DISTRIBUTION, wheel_name
 from flashdepot.wheel.archive import Entry, write_archive
 
 _VARIANT = re.compile(r"(?P<plain>.+?-\d[^-]*(?:-[^-]+){4})-(?P<label>[a-z0-9_.]{1,16})\.whl")
-"""A wheel with a build tag, as all of ours have, and a variant label (PEP 825, "Wheel filename")."""
+"""A wheel with a build tag, as all ours have, and a variant label (PEP 825, "Wheel filename")."""
 
 
 class HeldWheel(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def plain_name(filename: str) -> tuple[str, str]:
 
 
 def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWheel:
-    """Read a wheel of ours.
+    """Read our wheel.
 
     :param uploaded: when the index had it first.
     :param thoroughly: verify every byte of it by its RECORD.
@@ -86,7 +86,7 @@ def read_held(path: Path, uploaded: str, *, thoroughly: bool = True) -> HeldWhee
 
 def _not_ours(path: Path, why: str) -> FlashdepotError:
     return UsageError(
-        f"{path} is not a wheel that this flashdepot makes ({why}), and an index of ours holds no others.",
+        f"{path} is not a wheel that this flashdepot makes ({why}), and our index holds no others.",
         hint="Make one: flashdepot wheel --out DIR",
     )
 

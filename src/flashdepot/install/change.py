@@ -1,4 +1,4 @@
-"""Changing an environment's files: staged beside them, swapped by renames, and swapped back unless all goes well."""
+"""Changing an environment's files: staged next to them, swapped by renames, and swapped back unless all goes well."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EnvironmentChange:
 
     ``staged`` stands for the environment's prefix: until ``swap`` the environment itself is not touched. What ``swap``
     replaces is moved aside, after a journal of it is on the disk. Leaving the block by an error moves everything
-    back; so does whoever next finds the journal, because the process was killed. Nothing outside the environment is
+    back; so does anyone who next finds the journal, because the process was killed. Nothing outside the environment is
     touched, whatever a journal says.
 
     Typical usage::
@@ -75,7 +75,7 @@ class EnvironmentChange:
     def in_the_way(self, replaced: Iterable[Path]) -> list[Path]:
         """What the environment has in the places of staged files and will not be replaced.
 
-        :raises UsageError: when something lies outside the environment.
+        :raises UsageError: when something is outside the environment.
         """
         leaving = {os.path.normcase(self._inside(path)) for path in replaced}
         there = [path for path in self.added() if _is_there(path)]
@@ -85,7 +85,7 @@ class EnvironmentChange:
         """Move files aside and everything that is staged into place.
 
         :param replaced: files of the environment; all that are :meth:`in_the_way` must be among them.
-        :raises UsageError: when one lies outside the environment; nothing has changed then.
+        :raises UsageError: when one is outside the environment; nothing has changed then.
         :raises MissingToolError: when the disk is full or may not be written.
         """
         old = sorted(self._topmost_old({path for path in map(self._inside, replaced) if _is_there(path)}))
@@ -125,7 +125,7 @@ class EnvironmentChange:
                 yield path
 
     def _topmost_old(self, paths: set[Path]) -> set[Path]:
-        """The topmost folders that are replaced as a whole, and the files beside them."""
+        """The topmost folders that are replaced as a whole, and the files next to them."""
         folders = {path.parent for path in paths}
         shared = {self._prefix, *map(self._inside, (self._real(path) for path in _tree(self.staged)))}
         whole = {folder for folder in folders - shared if paths.issuperset(folder.iterdir())}
@@ -152,7 +152,7 @@ class EnvironmentChange:
     def _read_journal(self) -> tuple[dict[Path, Path], list[Path]]:
         """What was replaced, with the place where it is kept, and what was added.
 
-        :raises IntegrityError: when it is no journal, or names something outside the environment.
+        :raises IntegrityError: when it is not a journal, or names something outside the environment.
         """
         hint = f"Nothing was put back. Look at what is in {self._folder}, and remove it."
         try:
@@ -173,13 +173,13 @@ class EnvironmentChange:
     def _inside(self, path: Path) -> Path:
         """The path, with neither ``..`` nor links on the way to it.
 
-        :raises UsageError: when it lies outside the environment.
+        :raises UsageError: when it is outside the environment.
         """
         normal = Path(os.path.normpath(path))
         folder = Path(os.path.realpath(normal.parent))
         if self._prefix not in {folder, *folder.parents}:
             raise UsageError(
-                f"{path} lies outside the environment {self._prefix}: it could not be put back.",
+                f"{path} is outside the environment {self._prefix}: it could not be put back.",
                 hint="Take another wheel, or remove the flash-attn that is there with the program that installed it.",
             )
         return Path(folder, normal.name)
@@ -189,8 +189,8 @@ class EnvironmentChange:
         status = self._folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or (os.name == "posix" and status.st_uid != os.geteuid()):
             raise UsageError(
-                f"{self._folder} is not a folder of yours: another user's, or a link. What it says of an interrupted "
-                "installation is not believed.",
+                f"{self._folder} is not your folder: another user's, or a link. What it says of an interrupted "
+                "installation is not trusted.",
                 hint="Remove it, or let its owner run 'flashdepot install' again.",
             )
 

@@ -33,7 +33,7 @@ _OTHERS_TRIED = 3
 class InstallRequest(msgspec.Struct, frozen=True):
     """Which wheel is wanted: ``wheel`` names one by path or address, ``locked`` a lock file, else one is chosen.
 
-    ``library`` is what a wheel of ours must have. ``sources`` is empty where none was named. ``sha256`` is the digest
+    ``library`` is what our wheel must have. ``sources`` is empty where none was named. ``sha256`` is the digest
     that the named wheel must have.
     """
 
@@ -122,7 +122,7 @@ def _wheel_request(request: InstallRequest, record: HostRecord, on_note: Callabl
         if architectures.note:
             on_note(architectures.note)
     sources = request.sources or DEFAULT_SOURCES
-    # What cannot be told from a name, the check of the bytes tells before anything is installed.
+    # What cannot be determined from a name, the check of the bytes tells before anything is installed.
     upstream = request.library.upstream or ""
     version = upstream if upstream[:1].isdecimal() else ""
     return WheelRequest(facts, version=version, sources=sources, allow_uncertain=True)

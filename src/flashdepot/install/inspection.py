@@ -90,9 +90,9 @@ def inspect(
     """Refuse a wheel that is damaged, is not what it says, or does not fit.
 
     :param record: of this machine; its GPUs and driver matter.
-    :param on_note: called with what cannot be told from the bytes and is left to the import to prove.
+    :param on_note: called with what cannot be determined from the bytes and is left to the import to prove.
     :returns: the version that its METADATA says.
-    :raises IntegrityError: for one that is damaged or lies, with the evidence.
+    :raises IntegrityError: for one that is damaged or is, with the evidence.
     :raises IncompatibleError: for one that does not fit, with the evidence.
     :raises UsageError: for one of another project.
     """
@@ -101,7 +101,7 @@ def inspect(
         raise error
     for line in report.evidence:
         if line.outcome is Outcome.UNKNOWN:
-            on_note(f"{line.topic}: {line.seen}: {line.has or 'cannot be told'}; the import will show.")
+            on_note(f"{line.topic}: {line.seen}: {line.has or 'cannot be determined'}; the import will show.")
     require_plain_entry_points(wheel.path)
     return str(report.facts["version"])
 

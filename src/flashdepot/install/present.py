@@ -125,7 +125,7 @@ _PROJECT_FILES = {"uv.lock": "uv", "poetry.lock": "poetry", "pdm.lock": "pdm", "
 class Keeper(msgspec.Struct, frozen=True):
     """A program that keeps an environment: its name, and the file or folder that shows it.
 
-    ``refuses``: its environments are for one application, and installing beside it is wrong; otherwise pip and uv may
+    ``refuses``: its environments are for one application, and installing next to it is wrong; otherwise pip and uv may
     install there, with ``consequence``. ``command`` has ``{wheel}`` where the address or path of a wheel goes.
     """
 
@@ -137,17 +137,17 @@ class Keeper(msgspec.Struct, frozen=True):
 
 
 def find_keeper(prefix: Path) -> Keeper | None:
-    """The program that keeps an environment, told by its marker files; ``None`` for a plain virtual environment.
+    """The program that keeps an environment, known by its marker files; ``None`` for a plain virtual environment.
 
     The files are those that the programs document: pipx ``pipx_metadata.json``, uv tools ``uv-receipt.toml``, conda
     ``conda-meta`` (``conda-meta/frozen`` by CEP 22), pixi ``.pixi/envs``, projects by their lock file.
     """
     if (marker := prefix / "pipx_metadata.json").is_file():
         command = f"pipx inject {prefix.name} {{wheel}}"
-        return Keeper("pipx", marker, "'pipx upgrade' and 'pipx reinstall' make it anew.", command, refuses=True)
+        return Keeper("pipx", marker, "'pipx upgrade' and 'pipx reinstall' make it again.", command, refuses=True)
     if (marker := prefix / "uv-receipt.toml").is_file():
         command = f"uv tool install {prefix.name} --with {{wheel}}"
-        return Keeper("uv tool", marker, "'uv tool upgrade' makes it anew.", command, refuses=True)
+        return Keeper("uv tool", marker, "'uv tool upgrade' makes it again.", command, refuses=True)
     if (marker := prefix / "conda-meta").is_dir():
         return _conda(prefix, marker)
     projects = (prefix.parent, *_named_project(prefix))
@@ -173,7 +173,7 @@ def require_free(keeper: Keeper | None, prefix: Path, wheel: str) -> None:
 
 
 def advice(keeper: Keeper, wheel: str) -> str:
-    """What a user of that program should know after an installation beside it.
+    """What a user of that program should know after an installation next to it.
 
     :param wheel: the address or path of what was installed.
     """
@@ -190,7 +190,7 @@ def _conda(prefix: Path, marker: Path) -> Keeper:
         return Keeper("conda", frozen, "it is marked as not to be changed (CEP 22).", command, refuses=True)
     if ".pixi" in prefix.parts:
         command = "pixi add --pypi 'flash-attn @ {wheel}'"
-        return Keeper("pixi", marker, "'pixi install' may take it away when it solves anew.", command)
+        return Keeper("pixi", marker, "'pixi install' may take it away when it solves again.", command)
     consequence = "'conda list' shows it as one of pypi's, and conda's solver does not count with it."
     command = "in environment.yml, under '- pip:', the line '- flash-attn @ {wheel}'"
     return Keeper("conda", marker, consequence, command)

@@ -91,7 +91,7 @@ def read_named(text: str, sha256: str | None) -> WheelAddress | WheelFile:
         return _named_file(Path(text), digest)
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https", "file"}:
-        raise UsageError(f"'{text}' is no address that can be fetched: expected https://...")
+        raise UsageError(f"'{text}' is not an address that can be fetched: expected https://...")
     filename = unquote(parts.path).rpartition("/")[2]
     if not _FILENAME.fullmatch(filename):
         raise UsageError(f"{urldefragauth(text)} does not end with a wheel's file name: name-version-tags.whl.")
@@ -113,7 +113,7 @@ def _named_file(path: Path, digest: str) -> WheelFile:
 
 
 def require_digest(address: WheelAddress, *, accept_unverified: bool) -> None:
-    """Stop before an address whose bytes nobody but its own server vouches for, whatever its source is called.
+    """Stop before an address for whose bytes there is only its own server's word, whatever its source is called.
 
     :raises IntegrityError: for one without a digest, unless the user accepts that.
     """
@@ -131,7 +131,7 @@ def have_one(
     """The first of some wheels that exists, with its number; the others are not asked for.
 
     :raises NotThereError: when none does.
-    :raises NetworkError: when one cannot be had for another reason: another wheel is no answer to that.
+    :raises NetworkError: when one cannot be had for another reason: another wheel does not answer that.
     """
     *firsts, last = enumerate(addresses)
     for number, address in firsts:

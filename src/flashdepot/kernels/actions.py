@@ -18,9 +18,9 @@ from flashdepot.toolchain.targets import TargetSpec
 
 
 class Compilers(msgspec.Struct, frozen=True):
-    """The compilers at hand as facts, without a path: nvcc's programs, and zig, for a target that need not be this machine.
+    """The available compilers as facts, without a path: nvcc's programs, and zig, for a target that need not be this machine.
 
-    ``nvcc_options`` are the long options of the nvcc at hand. ``source_name`` says whether it takes the arguments that
+    ``nvcc_options`` are the long options of the available nvcc. ``source_name`` says whether it takes the arguments that
     replace a source's absolute path in its internal names.
     """
 
@@ -49,7 +49,7 @@ def cuda_actions(
 
     In two runs: nvcc makes a fatbin, whose bytes depend on no system, and zig's clang the host side around it.
 
-    :param flags: what nvcc is told.
+    :param flags: what nvcc is given.
     :param words: macros and include folders, the same for both.
     :param header: what clang includes before the source; it is compiled once for all sources that have it.
     """
@@ -98,7 +98,7 @@ _INCLUDES = ("-I{native}/include", "-I{native}/src")
 def c_layer_flags(
     compilers: Compilers, sass: Sequence[Architecture], *, oldest: Architecture, front_end: str, compress: str
 ) -> tuple[str, ...]:
-    """What nvcc is told for every kernel of the C layer; ``oldest`` is the architecture that a shared front end is for."""
+    """What nvcc is given for every kernel of the C layer; ``oldest`` is the architecture that a shared front end is for."""
     virtual = oldest if front_end == "shared" else None
     flags = nvcc_flags(sass, virtual=virtual, compress=compress, options=compilers.nvcc_options)
     return ("-O3", "-std=c++17", *flags)

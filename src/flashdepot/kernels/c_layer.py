@@ -1,6 +1,6 @@
 """The sources of our own in every library: header, C layer, stand-ins for torch's headers, templates.
 
-What all families share lies in ``native/src``, and what one needs in the folder of its name there.
+What all families share is in ``native/src``, and what one needs in the folder of its name there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def driver_sources() -> list[Path]:
 
 
 def name_of_source(source: Path) -> str:
-    """``native-device``, ``native-fa2-units``, ``native-driver-images``: a source of ours in logs and archives."""
+    """``native-device``, ``native-fa2-units``, ``native-driver-images``: our source in logs and archives."""
     root = NATIVE / "src" if source.is_relative_to(NATIVE / "src") else NATIVE
     return "-".join(("native", *source.relative_to(root).with_suffix("").parts))
 

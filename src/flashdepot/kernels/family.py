@@ -46,7 +46,7 @@ class Family(ABC):
         return True
 
     def is_tested(self, gpu: Architecture) -> bool:  # noqa: ARG002
-        """Whether its kernels were tested on such a GPU: the profile ``full`` has them, without being told to."""
+        """Whether its kernels were tested on such a GPU: the profile ``full`` has them, without being asked for."""
         return True
 
     def compiles_here(self, platform: Platform) -> bool:  # noqa: ARG002

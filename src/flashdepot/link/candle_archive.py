@@ -95,18 +95,18 @@ class ByZig(msgspec.Struct, frozen=True):
 
 
 SOURCES = Path(__file__).parent / "candle_source"
-"""Our C sources. They are not beside those of the library, whose digest is part of every recipe."""
+"""Our C sources. They are not next to those of the library, whose digest is part of every recipe."""
 
 STEM = "flashattention"
 """What candle's own build script calls the archive."""
 
 OWN_STEM = "flashattention_candle"
-"""What a build script of ours calls it, so that a program may link the crate flashattention as well."""
+"""What our build script calls it, so that a program may link the crate flashattention as well."""
 HEADER = "flash_attention_candle.h"
 _LICENCES = "share/licenses/"
 
 EXPORTED = ("run_mha", "fa_candle_*")
-"""What the archive offers: candle's function, and ours that say how it went. Not the C API beneath, so that a program
+"""What the archive offers: candle's function, and ours that say how it went. Not the C API under, so that a program
 may link the library itself as well."""
 
 
@@ -119,7 +119,7 @@ class AddedKernels(msgspec.Struct, frozen=True):
 
 
 def sources_of(arguments: int, *, with_candles: bool = False) -> tuple[str, ...]:
-    """The files that make ``run_mha`` with 35, 37 or 45 arguments, with kernels of candle's own beside or without."""
+    """The files that make ``run_mha`` with 35, 37 or 45 arguments, with kernels of candle's own next to or without."""
     return ("mha_arguments.c", "mha_run.c", *["mha_candle.c"] * with_candles, f"run_mha_{arguments}.c")
 
 
@@ -146,7 +146,7 @@ def made_archives(
     :param zig: asked when zig is needed.
     :param under: the folder to write them into, with a ``/`` at its end.
     :param stem: its name, without what a linker adds.
-    :param modified_ns: the time that they shall have.
+    :param modified_ns: the time that they should have.
     :param added: kernels of candle's own for the calls that the library's cannot do; for this machine's Linux and CPU.
     :raises MissingToolError: when the C compiler, the linker or the archiver is not there.
     :raises CompileError: when one of them refuses.
@@ -217,7 +217,7 @@ def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Pa
 
 
 def _one_object(added: AddedKernels, work: Path, linker: str, localizer: str) -> str:
-    """candle's own objects as one that defines its ``run_mha`` alone.
+    """candle's own objects as one that defines only its ``run_mha``.
 
     They were compiled with another CUTLASS than the library's, and functions of both have the same names. What candle's
     code would launch of kernels that were not compiled is left undefined and weak: it is never called.

@@ -146,7 +146,7 @@ def _content(window: Window, path: Path, need: CandleNeed) -> Diagnosis | None:
         stands = f" for a file of {size(pointer.size)}" if pointer else ""
         return _wrong(f"{path} is a Git LFS pointer{stands}, not a library.", _LFS)
     if kind is not FileKind.ARCHIVE:
-        return _wrong(f"{path} is no static library: {kind.value}.", need.again)
+        return _wrong(f"{path} is not a static library: {kind.value}.", need.again)
     platforms = {found for member in read_members(window) if (found := _platform(member.window))}
     if not platforms:
         return _wrong(f"{path} has no object in it.", need.again)
@@ -172,7 +172,7 @@ def _call(window: Window, path: Path, need: CandleNeed) -> Diagnosis | None:
         return _wrong(f"{path} has no run_mha: it is not an archive for candle.", need.again)
     if ours is None:
         return _wrong(
-            f"{path} was not made by 'flashdepot link candle': which version of candle its run_mha is for cannot be told.",
+            f"{path} was not made by 'flashdepot link candle': which version of candle its run_mha is for cannot be determined.",
             need.again,
         )
     return None

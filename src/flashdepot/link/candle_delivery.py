@@ -23,7 +23,7 @@ COMPANIONS = "libflashattention"
 """Folder of the manifest, the licences and the header that travel with the archive."""
 
 FOLDER_RECORD = ".flashdepot-candle.json"
-"""Which files flashdepot wrote beside an archive for candle's own build script, with their digests."""
+"""Which files flashdepot wrote next to an archive for candle's own build script, with their digests."""
 
 
 class PreparedFolder(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ def prepare_folder(
         fetched them yet.
     :param zig: asked when the archive is for another system or CPU than this machine's.
     :raises UsageError: when the folder has a shared library, which linkers would take instead, or another's file in the
-        place of one of ours.
+        place of our own.
     :raises MissingToolError: when the file system does not keep the archive's time.
     """
     root = folder.absolute()

@@ -1,6 +1,6 @@
 """candle's own kernels, for the calls that no kernel of flash-attention can do: head dim 512, small pages, prefix ranges.
 
-Their sources are in the crate, in ``kernels``. Only those files are compiled that were asked for, beside candle's own
+Their sources are in the crate, in ``kernels``. Only those files are compiled that were asked for, next to candle's own
 ``flash_api.cu``, which launches them.
 """
 
@@ -69,7 +69,7 @@ class CandleKernel(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, stem: str) -> CandleKernel | None:
-        """Read :attr:`stem`; ``None`` for a file that is no kernel."""
+        """Read :attr:`stem`; ``None`` for a file that is not a kernel."""
         found = re.fullmatch(_FILE, stem)
         return cls(bool(found[1]), int(found[2]), Dtype(found[3]), bool(found[4])) if found else None
 
@@ -116,7 +116,7 @@ def choose_kernels(crate: Path, words: str, arguments: int, version: str) -> tup
 
 
 def table_header(kernels: Sequence[CandleKernel], features: frozenset[Feature]) -> str:
-    """What ``mha_candle.c`` is told of the kernels in an archive."""
+    """What ``mha_candle.c`` is given of the kernels in an archive."""
     rows = [f"X({k.paged:d}, {k.head_dim}, {k.dtype is Dtype.BF16:d}, {k.causal:d})" for k in kernels]
     asked = (Feature.ALIBI, Feature.SOFTCAP, Feature.LOCAL, Feature.UNEVEN_K)
     lines = [f"#define HAS_{feature.value.upper()} {feature in features:d}" for feature in asked]
@@ -124,7 +124,7 @@ def table_header(kernels: Sequence[CandleKernel], features: frozenset[Feature]) 
 
 
 def kernel_flags(compilers: Compilers, sass: Sequence[Architecture]) -> tuple[str, ...]:
-    """What nvcc is told for each: candle's flags, and what every kernel here is compiled with."""
+    """What nvcc is given for each: candle's flags, and what every kernel here is compiled with."""
     mode = usual_compression(compilers.cuda)
     return (*_FLAGS, *nvcc_flags(sass, virtual=_OLDEST, compress=mode, options=compilers.nvcc_options))
 
@@ -141,7 +141,7 @@ def kernel_actions(
 ) -> tuple[Action, ...]:
     """The compiler runs of some kernels and of what launches them, both sides of each.
 
-    :param features: what a kernel shall be able to do; candle's macros leave the others out, and dropout, which its
+    :param features: what a kernel should be able to do; candle's macros leave the others out, and dropout, which its
         calls never ask for.
     """
     wanted = features - {Feature.DROPOUT}

@@ -69,7 +69,7 @@ def find_root(folder: Path) -> Path:
     if any((place / "Cargo.toml").is_file() for place in (start, *start.parents)):
         raise UsageError(f"{start} has no {LOCK}, which says which candle the project uses.", hint="cargo fetch")
     raise UsageError(
-        f"{start} is no Cargo project: it has no {LOCK}, and no folder above it has one.",
+        f"{start} is not a Cargo project: it has no {LOCK}, and no folder above it has one.",
         hint="Go to the project's folder, or name the version and a folder: --candle-version X --build-dir DIR",
     )
 

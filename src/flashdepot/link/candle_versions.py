@@ -107,7 +107,7 @@ class CandleSources(msgspec.Struct, frozen=True):
     """What was read of a crate.
 
     :param builder: what its build script compiles with: ``nvcc`` itself, ``bindgen_cuda`` or ``cudaforge``.
-    :param cutlass: ``cloned`` is done with git before the build script looks at anything else; with ``missing`` it can
+    :param cutlass: ``cloned`` is done with git before the build script reads anything else; with ``missing`` it can
         compile nothing.
     :param units: the ``.cu`` files that the build script compiles, without suffix.
     """

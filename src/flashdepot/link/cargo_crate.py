@@ -29,9 +29,9 @@ _RECORD = ".flashdepot-cargo.json"
 
 
 def write_crate(library: LinkableLibrary, folder: Path) -> Path:
-    """Write the crate with the library inside it, beside those for other platforms, and return its folder, absolute.
+    """Write the crate with the library inside it, next to those for other platforms, and return its folder, absolute.
 
-    The folder is new, empty, or a crate that was written here before; other files in it stay, and so does one of ours
+    The folder is new, empty, or a crate that was written here before; other files in it stay, and so does our own
     that was changed since: then the crate is not written. Everything in it can be moved and put under version control.
 
     :raises UsageError: when the folder holds something else.

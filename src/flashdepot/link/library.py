@@ -111,7 +111,7 @@ def _require_library(path: Path) -> None:
 
 
 def read_library(folder: Path) -> LinkableLibrary:
-    """Read the manifest of a library's folder; its other files are not looked at.
+    """Read the manifest of a library's folder; its other files are not read.
 
     :raises UsageError: when the folder holds no library.
     :raises IntegrityError: when its manifest cannot be used.
@@ -127,7 +127,7 @@ def read_manifest(root: Path) -> Manifest:
         data = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
-            f"{root} is no library that flashdepot wrote: it has no {MANIFEST_NAME}.",
+            f"{root} is not a library that flashdepot wrote: it has no {MANIFEST_NAME}.",
             hint="Name the folder that 'flashdepot get' printed, or make one: flashdepot get --out DIR",
         ) from None
     except IntegrityError as error:

@@ -1,4 +1,4 @@
-"""What a compiler, a linker and a shell need to be told, and what to paste into a build's own files."""
+"""What a compiler, a linker and a shell need to be given, and what to paste into a build's own files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Flags(msgspec.Struct, frozen=True):
 
 
 def flags(library: LinkableLibrary, kind: LinkKind) -> Flags:
-    """The arguments that use a library from where it lies.
+    """The arguments that use a library from where it is.
 
     On Linux a program with the shared one finds it again by an ``-rpath``. The static one leaves no trace of its folder.
     """

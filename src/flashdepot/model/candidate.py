@@ -19,11 +19,11 @@ class PublishedWheel(NamedTuple):
 
     ``distribution`` is the canonical name (``flash-attn``, ``flash-attn-3``), ``version`` the public version.
     ``cuda`` is the CUDA that the wheel was built for as far as its name tells, dotted: ``12.4``, or ``12`` where it
-    names the major version alone, or empty. ``torch`` likewise: ``2.8``, ``2.6.0``, or empty. ``cxx11_abi`` is
+    names only the major version, or empty. ``torch`` the same: ``2.8``, ``2.6.0``, or empty. ``cxx11_abi`` is
     ``None`` where the name does not say. ``python``, ``abi`` and ``platform`` are the three parts of the wheel tag,
     compressed sets as spelled (PEP 425).
 
-    ``source`` is the name of the collection. ``size`` in bytes is 0, and ``sha256`` empty, where nobody has told.
+    ``source`` is the name of the collection. ``size`` in bytes is 0, and ``sha256`` empty, where it is not known.
     ``seen`` says that the file was found to exist, and was not only computed from a release's build matrix. ``sass``
     are the architectures that a build of that version by that CUDA has machine code for, as nvcc numbers them
     (``("80", "90")``), empty where that is not known; ``ptx`` is the newest one it has PTX for, or empty.
@@ -57,7 +57,7 @@ class Origin(str, Enum):
     """Where a candidate comes from.
 
     ``DEPOT``: our wheel over a library that the depot has. ``OURS``: our wheel over one that must be built first.
-    ``INDEX``: our wheel in an index of ours. ``OFFICIAL`` and ``COMMUNITY``: a published wheel. ``PIP``: upstream's own source build, by pip.
+    ``INDEX``: our wheel in our index. ``OFFICIAL`` and ``COMMUNITY``: a published wheel. ``PIP``: upstream's own source build, by pip.
     """
 
     DEPOT = "depot"
@@ -81,7 +81,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     ``name`` is a wheel's file name, for ``OURS`` and ``PIP`` what will be made. ``wheel`` has a published wheel's
     facts, and for ours those that the wheel has or will have, without a URL. ``recipe_key`` names the stored library
-    of ``DEPOT``. ``cuda`` is what must be named with ``--cuda`` to build it, empty for what is taken by itself. ``size`` in bytes is what is fetched, 0 where nothing is; ``size_known`` says that it was told and
+    of ``DEPOT``. ``cuda`` is what must be named with ``--cuda`` to build it, empty for what is taken by itself. ``size`` in bytes is what is fetched, 0 where nothing is; ``size_known`` says that it is listed and
     not estimated. ``seconds`` is the expected time until it can be imported.
     """
 
@@ -162,8 +162,8 @@ class NearMiss(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """What was decided for some facts.
 
-    ``ranked`` are all candidates that may be taken, the best first. ``uncertain`` are those of which it cannot be
-    told, best first, that were left out for it. ``misfits`` are the candidates of our own and of upstream's source
+    ``ranked`` are all candidates that may be taken, the best first. ``uncertain`` are those of which it is not
+    known, best first, that were left out for it. ``misfits`` are the candidates of our own and of upstream's source
     build that do not fit. ``considered`` counts all candidates. ``fatal`` is why nothing can ever fit there; nothing is
     considered then.
     """
@@ -234,13 +234,13 @@ PIP = "pip"
 MADE_HERE = frozenset({OURS, PIP})
 
 INDEX = "index:"
-"""What the source of a wheel begins with that is in an index of ours; the index's address follows."""
+"""What the source of a wheel begins with that is in our index; the index's address follows."""
 
 OFFICIAL = "official"
 """The collection of upstream's own releases."""
 
 COMMUNITY = "community"
-"""All collections of others; one alone is ``community:NAME``."""
+"""All collections of others; a single one is ``community:NAME``."""
 
 DEFAULT_SOURCES = frozenset({OURS, OFFICIAL})
 
@@ -253,8 +253,8 @@ class WheelRequest(msgspec.Struct, frozen=True):
 
     ``version`` is empty for the newest FlashAttention-2, a version such as ``2.8.3`` or ``2.7``, or a PEP 440
     specifier such as ``>=2.7,<2.8``. ``sources`` are those that may be taken: ``ours``, ``official``, ``community``, ``community:NAME`` for one
-    collection, ``pip`` for upstream's own source build, ``index:ADDRESS`` for an index of ours. ``allow_uncertain`` lets a candidate be taken of which it
-    cannot be told whether it fits. ``bandwidth`` is in bytes a second.
+    collection, ``pip`` for upstream's own source build, ``index:ADDRESS`` for our index. ``allow_uncertain`` lets a candidate be taken of which it
+    cannot be determined whether it fits. ``bandwidth`` is in bytes a second.
     """
 
     facts: Environment
@@ -277,7 +277,7 @@ def is_ours(source: str) -> bool:
 
 
 def origin_of(wheel: PublishedWheel) -> Origin:
-    """Whether a published wheel is of an index of ours, of upstream's own releases or of somebody else's collection."""
+    """Whether a published wheel is of our index, of upstream's own releases or of somebody else's collection."""
     if wheel.source.startswith(INDEX):
         return Origin.INDEX
     return Origin.OFFICIAL if wheel.source == OFFICIAL else Origin.COMMUNITY

@@ -113,7 +113,7 @@ def _complaint(said: str, data: Any) -> str:
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", said):
         return f"{f'{place}.' if place else ''}{unknown[1]} is not a key of this file"
     said = re.sub(r"^Expected `(\w+)(?: \| null)?`, got .*", lambda m: f"expected {_KINDS.get(m[1], m[1])}", said)
-    if "[...]" in place:  # below a key that is not told
+    if "[...]" in place:  # below a key that is not known
         return f"{place}: {said}"
     for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):
         data = data[int(number) if number else name]

@@ -1,4 +1,4 @@
-"""What was seen, why it matters, and the command or sentence that fixes it."""
+"""What was observed, why it matters, and the command or sentence that fixes it."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class Severity(str, Enum):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """What was seen, what was expected, and what fixes it: the one type for that, of rules, doctor and checks alike.
+    """What was observed, what was expected, and what fixes it: the one type for that, of rules, doctor and checks alike.
 
     ``id`` is the rule's, or the class of failure that it leads to. ``observed`` and ``expected`` are sentences (what was
     seen, why it matters), or the terms of a rule (``2.8`` and ``2.7``), and then ``text`` is the sentence; ``observed`` is
-    empty where nobody has told. ``fix`` is a command, made from the same options that the command line reads, or a
+    empty where it is not known. ``fix`` is a command, made from the same options that the command line reads, or a
     sentence; ``str()`` of either is what is printed.
 
     Typical usage::
@@ -121,7 +121,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What was seen, and why it matters."""
+        """What was observed, and why it matters."""
         return self.text or f"{self.observed} {self.expected}"
 
     @property

@@ -92,7 +92,7 @@ class Torch(msgspec.Struct, frozen=True):
         return re.fullmatch(_RELEASE, self.version) is not None
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; what the files did not tell, or nobody looked at, is left out or ``null``."""
+        """All fields; what the files did not tell, or nobody checked, is left out or ``null``."""
         document = plain(self)
         unseen = {name for name in ("architectures", "libraries") if not document[name]}
         return {name: value for name, value in document.items() if name not in {*unseen, "accelerator"}}
@@ -210,7 +210,7 @@ _LATER = {"base_prefix", "platlib", "scripts", "data", "search", "libc", "librar
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """Platform, C library, Python, PyTorch, GPUs and driver; ``None`` is what nobody has told.
+    """Platform, C library, Python, PyTorch, GPUs and driver; ``None`` is what is not known.
 
     ``libc_name`` is ``glibc``, ``musl``, or empty for another or none. ``gpus`` are compute capabilities, sorted and
     without repeats; an empty tuple never says more than ``None``: what is installed where no GPU is, runs elsewhere.

@@ -113,7 +113,7 @@ class HostRecord(msgspec.Struct, frozen=True, rename={"os_name": "os"}):
     no_python: str = ""
 
     def disk(self, use: str) -> Disk | None:
-        """The disk of a use, if it was looked at."""
+        """The disk of a use, if it was checked."""
         return next((d for d in self.disks if d.use == use), None)
 
     def to_json(self) -> dict[str, Any]:

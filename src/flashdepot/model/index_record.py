@@ -1,4 +1,4 @@
-"""``flashdepot-index.json``: what an index of ours holds, with all that decides whether a wheel fits, in one file."""
+"""``flashdepot-index.json``: what our index holds, with all that decides whether a wheel fits, in one file."""
 
 from __future__ import annotations
 

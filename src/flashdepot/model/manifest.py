@@ -51,7 +51,7 @@ def _is_place(text: str) -> bool:
 
 
 def _require_apart(files: Sequence[ManifestFile]) -> None:
-    """:raises ValueError: when two files have one place, or a file lies where another one needs a folder."""
+    """:raises ValueError: when two files have one place, or a file is where another one needs a folder."""
     places = [file.path for file in files]
     parents = {str(parent) for place in places for parent in PurePosixPath(place).parents}
     if len({*places, MANIFEST_NAME}) != len(places) + 1 or parents & {*places, MANIFEST_NAME}:
@@ -62,7 +62,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """The record that travels with an artifact. It has no time in it: one recipe gives the same bytes everywhere.
 
     ``upstreams`` and ``flags`` are those of each family in it, by its name. ``unproven`` has those GPUs, by the name of a
-    family, that it has code for and has been proven on none of; calls there do not choose it. ``libc_floor`` is the oldest GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver.
+    family, that it has code for and has been tested on none of; calls there do not choose it. ``libc_floor`` is the oldest GNU C library its shared library loads on, ``driver_floor`` the oldest NVIDIA driver.
     ``c_layer`` is the digest of flashdepot's own sources in it. ``libstdcxx_floor`` is empty because the shared library holds its own. ``actions`` maps each compiled file to its
     action key.
     """
@@ -95,9 +95,9 @@ class Manifest(msgspec.Struct, frozen=True):
         return leading(self.upstreams)
 
     @property
-    def doubts(self) -> str:
-        """What is unproven in it, as :func:`doubts_of` says it."""
-        return doubts_of(self.unproven)
+    def untested(self) -> str:
+        """What is untested in it, as :func:`untested_of` says it."""
+        return untested_of(self.unproven)
 
     @property
     def size(self) -> int:
@@ -147,8 +147,8 @@ _KEYS = (
 """In the order of the text that is signed."""
 
 
-def doubts_of(unproven: Mapping[str, Sequence[Architecture]]) -> str:
-    """``fa4 on 10.0, 12.0``: GPUs by family, in words; empty for none."""
+def untested_of(unproven: Mapping[str, Sequence[Architecture]]) -> str:
+    """``fa4 on 10.0, 12.0``: GPUs by family, as text; empty for none."""
     return "; ".join(
         f"{family} on {', '.join(gpu.dotted for gpu in gpus)}" for family, gpus in sorted(unproven.items())
     )

@@ -136,7 +136,7 @@ class PrecompiledHeader(msgspec.Struct, frozen=True):
     """What the sources of several actions begin with, compiled once for all of them.
 
     ``make`` is the command that writes it to ``{output}``; its ``{source}`` is an empty file. ``use`` are the words that an
-    action's command takes besides, to begin with what lies at ``{header}``.
+    action's command takes besides, to begin with what is at ``{header}``.
     """
 
     make: tuple[str, ...]
@@ -234,7 +234,7 @@ def filled_in(argument: str, names: Mapping[str, str]) -> str:
 
 
 _HANDED_ON = "-Xcompiler="
-"""What nvcc hands to its preprocessor, and does not quote as it quotes what it is told itself."""
+"""What nvcc hands to its preprocessor, and does not quote as it quotes what it is given itself."""
 
 
 def _for_a_shell(path: str) -> str:

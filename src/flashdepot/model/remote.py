@@ -1,4 +1,4 @@
-"""A place where other machines keep what they made: where it is, how far it is believed, and the keys that sign."""
+"""A place where other machines keep what they made: where it is, how far it is trusted, and the keys that sign."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PublicKey(Spelled):
         if len(public) != _BYTES or re.fullmatch(KEY_NAME, name) is None:
             raise UsageError(
                 f"'{text[:100]}' is not a public key: expected NAME:BASE64, with 32 bytes in Base64.",
-                hint="Whoever signs sees the line with: flashdepot keys ls",
+                hint="The signer sees the line with: flashdepot keys ls",
             )
         return cls(name, public.hex())
 
@@ -52,7 +52,7 @@ class PublicKey(Spelled):
 
 
 class TrustedKey(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A key whose signatures are believed: from some remotes or from all, until a day, unless it was revoked.
+    """A key whose signatures are trusted: from some remotes or from all, until a day, unless it was revoked.
 
     ``remotes`` is empty for all. ``expires`` is the last day. ``revoked`` is the day on which trust was withdrawn.
     """

@@ -45,7 +45,7 @@ class LibraryRequest(msgspec.Struct, frozen=True):
     """What a library must have; ``None`` where nothing was said, which another request or a default may fill.
 
     ``upstream`` is a flash-attn version, a source folder, or ``git+URL@REF``. ``passes``, ``head_dims``, ``dtypes`` and
-    ``features`` stand in the place of the profile's. ``families`` are the names of kernel families. ``cuda`` is which nvcc builds: a version, or a toolkit's folder. ``target`` is where
+    ``features`` stand in place of the profile's. ``families`` are the names of kernel families. ``cuda`` is which nvcc builds: a version, or a toolkit's folder. ``target`` is where
     the library is to run, when that is not simply this machine.
 
     Typical usage::

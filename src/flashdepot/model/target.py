@@ -18,7 +18,7 @@ _SPELLING = re.compile(r"(?:sm_|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))([af]
 class Architecture(Spelled):
     """A compute capability, of a GPU or of machine code made for it.
 
-    ``suffix`` is ``"a"`` (that GPU alone) or ``"f"`` (that family), as nvcc spells them; a GPU has none.
+    ``suffix`` is ``"a"`` (only that GPU) or ``"f"`` (that family), as nvcc spells them; a GPU has none.
     """
 
     __slots__ = ("major", "minor", "suffix")
@@ -67,7 +67,7 @@ class Architecture(Spelled):
 def parse_list(text: str) -> tuple[Architecture, ...]:
     """Read ``80,90,120`` into a sorted tuple without repeats.
 
-    :raises UsageError: for an empty list or a part that is no architecture.
+    :raises UsageError: for an empty list or a part that is not an architecture.
     """
     parts = [part for part in re.split(r"[,;\s]+", text.strip()) if part]
     if not parts:

@@ -23,7 +23,7 @@ _VERSION_IN_NAMES = re.compile(
 
 @cache
 def version_key(version: str) -> tuple[Any, ...]:
-    """For comparing; what is no version (PEP 440) comes before all that are. Local versions do not count.
+    """For comparing; what is not a version (PEP 440) comes before all that are. Local versions do not count.
 
     packaging's ``Version`` orders them the same way, and takes as long to import as a decision takes.
     """
@@ -42,7 +42,7 @@ def version_key(version: str) -> tuple[Any, ...]:
 
 
 def numbers_of(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with: 2, 8 and 3 of ``2.8.3.post1``; none of what is no version."""
+    """The numbers that a version begins with: 2, 8 and 3 of ``2.8.3.post1``; none of what is not a version."""
     match = re.match(r"\d+(?:\.\d+)*", version, re.ASCII)
     return tuple(map(int, match[0].split("."))) if match else ()
 
@@ -129,7 +129,7 @@ class BuiltFor(msgspec.Struct, frozen=True):
     @classmethod
     @lru_cache(maxsize=4096)
     def parse(cls, local: str) -> BuiltFor:
-        """Read a local version such as ``cu12torch2.8cxx11abiTRUE``; dates and commits beside it say nothing here.
+        """Read a local version such as ``cu12torch2.8cxx11abiTRUE``; dates and commits next to it say nothing here.
 
         Where digits stand without dots, these rules separate them:
 
@@ -220,7 +220,7 @@ class Interpreter(Spelled):
 def python_fits(python_tag: str, abi_tag: str, python: Interpreter) -> bool:
     """Whether an interpreter takes a wheel of one Python tag and one ABI tag.
 
-    Of a PyPy nobody has told its own ABI (``pypy310_pp73``): any counts as it.
+    The ABI of a PyPy is not known (``pypy310_pp73``): any counts as it.
     """
     taken = _taken(python)
     return (python_tag, abi_tag) in taken or (python_tag, "") in taken
@@ -242,7 +242,7 @@ def _taken(python: Interpreter) -> frozenset[tuple[str, str]]:
 
 
 def platform_of(tag: str) -> Platform | None:
-    """Operating system and CPU of a platform tag; ``None`` for ``any`` and for what is no tag of these systems."""
+    """Operating system and CPU of a platform tag; ``None`` for ``any`` and for what is not a tag of these systems."""
     if machine := next((m for m, name in _WINDOWS.items() if name == tag), None):
         return Platform("windows", machine)
     if match := re.fullmatch(r"macosx_\d+_\d+_(\w+)", tag):

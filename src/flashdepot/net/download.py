@@ -52,7 +52,7 @@ def download(
 ) -> Downloaded:
     """Fetch a file, going on from where an earlier try of this or another process was stopped.
 
-    Bytes arrive beside ``destination`` under a hidden name and stay there when the network, the disk or the user stops
+    Bytes arrive next to ``destination`` under a hidden name and stay there when the network, the disk or the user stops
     it. A server is asked only for the rest, on the condition that its file is still the same (RFC 9110, 13.1.5); where
     it knows no ranges, everything comes again. A second process that wants the same file waits for the first.
 
@@ -80,7 +80,7 @@ def download(
             finally:
                 if (
                     remote.sha256 and not transfer.is_partial
-                ):  # whoever still waits for it finds the file, or a digest decides
+                ):  # anyone who still waits for it finds the file, or a digest decides
                     held.discard()
 
 
@@ -135,7 +135,7 @@ class _Transfer:
         while True:
             try:
                 return self._receive()
-            except requests.RequestException as error:  # noqa: PERF203  (what it costs is nothing beside a request)
+            except requests.RequestException as error:  # noqa: PERF203  (what it costs is nothing next to a request)
                 if (have := self._usable()) > most:
                     most = have
                     patience.refill()
@@ -197,7 +197,7 @@ class _Transfer:
         return have, total
 
     def _headers(self, have: int) -> dict[str, str]:
-        # Some servers call a .tar.gz "gzip-encoded", and a client that believes it stores other bytes.
+        # Some servers call a .tar.gz "gzip-encoded", and a client that trusts it stores other bytes.
         headers = {"Accept-Encoding": "identity"}
         if have:
             headers["Range"] = f"bytes={have}-"

@@ -37,7 +37,7 @@ class Patience:
         self._waited = 0.0
 
     def refill(self) -> None:
-        """Start counting again, since the last try got something; not for ever."""
+        """Start counting again, since the last try got something; not forever."""
         self._refills += 1
         if self._refills <= _REFILLS:
             self._tries = 0
@@ -89,7 +89,7 @@ def retry_after(error: requests.RequestException) -> float:
 
 
 def status(error: requests.HTTPError) -> str:
-    """The answer in words: ``503 Service Unavailable``."""
+    """The answer as text: ``503 Service Unavailable``."""
     return f"{error.response.status_code} {error.response.reason}" if error.response is not None else str(error)
 
 

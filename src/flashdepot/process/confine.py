@@ -163,7 +163,7 @@ def bubblewrap(readable: list[str], writable: list[str], cwd: str) -> list[str]:
     os.lseek(code, 0, os.SEEK_SET)
     binds: list[tuple[str, str]] = []
     wanted = [("--ro-bind-try", path) for path in readable] + [("--bind-try", path) for path in writable]
-    for option, path in sorted(wanted, key=lambda bind: bind[1]):  # what lies inside of something else comes after it
+    for option, path in sorted(wanted, key=lambda bind: bind[1]):  # what is inside something else comes after it
         around = [outer for outer, folder in binds if path.startswith(f"{folder}/")]
         if around[-1:] != [option]:  # else it is there, perhaps as a link over which nothing can be mounted
             binds.append((option, path))

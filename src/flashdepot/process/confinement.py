@@ -1,4 +1,4 @@
-"""Programs that work on what nobody vouches for: they see the files that they need, and no network."""
+"""Programs that work on what is not trusted: they see the files that they need, and no network."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Means(Enum):
     def __str__(self) -> str:
         if self is Means.NONE:
             return "not at all: this system has neither bubblewrap nor Landlock (Linux 5.13) that works"
-        return f"by {self.value}: no file of yours, no network"
+        return f"by {self.value}: none of your files, no network"
 
 
 def is_lifted() -> bool:

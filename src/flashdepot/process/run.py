@@ -78,7 +78,7 @@ else:
 
 
 _LAST_OUTPUT = 2.0
-"""Seconds for the output of a program that has ended; what it left running may hold the pipe open for ever."""
+"""Seconds for the output of a program that has ended; what it left running may hold the pipe open forever."""
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -217,7 +217,7 @@ def _wait(child: subprocess.Popen[bytes], program: str, timeout: float, on_start
         child.wait()
     except BaseException:
         child.kill()
-        child.wait()  # whoever is interrupted may undo what it did: it must have ended
+        child.wait()  # anyone who is interrupted may undo what it did: it must have ended
         raise
     finally:
         timer.cancel()

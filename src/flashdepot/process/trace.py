@@ -1,4 +1,4 @@
-"""What the program does outside itself, for whoever asked to see it: programs it starts, files it fetches."""
+"""What the program does outside itself, for anyone who asked to see it: programs it starts, files it fetches."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _MISSING = {
 def interpreter(option: str | None) -> Path:
     """The Python to use, by :func:`flashdepot.host.python_environment.choose_python`.
 
-    :raises UsageError: when what is named is no interpreter.
+    :raises UsageError: when what is named is not an interpreter.
     :raises MissingToolError: when it is not known which one is meant.
     """
     chosen = choose_python(option)

@@ -1,4 +1,4 @@
-"""Run inside the environment under test: time flash_attn beside torch's own attention on this machine's GPU.
+"""Run inside the environment under test: time flash_attn next to torch's own attention on this machine's GPU.
 
 It imports torch and flash_attn and nothing of flashdepot. Its one argument is a JSON object of options; it prints one
 JSON document. Times are medians of CUDA events, rivals in turn.
@@ -30,7 +30,7 @@ GROWN = 0.97
 """Throughput that is this part of the best one has stopped growing: what is left is noise and clocks."""
 
 FAMILIES = {"fa4": 4, "fa2": 2}
-"""Families that a library of ours may have, by the numbers of FLASH_ATTENTION_FAMILY."""
+"""Families that our library may have, by the numbers of FLASH_ATTENTION_FAMILY."""
 
 LONG_ENOUGH = 20.0
 """Milliseconds that one measurement lasts at least, so that starting its first kernel does not count."""
@@ -155,7 +155,7 @@ def rows(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class Batch:
-    """One call of ours over that many sequences of the first problem that the options name."""
+    """One of our calls over that many sequences of the first problem that the options name."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[options["dtype"]]

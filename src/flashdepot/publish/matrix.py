@@ -102,7 +102,7 @@ def _parts(document: Mapping[str, Any], path: Path) -> Iterator[PublishedPart]:
     }
     for left in rows["exclude"]:
         if unknown := left.keys() - axes.keys():
-            raise UsageError(f"{path}: [[exclude]] names '{min(unknown)}', which is no key of [matrix].")
+            raise UsageError(f"{path}: [[exclude]] names '{min(unknown)}', which is not a key of [matrix].")
     found = combinations(axes, rows["include"], rows["exclude"])
     if not found:
         raise UsageError(f"{path} asks for nothing: there is no [matrix] and no [[include]] that has a part.")

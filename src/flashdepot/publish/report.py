@@ -1,4 +1,4 @@
-"""What publishing came to, part by part: a file beside the wheels, which a run that goes on replaces."""
+"""What publishing came to, part by part: a file next to the wheels, which a run that continues replaces."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class PublishReport(msgspec.Struct, frozen=True):
         }
 
     def write(self) -> None:
-        """Keep it beside the wheels; :raises UsageError: when something that is no such report has its name."""
+        """Keep it next to the wheels; :raises UsageError: when something that is not such a report has its name."""
         require_own(self.out)
         write_atomic(self.out / REPORT_NAME, (json.dumps(self.to_json(), indent=1) + "\n").encode())
 
@@ -154,7 +154,7 @@ def require_own(out: Path) -> None:
     ):
         return
     raise UsageError(
-        f"{path} is there, and is no report of flashdepot publish: it is not replaced.",
+        f"{path} is there, and is not a report of flashdepot publish: it is not replaced.",
         hint="Move it away, or name another folder: --out DIR",
     )
 

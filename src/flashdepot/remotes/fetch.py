@@ -1,4 +1,4 @@
-"""Read-through: from a remote into the depot, whatever it has that is believed and fits."""
+"""Read-through: from a remote into the depot, whatever it has that is trusted and fits."""
 
 from __future__ import annotations
 

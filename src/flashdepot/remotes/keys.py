@@ -47,7 +47,7 @@ class SigningKey(msgspec.Struct, frozen=True):
         try:
             if os.name == "posix" and path.stat().st_mode & 0o077:
                 raise IntegrityError(
-                    f"{path} can be read or written by others, and whoever has it signs as you.",
+                    f"{path} can be read or written by others, and anyone who has it signs as you.",
                     hint=f"chmod 600 {shlex.quote(str(path))}; if others may have read it: flashdepot keys rotate {path.stem}",
                 )
             return cls.parse(path.stem, path.read_bytes(), str(path))
@@ -56,7 +56,7 @@ class SigningKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, name: str, pem: bytes, place: str) -> SigningKey:
-        """The key of a PEM that lies in ``place``; :raises UsageError: when it is none, as :meth:`read`."""
+        """The key of a PEM that is in ``place``; :raises UsageError: when it is none, as :meth:`read`."""
         from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
         from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
@@ -75,7 +75,7 @@ class SigningKey(msgspec.Struct, frozen=True):
 
 
 def require_name(name: str) -> None:
-    """:raises UsageError: for a text that is no name of a key."""
+    """:raises UsageError: for a text that is not a name of a key."""
     if re.fullmatch(KEY_NAME, name) is None:
         raise UsageError(f"'{name[:80]}' is not a name for a key: letters, digits, '.', '_' and '-', at most 64.")
 
@@ -141,7 +141,7 @@ def own_keys(folder: Path) -> list[Path]:
 
 
 def next_key(folder: Path, name: str) -> Path:
-    """Where the next private key of a name lies until it takes the place of the present one."""
+    """Where the next private key of a name is until it takes the place of the present one."""
     return folder / f"{name}{_ENDING}.next"
 
 
@@ -238,7 +238,7 @@ def new_key(settings: UserSettings, name: str, expires: date | None) -> MadeKey:
 
 
 def rotate_key(settings: UserSettings, name: str | None, days: int, expires: date | None) -> MadeKey:
-    """Replace a key of this user's by a new one of the same name; the old one is believed for some days more.
+    """Replace a key of this user's by a new one of the same name; the old one is trusted for some days more.
 
     A kill leaves the old key, or both, or the new one: the new key is on the disk before it is trusted, and trusted before
     it takes the place of the old one. A rotation that was stopped is finished by the next one, or by whatever signs next.
@@ -281,7 +281,7 @@ def _own_name(settings: UserSettings, name: str | None) -> str:
 
 
 def _until(trusted: TrustedKey, name: str, days: int) -> TrustedKey:
-    """The old key, believed for some days more under another name; a revoked one stays as it is."""
+    """The old key, trusted for some days more under another name; a revoked one stays as it is."""
     if trusted.revoked is not None:
         return trusted
     end = today() + timedelta(days=days)
@@ -295,7 +295,7 @@ def own_ids(settings: UserSettings) -> set[str]:
 
 
 def state(key: TrustedKey, day: date) -> str:
-    """Whether a key is believed on a day."""
+    """Whether a key is trusted on a day."""
     if key.revoked is not None:
         return f"revoked {key.revoked}"
     if key.expires is None:

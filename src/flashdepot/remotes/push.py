@@ -1,9 +1,9 @@
 """To a remote: first the blobs, then the records that name them, so that no record is ever without its blobs.
 
-Records of units come before those of libraries: whoever sees a library there finds its units too.
+Records of units come before those of libraries: anyone who sees a library there finds its units too.
 
 A record that two push at the same moment may keep one of the two only, for a moment: each looks again, and puts its own
-back. What is lost all the same is a miss for readers, and comes back with the next push.
+back. What is still lost is a miss for readers, and comes back with the next push.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from flashdepot.remotes.user_settings import UserSettings
 
 _ROUNDS = 6
 _PAUSE = (0.3, 0.9)
-"""Seconds after which records are looked at again: longer than others take between reading one and writing it."""
+"""Seconds after which records are checked again: longer than others take between reading one and writing it."""
 
 _DRAWN = 4
 """Blobs that are read, of those that are there already."""
@@ -88,7 +88,7 @@ def push(
 ) -> Pushed:
     """Put libraries and the units behind them there, signed; what is there already is not sent again.
 
-    Of what is there some blobs are drawn and read, beside those that this depot has once got wrong from there; one that has
+    Of what is there some blobs are drawn and read, next to those that this depot has once got wrong from there; one that has
     other bytes is written again, and then all are read.
 
     :param key: what to sign with; this user's, or none where the remote takes unsigned records, when it is not given.
@@ -174,7 +174,7 @@ def _records(depot: Depot, manifest: Manifest) -> Iterable[ActionRecord]:
 def _wrong(
     remote: OpenRemote, depot: Depot, there: Sequence[_Source], *, everything: bool, seconds: float
 ) -> list[_Source]:
-    """The blobs of those that are there whose bytes are others than their name says, as far as they are looked at."""
+    """The blobs of those that are there whose bytes are others than their name says, as far as they are checked."""
 
     def is_wrong(blob: _Source) -> bool:
         return remote.store.digest(blob_place(blob[0]), _length(blob[1])) != blob[0]
@@ -221,7 +221,7 @@ def _put_records(
 
 
 def _put_state(remote: OpenRemote, stands: Mapping[str, str], key: SigningKey | None) -> None:
-    """Have it there that a key stands for some libraries, beside those that it stood for; anew when half its time is over.
+    """Have it there that a key stands for some libraries, next to those that it stood for; again when half its time is over.
 
     :raises NetworkError: when the remote cannot be written, or does not keep what is written.
     """

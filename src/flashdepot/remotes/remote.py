@@ -1,4 +1,4 @@
-"""One remote as its reader sees it: records that are believed, and bytes that are what their digests say."""
+"""One remote as its reader sees it: records that are trusted, and bytes that are what their digests say."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PUSH_AGAIN = "Let its builder push again: flashdepot depot push"
 
 
 class SignedLibrary(msgspec.Struct, frozen=True):
-    """A library of a remote that is believed: what was stated of it, and the statement as it was signed."""
+    """A library of a remote that is trusted: what was stated of it, and the statement as it was signed."""
 
     statement: LibraryStatement
     envelope: Envelope
@@ -86,16 +86,16 @@ class OpenRemote:
         return self._store
 
     def libraries(self, request: Request) -> list[LibraryStatement]:
-        """What it has that may serve a request, as far as that is believed; raises as :class:`Store`."""
+        """What it has that may serve a request, as far as that is trusted; raises as :class:`Store`."""
         place = request_place(request)
         return self._libraries(place, _lies_at(place))
 
     def library(self, recipe_key: str) -> list[LibraryStatement]:
-        """The library of a recipe, if it has it and that is believed; raises as :class:`Store`."""
+        """The library of a recipe, if it has it and that is trusted; raises as :class:`Store`."""
         return self._libraries(recipe_place(recipe_key), lambda found: found.summary.recipe_key == recipe_key)
 
     def stock(self, places: Sequence[str]) -> list[SignedLibrary]:
-        """The libraries whose records lie at some places, as far as they are believed; raises as :class:`Store`."""
+        """The libraries whose records lie at some places, as far as they are trusted; raises as :class:`Store`."""
         found = []
         for place, data in zip(places, self._many(places), strict=True):
             believed = self._believed(data, place, LibraryStatement.read, _lies_at(place))
@@ -107,7 +107,7 @@ class OpenRemote:
         return [statement for statement, _ in believed]
 
     def units(self, intents: Collection[str]) -> Mapping[str, list[UnitStatement]]:
-        """What it has of some compiler runs, as far as that is believed; raises as :class:`Store`."""
+        """What it has of some compiler runs, as far as that is trusted; raises as :class:`Store`."""
         keys = sorted(intents)
         places = [unit_place(key) for key in keys]
         found = {}
@@ -206,7 +206,7 @@ class OpenRemote:
         read: Callable[[bytes], _S],
         belongs: Callable[[_S], bool],
     ) -> list[tuple[_S, Envelope]]:
-        """The statements of a file that are signed as they must be, and are about what they lie under."""
+        """The statements of a file that are signed as they must be, and are about the place where they are."""
         if data is None:
             return []
         try:
@@ -252,7 +252,7 @@ class OpenRemote:
         return self.trust.refusal(envelope, outdated)
 
     def _state(self, key: PublicKey) -> StateStatement | Refusal:
-        """What a key stands for now, or why that cannot be told; asked once."""
+        """What a key stands for now, or why that cannot be determined; asked once."""
         if key.id not in self._states:
             self._states[key.id] = self._read_state(key)
         return self._states[key.id]
@@ -313,5 +313,5 @@ class OpenRemote:
 
 
 def complaint(depot: Depot, url: str, digest: str) -> Path:
-    """The file that says that a remote has had other bytes for a blob: the next push from this depot looks at it."""
+    """The file that says that a remote has had other bytes for a blob: the next push from this depot reads it."""
     return depot.layout.downloads / f"wrong-{hashlib.sha256(url.encode()).hexdigest()[:16]}-{digest}"

@@ -31,18 +31,18 @@ from flashdepot.model.target import Platform
 from flashdepot.remotes.user_settings import UserSettings, today
 
 LIFE = timedelta(days=180)
-"""How long what was signed is believed. Whoever signs does so again when half of it has gone."""
+"""How long what was signed is trusted. The signer does so again when half of it has gone."""
 
 
 class Edition(msgspec.Struct, frozen=True):
-    """The version of what was signed, and the last day on which it is believed."""
+    """The version of what was signed, and the last day on which it is trusted."""
 
     version: Natural
     expires: date
 
     @classmethod
     def after(cls, *earlier: Edition | None) -> Edition:
-        """The next one: versions are seconds of the clock, so that a place that is begun anew goes on, and grow in any case."""
+        """The next one: versions are seconds of the clock, so that a place that is begun again continues, and grow in any case."""
         least = max((edition.version + 1 for edition in earlier if edition is not None), default=0)
         return cls(max(least, int(time.time())), today() + LIFE)
 
@@ -52,13 +52,13 @@ class Edition(msgspec.Struct, frozen=True):
         return self.expires - today() > LIFE / 2
 
     def outdated(self, place: str, settings: UserSettings) -> str:
-        """Why it is not to be believed, empty when it is; what is newer than all that was seen is remembered.
+        """Why it is not to be trusted, empty when it is; what is newer than all that was seen is remembered.
 
         :param place: whose versions these are.
-        :raises UsageError: when what was seen cannot be read.
+        :raises UsageError: when what was found cannot be read.
         """
         if today() > self.expires:
-            return f"it was signed to be believed until {self.expires}, and this machine's clock says {today()}"
+            return f"it was signed to be trusted until {self.expires}, and this machine's clock says {today()}"
         seen = _seen(settings).get(place, 0)
         if self.version < seen:
             return f"it is an older state (version {self.version}) than this machine has seen there ({seen})"
@@ -121,7 +121,7 @@ def _read(payload: bytes, kind: str, facts: type[_P]) -> tuple[str, str, _P]:
     try:
         found = read(parse_json(payload, "the statement"), _Statement)
         if (found.kind, found.predicate_type) != (_STATEMENT, kind):
-            raise ValueError(f"it is no statement of the kind {kind}")  # noqa: TRY301
+            raise ValueError(f"it is not a statement of the kind {kind}")  # noqa: TRY301
         (subject,) = found.subject
         return subject.name, subject.digest.sha256, read(found.predicate, facts)
     except ValueError as error:
@@ -247,7 +247,7 @@ class StateStatement(msgspec.Struct, frozen=True):
 
 
 class IndexStatement(msgspec.Struct, frozen=True):
-    """That the list of an index of ours has these bytes, as of an edition."""
+    """That the list of our index has these bytes, as of an edition."""
 
     name: str
     digest: str

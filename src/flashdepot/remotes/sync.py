@@ -21,7 +21,7 @@ from flashdepot.toolchain.targets import TARGETS
 
 
 def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[SignedLibrary]:
-    """The libraries of a remote that are believed, of published sources and of those of some known libraries.
+    """The libraries of a remote that are trusted, of published sources and of those of some known libraries.
 
     A recipe of which there are several libraries is there several times; a library is there once.
 
@@ -35,7 +35,7 @@ def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[SignedLibrary]:
 def _places(known: Iterable[Manifest]) -> Iterator[str]:
     manifests = list(known)
     for manifest in manifests:
-        # The last one is that of the recipe alone, which is under its source as well.
+        # The last one is that of only the recipe, which is under its source as well.
         yield from library_places(manifest)[:-1]
     sources = [*_published(), *(source for manifest in manifests for source in manifest.upstreams.items())]
     for (family, upstream), row in ((source, row) for source in sources for row in TARGETS):
@@ -153,7 +153,7 @@ def compare_libraries(ours: Collection[Manifest], theirs: Sequence[LibraryStatem
 
 
 def sync(remote: OpenRemote, depot: Depot, plan: SyncPlan, events: Events) -> Synced:
-    """Carry out a plan. A library that arrives damaged is left out, with a warning; the others are fetched.
+    """Execute a plan. A library that arrives damaged is left out, with a warning; the others are fetched.
 
     :raises UsageError: when there is something to push and no key to sign it with; all has been fetched then.
     :raises NetworkError: when the remote fails or is too slow; what was done by then stays.

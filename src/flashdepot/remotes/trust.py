@@ -1,4 +1,4 @@
-"""Signed statements, as DSSE envelopes, several in one small file of a remote, and which are believed.
+"""Signed statements, as DSSE envelopes, several in one small file of a remote, and which are trusted.
 
 That depends on who has signed one, and whether this user trusts them today.
 """
@@ -125,7 +125,7 @@ def read_envelopes(data: bytes) -> list[Envelope]:
 def merge(found: Sequence[Envelope], ours: Envelope, is_believed: Callable[[Envelope], bool]) -> list[Envelope] | None:
     """The envelopes that a file should hold: ours first, with the signatures that its payload has already.
 
-    Those that are not believed come last, so that nobody crowds out what others trust. ``None`` when all of ours is there.
+    Those that are not trusted come last, so that nobody crowds out what others trust. ``None`` when all ours is there.
     """
     same = next((envelope for envelope in found if envelope.payload == ours.payload), None)
     if same is not None and set(ours.signatures) <= set(same.signatures):
@@ -136,14 +136,14 @@ def merge(found: Sequence[Envelope], ours: Envelope, is_believed: Callable[[Enve
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a record is not believed, and what the reader can do."""
+    """Why a record is not trusted, and what the reader can do."""
 
     reason: str
     hint: str
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """What one reader believes of one remote on one day."""
+    """What one reader trusts of one remote on one day."""
 
     remote: RemoteSettings
     keys: Sequence[TrustedKey]
@@ -152,9 +152,9 @@ class Trust(msgspec.Struct, frozen=True):
     def refusal(
         self, envelope: Envelope, outdated: Callable[[PublicKey], Refusal | None] = lambda _: None
     ) -> Refusal | None:
-        """Why a record is not to be believed; ``None`` when it is.
+        """Why a record is not to be trusted; ``None`` when it is.
 
-        :param outdated: why a key does not stand for the record any more, where that can be told.
+        :param outdated: why a key does not stand for the record any more, where that can be determined.
         """
         remote = self.remote
         if remote.unsigned:
@@ -184,7 +184,7 @@ class Trust(msgspec.Struct, frozen=True):
         return against[0]
 
     def signers(self, envelope: Envelope) -> tuple[str, ...]:
-        """The names of the believed keys that have signed a record."""
+        """The names of the trusted keys that have signed a record."""
         return tuple(sorted({key.name for key in self._signers(envelope) if isinstance(key, PublicKey)}))
 
     def _signers(self, envelope: Envelope) -> Iterator[PublicKey | Refusal]:
@@ -195,7 +195,7 @@ class Trust(msgspec.Struct, frozen=True):
 def refusal_of_index(
     address: str, name: str, data: bytes, envelopes: Sequence[Envelope], settings: UserSettings
 ) -> Refusal | None:
-    """Why the list of an index is not to be believed, ``None`` when a key of this user has signed it, and lately.
+    """Why the list of an index is not to be trusted, ``None`` when a key of this user has signed it, and lately.
 
     :param name: of the file with the list, whose bytes are ``data``.
     :raises UsageError: when what this user trusts, or has seen, cannot be read.
@@ -271,7 +271,7 @@ def _signer(
 
 
 def trust_of(remotes: Sequence[RemoteSettings]) -> list[Trust]:
-    """What this user believes of each remote now; :raises UsageError: when the user's keys cannot be read.
+    """What this user trusts of each remote now; :raises UsageError: when the user's keys cannot be read.
 
     A key of the user's own list counts as that list says, also where a remote names it: what was revoked stays so.
     """

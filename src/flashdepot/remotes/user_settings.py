@@ -1,4 +1,4 @@
-"""The remotes and the trust of this user, in two files beside the user's configuration.
+"""The remotes and the trust of this user, in two files next to the user's configuration.
 
 ``keys.toml`` is the whole state of trust: keys are never removed from it, so that trust which was withdrawn is not the
 same as none. Changes are made under a lock: a revocation is not lost to another process that writes at the same moment.
@@ -58,7 +58,7 @@ class UserSettings(msgspec.Struct, frozen=True):
         return list(_read(self.folder / "remotes.toml", RemotesFile).remotes)
 
     def add_remote(self, added: RemoteSettings) -> None:
-        """Put a remote behind the others, or in the place of the one of that name."""
+        """Put a remote behind the others, or in place of the one of that name."""
         with self.locked():
             remotes = {**{remote.name: remote for remote in self.remotes()}, added.name: added}
             self._write_remotes(list(remotes.values()))
@@ -79,7 +79,7 @@ class UserSettings(msgspec.Struct, frozen=True):
         return list(self._trust().keys)
 
     def trust(self, added: TrustedKey) -> None:
-        """Believe a key from now on; one that is known gets the new name, remotes and expiry.
+        """Trust a key from now on; one that is known gets the new name, remotes and expiry.
 
         :raises UsageError: when the key was revoked, or another one has its name.
         """
@@ -100,7 +100,7 @@ class UserSettings(msgspec.Struct, frozen=True):
             self.write_keys([*(trusted for trusted in known if trusted.key.id != added.key.id), added])
 
     def revoke(self, word: str) -> TrustedKey:
-        """Never believe a key again, which is named by its name or the beginning of its id.
+        """Never trust a key again, which is named by its name or the beginning of its id.
 
         :raises UsageError: when no key is called so, or several are.
         """
@@ -187,7 +187,7 @@ def _read(path: Path, kind: type[_T]) -> _T:
 
     try:
         if by_others := planted(path):
-            raise UsageError(f"{path} is not believed: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(path))}")
+            raise UsageError(f"{path} is not trusted: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(path))}")
         return read(read_toml(path), kind)
     except FileNotFoundError:
         return kind()

@@ -272,7 +272,7 @@ def _require_buildable(platform: Platform, here: Platform) -> None:
     if str(platform) not in targets:
         raise IncompatibleError(
             f"Nothing is built for {platform}: there are {', '.join(targets)}.",
-            hint=f"Build for the system that it shall run on: --target {targets[0]}",
+            hint=f"Build for the system that it should run on: --target {targets[0]}",
         )
     require_compiling(here)
 

@@ -100,7 +100,7 @@ def sentence(forecast: Forecast) -> str:
     elif forecast.compiled:
         parts.append(f"{forecast.compiled} more are compiled already")
     parts.append(takes)
-    beyond = f", more than the {size(forecast.memory_limit)} that may be used: one compiler takes it alone"
+    beyond = f", more than the {size(forecast.memory_limit)} that may be used: one compiler uses all of it"
     too_much = beyond if forecast.memory > forecast.memory_limit else ""
     parts += [f"up to {size(forecast.memory)} of memory{too_much}", f"{size(forecast.disk)} of disk"]
     if forecast.fetches:

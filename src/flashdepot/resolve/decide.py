@@ -41,7 +41,7 @@ def rank(candidates: Iterable[Judged], facts: Environment) -> tuple[Judged, ...]
     """The candidates, best first, whatever order they come in.
 
     First what is certain to work: what is stored or was seen to exist, then what is expected to exist or must be
-    compiled, last what cannot be told, the less doubts the better. Then what needs no compiler, then the source, then
+    compiled, last what cannot be determined, the fewer uncertainties the better. Then what needs no compiler, then the source, then
     the newer version, then a CUDA nearer to torch's, then a platform tag that promises a C library, then the shorter
     time; equal in all of that, the name and the URL decide.
     """
@@ -61,12 +61,12 @@ def certainty(judged: Judged) -> int:
 
 
 def why_before(first: Judged, second: Judged, facts: Environment) -> str:
-    """What puts one candidate before another, as a sentence about the first; empty for two that differ in their names alone."""
+    """What puts one candidate before another, as a sentence about the first; empty for two that differ in only their names."""
     one, other = first.candidate, second.candidate
     if certainty(first) < certainty(second):
         return "the first is certain to work" if first.verdict is not second.verdict else "the first is known to exist"
     if len(first.reasons) < len(second.reasons):
-        return "there are fewer doubts about the first"
+        return "fewer things about the first are uncertain"
     if one.origin.compiles < other.origin.compiles:
         return "the first needs no compiler"
     if _TRUST[one.origin] < _TRUST[other.origin]:
@@ -79,7 +79,7 @@ def why_before(first: Judged, second: Judged, facts: Environment) -> str:
 
 
 def cuda_distance(wheel: PublishedWheel, facts: Environment) -> int:
-    """0 for the CUDA release that torch has, 1 where the wheel names the major version alone, 2 for another release."""
+    """0 for the CUDA release that torch has, 1 where the wheel names only the major version, 2 for another release."""
     mine = facts.torch.cuda if facts.torch else None
     if mine is None or not wheel.cuda or not wheel.torch or "." not in wheel.cuda:
         return 1
@@ -183,7 +183,7 @@ def _rejections(broken: Iterable[JudgedWheel]) -> tuple[Rejection, ...]:
 
 
 def _near_misses(request: WheelRequest, broken: Iterable[JudgedWheel]) -> tuple[NearMiss, ...]:
-    """Of each rule, the nearest of those that break it alone; as many as are for the same and have no more doubts."""
+    """Of each rule, the nearest of those that break only it; as many as are for the same and have no more uncertainties."""
     groups: dict[str, list[JudgedWheel]] = defaultdict(list)
     for one in broken:
         if one.alone and one.misfit is not None and one.misfit.id not in _NEVER_NEAR:
@@ -201,7 +201,7 @@ def _near_misses(request: WheelRequest, broken: Iterable[JudgedWheel]) -> tuple[
 
 
 def _rank_miss(one: JudgedWheel) -> tuple[int, tuple[int, int]]:
-    """Fewer doubts first, then the nearer."""
+    """Fewer uncertainties first, then the nearer."""
     broken = one.misfit
     return len(one.reasons), _distance(broken.expected, broken.observed) if broken is not None else _FAR
 

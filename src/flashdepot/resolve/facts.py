@@ -70,7 +70,7 @@ def facts_of(host: HostRecord, *, recorded: bool = False) -> Environment:
 def override(facts: Environment, named: NamedFacts) -> Environment:
     """The facts with those in their place that were named.
 
-    What was told of another platform's C library, or of a PyTorch that another is named instead of, is forgotten.
+    What was known of another platform's C library, or of a PyTorch that another is named instead of, is forgotten.
 
     :raises UsageError: for a value that cannot be understood.
     """

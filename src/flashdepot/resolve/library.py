@@ -68,7 +68,7 @@ def understand(wanted: LibraryRequest, host: HostRecord, depot: Depot) -> Need:
 
     :raises UsageError: for an upstream or a selection that is not known.
     :raises IncompatibleError: for a GPU that the kernels cannot run on, or that no family asked for has kernels for.
-    :raises NetworkError: when an upstream must be looked at and the network is not there.
+    :raises NetworkError: when an upstream must be checked and the network is not there.
     """
     architectures = choose_architectures(wanted.arch or Gpus.NATIVE, host, oldest_gpu())
     platform = wanted.target or host.platform
@@ -113,7 +113,7 @@ def understand_for_wheel(wanted: LibraryRequest, host: HostRecord, depot: Depot)
     package = default_family()
     if wanted.families is not None and package.name not in wanted.families:
         raise UsageError(
-            f"A wheel of {', '.join(sorted(wanted.families))} alone cannot be made: it holds the Python package of "
+            f"A wheel of {', '.join(sorted(wanted.families))} by itself cannot be made: it holds the Python package of "
             f"{package.title}, which calls that family for what others lack.",
             hint="Ask for both: --families all",
         )
@@ -123,7 +123,7 @@ def understand_for_wheel(wanted: LibraryRequest, host: HostRecord, depot: Depot)
 def _asked(
     wanted: LibraryRequest, gpus: Sequence[Architecture], platform: Platform, host: HostRecord
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The families that are named; else the default one, and with ``full`` those proven on some of the GPUs.
+    """The families that are named; else the default one, and with ``full`` those tested on some of the GPUs.
 
     The default one comes first. A family that this machine cannot compile is left out, and a sentence says so.
     """
@@ -142,7 +142,7 @@ def _asked(
 
 
 def _is_meant(family: Family, wanted: LibraryRequest) -> bool:
-    """Whether a family is there for every GPU that it has kernels for: one that nobody named, only where it is proven."""
+    """Whether a family is there for every GPU that it has kernels for: one that nobody named, only where it is tested."""
     return wanted.families is not None or family is default_family()
 
 
@@ -155,7 +155,7 @@ def _unproven(
         ]
         if found:
             yield (
-                f"{family.title} for compute capability {', '.join(found)} is unproven: its kernels have run on no such GPU yet."
+                f"{family.title} for compute capability {', '.join(found)} is untested: its kernels have run on no such GPU yet."
             )
 
 

@@ -34,7 +34,7 @@ _GpuCode = Annotated[str, msgspec.Meta(pattern=r"\A\d{2,3}[af]?\Z")]
 class LockedWheel(msgspec.Struct, frozen=True):
     """The wheel of a lock: a published one by its URL, or ours by the recipe of the stored library that it is over.
 
-    ``wheel`` has all facts that rules judge by. A published wheel's ``sha256`` is empty where nobody has told it; the
+    ``wheel`` has all facts that rules judge by. A published wheel's ``sha256`` is empty where it is not known; the
     first download records it (:meth:`Lock.with_digest`).
     """
 
@@ -229,7 +229,7 @@ def lock_decision(judged: Judged, request: WheelRequest, *, accept_unverified: b
     """The lock of what was chosen.
 
     :raises IncompatibleError: when it must be compiled first, so that there is nothing yet to pin.
-    :raises IntegrityError: when nobody has told its digest, and that was not accepted.
+    :raises IntegrityError: when its digest is not known, and that was not accepted.
     """
     candidate = judged.candidate
     if candidate.origin.compiles:
@@ -264,7 +264,7 @@ def record_digest(path: Path, lock: Lock, sha256: str, size: int) -> Lock:
 
 
 def judge_lock(lock: Lock, request: WheelRequest) -> Reasons:
-    """Every reason against using a lock where it is asked about; what was agreed to when it was made is no reason."""
+    """Every reason against using a lock where it is asked about; what was agreed to when it was made is not a reason."""
     wheel = lock.locked.wheel
     agreed = WheelRequest(
         request.facts,

@@ -1,4 +1,4 @@
-"""Wheels of an index of ours (``flashdepot index``) as candidates.
+"""Wheels of our index (``flashdepot index``) as candidates.
 
 One file of it says what decides whether each fits.
 """
@@ -70,7 +70,7 @@ def index_candidates(request: WheelRequest, wanted: Sequence[Selection]) -> Iter
 def read_index_record(address: str) -> IndexRecord:
     """What an index holds, by its address.
 
-    :raises NetworkError: when it cannot be had, or is no index of ours.
+    :raises NetworkError: when it cannot be had, or is not our index.
     :raises IntegrityError: when this user trusts keys, and none of them has signed it.
     """
     url = f"{address}{RECORD_NAME}"
@@ -78,13 +78,13 @@ def read_index_record(address: str) -> IndexRecord:
         body = _read(address, RECORD_NAME)
         record = IndexRecord.from_json(json.loads(body))
     except (OSError, ValueError, RecursionError) as error:
-        raise NetworkError(f"{url} is not the list of an index of ours: {error}.", hint=_hint("its address")) from error
+        raise NetworkError(f"{url} is not the list of our index: {error}.", hint=_hint("its address")) from error
     _require_signed(address, body)
     return record
 
 
 def _require_signed(address: str, body: bytes) -> None:
-    """Whoever ever trusted a key takes no index that none of their keys has signed, unless they said so of this one."""
+    """Anyone who ever trusted a key takes no index that none of their keys has signed, unless they said so of this one."""
     from flashdepot.remotes.user_settings import UserSettings  # noqa: PLC0415
 
     settings = UserSettings.of_this_user()
@@ -106,7 +106,7 @@ def _require_signed(address: str, body: bytes) -> None:
         raise NetworkError(f"{url}{ENDING} cannot be read: {error.strerror}.", hint=_ELSEWHERE.capitalize()) from error
     if refused := refusal_of_index(address, RECORD_NAME, body, signed, settings):
         raise IntegrityError(
-            f"{url} is not believed: {refused.reason}.",
+            f"{url} is not trusted: {refused.reason}.",
             hint=f"{refused.hint} To take this index without signatures: flashdepot keys unsigned {address}",
         )
 
@@ -182,7 +182,7 @@ def _published(row: IndexedWheel, source: str) -> PublishedWheel:
 
 
 def _distance(judged: Judged) -> tuple[int, int]:
-    """Fewer reasons first, of those the newer version: versions sort by their numbers alone here."""
+    """Fewer reasons first, of those the newer version: versions sort by only their numbers here."""
     release = numbers_of(judged.candidate.wheel.version)
     return len(judged.reasons), -sum(number * 1000 ** (3 - place) for place, number in enumerate(release[:4]))
 

@@ -1,4 +1,4 @@
-"""The version, the build tag and the tags of a wheel of ours, from the manifest of its library."""
+"""The version, the build tag and the tags of our wheel, from the manifest of its library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wheel_version(manifest: Manifest) -> str:
     """Upstream's version with a local part (PEP 440) that says what is in the wheel: ``2.8.3+cu130.full.sm80.sm90``.
 
     It is the same for all systems. Wheels that differ in CUDA, families, selection or architectures differ in it; what
-    else may differ, another build of the same, is told apart by :func:`wheel_build`.
+    else may differ, another build of the same, is distinguished by :func:`wheel_build`.
 
     :raises UsageError: when the source tree gives itself no version that a wheel could have.
     """

@@ -17,7 +17,7 @@ from flashdepot.model.candidate import FLASH_ATTN, OURS, PIP, Candidate, Judged,
 from flashdepot.model.diagnosis import Diagnosis, Verdict, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
-from flashdepot.model.manifest import Manifest, doubts_of
+from flashdepot.model.manifest import Manifest, untested_of
 from flashdepot.model.request import AnyCuda, LibraryRequest
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Version
@@ -76,7 +76,7 @@ def own_candidates(
 
 
 def need_of(request: WheelRequest, library: LibraryRequest, workshop: Workshop, depot: Depot) -> Need | None:
-    """What a library of ours must be and have to serve a request; ``None`` where there is no source for it."""
+    """What our library must be and have to serve a request; ``None`` where there is no source for it."""
     version = _version(request, library) if request.distribution == FLASH_ATTN else None
     if version is None:
         return None
@@ -138,9 +138,9 @@ def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
         reasons.append(Diagnosis.misfit("toolchain", f"CUDA {cuda}", "no usable toolchain", error.message, error.hint))
     wheel = _our_wheel(need.request.upstream.version, cuda, _tag(workshop.host, request.facts), sass)
     seconds = _build_seconds(need.request.selection, len(sass), "shared", workshop, request)
-    doubts = doubts_of(unproven_code(need.request.selection, wanted))
+    untested = untested_of(unproven_code(need.request.selection, wanted))
     name = f"flash-attn {wheel.version}, built here for {', '.join(a.sm for a in sass)}"
-    name += f" (unproven: {doubts})" if doubts else ""
+    name += f" (untested: {untested})" if untested else ""
     return _judged(request, wheel, tuple(reasons), Origin.OURS, name, seconds)
 
 

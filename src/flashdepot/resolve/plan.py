@@ -89,11 +89,11 @@ def candidates_for(
 ) -> Resolution:
     """What there is for a request: published wheels, stored libraries, and what could be built.
 
-    :param library: what a library of ours must have.
+    :param library: what our library must have.
     :param machine: where it would be compiled.
     :param on_note: called with a sentence about what is wrong with the catalog.
     :raises UsageError: for an upstream or a selection that is not known.
-    :raises NetworkError: when an index of ours that is named as a source cannot be read.
+    :raises NetworkError: when our index that is named as a source cannot be read.
     """
     catalog = load_catalog(depot.root / CATALOG_FOLDER)
     for note in catalog.notes:
@@ -120,7 +120,7 @@ def _own_and_indexed(
 
 
 def _served_by(selection: Selection, library: LibraryRequest) -> tuple[Selection, ...]:
-    """What a library must be able to do, the best first: of families that nobody named, the default one alone will do."""
+    """What a library must be able to do, the best first: of families that nobody named, only the default one will do."""
     alone = replace(selection, units=frozenset(unit for unit in selection.units if unit.family == DEFAULT_FAMILY))
     return (selection, alone) if library.families is None else (selection,)
 
@@ -155,7 +155,7 @@ def helps(resolution: Resolution) -> tuple[Help, ...]:
 
 
 def changed(request: WheelRequest, options: Mapping[str, Any]) -> WheelRequest:
-    """A request with some options of ``resolve`` in the place of what they were."""
+    """A request with some options of ``resolve`` in place of what they were."""
     facts = {name: value for name, value in options.items() if name in _FACTS}
     if facts:
         request = replace(request, facts=override(request.facts, NamedFacts(**facts)))
@@ -178,7 +178,7 @@ def _changes(decision: Decision) -> Iterator[dict[str, Any]]:
 
 
 def _options(rule: str, wheel: PublishedWheel, wants: str, facts: Environment) -> dict[str, Any]:
-    """What would have to be different for a wheel that breaks one rule alone; empty where no option says that."""
+    """What would have to be different for a wheel that breaks only one rule; empty where no option says that."""
     if rule == "source":
         return {"allow": (COMMUNITY,)} if wheel.source not in {*MADE_HERE, OFFICIAL} else {}
     if rule == "version":
@@ -198,7 +198,7 @@ def _options(rule: str, wheel: PublishedWheel, wants: str, facts: Environment) -
 
 
 def _torch_cuda(wheel: PublishedWheel, facts: Environment) -> str | None:
-    """The CUDA to name beside a torch; ``None`` where PyPI's build of it has one that the wheel takes."""
+    """The CUDA to name next to a torch; ``None`` where PyPI's build of it has one that the wheel takes."""
     minor = ".".join(wheel.torch.split(".")[:2])
     usual = default_cuda(minor) if facts.platform == Platform("linux", "x86_64") else None
     if not wheel.cuda or (usual is not None and str(usual.major) == wheel.cuda.partition(".")[0]):
@@ -207,5 +207,5 @@ def _torch_cuda(wheel: PublishedWheel, facts: Environment) -> str | None:
 
 
 def _full(cuda: str) -> str:
-    """A release of CUDA where a wheel names a major version alone: any of it will do."""
+    """A release of CUDA where a wheel names only a major version: any of it will do."""
     return cuda if "." in cuda else {"12": "12.8"}.get(cuda, f"{cuda}.0")

@@ -25,7 +25,7 @@ def judge_distribution(request: WheelRequest, distribution: str) -> Diagnosis | 
 
 
 def judge_version(request: WheelRequest, distribution: str, version: str) -> Diagnosis | None:
-    """The version that was asked for; version 1 of flash-attn has another interface and is taken by name alone."""
+    """The version that was asked for; version 1 of flash-attn has another interface and is taken only by name."""
     if not request.version:
         if distribution != FLASH_ATTN or not version.startswith("1."):
             return None
@@ -52,7 +52,7 @@ def judge_source(request: WheelRequest, source: str) -> Diagnosis | None:
 def matches(asked: str, version: str) -> bool:
     """Whether a version is one that was asked for.
 
-    ``2.8.3`` is that one alone, ``2.8`` all that begin with it, anything with an operator a PEP 440 specifier.
+    ``2.8.3`` is only that one, ``2.8`` all that begin with it, anything with an operator a PEP 440 specifier.
 
     :raises UsageError: when what was asked for is neither.
     """

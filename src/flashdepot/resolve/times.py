@@ -21,7 +21,7 @@ _INSTALL_RATE = 80 * _MEGABYTE
 """Bytes a second: pip took 1.1 to 1.3 s, uv 0.4 to 0.7 s for vllm_flash_attn-2.6.2 of 76 MB on 2 cores, 2026-11-21."""
 
 _PACK_RATE = 40 * _MEGABYTE
-"""Bytes a second of a library that go into a wheel of ours: 67 MB/s are compressed on 2 cores (2026-11-21), then
+"""Bytes a second of a library that go into our wheel: 67 MB/s are compressed on 2 cores (2026-11-21), then
 hashed, written and read again."""
 
 _TOOLS = 110 * _MEGABYTE
@@ -31,7 +31,7 @@ _NO_MEMORY_KNOWN = 16 * 10**9
 
 
 def size_of(wheel: PublishedWheel) -> int:
-    """Bytes of a published wheel: as told, else as its number of architectures lets expect."""
+    """Bytes of a published wheel: as listed, else as its number of architectures lets expect."""
     return wheel.size or len(wheel.sass) * _BYTES_AN_ARCHITECTURE or _BYTES_UNKNOWN
 
 

@@ -61,7 +61,7 @@ def choose_sass(
     What is asked for by name is built by name. Where this nvcc is too old to know it, code for the first GPUs of its
     generation is built instead, because all later ones of the generation run that.
 
-    :param codes: what the nvcc at hand can target (``nvcc --list-gpu-code``).
+    :param codes: what the available nvcc can target (``nvcc --list-gpu-code``).
     :raises MissingToolError: for an architecture that this nvcc cannot serve, with the release that can.
     """
     chosen = set()

@@ -25,7 +25,7 @@ from flashdepot.net.fetch import fetch_url
 from flashdepot.toolchain.wheels import unpack_together
 
 BASE = "FLASHDEPOT_CUDA_ARCHIVES"
-"""The variable with the address of a mirror in the place of NVIDIA's server; empty to use no such archives at all."""
+"""The variable with the address of a mirror in place of NVIDIA's server; empty to use no such archives at all."""
 
 _KEPT = re.compile(r"[^/]+/(include/.+|bin/.+|nvvm/(bin|libdevice)/.+|lib(64)?/nvcc\.profile)")
 """What a compile reads. What else is in an archive, libraries with their links among it, is not unpacked."""
@@ -72,7 +72,7 @@ def is_release_provided(label: str, platform: Platform, folder: Path) -> bool:
 def provide_release(label: str, platform: Platform, folder: Path, on_file: OnFile) -> Path:
     """The root of a release's toolkit inside ``folder``, fetched and unpacked on first use (about 80 MB).
 
-    What a stopped call had fetched is not fetched again. The manifest is believed because of the server's certificate,
+    What a stopped call had fetched is not fetched again. The manifest is trusted because of the server's certificate,
     the archives because of their SHA-256 in it; what was unpacked is compared with what it was each time.
 
     :param on_file: called with the name of each archive before it is fetched.

@@ -28,7 +28,7 @@ OLDEST_CUDA = Version("12.0")
 
 
 class Toolchain(msgspec.Struct, frozen=True):
-    """An nvcc, the zigs beside it, and a sentence on why this one.
+    """An nvcc, the zigs next to it, and a sentence on why this one.
 
     ``environment`` is what these programs need to find in their environment besides this process's own. ``named`` says
     that somebody named the toolkit's folder. ``zig`` compiles the host side and links, ``preprocessing`` is the one that
@@ -76,7 +76,7 @@ def choose_toolchain(
 ) -> Toolchain:
     """Find or provide the nvcc that ``--cuda`` asks for, and what compiles the host side.
 
-    That is zig, for every target. ``auto`` is the nvcc from PyPI, and nothing of the machine is looked at unless its
+    That is zig, for every target. ``auto`` is the nvcc from PyPI, and nothing of the machine is checked unless its
     driver is too old for that; a version is the one from PyPI if it is that, else a toolkit of the machine, else that
     release of NVIDIA's archives. A folder is taken as it is.
 
@@ -140,7 +140,7 @@ def foresee_toolchain(
 ) -> Foreseen:
     """What :func:`choose_toolchain` would take for ``auto`` or a version, and raises what that would raise.
 
-    It looks at the record only.
+    It reads the record only.
     """
     require_compiling(host.platform)
     version = option if isinstance(option, Version) else None
@@ -240,7 +240,7 @@ _OLDER_NVCC = (
 
 
 def _unfit(nvcc: Nvcc, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None) -> str:
-    """Why this nvcc cannot do the work, as a sentence goes on after its name, or an empty string."""
+    """Why this nvcc cannot do the work, as a sentence continues after its name, or an empty string."""
     if nvcc.version < OLDEST_CUDA:
         return f"is older than CUDA {OLDEST_CUDA}"
     if problem := nvcc.problem():

@@ -53,7 +53,7 @@ def provide(platform: Platform, python: str, folder: Path, on_file: OnFile) -> P
 
     That is 125 MB of wheels. NVIDIA's licence lets nobody pass its library on, so it stays in the depot.
 
-    :param python: the tag of the Python that shall import it, ``cp312``.
+    :param python: the tag of the Python that should import it, ``cp312``.
     :param on_file: called with the name of each wheel before it is fetched.
     :raises IncompatibleError: for a platform or a Python that PyPI has no CuTe DSL for.
     :raises NetworkError: when it must be fetched and cannot be.

@@ -57,7 +57,7 @@ _ENDS_THE_PROGRAM = frozenset(
         "__cxa_rethrow",
     }
 )
-"""What code of the library must not call: whoever links it decides when the program ends."""
+"""What code of the library must not call: anyone who links it decides when the program ends."""
 
 _EXPORTED_BY_CUDART = frozenset({"NvOptimusEnablementCuda"})
 """A number, by which drivers of laptops know CUDA programs: a directive in cudart_static.lib exports it."""
@@ -115,7 +115,7 @@ def verify_import_library(path: Path) -> None:
     """:raises FlashdepotError: when the import library refers to no DLL: it is then a static library by mistake."""
     with open_window(path) as window:
         if not any(is_import(member.window) for member in read_members(window)):
-            raise FlashdepotError(f"{path.name} is no import library: no member of it names a DLL.")
+            raise FlashdepotError(f"{path.name} is not an import library: no member of it names a DLL.")
 
 
 class Linked(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""An nvcc at hand: its version, what it can target, which options it has, and what it is told for any source."""
+"""An available nvcc: its version, what it can target, which options it has, and what it is given for any source."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Nvcc(msgspec.Struct, frozen=True):
 
     @property
     def includes(self) -> tuple[Path, ...]:
-        """Every folder of the toolkit that has ``cuda_runtime.h``: several names of one folder, as a rule."""
+        """Every folder of the toolkit that has ``cuda_runtime.h``: several names of one folder, usually."""
         folders = (self.root / "include", *sorted(self.root.glob("targets/*/include")))
         return tuple(folder for folder in folders if (folder / "cuda_runtime.h").is_file())
 
@@ -155,7 +155,7 @@ HOST_FLAGS = (
 """What nvcc is given for the sake of zig's clang."""
 
 SOURCE_NAME = ("-Xcudafe", "--orig_src_path_name {name}", "-Xcicc", "--orig_src_path_name {name}")
-"""Arguments that make nvcc derive its internal names from a name of ours instead of the source's absolute path.
+"""Arguments that make nvcc derive its internal names from our name instead of the source's absolute path.
 
 They pass an option of nvcc's own phases through, which no manual promises: the probe finds out whether it works.
 """
@@ -195,7 +195,7 @@ def compression(options: frozenset[str], mode: str) -> tuple[str, ...]:
 
 
 def compresses_newly(flags: Sequence[str]) -> bool:
-    """Whether what nvcc is told makes code that the first drivers of CUDA 12 do not read."""
+    """Whether what nvcc is given makes code that the first drivers of CUDA 12 do not read."""
     return any(f"--compress-mode={mode}" in flags for mode in _NEW_MODES)
 
 
@@ -206,7 +206,7 @@ def nvcc_flags(
     compress: str,
     options: frozenset[str],
 ) -> tuple[str, ...]:
-    """What nvcc is told for a CUDA source of any family.
+    """What nvcc is given for a CUDA source of any family.
 
     :param virtual: as for :func:`gencode`.
     """

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class System(msgspec.Struct, frozen=True):
     """What is the same on every CPU of an operating system.
 
-    ``names`` are those of a library's files. ``words`` are what clang is told, ``link_words`` what the linker is told;
+    ``names`` are those of a library's files. ``words`` are what clang is given, ``link_words`` what the linker is given;
     they are part of a library's key. ``static_needs`` are the libraries of the system that the static library refers to.
 
-    ``link`` makes the libraries in a folder from objects in the order given, and looks at what they export and need. It
+    ``link`` makes the libraries in a folder from objects in the order given, and reads what they export and need. It
     raises :class:`CompileError` when the linker or the archiver refuses, and :class:`FlashdepotError` when a library
     exports or needs something that it must not.
     """

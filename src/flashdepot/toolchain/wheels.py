@@ -60,7 +60,7 @@ def provide_wheels(
     :param inside: the folder of the wheels that becomes the root.
     :param tree: the digest of what they unpack to; ``None``: what is there is compared with what it was.
     :param finish: called with the folder before it takes its name.
-    :returns: the folder; another one beside it where another user has the name.
+    :returns: the folder; another one next to it where another user has the name.
     :raises NetworkError: when a wheel must be fetched and cannot be.
     :raises IntegrityError: when what was fetched is not what is pinned.
     """

@@ -32,7 +32,7 @@ _OTHER_SYSTEMS = re.compile(
     r"ziglang/(doc|lib/(docs|fuzzer|init|tsan|build-web|libc/(darwin|musl|wasi))"
     r"|lib/libc/include/(?!(any-windows-any|any-linux-any|generic-glibc|x86-linux|x86_64-linux-gnu/|aarch64-linux)))"
 )
-"""What no target of ours reads: half of the files, and each is read again whenever zig is used."""
+"""What none of our targets reads: half of the files, and each is read again whenever zig is used."""
 
 _PREPROCESSOR = """\
 #!/bin/sh
@@ -59,7 +59,7 @@ def preprocessing_version(cuda: Version) -> str:
 
 
 class Zig(msgspec.Struct, frozen=True):
-    """A zig at hand: the folder with its program and its library, and its version."""
+    """An available zig: the folder with its program and its library, and its version."""
 
     root: Path
     version: str
@@ -88,7 +88,7 @@ class Zig(msgspec.Struct, frozen=True):
         """Get ready to link for a target, by zig's name of that, in a folder.
 
         The first link for a target builds the start files and the stand-ins for the C library's shared ones (10 seconds
-        for Linux, a minute or two for Windows). They are kept beside zig, and read again and compared whenever they
+        for Linux, a minute or two for Windows). They are kept next to zig, and read again and compared whenever they
         are used, as it is. Each folder has a copy: zig writes into it, and what it links may try to.
 
         :raises CompileError: when it cannot link for the target.
@@ -172,7 +172,7 @@ def provide_zig(platform: Platform, folder: Path, on_file: OnFile, version: str)
 
 
 def zig_folder(platform: Platform, folder: Path, version: str) -> Path:
-    """Where a zig for a platform lies in the folder of the toolchains; raises as :func:`provide_zig`."""
+    """Where a zig for a platform is in the folder of the toolchains; raises as :func:`provide_zig`."""
     return folder / f"zig-{version}-{_wheel(platform, version).sha256[:12]}"
 
 

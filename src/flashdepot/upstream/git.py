@@ -1,4 +1,4 @@
-"""A commit of a git repository: mirrored into the cache, its tree kept for good. Repositories are not trusted."""
+"""A commit of a git repository: mirrored into the cache, its tree kept permanently. Repositories are not trusted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SETTINGS = {
     "core.symlinks": "false",  # a link in a tree could point at any file of the user's
     "core.autocrlf": "false",  # a tree has the same bytes, and so the same digest, on every machine
     "core.eol": "lf",
-    "gc.auto": "0",  # nothing goes on in the background after git returns
+    "gc.auto": "0",  # nothing continues in the background after git returns
     "maintenance.auto": "false",
     "protocol.ext.allow": "never",
     "advice.detachedHead": "false",
@@ -109,7 +109,7 @@ _BRANCHES_AND_TAGS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What stands beside the tree of a commit: its version, its digest, and the commits of its submodules by place."""
+    """What stands next to the tree of a commit: its version, its digest, and the commits of its submodules by place."""
 
     version: str
     digest: Digest
@@ -149,7 +149,7 @@ class GitSource(msgspec.Struct, frozen=True):
             )
         if scheme == "file" and not Path(url2pathname(path)).is_dir():
             raise UsageError(
-                f"'{url}' is not there: {url2pathname(path)} is no folder.",
+                f"'{url}' is not there: {url2pathname(path)} is not a folder.",
                 hint="Fix the path: --upstream git+file:///PATH@REF",
             )
         return cls(url, ref)
@@ -177,7 +177,7 @@ class GitSource(msgspec.Struct, frozen=True):
 def obtain_commit(layout: Layout, source: GitSource, cache: Path) -> SourceTree:
     """Return the tree of a commit, with its submodules, fetching what the cache lacks.
 
-    A branch or tag is looked up anew each time; a full commit hash is not, so one that is in the cache works offline.
+    A branch or tag is looked up again each time; a full commit hash is not, so one that is in the cache works offline.
     The tree is kept under its commit: going back to an earlier one costs nothing.
 
     :raises NetworkError: when something must be fetched and cannot be.

@@ -47,7 +47,7 @@ class Sdist(msgspec.Struct, frozen=True):
 def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Download | None = None) -> SourceTree:
     """Fetch and unpack an sdist, each if it is not there whole: every byte is compared with what is pinned.
 
-    The file stays beside the tree, so that a tree that was damaged is made again without the network.
+    The file stays next to the tree, so that a tree that was damaged is made again without the network.
 
     :raises IntegrityError: when the file or what is in it is not what the pinned data says.
     :raises NetworkError: when it must be fetched and cannot be.
@@ -154,7 +154,7 @@ class Sources(msgspec.Struct, frozen=True):
         return 0 if (cache / sdist.folder).is_dir() or (cache / sdist.filename).is_file() else sdist.size
 
     def _is_published(self, spec: str) -> bool:
-        """Whether it names a version: one that is known, or a word that is no folder either."""
+        """Whether it names a version: one that is known, or a word that is not a folder either."""
         if spec in self.published():
             return True
         is_path = spec.startswith(("git+", "~", ".")) or os.sep in spec or "/" in spec

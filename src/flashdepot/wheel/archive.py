@@ -1,6 +1,6 @@
 """Writing a wheel file whose bytes follow from its content only.
 
-The writers at hand (package ``wheel``, hatchling's and flit's) stamp RECORD with the time of day, or take the time from
+The available writers (package ``wheel``, hatchling's and flit's) stamp RECORD with the time of day, or take the time from
 an environment variable; neither lets the caller decide.
 """
 

@@ -206,7 +206,7 @@ def _library_file(name: str, library: Path, file: ManifestFile, *, executable: b
         if (actual := hashlib.sha256(data).hexdigest()) != file.digest:
             raise IntegrityError(
                 f"{library / file.path} is damaged: expected SHA-256 {file.digest}, found {actual}.",
-                hint="Run the same command again: what is damaged is made anew.",
+                hint="Run the same command again: what is damaged is made again.",
             )
         return data
 

@@ -23,7 +23,7 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        "This {distribution} is flashdepot's, and needs flashdepot's flash-attn beside it, which was not found or does "
+        "This {distribution} is flashdepot's, and needs flashdepot's flash-attn next to it, which was not found or does "
         f"not load: {{error}}. Install it with: flashdepot install --source ours --names {distribution}"
     ) from error
 """

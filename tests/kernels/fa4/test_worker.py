@@ -36,7 +36,7 @@ def command(worker: Path, *arguments: object) -> list[str]:
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> list[str]:
-    """The worker with a compiler of ours in the place of CuTe, and an upstream of one module."""
+    """The worker with our compiler in place of CuTe, and an upstream of one module."""
     worker = tmp_path / "worker"
     shutil.copytree(WORKER, worker)
     (worker / "compile_one.py").write_text(STAND_IN)

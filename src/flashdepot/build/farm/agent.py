@@ -53,10 +53,10 @@ from flashdepot.toolchain.choose import Toolchain, choose_toolchain
 from flashdepot.toolchain.identity import identify_toolchain
 
 _IDLE = 60.0
-"""Seconds without an order after which nobody is believed to need it any more."""
+"""Seconds without an order after which nobody is assumed to need it any more."""
 
 _TICK = 0.02
-"""Seconds between two looks at new orders while compilers run."""
+"""Seconds between two checks of new orders while compilers run."""
 
 _MEMORY_TICK = 1.0
 

@@ -60,7 +60,7 @@ _DELIVERS_WITHIN = 300.0
 _ENDS_WITHIN = 6.0
 _NO_ANSWER = (OSError, TimeoutError, asyncio.TimeoutError)  # the last two are one from Python 3.11 on
 _LOOK = 2.0
-"""Seconds between two looks at which workers there are."""
+"""Seconds between two checks of which workers there are."""
 
 
 class FarmWorker(msgspec.Struct, frozen=True):
@@ -179,7 +179,7 @@ class Cluster:
         future.add_done_callback(lambda done: self._done.put((name, done)))
 
     def take_back(self, name: str) -> None:
-        """Cancel a task: whatever becomes of it is not told."""
+        """Cancel a task: whatever becomes of it is not known."""
         if (future := self._futures.pop(name, None)) is not None:
             with contextlib.suppress(*_NO_ANSWER):
                 self._client.cancel([future], force=True)
@@ -290,7 +290,7 @@ def connect(farm: str) -> Cluster:
     address = named if "://" in named else _address_in(Path(named))
     if named == farm and not _is_private(address):
         raise UsageError(
-            f"The farm {address} is on a network, and what it says is not encrypted: whoever reaches it can run programs "
+            f"The farm {address} is on a network, and what it says is not encrypted: anyone who reaches it can run programs "
             "on its workers, and may on this machine.",
             hint="Give Dask certificates, and name it as tls://HOST:8786. In a network that nobody else reaches: "
             f"--farm {OPEN}{shlex.quote(farm)}",
@@ -336,7 +336,7 @@ def _address_in(path: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError, FlashdepotError) as error:
         raise MissingToolError(f"{path} is not a scheduler file: {error}.", hint=hint) from error
     if not isinstance(address, str):
-        raise MissingToolError(f"{path} is not a scheduler file: its address is no text.", hint=hint)
+        raise MissingToolError(f"{path} is not a scheduler file: its address is not text.", hint=hint)
     return address
 
 
@@ -353,6 +353,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _hush() -> None:
-    """Say nothing beside the one progress display: what matters is told by errors of ours."""
+    """Say nothing next to the one progress display: what matters is given by our errors."""
     for name in ("distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -58,12 +58,12 @@ def free_workers(workers: Sequence[FarmWorker], given: Sequence[tuple[str, int]]
 def choose_worker(free: Sequence[FreeWorker], memory: int, *, alone: bool, ahead: int) -> FreeWorker | None:
     """The worker with most left for an action, ``None`` when it has to wait here.
 
-    :param alone: it is to have a worker for itself, and waits there until that is free.
+    :param alone: it needs a worker for itself, and waits there until that is free.
     :param ahead: how many actions more than a worker runs may wait on it.
     """
 
     def is_able(one: FreeWorker) -> bool:
-        """Whether it fits beside the others; what waits for a slot gets the memory of the one before it."""
+        """Whether it fits next to the others; what waits for a slot gets the memory of the one before it."""
         if alone or one.slots <= 0:
             return one.worker.memory >= memory and (alone or (one.slots + ahead > 0 and one.memory > -memory))
         return one.memory >= memory
@@ -226,7 +226,7 @@ class FarmExecutor:
         self._connected.submit(name, self._packed_site, running.order, running.memory, place)
 
     def _take(self, running: _Running, result: Result) -> Ended | None:
-        """What the engine is told of a result; ``None`` when the action was begun again."""
+        """What the engine is given of a result; ``None`` when the action was begun again."""
         answer, name = result.answer, result.name
         if isinstance(answer, Lacks) and running.lacked < _LACKED:
             running.lacked += 1
@@ -260,7 +260,7 @@ class FarmExecutor:
         return self._handed_over(running.task, answer, result.worker)
 
     def _handed_over(self, task: Task, done: Done, worker: str) -> Ended:
-        """What a worker made, as a file, once its bytes and all that it was made of are proven."""
+        """What a worker made, as a file, once its bytes and all that it was made of are verified."""
         with open_fresh(task.log) as log:
             log.write(done.log.encode(errors="replace"))
         output = self._output(task)
@@ -290,7 +290,7 @@ class FarmExecutor:
                 )
 
     def _hear(self) -> None:
-        """Take in what agents told."""
+        """Take in what agents answered."""
         events = self._connected.events
         while not events.empty():
             try:

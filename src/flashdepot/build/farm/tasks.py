@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _COMMAND = (sys.executable, "-m", "flashdepot.build.farm.agent")
 _LOOK = 0.25
-"""Seconds between two looks at whether somebody still wants a result."""
+"""Seconds between two checks of whether somebody still wants a result."""
 
 _STARTS_WITHIN = 120.0
 _ENDS_WITHIN = 4.0

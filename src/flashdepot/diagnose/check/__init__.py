@@ -1,4 +1,4 @@
-"""Does a binary fit an environment? Told from its bytes: nothing is loaded, nothing imported, no GPU needed."""
+"""Does a binary fit an environment? Decided by its bytes: nothing is loaded, nothing imported, no GPU needed."""
 
 from flashdepot.diagnose.check.evidence import Evidence, Outcome, Report
 from flashdepot.diagnose.check.run import check_file

@@ -1,4 +1,4 @@
-"""What a check found: a verdict, and a line of evidence for each thing that was looked at."""
+"""What a check found: a verdict, and a line of evidence for each thing that was checked."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def judge_cuda_runtime(binary: Binary, place: Place) -> Iterator[Evidence]:
 
 
 def judge_cuda_symbols(binary: Binary, place: Place) -> Iterator[Evidence]:
-    """Whether NCCL, cuBLAS and their like, as they are here, have the functions that the file takes from them."""
+    """Whether NCCL, cuBLAS and similar libraries, as they are here, have the functions that the file takes from them."""
     if not place.is_here or place.python is None:
         return
     wanted: dict[str, set[str]] = {}
@@ -128,7 +128,7 @@ def _served(binary: Binary, gpu: Architecture) -> tuple[int, int]:
 
 
 def _outcome(share: float, best: float) -> Outcome:
-    """What the share of fatbins with code says of a file, given the best share among the files beside it."""
+    """What the share of fatbins with code says of a file, given the best share among the files next to it."""
     if share == 1.0:
         return Outcome.FITS
     if best == 1.0:
@@ -249,7 +249,7 @@ def _judge_library(name: str, binary: Binary, place: Place) -> tuple[Outcome, st
         where = "comes with CUDA" if cudart else "not looked for: no Python was named"
         return Outcome.NOTE, where, ""
     relative = [path for path in binary.run_paths if path.startswith("$ORIGIN")]
-    where = "not beside torch, not in the system's folders"
+    where = "not next to torch, not in the system's folders"
     where += f"; it also looks in {_some(relative)}, of the place where it gets installed" if relative else ""
     return Outcome.UNKNOWN if relative else Outcome.MISFIT, where, f"Install the package that has {name}."
 

@@ -129,7 +129,7 @@ def _judge_tags(tags: frozenset[Tag], place: Place) -> Evidence:
         else ""
     )
     where = f"{facts.platform}{libc}"
-    # Python and ABI tags of those alone whose platform tag is taken: in a set, each goes with each.
+    # Python and ABI tags only of those whose platform tag is taken: in a set, each goes with each.
     judged = [(tag, _judge_system(tag.platform, place)) for tag in sorted(tags, key=str)]
     best = min((verdict_of(reasons).rank for _, reasons in judged), default=0)
     taken = [(tag, reasons) for tag, reasons in judged if verdict_of(reasons).rank == best]

@@ -215,7 +215,7 @@ class Place(msgspec.Struct, frozen=True, dict=True):
     def exports_of(self, library: str, needed: Iterable[str]) -> tuple[frozenset[str], str]:
         """What a library of CUDA exports here, ``nccl`` or ``cublas``, and its file's name; empty where it is not here.
 
-        The files that are ``needed`` count, else all of that name beside torch: its import brings them.
+        The files that are ``needed`` count, else all of that name next to torch: its import brings them.
 
         :raises IntegrityError: when one of them is damaged.
         """

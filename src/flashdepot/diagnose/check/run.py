@@ -44,7 +44,7 @@ def with_alternatives(by_file: Mapping[str, Sequence[Evidence]]) -> dict[str, li
 
 
 def _beside(line: Evidence, other: str) -> Evidence:
-    return replace(line, outcome=Outcome.NOTE, has=f"{line.has}; {other} beside it fits".lstrip("; "), fix="")
+    return replace(line, outcome=Outcome.NOTE, has=f"{line.has}; {other} next to it fits".lstrip("; "), fix="")
 
 
 _ARCHIVE = re.compile(r"\.(?:tar|gz|tgz|bz2|xz|zst|zip)$")

@@ -238,8 +238,8 @@ _STANDS_IN = {
 
 
 def _stand_in(window: Window, kind: FileKind) -> IntegrityError:
-    """The error for a file that is no library at all."""
-    begins = f"begins with {window.head(4).hex(' ') or 'nothing'}: that is no library, object, wheel or archive"
+    """The error for a file that is not a library at all."""
+    begins = f"begins with {window.head(4).hex(' ') or 'nothing'}: that is not a library, object, wheel or archive"
     said, hint = _STANDS_IN.get(kind, (begins, FETCH_AGAIN))
     if kind is FileKind.LFS_POINTER:
         pointer = read_lfs_pointer(window.head(1024))
@@ -304,7 +304,7 @@ def _imported(archive: zipfile.ZipFile, modules: Iterable[str]) -> set[str]:
 
 
 def _places(name: str, sources: Iterable[str]) -> Iterator[str]:
-    """The files of a dotted name and of the packages above it; what is no module is no file either."""
+    """The files of a dotted name and of the packages above it; what is not a module is not a file either."""
     parts = name.split(".")
     for end in range(1, len(parts) + 1):
         place = "/".join(parts[:end])

@@ -48,7 +48,7 @@ def explain(log: BinaryIO, host: HostRecord | None = None) -> LogReport:
 
 
 def explained(error: CompileError, host: HostRecord) -> CompileError:
-    """The error with what its log shows in the place of its hint: what fixes it here, and where the log is."""
+    """The error with what its log shows in place of its hint: what fixes it here, and where the log is."""
     if error.log is None or not error.log.is_file():
         return error
     with error.log.open("rb") as log:

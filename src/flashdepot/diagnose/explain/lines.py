@@ -84,7 +84,7 @@ def read_chunks(stream: BinaryIO) -> Iterator[Chunk]:
     Text is UTF-8, or UTF-16 with a byte order mark, as PowerShell writes it. Bytes that are neither become
     replacement characters: codes and names, which are ASCII in every code page, remain. Colours and all other control
     characters are removed, so that a line can be shown on a terminal, and a carriage return ends a line as well. A line
-    that is longer than a chunk goes on in the next one.
+    that is longer than a chunk continues in the next one.
     """
     number = 1
     for block in _whole_lines(_utf8(stream)):

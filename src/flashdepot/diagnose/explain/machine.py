@@ -149,7 +149,7 @@ _LOADED = Pattern.parse(
 
 
 class Package(msgspec.Struct, frozen=True):
-    """A package by its name on an index, and the command that makes it anew for the torch that is there."""
+    """A package by its name on an index, and the command that rebuilds it for the torch that is there."""
 
     name: str
     rebuild: str
@@ -192,7 +192,7 @@ def _name(found: re.Match[bytes], group: str) -> str:
 
 
 def named(name: str) -> Package:
-    """The package of that name, of the table or with pip's own way to build one anew."""
+    """The package of that name, of the table or with pip's own way to rebuild one."""
     known = _table().get(name.lower().replace("-", "_")) or _by_name().get(name.lower().replace("_", "-"))
     rebuild = f"pip uninstall -y {name}; pip install {name} --no-build-isolation --no-cache-dir"
     return known or Package(name, rebuild, (name.replace("-", "_"),))
@@ -214,7 +214,7 @@ def _by_name() -> Mapping[str, Package]:
 
 
 class TorchRange(msgspec.Struct, frozen=True):
-    """The torch minor releases that export a symbol, and the C++ ABI that it belongs to; ``None``: not told."""
+    """The torch minor releases that export a symbol, and the C++ ABI that it belongs to; ``None``: not known."""
 
     first: Version | None = None
     last: Version | None = None

@@ -36,7 +36,7 @@ _INSTALLERS_OWN = frozenset({"resolve", "fetch", "install"})
 """Phases in which nothing but the installer itself speaks."""
 
 _IGNORED = 100
-"""How many lines of a piece a rule passes over before it takes the next one as it is."""
+"""How many lines of a piece a rule skips before it takes the next one as it is."""
 
 _STATES_ERROR = Pattern.parse(
     r"(?i)(?:^|[^\pL\w/.-])(?:error|fatal|panic(?:ked)?|failed|Fehler|erreur|ошибка|错误|錯誤|エラー|오류|erro)"

@@ -19,7 +19,7 @@ _LEVEL = r"(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
 
 _KINDS = (
     r"#\d+ (?:\[[^\]]*\] )?(?:\d+\.\d+ )?",  # BuildKit: step and seconds
-    r"\d{1,6}\.\d{1,3}\s+",  # BuildKit: seconds alone
+    r"\d{1,6}\.\d{1,3}\s+",  # BuildKit: only seconds
     r"\[(?:rank|gpu|worker|node)? ?\d+(?:,\d+)?\](?:<std(?:err|out)>)?:?\s",  # torchrun, mpirun
     r"\([\w.:-]+(?: \w+=[\w.:-]+)* pid=\d+[^)]*\)\s?",  # Ray, vLLM
     rf"(?:{_LEVEL}\s+)?\[?\d{{4}}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?\]?:?\s*",

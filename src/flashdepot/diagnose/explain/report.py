@@ -23,14 +23,14 @@ REPORT_SCHEMA = 1
 _JOB_BYTES = 7 * 10**9  # the largest unit needs 6.6 GB: benchmarks/README.md
 _SHOWN = 300
 _OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
-"""Packages in whose place flashdepot has something; the first is meant where a log speaks of FlashAttention alone."""
+"""Packages in whose place flashdepot has something; the first is meant where a log speaks only of FlashAttention."""
 
 _UNNAMED = "THE_PACKAGE"
 _PYTHONS = re.compile(r"(?:[A-Z_]+=\S* )*(?:python -m )?(?:pip|python) ")
 
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"
-_LINK = "flashdepot link candle --write --get   # prebuilt kernels in the place of those that candle compiles"
+_LINK = "flashdepot link candle --write --get   # prebuilt kernels in place of those that candle compiles"
 _LONG = "FORCE_BUILD=TRUE"
 """What marks a command that compiles for an hour or more: it stands behind those that take seconds."""
 
@@ -116,14 +116,14 @@ def _next_steps(outcome: RuleOutcome) -> tuple[str, ...]:
     """What to do with a log whose cause is not certain: get the line that decides, look at the machine, and ask.
 
     What hides the first error most often is a tool that shows the end of its output only, and several compilers that
-    write at once. A program that was run is not built anew: its packages and the call that failed are looked at.
+    write at once. A program that was run is not built again: its packages and the call that failed are checked.
     """
     package = (outcome.package or _package_meant(outcome)).name
     log = "run.log" if outcome.run else "build.log"
     steps = [*_stands_elsewhere(outcome), *_again(outcome, package)]
     steps.append(f"flashdepot explain {log}; flashdepot doctor   # the new log, and what stands in the way here")
     if package in _OURS and not outcome.amd:
-        steps.append(f"flashdepot install   # in the place of {package}: ready-made kernels, nothing to build")
+        steps.append(f"flashdepot install   # in place of {package}: ready-made kernels, nothing to build")
     line = "the first line above" if outcome.decided and outcome.errors else f"the first error of {log}"
     steps.append(
         f"search the issues of {package} for {line}; report it there with the whole log and the output of flashdepot host"
@@ -145,7 +145,7 @@ def _again(outcome: RuleOutcome, package: str) -> Iterable[str]:
         yield f"pip list; pip check; pip install -U {package}   # releases of different times are the usual reason"
         yield "CUDA_LAUNCH_BLOCKING=1 python ...   # an error of CUDA: the traceback then names the call that failed"
         return
-    why = "one compiler at a time, so that the first error stands alone"
+    why = "one compiler at a time, so that the first error stands by itself"
     if not outcome.decided:
         why = "the line that decides is above those, in what was cut off: keep all of both streams"
     elif not outcome.errors:
@@ -198,7 +198,7 @@ def _advice(rule: LogRule, outcome: RuleOutcome) -> Sequence[str]:
 
 
 def fill(text: str, values: Mapping[str, str], quoted: Iterable[str] = ()) -> str:
-    """Put values in the place of names in braces; a name without a value stays, in angle brackets.
+    """Put values in place of names in braces; a name without a value stays, in angle brackets.
 
     :param quoted: names whose values come from a log, and are quoted where a shell would take them for more than a word.
     """

@@ -210,7 +210,7 @@ _PROGRAMS = (
     "|nvcc|nvidia-smi|pip|python|rm|rustc|rustup|set|sha256sum|sudo|torchrun|uname|unset|uv|vllm|where|which|winget"
 )
 _COMMAND = re.compile(rf"(?:[A-Z][A-Z0-9_]*=|(?:{_PROGRAMS})(?: |$)(?!.*[,:] ))")
-"""What begins a command; other words are prose, and what parts them is no end of a command."""
+"""What begins a command; other words are prose, and what parts them does not end a command."""
 _EXPORT = re.compile(r"\bexport ((?:[A-Z][A-Z0-9_]*=\S+\s*)+)")
 
 
@@ -318,7 +318,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All that is looked for in a whole log, beside the patterns."""
+        """All that is looked for in a whole log, besides the patterns."""
         return self.context + self.likely_context + self.unless + self.likely_unless
 
     def takes(self, step: Step | None, *, known: bool = False) -> bool:

@@ -39,7 +39,7 @@ class Fa2(Family):
     def flags(
         self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str
     ) -> tuple[str, ...]:
-        """Upstream's own flags, the namespace, and what nvcc is told for every source."""
+        """Upstream's own flags, the namespace, and what nvcc is given for every source."""
         from flashdepot.kernels.fa2 import actions  # noqa: PLC0415
 
         return actions.flags(compilers, sass, front_end=front_end, compress=compress, oldest=self.oldest_gpu)

@@ -87,7 +87,7 @@ class Fa2Layout:
         return match[1] if match else UNKNOWN_VERSION
 
     def sources(self, files: PlainFiles) -> Iterable[str]:
-        """The folder of the units, the ``.cpp`` files beside it, CUTLASS's ``include``, and what wheels take."""
+        """The folder of the units, the ``.cpp`` files next to it, CUTLASS's ``include``, and what wheels take."""
         beside = [
             name for name in files.below(_C_DIR) if name.endswith(".cpp") and name.count("/") == _C_DIR.count("/") + 1
         ]

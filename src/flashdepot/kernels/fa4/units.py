@@ -1,6 +1,6 @@
 """FlashAttention-4's kernels of each architecture as units, and what each is expected to cost.
 
-Units are the kernels of a pass. They bring those that they need beside them. Tiles for Blackwell are from interface.py
+Units are the kernels of a pass. They bring those that they need next to them. Tiles for Blackwell are from interface.py
 of flash-attn-4 4.0.0b36, whose lines are named; none has run on such a GPU.
 """
 
@@ -184,7 +184,7 @@ _HOPPER_SECONDS = {Pass.FWD: 3.5, Pass.BWD: 2.0}
 """Mean CPU-seconds of 89 forward and 38 backward kernels for sm_90a, on two busy cores (2026-11)."""
 
 _BLACKWELL_SECONDS = {Pass.FWD: 5.4, Pass.BWD: 4.6}
-"""Mean CPU-seconds of 10 forward and 54 backward kernels for sm_100f and sm_110f, likewise."""
+"""Mean CPU-seconds of 10 forward and 54 backward kernels for sm_100f and sm_110f, the same."""
 
 _IMPORTS = 0.9
 """CPU-seconds that each run of the worker takes before it compiles."""

@@ -35,7 +35,7 @@ class BackwardTiles(msgspec.Struct, frozen=True):
     stages_q: int = 2
     stages_do: int = 2
     stages_pds: int = 2
-    swap_sdp: bool = True  # which operand of a product lies in WGMMA's rows
+    swap_sdp: bool = True  # which operand of a product is in WGMMA's rows
     swap_dkv: bool = False
     swap_dq: bool = False
     atoms_sdp: int = 1
@@ -114,7 +114,7 @@ _BACKWARD = {
 def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False) -> ForwardTiles:
     """mask: full, causal or local. layout: dense, packed, used or paged. long: of the kernel for long sequences.
 
-    Where tiles take less time than what lies between two of them, a block that walks from one to the next loses less there.
+    Where tiles take less time than what is between two of them, a persistent block loses less there.
     Tiles of many keys, and of different numbers of them, suit a block a tile: the GPU deals those out as SMs get free.
     """
     if layout not in _LONG:
@@ -163,7 +163,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     several_heads: bool = False
     tile_m: int = 0
     long: bool = False
-    """Of fwd: for sequences from ``shortest`` on, beside the one for shorter ones."""
+    """Of fwd: for sequences from ``shortest`` on, next to the one for shorter ones."""
 
     @property
     def name(self) -> str:
@@ -181,7 +181,7 @@ class Variant(msgspec.Struct, frozen=True, order=True):
         return self.kernel in ("fwd", "bwd")
 
     def job(self) -> dict[str, JobValue]:
-        """What the compile worker is told of the kernel, see worker/__main__.py."""
+        """What the compile worker is given of the kernel, see worker/__main__.py."""
         job: dict[str, JobValue] = {
             "kernel": "post" if self.kernel in ("dq", "dkv") else self.kernel,
             "head_dim": self.head_dim,

@@ -34,7 +34,7 @@ def expected(manifest: Manifest, wanted: LibraryRequest, host: HostRecord, depot
     are named, else those of the host; with neither, as in CI, any will do.
 
     :raises UsageError: for an upstream or a selection that is not known.
-    :raises NetworkError: when an upstream must be looked at and the network is not there.
+    :raises NetworkError: when an upstream must be checked and the network is not there.
     """
     request = Request(
         upstreams=manifest.upstreams,
@@ -180,7 +180,7 @@ def choose_vendored(
 ) -> LinkableLibrary:
     """The smallest of a folder's libraries that runs on a host; their bytes are not read.
 
-    :param platform: the system and CPU that it shall be for; of another machine than the host nothing more is known.
+    :param platform: the system and CPU that it should be for; of another machine than the host nothing more is known.
     :raises IncompatibleError: when none does.
     """
     fitting: list[LinkableLibrary] = []
@@ -249,6 +249,6 @@ def _fix(directory: Path, folder: str, faults: tuple[Fault, ...]) -> str:
     place = shlex.quote((directory / folder).as_posix())
     if kinds == {FaultKind.POINTER}:
         return pull_command(directory, folder)
-    if FaultKind.LINE_ENDINGS in kinds:  # git checkout alone sees nothing to do: its index has the same times
+    if FaultKind.LINE_ENDINGS in kinds:  # git checkout by itself sees nothing to do: its index has the same times
         return f"rm -r {place} && git checkout -- {place}"
     return f"git checkout -- {place}"

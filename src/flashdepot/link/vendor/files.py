@@ -18,7 +18,7 @@ _LFS = "filter=lfs diff=lfs merge=lfs -text"
 
 
 def attribute_lines(folder: str) -> tuple[str, ...]:
-    """The lines for one target's folder, with paths as from the file beside it.
+    """The lines for one target's folder, with paths as from the file next to it.
 
     ``-text`` comes first and for all: a header whose line endings were changed by a checkout has another digest.
     """
@@ -40,7 +40,7 @@ def with_lines(existing: bytes, wanted: tuple[str, ...]) -> bytes:
 
 
 def work_tree(folder: Path) -> Path | None:
-    """The root of the repository that a folder lies in, by its ``.git``; ``None`` outside of one."""
+    """The root of the repository that a folder is in, by its ``.git``; ``None`` outside of one."""
     absolute = Path(os.path.abspath(folder))  # noqa: PTH100
     return next((p for p in (absolute, *absolute.parents) if (p / ".git").exists()), None)
 
@@ -71,7 +71,7 @@ def pull_command(directory: Path, folder: str) -> str:
 
 
 _TEXT_LIMIT = 1 << 20
-"""Bytes up to which a file is looked at for being a pointer or a text: a library is larger, as a rule."""
+"""Bytes up to which a file is checked for being a pointer or a text: a library is larger, usually."""
 
 
 def examine_manifest(folder: Path, digest: str) -> Fault | None:

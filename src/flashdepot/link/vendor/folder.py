@@ -26,7 +26,7 @@ INDEX_SCHEMA = 1
 
 
 class VendoredTarget(msgspec.Struct, frozen=True):
-    """One library: its folder beside the index, the SHA-256 of its manifest, and what it is for."""
+    """One library: its folder next to the index, the SHA-256 of its manifest, and what it is for."""
 
     folder: str
     manifest_digest: str = msgspec.field(name="manifest")
@@ -38,7 +38,7 @@ class VendoredTarget(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.folder in {"", ".", ".."} or any(character in self.folder for character in "/\\:\0"):
-            raise ValueError(f"'{self.folder}' is not the name of a folder beside it")
+            raise ValueError(f"'{self.folder}' is not the name of a folder next to it")
         if not is_digest(self.manifest_digest):
             raise ValueError(f"'{self.manifest_digest}' is not a SHA-256")
 
@@ -62,7 +62,7 @@ class VendorIndex(msgspec.Struct, frozen=True):
     targets: tuple[VendoredTarget, ...] = ()
 
     def with_target(self, target: VendoredTarget) -> VendorIndex:
-        """This index with a target added, or in the place of the one in the same folder."""
+        """This index with a target added, or in place of the one in the same folder."""
         others = (t for t in self.targets if t.folder != target.folder)
         return VendorIndex(tuple(sorted((*others, target), key=lambda t: t.folder)))
 
@@ -133,7 +133,7 @@ class Vendored(msgspec.Struct, frozen=True):
 
 
 def vendor(manifest: Manifest, source: Callable[[ManifestFile], Path], directory: Path) -> Vendored:
-    """Put a library into its target's folder of ``directory``, beside those of other targets.
+    """Put a library into its target's folder of ``directory``, next to those of other targets.
 
     Everything else in ``directory`` stays. The index is written last, so that whatever is killed on the way, the next
     run ends as this one would have; files that are right already are not touched, nor are their times.

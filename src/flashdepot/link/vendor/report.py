@@ -34,7 +34,7 @@ class FaultKind(str, Enum):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A file that is not what the manifest says: its path in the target's folder, and what was seen."""
+    """A file that is not what the manifest says: its path in the target's folder, and what was found."""
 
     path: str
     kind: FaultKind = msgspec.field(name="fault")

@@ -43,7 +43,7 @@ class Backend(Protocol):
         """The size of a file in bytes, ``None`` where the place does not say; it may be that of an unusable file."""
 
     def write(self, name: str, source: Path | bytes) -> None:
-        """Put a file there, whole or not at all, in the place of one that is there."""
+        """Put a file there, whole or not at all, in place of one that is there."""
 
 
 class Store:
@@ -113,7 +113,7 @@ class Store:
             return None
 
     def write(self, name: str, source: Path | bytes) -> None:
-        """Put a file there, whole or not at all, in the place of one that is there; raises as :meth:`read`."""
+        """Put a file there, whole or not at all, in place of one that is there; raises as :meth:`read`."""
         try:
             with self._only_our_errors(name, "written"):
                 self._place.write(name, source)
@@ -139,12 +139,12 @@ class Store:
 
     @contextlib.contextmanager
     def _only_our_errors(self, name: str, done: str) -> Iterator[None]:
-        """Nothing that a place says stops a build: every exception is one of ours here."""
+        """Nothing that a place says stops a build: every exception is our own here."""
         try:
             yield
         except (FlashdepotError, FileNotFoundError, KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
-        except BaseException as error:  # a panic of Rust code is no Exception
+        except BaseException as error:  # a panic of Rust code is not an Exception
             said = (isinstance(error, OSError) and error.strerror) or str(error).strip().partition("\n")[0][:300]
             raise NetworkError(f"{self._url}/{name} cannot be {done}: {said or type(error).__name__}") from error
 
@@ -172,7 +172,7 @@ def open_store(remote: RemoteSettings) -> Store:
 _CHUNK = 1 << 20
 _TEMPORARY = "tmp"
 _ABANDONED = 24 * 3600
-"""Seconds after which what was being written is nobody's: whoever wrote it was killed."""
+"""Seconds after which what was being written is nobody's: anyone who wrote it was killed."""
 
 
 class FolderBackend:
@@ -241,14 +241,14 @@ class FolderBackend:
 
 @contextlib.contextmanager
 def _unless_links(name: str) -> Iterator[None]:
-    """Say what a link, or anything else that is no file or folder, means here."""
+    """Say what a link, or anything else that is not a file or folder, means here."""
     try:
         yield
     except OSError as error:
         if error.errno not in {errno.ENOTDIR, errno.ELOOP, errno.EINVAL}:
             raise
         raise NetworkError(
-            f"{name} cannot be reached: {error.filename or 'a part of it'} is no plain file or folder, and no link in a "
+            f"{name} cannot be reached: {error.filename or 'a part of it'} is not a plain file or folder, and no link in a "
             "folder remote is followed",
             hint="Remove what is there, and push again.",
         ) from error

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 18
 _MACHINES_IDENTITY = "169.254.169.254"
-"""Where clouds tell a machine of theirs who it is: asked last, when nothing else says so."""
+"""Where clouds tell their machines who they are: asked last, when nothing else says so."""
 
 _STALLED = timedelta(seconds=10)
 _LONGEST = timedelta(hours=6)

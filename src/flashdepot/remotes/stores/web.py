@@ -18,7 +18,7 @@ _STALLED = 10.0
 _WRITING = 300.0
 _OK, _PARTIAL = 200, 206
 _REFUSED = {401, 403}
-# Some servers call a file by its ending "gzip-encoded", and a client that believes it gets other bytes.
+# Some servers call a file by its ending "gzip-encoded", and a client that trusts it gets other bytes.
 _IDENTITY = {"Accept-Encoding": "identity"}
 
 
