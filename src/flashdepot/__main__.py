@@ -14,13 +14,13 @@ def main() -> None:
 
         sys.stdout.write(f"flashdepot {__version__}\n")
         return
-    import gc  # noqa: PLC0415
     import signal  # noqa: PLC0415
 
     # Until run() can catch it, and after, Ctrl-C ends the process as the system does: without a traceback.
     catches_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if catches_interrupts:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import gc  # noqa: PLC0415
 
     gc.set_threshold(200_000)  # thousands of wheels and modules: looking for circles among them takes longer
     from flashdepot.cli import run  # noqa: PLC0415

@@ -100,7 +100,7 @@ def test_every_class_that_doctor_finds_is_documented() -> None:
         ("ubuntu-24.04-h100", "nvcc 13.0.88 in /usr/local/cuda-13.0, found by PATH, accepts GCC up to 15"),
         ("ubuntu-22.04-distribution-nvcc", "550.120, serves CUDA up to 12.4"),
         ("ubuntu-22.04-distribution-nvcc", "/usr/lib/nvidia-cuda-toolkit, found by PATH, accepts GCC up to 11 and "),
-        ("ubuntu-22.04-distribution-nvcc", "older than CUDA 12.0, so it is passed over"),
+        ("ubuntu-22.04-distribution-nvcc", "older than CUDA 12.0, so it is skipped"),
         ("kubernetes-tmpfs", "not complete: lacks include/cuda_runtime.h"),
         ("kubernetes-tmpfs", "3.2 GB free for temp in /tmp, tmpfs"),
         ("docker-memory-limit", "limited to 2.0 GB by the control group"),

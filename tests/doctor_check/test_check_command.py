@@ -63,7 +63,7 @@ def test_of_a_library_s_folder_both_libraries_are_checked(quick_library: Path, t
     assert seen == [Path("lib/shared/libflashattention.so.1"), Path("lib/static/libflashattention.a")]
     other = check(tmp_path)
     assert (other.returncode, other.stdout) == (2, "")
-    assert f"{tmp_path} is no library that flashdepot wrote" in other.stderr
+    assert f"{tmp_path} is not a library that flashdepot wrote" in other.stderr
 
 
 def test_what_cannot_be_told_has_an_exit_code_of_its_own(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ arch = ["80,90"]
 @pytest.fixture(autouse=True)
 def no_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """What stand-in compilers make has none; tests/publish/test_proof.py is about proof."""
-    monkeypatch.setattr(publishing, "prove", lambda *_: None)
+    monkeypatch.setattr(publishing, "verify_wheel", lambda *_: None)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_wheel_that_cannot_be_proven_is_neither_pushed_nor_indexed(
     def wrong(*_: object) -> None:
         raise IntegrityError("It is not what its manifest says.")
 
-    monkeypatch.setattr(publishing, "prove", wrong)
+    monkeypatch.setattr(publishing, "verify_wheel", wrong)
     builder.key()
     builder.run("remote", "add", "team", server.url, "--push")
     code, report = publish(builder, matrix)

@@ -51,7 +51,7 @@ def test_a_record_that_lies_under_another_name_is_not_taken(
     assert "is about something else" in reader.warnings[-1]
     server.files[unit] = server.files[library]
     assert reader.fetch_unit(team) is None
-    assert "no statement of the kind" in reader.warnings[-1]
+    assert "not a statement of the kind" in reader.warnings[-1]
 
 
 def test_a_record_that_was_changed_after_it_was_signed_is_refused(

@@ -138,7 +138,7 @@ def test_unproven_kernels_are_for_those_who_name_the_family(tmp_path: Path, arch
     asked = need_of(tmp_path, families="all", arch=arch)
     assert f"FlashAttention-4 for compute capability {named} is untested" in asked.note
     unasked = need_of(tmp_path, arch=arch)
-    assert "unproven" not in unasked.note
+    assert "untested" not in unasked.note
     assert unasked.request.selection == need_of(tmp_path, families="all", arch="80,90").request.selection
     assert unasked.request.selection.units < asked.request.selection.units
     assert [a.dotted for a in unproven_code(asked.request.selection, asked.request.gpus)["fa4"]] == named.split(", ")
@@ -209,7 +209,7 @@ def test_a_library_with_kernels_that_nobody_asked_for_does_not_serve(tmp_path: P
 
 def test_a_wheel_is_not_made_of_a_family_without_a_python_package(tmp_path: Path) -> None:
     depot = Depot(tmp_path / "depot")
-    with pytest.raises(UsageError, match="A wheel of fa4 alone cannot be made") as refused:
+    with pytest.raises(UsageError, match="A wheel of fa4 by itself cannot be made") as refused:
         understand_for_wheel(library_request(families="fa4", arch="90"), make_host(), depot)
     assert refused.value.hint == "Ask for both: --families all"
     need = understand_for_wheel(library_request(families="all", arch="90"), make_host(), depot)

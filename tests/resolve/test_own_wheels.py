@@ -60,7 +60,7 @@ def test_what_would_be_built_with_kernels_that_are_unproven_there_says_so(depot:
     (both,) = own(depot, b200, families="all")
     assert both.candidate.name.endswith("built here for sm_100 (untested: fa4 on 10.0)")
     for judged in (*own(depot, b200), *own(depot, H100, families="all")):
-        assert "unproven" not in judged.candidate.name
+        assert "untested" not in judged.candidate.name
 
 
 @pytest.mark.parametrize(

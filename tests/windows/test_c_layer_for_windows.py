@@ -34,7 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, real_depot: Path, upstream
     source = Identified(recipe.upstream, recipe.selection.units, ALL_FEATURES)
     lines = [*family_of("fa2").config_lines(recipe.selection, recipe.target.sass, source)]
     lines += config_lines(Selection(units(), ALL_FEATURES), recipe.target.sass, "4.0.0b36")
-    (generated / actions.NAME).write_text(actions.config_header(recipe, lines))
+    (generated / actions.CONFIG_HEADER).write_text(actions.config_header(recipe, lines))
     cuda = provide(this_platform(), real_depot / "toolchains", lambda _name: None)
     own = [generated, NATIVE, NATIVE / "include", NATIVE / "src", NATIVE / "shim"]
     theirs = [upstream_tree / "csrc/flash_attn/src", upstream_tree / "csrc/cutlass/include", cuda / "include"]

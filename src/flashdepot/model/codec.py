@@ -81,7 +81,7 @@ def read(data: Any, kind: type[_T]) -> _T:
 
         record = read(json.loads(text), HostRecord)
 
-    :raises ValueError: for what is missing, of another kind or cannot be; it names the key and shows the value.
+    :raises ValueError: for what is missing, of another kind or cannot be; it names the key and shows the value, unless that is a list or table.
     """
     try:
         return msgspec.convert(data, kind, dec_hook=from_text)
@@ -117,5 +117,7 @@ def _complaint(said: str, data: Any) -> str:
         return f"{place}: {said}"
     for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):
         data = data[int(number) if number else name]
-    found = repr(data)
+    if isinstance(data, (dict, list)):
+        return f"{place or 'it'}: {said}"
+    found = re.sub(r"//[^/@\s]*@", "//", repr(data))  # an address may have a password in it
     return f"{place or 'it'} is {found if len(found) <= _SHOWN else f'{found[:_SHOWN]}...'}: {said}"
