@@ -28,7 +28,7 @@ def platform(case: Case) -> Iterator[Diagnosis]:
         return
     if name.system == "windows" and name.machine == "x86_64":
         seen, fix = "This is Windows.", "Should it fail: flashdepot explain, or the Windows Subsystem for Linux"
-        why = "What flashdepot does there was tested piece by piece and never as a whole; docs/windows.md says what."
+        why = "flashdepot was tested for Windows under wine only, never on Windows itself; docs/windows.md says what."
         yield warning("platform-untested", seen, why, fix)
         return
     if name.system == "windows":
