@@ -120,5 +120,5 @@ def test_an_object_that_is_cut_off_is_refused_or_read_and_never_more(cut: int, t
 
 
 def test_another_file_is_refused() -> None:
-    with pytest.raises(IntegrityError, match="no object file"):
+    with pytest.raises(IntegrityError, match="not an object file"):
         with_private_runtime(b"#!/bin/sh\n" + bytes(100), "script")

@@ -222,7 +222,7 @@ def test_a_file_fits_a_place_or_does_not(
             place(python=(3, 11)),
             "libraries",
             "libnowhere.so.4",
-            "not beside torch",
+            "not next to torch",
             "Install the package that has libnowhere.so.4.",
         ),
     ],
