@@ -44,7 +44,8 @@ struct kernel {
 static struct context primaries[DEVICES];
 static _Thread_local struct context *current;
 static _Thread_local int capture_mode; /* 0 global, 1 thread local, 2 relaxed */
-static int version = 13000, devices = DEVICES, capability = 80, capturing, loaded, initialized_by;
+static int version = 13000, devices = DEVICES, capability = 80, capturing, initialized_by;
+static _Atomic int loaded; /* threads that are first at the same time load and unload together */
 static char failing[64];
 static int failing_code;
 static char *text;
