@@ -93,6 +93,7 @@ def test_without_flashdepots_flash_attn_the_error_says_what_to_install(
     assert f"flashdepot install --source ours --names {name}" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.needs("uv")
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 1, 0)], ids=str)
 def test_uninstalling_and_installing_again_in_any_order_leaves_whole_distributions(
     wheels: dict[str, Wheel], flash_attn: Wheel, tmp_path: Path, order: tuple[int, ...]
