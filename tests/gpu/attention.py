@@ -331,6 +331,9 @@ def variants(problem: Problem, **lists: tuple[object, ...]) -> list[Problem]:
     return found
 
 
-def cases(problems: list[Problem]) -> pytest.MarkDecorator:
-    """Parametrize over problems, each once."""
-    return pytest.mark.parametrize("problem", list(dict.fromkeys(problems)), ids=str)
+def cases(problems: list[Problem] | dict[str, list[Problem]]) -> pytest.MarkDecorator:
+    """Parametrize over problems, each once; in a table, each once a row, with the row's name before it."""
+    table = problems if isinstance(problems, dict) else {"": problems}
+    named = [(name, problem) for name, row in table.items() for problem in dict.fromkeys(row)]
+    ids = [f"{name}: {problem}" if name else str(problem) for name, problem in named]
+    return pytest.mark.parametrize("problem", [problem for _, problem in named], ids=ids)

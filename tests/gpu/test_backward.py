@@ -40,84 +40,77 @@ def run(backward: Backward) -> None:
     backward.check()
 
 
+UNEVEN = packed((113, 1, 128, 64), (203, 77, 128, 300))
+EMPTY = packed((0, 113, 64, 0, 5), (50, 0, 203, 0, 1), heads_q=6, heads_k=3)
 SHAPES = ((113, 203), (128, 128), (203, 113), (1, 300), (257, 64))
 
 
-@cases(
-    [
+RIGHT = {
+    "every head dim": [
         replace(problem, seqlen_q=sq, seqlen_k=sk)
         for problem in variants(
-            Problem(), head_dim=(8, 32, 40, 64, 72, 96, 104, 128, 160, 192, 200, 256), dtype=("fp16", "bf16"), causal=(False, True)
+            Problem(),
+            head_dim=(8, 32, 40, 64, 72, 96, 104, 128, 160, 192, 200, 256),
+            dtype=("fp16", "bf16"),
+            causal=(False, True),
         )
         for sq, sk in ((113, 203), (256, 256))
-    ]
-)  # fmt: skip
-def test_every_head_dim(make_backward, problem: Problem) -> None:
-    run(make_backward(problem))
-
-
-@cases(
-    [
+    ],
+    "lengths that are odd and unequal": [
         replace(problem, seqlen_q=sq, seqlen_k=sk)
         for problem in variants(Problem(batch=1), head_dim=(64, 128), causal=(False, True))
         for sq, sk in (*SHAPES, (1, 1), (3, 799), (512, 127), (1023, 1024), (1024, 1023), (31, 4096))
-    ]
-)
-def test_lengths_that_are_odd_and_unequal(make_backward, problem: Problem) -> None:
-    run(make_backward(problem))
-
-
-@cases(
-    [
+    ],
+    "grouped and multi query heads": [
         replace(problem, heads_q=heads, heads_k=heads_k)
         for problem in variants(
             Problem(seqlen_q=150, seqlen_k=200), causal=(False, True), head_dim=(64, 72, 128), dtype=("fp16", "bf16")
         )
         for heads, heads_k in ((2, 2), (4, 2), (8, 2), (16, 2), (7, 1))
-    ]
-)
-def test_grouped_and_multi_query_heads(make_backward, problem: Problem) -> None:
-    run(make_backward(problem))
-
-
-@cases(
-    [
+    ],
+    "windows": [
         replace(problem, left=left, right=right, seqlen_q=sq, seqlen_k=sk)
         for problem in variants(Problem(), head_dim=(64, 128))
         for left, right in ((0, 0), (64, 0), (0, 64), (100, 50), (None, 7), (7, None), (10_000, 3))
         for sq, sk in ((113, 203), (300, 200))
     ]
-    + variants(Problem(left=20, seqlen_q=200, seqlen_k=256), causal=(True,), dtype=("fp16", "bf16"), head_dim=(64, 128))
-)
-def test_windows(make_backward, problem: Problem) -> None:
-    run(make_backward(problem))
-
-
-@cases(
-    variants(Problem(seqlen_q=113, seqlen_k=203), softcap=(1.5, 50.0), head_dim=(64, 128), causal=(False, True), dtype=("fp16", "bf16"))
-    + variants(Problem(heads_q=6, heads_k=3, seqlen_q=113, seqlen_k=203), alibi=("h", "bh"), head_dim=(64, 128), causal=(False, True))
-    + variants(Problem(alibi="h", left=64, right=3, seqlen_q=150, seqlen_k=210), dtype=("fp16", "bf16"))
-)  # fmt: skip
-def test_softcap_and_alibi(make_backward, problem: Problem) -> None:
-    run(make_backward(problem))
-
-
-@cases(
-    variants(
+    + variants(
+        Problem(left=20, seqlen_q=200, seqlen_k=256), causal=(True,), dtype=("fp16", "bf16"), head_dim=(64, 128)
+    ),
+    "softcap and alibi": variants(
+        Problem(seqlen_q=113, seqlen_k=203),
+        softcap=(1.5, 50.0),
+        head_dim=(64, 128),
+        causal=(False, True),
+        dtype=("fp16", "bf16"),
+    )
+    + variants(
+        Problem(heads_q=6, heads_k=3, seqlen_q=113, seqlen_k=203),
+        alibi=("h", "bh"),
+        head_dim=(64, 128),
+        causal=(False, True),
+    )
+    + variants(Problem(alibi="h", left=64, right=3, seqlen_q=150, seqlen_k=210), dtype=("fp16", "bf16")),
+    "dropout": variants(
         Problem(seqlen_q=113, seqlen_k=203, heads_q=4, heads_k=2, dropout=0.17),
         head_dim=(32, 64, 96, 128, 192),
         causal=(False, True),
         dtype=("fp16", "bf16"),
     )
     + variants(Problem(seqlen_q=256, seqlen_k=256, dropout=0.5, left=50), head_dim=(64, 128))
-    + variants(packed((113, 0, 64), (203, 77, 130), dropout=0.17), causal=(False, True))
-)
-def test_dropout(make_backward, problem: Problem) -> None:
+    + variants(packed((113, 0, 64), (203, 77, 130), dropout=0.17), causal=(False, True)),
+    "strides": variants(
+        Problem(seqlen_q=113, seqlen_k=203, heads_q=6, heads_k=3, batch=3),
+        layout=("bhsd", "sbhd", "gaps"),
+        head_dim=(64, 72),
+        causal=(False, True),
+    ),
+}
+
+
+@cases(RIGHT)
+def test_results_are_right(make_backward, problem: Problem) -> None:
     run(make_backward(problem))
-
-
-UNEVEN = packed((113, 1, 128, 64), (203, 77, 128, 300))
-EMPTY = packed((0, 113, 64, 0, 5), (50, 0, 203, 0, 1), heads_q=6, heads_k=3)
 
 
 @cases(
@@ -130,18 +123,6 @@ EMPTY = packed((0, 113, 64, 0, 5), (50, 0, 203, 0, 1), heads_q=6, heads_k=3)
     + [packed((0, 0), (7, 9), heads_k=2, spare=0), packed((7, 9), (0, 0), heads_k=2, spare=0), packed((7, 9), (0, 0))]
 )
 def test_packed_sequences(make_backward, problem: Packed) -> None:
-    run(make_backward(problem))
-
-
-@cases(
-    variants(
-        Problem(seqlen_q=113, seqlen_k=203, heads_q=6, heads_k=3, batch=3),
-        layout=("bhsd", "sbhd", "gaps"),
-        head_dim=(64, 72),
-        causal=(False, True),
-    )
-)
-def test_strides(make_backward, problem: Problem) -> None:
     run(make_backward(problem))
 
 

@@ -18,95 +18,62 @@ LENGTHS = (
 HEAD_DIMS = (8, 32, 40, 64, 72, 80, 96, 104, 128, 136, 160, 192, 200, 224, 256)
 
 
-@cases(
-    [
+RIGHT = {
+    "every head dim": [
         replace(problem, seqlen_q=sq, seqlen_k=sk)
         for problem in variants(Problem(), head_dim=HEAD_DIMS, dtype=("fp16", "bf16"), causal=(False, True))
         for sq, sk in ((113, 203), (256, 256), (1, 300))
-    ]
-)
-def test_every_head_dim(make_call, problem: Problem) -> None:
-    call = make_call(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    [
+    ],
+    "lengths that are odd unequal and long": [
         replace(problem, seqlen_q=sq, seqlen_k=sk)
         for problem in variants(Problem(), head_dim=(64, 128), causal=(False, True))
         for sq, sk in LENGTHS
     ]
-    + variants(Problem(seqlen_q=4096, seqlen_k=4096, batch=1, heads_q=2, heads_k=1), head_dim=(64, 128), causal=(False, True))
-)  # fmt: skip
-def test_lengths_that_are_odd_unequal_and_long(make_call, problem: Problem) -> None:
-    call = make_call(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    [
+    + variants(
+        Problem(seqlen_q=4096, seqlen_k=4096, batch=1, heads_q=2, heads_k=1), head_dim=(64, 128), causal=(False, True)
+    ),
+    "grouped and multi query heads": [
         replace(problem, heads_q=heads, heads_k=heads_k)
         for problem in variants(Problem(seqlen_k=333), seqlen_q=(1, 17, 200), causal=(False, True), head_dim=(64, 128))
         for heads, heads_k in ((6, 3), (8, 2), (8, 1), (7, 1))
-    ]
-)
-def test_grouped_and_multi_query_heads(make_call, problem: Problem) -> None:
-    call = make_call(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    [
+    ],
+    "windows": [
         replace(problem, left=left, right=right, seqlen_q=sq, seqlen_k=sk)
         for problem in variants(Problem(), head_dim=(64, 96), dtype=("fp16", "bf16"))
         for left, right in ((0, 0), (64, 0), (0, 64), (100, 50), (None, 7), (7, None), (10_000, 3), (3, 10_000))
         for sq, sk in ((1, 129), (113, 203), (300, 200))
     ]
-    + variants(Problem(left=20, seqlen_q=200, seqlen_k=256), causal=(True,), dtype=("fp16", "bf16"), head_dim=(64, 128))
-)
-def test_windows(make_call, problem: Problem) -> None:
-    call = make_call(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    variants(
+    + variants(
+        Problem(left=20, seqlen_q=200, seqlen_k=256), causal=(True,), dtype=("fp16", "bf16"), head_dim=(64, 128)
+    ),
+    "softcap": variants(
         Problem(seqlen_q=113, seqlen_k=203),
         softcap=(1.5, 50.0),
         dtype=("fp16", "bf16"),
         head_dim=(64, 128, 256),
         causal=(False, True),
-    )
-)
-def test_softcap(make_call, problem: Problem) -> None:
-    call = make_call(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    [
+    ),
+    "alibi": [
         replace(problem, seqlen_q=sq, seqlen_k=sk)
-        for problem in variants(Problem(heads_q=6, heads_k=3), alibi=("h", "bh"), causal=(False, True), head_dim=(64, 128))
+        for problem in variants(
+            Problem(heads_q=6, heads_k=3), alibi=("h", "bh"), causal=(False, True), head_dim=(64, 128)
+        )
         for sq, sk in ((1, 257), (113, 203), (256, 256), (203, 113))
     ]
-    + variants(Problem(alibi="h", left=64, right=3, seqlen_q=150, seqlen_k=210), softcap=(0.0, 20.0), dtype=("fp16", "bf16"))
-)  # fmt: skip
-def test_alibi(make_call, problem: Problem) -> None:
-    call = make_call(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    [
+    + variants(
+        Problem(alibi="h", left=64, right=3, seqlen_q=150, seqlen_k=210), softcap=(0.0, 20.0), dtype=("fp16", "bf16")
+    ),
+    "splits of the keys": [
         replace(problem, splits=splits, seqlen_q=sq, causal=causal)
         for problem in variants(Problem(seqlen_k=1111, batch=1, heads_q=3, heads_k=3), head_dim=(64, 80, 96, 128, 256))
-        for splits, sq, causal in ((2, 1, False), (3, 5, True), (7, 64, False), (16, 65, True), (40, 1, False), (128, 3, False))
+        for splits, sq, causal in (
+            (2, 1, False),
+            (3, 5, True),
+            (7, 64, False),
+            (16, 65, True),
+            (40, 1, False),
+            (128, 3, False),
+        )
     ]
     + variants(Problem(seqlen_q=1, seqlen_k=5000, heads_q=8, heads_k=2, splits=5), batch=(1, 3), head_dim=(64, 128))
     + [
@@ -114,24 +81,26 @@ def test_alibi(make_call, problem: Problem) -> None:
         Problem(seqlen_q=9, seqlen_k=700, splits=4, alibi="bh", softcap=10.0),
         Problem(seqlen_q=300, seqlen_k=200, splits=3, causal=True),
         Problem(seqlen_q=9, seqlen_k=10, splits=100),
-    ]
-)  # fmt: skip
-def test_splits_of_the_keys(make_call, problem: Problem) -> None:
-    call = make_call(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    [
+    ],
+    "decoding with the automatic number of splits": [
         replace(problem, seqlen_k=seqlen_k)
         for problem in variants(
             Problem(splits=0, seqlen_q=1, heads_q=8), heads_k=(1, 8), head_dim=(64, 128), batch=(1, 3)
         )
         for seqlen_k in (1, 256, 3001, 20_000)
-    ]
-)
-def test_decoding_with_the_automatic_number_of_splits(make_call, problem: Problem) -> None:
+    ],
+    "strides": variants(
+        Problem(seqlen_q=113, seqlen_k=203, heads_q=6, heads_k=3, batch=3),
+        layout=("bhsd", "sbhd", "gaps"),
+        head_dim=(64, 72, 128),
+        causal=(False, True),
+    )
+    + variants(Problem(seqlen_q=1, seqlen_k=2000, heads_q=6, heads_k=2, splits=3), layout=("bhsd", "sbhd", "gaps")),
+}
+
+
+@cases(RIGHT)
+def test_results_are_right(make_call, problem: Problem) -> None:
     call = make_call(problem)
     call.launch()
     call.check()
@@ -159,21 +128,6 @@ def test_no_queries_touch_nothing(make_call, problem: Problem) -> None:
     call.launch()
     torch.cuda.synchronize()
     assert bool((call.o.storage == 0x7FFF).all())
-
-
-@cases(
-    variants(
-        Problem(seqlen_q=113, seqlen_k=203, heads_q=6, heads_k=3, batch=3),
-        layout=("bhsd", "sbhd", "gaps"),
-        head_dim=(64, 72, 128),
-        causal=(False, True),
-    )
-    + variants(Problem(seqlen_q=1, seqlen_k=2000, heads_q=6, heads_k=2, splits=3), layout=("bhsd", "sbhd", "gaps"))
-)
-def test_strides(make_call, problem: Problem) -> None:
-    call = make_call(problem)
-    call.launch()
-    call.check()
 
 
 def random_problem(seed: int) -> Problem:

@@ -28,75 +28,48 @@ PLAIN = Cached(batch=3, seqlen_q=5, seqlen_k=512, heads_q=6, heads_k=3, lengths=
 DECODE = replace(PLAIN, seqlen_q=1, heads_q=8, heads_k=2)
 
 
-@cases(
-    variants(PLAIN, head_dim=(64, 72, 128, 256), causal=(False, True), dtype=("fp16", "bf16"))
+RIGHT = {
+    "lengths of each sequence": variants(
+        PLAIN, head_dim=(64, 72, 128, 256), causal=(False, True), dtype=("fp16", "bf16")
+    )
     + variants(DECODE, head_dim=(64, 128), splits=(0, 1, 3))
-    + [replace(PLAIN, lengths=(0, 512, 1)), replace(DECODE, lengths=(0, 512, 1)), replace(PLAIN, lengths=())]
-)
-def test_lengths_of_each_sequence(make_cached, problem: Cached) -> None:
-    call = make_cached(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    variants(PLAIN, new=(1, 5, 32), causal=(False, True), head_dim=(64, 128))
+    + [replace(PLAIN, lengths=(0, 512, 1)), replace(DECODE, lengths=(0, 512, 1)), replace(PLAIN, lengths=())],
+    "new keys are appended and seen": variants(PLAIN, new=(1, 5, 32), causal=(False, True), head_dim=(64, 128))
     + variants(DECODE, new=(1, 7), splits=(0, 1, 4), head_dim=(64, 80))
     + variants(replace(PLAIN, layout="gaps"), new=(5,), head_dim=(64, 72))
-    + [replace(PLAIN, new=32, lengths=(0, 255, 480)), replace(PLAIN, new=300, lengths=(0, 100, 212), seqlen_q=300)]
-)
-def test_new_keys_are_appended_and_seen(make_cached, problem: Cached) -> None:
-    call = make_cached(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    variants(
-        replace(PLAIN, new=5), rotary=(16, 32, 64), interleaved=(False, True), causal=(False, True), dtype=("fp16", "bf16")
+    + [replace(PLAIN, new=32, lengths=(0, 255, 480)), replace(PLAIN, new=300, lengths=(0, 100, 212), seqlen_q=300)],
+    "rotary embedding": variants(
+        replace(PLAIN, new=5),
+        rotary=(16, 32, 64),
+        interleaved=(False, True),
+        causal=(False, True),
+        dtype=("fp16", "bf16"),
     )
     + variants(replace(DECODE, new=1, head_dim=128), rotary=(128, 48), interleaved=(False, True), splits=(0, 1, 3))
     + variants(replace(PLAIN, new=5, rotary=32), left=(100,), interleaved=(False, True))
-    + variants(replace(PLAIN, new=5, rotary=32, leftpad=(7, 0, 100)), causal=(False, True), interleaved=(False, True))
-)  # fmt: skip
-def test_rotary_embedding(make_cached, problem: Cached) -> None:
-    call = make_cached(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    variants(replace(PLAIN, page_size=256), new=(0, 5), causal=(False, True), head_dim=(64, 128), splits=(0, 1, 3))
+    + variants(replace(PLAIN, new=5, rotary=32, leftpad=(7, 0, 100)), causal=(False, True), interleaved=(False, True)),
+    "pages": variants(
+        replace(PLAIN, page_size=256), new=(0, 5), causal=(False, True), head_dim=(64, 128), splits=(0, 1, 3)
+    )
     + variants(replace(DECODE, page_size=256, seqlen_k=1024, lengths=(900, 255, 256)), new=(0, 1), splits=(0, 1, 4))
     + variants(replace(PLAIN, page_size=512, seqlen_k=1536, new=5, rotary=32), interleaved=(False, True))
-    + [replace(PLAIN, page_size=256, lengths=(0, 512, 0)), replace(PLAIN, page_size=256, lengths=())]
-)
-def test_pages(make_cached, problem: Cached) -> None:
-    call = make_cached(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    variants(replace(PLAIN, indexed=True), new=(0, 5), causal=(False, True), splits=(1, 3))
+    + [replace(PLAIN, page_size=256, lengths=(0, 512, 0)), replace(PLAIN, page_size=256, lengths=())],
+    "a batch that is looked up": variants(replace(PLAIN, indexed=True), new=(0, 5), causal=(False, True), splits=(1, 3))
     + variants(replace(DECODE, indexed=True), new=(0, 1), lengths=((300, 17, 480), (0, 0, 1)))
     + variants(replace(PLAIN, indexed=True, leftpad=(50, 17, 0)), new=(0, 5), causal=(False, True))
-    + [replace(PLAIN, indexed=True, lengths=())]
-)
-def test_a_batch_that_is_looked_up(make_cached, problem: Cached) -> None:
-    call = make_cached(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    variants(replace(PLAIN, leftpad=(100, 17, 3)), causal=(False, True), splits=(0, 1, 3), head_dim=(64, 128))
+    + [replace(PLAIN, indexed=True, lengths=())],
+    "padding windows softcap and alibi": variants(
+        replace(PLAIN, leftpad=(100, 17, 3)), causal=(False, True), splits=(0, 1, 3), head_dim=(64, 128)
+    )
     + variants(replace(DECODE, leftpad=(100, 17, 3)), splits=(0, 1, 3))
     + variants(replace(PLAIN, left=30), right=(None, 4), new=(0, 5))
     + variants(replace(PLAIN, softcap=20.0), new=(0, 5))
-    + variants(replace(PLAIN, alibi="bh"), new=(0, 5), causal=(False, True))
-)
-def test_padding_windows_softcap_and_alibi(make_cached, problem: Cached) -> None:
+    + variants(replace(PLAIN, alibi="bh"), new=(0, 5), causal=(False, True)),
+}
+
+
+@cases(RIGHT)
+def test_results_are_right(make_cached, problem: Cached) -> None:
     call = make_cached(problem)
     call.launch()
     call.check()

@@ -29,73 +29,33 @@ EMPTY = packed((0, 113, 64, 0, 5), (50, 0, 203, 0, 1), heads_q=6, heads_k=3)
 DECODE = packed((1, 1, 1, 1, 1), (300, 1, 129, 1000, 77), heads_q=8, heads_k=2, spare=0, splits=0)
 
 
-@cases(
-    variants(UNEVEN, head_dim=(64, 72, 128, 256), causal=(False, True), dtype=("fp16", "bf16"))
-    + variants(replace(UNEVEN, heads_q=6, heads_k=2), layout=("bhsd", "gaps"), causal=(False, True), head_dim=(64, 128))
-)
-def test_sequences_of_different_lengths(make_packed, problem: Packed) -> None:
-    call = make_packed(problem)
-    call.launch()
-    call.check()
-
-
-@cases(variants(EMPTY, head_dim=(64, 128), causal=(False, True), left=(None, 30)))
-def test_empty_sequences(make_packed, problem: Packed) -> None:
-    call = make_packed(problem)
-    call.launch()
-    call.check()
-
-
-@cases([packed((5, 0, 130), (0, 0, 0), spare=0), packed((1, 1), (0, 0), heads_q=8, heads_k=2)])
-def test_no_keys_at_all(make_packed, problem: Packed) -> None:
-    call = make_packed(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    variants(UNEVEN, left=(None, 0, 40), right=(None, 0, 25), head_dim=(64, 96))
+RIGHT = {
+    "sequences of different lengths": variants(
+        UNEVEN, head_dim=(64, 72, 128, 256), causal=(False, True), dtype=("fp16", "bf16")
+    )
+    + variants(
+        replace(UNEVEN, heads_q=6, heads_k=2), layout=("bhsd", "gaps"), causal=(False, True), head_dim=(64, 128)
+    ),
+    "empty sequences": variants(EMPTY, head_dim=(64, 128), causal=(False, True), left=(None, 30)),
+    "no keys at all": [packed((5, 0, 130), (0, 0, 0), spare=0), packed((1, 1), (0, 0), heads_q=8, heads_k=2)],
+    "windows softcap and alibi": variants(UNEVEN, left=(None, 0, 40), right=(None, 0, 25), head_dim=(64, 96))
     + variants(UNEVEN, softcap=(20.0,), causal=(False, True))
     + variants(UNEVEN, alibi=("h", "bh"), causal=(False, True))
-    + variants(packed((200, 300), (100, 130)), left=(None, 50), right=(None, 150))
-)
-def test_windows_softcap_and_alibi(make_packed, problem: Packed) -> None:
-    call = make_packed(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    variants(DECODE, head_dim=(32, 64, 128, 256), dtype=("fp16", "bf16"))
+    + variants(packed((200, 300), (100, 130)), left=(None, 50), right=(None, 150)),
+    "decoding": variants(DECODE, head_dim=(32, 64, 128, 256), dtype=("fp16", "bf16"))
     + variants(replace(DECODE, heads_k=1), splits=(0, 1, 3, 8))
     + variants(replace(DECODE, layout="gaps"), head_dim=(64, 72), splits=(1, 3))
     + [replace(DECODE, heads_k=8), replace(DECODE, lengths_k=(300, 0, 129, 0, 77)), replace(DECODE, spare=5, splits=0)]
-    + [packed((1, 0, 1), (40, 50, 60), heads_q=8, heads_k=2, spare=0, splits=0)]
-)
-def test_decoding(make_packed, problem: Packed) -> None:
-    call = make_packed(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    variants(
+    + [packed((1, 0, 1), (40, 50, 60), heads_q=8, heads_k=2, spare=0, splits=0)],
+    "keys in use and keys to skip": variants(
         replace(UNEVEN, used=(150, 0, 128, 299)),
         leftpad=((), (10, 0, 100, 7)),
         causal=(False, True),
         head_dim=(64, 128),
     )
     + variants(replace(UNEVEN, leftpad=(10, 77, 100, 7)), causal=(False, True))
-    + variants(replace(DECODE, used=(250, 1, 100, 900, 0), leftpad=(3, 0, 99, 500, 0)), splits=(0, 1, 4))
-)
-def test_keys_in_use_and_keys_to_skip(make_packed, problem: Packed) -> None:
-    call = make_packed(problem)
-    call.launch()
-    call.check()
-
-
-@cases(
-    variants(
+    + variants(replace(DECODE, used=(250, 1, 100, 900, 0), leftpad=(3, 0, 99, 500, 0)), splits=(0, 1, 4)),
+    "pages": variants(
         packed((113, 1, 64), (703, 77, 512)),
         page_size=(256, 512),
         causal=(False, True),
@@ -108,9 +68,12 @@ def test_keys_in_use_and_keys_to_skip(make_packed, problem: Packed) -> None:
         :6
     ]
     + [packed((1, 0, 1), (400, 50, 0), page_size=256, heads_q=8, heads_k=2, spare=0)]
-    + variants(packed((200,), (100,), page_size=256), causal=(True,))
-)
-def test_pages(make_packed, problem: Packed) -> None:
+    + variants(packed((200,), (100,), page_size=256), causal=(True,)),
+}
+
+
+@cases(RIGHT)
+def test_results_are_right(make_packed, problem: Packed) -> None:
     call = make_packed(problem)
     call.launch()
     call.check()

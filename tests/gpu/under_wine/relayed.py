@@ -182,7 +182,7 @@ class RelayedLibrary(Library):
 
         units = [tuple(map(int, unit)) for unit in found["unit"]]
         return Contents(
-            abi=int(only("abi")),
+            version=int(only("version")),
             families=tuple(Family(int(family)) for [family] in found["family"]),
             upstream=only("upstream"),
             flashdepot=only("flashdepot"),
