@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from typing import Any
 
 import pytest
 
@@ -11,97 +12,29 @@ from support.fa_abi import ForwardArgs, forward_args
 from support.stub_library import Stub
 
 
-class Extension(Structure):
-    _fields_ = [("size", c_size_t), ("type", c_int), ("next", c_void_p)]
+def struct(name: str, **fields: Any) -> Any:
+    return type(name, (Structure,), {"_fields_": list(fields.items())})
 
 
-class Version(Structure):
-    _fields_ = [("size", c_size_t), ("extensions", c_void_p), ("major", c_int), ("minor", c_int)]
-
-
-class Metadata(Structure):
-    _fields_ = [("size", c_size_t), ("version", Version), ("traits", c_uint32), ("state", c_int64)]
-
-
-class Question(Structure):
-    _fields_ = [("size", c_size_t), ("extensions", c_void_p), ("context", c_void_p), ("answer", c_void_p)]
-
-
-class NewError(Structure):
-    _fields_ = [("size", c_size_t), ("extensions", c_void_p), ("message", c_char_p), ("code", c_int)]
-
-
+HEAD = {"size": c_size_t, "extensions": c_void_p}
+Extension = struct("Extension", size=c_size_t, type=c_int, next=c_void_p)
+Version = struct("Version", **HEAD, major=c_int, minor=c_int)
+Metadata = struct("Metadata", size=c_size_t, version=Version, traits=c_uint32, state=c_int64)
+Question = struct("Question", **HEAD, context=c_void_p, answer=c_void_p)
+NewError = struct("NewError", **HEAD, message=c_char_p, code=c_int)
 Ask = CFUNCTYPE(c_void_p, POINTER(Question))
 Raise = CFUNCTYPE(c_void_p, POINTER(NewError))
 Drop = CFUNCTYPE(None, c_void_p)
-
-
-class Api(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("extensions", c_void_p),
-        ("version", Version),
-        ("internal", c_void_p),
-        ("create", Raise),
-        ("message", c_void_p),
-        ("destroy", Drop),
-        ("register", c_void_p),
-        ("stream", Ask),
-        ("later", c_void_p * 12),
-        ("ordinal", Ask),
-    ]
-
-
-class Buffer(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("extensions", c_void_p),
-        ("dtype", c_int),
-        ("data", c_void_p),
-        ("rank", c_int64),
-        ("dims", c_void_p),
-    ]
-
-
-class Values(Structure):
-    _fields_ = [("size", c_size_t), ("extensions", c_void_p), ("count", c_int64), ("types", c_void_p), ("of", c_void_p)]
-
-
-class Text(Structure):
-    _fields_ = [("data", c_char_p), ("size", c_size_t)]
-
-
-class Attributes(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("extensions", c_void_p),
-        ("count", c_int64),
-        ("types", c_void_p),
-        ("names", c_void_p),
-        ("of", c_void_p),
-    ]
-
-
-class Array(Structure):
-    _fields_ = [("dtype", c_int), ("count", c_size_t), ("data", c_void_p)]
-
-
-class Scalar(Structure):
-    _fields_ = [("dtype", c_int), ("value", c_void_p)]
-
-
-class Frame(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("extensions", c_void_p),
-        ("api", POINTER(Api)),
-        ("context", c_void_p),
-        ("stage", c_int),
-        ("arguments", Values),
-        ("results", Values),
-        ("attributes", Attributes),
-    ]
-
+_MADE = {"internal": c_void_p, "create": Raise, "message": c_void_p, "destroy": Drop, "register": c_void_p}
+Api = struct("Api", **HEAD, version=Version, **_MADE, stream=Ask, later=c_void_p * 12, ordinal=Ask)
+Buffer = struct("Buffer", **HEAD, dtype=c_int, data=c_void_p, rank=c_int64, dims=c_void_p)
+Values = struct("Values", **HEAD, count=c_int64, types=c_void_p, of=c_void_p)
+Text = struct("Text", data=c_char_p, size=c_size_t)
+Attributes = struct("Attributes", **HEAD, count=c_int64, types=c_void_p, names=c_void_p, of=c_void_p)
+Array = struct("Array", dtype=c_int, count=c_size_t, data=c_void_p)
+Scalar = struct("Scalar", dtype=c_int, value=c_void_p)
+_LISTS = {"arguments": Values, "results": Values, "attributes": Attributes}
+Frame = struct("Frame", **HEAD, api=POINTER(Api), context=c_void_p, stage=c_int, **_LISTS)
 
 ARRAY, SCALAR = 1, 3
 STREAM = 0x5EA

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+import runpy
+from collections.abc import Iterable
+from ctypes import POINTER, Structure, c_char, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 
 class Status(IntEnum):
@@ -55,201 +57,31 @@ class Family(IntEnum):
     FA4 = 4
 
 
-class Tensor(Structure):
-    _fields_ = [
-        ("data", c_void_p),
-        ("batch_stride", c_int64),
-        ("row_stride", c_int64),
-        ("head_stride", c_int64),
-        ("reserved0", c_int64),
-        ("reserved1", c_int64),
-    ]
+_ABI = runpy.run_path(str(Path(__file__).parents[2] / "scripts/renew_abi.py"))
+_TYPES: dict[str, Any] = {
+    "uint32_t": c_uint32, "int32_t": c_int32, "int64_t": c_int64, "uint64_t": c_uint64, "float": c_float, "char": c_char,
+}  # fmt: skip
+STRUCTS: dict[str, type[Structure]] = {}
 
 
-class ForwardArgs(Structure):
-    _fields_ = [
-        ("size", c_uint32),
-        ("flags", c_uint32),
-        ("device", c_int32),
-        ("dtype", c_int32),
-        ("stream", c_void_p),
-        ("batch", c_int32),
-        ("seqlen_q", c_int32),
-        ("seqlen_k", c_int32),
-        ("heads_q", c_int32),
-        ("heads_k", c_int32),
-        ("head_dim", c_int32),
-        ("total_q", c_int64),
-        ("total_k", c_int64),
-        ("scale", c_float),
-        ("softcap", c_float),
-        ("dropout", c_float),
-        ("num_splits", c_int32),
-        ("window_left", c_int32),
-        ("window_right", c_int32),
-        ("q", Tensor),
-        ("k", Tensor),
-        ("v", Tensor),
-        ("o", Tensor),
-        ("lse", c_void_p),
-        ("workspace", c_void_p),
-        ("workspace_bytes", c_uint64),
-        ("alibi_slopes", c_void_p),
-        ("alibi_batch_stride", c_int64),
-        ("cu_seqlens_q", c_void_p),
-        ("cu_seqlens_k", c_void_p),
-        ("seqused_k", c_void_p),
-        ("leftpad_k", c_void_p),
-        ("block_table", c_void_p),
-        ("block_table_stride", c_int64),
-        ("page_size", c_int32),
-        ("seqlen_new", c_int32),
-        ("k_new", Tensor),
-        ("v_new", Tensor),
-        ("cache_seqlens", c_void_p),
-        ("cache_batch_idx", c_void_p),
-        ("rotary_cos", c_void_p),
-        ("rotary_sin", c_void_p),
-        ("rotary_dim", c_int32),
-        ("rotary_seqlen", c_int32),
-        ("seed", c_uint64),
-        ("offset", c_uint64),
-        ("seed_ptr", c_void_p),
-        ("offset_ptr", c_void_p),
-        ("offset_intragraph", c_uint64),
-        ("rng_state", c_void_p),
-        ("p_debug", c_void_p),
-        ("family", c_int32),
-        ("head_dim_v", c_int32),
-        ("sink", c_void_p),
-        ("seqused_q", c_void_p),
-        ("attention_chunk", c_int32),
-        ("out_dtype", c_int32),
-        ("qv", Tensor),
-        ("q_descale", c_void_p),
-        ("k_descale", c_void_p),
-        ("v_descale", c_void_p),
-        ("descale_batch_stride", c_int64),
-        ("descale_head_stride", c_int64),
-    ]
+def _struct(name: str, fields: Iterable[Any]) -> type[Structure]:
+    """A struct of the header. In arguments a pointer is an address; what the library fills in can be followed."""
+
+    def kind(field: Any) -> Any:
+        if field.pointer and name.endswith(("_args", "_tensor")):
+            return c_void_p
+        of = _TYPES[field.type]
+        return c_char_p if of is c_char else POINTER(of) if field.pointer else of
+
+    return type(name, (Structure,), {"_fields_": [(field.name, kind(field)) for field in fields]})
 
 
-class BackwardArgs(Structure):
-    _fields_ = [
-        ("size", c_uint32),
-        ("flags", c_uint32),
-        ("device", c_int32),
-        ("dtype", c_int32),
-        ("stream", c_void_p),
-        ("batch", c_int32),
-        ("seqlen_q", c_int32),
-        ("seqlen_k", c_int32),
-        ("heads_q", c_int32),
-        ("heads_k", c_int32),
-        ("head_dim", c_int32),
-        ("total_q", c_int64),
-        ("total_k", c_int64),
-        ("scale", c_float),
-        ("softcap", c_float),
-        ("dropout", c_float),
-        ("family", c_int32),
-        ("window_left", c_int32),
-        ("window_right", c_int32),
-        ("q", Tensor),
-        ("k", Tensor),
-        ("v", Tensor),
-        ("o", Tensor),
-        ("d_o", Tensor),
-        ("dq", Tensor),
-        ("dk", Tensor),
-        ("dv", Tensor),
-        ("lse", c_void_p),
-        ("softmax_d", c_void_p),
-        ("workspace", c_void_p),
-        ("workspace_bytes", c_uint64),
-        ("alibi_slopes", c_void_p),
-        ("alibi_batch_stride", c_int64),
-        ("cu_seqlens_q", c_void_p),
-        ("cu_seqlens_k", c_void_p),
-        ("rng_state", c_void_p),
-        ("d_lse", c_void_p),
-        ("sink", c_void_p),
-        ("d_sink", c_void_p),
-        ("head_dim_v", c_int32),
-        ("reserved0", c_int32),
-    ]
-
-
-class CombineArgs(Structure):
-    _fields_ = [
-        ("size", c_uint32),
-        ("flags", c_uint32),
-        ("device", c_int32),
-        ("dtype", c_int32),
-        ("stream", c_void_p),
-        ("parts", c_int32),
-        ("parts_dtype", c_int32),
-        ("batch", c_int32),
-        ("seqlen_q", c_int32),
-        ("heads_q", c_int32),
-        ("head_dim_v", c_int32),
-        ("o_parts", Tensor),
-        ("o_parts_stride", c_int64),
-        ("lse_parts", Tensor),
-        ("lse_parts_stride", c_int64),
-        ("o", Tensor),
-        ("lse", c_void_p),
-    ]
-
-
-class Unit(Structure):
-    _fields_ = [("pass", c_int32), ("dtype", c_int32), ("head_dim", c_int32), ("causal", c_int32)]
-
-
-class FamilyContents(Structure):
-    _fields_ = [
-        ("family", c_int32),
-        ("features", c_uint32),
-        ("name", c_char_p),
-        ("upstream", c_char_p),
-        ("sass", POINTER(c_int32)),
-        ("head_dims", POINTER(c_int32)),
-        ("units", POINTER(Unit)),
-        ("sass_count", c_int32),
-        ("head_dims_count", c_int32),
-        ("units_count", c_int32),
-        ("unit_size", c_int32),
-    ]
-
-
-class Info(Structure):
-    _fields_ = [
-        ("size", c_uint32),
-        ("version", c_int32),
-        ("flashdepot", c_char_p),
-        ("cuda", c_int32),
-        ("families_count", c_int32),
-        ("families", POINTER(FamilyContents)),
-        ("family_size", c_int32),
-        ("reserved0", c_int32),
-    ]
-
-
-class ChoiceAnswer(Structure):
-    _fields_ = [("size", c_uint32), ("family", c_int32), ("name", c_char_p), ("why_not", c_char_p)]
-
-
-STRUCTS: dict[str, type[Structure]] = {
-    "fa_tensor": Tensor,
-    "fa_const_tensor": Tensor,
-    "fa_fwd_args": ForwardArgs,
-    "fa_bwd_args": BackwardArgs,
-    "fa_combine_args": CombineArgs,
-    "fa_unit": Unit,
-    "fa_family": FamilyContents,
-    "fa_info": Info,
-    "fa_choice": ChoiceAnswer,
-}
+for _name, _fields in _ABI["read_fields"](_ABI["HEADER"].read_text(encoding="utf-8")).items():
+    # Both kinds of tensors are one here, so that one can be put in the place of the other.
+    _TYPES[_name] = STRUCTS[_name] = STRUCTS.get("fa_tensor") if "_const_" in _name else _struct(_name, _fields)
+Tensor, ForwardArgs, BackwardArgs = (STRUCTS[f"fa_{name}"] for name in ("tensor", "fwd_args", "bwd_args"))
+CombineArgs, Info, ChoiceAnswer = (STRUCTS[f"fa_{name}"] for name in ("combine_args", "info", "choice"))
+FamilyContents, Unit = STRUCTS["fa_family"], STRUCTS["fa_unit"]
 
 
 @dataclass(frozen=True)
@@ -369,9 +201,6 @@ class Library:
         return Answer(Status(status), "" if status == Status.OK else self.last_error())
 
 
-Args = TypeVar("Args", ForwardArgs, BackwardArgs)
-
-
 class OneFamily(Library):
     """A loaded libflashattention that is asked for one family of its kernels."""
 
@@ -379,7 +208,7 @@ class OneFamily(Library):
         super().__init__(path)
         self.family = family
 
-    def _asked(self, args: Args) -> Args:
+    def _asked(self, args: Structure) -> Structure:
         args.family = self.family
         return args
 
@@ -407,7 +236,7 @@ def packed(address: int, rows: int, heads: int, head_dim: int) -> Tensor:
 _SIZES = {"batch": 2, "seqlen_q": 128, "seqlen_k": 128, "heads_q": 4, "heads_k": 4, "head_dim": 64}
 
 
-def _over_packed_inputs(kind: type[Args], fields: dict[str, object]) -> Args:
+def _over_packed_inputs(kind: type[Structure], fields: dict[str, object]) -> Structure:
     """Make a struct of the dtype and sizes among the fields, which are taken out, over packed q, k, v and o."""
     sizes = {name: fields.pop(name, default) for name, default in _SIZES.items()}
     args = kind(size=ctypes.sizeof(kind), dtype=fields.pop("dtype", Dtype.BF16), **sizes)
