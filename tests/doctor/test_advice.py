@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 
-from flashdepot.diagnose.explain import Cause, LogReport, explain
+from doctor.logs import first, look
 from flashdepot.diagnose.explain.rules import for_windows
 
 ABI = "undefined symbol: _ZN3c104cuda9SetDeviceEi"
-
-
-def look(log: str) -> LogReport:
-    return explain(io.BytesIO(log.encode()))
-
-
-def first(log: str) -> Cause:
-    return look(log).findings[0]
 
 
 @pytest.mark.parametrize(

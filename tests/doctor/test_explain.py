@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flashdepot.diagnose.explain import LogReport, explain, explained
+from doctor.logs import classes, look
+from flashdepot.diagnose.explain import explain, explained
 from flashdepot.diagnose.explain.lines import read_chunks, strip_prefixes
 from flashdepot.diagnose.explain.machine import built_for
 from flashdepot.diagnose.explain.pattern import Screen
@@ -28,14 +29,6 @@ HOST = HostRecord(
     toolkits=(CudaToolkit("/opt/cuda-12.4", Version("12.4"), "PATH"),),
     compilers=(HostCompiler("g++", "/usr/bin/g++-14", Version("14.2")),),
 )
-
-
-def look(log: str, host: HostRecord | None = None) -> LogReport:
-    return explain(io.BytesIO(log.encode()), host)
-
-
-def classes(log: str) -> list[str]:
-    return [finding.id for finding in look(log).findings]
 
 
 @pytest.mark.parametrize(

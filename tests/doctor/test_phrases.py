@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 
-from flashdepot.diagnose.explain import explain
+from doctor.logs import classes
 
 MISSING = [
     "{} is not installed.",
@@ -85,7 +83,7 @@ CODED = [
 
 def _first(sentence: str) -> list[str]:
     log = f'  File "/env/site-packages/torch/x.py", line 3, in load\nRuntimeError: {sentence}\n'
-    return [finding.id for finding in explain(io.BytesIO(log.encode())).findings][:1]
+    return classes(log)[:1]
 
 
 @pytest.mark.parametrize(("thing", "rule"), LACKED.items())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 import pytest
 
-from flashdepot.diagnose.explain import Cause, LogReport, explain
+from doctor.logs import first, look
 
 PIP = """\
 $ pip install flash-attn==2.8.3
@@ -32,16 +31,8 @@ ModuleNotFoundError: No module named 'torch'
 """
 
 
-def look(log: str) -> LogReport:
-    return explain(io.BytesIO(log.encode()))
-
-
 def story(log: str) -> list[tuple[str, str, str]]:
     return [(step.phase, step.installer or step.tool, step.package) for step in look(log).steps]
-
-
-def first(log: str) -> Cause:
-    return look(log).findings[0]
 
 
 @pytest.mark.parametrize(

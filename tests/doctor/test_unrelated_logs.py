@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from flashdepot.diagnose.explain import explain
+from doctor.logs import classes
 from support.tools import tool
 
 PYTHON = {
@@ -42,10 +41,6 @@ CPLUSPLUS = {
 }
 
 
-def claims(output: bytes) -> list[str]:
-    return [finding.id for finding in explain(io.BytesIO(output)).findings]
-
-
 def failing(command: list[str], **more: object) -> bytes:
     done = subprocess.run(command, capture_output=True, check=False, **more)  # type: ignore[call-overload]
     assert done.returncode != 0
@@ -54,7 +49,7 @@ def failing(command: list[str], **more: object) -> bytes:
 
 @pytest.mark.parametrize("what", PYTHON)
 def test_a_traceback_of_another_program_is_not_claimed(what: str) -> None:
-    assert claims(failing([sys.executable, "-c", PYTHON[what]])) == []
+    assert classes(failing([sys.executable, "-c", PYTHON[what]])) == []
 
 
 @pytest.mark.parametrize("what", CPLUSPLUS)
@@ -62,7 +57,7 @@ def test_an_error_of_another_compilation_is_not_claimed(what: str, tmp_path: Pat
     compiler = tool("g++")
     source = tmp_path / "main.cpp"
     source.write_text(CPLUSPLUS[what])
-    assert claims(failing([compiler, str(source), "-o", str(tmp_path / "main")])) == []
+    assert classes(failing([compiler, str(source), "-o", str(tmp_path / "main")])) == []
 
 
 @pytest.mark.parametrize("arguments", [["-L/nowhere", "-lnosuchlib"], ["-march=nonsense"], ["-frobnicate"]])
@@ -70,16 +65,16 @@ def test_a_wrong_option_of_another_compilation_is_not_claimed(arguments: list[st
     compiler = tool("g++")
     source = tmp_path / "main.cpp"
     source.write_text("int main(){}")
-    assert claims(failing([compiler, str(source), *arguments, "-o", str(tmp_path / "main")])) == []
+    assert classes(failing([compiler, str(source), *arguments, "-o", str(tmp_path / "main")])) == []
 
 
 def test_a_requirement_that_pip_does_not_find_is_not_claimed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "--no-index", "--target", str(tmp_path), "no-such-thing==9"]
-    assert claims(failing(command)) == []
+    assert classes(failing(command)) == []
 
 
 def test_a_full_disk_is_named_whatever_was_written_to_it() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     program = "open('/dev/full', 'w').write('x' * 100000)"
-    assert claims(failing([sys.executable, "-c", program])) == ["disk-full"]
+    assert classes(failing([sys.executable, "-c", program])) == ["disk-full"]

@@ -1,15 +1,13 @@
-"""A headless Chromium that is driven as a person would: mouse, keys, screenshots (Chrome DevTools Protocol, over pipes)."""
+"""A headless Chromium that is driven as a person would: mouse, keys (Chrome DevTools Protocol, over pipes)."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from support.tools import has, tool
@@ -107,11 +105,6 @@ class Tab:
         return self.ask(
             f"[...document.querySelectorAll({words})].filter((e) => e.checkVisibility()).map((e) => e.innerText)"
         )
-
-    def screenshot(self, path: Path) -> None:
-        """Write a picture of the whole page."""
-        data = self.send("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(data))
 
 
 @contextlib.contextmanager
