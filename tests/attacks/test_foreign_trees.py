@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.build.farm.executor import handed_out
+from flashdepot.build.farm import handed_out
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.files.directory import PlainFiles
 from flashdepot.kernels.fa2 import Fa2

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from flashdepot import __version__
-from flashdepot.build.farm.cluster import Cluster
-from flashdepot.build.farm.orders import Lost, Site, refusal
+from flashdepot.build.farm import Cluster, FarmWorker, choose_worker
+from flashdepot.build.farm_worker import refusal
 from flashdepot.errors import NetworkError
 from support.farm import NEEDS_DASK, PACKAGE, Farm, FarmBuild, ends, kill_worker_of, wait_for
 
@@ -178,16 +178,15 @@ def test_a_worker_that_cannot_serve_is_refused_with_how_to_start_one(own_farm: F
 
 
 @pytest.mark.parametrize(
-    ("flashdepot", "python", "said"),
+    ("theirs", "said"),
     [
-        ("1.0", "3.12", None),
-        ("1.1", "3.12", "has flashdepot 1.1, and this is 1.0"),
-        ("1.0", "3.10", "runs Python 3.10"),
+        (("1.0", "3.12"), None),
+        (("1.1", "3.12"), "has flashdepot 1.1, and this is 1.0"),
+        (("1.0", "3.10"), "runs Python 3.10"),
     ],
 )
-def test_flashdepot_and_python_are_the_same_on_both_sides(flashdepot: str, python: str, said: str | None) -> None:
-    site = Site((), {}, (), (), {}, flashdepot="1.0", python="3.12")
-    refused = refusal(site, flashdepot, python)
+def test_flashdepot_and_python_are_the_same_on_both_sides(theirs: tuple[str, str], said: str | None) -> None:
+    refused = refusal(theirs, ("1.0", "3.12"))
     assert (said in refused.reason) if refused and said else refused is said
 
 
@@ -196,16 +195,12 @@ def test_a_result_that_dies_with_its_worker_is_made_again_and_one_that_dies_with
     status: str,
 ) -> None:
     client: Any = SimpleNamespace(status="running", subscribe_topic=lambda *_: None)
-    future: Any = SimpleNamespace(status=status, add_done_callback=lambda hear: hear(future))
-    client.submit = lambda *_, **__: future
-    cluster = Cluster(client, "tcp://head:8786", "session")
-    cluster.submit("unit", b"", b"", 1, "tcp://node:1")
-    (result,) = cluster.results(0)
-    assert (result.name, result.answer) == ("unit", Lost())
+    future: Any = SimpleNamespace(status=status)
+    cluster = Cluster(client, "tcp://head:8786")
+    assert cluster.result("unit", future) == ("", None)
     client.status = "connecting"
-    cluster.submit("unit", b"", b"", 1, "tcp://node:1")
     with pytest.raises(NetworkError, match="does not answer any more"):
-        list(cluster.results(0))
+        cluster.result("unit", future)
 
 
 def test_nobody_is_there(farm: Farm, tmp_path: Path) -> None:
@@ -220,3 +215,31 @@ def test_a_unit_that_no_worker_has_the_memory_for_is_refused(farm: Farm, tmp_pat
     assert "a is expected to take 9.0 GB, and none of the farm's workers declares more than 4.0 GB" in failed["error"]
     assert "memory=9e9" in failed["hint"]
     assert failed["code"] == 3
+
+
+GB = 10**9
+SMALL, LARGE = FarmWorker("tcp://a", "a", 2, 8 * GB), FarmWorker("tcp://b", "b", 4, 24 * GB)
+
+
+def spread(count: int, size: int, workers: tuple[FarmWorker, ...]) -> str:
+    """The workers that so many actions of one size go to, one after the other; those that wait are left out."""
+    given: list[tuple[str, int]] = []
+    for _ in range(count):
+        if worker := choose_worker(workers, given, size, alone=False):
+            given.append((worker.address, size))
+    return "".join(address.removeprefix("tcp://") for address, _ in given)
+
+
+def test_every_slot_is_filled_and_memory_is_kept_to() -> None:
+    workers = tuple(FarmWorker(f"tcp://{n}", str(n), 4, 24 * GB) for n in range(8))
+    taken = spread(40, 4 * GB, workers)
+    assert Counter(taken) == dict.fromkeys(map(str, range(8)), 4)
+    assert len(set(taken[:8])) == 8, "one for each before any gets two"
+    assert spread(9, 5 * GB, (SMALL, LARGE)) == "bbbab"
+    assert spread(3, 9 * GB, (SMALL, LARGE)) == "bb"
+
+
+def test_what_is_to_run_alone_waits_for_a_worker_that_has_nothing_else() -> None:
+    assert choose_worker((SMALL, LARGE), [(LARGE.address, GB)], 8 * GB, alone=True) == SMALL
+    assert choose_worker((SMALL, LARGE), [(LARGE.address, GB)], 9 * GB, alone=True) is None
+    assert choose_worker((SMALL,), [("tcp://dead", GB), ("", GB)], 8 * GB, alone=True) == SMALL

@@ -12,12 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from msgspec.structs import replace
 
-from flashdepot.build.farm.orders import Done, Event, Hello, Order, Site, encode, pack
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import Output
 from flashdepot.files.documents import write_record
 from flashdepot.model.remote import PublicKey, RemoteSettings, TrustedKey
-from flashdepot.process.child import Cost
 from flashdepot.remotes.keys import SigningKey
 from flashdepot.remotes.statements import (
     Edition,
@@ -32,7 +30,6 @@ from flashdepot.remotes.statements import (
 from flashdepot.remotes.trust import Envelope, write_envelopes
 from flashdepot.remotes.user_settings import UserSettings
 from support.depots import make_manifest, make_record, make_request
-from support.recipes import make_action
 
 MANIFEST = make_manifest(c_layer="e" * 64, unproven={"fa4": make_manifest().sass}, actions={"a": "f" * 64})
 RECORD = replace(
@@ -98,19 +95,10 @@ def places() -> bytes:
     return "\n".join(found).encode()
 
 
-def orders() -> bytes:
-    action = replace(make_action(), needs={"fatbin": "x"})
-    site = Site(("fa2",), {"native": "1" * 64}, action.tools, MANIFEST.sass, {"A": "b"}, flashdepot="1", python="3.12")
-    told = (Order(action, {"fatbin": b"\0x"}), Done(Cost(0, 1.5, 2.5, 3), "log", b"o", "6" * 64, {"a": "7" * 64}))
-    return b"".join(map(encode, (site, *told, Event("memory", bytes=3), Hello("1", "3.12"))))
-
-
 WRITTEN = {
     **PAYLOADS,
     "envelopes": envelopes(),
     "places": places(),
-    "orders": orders(),
-    "bundle": pack({"b/c.h": lambda: b"two", "a.h": lambda: b"one"}).digest.encode(),
     "action": json.dumps(RECORD.to_json(), sort_keys=True).encode(),
 }
 
@@ -125,8 +113,6 @@ WRITTEN = {
         ("index", "2465444fa8e1958e"),
         ("envelopes", "fffe3661515b5e69"),
         ("places", "d2557d2cea4ae8a1"),
-        ("orders", "05383af550fb2ca8"),
-        ("bundle", "d05bc637dd7fbc10"),
         ("action", "14827de6550bf201"),
     ],
 )

@@ -187,8 +187,6 @@ def ends(process: psutil.Process, seconds: float) -> bool:
 
 def kill_worker_of(compiler: psutil.Process) -> None:
     """Kill the Dask worker that a compiler runs on."""
-    agent = compiler.parent()
-    assert agent is not None
-    worker = agent.parent()
+    worker = compiler.parent()
     assert worker is not None
     worker.send_signal(signal.SIGKILL)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from flashdepot.build.engine import Engine
 from flashdepot.build.executor import Executor
-from flashdepot.build.farm.executor import FarmExecutor
-from flashdepot.build.farm.orders import Site
+from flashdepot.build.farm import FarmExecutor
+from flashdepot.build.farm_worker import Site
 from flashdepot.build.inputs import PlaceNames
 from flashdepot.build.local import LocalExecutor
 from flashdepot.build.schedule import History
@@ -61,7 +61,6 @@ def main(order: dict) -> dict:
     files = {path.name: path.read_bytes for path in src.iterdir()}
     site = {
         "families": (),
-        "sources": {},
         "tools": (),
         "sass": parse_list("80"),
         "variables": {},

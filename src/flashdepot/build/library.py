@@ -45,7 +45,7 @@ from flashdepot.upstream import SourceTree
 from flashdepot.upstream.tree import source_digest
 
 if TYPE_CHECKING:
-    from flashdepot.build.farm.orders import Site
+    from flashdepot.build.farm_worker import Site
 
 LIBRARY = "libflashattention"
 
@@ -183,7 +183,7 @@ def _executor(plan: BuildPlan, limits: Limits, progress: BuildProgress, work: Pa
     actions, places = plan.actions(), plan.places(generated)
     if limits.farm is None:
         return local_executor(actions, places, plan.toolchain, limits, work, progress, foreign=plan.is_foreign)
-    from flashdepot.build.farm.executor import FarmExecutor, handed_out  # noqa: PLC0415  (most builds have none)
+    from flashdepot.build.farm import FarmExecutor, handed_out  # noqa: PLC0415  (most builds have none)
 
     own = {"native": NATIVE, "generated": generated}
     sources = handed_out({family: tree.files for family, tree in plan.trees.items()}, own)
@@ -195,12 +195,11 @@ def _executor(plan: BuildPlan, limits: Limits, progress: BuildProgress, work: Pa
 
 def _site(plan: BuildPlan, variables: Mapping[str, str], *, confined: bool) -> Site:
     """What the workers of a farm must know of a build."""
-    from flashdepot.build.farm.orders import Site  # noqa: PLC0415
+    from flashdepot.build.farm_worker import Site  # noqa: PLC0415
 
     nvcc = plan.toolchain.nvcc
     return Site(
         families=tuple(plan.trees),
-        sources={},
         tools=plan.recipe.toolchain.tools,
         sass=plan.recipe.target.sass,
         variables=variables,

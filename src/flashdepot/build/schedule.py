@@ -40,14 +40,10 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """How many jobs may run at once, and how many bytes their predicted peaks may sum to.
-
-    ``ahead`` more may be begun than run: they wait where they will run, and there their memory is looked after.
-    """
+    """How many jobs may run at once, and how many bytes their predicted peaks may sum to."""
 
     jobs: int
     memory: int
-    ahead: int = 0
 
 
 def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> Job | None:
@@ -60,10 +56,8 @@ def next_job(waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity)
 
 def _next_of(order: Sequence[Job], running: Sequence[Job], capacity: Capacity) -> Job | None:
     """The same, of jobs with the longest first."""
-    if not order or len(running) >= capacity.jobs + capacity.ahead:
+    if not order or len(running) >= capacity.jobs:
         return None
-    if capacity.ahead:
-        return order[0]
     if any(job.alone for job in running):
         return None
     used = sum(job.peak for job in running)
@@ -96,7 +90,6 @@ def foresee(waiting: Sequence[Job], running: Sequence[tuple[Job, float]], capaci
 
     :param running: each running job with the seconds it has run.
     """
-    capacity = replace(capacity, ahead=0)
     clock, peak, at_once = 0.0, 0, 0
     left = sorted(waiting, key=_longest_first)
     ends: list[tuple[float, str, Job]] = []
