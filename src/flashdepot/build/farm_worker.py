@@ -46,7 +46,7 @@ _TICK = 0.02
 """Seconds between two checks of what has ended."""
 
 _LOOK = 1.0
-"""Seconds between two looks at the memory that compilers hold."""
+"""Seconds between two checks of the memory that compilers hold."""
 
 _IDLE = 60.0
 """Seconds without an order after which a bench ends."""
@@ -128,7 +128,7 @@ class _Bench:
         return not self._running and time.monotonic() - self.idle_since >= _IDLE
 
     def run(self, order: Order, is_wanted: Callable[[], bool]) -> Done | Refused:
-        """Carry out an order; :raises RuntimeError: when nobody wants it any more."""
+        """Run an order; :raises RuntimeError: when nobody wants it any more."""
         name = order.action.name
         with self._lock:
             self._running.add(name)
