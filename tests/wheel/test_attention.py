@@ -12,6 +12,12 @@ from calls import HK, SK, SQ, B, D, H
 from fake_torch import Tensor, int32
 
 Q, K = (B, SQ, H, D), (B, SK, HK, D)
+EMPTY_LSE_NEG_INF = 32
+
+
+def within(arguments, field):
+    """Whether the struct that was passed reaches to a field."""
+    return arguments.size > getattr(type(arguments), field).offset
 
 
 class Library:
@@ -61,10 +67,23 @@ def test_an_open_end_of_a_window_is_none_in_flash_attention_4(names, window, fla
     assert (arguments.flags, (arguments.window_left, arguments.window_right)) == (flags, ends)
 
 
-def test_narrow_values_are_filled_up_and_the_result_is_cut(names):
+def test_values_of_another_head_dim_are_the_librarys_and_over_a_cache_filled_up_and_cut(names):
     out, _ = names.fa4.flash_attn_func(*dense(dv=32))
-    assert out.shape == (*Q[:3], 32)
-    assert names.runtime.forward_args().head_dim == D
+    arguments = names.runtime.forward_args()
+    assert (out.shape, arguments.head_dim, arguments.head_dim_v) == ((*Q[:3], 32), D, 32)
+    names.runtime.answers()
+    out, _ = names.fa4.flash_attn_varlen_func(*dense(dv=32), seqused_k=Tensor((B,), int32))
+    arguments = names.runtime.forward_args()
+    assert (out.shape, arguments.head_dim, within(arguments, "head_dim_v")) == ((*Q[:3], 32), D, False)
+
+
+@pytest.mark.parametrize("lengths", [{}, {"seqused_k": Tensor((B,), int32)}], ids=["dense", "over a cache"])
+def test_a_sink_and_an_lse_of_minus_infinity_are_the_librarys(names, lengths):
+    sink = Tensor((H,))
+    _, lse = names.fa4.flash_attn_varlen_func(*dense(), causal=True, learnable_sink=sink, return_lse=True, **lengths)
+    arguments = names.runtime.forward_args()
+    assert arguments.sink not in (0, sink.data_ptr()), "the library wants it as float32"
+    assert (arguments.flags, arguments.lse) == (1 | EMPTY_LSE_NEG_INF, lse.data_ptr())
 
 
 def test_lengths_of_keys_alone_are_a_cache(names):
@@ -76,7 +95,7 @@ def test_lengths_of_keys_alone_are_a_cache(names):
 REFUSED = {
     "fa3": ("qv", "q_descale", "k_descale", "v_descale", "attention_chunk"),
     "fa4": (
-        *("qv", "gather_kv_indices", "learnable_sink", "score_mod", "score_mod_bwd", "mask_mod", "aux_tensors"),
+        *("qv", "gather_kv_indices", "score_mod", "score_mod_bwd", "mask_mod", "aux_tensors"),
         *("aux_scalars", "block_sparse_tensors", "block_sparse_tensors_bwd"),
     ),
 }

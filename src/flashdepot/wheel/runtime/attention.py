@@ -1,26 +1,30 @@
 """Attention in the words that FlashAttention-3 and -4 share, by any family that serves the call.
 
 A call is dense, packed on either side, or over a cache; :func:`attend` finds out which of the C library's three kinds says
-the same. Values may have another head dim than keys: the shorter is filled up with zeros, which changes nothing.
+the same. Values may have another head dim than keys.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from .backward import bwd, varlen_bwd
+from .backward import differentiate
 from .dispatch import CAN_ASK, is_compiling, is_plain
 from .forward import attend_dense, attend_packed
 from .kvcache import fwd_kvcache
+from .layout import EMPTY_LSE_NEG_INF
+from .tensors import int32
 
 
 class How(NamedTuple):
-    """What is the same in the forward and the backward pass. A window's end below 0 is open."""
+    """What is the same in the forward and the backward pass. A window's end below 0 is open.
+
+    ``flags`` are those of the C library beside the mask's: whether the lse of a row that sees no key is -inf.
+    """
 
     cu_seqlens_q: Any = None
     cu_seqlens_k: Any = None
@@ -34,6 +38,7 @@ class How(NamedTuple):
     right: int = -1
     softcap: float = 0.0
     deterministic: bool = False
+    flags: int = 0
 
 
 def how_of(
@@ -45,12 +50,26 @@ def how_of(
     lengths: tuple[Any, ...] = (None,) * 6,
     *,
     deterministic: bool = False,
+    lse: bool = False,
 ) -> How:
-    """Put a call's arguments in order: ``lengths`` from cu_seqlens_q to page_table, None or -1 for an open window's end."""
+    """Put a call's arguments in order: ``lengths`` from cu_seqlens_q to page_table, None or -1 for an open window's end.
+
+    ``lse``: the caller reads it, as FlashAttention-3 and -4 write it.
+    """
     left, right = window
     left, right = -1 if left is None else int(left), -1 if right is None else int(right)
-    mask = (q.shape[-1] ** -0.5 if scale is None else scale, causal, left, right, softcap, deterministic)
-    return How(*(*lengths, *mask))
+    sees_all = lengths[0] is lengths[1] is lengths[2] is lengths[5] is None and not causal and left < 0 and right < 0
+    flags = EMPTY_LSE_NEG_INF if lse and not sees_all else 0
+    mask: tuple[Any, ...] = (
+        q.shape[-1] ** -0.5 if scale is None else scale,
+        causal,
+        left,
+        right,
+        softcap,
+        deterministic,
+        flags,
+    )
+    return How(*lengths, *mask)
 
 
 def refuse(what: str, why: str) -> RuntimeError:
@@ -58,52 +77,50 @@ def refuse(what: str, why: str) -> RuntimeError:
     return RuntimeError(f"{what}: {why} (this flash-attn is flashdepot's, whose kernels are compiled ahead of time)")
 
 
-def attention(q: Any, k: Any, v: Any, how: How) -> tuple[Any, Any]:
-    """Return out, and the lse of each row, +inf where a row sees no key; differentiable in q, k and v."""
-    if is_compiling() or not (CAN_ASK and is_plain((q, k, v))):
+def attention(q: Any, k: Any, v: Any, how: How, sink: Any = None, *, lse: bool = True) -> tuple[Any, Any]:
+    """Return out, and the lse of each row; differentiable in q, k, v and sink, (heads) of any type.
+
+    :param lse: whether it is wanted: without it a call with a gradient costs less, and the second result is None.
+    """
+    if is_compiling() or not (CAN_ASK and is_plain((q, k, v)) and (sink is None or is_plain((sink,)))):
         if _OPERATOR is None:
             raise refuse("torch.compile and tensor subclasses", "they need torch 2.4 or newer")
-        out, lse = _OPERATOR(q, k, v, *how)
-        return out, lse
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return differentiable(q, k, v, how)
-    return attend(q, k, v, how)
+        out, statistics = _OPERATOR(q, k, v, sink, *how)
+        return out, statistics
+    if torch.is_grad_enabled() and (
+        q.requires_grad or k.requires_grad or v.requires_grad or (sink is not None and sink.requires_grad)
+    ):
+        made = differentiable(q, k, v, how, sink, lse)
+        return made if lse else (made, None)
+    return attend(q, k, v, how, sink)
 
 
-def differentiable(q: Any, k: Any, v: Any, how: How) -> tuple[Any, Any]:
-    """Return out and lse of a plain call, out with a gradient."""
-    result: tuple[Any, Any] = _Attention.apply(q, k, v, how)
-    return result
-
-
-def with_minus_infinity(lse: Any, how: How) -> Any:
-    """Lse as FlashAttention-3 and -4 return it: -inf for a row that sees no key."""
-    dense = how.cu_seqlens_q is how.cu_seqlens_k is how.seqused_k is how.page_table is None
-    if dense and not how.causal and how.left < 0 and how.right < 0:
-        return lse
-    return lse.masked_fill(lse == math.inf, -math.inf)
-
-
-def attend(q: Any, k: Any, v: Any, how: How, out: Any = None) -> tuple[Any, Any]:
+def attend(q: Any, k: Any, v: Any, how: How, sink: Any = None, out: Any = None) -> tuple[Any, Any]:
     """Return out, written where it is given, and lse; nothing is recorded for a backward pass."""
     q, k, v, wide = _contiguous(q), _contiguous(k), _contiguous(v), v.shape[-1]
-    q, k, v = _equally_wide(q, k, v)
-    into = out if out is not None and out.shape == q.shape else None
-    mask: tuple[Any, ...] = (how.scale, how.causal, how.left, how.right, how.softcap)
+    sink = None if sink is None else sink.float()
+    into = out if out is not None and out.shape == (*q.shape[:-1], wide) else None
+    mask: tuple[Any, ...] = how[6:11]
+    beside: tuple[Any, ...] = (how.flags, sink)
     if how.cu_seqlens_q is not None or how.cu_seqlens_k is not None:
         shape = q.shape
+        if how.page_table is not None:
+            q, k, v = _equally_wide(q, k, v)
+            into = into if wide == q.shape[-1] else None
         q, k, v, keys = _packed(q, k, v, how)
-        given = None if into is None else into.reshape(q.shape)
-        made, lse = attend_packed(q, k, v, given, *keys, *mask)
-        made = made.reshape(shape)
+        given = None if into is None else into.flatten(0, -3)
+        made, lse = attend_packed(q, k, v, given, *keys, *mask, *beside)
         if len(shape) == 4:  # noqa: PLR2004
+            made = made.unflatten(0, shape[:2])
             lse = lse.view(lse.shape[0], shape[0], shape[1]).transpose(0, 1).contiguous()
     elif how.page_table is not None or how.seqused_k is not None:
-        nothing_new = (None, None, how.seqused_k, None, None, None, None, how.page_table, None)
-        arguments: tuple[Any, ...] = (q, k, v, *nothing_new, into, *mask, False, 0)
-        made, lse = fwd_kvcache(*arguments)
+        q, k, v = _equally_wide(q, k, v)
+        into = into if wide == q.shape[-1] else None
+        nothing_new: tuple[Any, ...] = (None, None, how.seqused_k, None, None, None, None, how.page_table, None)
+        cached: tuple[Any, ...] = (*nothing_new, into, *mask, False, 0, *beside)
+        made, lse = fwd_kvcache(q, k, v, *cached)
     else:
-        made, lse = attend_dense(q, k, v, into, None, *mask)
+        made, lse = attend_dense(q, k, v, into, None, *mask, *beside)
     if made.shape[-1] != wide:
         made = made[..., :wide].contiguous()
     if out is not None and made.data_ptr() != out.data_ptr():
@@ -113,34 +130,50 @@ def attend(q: Any, k: Any, v: Any, how: How, out: Any = None) -> tuple[Any, Any]
 
 
 def gradients(
-    d_out: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, how: How, into: tuple[Any, Any, Any] = (None, None, None)
-) -> tuple[Any, Any, Any, Any]:
-    """Return dq, dk and dv, written where they are given, and softmax_d."""
+    d_out: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    how: How,
+    into: tuple[Any, Any, Any] = (None, None, None),
+    *,
+    d_lse: Any = None,
+    sink: Any = None,
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Return dq, dk and dv, written where they are given, the gradient of sink or None, and softmax_d."""
     if how.seqused_k is not None or how.page_table is not None:
         raise refuse("a backward pass with seqused_k or page_table", "no kernel has one; pass cu_seqlens_k instead")
-    if (how.cu_seqlens_q is None) != (how.cu_seqlens_k is None):
+    lengths = None
+    if how.cu_seqlens_q is not None or how.cu_seqlens_k is not None:
+        lengths = _lengths(q, k, how)
+    d_out, q, k, v, out = _contiguous(d_out), _contiguous(q), _contiguous(k), _contiguous(v), _contiguous(out)
+    dq, dk, dv = (given if given is not None else _empty_like(of) for given, of in zip(into, (q, k, v)))
+    d_sink, scores = None, None
+    if sink is not None:
+        scores = sink.float()
+        d_sink = _empty_like(scores)
+    softmax_d = differentiate(
+        *(d_out, q, k, v, out, lse, dq, dk, dv, lengths, *how[6:12]),
+        d_lse=None if d_lse is None else d_lse.contiguous(),
+        sink=scores,
+        d_sink=d_sink,
+        flags=how.flags,
+    )
+    return dq, dk, dv, None if d_sink is None else d_sink.to(sink.dtype), softmax_d
+
+
+_empty_like = torch.empty_like
+
+
+def _lengths(q: Any, k: Any, how: How) -> tuple[int, int, int, int, int]:
+    if how.cu_seqlens_q is None or how.cu_seqlens_k is None:
         raise refuse("a backward pass with cu_seqlens of one side", "pass cu_seqlens_q and cu_seqlens_k")
-    d_out, q, k, v, out = (_contiguous(tensor) for tensor in (d_out, q, k, v, out))
-    wide, narrow = (q.shape, k.shape, v.shape), v.shape[-1] != q.shape[-1]
-    if narrow:
-        q, k, v = _equally_wide(q, k, v)
-        out, d_out = (pad(tensor, (0, q.shape[-1] - tensor.shape[-1])) for tensor in (out, d_out))
-    given: tuple[Any, ...] = (None, None, None) if narrow else into
-    mask: tuple[Any, ...] = (how.causal, how.left, how.right, how.softcap, how.deterministic, None, None)
-    if how.cu_seqlens_q is None:
-        arguments: tuple[Any, ...] = (d_out, q, k, v, out, lse, *given, None, 0.0, how.scale, *mask)
-        *made, softmax_d = bwd(*arguments)
-    else:
-        longest = (_longest(how.max_seqlen_q, q), _longest(how.max_seqlen_k, k))
-        lengths = (how.cu_seqlens_q, how.cu_seqlens_k, None, *longest)
-        arguments = (d_out, q, k, v, out, lse, *given, *lengths, 0.0, how.scale, False, *mask)
-        *made, softmax_d = varlen_bwd(*arguments)
-    if narrow:
-        made = [tensor[..., : shape[-1]].contiguous() for tensor, shape in zip(made, wide)]
-        for tensor, place in zip(made, into):
-            if place is not None:
-                place.copy_(tensor)
-    return (*made, softmax_d)
+    ends, device = how.cu_seqlens_q.shape[0], q.get_device()
+    cu_q = int32(how.cu_seqlens_q, "cu_seqlens_q", device, ends, "batch_size + 1")
+    cu_k = int32(how.cu_seqlens_k, "cu_seqlens_k", device, ends, "batch_size + 1")
+    return ends - 1, _longest(how.max_seqlen_q, q), _longest(how.max_seqlen_k, k), cu_q, cu_k
 
 
 def _packed(q: Any, k: Any, v: Any, how: How) -> tuple[Any, Any, Any, tuple[Any, ...]]:
@@ -176,6 +209,7 @@ def _contiguous(tensor: Any) -> Any:
 
 
 def _equally_wide(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    """Fill the shorter head dim up with zeros, which changes nothing: over caches and pages the library wants one."""
     missing = q.shape[-1] - v.shape[-1]
     if missing > 0:
         v = pad(v, (0, missing))
@@ -186,60 +220,79 @@ def _equally_wide(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch is Any where types are checked
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, how: How) -> tuple[Any, Any]:
-        out, lse = attend(q, k, v, how)
-        ctx.save_for_backward(q, k, v, out, lse)
+    def forward(ctx: Any, q: Any, k: Any, v: Any, how: How, sink: Any, wants_lse: bool) -> Any:
+        out, lse = attend(q, k, v, how, sink)
+        ctx.save_for_backward(q, k, v, out, lse, sink)
         ctx.how = how
-        ctx.mark_non_differentiable(lse)
-        return out, lse
+        ctx.set_materialize_grads(False)
+        return (out, lse) if wants_lse else out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, d_out: Any, _: Any) -> tuple[Any, ...]:
-        q, k, v, out, lse = ctx.saved_tensors
-        return (*gradients(d_out, q, k, v, out, lse, ctx.how)[:3], None)
+    def backward(ctx: Any, d_out: Any, d_lse: Any = None) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            made: tuple[Any, ...] = _once(ctx, d_out, d_lse)
+            return made
+        return _backward(ctx, d_out, d_lse)
+
+
+def _backward(ctx: Any, d_out: Any, d_lse: Any) -> tuple[Any, ...]:
+    q, k, v, out, lse, sink = ctx.saved_tensors
+    d_out = torch.zeros_like(out) if d_out is None else d_out
+    dq, dk, dv, d_sink, _ = gradients(d_out, q, k, v, out, lse, ctx.how, d_lse=d_lse, sink=sink)
+    return dq, dk, dv, None, d_sink, None
+
+
+_once = once_differentiable(_backward)
+"""With create_graph: a second derivative is an error."""
+
+differentiable = _Attention.apply
+"""Of q, k, v, how, sink and whether lse is wanted: out with a gradient, or out and lse."""
 
 
 def _register() -> Any:
     """Register flashdepot::attention for torch.compile, export and subclasses; None for a torch before 2.4."""
     if not hasattr(torch.library, "register_autograd"):
         return None
-    optional = (
-        "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt? max_seqlen_q, SymInt? max_seqlen_k, "
+    how = (
+        "Tensor? sink, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt? max_seqlen_q, "
+        "SymInt? max_seqlen_k, Tensor? page_table, float scale, bool causal, int left, int right, float softcap, "
+        "bool deterministic, int flags"
     )
-    how = f"{optional}Tensor? page_table, float scale, bool causal, int left, int right, float softcap, bool deterministic"
 
-    def forward(q: Any, k: Any, v: Any, *how: Any) -> tuple[Any, Any]:
-        return attend(q, k, v, How(*how))
+    def forward(q: Any, k: Any, v: Any, sink: Any, *how: Any) -> tuple[Any, Any]:
+        return attend(q, k, v, How(*how), sink)
 
-    def backward(d_out: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *how: Any) -> tuple[Any, Any, Any]:
-        dq, dk, dv, _ = gradients(d_out, q, k, v, out, lse, How(*how))
-        return dq, dk, dv
+    def backward(d_out: Any, d_lse: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, sink: Any, *how: Any) -> Any:
+        *made, d_sink, _ = gradients(d_out, q, k, v, out, lse, How(*how), d_lse=d_lse, sink=sink)
+        return (*made, q.new_empty(0) if d_sink is None else d_sink)
 
     def forward_shapes(q: Any, _: Any, v: Any, *__: Any) -> tuple[Any, Any]:
         rows = q.shape[:-1]
         lse = (q.shape[0], q.shape[2], q.shape[1]) if q.dim() == 4 else (q.shape[1], q.shape[0])  # noqa: PLR2004
         return q.new_empty((*rows, v.shape[-1])), q.new_empty(lse, dtype=torch.float32)
 
-    def backward_shapes(_: Any, q: Any, k: Any, v: Any, *__: Any) -> tuple[Any, Any, Any]:
-        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    def backward_shapes(*tensors: Any) -> Any:
+        _, _, q, k, v, _, _, sink, *_ = tensors
+        made = (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v))
+        return (*made, q.new_empty(0) if sink is None else torch.empty_like(sink))
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any]) -> None:
-        q, k, v, *how = inputs
-        tensors = how[:3] + how[5:6]
-        ctx.save_for_backward(q, k, v, *output, *tensors)
+        q, k, v, sink, *how = inputs
+        ctx.save_for_backward(q, k, v, *output, sink, *how[:3], how[5])
         ctx.numbers = (*how[3:5], *how[6:])
+        ctx.set_materialize_grads(False)
 
-    def differentiate(ctx: Any, d_out: Any, _: Any) -> tuple[Any, ...]:
-        q, k, v, out, lse, *tensors = ctx.saved_tensors
+    def differentiate(ctx: Any, d_out: Any, d_lse: Any) -> tuple[Any, ...]:
+        q, k, v, out, lse, sink, *tensors = ctx.saved_tensors
         how = (*tensors[:3], *ctx.numbers[:2], tensors[3], *ctx.numbers[2:])
-        made = torch.ops.flashdepot.attention_backward(d_out, q, k, v, out, lse, *how)
-        return (*made, *(None for _ in how))
+        d_out = torch.zeros_like(out) if d_out is None else d_out
+        *made, d_sink = torch.ops.flashdepot.attention_backward(d_out, d_lse, q, k, v, out, lse, sink, *how)
+        return (*made, None if sink is None else d_sink, *(None for _ in how))
 
     name, back = "flashdepot::attention", "flashdepot::attention_backward"
     torch.library.define(name, f"(Tensor q, Tensor k, Tensor v, {how}) -> (Tensor, Tensor)")
-    inputs = "Tensor d_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse"
-    torch.library.define(back, f"({inputs}, {how}) -> (Tensor, Tensor, Tensor)")
+    inputs = "Tensor d_out, Tensor? d_lse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse"
+    torch.library.define(back, f"({inputs}, {how}) -> (Tensor, Tensor, Tensor, Tensor)")
     for operator, function, shapes in ((name, forward, forward_shapes), (back, backward, backward_shapes)):
         torch.library.impl(operator, "CUDA", function)
         torch.library.register_fake(operator, shapes)

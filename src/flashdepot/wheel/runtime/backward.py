@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from .layout import DETERMINISTIC
-from .library import BACKWARD, run_backward
+from .layout import CAUSAL, DETERMINISTIC
+from .library import BACKWARD, BACKWARD_MORE, forced_family, run_backward, with_more
 from .numbers import check_dropout, positive_scale, rounded, windows
 from .tensors import (
+    DTYPES,
     alibi,
     current_stream,
     dense,
@@ -22,6 +23,8 @@ from .tensors import (
     require_shape,
 )
 
+# Names of this module are found sooner than attributes of torch, as in the forward pass.
+_empty, _zeros, _float32 = torch.empty, torch.zeros, torch.float32
 _pack, _size = BACKWARD.pack, BACKWARD.size
 _DENSE_Q = "batch_size, seqlen_q, num_heads, head_size"
 _DENSE_K = "batch_size, seqlen_k, num_heads_k, head_size"
@@ -55,36 +58,23 @@ def bwd(
     :returns: dq, dk, dv, and softmax_d (b, h, sq up to 128s) float32.
     :raises RuntimeError: for arguments or a GPU that the library refuses.
     """
-    device, dtype = read_kind(q, k, v)
+    device, _ = read_kind(q, k, v)
     try:
-        b, sq, h, d = q.shape
-        _, sk, hk, _ = k.shape
-    except ValueError:
+        b, sq, h, _ = q.shape
+        _ = k.shape[3]
+    except (ValueError, IndexError):
         refuse_shape(*((k, "k", _DENSE_K) if q.dim() == 4 else (q, "q", _DENSE_Q)))  # noqa: PLR2004
     if b == 0:
         raise RuntimeError("batch size must be positive")
-    _check(q, k, v, out, dout, device, (b, sq, h, d), (b, sk, hk, d), _DENSE_Q, _DENSE_K)
-    lse = _lse(softmax_lse, device, (b, h, sq), "batch_size, num_heads, seqlen_q")
+    _check(q, k, v, out, dout, device, _DENSE_Q, _DENSE_K)
+    _check_lse(softmax_lse, device, (b, h, sq), "batch_size, num_heads, seqlen_q")
     check_dropout(p_dropout, softcap)
-    dq, dk, dv = _gradients(q, k, v, dq, dk, dv, device, _DENSE_Q, _DENSE_K)
-    softmax_d = torch.empty(b, h, rounded(sq), dtype=torch.float32, device=q.device)
-    flags, left, right = windows(is_causal, window_size_left, window_size_right, sk)
-    scaled, scale = positive_scale(q, softmax_scale) if softmax_scale <= 0 else (q, softmax_scale)
-    arguments = _pack(
-        _size,
-        *(flags | DETERMINISTIC if deterministic else flags, device, dtype, current_stream(device)),
-        *(b, sq, sk, h, hk, d, 0, 0),
-        *(scale, softcap if softcap > 0 else 0.0, p_dropout, 0, left, right),
-        *(*dense(scaled), *dense(k), *dense(v), *dense(out, "out tensor"), *dense(dout, "dout tensor")),
-        *(*dense(dq, "dq"), *dense(dk, "dk"), *dense(dv, "dv")),
-        *(lse, softmax_d.data_ptr(), 0, 0),
-        *alibi(alibi_slopes, device, b, h),
-        *(0, 0, _rng_state(rng_state, device)),
-    )
-    run_backward(arguments, q)
-    if softmax_scale < 0:
-        dq.neg_()
-    return [dq, dk, dv, softmax_d]
+    made = _gradients(q, k, v, dq, dk, dv, device, _DENSE_Q, _DENSE_K)
+    mask = (softmax_scale, is_causal, window_size_left, window_size_right, softcap, deterministic)
+    random = (alibi(alibi_slopes, device, b, h), p_dropout, _rng_state(rng_state, device))
+    arguments: tuple[Any, ...] = (dout, q, k, v, out, softmax_lse, *made, None, *mask, *random)
+    softmax_d = differentiate(*arguments)
+    return [*made, softmax_d]
 
 
 def varlen_bwd(
@@ -118,61 +108,105 @@ def varlen_bwd(
     :returns: dq, dk, dv, and softmax_d (h, total_q + 128 * b) float32.
     :raises RuntimeError: for arguments or a GPU that the library refuses.
     """
-    device, dtype = read_kind(q, k, v)
+    device, _ = read_kind(q, k, v)
     b = cu_seqlens_q.numel() - 1
     if b <= 0:
         raise RuntimeError("batch size must be positive")
     cu_q = int32(cu_seqlens_q, "cu_seqlens_q", device, b + 1, "batch_size + 1")
     cu_k = int32(cu_seqlens_k, "cu_seqlens_k", device, b + 1, "batch_size + 1")
     try:
-        total_q, h, d = q.shape
-        total_k, hk, _ = k.shape
+        total_q, h, _ = q.shape
+        _, _, _ = k.shape
     except ValueError:
         refuse_shape(*((k, "k", _PACKED_K) if q.dim() == 3 else (q, "q", _PACKED_Q)))  # noqa: PLR2004
-    _check(q, k, v, out, dout, device, (total_q, h, d), (total_k, hk, d), _PACKED_Q, _PACKED_K)
-    lse = _lse(softmax_lse, device, (h, total_q), "num_heads, total_q")
+    _check(q, k, v, out, dout, device, _PACKED_Q, _PACKED_K)
+    _check_lse(softmax_lse, device, (h, total_q), "num_heads, total_q")
     check_dropout(p_dropout, softcap)
-    dq, dk, dv = _gradients(q, k, v, dq, dk, dv, device, _PACKED_Q, _PACKED_K)
-    softmax_d = torch.empty(h, total_q + 128 * b, dtype=torch.float32, device=q.device)
+    made = _gradients(q, k, v, dq, dk, dv, device, _PACKED_Q, _PACKED_K)
     if zero_tensors:
-        for tensor in (dq, dk, dv, softmax_d):
+        for tensor in made:
             tensor.zero_()
-    flags, left, right = windows(is_causal, window_size_left, window_size_right, max_seqlen_k)
-    scaled, scale = positive_scale(q, softmax_scale) if softmax_scale <= 0 else (q, softmax_scale)
-    arguments = _pack(
-        _size,
-        *(flags | DETERMINISTIC if deterministic else flags, device, dtype, current_stream(device)),
-        *(b, max_seqlen_q, max_seqlen_k, h, hk, d, total_q, total_k),
-        *(scale, softcap if softcap > 0 else 0.0, p_dropout, 0, left, right),
-        *(*packed(scaled), *packed(k), *packed(v), *packed(out, "out tensor"), *packed(dout, "dout tensor")),
-        *(*packed(dq, "dq"), *packed(dk, "dk"), *packed(dv, "dv")),
-        *(lse, softmax_d.data_ptr(), 0, 0),
-        *alibi(alibi_slopes, device, b, h),
-        *(cu_q, cu_k, _rng_state(rng_state, device)),
-    )
-    run_backward(arguments, q, zero=zero_tensors)
-    if softmax_scale < 0:
-        dq.neg_()
-    return [dq, dk, dv, softmax_d]
+    lengths = (b, max_seqlen_q, max_seqlen_k, cu_q, cu_k)
+    mask = (softmax_scale, is_causal, window_size_left, window_size_right, softcap, deterministic)
+    random = (alibi(alibi_slopes, device, b, h), p_dropout, _rng_state(rng_state, device))
+    arguments: tuple[Any, ...] = (dout, q, k, v, out, softmax_lse, *made, lengths, *mask, *random)
+    softmax_d = differentiate(*arguments, zero=zero_tensors)
+    return [*made, softmax_d]
 
 
-def _check(
+def differentiate(
+    dout: Any,
     q: Any,
     k: Any,
     v: Any,
     out: Any,
-    dout: Any,
-    device: int,
-    q_shape: tuple[int, ...],
-    k_shape: tuple[int, ...],
-    q_words: str,
-    k_words: str,
-) -> None:
-    for tensor, name in ((k, "k"), (v, "v")):
-        require_shape(tensor, k_shape, name, k_words)
+    lse: Any,
+    dq: Any,
+    dk: Any,
+    dv: Any,
+    lengths: tuple[int, int, int, int, int] | None,
+    scale: float,
+    causal: bool,
+    left: int,
+    right: int,
+    softcap: float,
+    deterministic: bool,
+    slopes: tuple[int, int] = (0, 0),
+    dropout: float = 0.0,
+    rng_state: int = 0,
+    *,
+    d_lse: Any = None,
+    sink: Any = None,
+    d_sink: Any = None,
+    flags: int = 0,
+    zero: bool = False,
+) -> Any:
+    """Write the gradients of tensors that belong together, which nobody checks here, and return softmax_d.
+
+    :param lengths: of a packed call: batch, the longest sequences, and the addresses of cu_seqlens.
+    :param flags: those of the forward pass beside its mask.
+    """
+    device = q.get_device()
+    if lengths is None:
+        b, sq, h, d = q.shape
+        _, sk, hk, wide = v.shape
+        cu_q = cu_k = total_q = total_k = 0
+        at: Any = dense
+        shape: tuple[int, ...] = (b, h, rounded(sq))
+    else:
+        (total_q, h, d), (total_k, hk, wide) = q.shape, v.shape
+        b, sq, sk, cu_q, cu_k = lengths
+        at, shape = packed, (h, total_q + 128 * b)
+    softmax_d = (_zeros if zero else _empty)(*shape, dtype=_float32, device=q.device)
+    if left >= 0 or right >= 0:
+        mask, left, right = windows(causal, left, right, sk)
+    else:
+        mask, left, right = CAUSAL if causal else 0, 0, 0
+    scaled, positive = positive_scale(q, scale) if scale <= 0 else (q, scale)
+    arguments = _pack(
+        _size,
+        *(flags | mask | (DETERMINISTIC if deterministic else 0), device, DTYPES[q.dtype], current_stream(device)),
+        *(b, sq, sk, h, hk, d, total_q, total_k),
+        *(positive, softcap if softcap > 0 else 0.0, dropout, forced_family(), left, right),
+        *(*at(scaled), *at(k), *at(v), *at(out, "out tensor"), *at(dout, "dout tensor")),
+        *(*at(dq, "dq"), *at(dk, "dk"), *at(dv, "dv")),
+        *(lse.data_ptr(), softmax_d.data_ptr(), 0, 0, *slopes, cu_q, cu_k, rng_state),
+    )
+    if wide != d or d_lse is not None or sink is not None:
+        pointers = (0 if tensor is None else tensor.data_ptr() for tensor in (d_lse, sink, d_sink))
+        arguments = with_more(arguments, BACKWARD_MORE.pack(*pointers, wide))
+    run_backward(arguments, q, zero=zero)
+    if scale < 0:
+        dq.neg_()
+    return softmax_d
+
+
+def _check(q: Any, k: Any, v: Any, out: Any, dout: Any, device: int, q_words: str, k_words: str) -> None:
+    require_shape(k, (*k.shape[:-1], q.shape[-1]), "k", k_words)
+    require_shape(v, (*k.shape[:-1], v.shape[-1]), "v", k_words)
     for tensor, name in ((out, "out"), (dout, "dout")):
         require_same(tensor, q, device, f"query and {name} must have the same dtype", name)
-        require_shape(tensor, q_shape, name, q_words)
+        require_shape(tensor, (*q.shape[:-1], v.shape[-1]), name, q_words)
 
 
 def _gradients(q: Any, k: Any, v: Any, dq: Any, dk: Any, dv: Any, device: int, q_words: str, k_words: str) -> list[Any]:
@@ -188,13 +222,11 @@ def _gradients(q: Any, k: Any, v: Any, dq: Any, dk: Any, dv: Any, device: int, q
     return gradients
 
 
-def _lse(softmax_lse: Any, device: int, shape: tuple[int, ...], words: str) -> int:
+def _check_lse(softmax_lse: Any, device: int, shape: tuple[int, ...], words: str) -> None:
     require_device(softmax_lse, "softmax_lse", device)
     require_shape(softmax_lse, shape, "softmax_lse", words)
     if softmax_lse.dtype != torch.float32 or not softmax_lse.is_contiguous():
         raise RuntimeError("softmax_lse must be contiguous and have dtype fp32")
-    pointer: int = softmax_lse.data_ptr()
-    return pointer
 
 
 def _rng_state(rng_state: Any, device: int) -> int:

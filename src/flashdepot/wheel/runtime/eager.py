@@ -72,13 +72,14 @@ def _dense(
     q: Any, k: Any, v: Any, dropout: float, scale: Any, causal: bool, window: Any, softcap: float, *others: Any
 ) -> Any:
     alibi_slopes, deterministic, return_softmax, _ = others
-    if dropout or return_softmax or alibi_slopes is not None or q.shape[-1] % 8:
+    dim = q.shape[-1]
+    if dropout or return_softmax or alibi_slopes is not None or dim % 8 or v.shape[-1] != dim:
         return None
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale = dim**-0.5 if scale is None else scale
     left, right = window
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         how = How(None, None, None, None, None, None, scale, causal, left, right, softcap, deterministic)
-        return differentiable(q, k, v, how)[0]
+        return differentiable(q, k, v, how, None, False)
     return attend_dense(q, k, v, None, None, scale, causal, left, right, softcap)[0]
 
 
@@ -94,15 +95,17 @@ def _packed(
     q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, longest_q: int, longest_k: int, dropout: float, *others: Any
 ) -> Any:
     scale, causal, window, softcap, alibi_slopes, deterministic, return_softmax, block_table, _ = others
-    if dropout or return_softmax or alibi_slopes is not None or q.shape[-1] % 8:
+    dim = q.shape[-1]
+    if dropout or return_softmax or alibi_slopes is not None or dim % 8 or v.shape[-1] != dim:
         return None
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale = dim**-0.5 if scale is None else scale
     left, right = window
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         if block_table is not None:
             return None
         lengths = (cu_q, cu_k, None, longest_q, longest_k, None)
-        return differentiable(q, k, v, How(*lengths, scale, causal, left, right, softcap, deterministic))[0]
+        how = How(*lengths, scale, causal, left, right, softcap, deterministic)
+        return differentiable(q, k, v, how, None, False)
     keys = (cu_q, cu_k, None, None, block_table, None, longest_q, longest_k)
     return attend_packed(q, k, v, None, *keys, scale, causal, left, right, softcap)[0]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .attention import How, attend, attention, gradients, how_of, refuse, with_minus_infinity
+from .attention import attend, attention, gradients, how_of, refuse
 from .kvcache import fwd_kvcache
 
 __all__ = [
@@ -77,8 +77,9 @@ def flash_attn_func(
     if attention_chunk or not qv is q_descale is k_descale is v_descale is None or q.dtype in _FP8:
         descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
         _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None)
-    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
-    return _returned(*attention(q, k, v, how), how, return_attn_probs)
+    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic, lse=return_attn_probs)
+    made = attention(q, k, v, how, lse=return_attn_probs)
+    return made if return_attn_probs else made[0]
 
 
 def flash_attn_varlen_func(
@@ -110,8 +111,10 @@ def flash_attn_varlen_func(
     descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
     _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None, seqused_q=seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
-    how = how_of(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic)
-    return _returned(*attention(q, k, v, how), how, return_attn_probs)
+    asked = return_attn_probs
+    how = how_of(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic, lse=asked)
+    made = attention(q, k, v, how, lse=asked)
+    return made if asked else made[0]
 
 
 def flash_attn_qkvpacked_func(
@@ -137,8 +140,9 @@ def flash_attn_qkvpacked_func(
         q, k, v = qkv.split([num_heads_q, heads_k, heads_k], -2)
     descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
     _require_none(q, **descales, attention_chunk=attention_chunk or None)
-    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
-    return _returned(*attention(q, k, v, how), how, return_attn_probs)
+    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic, lse=return_attn_probs)
+    made = attention(q, k, v, how, lse=return_attn_probs)
+    return made if return_attn_probs else made[0]
 
 
 def flash_attn_with_kvcache(
@@ -276,16 +280,16 @@ def _forward(
     others = {"cu_seqlens_k_new": cu_seqlens_k_new, "seqused_q": seqused_q, "seqlens_rotary": seqlens_rotary}
     _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None, **others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
-    how = how_of(q, softmax_scale, is_causal, (window_size_left, window_size_right), softcap, lengths)
+    how = how_of(q, softmax_scale, is_causal, (window_size_left, window_size_right), softcap, lengths, lse=lse)
     if k_new is None and kv_batch_idx is None and leftpad_k is None:
-        made, statistics = attend(q, k, v, how, out)
+        made, statistics = attend(q, k, v, how, None, out)
     else:
         _require_none(q, cu_seqlens_q=cu_seqlens_q)
         appended = (k_new, v_new, seqused_k, rotary_cos, rotary_sin, kv_batch_idx, leftpad_k, page_table, None, out)
         mask = (how.scale, how.causal, how.left, how.right, how.softcap)
-        made, statistics = fwd_kvcache(q, k, v, *appended, *mask, is_rotary_interleaved, num_splits)
+        made, statistics = fwd_kvcache(q, k, v, *appended, *mask, is_rotary_interleaved, num_splits, how.flags)
     empty = q.new_empty(0, dtype=torch.float32)
-    return made, with_minus_infinity(statistics, how) if lse else statistics, empty, empty
+    return made, statistics, empty, empty
 
 
 def _backward(
@@ -316,13 +320,9 @@ def _backward(
     _require_none(q, seqused_q=seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
     window = (window_size_left, window_size_right)
-    how = how_of(q, softmax_scale, is_causal, window, softcap, lengths, deterministic=deterministic)
-    lse = softmax_lse.masked_fill(softmax_lse == -math.inf, math.inf)  # as the library writes it
-    return (*gradients(dout, q, k, v, out, lse, how, (dq, dk, dv)), lse)
-
-
-def _returned(out: Any, lse: Any, how: How, asked: bool) -> Any:
-    return (out, with_minus_infinity(lse, how)) if asked else out
+    how = how_of(q, softmax_scale, is_causal, window, softcap, lengths, deterministic=deterministic, lse=True)
+    dq, dk, dv, _, softmax_d = gradients(dout, q, k, v, out, softmax_lse, how, (dq, dk, dv))
+    return dq, dk, dv, softmax_d, softmax_lse
 
 
 _LENGTHS = "Tensor? cu_seqlens_q = None, Tensor? cu_seqlens_k = None, "

@@ -7,20 +7,17 @@ like) is taken and not looked at: the library chooses. What upstream compiles fo
 # ruff: noqa: ARG001  (the signatures are upstream's)
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from .attention import How, attend, attention, gradients, how_of, refuse, with_minus_infinity
+from .attention import attend, attention, gradients, how_of, refuse
 
 _JIT = "it is compiled for the call, by FlashAttention-4 with CuTe DSL: use upstream's flash-attn-4 for this call"
 _WHY = {
     **dict.fromkeys(("score_mod", "score_mod_bwd", "mask_mod", "aux_tensors", "aux_scalars"), _JIT),
     **dict.fromkeys(("block_sparse_tensors", "block_sparse_tensors_bwd"), _JIT),
     **dict.fromkeys(("qv", "gather_kv_indices"), "no family of the library has absorbed MLA"),
-    "learnable_sink": "the C library has sinks, and this package does not pass them on yet",
     "seqused_q": "no family of the library has it; pass cu_seqlens_q",
     **dict.fromkeys(("q_descale", "k_descale", "v_descale"), "no family of the library computes in FP8"),
-    "dlse": "the C library takes one, and this package does not pass it on yet",
 }
 _HINT_WORDS = (
     "num_splits pack_gqa min_seqlen_k tile_mn mma_pv_is_rs intra_wg_overlap num_threads _arch scheduler_metadata "
@@ -57,9 +54,10 @@ def flash_attn_func(
 ) -> tuple[Any, Any]:
     """Attention over q (b, sq, h, d), k (b, sk, hk, d) and v (b, sk, hk, dv): out, and lse (b, h, sq) or None."""
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, block_sparse_tensors_bwd)
-    _require_none((*jit, qv, gather_kv_indices, learnable_sink, None), others)
-    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic)
-    return _returned(*attention(q, k, v, how), how, return_lse)
+    _require_none((*jit, qv, gather_kv_indices), others)
+    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic, lse=return_lse)
+    out, lse = attention(q, k, v, how, learnable_sink, lse=return_lse)
+    return out, lse if return_lse else None
 
 
 def flash_attn_varlen_func(
@@ -95,10 +93,11 @@ def flash_attn_varlen_func(
 ) -> tuple[Any, Any]:
     """Attention over sequences that are packed, or (b, s, ..) with lengths, on either side; keys may lie in pages."""
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, None)
-    _require_none((*jit, qv, gather_kv_indices, learnable_sink, seqused_q), others)
+    _require_none((*jit, qv, gather_kv_indices, seqused_q), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
-    how = how_of(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic)
-    return _returned(*attention(q, k, v, how), how, return_lse)
+    how = how_of(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic, lse=return_lse)
+    out, lse = attention(q, k, v, how, learnable_sink, lse=return_lse)
+    return out, lse if return_lse else None
 
 
 def _flash_attn_fwd(
@@ -127,14 +126,13 @@ def _flash_attn_fwd(
     **others: Any,
 ) -> tuple[Any, Any]:
     """Return out and lse, which is what torch's FA4 reads of upstream's results."""
-    _require_none((*(None,) * 7, qv, None, learnable_sink, seqused_q), others)
+    _require_none((*(None,) * 7, qv, None, seqused_q), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
-    how = how_of(q, softmax_scale, causal, (window_size_left, window_size_right), softcap or 0.0, lengths)
-    made, statistics = attend(q, k, v, how, out)
-    if lse is None and not return_lse:
-        return made, None
-    statistics = with_minus_infinity(statistics, how)
-    return made, statistics if lse is None else lse.copy_(statistics)
+    asked = return_lse or lse is not None
+    window = (window_size_left, window_size_right)
+    how = how_of(q, softmax_scale, causal, window, softcap or 0.0, lengths, lse=asked)
+    made, statistics = attend(q, k, v, how, learnable_sink, out)
+    return made, (statistics if lse is None else lse.copy_(statistics)) if asked else None
 
 
 def _flash_attn_bwd(
@@ -159,15 +157,17 @@ def _flash_attn_bwd(
     dq: Any = None,
     dk: Any = None,
     dv: Any = None,
+    dlse: Any = None,
+    learnable_sink: Any = None,
     **others: Any,
-) -> tuple[Any, Any, Any]:
-    """Return dq, dk and dv, written where they are given."""
+) -> tuple[Any, ...]:
+    """Return dq, dk and dv, written where they are given, and with learnable_sink its gradient."""
     _require_none((), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
     window = (window_size_left, window_size_right)
-    how = how_of(q, softmax_scale, causal, window, softcap, lengths, deterministic=deterministic)
-    lse = lse.masked_fill(lse == -math.inf, math.inf)  # as the library writes it
-    return gradients(dout, q, k, v, out, lse, how, (dq, dk, dv))[:3]
+    how = how_of(q, softmax_scale, causal, window, softcap, lengths, deterministic=deterministic, lse=True)
+    made = gradients(dout, q, k, v, out, lse, how, (dq, dk, dv), d_lse=dlse, sink=learnable_sink)
+    return made[: 3 if learnable_sink is None else 4]
 
 
 def _validate_head_dims(head_dim: int, head_dim_v: int, compute_capability: int, alignment: int) -> None:
@@ -192,7 +192,3 @@ def _require_none(given: tuple[Any, ...], others: dict[str, Any]) -> None:
         if name not in _WHY:
             raise TypeError(f"flash_attn.cute got an unexpected keyword argument '{name}'")
         raise refuse(f"{name} is set", _WHY[name])
-
-
-def _returned(out: Any, lse: Any, how: How, asked: bool) -> tuple[Any, Any]:
-    return out, with_minus_infinity(lse, how) if asked else None

@@ -32,12 +32,13 @@ _pack_dense, _size_dense = DENSE_FORWARD.pack, DENSE_FORWARD.size
 _pack_packed, _size_packed = PACKED_FORWARD.pack, PACKED_FORWARD.size
 _NOWHERE: Address = (0, 0, 0, 0)
 _NO_TABLE = (0, 0)
+_KEYS = "batch_size, seqlen_k, num_heads_k, head_size"
 _NO_CACHE = (0, *_NOWHERE, *_NOWHERE, 0, 0, 0, 0, 0, 0)
 """The fields from seqlen_new to rotary_seqlen."""
 
-_Fields = tuple[Any, Any, Any, tuple[Any, ...], tuple[Any, ...]]
-"""A call as it goes into the struct: q, which lives until the launch; out; softmax_lse; the fields before softcap, dropout
-and num_splits; and those after."""
+_Fields = tuple[Any, Any, Any, int, tuple[Any, ...], tuple[Any, ...]]
+"""A call as it goes into the struct: q, which lives until the launch; out; softmax_lse; the head dim of v where it is not
+that of k, else 0; the fields before softcap, dropout and num_splits; and those after."""
 
 
 def fwd(
@@ -62,10 +63,12 @@ def fwd(
     :raises RuntimeError: for arguments or a GPU that the library refuses.
     """
     mask = (is_causal, window_size_left, window_size_right)
+    if v.shape[-1] != k.shape[-1] == q.shape[-1]:
+        require_shape(v, k.shape, "v", _KEYS)
     if p_dropout == 0 and not return_softmax:
         out, lse = attend_dense(q, k, v, out, alibi_slopes, softmax_scale, *mask, softcap)
         return [out, lse, q.new_empty(0), _empty(2, dtype=_int64, device=q.device)]
-    q, out, lse, start, rest = _dense_fields(q, k, v, out, alibi_slopes, softmax_scale, *mask)
+    q, out, lse, _, start, rest = _dense_fields(q, k, v, out, alibi_slopes, softmax_scale, *mask)
     check_dropout(p_dropout, softcap, return_softmax=return_softmax)
     b, sq, h, _ = q.shape
     rng_state = _empty(2, dtype=_int64, device=q.device)
@@ -94,15 +97,29 @@ def attend_dense(
     left: int,
     right: int,
     softcap: float,
+    flags: int = 0,
+    sink: Any = None,
 ) -> tuple[Any, Any]:
-    """Return what :func:`fwd` returns first, out and softmax_lse, without dropout and at less cost."""
-    q, out, lse, start, rest = _dense_fields(q, k, v, out, alibi_slopes, scale, causal, left, right)
-    run_forward(_pack_dense(_size_dense, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest), q)
+    """Return what :func:`fwd` returns first, out and softmax_lse, without dropout and at less cost.
+
+    ``v`` may have another head dim than k. ``flags`` are those beside the mask's, ``sink`` is (heads) float32.
+    """
+    q, out, lse, wide, start, rest = _dense_fields(q, k, v, out, alibi_slopes, scale, causal, left, right, flags)
+    run_forward(_pack_dense(_size_dense, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest), q, wide, sink)
     return out, lse
 
 
 def _dense_fields(
-    q: Any, k: Any, v: Any, out: Any, alibi_slopes: Any, scale: float, causal: bool, left: int, right: int
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    alibi_slopes: Any,
+    scale: float,
+    causal: bool,
+    left: int,
+    right: int,
+    more: int = 0,
 ) -> _Fields:
     """Lay out a dense call; the fields after num_splits end with alibi_batch_stride."""
     device, dtype = read_kind(q, k, v)
@@ -112,15 +129,19 @@ def _dense_fields(
         _, sk, hk, _ = k_shape
     except ValueError:
         _refuse_dense(q, k)
-    if k_shape != (b, sk, hk, d) or v.shape != k_shape:
-        _refuse_values(k, v, (b, sk, hk, d))
+    if k_shape != (b, sk, hk, d):
+        require_shape(k, (b, sk, hk, d), "k", _KEYS)
+    wide = 0
+    if v.shape != k_shape:
+        wide = v.shape[-1]
+        require_shape(v, (b, sk, hk, wide), "v", _KEYS)
     if b == 0:
         raise RuntimeError("batch size must be positive")
     if out is None:
-        out = _empty_like(q)
+        out = q.new_empty(b, sq, h, wide) if wide else _empty_like(q)
     else:
         require_same(out, q, device, "Output must have the same dtype as inputs", "out")
-        require_shape(out, (b, sq, h, d), "out", "batch_size, seqlen_q, num_heads, head_size")
+        require_shape(out, (b, sq, h, wide or d), "out", "batch_size, seqlen_q, num_heads, head_size")
     lse = _empty(b, h, sq, dtype=_float32, device=q.device)
     if left < 0 and right < 0:
         flags, left, right = CAUSAL if causal else 0, 0, 0
@@ -129,9 +150,9 @@ def _dense_fields(
     if scale <= 0:
         q, scale = positive_scale(q, scale)
     slopes = alibi(alibi_slopes, device, b, h) if alibi_slopes is not None else (0, 0)
-    start = (flags, device, dtype, current_stream(device), b, sq, sk, h, hk, d, 0, 0, scale)
+    start = (flags | more, device, dtype, current_stream(device), b, sq, sk, h, hk, d, 0, 0, scale)
     tensors = (*dense(q), *dense(k), *dense(v), *dense(out, "Output tensor"))
-    return q, out, lse, start, (left, right, *tensors, lse.data_ptr(), 0, 0, *slopes)
+    return q, out, lse, wide, start, (left, right, *tensors, lse.data_ptr(), 0, 0, *slopes)
 
 
 def varlen_fwd(
@@ -164,10 +185,12 @@ def varlen_fwd(
     """
     window = (is_causal, window_size_left, window_size_right)
     keys = (cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes, max_seqlen_q, max_seqlen_k)
+    if v.shape[-1] != k.shape[-1] == q.shape[-1]:
+        require_shape(v, k.shape, "v", "total_k, num_heads_k, head_size")
     if p_dropout == 0 and not return_softmax and not zero_tensors:
         out, lse = attend_packed(q, k, v, out, *keys, softmax_scale, *window, softcap)
         return [out, lse, q.new_empty(0), _empty(2, dtype=_int64, device=q.device)]
-    q, out, lse, start, rest = _packed_fields(q, k, v, out, *keys, softmax_scale, *window)
+    q, out, lse, _, start, rest = _packed_fields(q, k, v, out, *keys, softmax_scale, *window)
     check_dropout(p_dropout, softcap, return_softmax=return_softmax)
     b, h = cu_seqlens_q.numel() - 1, q.shape[1]
     rng_state = _empty(2, dtype=_int64, device=q.device)
@@ -205,11 +228,13 @@ def attend_packed(
     left: int,
     right: int,
     softcap: float,
+    flags: int = 0,
+    sink: Any = None,
 ) -> tuple[Any, Any]:
-    """Return what :func:`varlen_fwd` returns first, out and softmax_lse, without dropout and at less cost."""
+    """Return what :func:`varlen_fwd` returns first, out and softmax_lse; ``flags`` and ``sink`` as in a dense call."""
     keys = (cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes, max_seqlen_q, max_seqlen_k)
-    q, out, lse, start, rest = _packed_fields(q, k, v, out, *keys, scale, causal, left, right)
-    run_forward(_pack_packed(_size_packed, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest), q)
+    q, out, lse, wide, start, rest = _packed_fields(q, k, v, out, *keys, scale, causal, left, right, flags)
+    run_forward(_pack_packed(_size_packed, *start, softcap if softcap > 0 else 0.0, 0.0, 0, *rest), q, wide, sink)
     return out, lse
 
 
@@ -230,6 +255,7 @@ def _packed_fields(
     causal: bool,
     left: int,
     right: int,
+    more: int = 0,
 ) -> _Fields:
     """Lay out a packed call; the fields after num_splits end with page_size."""
     device, dtype = read_kind(q, k, v)
@@ -245,31 +271,40 @@ def _packed_fields(
         refuse_shape(q, "q", "total_q, num_heads, head_size")
     if block_table is None:
         table, page_size, total_k = _NO_TABLE, 0, k.shape[0]
+        wide = v.shape[-1]
         require_shape(k, (total_k, hk, d), "k", "total_k, num_heads_k, head_size")
-        require_shape(v, (total_k, hk, d), "v", "total_k, num_heads_k, head_size")
+        require_shape(v, (total_k, hk, wide), "v", "total_k, num_heads_k, head_size")
         addresses = (*packed(k), *packed(v))
     else:
         table = pages(block_table, device, b)
-        page_size, total_k = paged(k, v, hk, d), 0
+        page_size, total_k, wide = paged(k, v, hk, d), 0, d
         addresses = (*dense(k), *dense(v))
         if leftpad_k is not None:
             raise RuntimeError("We don't support Paged KV and leftpad_k running at the same time yet")
     used = int32(seqused_k, "seqused_k", device, b, "batch_size")
     leftpad = int32(leftpad_k, "leftpad_k", device, b, "batch_size")
     if out is None:
-        out = _empty_like(q)
+        out = _empty_like(q) if wide == d else q.new_empty(total_q, h, wide)
     else:
         require_same(out, q, device, "Output must have the same dtype as inputs", "out")
-        require_shape(out, (total_q, h, d), "out", "total_q, num_heads, head_size")
+        require_shape(out, (total_q, h, wide), "out", "total_q, num_heads, head_size")
     lse = _empty(h, total_q, dtype=_float32, device=q.device)
     flags, left, right = windows(causal, left, right, max_seqlen_k)
     if scale <= 0:
         q, scale = positive_scale(q, scale)
     slopes = alibi(alibi_slopes, device, b, h)
-    start = (flags, device, dtype, current_stream(device), b, max_seqlen_q, max_seqlen_k, h, hk, d, total_q, total_k)
+    longest = (max_seqlen_q, max_seqlen_k)
+    start = (flags | more, device, dtype, current_stream(device), b, *longest, h, hk, d, total_q, total_k, scale)
     tensors = (*packed(q), *addresses, *packed(out, "Output tensor"))
     varying = (cu_q, cu_k, used, leftpad, *table, page_size)
-    return q, out, lse, (*start, scale), (left, right, *tensors, lse.data_ptr(), 0, 0, *slopes, *varying)
+    return (
+        q,
+        out,
+        lse,
+        wide if wide != d else 0,
+        start,
+        (left, right, *tensors, lse.data_ptr(), 0, 0, *slopes, *varying),
+    )
 
 
 def paged(k: Any, v: Any, heads_k: int, head_dim: int) -> int:
@@ -293,12 +328,7 @@ def _probabilities(q: Any, b: int, h: int, sq: int, sk: int, *, return_softmax: 
 def _refuse_dense(q: Any, k: Any) -> None:
     if q.dim() != 4:  # noqa: PLR2004
         refuse_shape(q, "q", "batch_size, seqlen_q, num_heads, head_size")
-    refuse_shape(k, "k", "batch_size, seqlen_k, num_heads_k, head_size")
-
-
-def _refuse_values(k: Any, v: Any, shape: tuple[int, ...]) -> None:
-    for tensor, name in ((k, "k"), (v, "v")):
-        require_shape(tensor, shape, name, "batch_size, seqlen_k, num_heads_k, head_size")
+    refuse_shape(k, "k", _KEYS)
 
 
 _lock = threading.Lock()

@@ -51,10 +51,13 @@ def fwd_kvcache(
     softcap: float,
     is_rotary_interleaved: bool,
     num_splits: int,
+    flags: int = 0,
+    sink: Any = None,
 ) -> list[Any]:
     """Attention of q (b, sq, h, d) over a cache, after k and v (b, new, hk, d), if given, were appended to it.
 
-    The cache is (batch of the cache, capacity, hk, d), or (pages, page_size, hk, d) with a block table.
+    The cache is (batch of the cache, capacity, hk, d), or (pages, page_size, hk, d) with a block table. ``flags`` and
+    ``sink``, which upstream's function does not have, are as in a dense call.
 
     :returns: out as q, and softmax_lse (b, h, sq) float32.
     :raises RuntimeError: for arguments or a GPU that the library refuses.
@@ -107,7 +110,8 @@ def fwd_kvcache(
     if out is None or padding:
         out = torch.empty_like(q)
     lse = torch.empty(b, h, sq, dtype=torch.float32, device=q.device)
-    flags, left, right = windows(is_causal, window_size_left, window_size_right, sk)
+    mask, left, right = windows(is_causal, window_size_left, window_size_right, sk)
+    flags |= mask
     if rotary_cos is not None and is_rotary_interleaved:
         flags |= ROTARY_INTERLEAVED
     if softmax_scale <= 0:
@@ -120,7 +124,7 @@ def fwd_kvcache(
         *(*dense(q), *dense(cache_k), *dense(cache_v), *dense(out, "Output tensor"), lse.data_ptr(), 0, 0),
         *(*slopes, 0, 0, 0, leftpad, table, table_stride, page_size, *new, seqlens, batch_index, *rotary),
     )
-    run_forward(arguments, q)
+    run_forward(arguments, q, 0, sink)
     if padding:
         out = out[..., :d]
         if given is not None:

@@ -50,6 +50,13 @@ PACKED_FORWARD = _struct(_through(FORWARD_FIELDS, "page_size"))
 CACHE_FORWARD = _struct(_through(FORWARD_FIELDS, "rotary_seqlen"))
 BACKWARD = _struct(_through(BACKWARD_FIELDS, "rng_state"))
 
+_SIZE = Struct("@I")
+_FORWARD_MORE = Struct("@iiP")
+"""family, head_dim_v and sink, which come after FORWARD's fields."""
+
+BACKWARD_MORE = Struct("@PPPi4x")
+"""d_lse, sink, d_sink and head_dim_v, which come after BACKWARD's fields."""
+
 _WORKSPACE = Struct("@PQ")
 _FORWARD_WORKSPACE = _offset(FORWARD_FIELDS, "workspace")
 _BACKWARD_WORKSPACE = _offset(BACKWARD_FIELDS, "workspace")
@@ -70,14 +77,6 @@ def _forced() -> int:
     return _FAMILIES[name]
 
 
-def _place(fields: Sequence[tuple[str, str]], name: str) -> slice:
-    end = Struct("@" + "".join(code for _, code in _through(fields, name))).size
-    return slice(end - _INT.size, end)
-
-
-_INT = Struct("@i")
-_WHOLE_FORWARD = _struct(FORWARD_FIELDS).size
-_FORWARD_FAMILY, _BACKWARD_FAMILY = _place(FORWARD_FIELDS, "family"), _place(BACKWARD_FIELDS, "family")
 _family = _forced()
 
 _c = _open()
@@ -96,14 +95,15 @@ for _function, _arguments in (
 _last_error.restype = c_char_p
 
 
-def run_forward(arguments: bytes, q: Any) -> None:
+def run_forward(arguments: bytes, q: Any, head_dim_v: int = 0, sink: Any = None) -> None:
     """Call fa_fwd with the workspace that it wants, on the device of ``q``.
 
+    :param arguments: one of the structs above; ``head_dim_v`` and ``sink`` (heads, float32) are added to it.
     :raises RuntimeError: with the library's own text, for every status but FA_STATUS_OK.
     """
-    if _family:
-        whole = _put(arguments.ljust(_WHOLE_FORWARD, b"\0"), slice(0, _INT.size), _WHOLE_FORWARD)
-        arguments = _put(whole, _FORWARD_FAMILY, _family)
+    if _family or head_dim_v or sink is not None:
+        more = _FORWARD_MORE.pack(_family, head_dim_v, 0 if sink is None else sink.data_ptr())
+        arguments = with_more(arguments.ljust(FORWARD.size, b"\0"), more)
     need = c_uint64()
     if _fwd_workspace(arguments, byref(need), None):
         raise _error()
@@ -120,17 +120,20 @@ def run_backward(arguments: bytes, q: Any, *, zero: bool = False) -> None:
     :param zero: clear the workspace first, so that rows which no sequence covers come out as zeros.
     :raises RuntimeError: with the library's own text, for every status but FA_STATUS_OK.
     """
-    if _family:
-        arguments = _put(arguments, _BACKWARD_FAMILY, _family)
     need = c_uint64()
     if _bwd_workspace(arguments, byref(need)):
         raise _error()
-    if need.value:
+    if need:
         make = torch.zeros if zero else torch.empty
         workspace = make(need.value, dtype=torch.uint8, device=q.device)
         arguments = _with_workspace(arguments, _BACKWARD_WORKSPACE, workspace)
     if _bwd(arguments):
         raise _error()
+
+
+def with_more(arguments: bytes, more: bytes) -> bytes:
+    """A struct with the fields that come after it."""
+    return _SIZE.pack(len(arguments) + len(more)) + arguments[_SIZE.size :] + more
 
 
 def _with_workspace(arguments: bytes, offset: int, workspace: Any) -> bytes:
@@ -139,8 +142,9 @@ def _with_workspace(arguments: bytes, offset: int, workspace: Any) -> bytes:
     return arguments[:offset] + field + arguments[offset + _WORKSPACE.size :]
 
 
-def _put(arguments: bytes, place: slice, value: int) -> bytes:
-    return arguments[: place.start] + _INT.pack(value) + arguments[place.stop :]
+def forced_family() -> int:
+    """The number of FLASH_ATTENTION_FAMILY, 0 for the best."""
+    return _family
 
 
 def _error() -> RuntimeError:
