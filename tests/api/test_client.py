@@ -57,8 +57,8 @@ def test_what_is_wrong_is_said(client: Client, call: Any, said: str) -> None:
 def test_an_environment_can_be_described_and_answers_fit_on_a_line(tmp_path: Path) -> None:
     described = Client(depot=tmp_path, host=RECORD, torch="2.9", python_tag="3.13", gpu="9.0", driver="580")
     assert described.environment.origin_of("driver") == "--driver"
-    resolution = described.resolve()
-    for shown in (described, described.environment, resolution, resolution.decision):
+    plan = described.resolve()
+    for shown in (described, described.environment, plan):
         assert len(repr(shown)) < 200
     assert described.explain("nothing of this is a failure").findings == ()
 

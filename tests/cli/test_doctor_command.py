@@ -40,7 +40,7 @@ def test_findings_are_one_json_document_when_asked_for() -> None:
     assert (document["intention"], document["exit_code"], done.returncode) == ("build", 3, 3)
     first = document["findings"][0]
     assert (first["severity"], first["class_id"], first["incompatible"]) == ("blocker", "oom-killed", False)
-    assert {"seen", "why", "mend"} <= set(first)
+    assert {"seen", "why", "fix"} <= set(first)
 
 
 def test_arch_decides_what_is_looked_for() -> None:

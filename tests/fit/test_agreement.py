@@ -22,7 +22,7 @@ from flashdepot.install.present import require_no_obstacle
 from flashdepot.link.candle_check import CandleNeed, _machine_code
 from flashdepot.link.candle_versions import CandleLine
 from flashdepot.link.vendor.check import expected
-from flashdepot.model.candidate import COMMUNITY, OURS, WheelRequest
+from flashdepot.model.candidate import COMMUNITY, OURS, Origin, WheelRequest
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.request import LibraryRequest
@@ -110,7 +110,7 @@ def test_every_verb_says_the_same_of_a_library(world: World, tmp_path_factory: p
     depot = Depot(tmp_path_factory.getbasetemp() / "no-depot")
     assert len(unmet(expected(manifest, LibraryRequest(), world.host, depot), manifest)) == len(misfits)
     # resolve and install judge the wheel of it.
-    judged = _stored(WheelRequest(facts, sources=frozenset({OURS})), manifest)
+    judged = _stored(WheelRequest(facts, sources=frozenset({OURS})), None, Origin.DEPOT, manifest)
     against = {r.id for r in judged.reasons if r.verdict is Verdict.MISFIT}
     assert against - {"torch-with-cuda", "torch"} == misfits
     # link candle --check reads the manifest beside the archive.

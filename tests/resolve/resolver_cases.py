@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from flashdepot.catalog import load_catalog
 from flashdepot.depot import Depot
 from flashdepot.files.documents import read_toml
-from flashdepot.model.candidate import COMMUNITY, DEFAULT_SOURCES, Decision, Judged, WheelRequest
+from flashdepot.model.candidate import COMMUNITY, DEFAULT_SOURCES, Judged, Plan, WheelRequest
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.target import Version
 from flashdepot.resolve.decide import decide, explain
 from flashdepot.resolve.facts import NamedFacts, override
-from flashdepot.resolve.own_wheels import Workshop, own_candidates
+from flashdepot.resolve.own_wheels import OwnWheels
 from support.toolkits import make_host
 
 _DATA = read_toml(Path(__file__).with_name("cases.toml"))
@@ -64,10 +64,12 @@ class Case:
 
     @cached_property
     def own(self) -> tuple[Judged, ...]:
-        return tuple(own_candidates(self.request, LibraryRequest(), Workshop(self.host, 16, 64 * 10**9), EMPTY))
+        return tuple(
+            OwnWheels(LibraryRequest(), self.host, EMPTY, cores=16, memory=64 * 10**9).candidates(self.request)
+        )
 
     @cached_property
-    def decision(self) -> Decision:
+    def decision(self) -> Plan:
         return decide(self.request, CATALOG, self.own)
 
 
@@ -76,7 +78,7 @@ CASES = [Case(entry["name"], {**_DATA["default"], **entry}) for entry in _DATA["
 CATALOG = load_catalog().wheels
 
 
-def choice_of(decision: Decision) -> str:
+def choice_of(decision: Plan) -> str:
     """``ours``, ``build``, ``none``, or the wheel's file name."""
     if decision.chosen is None:
         return "none"
@@ -87,5 +89,5 @@ def choice_of(decision: Decision) -> str:
 def reasons_against(case: Case, named: str) -> set[frozenset[str]]:
     """The ids of the rules against each candidate of a name: several collections can have one of the same name."""
     own = [judged for judged in case.own if str(judged.candidate.origin) == named]
-    found = own or explain(case.request, CATALOG, named)
+    found = own or explain(case.decision, named)
     return {frozenset(reason.id for reason in judged.reasons) for judged in found}

@@ -91,11 +91,10 @@ def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises
     if options.get("torch") == "none":
         options.pop("glibc", None)
     opened, asked = asked_by(words_of(options, depot))
-    resolution = asked.ask(ANY, opened, Events())
-    decision = resolution.decision
-    commands = [(one, asked.with_help(one)) for one in helps(resolution)]
-    take = asked.taking(resolution) if decision.chosen else ""
-    facts = resolution.request.facts
+    decision = asked.ask(ANY, opened, Events())
+    commands = [(one, asked.with_help(one)) for one in helps(decision)]
+    take = asked.taking(decision) if decision.chosen else ""
+    facts = decision.facts
     never = fatal(facts)
     if never is not None and not options.get("version", "").startswith("1"):
         assert (decision.fatal, decision.chosen, commands) == (never, None, [])
@@ -108,7 +107,7 @@ def test_each_command_that_resolve_prints_is_accepted_and_gives_what_it_promises
     for helped, command in commands:
         assert shlex.split(str(command))[0] == "flashdepot"
         again, asked_again = asked_by(shlex.split(str(command))[1:])
-        then = asked_again.ask(ANY, again, Events()).decision
+        then = asked_again.ask(ANY, again, Events())
         assert then.chosen is not None, str(command)
         assert (len(then.ranked), then.chosen.candidate.name) == (helped.fitting, helped.first.candidate.name), str(
             command
@@ -158,7 +157,7 @@ def test_each_fact_has_one_option_with_one_meaning_in_every_command() -> None:
 )
 def test_a_fatal_reason_ends_the_answer(options: dict[str, Any], said: str, tmp_path: Path) -> None:
     depot, asked = asked_by(words_of({"torch": "2.8", "python-tag": "3.12", **options}, tmp_path / "none"))
-    decision = asked.ask(ANY, depot, Events()).decision
+    decision = asked.ask(ANY, depot, Events())
     assert decision.fatal is not None
     assert said in decision.fatal.text
     assert json.loads(json.dumps(decision.to_json()))["fatal"]["text"] == decision.fatal.text
@@ -169,9 +168,9 @@ def test_a_driver_of_cuda_12_is_offered_a_build_with_12_8(tmp_path: Path, monkey
     monkeypatch.delenv("FLASHDEPOT_CUDA_ARCHIVES")
     options = {"torch": "2.8", "python-tag": "3.12", "gpu": ["9.0"], "driver": "535", "source": ["ours"]}
     depot, asked = asked_by(words_of(options, tmp_path / "none"))
-    resolution = asked.ask(ANY, depot, Events())
-    chosen = resolution.decision.chosen
-    command = asked.taking(resolution)
+    plan = asked.ask(ANY, depot, Events())
+    chosen = plan.chosen
+    command = asked.taking(plan)
     assert chosen is not None
     assert chosen.candidate.cuda == "12.8"
     assert parsed(shlex.split(command)[1:]).params["cuda"] == "12.8"

@@ -14,9 +14,9 @@ from flashdepot.fit.requests import unmet
 from flashdepot.kernels import FAMILIES, fa4, family_of, unproven_code
 from flashdepot.link.vendor.check import expected, rebuild_command
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.request import LibraryRequest, Request
+from flashdepot.model.request import LibraryRequest, Need, Request
 from flashdepot.model.selection import Pass, Selection
-from flashdepot.resolve.library import Need, understand, understand_for_wheel
+from flashdepot.resolve.library import understand, understand_for_wheel
 from flashdepot.resolve.project import library_request, read_project
 from support.depots import make_manifest
 from support.toolkits import make_host

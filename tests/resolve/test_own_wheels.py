@@ -18,7 +18,7 @@ from flashdepot.model.target import Version, parse_list
 from flashdepot.resolve.decide import decide
 from flashdepot.resolve.facts import NamedFacts, override
 from flashdepot.resolve.lock import judge_lock, lock_decision, read_lock, write_lock
-from flashdepot.resolve.own_wheels import Workshop, own_candidates
+from flashdepot.resolve.own_wheels import OwnWheels
 from flashdepot.resolve.project import library_request
 from support.depots import flip_bit, store_library
 from support.upstreams import default_version, find_sdist
@@ -28,7 +28,9 @@ GB = 10**9
 
 
 def own(depot: Depot, case: Case = H100, *, cores: int = 16, memory: int = 64 * GB, **wish: str) -> tuple[Judged, ...]:
-    return tuple(own_candidates(case.request, library_request(**wish), Workshop(case.host, cores, memory), depot))
+    return tuple(
+        OwnWheels(library_request(**wish), case.host, depot, cores=cores, memory=memory).candidates(case.request)
+    )
 
 
 def store(depot: Depot, folder: Path, profile: str = "full", **changes: Any) -> None:
@@ -109,7 +111,7 @@ def test_more_cores_compile_sooner_and_little_memory_later(depot: Depot) -> None
 @pytest.mark.parametrize(("glibc", "verdict"), [("2.17", Verdict.FITS), ("2.16", Verdict.MISFIT)])
 def test_it_runs_beside_any_c_library_from_2_17_on(depot: Depot, glibc: str, verdict: Verdict) -> None:
     older = replace(H100.request, facts=override(H100.facts, NamedFacts(glibc=glibc)))
-    (judged,) = own_candidates(older, LibraryRequest(), Workshop(H100.host, 16, 64 * GB), depot)
+    (judged,) = OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(older)
     assert judged.verdict is verdict
     assert judged.candidate.wheel.platform.startswith("manylinux_2_17_")
 
@@ -121,14 +123,14 @@ def test_a_smaller_profile_compiles_sooner(depot: Depot) -> None:
 
 def test_pips_build_takes_longer_than_ours_of_the_same_units(depot: Depot) -> None:
     both = replace(H100.request, sources=frozenset({"ours", "pip"}))
-    ours, pips = own_candidates(both, LibraryRequest(), Workshop(H100.host, 16, 64 * GB), depot)
+    ours, pips = OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(both)
     assert (ours.candidate.origin, pips.candidate.origin) == (Origin.OURS, Origin.PIP)
     assert pips.candidate.seconds > ours.candidate.seconds
 
 
 def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot: Depot) -> None:
     older = replace(H100.request, version=">=2.7,<2.8")
-    (judged,) = own_candidates(older, LibraryRequest(), Workshop(H100.host, 16, 64 * GB), depot)
+    (judged,) = OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(older)
     assert judged.candidate.wheel.version == "2.7.4.post1"
     assert judged.verdict is Verdict.FITS
 
@@ -137,7 +139,7 @@ def test_the_version_that_is_asked_for_is_the_one_that_is_offered(depot: Depot) 
     "request_", [WheelRequest(H100.facts, version="2.5"), WheelRequest(H100.facts, "flash-attn-3")]
 )
 def test_what_flashdepot_cannot_make_is_not_offered(request_: WheelRequest, depot: Depot) -> None:
-    assert list(own_candidates(request_, LibraryRequest(), Workshop(H100.host, 16, 64 * GB), depot)) == []
+    assert list(OwnWheels(LibraryRequest(), H100.host, depot, cores=16, memory=64 * GB).candidates(request_)) == []
 
 
 def test_nothing_is_written_by_asking(depot: Depot) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flashdepot.catalog import Collection, Listing
 from flashdepot.catalog.load import decode, encode
 from flashdepot.facts.cuda import newest_cuda
-from flashdepot.model.candidate import Decision, PublishedWheel, WheelRequest
+from flashdepot.model.candidate import Plan, PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Verdict, verdict_of
 from flashdepot.model.environment import NO_TORCH, Accelerator, Environment, Torch
 from flashdepot.model.target import Architecture, Platform, Version
@@ -107,7 +107,7 @@ def wheels(draw: st.DrawFn) -> PublishedWheel:
 catalogs = st.lists(wheels(), min_size=3, max_size=8, unique_by=lambda wheel: wheel.url)
 
 
-def taken(decision: Decision) -> PublishedWheel | None:
+def taken(decision: Plan) -> PublishedWheel | None:
     return decision.chosen.candidate.wheel if decision.chosen else None
 
 

@@ -47,7 +47,7 @@ def test_a_host_that_it_cannot_serve_is_a_reason_to_rebuild(
     found, report = check(project, "--host", save(host, tmp_path / "host.json"))
     assert (found, report["exit_code"], report["rebuild"]) == (status, status, status == 4)
     assert reason in " ".join(report["targets"][0]["reasons"])
-    mend = report["targets"][0]["mend"]
+    mend = report["targets"][0]["fix"]
     assert mend.startswith("flashdepot vendor prebuilt --passes fwd --head-dims 64") if status else mend == ""
 
 
@@ -103,7 +103,7 @@ def test_what_the_projects_file_asks_for_counts(target: Path, project: Path, wor
     status, report = check(project)
     assert status == 4
     assert reason in " ".join(report["targets"][0]["reasons"])
-    assert report["targets"][0]["mend"].startswith("flashdepot vendor prebuilt")
+    assert report["targets"][0]["fix"].startswith("flashdepot vendor prebuilt")
 
 
 def test_one_target_that_serves_is_enough(quick_library: Path, project: Path, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_damaged_file_is_named(
     assert (status, report["status"]) == (6, "damaged")
     found = report["targets"][0]["faults"]
     assert any(f["path"].startswith(path) and f["fault"] == fault and seen in f["seen"] for f in found), found
-    assert report["targets"][0]["mend"]
+    assert report["targets"][0]["fix"]
 
 
 def test_a_link_that_git_wrote_as_text_is_a_link(target: Path, project: Path) -> None:

@@ -93,8 +93,8 @@ def test_a_clone_without_lfs_is_told_the_pointers_and_the_command_which_then_men
     }
     assert {f["fault"] for f in target["faults"]} == {"Git LFS pointer"}
     assert all("to the right file" in f["seen"] for f in target["faults"])
-    assert f'git lfs pull --include "prebuilt/{FOLDER}/**"' in target["mend"]
-    fixed = subprocess.run(["sh", "-c", target["mend"]], cwd=clone, capture_output=True, text=True, check=False)
+    assert f'git lfs pull --include "prebuilt/{FOLDER}/**"' in target["fix"]
+    fixed = subprocess.run(["sh", "-c", target["fix"]], cwd=clone, capture_output=True, text=True, check=False)
     assert fixed.returncode == 0, fixed.stderr
     assert check(clone)[0] == 0
 
@@ -130,7 +130,7 @@ def test_the_pull_command_names_the_path_from_the_repositorys_root(
     (target / "lib/static/libflashattention.a").write_text(
         f"version https://git-lfs.github.com/spec/v1\noid sha256:{'1' * 64}\nsize 1\n"
     )
-    assert f'"native/deps/prebuilt/{FOLDER}/**"' in check(inside)[1]["targets"][0]["mend"]
+    assert f'"native/deps/prebuilt/{FOLDER}/**"' in check(inside)[1]["targets"][0]["fix"]
 
 
 def test_files_that_a_gitignore_would_leave_out_are_named(git: Git, quick_library: Path, project: Path) -> None:

@@ -14,9 +14,9 @@ from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.events import Events, Forecast
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.request import LibraryRequest
+from flashdepot.model.request import LibraryRequest, Need
 from flashdepot.remotes import Remotes, users_remotes
-from flashdepot.resolve.library import LibraryResult, Need, Rejected, from_depot, from_remotes
+from flashdepot.resolve.library import LibraryResult, Rejected, from_depot, from_remotes
 
 if TYPE_CHECKING:
     from flashdepot.build.library import Options
@@ -37,19 +37,16 @@ def open_depot(folder: Path | None = None, events: Events = SILENT) -> Depot:
     return depot_in(folder, events.warn, Remotes(users_remotes, events.warn))
 
 
-def acquire(
-    need: Need,
-    depot: Depot,
-    limits: Limits,
-    events: Events,
-    *,
-    may_build: bool = True,
-) -> LibraryResult:
+def acquire(need: Need | str, depot: Depot, limits: Limits, events: Events, *, may_build: bool = True) -> LibraryResult:
     """The stored library that serves, else a remote's, else one that is built now.
 
+    :param need: of a candidate, or the key of a recipe that a lock pins, which is never built.
     :raises IncompatibleError: when nothing serves and nothing may be built.
+    :raises MissingToolError: when nobody has the recipe.
     :raises ConsentError: when compiling takes long and nobody has said yes.
     """
+    if isinstance(need, str):
+        return _pinned(need, depot, events)
     found, rejected = from_depot(need, depot)
     if (found := found or from_remotes(need, depot, events)) is not None:
         return found
@@ -62,8 +59,7 @@ def acquire(
     return build_here(need, depot, limits, events)
 
 
-def acquire_recipe(recipe_key: str, depot: Depot, events: Events) -> LibraryResult:
-    """The stored library of a recipe, else a remote's; :raises MissingToolError: when neither has it."""
+def _pinned(recipe_key: str, depot: Depot, events: Events) -> LibraryResult:
     manifest = depot.load_intact(recipe_key) or depot.remotes.fetch_recipe(depot, recipe_key, events)
     if manifest is None:
         raise MissingToolError(
@@ -83,7 +79,7 @@ class LibraryPlan(msgspec.Struct, frozen=True):
 
 
 def plan_need(
-    need: Need,
+    need: Need | str,
     depot: Depot,
     limits: Limits,
     events: Events,
@@ -91,7 +87,12 @@ def plan_need(
     exactly: bool = False,
     options: Options | None = None,
 ) -> LibraryPlan:
-    """What :func:`acquire` would do, or with ``exactly`` what :func:`build_here` would; nothing is fetched or compiled."""
+    """What :func:`acquire` would do, or with ``exactly`` what :func:`build_here` would; nothing is compiled.
+
+    What a lock pins is fetched from a remote if the depot lacks it.
+    """
+    if isinstance(need, str):
+        return LibraryPlan(stored=_pinned(need, depot, events).manifest)
     from flashdepot.build.library import Options  # noqa: PLC0415  (a hit needs none of it)
     from flashdepot.host import probe  # noqa: PLC0415
     from flashdepot.resolve.build import foresee_build_of  # noqa: PLC0415

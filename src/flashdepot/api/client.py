@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from flashdepot.api.libraries import WheelResult
     from flashdepot.diagnose.check import Report
     from flashdepot.diagnose.explain import LogReport
+    from flashdepot.model.candidate import Plan
     from flashdepot.model.diagnosis import Diagnosis
-    from flashdepot.resolve.plan import Resolution
 
     class Words(TypedDict, total=False):
         """What a library must have, in the words of the command line; a list stands for words joined by commas."""
@@ -74,7 +74,7 @@ class Client:
         from flashdepot import Client
 
         library = Client().get(profile="quick", arch="9.0")
-        print(Client(torch="2.9", python_tag="3.13", gpu="9.0", driver="580").resolve().decision.chosen)
+        print(Client(torch="2.9", python_tag="3.13", gpu="9.0", driver="580").resolve().chosen)
 
     :param depot: the depot's folder; the user's when it is not given.
     :param host: a record that ``flashdepot host --save`` wrote, or its path.
@@ -162,8 +162,8 @@ class Client:
         sources: Iterable[str] = (),
         allow_uncertain: bool = False,
         **words: Unpack[Words],
-    ) -> Resolution:
-        """Everything that could be installed, judged; ``decision.chosen`` is the one to take."""
+    ) -> Plan:
+        """Everything that could be installed, judged; ``chosen`` is the one to take."""
         from flashdepot.api.wheels import Question  # noqa: PLC0415
 
         allow = ("uncertain",) if allow_uncertain else ()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, acquire_recipe, plan_need
+from flashdepot.api.acquire import NO_LIMITS, SILENT, LibraryPlan, acquire, plan_need
 from flashdepot.api.libraries import wheel_of
 from flashdepot.catalog import CATALOG_FOLDER
 from flashdepot.depot import Depot
@@ -40,7 +40,7 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.model.wheel import IMPORTED
 from flashdepot.net.errors import NotThereError
 from flashdepot.net.fetch import offline
-from flashdepot.resolve.library import LibraryResult, Need, published_sources
+from flashdepot.resolve.library import LibraryResult, published_sources
 from flashdepot.resolve.lock import LOCK_NAME
 from flashdepot.wheel import Name
 
@@ -146,12 +146,9 @@ def plan_install(
     :raises MissingToolError: when torch is missing there, or the depot lacks what a lock pins.
     """
     plan = _planned(request, probe(python, depot.root), depot, events)
-    wheel = plan.choice.wheel
-    if not isinstance(wheel, OwnWheel):
-        return plan
-    if isinstance(wheel.library, str):
-        return replace(plan, library=LibraryPlan(stored=acquire_recipe(wheel.library, depot, events).manifest))
-    return replace(plan, library=plan_need(wheel.library, depot, limits, events))
+    if isinstance(wheel := plan.choice.wheel, OwnWheel):
+        return replace(plan, library=plan_need(wheel.library, depot, limits, events))
+    return plan
 
 
 def _planned(request: InstallRequest, machine: HostRecord, depot: Depot, events: Events) -> InstallPlan:
@@ -225,12 +222,9 @@ def install(
         if isinstance(choice.wheel, OwnWheel):
             folder = stack.enter_context(depot.workspace())  # all others need no depot that may be written
             events.note(f"Installing our wheel: {choice.why}.")
-            wanted = choice.wheel.library
-            if isinstance(wanted, Need):
-                library, sources = acquire(wanted, depot, limits, events), wanted.sources
-            else:
-                library = acquire_recipe(wanted, depot, events)
-                sources = published_sources(library.manifest)
+            need = choice.wheel.library
+            library = acquire(need, depot, limits, events)
+            sources = published_sources(library.manifest) if isinstance(need, str) else need.sources
             made = wheel_of(library, sources, depot, folder)
             wheel = WheelFile(choice.source, made.path, made.sha256, made.size)
         elif isinstance(choice.wheel, WheelAddress):

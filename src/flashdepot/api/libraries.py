@@ -25,10 +25,9 @@ from flashdepot.events import Events
 from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
-from flashdepot.model.request import Gpus, LibraryRequest
+from flashdepot.model.request import Gpus, LibraryRequest, Need
 from flashdepot.resolve.library import (
     LibraryResult,
-    Need,
     from_depot,
     understand,
     understand_for_wheel,

@@ -17,10 +17,10 @@ from flashdepot.host import runtime_facts
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import LIBRARY, Manifest
-from flashdepot.model.request import LibraryRequest
+from flashdepot.model.request import LibraryRequest, Need
 from flashdepot.net.fetch import offline, require_network
 from flashdepot.remotes import Remotes, users_remotes
-from flashdepot.resolve.library import LibraryResult, Need, understand
+from flashdepot.resolve.library import LibraryResult, understand
 
 if TYPE_CHECKING:
     from flashdepot.remotes.keys import SigningKey

@@ -29,6 +29,7 @@ from flashdepot.model.candidate import (
     OURS,
     PIP,
     Origin,
+    Plan,
     WheelRequest,
 )
 from flashdepot.model.diagnosis import Command, Reasons, Verdict, verdict_of
@@ -36,7 +37,7 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import parse_size
 from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.facts import NamedFacts, facts_of
-from flashdepot.resolve.plan import Resolution, candidates_for
+from flashdepot.resolve.plan import plan_for
 
 if TYPE_CHECKING:
     from flashdepot.catalog.refresh import RefreshOutcome
@@ -51,7 +52,7 @@ def resolve(
     host: HostRecord | None = None,
     depot: Depot,
     events: Events = SILENT,
-) -> Resolution:
+) -> Plan:
     """What there is for an environment: published wheels, stored libraries, and what could be built.
 
     :param request: the facts of the environment and what may be taken; without it, those of ``host``.
@@ -61,7 +62,7 @@ def resolve(
     """
     host = host or wheel_facts()
     request = request or WheelRequest(facts_of(host))
-    return candidates_for(request, library or LibraryRequest(), host, depot, events.warn)
+    return plan_for(request, library or LibraryRequest(), host, depot, events.warn)
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -79,7 +80,7 @@ class Question(msgspec.Struct, frozen=True):
     bandwidth: str | None = None
     depot: Path | None = None
 
-    def ask(self, library: LibraryRequest, depot: Depot, events: Events) -> Resolution:
+    def ask(self, library: LibraryRequest, depot: Depot, events: Events) -> Plan:
         """The answer; :raises UsageError: for a value that cannot be understood."""
         host, facts = self.given.environment()
         if self.given.host is None and host.python is not None:
@@ -125,9 +126,9 @@ class Question(msgspec.Struct, frozen=True):
         others = {name: value for name, value in options.items() if name not in facts}
         return self.command().but(**_spelled(NamedFacts(**facts), set(facts)), **others)
 
-    def taking(self, resolution: Resolution) -> str:
+    def taking(self, plan: Plan) -> str:
         """The command that takes what was decided: here by ``install``, for another machine by a wheel."""
-        chosen = resolution.decision.chosen
+        chosen = plan.chosen
         assert chosen is not None  # noqa: S101  (for mypy)
         candidate, given = chosen.candidate, self.given
         origin, wheel = candidate.origin, candidate.wheel
@@ -144,7 +145,7 @@ class Question(msgspec.Struct, frozen=True):
             return str(Command("install", {**here, "source": (OURS,), "upstream": self.version, **compiles}))
         if wheel.url:
             return shlex.join(["pip", "install", f"{wheel.url}#sha256={wheel.sha256}" if wheel.sha256 else wheel.url])
-        facts = resolution.request.facts
+        facts = plan.facts
         there = facts.platform is not None and facts.platform != this_platform()
         machine = {"host": given.host, "driver": given.named.driver, "glibc": given.named.glibc}
         options = {
@@ -254,7 +255,7 @@ def check_lock(request: WheelRequest, path: Path | None = None) -> LockState:
     return LockState(found, judge_lock(found, request))
 
 
-def lock(resolution: Resolution, path: Path | None = None, *, accept_unverified: bool = False) -> Lock | None:
+def lock(plan: Plan, path: Path | None = None, *, accept_unverified: bool = False) -> Lock | None:
     """Pin what was decided, by address and SHA-256; ``None`` when nothing was.
 
     :param path: the file to write; ``flashdepot.lock`` in this folder when it is not given.
@@ -263,8 +264,7 @@ def lock(resolution: Resolution, path: Path | None = None, *, accept_unverified:
     :raises IntegrityError: when its digest is not known, and that was not accepted.
     :raises MissingToolError: when the disk is full or may not be written.
     """
-    chosen = resolution.decision.chosen
-    if chosen is None:
+    if plan.chosen is None:
         return None
     from flashdepot.resolve.lock import (  # noqa: PLC0415
         LOCK_NAME,
@@ -272,6 +272,6 @@ def lock(resolution: Resolution, path: Path | None = None, *, accept_unverified:
         write_lock,
     )
 
-    made = lock_decision(chosen, resolution.request, accept_unverified=accept_unverified)
+    made = lock_decision(plan.chosen, plan.request, accept_unverified=accept_unverified)
     write_lock(path or Path(LOCK_NAME), made)
     return made

@@ -16,10 +16,11 @@ from flashdepot.cli.resolve_page import describe, describe_explained
 from flashdepot.cli.terminal import terminal
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
-from flashdepot.model.candidate import COMMUNITY, FLASH_ATTN, Decision
+from flashdepot.model.candidate import COMMUNITY, FLASH_ATTN, Plan
 from flashdepot.model.diagnosis import Verdict
+from flashdepot.resolve.decide import NOT_LISTED, explain
 from flashdepot.resolve.lock import LOCK_NAME, Lock
-from flashdepot.resolve.plan import NOT_LISTED, Help, Resolution, helps
+from flashdepot.resolve.plan import Help, helps
 
 EXIT_CODES = {
     Verdict.FITS: 0,
@@ -59,7 +60,7 @@ choice_options = options(
 )
 
 
-def answered(depot: Depot, asked: dict[str, Any]) -> tuple[Question, Resolution]:
+def answered(depot: Depot, asked: dict[str, Any]) -> tuple[Question, Plan]:
     """The question that the options of an environment and of a choice ask, and its answer."""
     question = Question(**asked, depot=named_depot())
     return question, question.ask(Wanted({"profile": question.profile}).request, depot, terminal())
@@ -88,50 +89,49 @@ def resolve(named: str | None, depot: Depot, **asked: Any) -> View:
 
     Exit status: 0 something fits, 3 a fact is missing, 4 nothing fits.
     """
-    question, resolution = answered(depot, asked)
+    question, plan = answered(depot, asked)
     if named is not None:
-        return _explained(resolution, named)
-    decision = resolution.decision
-    helped = _helps(resolution)
+        return _explained(plan, named)
+    helped = _helps(plan)
     commands = [str(question.with_help(one)) for one in helped]
-    take = [question.taking(resolution)] if decision.chosen else []
-    code = exit_code(decision)
+    take = [question.taking(plan)] if plan.chosen else []
+    code = exit_code(plan)
     document = {
         "status": _STATUS[code],
         "exit_code": code,
-        **decision.to_json(),
+        **plan.to_json(),
         **({"command": take[0]} if take else {}),
         "helps": [
             {"command": command, "fitting": one.fitting, "first": one.first.candidate.name}
             for one, command in zip(helped, commands, strict=True)
         ],
     }
-    if is_quiet() and decision.chosen:
-        return View(document, [decision.chosen.candidate.name], status=code)
-    page = describe(decision, list(zip(helped, commands, strict=True)))
+    if is_quiet() and plan.chosen:
+        return View(document, [plan.chosen.candidate.name], status=code)
+    page = describe(plan, list(zip(helped, commands, strict=True)))
     return View(document, [page, *(f"\n  {command}" for command in (take or commands)[:1])], status=code)
 
 
-def _helps(resolution: Resolution) -> Sequence[Help]:
+def _helps(plan: Plan) -> Sequence[Help]:
     """What would give a better answer, where this one is none or a build."""
-    chosen = resolution.decision.chosen
-    return helps(resolution) if chosen is None or chosen.candidate.origin.compiles else ()
+    chosen = plan.chosen
+    return helps(plan) if chosen is None or chosen.candidate.origin.compiles else ()
 
 
-def exit_code(decision: Decision) -> int:
-    """0 for a decision, that of a missing fact, or that of nothing compatible."""
-    if decision.chosen is not None:
+def exit_code(plan: Plan) -> int:
+    """0 for a choice, that of a missing fact, or that of nothing compatible."""
+    if plan.chosen is not None:
         return 0
-    return MissingToolError.exit_code if decision.missing else IncompatibleError.exit_code
+    return MissingToolError.exit_code if plan.missing else IncompatibleError.exit_code
 
 
-def _explained(resolution: Resolution, named: str) -> View:
+def _explained(plan: Plan, named: str) -> View:
     """What was named, judged by every rule; the exit code is that of the nearest to fit."""
-    found = resolution.explain(named)
+    found = explain(plan, named)
     if found[0].candidate.wheel.source == NOT_LISTED:
         say(f"{named} is not in the catalog, so only its name is judged.")
     document = {"named": named, "found": [judged.to_json() for judged in found]}
-    page = describe_explained(named, found, resolution.decision)
+    page = describe_explained(named, found, plan)
     return View(document, [page], status=EXIT_CODES[found[0].verdict])
 
 
@@ -173,18 +173,17 @@ def lock(out: Path, depot: Depot, *, check: bool, upgrade: bool, accept_unverifi
     """
     if check and upgrade:
         raise UsageError("--check writes nothing, --upgrade writes again: give one of them.")
-    _, resolution = answered(depot, asked)
+    _, plan = answered(depot, asked)
     if check or (out.exists() and not upgrade):
-        state = api.check_lock(resolution.request, out)
+        state = api.check_lock(plan.request, out)
         text, code = _described(state, out), EXIT_CODES[state.verdict]
         if check or code == 0:
             text += "\n  -> or choose again: flashdepot lock --upgrade" if code else ""
             return _pinned("does not fit" if code else "fits", state.lock, out, text, code)
         say(f"{text}\nChoosing another.")
-    locked = api.lock(resolution, out, accept_unverified=accept_unverified)
+    locked = api.lock(plan, out, accept_unverified=accept_unverified)
     if locked is None:
-        decision = resolution.decision
-        return View(decision.to_json(), [describe(decision)], status=exit_code(decision))
+        return View(plan.to_json(), [describe(plan)], status=exit_code(plan))
     note = f"\n{_NO_DIGEST}" if locked.locked.needs_digest else ""
     return _pinned("locked", locked, out, f"{out}: locked {locked.locked.filename}{note}")
 

@@ -1,11 +1,11 @@
-"""A decision as a page for people."""
+"""A plan as a page for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.candidate import Candidate, Decision, Judged, Origin, Rejection
+from flashdepot.model.candidate import Candidate, Judged, Origin, Plan, Rejection
 from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import NO_TORCH, Environment
 from flashdepot.model.limits import duration, size
@@ -35,22 +35,22 @@ _RULED_OUT = {
 """What a :class:`Rejection` says of its wheels, by the rule that they break."""
 
 
-def describe(decision: Decision, commands: Sequence[tuple[Help, str]] = ()) -> str:
+def describe(plan: Plan, commands: Sequence[tuple[Help, str]] = ()) -> str:
     """The facts, the decision and what comes next, then what was ruled out, by what.
 
     :param commands: what would give a better answer.
     """
-    lines = [describe_facts(decision.facts), ""]
-    if decision.fatal is not None:
-        return "\n".join([*lines, f"  {decision.fatal.text}", f"  {decision.fatal.fix}"])
-    lines += _decided(decision) if decision.chosen else _undecided(decision)
+    lines = [describe_facts(plan.facts), ""]
+    if plan.fatal is not None:
+        return "\n".join([*lines, f"  {plan.fatal.text}", f"  {plan.fatal.fix}"])
+    lines += _decided(plan) if plan.chosen else _undecided(plan)
     if commands:
         lines += ["", "  What would help:"]
         for helped, command in commands:
             lines += [f"    {_number(helped.fitting, 'candidate')} would fit, {helped.first.candidate.name} first,"]
             lines += [f"    {_cost(helped.first.candidate)}:", f"      {command}"]
-    if decision.rejections:
-        lines += ["", *_counts(decision)]
+    if plan.rejections:
+        lines += ["", *_counts(plan)]
     return "\n".join(lines)
 
 
@@ -85,39 +85,39 @@ def _torch(facts: Environment) -> str:
     return f"torch {torch.version}{cuda}{abi}"
 
 
-def _decided(decision: Decision) -> Iterator[str]:
-    chosen, second = decision.chosen, decision.runner_up
+def _decided(plan: Plan) -> Iterator[str]:
+    chosen, second = plan.chosen, plan.runner_up
     assert chosen is not None  # noqa: S101  (for mypy)
     yield f"  take       {chosen.candidate.name}"
     if chosen.candidate.wheel.url:
         yield f"{_INDENT}{chosen.candidate.wheel.url}"
-    yield from (f"{_INDENT}{line}" for line in _about(chosen, decision.facts))
+    yield from (f"{_INDENT}{line}" for line in _about(chosen, plan.facts))
     if second is not None:
         yield ""
         yield f"  runner-up  {second.candidate.name}"
-        why = why_before(chosen, second, decision.facts)
-        yield from (f"{_INDENT}{line}" for line in _about(second, decision.facts))
+        why = why_before(chosen, second, plan.facts)
+        yield from (f"{_INDENT}{line}" for line in _about(second, plan.facts))
         if why:
             yield f"{_INDENT}comes second: {why}"
-    for judged in decision.misfits:
+    for judged in plan.misfits:
         broken = next(reason for reason in judged.reasons if reason.verdict is Verdict.MISFIT)
         yield ""
         yield f"  not        {judged.candidate.name}: {broken.text}"
         yield f"{_INDENT}-> {broken.fix}"
 
 
-def _undecided(decision: Decision) -> Iterator[str]:
-    if decision.missing:
+def _undecided(plan: Plan) -> Iterator[str]:
+    if plan.missing:
         yield "  A fact is missing. Give it (the values here are examples), or name the Python environment that the wheel is for:"
-        yield from (f"    {option}" for option in decision.missing)
+        yield from (f"    {option}" for option in plan.missing)
         return
     yield "  Nothing that may be taken is certain to work there."
-    for judged in decision.misfits:
+    for judged in plan.misfits:
         yield ""
         yield f"  {judged.candidate.name}: {judged.verdict}"
         yield from _reasons(judged)
-    if decision.uncertain:
-        best = decision.uncertain[0]
+    if plan.uncertain:
+        best = plan.uncertain[0]
         yield ""
         yield f"  most likely  {best.candidate.name}"
         yield from _reasons(best)
@@ -136,6 +136,7 @@ def _about(judged: Judged, facts: Environment) -> Iterator[str]:
 def _source(candidate: Candidate) -> str:
     return {
         Origin.DEPOT: "ours, from the depot",
+        Origin.REMOTE: "ours, from a remote",
         Origin.OURS: "ours, compiled here",
         Origin.INDEX: f"ours, from {candidate.wheel.source}",
         Origin.OFFICIAL: "official",
@@ -152,7 +153,7 @@ def _cost(candidate: Candidate) -> str:
 def _fits(candidate: Candidate, facts: Environment) -> str:
     wheel = candidate.wheel
     code = f"machine code for {','.join(wheel.sass)}" if wheel.sass else ""
-    if candidate.origin in {Origin.DEPOT, Origin.OURS, Origin.INDEX}:
+    if candidate.origin in {Origin.DEPOT, Origin.REMOTE, Origin.OURS, Origin.INDEX}:
         return f"works with every torch and Python; CUDA {wheel.cuda}; {code}"
     abi = "" if facts.torch is None or facts.torch.cxx11_abi is None else ", its C++ ABI"
     return f"fits torch {wheel.torch or '?'}, CUDA {wheel.cuda.partition('.')[0]}{abi}, {facts.python}; {code}"
@@ -171,11 +172,11 @@ def _advice(reason: Diagnosis) -> str:
     return f"give it, for example {fix}" if is_example else fix
 
 
-def _counts(decision: Decision) -> Iterator[str]:
-    fit = len(decision.ranked)
-    yield f"  {decision.considered:,} considered: {fit:,} fit, {len(decision.uncertain):,} may; left out are"
-    width = max(len(f"{rejection.count:,}") for rejection in decision.rejections)
-    for rejection in decision.rejections:
+def _counts(plan: Plan) -> Iterator[str]:
+    fit = len(plan.ranked)
+    yield f"  {plan.considered:,} considered: {fit:,} fit, {len(plan.uncertain):,} may; left out are"
+    width = max(len(f"{rejection.count:,}") for rejection in plan.rejections)
+    for rejection in plan.rejections:
         yield f"    {rejection.count:>{width},}  {_RULED_OUT[rejection.rule]}{_nearest(rejection)}"
 
 
@@ -183,30 +184,30 @@ def _nearest(rejection: Rejection) -> str:
     return f" (nearest: {rejection.nearest})" if rejection.nearest else ""
 
 
-def describe_explained(named: str, found: Sequence[Judged], decision: Decision) -> str:
+def describe_explained(named: str, found: Sequence[Judged], plan: Plan) -> str:
     """Why a wheel, or the nearest of those that were named, is not the chosen one, rule by rule."""
-    lines = [describe_facts(decision.facts)]
+    lines = [describe_facts(plan.facts)]
     for judged in found[:_EXPLAINED]:
         lines += ["", f"  {judged.candidate.name}: {judged.verdict}", f"{_INDENT}{_source(judged.candidate)}"]
         lines += _reasons(judged)
         broken = {reason.id for reason in judged.reasons}
         lines.append(f"{_INDENT}keeps: {', '.join(rule.id for rule in RULES if rule.id not in broken)}")
-        lines += _standing(judged, decision)
+        lines += _standing(judged, plan)
     if (more := len(found) - _EXPLAINED) > 0:
         lines += ["", f"  and {_number(more, 'other')} of {named}, which are no nearer"]
     return "\n".join(lines)
 
 
-def _standing(judged: Judged, decision: Decision) -> list[str]:
+def _standing(judged: Judged, plan: Plan) -> list[str]:
     """Where one that fits stands among those that may be taken."""
-    urls = [ranked.candidate.wheel.url for ranked in decision.ranked]
-    chosen = decision.chosen
+    urls = [ranked.candidate.wheel.url for ranked in plan.ranked]
+    chosen = plan.chosen
     if chosen is None or not judged.candidate.wheel.url or judged.candidate.wheel.url not in urls:
         return []
     place = urls.index(judged.candidate.wheel.url)
     if place == 0:
         return [f"{_INDENT}it is the one to take"]
-    why = why_before(chosen, judged, decision.facts)
+    why = why_before(chosen, judged, plan.facts)
     before = f"; the first is {chosen.candidate.name}: {why}" if why else ""
     return [f"{_INDENT}it is number {place + 1} of {len(urls)} that fit{before}"]
 

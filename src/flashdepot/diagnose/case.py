@@ -66,7 +66,7 @@ def to_json(finding: Diagnosis) -> dict[str, Any]:
         "class_id": finding.id,
         "seen": finding.observed,
         "why": finding.expected,
-        "mend": str(finding.fix),
+        "fix": str(finding.fix),
         "incompatible": finding.severity is Severity.MISFIT,
     }
 

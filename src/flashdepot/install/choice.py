@@ -15,16 +15,13 @@ from flashdepot.events import Events
 from flashdepot.install.present import OURS_MADE
 from flashdepot.install.sources import WheelAddress, WheelFile, read_named
 from flashdepot.kernels import oldest_gpu
-from flashdepot.model.candidate import DEFAULT_SOURCES, INDEX, OURS, Decision, Judged, Origin, WheelRequest
+from flashdepot.model.candidate import DEFAULT_SOURCES, INDEX, OURS, Judged, Origin, Plan, WheelRequest
+from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.host import HostRecord
-from flashdepot.model.request import Gpus, LibraryRequest
+from flashdepot.model.request import Gpus, LibraryRequest, Need
 from flashdepot.resolve.facts import facts_of
-from flashdepot.resolve.library import (
-    Need,
-    understand_for_wheel,
-)
 from flashdepot.resolve.lock import Lock, read_lock
-from flashdepot.resolve.plan import candidates_for
+from flashdepot.resolve.plan import plan_for
 from flashdepot.toolchain.architectures import choose_architectures
 
 _OTHERS_TRIED = 3
@@ -94,7 +91,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Events) -> Choice:
-    """Decide which wheel to install.
+    """Decide which wheel to install: what was named or locked, else the first of the plan.
 
     ``events`` is warned of what is wrong with the catalog.
 
@@ -106,14 +103,19 @@ def choose(request: InstallRequest, record: HostRecord, depot: Depot, events: Ev
         return Choice(read_named(request.wheel, request.sha256), "it was named")
     if request.locked is not None:
         return _locked(read_lock(request.locked), request.locked)
-    if request.only_ours:
-        return _own(request, record, depot, "our wheel was asked for")
-    wheels = _wheel_request(request, record, events.warn)
-    decision = candidates_for(wheels, request.library, record, depot, events.warn).decision
-    return _decided(decision, request, record, depot)
+    plan = plan_for(wheel_request(request, record, events.warn), request.library, record, depot, events.warn)
+    if plan.chosen is None:
+        raise _nothing(plan)
+    if (need := plan.chosen.candidate.need) is not None:
+        return Choice(OwnWheel(need), _WHY.get(plan.chosen.candidate.origin) or _why_build(request, plan))
+    first, *others = (_published(j, plan) for j in plan.ranked if j.candidate.wheel.url)
+    return first if plan.chosen.verified else replace(first, others=tuple(others[:_OTHERS_TRIED]))
 
 
-def _wheel_request(request: InstallRequest, record: HostRecord, on_note: Callable[[str], None]) -> WheelRequest:
+_WHY = {Origin.DEPOT: "a stored library serves", Origin.REMOTE: "a library of a remote serves"}
+
+
+def wheel_request(request: InstallRequest, record: HostRecord, on_note: Callable[[str], None]) -> WheelRequest:
     """What is asked of the resolver. Without a GPU it is asked for the one that a library would be built for."""
     facts = facts_of(record)
     if request.library.arch is not None or not facts.gpus:
@@ -121,52 +123,42 @@ def _wheel_request(request: InstallRequest, record: HostRecord, on_note: Callabl
         facts = replace(facts, gpus=architectures.wanted)
         if architectures.note:
             on_note(architectures.note)
-    sources = request.sources or DEFAULT_SOURCES
+    sources = frozenset({OURS}) if request.only_ours else request.sources or DEFAULT_SOURCES
     # What cannot be determined from a name, the check of the bytes tells before anything is installed.
     upstream = request.library.upstream or ""
     version = upstream if upstream[:1].isdecimal() else ""
     return WheelRequest(facts, version=version, sources=sources, allow_uncertain=True)
 
 
-def _decided(decision: Decision, request: InstallRequest, record: HostRecord, depot: Depot) -> Choice:
-    chosen = decision.chosen
-    if chosen is None:
-        raise _nothing(decision)
-    if chosen.candidate.origin in {Origin.DEPOT, Origin.OURS}:
-        why = "a stored library serves" if chosen.candidate.origin is Origin.DEPOT else _why_build(decision)
-        return _own(request, record, depot, why)
-    elsewhere = {Origin.INDEX, Origin.OFFICIAL, Origin.COMMUNITY}
-    published = [j for j in decision.ranked if j.candidate.origin in elsewhere]
-    first, *others = (_published(judged, decision) for judged in published[: 1 + _OTHERS_TRIED])
-    return first if chosen.verified else replace(first, others=tuple(others))
-
-
-def _published(judged: Judged, decision: Decision) -> Choice:
+def _published(judged: Judged, plan: Plan) -> Choice:
     candidate = judged.candidate
     wheel = candidate.wheel
     source = f"{candidate.origin}:{wheel.source}" if candidate.origin is Origin.COMMUNITY else wheel.source
     address = WheelAddress(source, candidate.name, wheel.url, wheel.sha256, wheel.size)
     seen = "" if judged.verified else "; nobody has seen that it exists"
     doubt = f"; its bytes must tell: {judged.reasons[0].text}" if judged.reasons else ""
-    why = f"the first of {len(decision.ranked)} that may be taken, of {decision.considered}{seen}{doubt}"
-    return Choice(address, why, lock=Lock.of(candidate, decision.facts))
+    why = f"the first of {len(plan.ranked)} that may be taken, of {plan.considered}{seen}{doubt}"
+    return Choice(address, why, lock=Lock.of(candidate, plan.facts))
 
 
-def _why_build(decision: Decision) -> str:
+def _why_build(request: InstallRequest, plan: Plan) -> str:
     """Why it comes to compiling: what the nearest wheel lacks."""
+    if request.only_ours:
+        return "our wheel was asked for"
     why = "no stored library and no published wheel serves"
-    return f"{why} ({decision.near_misses[0].reason.text.rstrip('.')})" if decision.near_misses else why
+    return f"{why} ({plan.near_misses[0].reason.text.rstrip('.')})" if plan.near_misses else why
 
 
-def _nothing(decision: Decision) -> IncompatibleError:
-    hint = "'flashdepot resolve' shows all that was considered; 'flashdepot install --source ours' makes one."
-    near = f": {decision.near_misses[0].reason.text}" if decision.near_misses else "."
-    return IncompatibleError(f"None of {decision.considered} wheels fits here{near}", hint=hint)
-
-
-def _own(request: InstallRequest, record: HostRecord, depot: Depot, why: str) -> Choice:
-    need = understand_for_wheel(request.library, record, depot)
-    return Choice(OwnWheel(need), why)
+def _nothing(plan: Plan) -> IncompatibleError:
+    """The fatal reason, else what keeps our own wheel from fitting, else the nearest wheel."""
+    reasons = [plan.fatal] if plan.fatal else []
+    reasons += [r for judged in plan.misfits for r in judged.reasons if r.verdict is Verdict.MISFIT]
+    reasons += [miss.reason for miss in plan.near_misses]
+    if not reasons:
+        hint = "'flashdepot resolve' shows all that was considered."
+        return IncompatibleError(f"None of {plan.considered} wheels fits here.", hint=hint)
+    considered = f"None of {plan.considered} wheels fits here: " if plan.considered else ""
+    return IncompatibleError(f"{considered}{reasons[0].text}", hint=str(reasons[0].fix))
 
 
 def _locked(lock: Lock, path: Path) -> Choice:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ from msgspec.structs import asdict
 
 from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Environment
+from flashdepot.model.request import Need
+from flashdepot.model.target import Version
 from flashdepot.model.wheel import WheelName
 
 
@@ -56,11 +58,13 @@ class PublishedWheel(NamedTuple):
 class Origin(str, Enum):
     """Where a candidate comes from.
 
-    ``DEPOT``: our wheel over a library that the depot has. ``OURS``: our wheel over one that must be built first.
+    ``DEPOT``: our wheel over a library that the depot has, ``REMOTE``: over one that a remote has. ``OURS``: our wheel
+    over one that must be built first.
     ``INDEX``: our wheel in our index. ``OFFICIAL`` and ``COMMUNITY``: a published wheel. ``PIP``: upstream's own source build, by pip.
     """
 
     DEPOT = "depot"
+    REMOTE = "remote"
     OURS = "ours"
     INDEX = "index"
     OFFICIAL = "official"
@@ -77,22 +81,29 @@ class Origin(str, Enum):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One thing that could be installed.
+    """One thing that could be installed, with all that it takes to get it.
 
     ``name`` is a wheel's file name, for ``OURS`` and ``PIP`` what will be made. ``wheel`` has a published wheel's
-    facts, and for ours those that the wheel has or will have, without a URL. ``recipe_key`` names the stored library
-    of ``DEPOT``. ``cuda`` is what must be named with ``--cuda`` to build it, empty for what is taken by itself. ``size`` in bytes is what is fetched, 0 where nothing is; ``size_known`` says that it is listed and
-    not estimated. ``seconds`` is the expected time until it can be imported.
+    facts, and for ours those that the wheel has or will have, without a URL. ``seconds`` is the expected time until it
+    can be imported. ``size`` in bytes is what is fetched, 0 where nothing is; ``size_known`` says that it is listed and
+    not estimated. ``need`` is what its library must have, and the CUDA that builds it where it must be built; ``recipe_key``
+    names the library that is there.
     """
 
     origin: Origin
     name: str
     wheel: PublishedWheel
-    recipe_key: str
-    size: int
-    size_known: bool
     seconds: float
-    cuda: str = ""
+    size: int = 0
+    size_known: bool = False
+    need: Need | None = None
+    recipe_key: str = ""
+
+    @property
+    def cuda(self) -> str:
+        """What must be named with ``--cuda`` to build it, empty for what is taken by itself."""
+        builds = self.origin is Origin.OURS and self.need is not None and isinstance(self.need.cuda, Version)
+        return str(self.need.cuda) if builds and self.need else ""
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -105,7 +116,7 @@ class Judged(msgspec.Struct, frozen=True):
     @property
     def verified(self) -> bool:
         """Whether it is known to exist: it is stored, or somebody has seen the file."""
-        return self.candidate.origin is Origin.DEPOT or self.candidate.wheel.seen
+        return self.candidate.origin in {Origin.DEPOT, Origin.REMOTE} or self.candidate.wheel.seen
 
     def to_json(self) -> dict[str, Any]:
         """What a script wants to know of it."""
@@ -159,71 +170,6 @@ class NearMiss(msgspec.Struct, frozen=True):
         return {"count": self.count, "best": self.best.to_json(), "reason": self.reason.to_json()}
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """What was decided for some facts.
-
-    ``ranked`` are all candidates that may be taken, the best first. ``uncertain`` are those of which it is not
-    known, best first, that were left out for it. ``misfits`` are the candidates of our own and of upstream's source
-    build that do not fit. ``considered`` counts all candidates. ``fatal`` is why nothing can ever fit there; nothing is
-    considered then.
-    """
-
-    facts: Environment
-    ranked: tuple[Judged, ...]
-    uncertain: tuple[Judged, ...]
-    misfits: tuple[Judged, ...]
-    rejections: tuple[Rejection, ...]
-    near_misses: tuple[NearMiss, ...]
-    considered: int
-    fatal: Diagnosis | None = None
-
-    def __repr__(self) -> str:
-        chosen = self.chosen.candidate.name if self.chosen else "nothing"
-        return f"<Decision for {chosen}: {len(self.ranked)} of {self.considered} fit>"
-
-    @property
-    def chosen(self) -> Judged | None:
-        """What to install; ``None`` when nothing may be taken."""
-        return self.ranked[0] if self.ranked else None
-
-    @property
-    def runner_up(self) -> Judged | None:
-        """The best of another origin or collection than the chosen; the next best where there is none."""
-        if (first := self.chosen) is None:
-            return None
-        others = self.ranked[1:]
-        place = (first.candidate.origin, first.candidate.wheel.source)
-        elsewhere = (j for j in others if (j.candidate.origin, j.candidate.wheel.source) != place)
-        return next(elsewhere, others[0] if others else None)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The options that would tell what nothing could be decided without; empty when something was decided."""
-        if self.ranked:
-            return ()
-        waiting = [j.reasons for j in self.uncertain if all(reason.lacks_fact for reason in j.reasons)]
-        return tuple(dict.fromkeys(str(reason.fix) for reasons in waiting for reason in reasons))
-
-    def to_json(self) -> Mapping[str, Any]:
-        """The decision as one document, without the long tail of what fits."""
-        chosen, runner_up = self.chosen, self.runner_up
-        return {
-            "facts": self.facts.to_json(),
-            "origins": dict(self.facts.origins),
-            "chosen": chosen.to_json() if chosen else None,
-            "runner_up": runner_up.to_json() if runner_up else None,
-            "fitting": len(self.ranked),
-            "uncertain": len(self.uncertain),
-            "most_likely": self.uncertain[0].to_json() if self.uncertain else None,
-            "missing": list(self.missing),
-            "misfits": [judged.to_json() for judged in self.misfits],
-            "rejected": [rejection.to_json() for rejection in self.rejections],
-            "near_misses": [miss.to_json() for miss in self.near_misses],
-            "considered": self.considered,
-            "fatal": self.fatal.to_json() if self.fatal else None,
-        }
-
-
 FLASH_ATTN = "flash-attn"
 OURS = "ours"
 """The source of the wheels that flashdepot makes. They link neither torch nor CUDA's runtime library."""
@@ -269,6 +215,80 @@ class WheelRequest(msgspec.Struct, frozen=True):
         if wheel_source in {*MADE_HERE, OFFICIAL} or wheel_source.startswith(INDEX):
             return wheel_source in self.sources
         return COMMUNITY in self.sources or f"{COMMUNITY}:{wheel_source}" in self.sources
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All that could serve a request, judged: what to take first, and why not the rest.
+
+    ``ranked`` are all candidates that may be taken, the best first. ``uncertain`` are those of which it is not
+    known, best first, that were left out for it. ``misfits`` are the candidates of our own and of upstream's source
+    build that do not fit. ``considered`` counts all candidates. ``fatal`` is why nothing can ever fit there; nothing is
+    considered then. ``published`` and ``own`` are what was judged, and ``again`` says what may be taken, the best first,
+    for another request to the same machine, depot and catalog.
+    """
+
+    request: WheelRequest
+    ranked: tuple[Judged, ...] = ()
+    uncertain: tuple[Judged, ...] = ()
+    misfits: tuple[Judged, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    near_misses: tuple[NearMiss, ...] = ()
+    considered: int = 0
+    fatal: Diagnosis | None = None
+    published: Sequence[PublishedWheel] = ()
+    own: tuple[Judged, ...] = ()
+    again: Callable[[WheelRequest], tuple[Judged, ...]] | None = None
+
+    def __repr__(self) -> str:
+        chosen = self.chosen.candidate.name if self.chosen else "nothing"
+        return f"<Plan to take {chosen}: {len(self.ranked)} of {self.considered} fit>"
+
+    @property
+    def facts(self) -> Environment:
+        """The environment that it is for."""
+        return self.request.facts
+
+    @property
+    def chosen(self) -> Judged | None:
+        """What to install; ``None`` when nothing may be taken."""
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def runner_up(self) -> Judged | None:
+        """The best of another origin or collection than the chosen; the next best where there is none."""
+        if (first := self.chosen) is None:
+            return None
+        others = self.ranked[1:]
+        place = (first.candidate.origin, first.candidate.wheel.source)
+        elsewhere = (j for j in others if (j.candidate.origin, j.candidate.wheel.source) != place)
+        return next(elsewhere, others[0] if others else None)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The options that would tell what nothing could be decided without; empty when something was decided."""
+        if self.ranked:
+            return ()
+        waiting = [j.reasons for j in self.uncertain if all(reason.lacks_fact for reason in j.reasons)]
+        return tuple(dict.fromkeys(str(reason.fix) for reasons in waiting for reason in reasons))
+
+    def to_json(self) -> Mapping[str, Any]:
+        """The plan as one document, without the long tail of what fits."""
+        chosen, runner_up = self.chosen, self.runner_up
+        return {
+            "facts": self.facts.to_json(),
+            "origins": dict(self.facts.origins),
+            "chosen": chosen.to_json() if chosen else None,
+            "runner_up": runner_up.to_json() if runner_up else None,
+            "fitting": len(self.ranked),
+            "uncertain": len(self.uncertain),
+            "most_likely": self.uncertain[0].to_json() if self.uncertain else None,
+            "missing": list(self.missing),
+            "misfits": [judged.to_json() for judged in self.misfits],
+            "rejected": [rejection.to_json() for rejection in self.rejections],
+            "near_misses": [miss.to_json() for miss in self.near_misses],
+            "considered": self.considered,
+            "fatal": self.fatal.to_json() if self.fatal else None,
+        }
 
 
 def is_ours(source: str) -> bool:

@@ -142,7 +142,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
             "wants": self.expected,
             "has": self.observed,
             "text": self.text,
-            "mend": str(self.fix),
+            "fix": str(self.fix),
         }
 
 

@@ -143,3 +143,15 @@ class Request(msgspec.Struct, frozen=True):
         """The host, as far as a library asks for it."""
         name = self.libc_name or ("glibc" if self.libc else None)
         return Environment(self.platform, name, self.libc, gpus=self.gpus, driver=self.driver)
+
+
+class Need(msgspec.Struct, frozen=True):
+    """A request, what of it a build needs besides, and a sentence where a choice was made.
+
+    ``sources`` are what names the source of each family.
+    """
+
+    request: Request
+    sources: Mapping[str, str]
+    cuda: CudaChoice
+    note: str

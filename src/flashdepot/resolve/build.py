@@ -25,11 +25,11 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import Sides
-from flashdepot.model.request import Request
+from flashdepot.model.request import Need, Request
 from flashdepot.model.selection import PROFILES, Selection, Unit, select
 from flashdepot.model.target import Platform
 from flashdepot.resolve.consent import require_consent
-from flashdepot.resolve.library import LibraryResult, Need
+from flashdepot.resolve.library import LibraryResult
 from flashdepot.resolve.times import usual_jobs
 from flashdepot.toolchain.archives import is_release_provided
 from flashdepot.toolchain.choose import Toolchain, choose_toolchain, foresee_toolchain, require_compiling

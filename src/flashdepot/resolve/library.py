@@ -18,7 +18,7 @@ from flashdepot.kernels import default_family, family_of, oldest_gpu, tested_fam
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.request import AnyCuda, CudaChoice, Gpus, LibraryRequest, Request
+from flashdepot.model.request import AnyCuda, Gpus, LibraryRequest, Need, Request
 from flashdepot.model.selection import Selection, select
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.toolchain.architectures import choose_architectures
@@ -31,18 +31,6 @@ _CUDA_OF_OTHERS = 13
 
 Rejected = tuple[tuple[Manifest, tuple[str, ...]], ...]
 """Stored libraries with the reasons why each does not serve."""
-
-
-class Need(msgspec.Struct, frozen=True):
-    """A request, what of it a build needs besides, and a sentence where a choice was made.
-
-    ``sources`` are what names the source of each family.
-    """
-
-    request: Request
-    sources: Mapping[str, str]
-    cuda: CudaChoice
-    note: str
 
 
 class LibraryResult(msgspec.Struct, frozen=True):

@@ -149,7 +149,7 @@ def _judged(request: WheelRequest, row: IndexedWheel, source: str, wanted: Selec
     driver = ask("driver", request.facts, DriverNeed(str(row.cuda), row.driver_floor))
     found: Reasons = (*reasons, *filter(None, (driver, _lacks(row, wanted))))
     seconds = fetch_seconds(row.size, request.bandwidth)
-    candidate = Candidate(Origin.INDEX, row.filename, wheel, "", row.size, size_known=True, seconds=seconds)
+    candidate = Candidate(Origin.INDEX, row.filename, wheel, seconds, row.size, size_known=True)
     return Judged(candidate, verdict_of(found), found)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from flashdepot.depot import Depot
@@ -14,15 +14,15 @@ from flashdepot.host import with_tools
 from flashdepot.host.memory import usable_cores, usable_memory
 from flashdepot.kernels import default_family, oldest_gpu, unproven_code
 from flashdepot.model.candidate import FLASH_ATTN, OURS, PIP, Candidate, Judged, Origin, PublishedWheel, WheelRequest
-from flashdepot.model.diagnosis import Diagnosis, Verdict, verdict_of
+from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of
 from flashdepot.model.environment import Environment
 from flashdepot.model.host import HostRecord
 from flashdepot.model.manifest import Manifest, untested_of
-from flashdepot.model.request import AnyCuda, LibraryRequest
+from flashdepot.model.request import AnyCuda, LibraryRequest, Need
 from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.model.wheel import platform_tag
-from flashdepot.resolve.library import Need, understand_for_wheel
+from flashdepot.resolve.library import understand_for_wheel
 from flashdepot.resolve.own_wheel_name import wheel_name, wheel_tag
 from flashdepot.resolve.rules import judge, matches
 from flashdepot.resolve.times import build_seconds, install_seconds, pack_seconds
@@ -41,55 +41,70 @@ _UPSTREAM_TARGETS = {True: 4, False: 2}
 """Architectures that upstream's setup.py builds for by default: with an nvcc from 12.8 on, and before."""
 
 
-class Workshop(msgspec.Struct, frozen=True):
-    """Where compiling would happen: the machine, with the cores and bytes of memory that a build may use."""
+class OwnWheels:
+    """What flashdepot and upstream's source build can offer for requests of one machine.
 
-    host: HostRecord
-    cores: int
-    memory: int
+    :param library: what our library must have; its upstream and architectures follow from each request.
+    :param host: where compiling would happen; what a record without builds in mind lacks is this machine's.
+    :param cores: of it that a build may use, and ``memory`` in bytes.
+    """
 
-    @classmethod
-    def of(cls, host: HostRecord) -> Workshop:
-        """The machine of a record; what a record without builds in mind lacks is this machine's."""
-        return cls(host, host.cores or usable_cores(), host.memory or usable_memory())
+    def __init__(
+        self, library: LibraryRequest, host: HostRecord, depot: Depot, *, cores: int = 0, memory: int = 0
+    ) -> None:
+        self.library, self.host, self._depot = library, host, depot
+        self.cores = cores or host.cores or usable_cores()
+        self.memory = memory or host.memory or usable_memory()
+        self._needs: dict[object, Need | None] = {}
+        self._there: dict[object, tuple[Origin, Manifest] | None] = {}
 
     def equipped(self) -> HostRecord:
         """The machine with its CUDA toolkits and compilers, which a record without builds in mind has not looked for."""
         return self.host if self.host.cores else with_tools(self.host)
 
+    def candidates(self, request: WheelRequest) -> Iterator[Judged]:
+        """What the depot or a remote has that serves, else what a build would give; pip's build where it was asked for."""
+        need = self.need(request)
+        if need is None:
+            return
+        if request.allows(OURS):
+            found = self._found(request, need)
+            yield from [_stored(request, need, *found)] if found else _builds(request, need, self)
+        if request.allows(PIP):
+            yield _by_pip(request, need, self)
 
-def own_candidates(
-    request: WheelRequest, library: LibraryRequest, workshop: Workshop, depot: Depot
-) -> Iterator[Judged]:
-    """What the depot or a remote has that serves, else what a build would give; and upstream's source build where it was asked for.
+    def need(self, request: WheelRequest) -> Need | None:
+        """What our library must be and have to serve a request; ``None`` where there is no source for it."""
+        key = _what_a_library_depends_on(request)
+        if key not in self._needs:
+            self._needs[key] = self._understood(request)
+        return self._needs[key]
 
-    :param library: what the library must have; its upstream and architectures follow from the request.
-    """
-    need = need_of(request, library, workshop, depot)
-    if need is None:
-        return
-    if request.allows(OURS):
-        manifest = depot.find(need.request).taken or depot.remotes.offers(need.request)
-        yield from [_stored(request, manifest)] if manifest else _builds(request, need, workshop)
-    if request.allows(PIP):
-        yield _by_pip(request, need, workshop)
+    def _understood(self, request: WheelRequest) -> Need | None:
+        version = _version(request, self.library) if request.distribution == FLASH_ATTN else None
+        if version is None:
+            return None
+        facts = request.facts
+        usable = tuple(gpu for gpu in facts.gpus if gpu >= oldest_gpu())
+        platform = facts.platform or self.host.platform
+        target = replace(self.host, platform=platform, libc=facts.libc, driver=facts.driver, gpus=())
+        return understand_for_wheel(replace(self.library, upstream=version, arch=usable or None), target, self._depot)
+
+    def _found(self, request: WheelRequest, need: Need) -> tuple[Origin, Manifest] | None:
+        """The library that serves, and whether the depot has it or a remote; each is asked once."""
+        key = _what_a_library_depends_on(request)
+        if key not in self._there:
+            if (stored := self._depot.find(need.request).taken) is not None:
+                self._there[key] = (Origin.DEPOT, stored)
+            else:
+                offered = self._depot.remotes.offers(need.request)
+                self._there[key] = (Origin.REMOTE, offered) if offered is not None else None
+        return self._there[key]
 
 
-def need_of(request: WheelRequest, library: LibraryRequest, workshop: Workshop, depot: Depot) -> Need | None:
-    """What our library must be and have to serve a request; ``None`` where there is no source for it."""
-    version = _version(request, library) if request.distribution == FLASH_ATTN else None
-    if version is None:
-        return None
+def _what_a_library_depends_on(request: WheelRequest) -> object:
     facts = request.facts
-    usable = tuple(gpu for gpu in facts.gpus if gpu >= oldest_gpu())
-    target = replace(
-        workshop.host,
-        platform=facts.platform or workshop.host.platform,
-        libc=facts.libc,
-        driver=facts.driver,
-        gpus=(),
-    )
-    return understand_for_wheel(replace(library, upstream=version, arch=usable or None), target, depot)
+    return request.distribution, request.version, facts.platform, facts.libc_name, facts.libc, facts.gpus, facts.driver
 
 
 def _version(request: WheelRequest, library: LibraryRequest) -> str | None:
@@ -101,8 +116,8 @@ def _version(request: WheelRequest, library: LibraryRequest) -> str | None:
     return library.upstream or default_family().sources.default_version()
 
 
-def _stored(request: WheelRequest, manifest: Manifest) -> Judged:
-    """Our wheel over a stored library."""
+def _stored(request: WheelRequest, need: Need | None, origin: Origin, manifest: Manifest) -> Judged:
+    """Our wheel over a library that the depot or a remote has."""
     wheel = _our_wheel(
         manifest.upstream.version,
         manifest.toolchain.cuda,
@@ -110,43 +125,46 @@ def _stored(request: WheelRequest, manifest: Manifest) -> Judged:
         manifest.sass,
     )
     packed = sum(file.size for file in manifest.files if file.path.startswith("lib/shared/"))
-    return _judged(request, wheel, (), Origin.DEPOT, wheel_name(manifest), pack_seconds(packed), manifest.recipe_key)
+    seconds = pack_seconds(packed) + (manifest.size / request.bandwidth if origin is Origin.REMOTE else 0)
+    size = manifest.size if origin is Origin.REMOTE else 0
+    known = {"need": need, "recipe_key": manifest.recipe_key, "size": size}
+    return _judged(request, wheel, (), origin, wheel_name(manifest), seconds, **known)
 
 
-def _builds(request: WheelRequest, need: Need, workshop: Workshop) -> Iterator[Judged]:
+def _builds(request: WheelRequest, need: Need, ours: OwnWheels) -> Iterator[Judged]:
     """What compiling would give: with the CUDA that is taken by itself, and with 12.8 where the driver serves no newer."""
-    first = _to_build(request, need, workshop)
+    first = _to_build(request, need, ours)
     yield first
     if need.cuda is AnyCuda.AUTO and any(reason.verdict is Verdict.MISFIT for reason in first.reasons):
-        older = _to_build(request, replace(need, cuda=OLDER_CUDA), workshop)
+        older = _to_build(request, replace(need, cuda=OLDER_CUDA), ours)
         if older.verdict is not Verdict.MISFIT:
-            yield replace(older, candidate=replace(older.candidate, cuda=str(OLDER_CUDA)))
+            yield older
 
 
-def _to_build(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
+def _to_build(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
     """Our wheel over a library that this machine would compile for the request."""
     wanted = need.request.gpus
-    reasons = list(_build_place(request.facts, workshop.host))
+    reasons = list(_build_place(request.facts, ours.host))
     cuda, sass = provided_version(), wanted
     try:
-        driver, asked = request.facts.driver, asks_machine(need.cuda, workshop.host.platform, request.facts.driver)
-        machine = workshop.equipped() if asked else workshop.host
+        driver, asked = request.facts.driver, asks_machine(need.cuda, ours.host.platform, request.facts.driver)
+        machine = ours.equipped() if asked else ours.host
         foreseen = foresee_toolchain(need.cuda, machine, wanted, driver=driver)
         toolkit, cuda = foreseen.toolkit, foreseen.cuda
         sass = choose_sass(wanted, cuda, toolkit.codes if toolkit and toolkit.codes else codes_of(cuda))
     except FlashdepotError as error:
         reasons.append(Diagnosis.misfit("toolchain", f"CUDA {cuda}", "no usable toolchain", error.message, error.hint))
-    wheel = _our_wheel(need.request.upstream.version, cuda, _tag(workshop.host, request.facts), sass)
-    seconds = _build_seconds(need.request.selection, len(sass), "shared", workshop, request)
+    wheel = _our_wheel(need.request.upstream.version, cuda, _tag(ours.host, request.facts), sass)
+    seconds = _build_seconds(need.request.selection, len(sass), "shared", ours, request)
     untested = untested_of(unproven_code(need.request.selection, wanted))
     name = f"flash-attn {wheel.version}, built here for {', '.join(a.sm for a in sass)}"
     name += f" (untested: {untested})" if untested else ""
-    return _judged(request, wheel, tuple(reasons), Origin.OURS, name, seconds)
+    return _judged(request, wheel, tuple(reasons), Origin.OURS, name, seconds, need=need)
 
 
-def _by_pip(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
+def _by_pip(request: WheelRequest, need: Need, ours: OwnWheels) -> Judged:
     """What 'pip install flash-attn' makes without a wheel: all units, for upstream's own list of architectures."""
-    facts, host = request.facts, workshop.equipped()
+    facts, host = request.facts, ours.equipped()
     torch_cuda = facts.torch.cuda if facts.torch else None
     fitting = [t for t in host.toolkits if torch_cuda is not None and t.version.major == torch_cuda.major]
     cuda = fitting[0].version if fitting else torch_cuda or Version("12.8")
@@ -165,14 +183,14 @@ def _by_pip(request: WheelRequest, need: Need, workshop: Workshop) -> Judged:
     version = need.request.upstream.version
     wheel = PublishedWheel(FLASH_ATTN, version, str(cuda), "", None, tag, tag if facts.python else "none",
         _tag(host, facts), PIP, sass=sass)  # fmt: skip
-    seconds = _build_seconds(need.request.selection, targets, "native", workshop, request)
+    seconds = _build_seconds(need.request.selection, targets, "native", ours, request)
     return _judged(request, wheel, tuple(reasons), Origin.PIP, f"flash-attn {version}, built by pip", seconds)
 
 
 def _build_seconds(
-    selection: Selection, architectures: int, front_end: str, workshop: Workshop, request: WheelRequest
+    selection: Selection, architectures: int, front_end: str, ours: OwnWheels, request: WheelRequest
 ) -> float:
-    compiled = build_seconds(selection, architectures, front_end, workshop.cores, workshop.memory, request.bandwidth)
+    compiled = build_seconds(selection, architectures, front_end, ours.cores, ours.memory, request.bandwidth)
     return compiled + install_seconds(0)
 
 
@@ -205,12 +223,12 @@ def _our_wheel(version: str, cuda: Version, tag: str, sass: tuple[Architecture, 
 def _judged(
     request: WheelRequest,
     wheel: PublishedWheel,
-    reasons: tuple[Diagnosis, ...],
+    reasons: Reasons,
     origin: Origin,
     name: str,
     seconds: float,
-    recipe_key: str = "",
+    **known: Any,
 ) -> Judged:
     found = (*judge(request, wheel), *reasons)
-    candidate = Candidate(origin, name, wheel, recipe_key, 0, size_known=True, seconds=seconds)
+    candidate = Candidate(origin, name, wheel, seconds, size_known=True, **known)
     return Judged(candidate, verdict_of(found), found)

@@ -1,8 +1,8 @@
-"""A question to the resolver with all that there is to answer it, and what would change the answer."""
+"""From a question to a plan: all that there is to answer it, and what would change the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -10,15 +10,14 @@ from msgspec.structs import replace
 
 from flashdepot.catalog import CATALOG_FOLDER, load_catalog
 from flashdepot.depot import Depot
-from flashdepot.errors import UsageError
 from flashdepot.facts.builds import default_cuda
 from flashdepot.model.candidate import (
     COMMUNITY,
     INDEX,
     MADE_HERE,
     OFFICIAL,
-    Decision,
     Judged,
+    Plan,
     PublishedWheel,
     WheelRequest,
 )
@@ -27,67 +26,19 @@ from flashdepot.model.host import HostRecord
 from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import DEFAULT_FAMILY, Selection
 from flashdepot.model.target import Platform
-from flashdepot.model.wheel import WheelName
-from flashdepot.resolve.decide import decide, explain, judge_candidate, never_fits
+from flashdepot.resolve.decide import decide, never_fits, takable
 from flashdepot.resolve.facts import NamedFacts, override
-from flashdepot.resolve.own_wheels import Workshop, need_of, own_candidates
-
-NOT_LISTED = "not listed"
-"""The source of a wheel that no collection in the catalog has."""
+from flashdepot.resolve.own_wheels import OwnWheels
 
 
-class Resolution(msgspec.Struct, frozen=True):
-    """What was asked, and all that there is to answer it with: published wheels, and candidates of our own.
-
-    ``again`` asks something else of the same machine, depot and catalog.
-    """
-
-    request: WheelRequest
-    published: Sequence[PublishedWheel]
-    own: tuple[Judged, ...]
-    again: Callable[[WheelRequest], Resolution] | None = None
-
-    def __repr__(self) -> str:
-        return f"<Resolution of {len(self.published)} published wheels and {len(self.own)} of our own>"
-
-    @property
-    def decision(self) -> Decision:
-        """The answer."""
-        return decide(self.request, self.published, self.own)
-
-    def explain(self, named: str) -> list[Judged]:
-        """Wheels of a file name, a version or an origin, each judged by every rule; the nearest to fit first.
-
-        A file name that no collection lists is judged by what it says.
-
-        :raises UsageError: for what names nothing.
-        """
-        mine = [j for j in self.own if named in {str(j.candidate.origin), j.candidate.name, j.candidate.wheel.version}]
-        found = [*mine, *explain(self.request, self.published, named)]
-        if not found and not named.endswith(".whl"):
-            raise UsageError(
-                f"'{named}' is neither the file name nor the version of a wheel in the catalog.",
-                hint="'flashdepot catalog update' asks for newer ones; 'flashdepot check FILE' judges a file by its bytes.",
-            )
-        found = found or [self._unlisted(named)]
-        return sorted(found, key=lambda judged: judged.verdict.rank)
-
-    def _unlisted(self, name: str) -> Judged:
-        from flashdepot.catalog.published_files import implied_sass  # noqa: PLC0415  (few ask about one that is not listed)
-
-        parts = WheelName.parse(name)
-        wheel = PublishedWheel.of(parts, NOT_LISTED, url=name, sass=implied_sass(parts, official=False))
-        return judge_candidate(replace(self.request, sources=self.request.sources | {COMMUNITY}), wheel)
-
-
-def candidates_for(
+def plan_for(
     request: WheelRequest,
     library: LibraryRequest,
     machine: HostRecord,
     depot: Depot,
     on_note: Callable[[str], None],
-) -> Resolution:
-    """What there is for a request: published wheels, stored libraries, and what could be built.
+) -> Plan:
+    """What there is for a request: stored, a remote's, published, and what could be built with each CUDA.
 
     :param library: what our library must have.
     :param machine: where it would be compiled.
@@ -98,24 +49,22 @@ def candidates_for(
     catalog = load_catalog(depot.root / CATALOG_FOLDER)
     for note in catalog.notes:
         on_note(note)
-    workshop = Workshop.of(machine)
+    ours = OwnWheels(library, machine, depot)
 
-    def ask(wanted: WheelRequest) -> Resolution:
-        own = () if never_fits(wanted) else _own_and_indexed(wanted, library, workshop, depot)
-        return Resolution(wanted, catalog.wheels, own, ask)
+    def again(other: WheelRequest) -> tuple[Judged, ...]:
+        return takable(other, catalog.wheels, () if never_fits(other) else _own_and_indexed(other, ours))
 
-    return ask(request)
+    own = () if never_fits(request) else _own_and_indexed(request, ours)
+    return replace(decide(request, catalog.wheels, own), again=again)
 
 
-def _own_and_indexed(
-    request: WheelRequest, library: LibraryRequest, workshop: Workshop, depot: Depot
-) -> tuple[Judged, ...]:
-    own = [*own_candidates(request, library, workshop, depot)]
+def _own_and_indexed(request: WheelRequest, ours: OwnWheels) -> tuple[Judged, ...]:
+    own = [*ours.candidates(request)]
     if any(source.startswith(INDEX) for source in request.sources):
         from flashdepot.resolve.own_indexes import index_candidates  # noqa: PLC0415  (few name one)
 
-        need = need_of(request, library, workshop, depot)
-        own += index_candidates(request, _served_by(need.request.selection, library)) if need else ()
+        need = ours.need(request)
+        own += index_candidates(request, _served_by(need.request.selection, ours.library)) if need else ()
     return tuple(own)
 
 
@@ -140,15 +89,15 @@ class Help(msgspec.Struct, frozen=True):
     first: Judged
 
 
-def helps(resolution: Resolution) -> tuple[Help, ...]:
+def helps(plan: Plan) -> tuple[Help, ...]:
     """Each change of one thing that gives a better answer than there is, the least time until usable first."""
-    if resolution.again is None:
+    if plan.again is None:
         return ()
-    now, found = resolution.decision, []
-    for options in _changes(now):
-        then = resolution.again(changed(resolution.request, options)).decision
-        if then.chosen is not None and _is_better(then.chosen, now.chosen):
-            found.append(Help(options, len(then.ranked), then.chosen))
+    found = []
+    for options in _changes(plan):
+        then = plan.again(changed(plan.request, options))
+        if then and _is_better(then[0], plan.chosen):
+            found.append(Help(options, len(then), then[0]))
     found.sort(key=lambda one: (one.first.verdict.rank, one.first.candidate.seconds))
     unique = {tuple(sorted((name, str(value)) for name, value in one.options.items())): one for one in reversed(found)}
     return tuple(one for one in found if one in unique.values())
@@ -169,11 +118,11 @@ def _is_better(then: Judged, now: Judged | None) -> bool:
     return now is None or (now.candidate.origin.compiles and not then.candidate.origin.compiles)
 
 
-def _changes(decision: Decision) -> Iterator[dict[str, Any]]:
-    if decision.uncertain and not decision.chosen:
+def _changes(plan: Plan) -> Iterator[dict[str, Any]]:
+    if plan.uncertain and not plan.chosen:
         yield {"allow": (_UNCERTAIN,)}
-    for miss in decision.near_misses:
-        if options := _options(miss.reason.id, miss.best.candidate.wheel, miss.reason.expected, decision.facts):
+    for miss in plan.near_misses:
+        if options := _options(miss.reason.id, miss.best.candidate.wheel, miss.reason.expected, plan.facts):
             yield options
 
 

@@ -158,7 +158,7 @@ class _Answers(dict[Any, "Diagnosis | None"]):
 
 def judge_all(request: WheelRequest, wheels: Iterable[PublishedWheel]) -> Iterator[JudgedWheel]:
     """Many wheels."""
-    rules = [(itemgetter(*map(PublishedWheel._fields.index, r.fields)), _Answers(r, request)) for r in RULES]
+    rules = [_asked(rule, request) for rule in RULES]
     for wheel in wheels:
         reasons: list[Diagnosis] = []
         misfit = None
@@ -174,3 +174,23 @@ def judge_all(request: WheelRequest, wheels: Iterable[PublishedWheel]) -> Iterat
             reasons.append(reason)
         else:
             yield JudgedWheel(wheel, tuple(reasons), misfit, alone=misfit is not None)
+
+
+_RULES_OUT_MOST = ("torch", "python", "version", "cuda", "platform", "source")
+
+
+def judge_unbroken(request: WheelRequest, wheels: Iterable[PublishedWheel]) -> Iterator[JudgedWheel]:
+    """Of many wheels those that break no rule. What rules out most is asked first, so that most are asked once."""
+    first = [rule for name in _RULES_OUT_MOST for rule in RULES if rule.id == name]
+    rules = [_asked(rule, request) for rule in (*first, *(rule for rule in RULES if rule not in first))]
+    for wheel in wheels:
+        for fields, answers in rules:
+            reason = answers[fields(wheel)]
+            if reason is not None and reason.severity is Severity.MISFIT:
+                break
+        else:
+            yield JudgedWheel(wheel, judge(request, wheel), None, alone=False)
+
+
+def _asked(rule: WheelRule, request: WheelRequest) -> tuple[Callable[[PublishedWheel], Any], _Answers]:
+    return itemgetter(*map(PublishedWheel._fields.index, rule.fields)), _Answers(rule, request)

@@ -86,7 +86,7 @@ class TargetReport(msgspec.Struct, frozen=True):
             "changes": plain(self.changes),
             "faults": plain(self.faults),
             "extra": list(self.extra),
-            "mend": self.fix,
+            "fix": self.fix,
         }
 
 
