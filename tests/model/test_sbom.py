@@ -8,33 +8,24 @@ from msgspec.structs import replace
 from packaging.licenses import canonicalize_license_expression
 
 from flashdepot.build.sbom import licence_expression, parts, sbom
-from flashdepot.model.manifest import Manifest, ManifestFile
+from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import Tool, ToolchainId, UpstreamId
 from flashdepot.model.target import Platform, Version
 from support.depots import make_manifest
 from support.wheels import schema_errors
 
-CUDART = ManifestFile("lib/static/libcudart_static.a", "c" * 64, 9)
 
-
-def made_by(compiler: str, platform: str = "linux-x86_64", *, cudart: bool = True, **changes: Any) -> Manifest:
-    manifest = make_manifest(**changes)
-    tools = (Tool("nvcc", "13.0.88", "a" * 64), Tool(compiler, "15.2.0", "b" * 64))
-    return replace(
-        manifest,
-        toolchain=ToolchainId(Version("13.0.88"), tools),
-        platform=Platform.parse(platform),
-        files=(*manifest.files, *([CUDART] if cudart else [])),
-    )
+def made_by_zig(platform: str = "linux-x86_64", **changes: Any) -> Manifest:
+    tools = (Tool("nvcc", "13.0.88", "a" * 64), Tool("zig", "0.14.1", "b" * 64))
+    toolchain = ToolchainId(Version("13.0.88"), tools)
+    return replace(make_manifest(**changes), toolchain=toolchain, platform=Platform.parse(platform))
 
 
 MANIFESTS = {
-    "gcc": made_by("g++"),
-    "msvc": made_by("cl", "windows-x86_64"),
-    "zig": made_by("zig", "linux-aarch64", cudart=False),
-    "folder": made_by("g++", upstreams={"fa2": UpstreamId("2.8.3+mine", "d" * 64, "folder")}),
-    "commit": made_by(
-        "zig",
+    "published": made_by_zig(),
+    "windows": made_by_zig("windows-x86_64"),
+    "folder": made_by_zig(upstreams={"fa2": UpstreamId("2.8.3+mine", "d" * 64, "folder")}),
+    "commit": made_by_zig(
         upstreams={
             "fa2": UpstreamId("2.8.3", "d" * 64, "git+https://host/x.git", {".": "e" * 40, "csrc/cutlass": "f" * 40}),
             "fa4": UpstreamId("4.0.0", "9" * 64),
@@ -77,19 +68,10 @@ def test_the_licence_expression_is_one_that_metadata_may_have(manifest: Manifest
     assert canonicalize_license_expression(expression) == expression
 
 
-@pytest.mark.parametrize(
-    ("name", "inside", "outside"),
-    [
-        ("gcc", {"cuda-cudart", "libstdc++", "flash-attn", "cutlass", "flashdepot-c-layer"}, {"libc++"}),
-        ("msvc", {"cuda-cudart"}, {"libstdc++", "libc++"}),
-        ("zig", {"libc++", "zig-compiler-rt"}, {"cuda-cudart", "libstdc++"}),
-        ("commit", {"flash-attn-4"}, set()),
-    ],
-)
-def test_what_the_linker_put_in_is_named(name: str, inside: set[str], outside: set[str]) -> None:
-    names = {part.name for part in parts(MANIFESTS[name])}
-    assert inside <= names
-    assert not outside & names
+def test_the_run_times_of_zig_are_named_and_none_of_nvidia() -> None:
+    names = {part.name for part in parts(MANIFESTS["commit"])}
+    own = {"flash-attn", "flash-attn-4", "cutlass", "flashdepot-c-layer"}
+    assert names == {*own, "libc++", "zig-compiler-rt"}
 
 
 def test_a_commit_is_named_with_its_repository_and_that_of_its_submodule() -> None:

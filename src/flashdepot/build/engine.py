@@ -27,8 +27,7 @@ _KILLED = (-signal.SIGKILL.value, 128 + signal.SIGKILL.value) if hasattr(signal,
 
 _MEMORY_MARKS = re.compile(
     r"died due to signal 9|--error 0x89\b|out of memory|Killed signal terminated program|virtual memory exhausted"
-    r"|Cannot allocate memory|std::bad_alloc"
-    r"|\bC1060\b|\bC1002\b",  # cl's words for it differ by language
+    r"|Cannot allocate memory|std::bad_alloc",
     re.IGNORECASE,
 )
 

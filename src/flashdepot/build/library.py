@@ -290,7 +290,6 @@ def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, P
         "VERSION": version[0] if version else "0",
         "UPSTREAM_VERSION": upstream,
         "PLATFORM": str(plan.recipe.target.platform),
-        "RUNTIME": "",
     }
     headers = ("flash_attention.h", "flash_attention.hpp")
     files = {**{f"include/{name}": NATIVE / "include" / name for name in headers}, **linked.files}

@@ -252,10 +252,9 @@ class LocalExecutor:
     def _environment(self, folder: Path) -> dict[str, str]:
         """What compilers find in theirs.
 
-        One language for messages, and temporary files where the build's own are; VSLANG, TEMP and TMP for Windows.
+        One language for messages, and temporary files where the build's own are; TEMP and TMP for Windows.
         """
-        language = {"LC_ALL": "C", "VSLANG": "1033"}
-        return {**self.environment, **language, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
+        return {**self.environment, "LC_ALL": "C", **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
 
     def _follow(self, running: _Running) -> None:
         child = running.child

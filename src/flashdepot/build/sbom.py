@@ -16,8 +16,6 @@ from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import PUBLISHED, Tool, UpstreamId
 
 OWN_LICENCE = "BSD-3-Clause"
-NVIDIA_TERMS = "LicenseRef-NVIDIA-CUDA-Toolkit-EULA"
-"""The End User License Agreement of the CUDA Toolkit, whose attachment A lists what may be passed on."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -68,17 +66,9 @@ def _upstream(project: str, upstream: UpstreamId) -> Part:
 
 
 def _run_times(manifest: Manifest) -> list[Part]:
-    """What the linker takes from the compilers: their exceptions ask for nothing, and yet they are inside."""
-    compiler = manifest.toolchain.host_compiler
-    cuda = str(manifest.toolchain.cuda)
-    runtimes = [file for file in manifest.files if "cudart_static" in file.path]
-    found = [Part("cuda-cudart", cuda, NVIDIA_TERMS, digest=file.digest) for file in runtimes]
-    if compiler.name == "zig":
-        llvm = Part("libc++", compiler.version, "Apache-2.0 WITH LLVM-exception")
-        return [*found, llvm, Part("zig-compiler-rt", compiler.version, "MIT")]
-    if manifest.platform.system == "linux":
-        return [*found, Part("libstdc++", compiler.version, "GPL-3.0-or-later WITH GCC-exception-3.1")]
-    return found
+    """What the linker takes from zig: nothing of NVIDIA's runtime is in a library."""
+    version = manifest.toolchain.host_compiler.version
+    return [Part("libc++", version, "Apache-2.0 WITH LLVM-exception"), Part("zig-compiler-rt", version, "MIT")]
 
 
 PLACE = "share/sbom/libflashattention.cdx.json"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import ntpath
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,48 +15,25 @@ from flashdepot.model.target import Version
 from flashdepot.process.run import run
 from flashdepot.toolchain.nvcc import inspect
 
-_COMPONENT = "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"
-_QUERY = ("-all", "-products", "*", "-requires", _COMPONENT, "-format", "json", "-utf8")
-_CL = "VC/Tools/MSVC/*/bin/Hostx64/x64/cl.exe"
+_QUERY = ("-all", "-products", "*", "-property", "installationPath", "-utf8")
+_TOOLSETS = "VC/Tools/MSVC/*/bin/Hostx64/x64/cl.exe"
 
 
 def _find_msvc() -> tuple[HostCompiler, ...]:
-    """Every ``cl`` for x64, best first: that of ``NVCC_CCBIN``, that of this developer prompt, then newest first.
+    """Every ``cl`` for x64 of the installations that ``vswhere`` knows, newest first.
 
-    All toolsets of all installations that ``vswhere`` knows are listed, Build Tools as well.
+    A toolset's folder has its version: 14.44.35207 is cl 19.44.35207.
     """
-    named, tools = os.environ.get("NVCC_CCBIN", ""), os.environ.get("VCToolsInstallDir", "")  # noqa: SIM112
-    if named and not ntpath.basename(named).lower().startswith("cl"):
-        named = ntpath.join(named, "cl.exe")
-    prompts = ntpath.normpath(ntpath.join(tools, "bin", "Hostx64", "x64", "cl.exe")) if tools else ""
-    first = [program for program in (named, prompts) if program]
     files = Path(os.environ.get("ProgramFiles(x86)", r"C:\Program Files (x86)"))  # noqa: SIM112
     vswhere = files / "Microsoft Visual Studio" / "Installer" / "vswhere.exe"
-    folders = installations(_output(str(vswhere), *_QUERY, encoding="utf-8")) if vswhere.is_file() else ()
-    installed = [str(program) for folder in folders for program in sorted(Path(folder).glob(_CL), reverse=True)]
-    found: dict[str, HostCompiler] = {}
-    for program in (*first, *installed):
-        if (key := ntpath.normcase(program)) not in found and (version := banner_version(_output(program))):
-            found[key] = HostCompiler("cl", program, version)
-    preferred = [found.pop(key) for key in map(ntpath.normcase, first) if key in found]
-    return (*preferred, *sorted(found.values(), key=lambda compiler: compiler.version, reverse=True))
-
-
-def installations(answer: str) -> Sequence[str]:
-    """The installation folders in the JSON that ``vswhere -format json`` prints; none in anything else."""
-    try:
-        return [str(entry["installationPath"]) for entry in json.loads(answer) if "installationPath" in entry]
-    except (ValueError, TypeError):
-        return []
-
-
-def banner_version(banner: str) -> Version | None:
-    """The version that ``cl`` prints before its work, in whichever language: ``19.44.35211``.
-
-    Its first two parts are ``_MSC_VER``: 19.44 is 1944.
-    """
-    match = re.search(r"\b(\d{2}\.\d{2}\.\d{4,5})(?:\.\d+)?\b", banner)
-    return Version.parse(match[1]) if match else None
+    folders = _output(str(vswhere), *_QUERY, encoding="utf-8").splitlines() if vswhere.is_file() else ()
+    programs = (program for folder in folders for program in Path(folder.strip()).glob(_TOOLSETS))
+    found = [
+        HostCompiler("cl", str(program), Version(f"19{version[1]}"))
+        for program in programs
+        if (version := re.fullmatch(r"14(\.\d+\.\d+)", program.parents[3].name))
+    ]
+    return tuple(sorted(found, key=lambda compiler: compiler.version, reverse=True))
 
 
 def _output(*command: str, encoding: str | None = None) -> str:

@@ -19,7 +19,7 @@ from flashdepot.process.confinement import UNCONFINED
 from flashdepot.process.run import Finished, first_error
 
 _LITTLE_SPACE = 10**9
-_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|\bLNK1180\b")
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
 _BUS_ERROR = re.compile(r"Bus error|signal 7\b")
 
 
@@ -59,15 +59,8 @@ _ENDS_THE_PROGRAM = frozenset(
 )
 """What code of the library must not call: anyone who links it decides when the program ends."""
 
-_EXPORTED_BY_CUDART = frozenset({"NvOptimusEnablementCuda"})
-"""A number, by which drivers of laptops know CUDA programs: a directive in cudart_static.lib exports it."""
-
-_ALLOWED_DLLS = re.compile(
-    r"(kernel32|advapi32|shell32|user32|ole32|ntdll|ucrtbase|vcruntime\d+(_\d+)?|msvcp\d+(_\d+)?|concrt\d+"
-    r"|api-ms-win-[\w-]+)\.dll",
-    re.IGNORECASE,
-)
-"""Windows itself and the C and C++ runtimes. No cudart64_*.dll, and the driver's nvcuda.dll is loaded when needed."""
+_ALLOWED_DLLS = re.compile(r"(kernel32|ntdll|ucrtbase|api-ms-win-[\w-]+)\.dll", re.IGNORECASE)
+"""Windows itself and its C runtime. No cudart64_*.dll, and the driver's nvcuda.dll is loaded when needed."""
 
 
 def verify_objects(objects: Sequence[Path]) -> None:
@@ -105,7 +98,7 @@ def verify_dll(path: Path, names: Sequence[str]) -> None:
         raise FlashdepotError(f"{path.name} is for {machine}, and x86_64 was asked for.")
     if missing := sorted(set(names) - exported):
         raise FlashdepotError(f"{path.name} does not export {', '.join(missing)}.")
-    if foreign := sorted(exported - set(names) - _EXPORTED_BY_CUDART):
+    if foreign := sorted(exported - set(names)):
         raise FlashdepotError(f"{path.name} exports symbols that are not its own: {', '.join(foreign[:5])}.")
     if unwanted := sorted(name for name in needed if _ALLOWED_DLLS.fullmatch(name) is None):
         raise FlashdepotError(f"{path.name} needs libraries that it must not: {', '.join(unwanted)}.")
