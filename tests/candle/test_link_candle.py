@@ -36,7 +36,6 @@ from flashdepot.link.candle_versions import (
 from flashdepot.link.cargo_crate import write_crate
 from flashdepot.link.library import read_library
 from flashdepot.model.target import Platform
-from flashdepot.toolchain.wheels import known_trees, provided_nvcc
 from support.programs import cargo_run, write_program, write_stand_in
 from support.tools import needs
 
@@ -156,16 +155,10 @@ def cudart(tmp_path: Path) -> Path:
     return folder
 
 
-def test_where_nvcc_is_not_on_path_the_one_in_the_depot_is_named(tmp_path: Path) -> None:
-    assert provided_nvcc(LINUX, tmp_path) is None
-    for name in known_trees():
-        (tmp_path / name / "bin").mkdir(parents=True)
-        (tmp_path / name / "bin" / "nvcc").touch()
-    nvcc = provided_nvcc(LINUX, tmp_path)
-    assert nvcc is not None
-    (note,) = (note for note in folder_notes(tmp_path, None, nvcc, "0.9.1") if "nvcc" in note)
-    assert note.endswith(f"The depot has one: export PATH={nvcc.parent}:$PATH")
-    assert not [note for note in folder_notes(tmp_path, "/usr/bin/nvcc", nvcc, "0.9.1") if "nvcc" in note]
+def test_where_nvcc_is_not_on_path_the_option_that_gives_it_is_named(tmp_path: Path) -> None:
+    (note,) = (note for note in folder_notes(tmp_path, None, "0.9.1") if "nvcc" in note)
+    assert note.endswith('eval "$(flashdepot link candle --write --toolkit)"')
+    assert not [note for note in folder_notes(tmp_path, "/usr/bin/nvcc", "0.9.1") if "nvcc" in note]
 
 
 @pytest.mark.nvcc

@@ -34,10 +34,11 @@ from flashdepot.link.candle_versions import (
     require_crate,
 )
 from flashdepot.link.library import LinkableLibrary
+from flashdepot.link.lines import Shell
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.limits import Limits
+from flashdepot.model.manifest import Manifest
 from flashdepot.resolve.consent import require_consent
-from flashdepot.toolchain.wheels import provided_nvcc
 
 if TYPE_CHECKING:
     from flashdepot.build.schedule import Outlook
@@ -64,9 +65,10 @@ class CandleWish(msgspec.Struct, frozen=True):
 
 
 class CandleResult(msgspec.Struct, frozen=True):
-    """What was made: fields of the JSON document, lines to paste, and what must be known besides."""
+    """What was made, of which library: fields of the JSON document, lines to paste, and what must be known besides."""
 
     setup: CandleSetup
+    manifest: Manifest
     document: dict[str, Any]
     text: str
     notes: list[str]
@@ -102,7 +104,7 @@ def link_candle(
         return zig(depot=depot, events=events)
 
     arguments, sources, project = wish.line.arguments, wish.sources, wish.project
-    nvcc, stored = shutil.which("nvcc"), provided_nvcc(this_platform(), depot.layout.toolchains)
+    nvcc = shutil.which("nvcc")
     if wish.delivery is Delivery.CRATE:
         if project is not None:
             project.require_published()
@@ -113,7 +115,7 @@ def link_candle(
         with added if kernels else contextlib.nullcontext() as objects:
             root = write_candle_crate(got, arguments, unpacked, wish.folder, provide_zig, objects)
         text = advice.patch_lines(root)
-        notes = advice.crate_notes(got.manifest, nvcc, stored)
+        notes = advice.crate_notes(got.manifest, nvcc)
         return _result(got, wish, CandleSetup(Delivery.CRATE, root), text, notes, {"patch": text}, kernels)
     if wish.kernels is not None:
         choose_kernels(sources or wish.folder, wish.kernels, arguments, wish.version)
@@ -125,7 +127,7 @@ def link_candle(
         wish,
         CandleSetup(Delivery.FOLDER, made.root, variables["CUDA_COMPUTE_CAP"]),
         advice.shell_lines(variables, got.manifest.platform.system),
-        advice.folder_notes(sources, nvcc, stored, wish.version),
+        advice.folder_notes(sources, nvcc, wish.version),
         {"files": [str(path) for path in made.archives], "environment": variables},
     )
 
@@ -145,7 +147,33 @@ def _result(
     said = [advice.missing_kernels(library.manifest, arguments, added), *advice.streams(arguments), *notes]
     if project is not None and project.features:
         said.append(f"candle-flash-attn is behind a feature here: cargo build --features {project.features[0]}")
-    return CandleResult(setup, {**library.to_json(), **built, **more}, lines, said)
+    return CandleResult(setup, library.manifest, {**library.to_json(), **built, **more}, lines, said)
+
+
+def cargo_toolkit(project: CandleProject, manifest: Manifest, *, depot: Depot, events: Events = SILENT) -> list[str]:
+    """The lines of a shell with which ``cargo build`` finds a CUDA toolkit, which is put into the depot first.
+
+    :raises IncompatibleError: where the library is not for this machine's Linux and CPU: candle's build runs nvcc's host
+        compiler.
+    :raises MissingToolError: when there is no C compiler, or Cargo has not fetched cudarc.
+    :raises NetworkError: when the toolkit must be fetched and cannot be.
+    """
+    from flashdepot.link.candle_toolkit import bindings_of, provide_stubs, toolkit_lines  # noqa: PLC0415
+    from flashdepot.toolchain.wheels import provide, provided_version  # noqa: PLC0415
+
+    here, folder = this_platform(), depot.layout.toolchains
+    if here.system != "linux" or manifest.platform != here:
+        raise IncompatibleError(
+            f"--toolkit is for builds on Linux for the same machine; this is {here}, and the library for {manifest.platform}.",
+            hint="Leave out --toolkit, and install a CUDA toolkit for the other system.",
+        )
+    bindings = bindings_of(project.root, default_cargo_home())
+    with depot.workspace(), events.building() as progress:
+        toolkit = provide(here, folder, progress.download)
+        stubs = provide_stubs(toolkit, provided_version().major, bindings, folder)
+    oldest = min(manifest.sass)
+    capability = os.environ.get(advice.COMPUTE_CAP) or f"{oldest.major}{oldest.minor}"
+    return toolkit_lines(toolkit, stubs, capability, Shell.of(here.system))
 
 
 def check_candle(project: CandleProject, need: CandleNeed, sources: Path | None) -> tuple[CandleSetup, list[Diagnosis]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from flashdepot.api.candle import CandleWish, candle_line, check_candle, link_candle
+from flashdepot.api.candle import CandleWish, candle_line, cargo_toolkit, check_candle, link_candle
 from flashdepot.cli.common import View, examples
 from flashdepot.cli.link_commands import Which, library_options, named_machine
 from flashdepot.cli.options import completed
@@ -16,7 +16,7 @@ from flashdepot.cli.terminal import terminal
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.host.probe import runtime_facts
 from flashdepot.link.candle_check import CandleNeed
-from flashdepot.link.candle_project import CONFIG, read_candle_project, write_config
+from flashdepot.link.candle_project import CONFIG, NO_NVCC, read_candle_project, write_config
 from flashdepot.link.candle_versions import CRATE, Delivery, known_lines
 from flashdepot.model.diagnosis import Command
 from flashdepot.model.environment import Environment
@@ -24,6 +24,10 @@ from flashdepot.resolve.facts import facts_of
 from flashdepot.toolchain.targets import parse_target
 
 _DEFAULT = Path("prebuilt", CRATE)
+_AT_RUN_TIME = (
+    "The program loads NVIDIA's driver, libcublas, libcublasLt, libcurand and libnvrtc when it starts. Without a toolkit: pip "
+    "install nvidia-cublas nvidia-curand nvidia-cuda-nvrtc, and LD_LIBRARY_PATH with their lib folders."
+)
 
 
 def _versions() -> Iterable[str]:
@@ -35,6 +39,7 @@ def _versions() -> Iterable[str]:
     epilog=examples(
         "flashdepot link candle --write --get",
         "flashdepot link candle --check",
+        'eval "$(flashdepot link candle --write --get --toolkit)" && cargo build --release',
         'eval "$(flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt)" && cargo build --release',
         "flashdepot link candle --candle-version 0.9.1 --build-dir prebuilt --profile inference --arch 80,90 --get",
         "flashdepot link candle --candle-version 0.11.1 --build-dir vendor/candle-flash-attn >> Cargo.toml",
@@ -74,6 +79,12 @@ def _versions() -> Iterable[str]:
     "512, pages of 32 rows, prefix ranges): 'all', or names such as splitkv_hdim256_bf16*.",
 )
 @click.option("--write", is_flag=True, help=f"Add the lines to the project's {CONFIG}.")
+@click.option(
+    "--toolkit",
+    is_flag=True,
+    help="Fetch NVIDIA's compiler into the depot and print the shell lines with which cargo finds it, for machines without a "
+    "CUDA toolkit. Needs --write.",
+)
 @click.option("--check", is_flag=True, help="Only say whether the project's set-up still holds. Exit code 6 if not.")
 @library_options
 def candle(
@@ -84,6 +95,7 @@ def candle(
     kernels: str | None,
     *,
     write: bool,
+    toolkit: bool,
     check: bool,
     **options: Any,
 ) -> View:
@@ -99,6 +111,8 @@ def candle(
     which = Which(**options)
     project = None if version and not (write or check) else read_candle_project(Path.cwd())
     asked = version or (project.version if project else "")
+    if toolkit and not write:
+        raise UsageError("--toolkit prints lines for a shell, so the lines for Cargo must be written.", hint="--write")
     line, sources = candle_line(asked, project, crate)
     if check and project is not None:
         need = CandleNeed(asked, line, _environment(which), _again(which))
@@ -118,10 +132,12 @@ def candle(
     made = link_candle(
         wish, lambda: which.linkable(line.calls), depot=which.depot, limits=which.limits, events=terminal()
     )
-    written = None
+    written, lines = None, []
     if write and project is not None:
         write_config(project.root, made.setup)
         written = str(project.root / CONFIG)
+        if toolkit:
+            lines = cargo_toolkit(project, made.manifest, depot=which.depot, events=terminal())
     document = {
         "candle": asked,
         "arguments": line.arguments,
@@ -129,9 +145,11 @@ def candle(
         "crate": str(sources) if sources else None,
         **made.document,
         "config": written,
+        "shell": lines,
         "notes": made.notes,
     }
-    return View(document, [written or made.text], made.notes)
+    notes = [note for note in made.notes if not lines or note != NO_NVCC]
+    return View(document, lines or [written or made.text], [*notes, *[_AT_RUN_TIME] * bool(lines)])
 
 
 def _environment(which: Which) -> Environment:

@@ -194,8 +194,8 @@ def _same(path: Path) -> Path:
 
 
 def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Path, added: AddedKernels | None) -> Path:
-    compiler = _tool(os.environ.get("CC") or "cc", "gcc")
-    linker, localizer, archiver = (_tool(name, "binutils") for name in ("ld", "objcopy", "ar"))
+    compiler = required_tool(os.environ.get("CC") or "cc", "gcc")
+    linker, localizer, archiver = (required_tool(name, "binutils") for name in ("ld", "objcopy", "ar"))
     sources = sources_of(arguments, with_candles=added is not None)
     objects = [str(work / f"{Path(source).stem}.o") for source in sources]
     flags = ["-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{library.include}"]
@@ -203,16 +203,16 @@ def _make_linux(library: LinkableLibrary, static: Path, arguments: int, work: Pa
         (work / HEADER_OF_KERNELS).write_text(table_header(added.kernels, added.features))
         flags += ["-DFLASHDEPOT_CANDLE_KERNELS", f"-I{work}"]
     for source, compiled in zip(sources, objects, strict=True):
-        _do([compiler, *flags, "-c", str(SOURCES / source), "-o", compiled])
+        run_tool([compiler, *flags, "-c", str(SOURCES / source), "-o", compiled])
     joined, local, made = (str(work / name) for name in ("joined.o", "flashattention.o", "made.a"))
     # Section groups would be merged by name with those of other objects, local or not: --force-group-allocation.
     whole = ["--whole-archive", str(static), "--no-whole-archive"]
     candles = [] if added is None else [_one_object(added, work, linker, localizer)]
     called = [*map(str, privately([Path(name) for name in objects], work / "private")), *candles]
-    _do([linker, "-r", "--force-group-allocation", "-o", joined, *called, *whole])
+    run_tool([linker, "-r", "--force-group-allocation", "-o", joined, *called, *whole])
     keep = [f"--keep-global-symbol={name}" for name in EXPORTED]
-    _do([localizer, "--wildcard", *keep, joined, local])
-    _do([archiver, "rcsD", made, local])
+    run_tool([localizer, "--wildcard", *keep, joined, local])
+    run_tool([archiver, "rcsD", made, local])
     return Path(made)
 
 
@@ -224,9 +224,9 @@ def _one_object(added: AddedKernels, work: Path, linker: str, localizer: str) ->
     """
     joined, made = str(work / "candle-joined.o"), str(work / "candle.o")
     objects = [str(path) for path in privately(added.objects, work / "candle-private")]
-    _do([linker, "-r", "--force-group-allocation", "-o", joined, *objects])
+    run_tool([linker, "-r", "--force-group-allocation", "-o", joined, *objects])
     weak = ["--weaken-symbol=*run_mha_fwd_*"]
-    _do([localizer, "--wildcard", f"--keep-global-symbol={RUN_MHA}", *weak, joined, made])
+    run_tool([localizer, "--wildcard", f"--keep-global-symbol={RUN_MHA}", *weak, joined, made])
     return made
 
 
@@ -240,16 +240,16 @@ def _required(*names: Path) -> Path:
     )
 
 
-def _tool(name: str, package: str) -> str:
+def required_tool(name: str, package: str) -> str:
+    """Where a program is; :raises MissingToolError: when it is nowhere, with the package that has it."""
     found = shutil.which(name)
     if found is None:
-        raise MissingToolError(
-            f"'{name}' was not found; it makes the archive for candle.", hint=f"Install it: {package}"
-        )
+        raise MissingToolError(f"'{name}' was not found; linking candle needs it.", hint=f"Install it: {package}")
     return found
 
 
-def _do(command: Sequence[str]) -> None:
+def run_tool(command: Sequence[str]) -> None:
+    """Run a compiler or linker; :raises CompileError: when it refuses, with its first error."""
     done = run(command, timeout=600)
     if done.status != 0:
-        raise CompileError(f"The archive for candle cannot be made: {first_error(done.output)}", hint=" ".join(command))
+        raise CompileError(f"What links candle cannot be made: {first_error(done.output)}", hint=" ".join(command))

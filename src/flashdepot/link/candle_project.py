@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -313,50 +312,36 @@ def streams(arguments: int) -> list[str]:
     return [note]
 
 
-def crate_notes(manifest: Manifest, nvcc: str | None, stored: Path | None) -> list[str]:
+NO_NVCC = (
+    "nvcc is not on PATH, and candle's build runs it. Take the depot's: "
+    'eval "$(flashdepot link candle --write --toolkit)"'
+)
+
+
+def crate_notes(manifest: Manifest, nvcc: str | None) -> list[str]:
     """What candle's other crates need of CUDA when only its FlashAttention is linked: from 0.9.2 on.
 
     :param nvcc: the one on PATH.
-    :param stored: the one in the depot.
     """
     oldest = min(manifest.sass)
-    cap = f"CUDA_COMPUTE_CAP={oldest.major}{oldest.minor}"
     needs = (
         "This crate compiles nothing. candle's others still do: candle-kernels runs nvcc, for the GPU that "
-        f"CUDA_COMPUTE_CAP names ({cap} serves every GPU of this library), cudarc asks nvcc for its version, and the "
-        "program links cuda, cudart, cublas, cublasLt, curand and nvrtc."
+        f"CUDA_COMPUTE_CAP names ({oldest.major}{oldest.minor} serves every GPU of this library), cudarc asks nvcc for its "
+        "version, and the program links cuda, cudart, cublas, cublasLt, curand and nvrtc."
     )
-    if nvcc is not None:
-        return [needs]
-    if stored is not None:
-        home = shlex.quote(str(stored.parents[1]))
-        return [needs, f"nvcc is not on PATH. The depot has one: export CUDA_HOME={home} PATH={home}/bin:$PATH {cap}"]
-    elsewhere = (
-        "nvcc is not on PATH. pip install nvidia-cuda-nvcc has one, in site-packages/nvidia/cu13: set CUDA_HOME to that "
-        f"folder, put its bin on PATH, and set {cap}."
-    )
-    return [needs, elsewhere]
+    return [needs] if nvcc else [needs, NO_NVCC]
 
 
-def folder_notes(crate: Path | None, nvcc: str | None, stored: Path | None, version: str) -> list[str]:
+def folder_notes(crate: Path | None, nvcc: str | None, version: str) -> list[str]:
     """What else must be known before a build with a prepared folder.
 
     :param nvcc: the one on PATH.
-    :param stored: the one in the depot.
     """
     found = [
         "Built it before? Cargo does not run the build script again for a new folder: cargo clean -p candle-flash-attn",
     ]
     if nvcc is None:
-        remedy = (
-            f"The depot has one: export PATH={shlex.quote(str(stored.parent))}:$PATH"
-            if stored
-            else "pip install nvidia-cuda-nvcc has one, in site-packages/nvidia/cu13/bin: put that folder on PATH."
-        )
-        found.append(
-            "nvcc is not on PATH. candle's build script runs 'nvcc --list-gpu-code' even when it compiles nothing, and "
-            f"stops without it. {remedy}"
-        )
+        found.append(NO_NVCC)
     if crate is None:
         found.append(
             f"The sources of {CRATE} {version} were not found, so the archive is as new as now. After a git checkout or "

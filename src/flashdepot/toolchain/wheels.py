@@ -176,12 +176,6 @@ def is_provided(platform: Platform, folder: Path) -> bool:
     return _root(platform, folder).is_dir()
 
 
-def provided_nvcc(platform: Platform, folder: Path) -> Path | None:
-    """The nvcc that :func:`provide` has put into ``folder``, or ``None``; its bytes are not read."""
-    nvcc = _root(platform, folder) / "bin" / "nvcc"
-    return nvcc if provides(platform) and nvcc.is_file() else None
-
-
 def known_trees() -> Mapping[str, str]:
     """The digest of every toolkit that can be provided, by the name of its folder."""
     return {_root(Platform.parse(name), Path()).name: tree for name, tree in _data()["tree"].items()}

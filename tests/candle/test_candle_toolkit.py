@@ -1,0 +1,71 @@
+"""`link candle --toolkit`: what links candle on a machine without a CUDA toolkit."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from flashdepot.errors import MissingToolError
+from flashdepot.link.candle_toolkit import bindings_of, declared_names, provide_stubs, toolkit_lines
+from flashdepot.link.lines import Shell
+
+CUDARC = {
+    "driver": 'extern "C" {\n    pub fn cuInit(flags: u32) -> u32;\n}\npub unsafe fn safe() {}\n',
+    "cublas": "    pub fn cublasCreate_v2(\n        handle: *mut u8,\n    ) -> u32;\n    pub fn is_culib_present() -> bool {\n",
+}
+
+
+@pytest.fixture
+def bindings(tmp_path: Path) -> list[Path]:
+    """The sources of a cudarc, where Cargo unpacks them for the project in tmp_path."""
+    (tmp_path / "Cargo.lock").write_text('version = 4\n[[package]]\nname = "cudarc"\nversion = "0.19.9"\n')
+    with pytest.raises(MissingToolError, match=r"cudarc 0\.19\.9"):
+        bindings_of(tmp_path, tmp_path / "home")
+    source = tmp_path / "home/registry/src/index/cudarc-0.19.9/src"
+    for module, text in CUDARC.items():
+        (source / module / "sys").mkdir(parents=True)
+        (source / module / "sys/mod.rs").write_text(text)
+    return bindings_of(tmp_path, tmp_path / "home")
+
+
+def test_the_names_are_those_that_cudarc_declares(bindings: list[Path]) -> None:
+    assert declared_names(bindings) == {"driver": ["cuInit"], "cublas": ["cublasCreate_v2"]}
+
+
+def test_a_program_links_with_them_and_asks_for_the_libraries_when_it_starts(
+    bindings: list[Path], tmp_path: Path
+) -> None:
+    toolkit = tmp_path / "toolkit"
+    (toolkit / "lib").mkdir(parents=True)
+    subprocess.run(["ar", "rcs", toolkit / "lib/libcudart_static.a"], check=True)
+    stubs = provide_stubs(toolkit, 13, bindings, tmp_path / "depot")
+    assert provide_stubs(toolkit, 13, bindings, tmp_path / "depot") == stubs
+    program = tmp_path / "program.c"
+    program.write_text(
+        "int cuInit(int); int cublasCreate_v2(void *);\nint main(void) { return cuInit(0) + cublasCreate_v2(0); }"
+    )
+    command = [
+        "cc",
+        str(program),
+        f"-L{stubs / 'lib'}",
+        "-lcudart",
+        "-lcuda",
+        "-lcublas",
+        "-o",
+        str(tmp_path / "program"),
+    ]
+    subprocess.run(command, check=True)
+    needed = subprocess.run(["readelf", "-d", tmp_path / "program"], capture_output=True, text=True, check=True).stdout
+    assert "[libcuda.so.1]" in needed
+    assert "[libcublas.so.13]" in needed
+    assert "cudart" not in needed
+
+
+def test_the_lines_put_nvcc_in_front_of_the_path() -> None:
+    lines = toolkit_lines(Path("/depot/cuda 13"), Path("/depot/stubs"), "80", Shell.POSIX)
+    script = "\n".join([*lines, "echo $CUDA_ROOT $CUDA_COMPUTE_CAP; echo $PATH"])
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[0] == "/depot/stubs 80"
+    assert said[1].startswith("/depot/cuda 13/bin:")
