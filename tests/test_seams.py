@@ -1,28 +1,48 @@
-"""A rule, a Python name, an executor and a target each join in one place. A family: tests/kernels/test_toy_family.py."""
+"""A rule, a kind of candidate, a fact, a verb, a Python name, an executor and a target each join in one place.
+
+A family: tests/kernels/test_toy_family.py.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 
+from flashdepot import Client
+from flashdepot.api import resolve
 from flashdepot.build.engine import Engine
 from flashdepot.build.executor import Ended, Executor, Task
 from flashdepot.build.schedule import Capacity, History
+from flashdepot.cli.app import app
+from flashdepot.cli.common import View
+from flashdepot.cli.options import _OPTIONS as OPTIONS
+from flashdepot.cli.resolve_page import describe
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
-from flashdepot.events import Silent
+from flashdepot.events import Events, Silent
 from flashdepot.fit import Needs, judge, rules
 from flashdepot.fit.needs import PlatformNeed
-from flashdepot.model.diagnosis import Diagnosis
+from flashdepot.host import saved_host
+from flashdepot.install.choice import InstallRequest, choose
+from flashdepot.install.sources import WheelAddress
+from flashdepot.model.candidate import OURS, Candidate, Judged, Origin, PublishedWheel, WheelRequest
+from flashdepot.model.diagnosis import Diagnosis, Verdict
 from flashdepot.model.environment import Environment
 from flashdepot.model.recipe import Action
 from flashdepot.model.target import Platform
 from flashdepot.process.child import Cost
+from flashdepot.resolve import plan
+from flashdepot.resolve.facts import NamedFacts, facts_of, override
+from flashdepot.resolve.own_wheels import OwnWheels
 from flashdepot.resolve.project import library_request
 from flashdepot.toolchain import targets
 from flashdepot.wheel import NAMES, build_names, parse_names
@@ -30,6 +50,7 @@ from flashdepot.wheel.names import Name
 from support.recipes import TOOLS, make_recipe
 
 LINUX = Platform("linux", "x86_64")
+H100 = saved_host(Path(__file__).parent / "doctor" / "records" / "ubuntu-24.04-h100.json")
 
 
 def test_a_rule_is_an_entry_in_the_table_of_rules(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +61,50 @@ def test_a_rule_is_an_entry_in_the_table_of_rules(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(rules, "RULES", (*rules.RULES, toy))
     needs = Needs(platform=PlatformNeed((LINUX,), "linux-x86_64"))
     assert [reason.id for reason in judge(needs, Environment(platform=LINUX))] == ["toy"]
+
+
+def test_a_kind_of_candidate_is_an_entry_in_the_table_of_kinds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    url = "https://example.org/toy.whl"
+    wheel = PublishedWheel("flash-attn", "9.9", "13.0", "", None, "py3", "none", "any", OURS, url, seen=True)
+
+    def toys(request: WheelRequest, ours: OwnWheels) -> Iterable[Judged]:
+        yield Judged(Candidate(Origin.INDEX, "toy.whl", wheel, 0.1), Verdict.FITS, ())
+
+    monkeypatch.setattr(plan, "KINDS", (*plan.KINDS, toys))
+    found = resolve(host=H100, depot=Depot(tmp_path))
+    assert found.chosen is not None
+    assert found.chosen.candidate.name == "toy.whl"
+    assert "take       toy.whl" in describe(found)
+    assert choose(InstallRequest(), H100, Depot(tmp_path), Events()).wheel == WheelAddress(OURS, "toy.whl", url, "", 0)
+
+
+FACTS = {"torch": "2.7", "torch_cuda": "12.4", "cxx11_abi": False, "python_tag": "cp39", "platform": "win_amd64",
+    "glibc": "2.20", "gpu": ("12.1",), "driver": "470.1"}  # fmt: skip
+
+
+def test_a_fact_is_a_field_that_the_environment_the_options_and_the_client_know() -> None:
+    known = override(facts_of(H100), NamedFacts(torch="2.8.0+cu128", platform="linux-x86_64"))
+    fields = NamedFacts.__struct_fields__
+    assert set(fields) == set(FACTS) == set(OPTIONS) <= set(inspect.signature(Client.__init__).parameters)
+    for name in fields:
+        named = override(known, NamedFacts(**{name: FACTS[name]}))
+        assert named != known, name
+        if name != "cxx11_abi":
+            assert f"--{name.replace('_', '-')}" in dict(named.origins).values(), name
+
+
+def test_a_verb_is_a_function_and_a_row_in_the_table_of_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def toy() -> View:
+        return View({"toy": 1}, ["a toy"])
+
+    monkeypatch.setattr(app, "_table", {**app._table, "toy": ("wheel_commands", "Play.")})
+    monkeypatch.setattr("flashdepot.cli.wheel_commands.toy", toy, raising=False)
+    run = CliRunner().invoke
+    assert run(app, ["toy"]).output == "a toy\n"
+    assert json.loads(run(app, ["toy", "--json"]).output) == {"toy": 1}
+    assert "Play." in run(app, ["--help"]).output
+    assert "--offline" in run(app, ["toy", "--help"]).output
 
 
 def test_a_python_name_is_an_entry_in_the_table_of_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from typing import cast
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 from worlds import World, worlds
 
 from flashdepot.depot import Depot
@@ -15,9 +19,11 @@ from flashdepot.diagnose.check.evidence import Outcome
 from flashdepot.diagnose.check.judge import judge_architectures, judge_binary
 from flashdepot.diagnose.check.judge_wheel import judge_extension_name
 from flashdepot.errors import IncompatibleError, MissingToolError
+from flashdepot.events import Events
 from flashdepot.fit import judge, needs_of_manifest
 from flashdepot.fit.needs import needs_of_name
 from flashdepot.fit.requests import unmet
+from flashdepot.install.choice import InstallRequest, OwnWheel, choose
 from flashdepot.install.present import require_no_obstacle
 from flashdepot.link.candle_check import CandleNeed, _machine_code
 from flashdepot.link.candle_versions import CandleLine
@@ -26,11 +32,16 @@ from flashdepot.model.candidate import COMMUNITY, OURS, Origin, WheelRequest
 from flashdepot.model.diagnosis import Verdict
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.request import LibraryRequest
-from flashdepot.model.target import Version
+from flashdepot.model.selection import PROFILES, select
+from flashdepot.model.target import Version, parse_list
 from flashdepot.resolve import rules
 from flashdepot.resolve.facts import facts_of
 from flashdepot.resolve.own_wheels import _stored
-from support.depots import make_manifest, make_request
+from flashdepot.resolve.plan import plan_for
+from flashdepot.resolve.project import library_request
+from support.commands import parsed
+from support.depots import make_manifest, make_request, store_library
+from support.upstreams import default_version, find_sdist
 
 TOPICS = {
     "platform": "platform",
@@ -46,6 +57,7 @@ TOPICS = {
 ENVIRONMENT = {"torch-with-cuda"}
 """What speaks against the environment, whatever is installed."""
 
+EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "40"))
 many = settings(max_examples=400, deadline=None)
 
 
@@ -82,7 +94,7 @@ def test_the_resolver_says_what_the_judge_says(world: World) -> None:
 @given(worlds)
 def test_doctor_and_install_refuse_an_environment_that_nothing_fits_and_no_other(world: World) -> None:
     found = by_name(world)
-    hopeless = any(found.get(rule) is Verdict.MISFIT for rule in ENVIRONMENT) or too_old(world)
+    hopeless = any(found.get(rule) is Verdict.MISFIT for rule in ENVIRONMENT)
     findings = examine(world.host, Intention.INSTALL, LibraryRequest())
     assert any(f.verdict is Verdict.MISFIT for f in findings) == hopeless
     if hopeless:
@@ -90,11 +102,6 @@ def test_doctor_and_install_refuse_an_environment_that_nothing_fits_and_no_other
             require_no_obstacle(findings, world.host.python.executable, lambda _: None)
     else:
         require_no_obstacle(findings, world.host.python.executable, lambda _: None)
-
-
-def too_old(world: World) -> bool:
-    torch = world.host.python.torch
-    return torch is not None and torch.release < Version("2.2")
 
 
 @many
@@ -119,3 +126,43 @@ def test_every_verb_says_the_same_of_a_library(world: World, tmp_path_factory: p
     (folder / MANIFEST_NAME).write_bytes(manifest_text(manifest))
     found = list(_machine_code(folder, CandleNeed("0.9", cast("CandleLine", None), facts), ""))
     assert len(found) == len(misfits & {"sass", "driver"})
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(world=worlds, libraries=st.sets(st.sampled_from(["80", "90", "80,90,120"]), max_size=1))
+def test_install_takes_what_resolve_chooses_and_nothing_where_doctor_finds_an_obstacle(
+    world: World, libraries: set[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    depot = Depot(tmp_path_factory.mktemp("depot"))
+    for sass in libraries:
+        known = find_sdist(default_version()).identified
+        full = select(PROFILES["full"], known.units)
+        floors = {"driver_floor": Version("580"), "libc_floor": Version("2.17")}
+        files = tmp_path_factory.mktemp("files")
+        store_library(depot, files, upstreams={"fa2": known.id}, selection=full, sass=parse_list(sass), **floors)
+    asked, fa2 = WheelRequest(facts_of(world.host), allow_uncertain=True), library_request(families="fa2")
+    plan = plan_for(asked, fa2, world.host, depot, lambda _: None)
+    blocked = any(f.verdict is Verdict.MISFIT for f in examine(world.host, Intention.INSTALL, fa2))
+    if plan.chosen is None:
+        with pytest.raises(IncompatibleError):
+            choose(InstallRequest(fa2), world.host, depot, Events())
+        return
+    assert not (blocked and plan.chosen.verdict is Verdict.FITS)
+    taken, chosen = choose(InstallRequest(fa2), world.host, depot, Events()).wheel, plan.chosen.candidate
+    if isinstance(taken, OwnWheel):
+        assert taken.library == chosen.need
+        assert (depot.find(chosen.need.request).taken is not None) == (chosen.origin is Origin.DEPOT)
+    else:
+        assert (taken.url, taken.sha256) == (chosen.wheel.url, chosen.wheel.sha256)
+    # What is only possible never stands before what is certain.
+    certain = plan_for(replace(asked, allow_uncertain=False), fa2, world.host, depot, lambda _: None).chosen
+    assert certain is None or certain.candidate == chosen
+
+
+@many
+@given(world=worlds, intention=st.sampled_from(list(Intention)))
+def test_each_command_that_doctor_prints_is_accepted(world: World, intention: Intention) -> None:
+    for finding in examine(world.host, intention, LibraryRequest()):
+        for line in str(finding.fix).splitlines():
+            if line.strip().startswith("flashdepot "):
+                parsed(shlex.split(line, comments=True)[1:])

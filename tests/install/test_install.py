@@ -201,7 +201,7 @@ def test_the_systems_python_is_refused_with_the_way_to_an_environment(install: I
 
 @pytest.mark.parametrize(
     ("torch", "code", "said"),
-    [(None, 3, "has no PyTorch"), ("2.1.2", 4, "has torch 2.1.2. flash-attn needs 2.2 or newer")],
+    [(None, 3, "has no PyTorch"), ("2.1.2", 4, "It needs PyTorch 2.2 or newer, and this is 2.1.2")],
 )
 def test_an_environment_without_a_torch_that_serves_is_refused(
     install: Install, depot: Depot, bare_venv: Venv, torch: str | None, code: int, said: str
@@ -209,7 +209,7 @@ def test_an_environment_without_a_torch_that_serves_is_refused(
     if torch:
         add_torch(bare_venv, torch)
     before = bare_venv.contents()
-    done = install(depot, "--python", str(bare_venv.python))
+    done = install(depot, "--python", str(bare_venv.python), "--source", "ours")
     assert done.returncode == code
     assert said in done.stderr
     assert bare_venv.contents() == before

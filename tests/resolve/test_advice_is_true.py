@@ -27,6 +27,7 @@ from flashdepot.model.diagnosis import Verdict, verdict_of
 from flashdepot.model.request import LibraryRequest
 from flashdepot.resolve.facts import NamedFacts
 from flashdepot.resolve.plan import helps
+from support.commands import parsed
 
 EXAMPLES = int(os.environ.get("FLASHDEPOT_FUZZ_EXAMPLES", "40"))
 ANY = LibraryRequest()
@@ -59,18 +60,6 @@ def words_of(options: dict[str, Any], depot: Path) -> list[str]:
     values = [one for value in options.values() for one in (value if isinstance(value, list) else [value])]
     pairs = [word for pair in zip(named, values, strict=True) for word in pair]
     return ["resolve", "--host", str(RECORD), *pairs, "--depot", str(depot)]
-
-
-def parsed(words: list[str]) -> click.Context:
-    """The words as the program takes them apart; what it refuses is an error here."""
-    context = click.Context(app)
-    name, command, rest = app.resolve_command(context, words)
-    assert command is not None
-    while isinstance(command, click.Group):
-        context = command.make_context(name, rest, parent=context)
-        name, command, rest = command.resolve_command(context, [*context.protected_args, *context.args])
-        assert command is not None
-    return command.make_context(name, rest, parent=context)
 
 
 def asked_by(words: list[str]) -> tuple[Depot, Question]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -51,21 +51,28 @@ def plan_for(
         on_note(note)
     ours = OwnWheels(library, machine, depot)
 
+    def own(wanted: WheelRequest) -> tuple[Judged, ...]:
+        return () if never_fits(wanted) else tuple(found for kind in KINDS for found in kind(wanted, ours))
+
     def again(other: WheelRequest) -> tuple[Judged, ...]:
-        return takable(other, catalog.wheels, () if never_fits(other) else _own_and_indexed(other, ours))
+        return takable(other, catalog.wheels, own(other))
 
-    own = () if never_fits(request) else _own_and_indexed(request, ours)
-    return replace(decide(request, catalog.wheels, own), again=again)
+    return replace(decide(request, catalog.wheels, own(request)), again=again)
 
 
-def _own_and_indexed(request: WheelRequest, ours: OwnWheels) -> tuple[Judged, ...]:
-    own = [*ours.candidates(request)]
-    if any(source.startswith(INDEX) for source in request.sources):
+def _indexed(request: WheelRequest, ours: OwnWheels) -> Iterator[Judged]:
+    need = ours.need(request) if any(source.startswith(INDEX) for source in request.sources) else None
+    if need is not None:
         from flashdepot.resolve.own_indexes import index_candidates  # noqa: PLC0415  (few name one)
 
-        need = ours.need(request)
-        own += index_candidates(request, _served_by(need.request.selection, ours.library)) if need else ()
-    return tuple(own)
+        yield from index_candidates(request, _served_by(need.request.selection, ours.library))
+
+
+KINDS: Sequence[Callable[[WheelRequest, OwnWheels], Iterable[Judged]]] = (
+    lambda request, ours: ours.candidates(request),
+    _indexed,
+)
+"""Every kind of candidate but the published wheels, which the catalog lists: each judges what it has for a request."""
 
 
 def _served_by(selection: Selection, library: LibraryRequest) -> tuple[Selection, ...]:

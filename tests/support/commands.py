@@ -1,0 +1,19 @@
+"""Commands as the program takes them apart."""
+
+from __future__ import annotations
+
+import click
+
+from flashdepot.cli.app import app
+
+
+def parsed(words: list[str]) -> click.Context:
+    """What is behind ``flashdepot`` on a command line; what the program refuses is an error here."""
+    context = click.Context(app)
+    name, command, rest = app.resolve_command(context, words)
+    assert command is not None
+    while isinstance(command, click.Group):
+        context = command.make_context(name, rest, parent=context)
+        name, command, rest = command.resolve_command(context, [*context.protected_args, *context.args])
+        assert command is not None
+    return command.make_context(name, rest, parent=context)
