@@ -48,9 +48,7 @@ HOSTILE = {
     "a script of pip's": {"flash_attn-2.8.3.data/scripts/pip9": b"#!/bin/sh\n"},
     "a broken header": lines(b"[console_scripts]\nrun = a:b\n[foo = a:b\npip = a:b\n"),
     "a broken header alone": lines(b"[console_scripts\npip = a:b\n"),
-    "a file in other letters": {
-        "flash_attn-2.8.3.DIST-INFO/ENTRY_POINTS.TXT": b"[console_scripts]\npip = a:b\n",
-    },
+    "a file in other letters": {"flash_attn-2.8.3.DIST-INFO/ENTRY_POINTS.TXT": b"[console_scripts]\npip = a:b\n"},
     **{
         f"a header after {name}": lines(b"[console_scripts]\nrun = a:b", end, b"[other]\npip = a:b\n")
         for name, end in {
@@ -87,10 +85,7 @@ def owners(venv: Venv) -> dict[str, int]:
 @as_root
 @pytest.mark.parametrize("works", [True, False], ids=["imports", "does not import"])
 def test_what_root_does_in_the_environment_of_a_user_stays_the_users(
-    command: Run,
-    environment: Venv,
-    tmp_path: Path,
-    works: bool,
+    command: Run, environment: Venv, tmp_path: Path, works: bool
 ) -> None:
     add_official(environment)
     subprocess.run(["chown", "--no-dereference", "--recursive", str(SOMEBODY), str(environment.root)], check=True)

@@ -163,8 +163,7 @@ def test_hostile_lines_of_all_rules_take_bounded_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "hidden",
-    ["\x1b\x1b[0m[2J", "\x1b]0;title\x07", "\x1b[8m", "\x9b2J", "\x08\x08\x08", "\x07", "\x1b]52;c;ZXZpbA=="],
+    "hidden", ["\x1b\x1b[0m[2J", "\x1b]0;title\x07", "\x1b[8m", "\x9b2J", "\x08\x08\x08", "\x07", "\x1b]52;c;ZXZpbA=="]
 )
 def test_nothing_that_a_terminal_obeys_is_shown(hidden: str) -> None:
     log = f"error: widget{hidden} is broken\n".encode()

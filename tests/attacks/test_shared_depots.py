@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -17,7 +15,7 @@ import pytest
 
 from flashdepot.cli import app
 from flashdepot.depot import Depot
-from flashdepot.depot.access import TRUSTED_USERS, require_safe
+from flashdepot.depot.access import TRUSTED_USERS, init, require_safe
 from flashdepot.depot.gc import plan, run
 from flashdepot.depot.layout import DepotLayout
 from flashdepot.depot.libraries import Artifacts
@@ -87,158 +85,14 @@ def store(user: User, root: Path, place: Path, name: str) -> subprocess.Complete
     return done
 
 
-@pytest.fixture
-def shared(place: Path) -> Path:
-    """A depot that root shares with the group."""
-    root = place / "depot"
-    init_shared(root)
-    return root
-
-
-def init_shared(root: Path) -> None:
-    """As ``depot init --shared`` does, with a group that the machine need not know by name."""
-    import grp  # noqa: PLC0415
-    from unittest import mock  # noqa: PLC0415
-
-    from flashdepot.depot.access import init  # noqa: PLC0415
-
-    with mock.patch.object(grp, "getgrnam", return_value=mock.Mock(gr_gid=GROUP)):
-        init(DepotLayout(root), "flashdepot-test")
-
-
-def attempts(user: User, root: Path) -> dict[str, str]:
-    """What a user tries with every file and folder of a depot, and what the system said to each."""
-    code = """
-import json, os, sys
-said, root = {}, sys.argv[1]
-def attempt(what, act):
-    try:
-        act()
-        said[what] = "done"
-    except OSError as error:
-        said[what] = error.strerror
-def put(path):
-    with open(path, "x") as file:
-        file.write("planted")
-for folder, folders, files in os.walk(root):
-    for name in files:
-        path = os.path.join(folder, name)
-        if os.lstat(path).st_uid == os.geteuid() or folder == os.path.join(root, "locks"):
-            continue
-        attempt("write " + path, lambda: open(path, "r+b").close())
-        attempt("delete " + path, lambda: os.unlink(path))
-        attempt("replace " + path, lambda: (put(root + "/../" + str(os.geteuid()) + "/x"), os.replace(root + "/../" + str(os.geteuid()) + "/x", path)))
-        try:
-            os.unlink(root + "/../" + str(os.geteuid()) + "/x")
-        except FileNotFoundError:
-            pass
-    for name in folders:
-        path = os.path.join(folder, name)
-        if os.lstat(path).st_uid != os.geteuid():
-            attempt("rename " + path, lambda: os.rename(path, path + ".away"))
-            attempt("permit " + path, lambda: os.chmod(path, 0o777))
-    if sys.argv[2] == "plant":
-        attempt("plant in " + folder, lambda: put(folder + "/planted"))
-        attempt("link in " + folder, lambda: os.symlink("/etc", folder + "/link"))
-print(json.dumps(said))
-"""
-    done = user.python(code, root, "plant" if user is MALLORY else "")
-    assert done.returncode == 0, done.stderr
-    said: dict[str, str] = json.loads(done.stdout)
-    assert len(said) > 100
-    return said
-
-
 @needs_users
-@pytest.mark.parametrize("user", [BOB, MALLORY], ids=["a member", "somebody else"])
-def test_nobody_replaces_or_deletes_what_another_has_in_a_shared_depot(shared: Path, place: Path, user: User) -> None:
-    store(ALICE, shared, place, "one")
-    before = contents(shared)
-    assert {what for what, said in attempts(user, shared).items() if said == "done"} == set()
-    assert contents(shared) == before
-    store(ALICE, shared, place, "one")
-
-
-@needs_users
-@pytest.mark.parametrize("user", [BOB, MALLORY], ids=["a member", "somebody else"])
+@pytest.mark.parametrize("user", [BOB, MALLORY], ids=["a colleague", "somebody else"])
 def test_a_private_depot_is_nobody_elses_to_write(place: Path, user: User) -> None:
     root = work_of(ALICE, place) / "depot"
     store(ALICE, root, place, "one")
     done = user.python(STORE, root, work_of(user, place), "two")
     assert done.returncode != 0
     assert f"belongs to {ALICE.uid}" in done.stderr
-
-
-@needs_users
-def test_what_one_member_made_another_takes_and_each_goes_on(shared: Path, place: Path) -> None:
-    store(ALICE, shared, place, "one")
-    store(BOB, shared, place, "one")
-    store(BOB, shared, place, "two")
-    store(ALICE, shared, place, "two")
-    keys = {manifest.recipe_key for manifest in Depot(shared).artifacts.manifests()}
-    assert len(keys) == 2
-    listed = BOB.flashdepot("depot", "ls", "--depot", shared, "--json")
-    assert {entry["recipe_key"] for entry in json.loads(listed.stdout)} == keys, listed.stderr
-    assert not [path for path in shared.rglob("*") if not path.is_symlink() and path.stat().st_mode & stat.S_IWOTH]
-
-
-@needs_users
-def test_somebody_else_reads_a_shared_depot_and_adds_nothing(shared: Path, place: Path) -> None:
-    store(ALICE, shared, place, "one")
-    before = contents(shared)
-    listed = MALLORY.flashdepot("depot", "ls", "--depot", shared, "--json")
-    assert len(json.loads(listed.stdout)) == 1, listed.stderr
-    assert MALLORY.python(STORE, shared, work_of(MALLORY, place), "two").returncode != 0
-    assert contents(shared) == before
-
-
-@needs_users
-def test_names_that_a_member_has_taken_stop_nobody(shared: Path, place: Path) -> None:
-    """Bob knows what Alice will make, and puts rubbish, folders and links in place of all of it."""
-    elsewhere = place / "other"
-    init_shared(elsewhere)
-    store(ALICE, elsewhere, place, "one")
-    victim = work_of(ALICE, place) / "precious"
-    victim.write_text("precious")
-    names = [path.relative_to(elsewhere).as_posix() for path in sorted(elsewhere.rglob("*"))]
-    code = """
-import os, sys
-root, victim, *names = sys.argv[1:]
-planted = 0
-for number, name in enumerate(names):
-    path = os.path.join(root, name)
-    if not os.path.lexists(path) and os.path.isdir(os.path.dirname(path)):
-        if number % 3 == 0:
-            os.symlink(victim, path)
-        elif number % 3 == 1:
-            os.mkdir(path)
-        else:
-            open(path, "w").write("rubbish")
-        planted += 1
-print(planted)
-"""
-    planted = BOB.python(code, shared, victim, *names)
-    assert int(planted.stdout) > 5, planted.stderr
-    store(ALICE, shared, place, "one")
-    assert victim.read_text() == "precious"
-    store(ALICE, shared, place, "one")
-
-
-@needs_users
-def test_gc_of_a_member_frees_what_is_the_members_alone(shared: Path, place: Path) -> None:
-    store(ALICE, shared, place, "one")
-    store(BOB, shared, place, "two")
-    for path in sorted(shared.rglob("*"), reverse=True):
-        make_older(path, hours=24 * 90)
-    for manifest in (shared / "artifacts").iterdir():
-        manifest.unlink()
-    owners = {path: path.lstat().st_uid for path in (shared / "blobs").rglob("*") if path.is_file()}
-    done = BOB.flashdepot("depot", "gc", "--yes", "--depot", shared)
-    assert done.returncode == 0, done.stderr
-    left = {path for path in owners if path.exists()}
-    assert left == {path for path, uid in owners.items() if uid != BOB.uid}
-    assert ALICE.flashdepot("depot", "gc", "--yes", "--depot", shared).returncode == 0
-    assert not [path for path in owners if path.exists()]
 
 
 @needs_users
@@ -252,21 +106,12 @@ def test_the_depot_of_another_user_is_used_only_if_that_user_is_trusted(place: P
     assert trust or f"export {TRUSTED_USERS}={ALICE.uid}" in done.stderr
 
 
-@needs_users
-def test_a_group_that_another_user_chose_is_not_enough(place: Path) -> None:
-    """Mallory shares a depot with a group that Bob is in, and hopes that Bob takes libraries from it."""
-    root = place / "bait"
-    init_shared(root)
-    for path in (root, *root.rglob("*")):
-        os.chown(path, MALLORY.uid, -1, follow_symlinks=False)
-    done = BOB.flashdepot("depot", "ls", "--depot", root)
-    assert (done.returncode, f"belongs to {MALLORY.uid}" in done.stderr) == (6, True)
-
-
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 @pytest.mark.parametrize("name", ["", *FOLDERS])
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o3775])
-def test_a_folder_that_others_may_write_into_is_refused(tmp_path: Path, name: str, mode: int) -> None:
+def test_a_folder_that_others_may_write_into_is_refused_until_init_mends_it(
+    tmp_path: Path, name: str, mode: int
+) -> None:
     folder = tmp_path / "depot" / name
     folder.mkdir(parents=True)
     Depot(tmp_path / "depot")
@@ -275,6 +120,28 @@ def test_a_folder_that_others_may_write_into_is_refused(tmp_path: Path, name: st
         os.chown(folder, -1, GROUP)
     with pytest.raises(IntegrityError, match="may be written by"):
         Depot(tmp_path / "depot")
+    init(DepotLayout(tmp_path / "depot"))
+    Depot(tmp_path / "depot")
+
+
+@needs_users
+def test_members_of_a_group_write_into_one_folder_remote_whatever_their_umask(place: Path) -> None:
+    root = place / "remote"
+    root.mkdir()
+    os.chown(root, -1, GROUP)
+    root.chmod(0o2775)
+    write = """
+import os, sys
+from flashdepot.model.remote import RemoteSettings
+from flashdepot.remotes.stores import open_store
+os.umask(0o022)
+open_store(RemoteSettings("team", f"file://{sys.argv[1]}")).write(*(word.encode() if word == "bytes" else word for word in sys.argv[2:]))
+"""
+    for user, name in ((ALICE, "blobs/ab/one"), (BOB, "blobs/ab/two"), (BOB, "blobs/ab/one")):
+        done = user.python(write, root, name, "bytes")
+        assert done.returncode == 0, done.stderr
+    assert {path.name for path in (root / "blobs/ab").iterdir()} == {"one", "two"}
+    assert MALLORY.python(write, root, "blobs/ab/three", "bytes").returncode != 0
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -349,17 +216,6 @@ def test_a_trusted_user_that_does_not_exist_is_a_typing_error(tmp_path: Path) ->
     os.chown(tmp_path, 60001, -1)
     with pytest.raises(UsageError, match="no such user"):
         require_safe(DepotLayout(tmp_path), {TRUSTED_USERS: "nobody-of-that-name"})
-
-
-def test_a_folder_that_is_shared_is_made_private_again(tmp_path: Path) -> None:
-    if os.name != "posix" or os.geteuid() != 0:
-        pytest.skip("gives a folder to a group: needs root")
-    from flashdepot.depot.access import init  # noqa: PLC0415
-
-    init_shared(tmp_path / "depot")
-    init(DepotLayout(tmp_path / "depot"), None)
-    assert not [p for p in (tmp_path / "depot").rglob("*") if p.stat().st_mode & 0o6022]
-    Depot(tmp_path / "depot")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="errors of POSIX")

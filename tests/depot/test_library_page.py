@@ -11,8 +11,7 @@ from support.depots import make_manifest
 
 
 @pytest.mark.parametrize(
-    ("status", "sass", "told"),
-    [("built", (8, 0), False), ("built", (9, 0), True), ("hit", (9, 0), False)],
+    ("status", "sass", "told"), [("built", (8, 0), False), ("built", (9, 0), True), ("hit", (9, 0), False)]
 )
 def test_a_new_library_for_hopper_names_the_other_family(status: str, sass: tuple[int, int], told: bool) -> None:
     manifest = make_manifest(sass=(Architecture(*sass),))

@@ -9,8 +9,8 @@ from typing import Protocol
 import msgspec
 
 from flashdepot.build.schedule import Capacity
-from flashdepot.depot.locks import HeldLock
 from flashdepot.errors import FlashdepotError
+from flashdepot.files.locks import HeldLock
 from flashdepot.model.recipe import Action
 from flashdepot.process.child import Cost
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COMMANDS: CommandTable = {
     "path": ("depot_commands", "Print the depot's folder."),
-    "init": ("depot_commands", "Make a depot, or fix its permissions: for this user, or to share with a group."),
+    "init": ("depot_commands", "Make a depot, or fix its permissions: only you may write into it."),
     "ls": ("depot_commands", "List the stored libraries, most recently used first."),
     "usage": ("depot_commands", "Show what the depot keeps on disk, how much of it, and when it was last used."),
     "show": ("depot_commands", "Show the manifest of a stored library."),
@@ -49,10 +49,7 @@ def path(depot: Depot) -> View:
     return View({"path": str(depot.root)}, [str(depot.root)])
 
 
-@click.command(
-    epilog=examples("flashdepot depot init", "sudo flashdepot depot init --shared gpu --depot /opt/flashdepot")
-)
-@click.option("--shared", "group", metavar="GROUP", help="Let the members of this group add to it.")
+@click.command()
 @click.option(
     "--depot",
     "folder",
@@ -62,18 +59,14 @@ def path(depot: Depot) -> View:
     show_envvar=True,
     help="Folder of the depot.  [default: the user's cache folder]",
 )
-def init(group: str | None, folder: Path | None) -> View:
-    """Make a depot, or fix the permissions of one: for this user, or to share with a group.
-
-    In a shared depot, members add libraries that all of them use, and can remove only their own. Everybody else can at
-    most read it.
-    """
+def init(folder: Path | None) -> View:
+    """Make a depot, or fix the permissions of one, so that only you may write into it."""
     from flashdepot.depot.access import init as init_depot  # noqa: PLC0415
     from flashdepot.depot.layout import DepotLayout  # noqa: PLC0415
     from flashdepot.depot.store import depot_folder  # noqa: PLC0415
 
     root = depot_folder(folder)  # one that may not be opened as it is
-    init_depot(DepotLayout(root), group)
+    init_depot(DepotLayout(root))
     return View({"path": str(root)}, [str(root)])
 
 

@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.layout import DepotLayout, mark_used, records
-from flashdepot.depot.locks import lock
+from flashdepot.depot.layout import DepotLayout, key_of, mark_used, records
 from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.documents import read_record, write_record
-from flashdepot.files.places import key_of, writable
+from flashdepot.files.locks import lock_file
 from flashdepot.model.codec import Digest, Natural, digest_of, read
+
+_T = TypeVar("_T")
 
 ACTION_SCHEMA = 2
 _ACTIONS_KEPT = 16
 """How many actions an intent remembers: as many states of the sources as one goes back and forth between."""
-
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -62,16 +62,12 @@ class ActionRecord(msgspec.Struct, frozen=True):
         return self.outputs["object"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON document, ``schema`` first."""
+        """The JSON document, ``schema`` first."""
         return {"schema": ACTION_SCHEMA, **msgspec.to_builtins(self)}
 
     @classmethod
     def from_json(cls, data: Any) -> ActionRecord:
-        """Read what :meth:`to_json` wrote.
-
-        :raises ValueError: for another schema, a missing field, a value that cannot be, or a key that the contents do
-            not give.
-        """
+        """Read what :meth:`to_json` wrote; :raises ValueError: for anything else, or a key that the contents do not give."""
         _require_schema(data)
         record = read(data, cls)
         if "object" not in record.outputs:
@@ -96,7 +92,7 @@ def _require_schema(data: Any) -> None:
 
 
 def action_key(intent_key: str, inputs: Mapping[str, str]) -> str:
-    """Return the key of a compiler run: a SHA-256 of its intent and of all that it read."""
+    """The key of a compiler run: a SHA-256 of its intent and of all that it read."""
     return digest_of({"intent": intent_key, "inputs": sorted(inputs.items())})
 
 
@@ -112,22 +108,23 @@ class Actions:
         self._on_problem = on_problem
 
     def find(self, intent_key: str, current_digest: Callable[[str], str | None]) -> ActionRecord | None:
-        """Return the newest action of an intent whose inputs are as they were and whose object is there and right.
+        """The newest action of an intent whose inputs are as they were and whose object is there and right.
 
         :param current_digest: the SHA-256 that a normalized path has now, ``None`` when it is not there.
         """
         for key in self._known(intent_key):
             record = self.read(self._layout.action(key))
-            if record is None or record.intent_key != intent_key:
-                continue
-            if any(current_digest(path) != digest for path, digest in record.inputs.items()):
-                continue
-            if self._blobs.find(record.object.digest) is None:
+            if (
+                record is None
+                or record.intent_key != intent_key
+                or any(current_digest(path) != digest for path, digest in record.inputs.items())
+                or self._blobs.find(record.object.digest) is None
+            ):
                 continue
             for output in record.outputs.values():
                 self._blobs.mark_used(output.digest)
             mark_used(self._layout.action(key))
-            if self._layout.blob(record.object.digest).exists():  # gc may have been faster than the mark
+            if self._blobs.has(record.object.digest):  # gc may have been faster than the mark
                 return record
         return None
 
@@ -138,54 +135,43 @@ class Actions:
         :raises MissingToolError: when the disk is full or may not be written.
         """
         files = {"object": object_path} | ({"log": log_path} if log_path else {})
-        outputs = {kind: self._keep(path) for kind, path in files.items()}
+        # The size is the file's, not the blob's: gc may look at a blob aside for a moment before it puts it back.
+        outputs = {kind: Output(self._blobs.put_file(path), path.stat().st_size) for kind, path in files.items()}
         created = datetime.now(timezone.utc).isoformat(timespec="seconds")
         record = replace(record, outputs=outputs, created=created)
         with disk_errors(self._layout.root):
-            with lock(self._layout, "intents"):
+            with lock_file(self._layout.lock("intents")):
                 others = [key for key in self._known(record.intent_key) if key != record.action_key]
                 keys = [record.action_key, *others][:_ACTIONS_KEPT]
                 listed = {"schema": ACTION_SCHEMA, "intent_key": record.intent_key, "actions": keys}
-                write_record(writable(self._layout.intent(record.intent_key)), listed)
+                write_record(self._layout.intent(record.intent_key), listed)
             # The way to it is there before it is: a kill leaves no action that nothing finds.
-            write_record(writable(self._layout.action(record.action_key)), record.to_json())
+            write_record(self._layout.action(record.action_key), record.to_json())
         return record
 
     def read(self, path: Path) -> ActionRecord | None:
-        """Return the record in a file; ``None`` when it is gone, or when it cannot be read, which is reported."""
-        try:
-            return read_action(path)
-        except FileNotFoundError:
-            return None
-        except (IntegrityError, OSError) as error:
-            self._on_problem(f"{path} cannot be used: {error} What it recorded will be compiled again.")
-            return None
+        """The record in a file; ``None`` when it is gone, or when it cannot be read, which is reported."""
+        return self._reported(path, read_action)
 
     def files(self) -> Iterator[Path]:
-        """Yield the file of every record there is, in order."""
+        """The file of every record there is, in order."""
         yield from records(self._layout.root / "actions")
 
     def intent_files(self) -> Iterator[Path]:
-        """Yield the file of every intent there is, in order."""
+        """The file of every intent there is, in order."""
         yield from records(self._layout.root / "intents")
 
     def _known(self, intent_key: str) -> list[str]:
-        """The actions of an intent: in a shared depot this user's own, then those of who was first."""
-        places = dict.fromkeys((self._layout.intent(intent_key), DepotLayout(self._layout.root).intent(intent_key)))
-        return list(dict.fromkeys(key for place in places for key in self._listed(place)))
+        return self._reported(self._layout.intent(intent_key), read_intent) or []
 
-    def _listed(self, path: Path) -> list[str]:
+    def _reported(self, path: Path, read: Callable[[Path], _T]) -> _T | None:
         try:
-            return read_intent(path)
+            return read(path)
         except FileNotFoundError:
-            return []
+            return None
         except (IntegrityError, OSError) as error:
             self._on_problem(f"{path} cannot be used: {error} What it led to will be compiled again.")
-            return []
-
-    def _keep(self, path: Path) -> Output:
-        # The size is the file's, not the blob's: gc may look at a blob aside for a moment before it puts it back.
-        return Output(self._blobs.put_file(path), path.stat().st_size)
+            return None
 
 
 def read_action(path: Path) -> ActionRecord:
@@ -204,11 +190,7 @@ def read_action(path: Path) -> ActionRecord:
 
 
 def read_intent(path: Path) -> list[str]:
-    """Return the action keys that a file of ``intents/`` lists, newest first.
-
-    :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when it is damaged, or of another intent than its name says.
-    """
+    """The action keys that a file of ``intents/`` lists, newest first; raises as :func:`read_action`."""
     data = read_record(path)
     try:
         _require_schema(data)

@@ -9,18 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from flashdepot.depot.layout import (
-    USE_RESOLUTION,
-    DepotLayout,
-    Fingerprint,
-    is_regular,
-    move_if_unchanged,
-    real_folders,
-)
+from flashdepot.depot.layout import DepotLayout, Fingerprint, is_regular, key_of, mark_used, real_folders
 from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import disk_errors, protect
 from flashdepot.files.digests import KnownDigests
-from flashdepot.files.places import held_by_another, key_of, writable
 from flashdepot.model.codec import is_digest
 
 _CHUNK = 1 << 20
@@ -45,17 +37,14 @@ class Blobs:
         :raises MissingToolError: when the depot's disk is full or may not be written; nothing is left behind then.
         """
         with path.open("rb") as source:
-            return self._put(iter(lambda: source.read(_CHUNK), b""))
+            return self._put(_chunks(source))
 
     def put_bytes(self, data: bytes) -> str:
         """Keep bytes and return their SHA-256; raises as :meth:`put_file` does."""
         return self._put([data])
 
     def find(self, digest: str) -> Path | None:
-        """Return the file of a blob whose bytes are right, or ``None``.
-
-        A damaged one is moved to ``quarantine/`` and reported.
-        """
+        """The file of a blob whose bytes are right, or ``None``. A damaged one is moved to ``quarantine/`` and reported."""
         blob = self._layout.blob(digest)
         try:
             seen = Fingerprint.of(blob)
@@ -67,8 +56,10 @@ class Blobs:
             return None
         if actual == digest:
             return blob
-        self._set_aside(
-            blob, seen, f"its {seen.size} bytes have SHA-256 {actual}" if actual else "it is not a regular file"
+        wrong = f"its {seen.size} bytes have SHA-256 {actual}" if actual else "it is not a regular file"
+        done = self._layout.set_aside(blob, seen) or "is gone already"
+        self._on_problem(
+            f"Blob {digest} is damaged: {wrong}. It {done}; what it held will be made again when it is next needed."
         )
         return None
 
@@ -77,10 +68,7 @@ class Blobs:
         return self._layout.blob(digest).exists()
 
     def verified_path(self, digest: str) -> Path:
-        """Return the file of a blob, which nobody may write to.
-
-        :raises IntegrityError: when it is missing or damaged.
-        """
+        """The file of a blob, which nobody may write to; :raises IntegrityError: when it is missing or damaged."""
         blob = self.find(digest)
         if blob is None:
             raise IntegrityError(
@@ -103,24 +91,19 @@ class Blobs:
             except OSError as error:
                 if error.errno not in _NO_HARD_LINKS:
                     raise
-                copy_verified(blob, digest, destination)
+                with blob.open("rb") as source:
+                    actual = _write_new(destination, _chunks(source))
+                if actual != digest:
+                    destination.unlink()
+                    raise IntegrityError(f"{blob} is damaged: expected SHA-256 {digest}, found {actual}.") from error
                 protect(destination)
 
     def mark_used(self, digest: str) -> bool:
-        """Record that a blob was used, so that gc leaves it untouched.
-
-        :returns: whether that is on record; not when the blob is gone or may not be touched.
-        """
-        blob = self._layout.blob(digest)
-        try:
-            if Fingerprint.of(blob).age > USE_RESOLUTION:
-                os.utime(blob)
-        except OSError:
-            return False
-        return True
+        """Record that a blob was used; see :func:`flashdepot.depot.layout.mark_used`."""
+        return mark_used(self._layout.blob(digest))
 
     def files(self) -> Iterator[Path]:
-        """Yield the file of every blob there is, in order, unverified."""
+        """The file of every blob there is, in order, unverified."""
         for shard in real_folders(self._layout.blobs):
             yield from sorted(blob for blob in shard.iterdir() if is_digest(key_of(blob)))
 
@@ -128,55 +111,32 @@ class Blobs:
         temporary = self._layout.new_temporary("put")
         with disk_errors(self._layout.root):
             try:
-                with temporary.open("xb") as file:
-                    digest = _copy_and_hash(chunks, file)
+                digest = _write_new(temporary, chunks)
                 protect(temporary)
-                self._keep(temporary, digest)
+                if self.find(digest) is None or not self.mark_used(digest):
+                    blob = self._layout.blob(digest)
+                    blob.parent.mkdir(parents=True, exist_ok=True)
+                    temporary.replace(blob)
             finally:
                 temporary.unlink(missing_ok=True)
         return digest
 
-    def _keep(self, temporary: Path, digest: str) -> None:
-        found = self.find(digest)
-        if found is not None and (self.mark_used(digest) or held_by_another(found)):
-            return
-        blob = writable(self._layout.blob(digest))
-        blob.parent.mkdir(parents=True, exist_ok=True)
-        temporary.replace(blob)
 
-    def _set_aside(self, blob: Path, seen: Fingerprint, wrong: str) -> None:
-        try:
-            destination = self._layout.new_quarantine(blob.name)
-            done = f"was moved to {destination}" if move_if_unchanged(blob, seen, destination) else "is gone already"
-        except OSError as error:
-            done = f"could not be moved away ({error.strerror})"
-        self._on_problem(
-            f"Blob {blob.name} is damaged: {wrong}. It {done}; what it held will be made again when it is next needed."
-        )
+def _chunks(source: IO[bytes]) -> Iterator[bytes]:
+    return iter(lambda: source.read(_CHUNK), b"")
 
 
-def copy_verified(source: Path, digest: str, destination: Path) -> None:
-    """Copy a file to a new one and on to the disk, and prove its bytes on the way.
-
-    :raises FileExistsError: when ``destination`` exists.
-    :raises IntegrityError: when the bytes do not have that SHA-256; no file is left then.
-    """
-    with source.open("rb") as reader, destination.open("xb") as writer:
-        try:
-            actual = _copy_and_hash(iter(lambda: reader.read(_CHUNK), b""), writer)
-            if actual != digest:
-                raise IntegrityError(f"{source} is damaged: expected SHA-256 {digest}, found {actual}.")  # noqa: TRY301
-        except BaseException:
-            destination.unlink(missing_ok=True)
-            raise
-
-
-def _copy_and_hash(chunks: Iterable[bytes], writer: IO[bytes]) -> str:
-    """Write bytes on to the disk; :returns: their SHA-256."""
+def _write_new(path: Path, chunks: Iterable[bytes]) -> str:
+    """Write bytes into a new file and on to the disk, nothing is left of a failure; :returns: their SHA-256."""
     hashed = hashlib.sha256()
-    for chunk in chunks:
-        hashed.update(chunk)
-        writer.write(chunk)
-    writer.flush()
-    os.fsync(writer.fileno())
+    with path.open("xb") as writer:
+        try:
+            for chunk in chunks:
+                hashed.update(chunk)
+                writer.write(chunk)
+            writer.flush()
+            os.fsync(writer.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
     return hashed.hexdigest()

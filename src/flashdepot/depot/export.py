@@ -27,17 +27,12 @@ def export(
     elsewhere: str = "--out DIR",
     disguised: Callable[[bytes, frozenset[str]], bool] = lambda _data, _digests: False,
 ) -> Path:
-    """Copy a library into a folder and return the folder, absolute; see :meth:`OutputFolder.write` for how.
-
-    Files that a user added stay, and one that was changed since is never replaced.
+    """Copy a library into a folder and return the folder, absolute; raises as :meth:`OutputFolder.write`, which says how.
 
     :param source: where the bytes of a regular file are.
     :param inside: a folder in ``destination`` to put the library into.
     :param elsewhere: how the person at the keyboard names another folder.
     :param disguised: whether bytes are those of a file as another program keeps it: a pointer of Git LFS.
-    :raises UsageError: when the folder holds something else; nothing is touched then.
-    :raises IntegrityError: when the bytes are not what the manifest says; an earlier export is as it was then.
-    :raises MissingToolError: when the disk is full or may not be written; the same.
     """
     folder = OutputFolder(
         destination, LIBRARY, MANIFEST_NAME, elsewhere, inside=inside, read=_written, disguised=disguised
@@ -62,10 +57,7 @@ def library_files(
 
 
 def _written(data: bytes) -> Written:
-    """What an earlier export wrote, by its manifest, whichever release wrote it.
-
-    :raises ValueError: when it is the manifest of something else.
-    """
+    """What an earlier export wrote, by the manifest of any release; :raises ValueError: for that of something else."""
     document = read(json.loads(data), _Exported)
     if document.kind != LIBRARY:
         raise ValueError("not the manifest of a library")

@@ -21,17 +21,17 @@ from flashdepot.depot.layout import (
     hidden_sibling,
     inside,
     is_leftover,
+    key_of,
     move_if_unchanged,
     real_folders,
     remove,
 )
-from flashdepot.depot.locks import abandoned_locks, in_use, lock, remove_stale, started, workspaces
 from flashdepot.depot.store import Depot
+from flashdepot.depot.workspaces import abandoned_locks, in_use, lock_path, remove_stale, started, workspaces
 from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.folders import unused
-from flashdepot.files.locks import try_lock_file
-from flashdepot.files.places import held_by_another, key_of
+from flashdepot.files.locks import lock_file, try_lock_file
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -53,11 +53,9 @@ def usage(depot: Depot) -> tuple[Usage, ...]:
     def of(kind: str, things: Iterable[Path], beside: Iterable[Path] = ()) -> Usage:
         counted = [path for path in things if os.path.lexists(path)]
         found = [status for path in (*counted, *beside) for status in _files(path)]
-        size = 0
-        for status in found:
-            if (status.st_dev, status.st_ino) not in seen:
-                seen.add((status.st_dev, status.st_ino))
-                size += status.st_size
+        new = {(status.st_dev, status.st_ino): status.st_size for status in found}
+        size = sum(new[key] for key in new.keys() - seen)
+        seen.update(new)
         newest = max((status.st_mtime for status in found), default=None)
         used = None if newest is None else datetime.fromtimestamp(newest, timezone.utc)
         return Usage(kind, len(counted), size, used)
@@ -124,11 +122,7 @@ class GcPlan(msgspec.Struct, frozen=True):
 
 
 def plan(
-    depot: Depot,
-    older_than: timedelta = OLDER_THAN,
-    *,
-    grace: float = GRACE,
-    forget: frozenset[str] = frozenset(),
+    depot: Depot, older_than: timedelta = OLDER_THAN, *, grace: float = GRACE, forget: frozenset[str] = frozenset()
 ) -> GcPlan:
     """List what can go: all that no manifest, no action used within ``older_than``, and no running build needs.
 
@@ -155,11 +149,11 @@ class _Planner:
         self._unused = "it was not used lately" if older_than else "it can be made again"
         self._depot = depot
         self._layout = depot.layout
-        now = time.time()
+        self._now = time.time()
         builds = [started(folder) - USE_RESOLUTION for folder in workspaces(depot.layout) if in_use(folder)]
-        self._in_reach = min([now - grace, *builds])
-        self._recent = min(now - older_than.total_seconds(), self._in_reach)
-        self._leftover = now - _LEFTOVER_LIFETIME
+        self._in_reach = min([self._now - grace, *builds])
+        self._recent = min(self._now - older_than.total_seconds(), self._in_reach)
+        self._leftover = self._now - _LEFTOVER_LIFETIME
 
     def removals(self) -> Iterator[Removal]:
         # Records are read in full before anything is judged by them.
@@ -169,65 +163,51 @@ class _Planner:
                 yield from self._older([path], time.time(), "manifest", "its library is not wanted any more")
             else:
                 needed |= _digests_in(path)
-        old_actions = list(self._old_actions(needed))
-        yield from old_actions
-        yield from self._old_intents({removal.path for removal in old_actions})
-        yield from self._libraries_without_manifest()
-        yield from self._older(self._depot.blobs.files(), self._in_reach, "blob", "nothing needs it", but=needed)
+        gone = []
+        for path in self._depot.actions.files():
+            if removals := list(self._older([path], self._recent, "action", self._unused)):
+                gone.append(path)
+                yield from removals
+            else:
+                needed |= _digests_in(path)
+        for path in self._depot.actions.intent_files():
+            if all(action in gone or not action.exists() for action in _actions_of(self._depot, path)):
+                yield from self._older([path], self._recent, "intent", "it leads to no action")
+        for path in inside(self._layout.root / "libraries"):
+            if not is_leftover(path) and not _has_manifest(self._depot, path, but=self._forget):
+                yield from self._older([path], time.time(), "library", "its manifest is gone")
+        unneeded = (blob for blob in self._depot.blobs.files() if key_of(blob) not in needed)
+        yield from self._older(unneeded, self._in_reach, "blob", "nothing needs it")
         yield from self._older(inside(self._layout.quarantine), time.time(), "quarantine", "it is damaged")
         yield from self._temporary()
         yield from self._older(inside(self._layout.logs), self._recent, "log", "it is old")
         for kind in _FETCHED:
             there = (path for path in inside(self._layout.root / f"{kind}s") if not is_leftover(path))
-            there = (path for path in there if _is_unused(path))
-            yield from self._older(there, self._recent, kind, self._unused)
+            yield from self._older(filter(_is_unused, there), self._recent, kind, self._unused)
         locks = (path for path in inside(self._layout.root / "locks") if path.suffix == ".lock")
         yield from self._older(locks, self._leftover, "lock", "nobody holds it")
 
-    def _old_actions(self, needed: set[str]) -> Iterator[Removal]:
-        """Actions not used lately; the digests that the others name are added to ``needed``."""
-        for path in self._depot.actions.files():
-            removals = list(self._older([path], self._recent, "action", self._unused))
-            if not removals:
-                needed |= _digests_in(path)
-            yield from removals
-
-    def _old_intents(self, going: set[Path]) -> Iterator[Removal]:
-        for path in self._depot.actions.intent_files():
-            if all(action in going or not action.exists() for action in _actions_of(self._depot, path)):
-                yield from self._older([path], self._recent, "intent", "it leads to no action")
-
-    def _libraries_without_manifest(self) -> Iterator[Removal]:
-        for path in inside(self._layout.root / "libraries"):
-            if not is_leftover(path) and not _has_manifest(self._depot, path, but=self._forget):
-                yield from self._older([path], time.time(), "library", "its manifest is gone")
-
     def _temporary(self) -> Iterator[Removal]:
-        known = list(workspaces(self._layout))
-        stale = [folder for folder in known if not in_use(folder)]
-        yield from self._older(stale, time.time(), "workspace", "its process was killed")
-        abandoned = list(abandoned_locks(self._layout))
+        killed = "its process was killed"
+        known, abandoned = workspaces(self._layout), abandoned_locks(self._layout)
+        yield from self._older((folder for folder in known if not in_use(folder)), time.time(), "workspace", killed)
         yield from self._older(abandoned, time.time(), "lock", "its workspace is gone")
-        theirs = {*known, *abandoned, *(folder.with_name(f"{folder.name}.lock") for folder in known)}
+        theirs = {*known, *abandoned, *map(lock_path, known)}
         others = (path for path in inside(self._layout.temporary) if path not in theirs)
-        yield from self._older(others, self._in_reach, "temporary", "its process was killed")
+        yield from self._older(others, self._in_reach, "temporary", killed)
         root = self._layout.root
         places = [root, *(root / name for name in ("artifacts", "libraries", "toolchains", "upstreams"))]
         places += [shard for folder in self._layout.sharded for shard in real_folders(folder)]
         hidden = (path for place in places for path in inside(place) if is_leftover(path))
-        yield from self._older(hidden, self._leftover, "temporary", "its process was killed")
+        yield from self._older(hidden, self._leftover, "temporary", killed)
 
-    def _older(
-        self, paths: Iterable[Path], limit: float, kind: str, reason: str, *, but: set[str] | None = None
-    ) -> Iterator[Removal]:
-        """Plan to remove each path that was last changed before ``limit``, except those of the names in ``but``."""
+    def _older(self, paths: Iterable[Path], limit: float, kind: str, reason: str) -> Iterator[Removal]:
+        """Plan to remove each path that was last changed before ``limit``."""
         for path in paths:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 seen = Fingerprint.of(path)
-            except FileNotFoundError:
-                continue
-            if seen.mtime_ns / 1e9 <= limit and key_of(path) not in (but or ()) and not held_by_another(path):
-                yield Removal(path, kind, reason, _freed(path), seen)
+                if seen.mtime_ns / 1e9 <= limit:
+                    yield Removal(path, kind, reason, _freed(path), seen)
 
 
 def _carry_out(depot: Depot, removal: Removal) -> bool:
@@ -242,7 +222,7 @@ def _carry_out(depot: Depot, removal: Removal) -> bool:
             held.discard()
         return True
     if removal.kind == "intent":
-        with lock(depot.layout, "intents"):  # as anyone who adds an action does
+        with lock_file(depot.layout.lock("intents")):  # as anyone who adds an action does
             if any(action.exists() for action in _actions_of(depot, path)):
                 return False
             path.unlink(missing_ok=True)
@@ -292,10 +272,6 @@ def _has_manifest(depot: Depot, library: Path, but: frozenset[str] = frozenset()
 
 def _freed(path: Path) -> int:
     """Bytes that removing a path frees. A file in a library that is a link to a blob frees nothing by itself."""
-    freed = 0
-    for inner in path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]:
-        with contextlib.suppress(FileNotFoundError):  # its owner was faster
-            status = inner.lstat()
-            if not stat.S_ISDIR(status.st_mode) and (inner == path or status.st_nlink == 1):
-                freed += status.st_size
-    return freed
+    if not path.is_dir() or path.is_symlink():
+        return path.lstat().st_size
+    return sum(status.st_size for status in _files(path) if status.st_nlink == 1)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flashdepot.files.atomic import disk_errors, make_folder, write_atomic
-from flashdepot.files.places import present
 
 _README = b"""This folder is a flashdepot depot: compiled FlashAttention kernels and libraries.
 
@@ -32,46 +31,11 @@ _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 """
 
 
-def hidden_sibling(path: Path) -> Path:
-    """Return a name next to ``path`` that nobody else uses. If a kill leaves it behind, gc removes it."""
-    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-
-
-def real_folders(folder: Path) -> list[Path]:
-    """Return the folders in a folder, in order; no link is followed."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-    except FileNotFoundError:
-        return []
-
-
-def inside(folder: Path) -> list[Path]:
-    """Return what is in a folder, in order; nothing when it is not there."""
-    return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def records(folder: Path) -> Iterator[Path]:
-    """Yield the records in the folders of two digits of a folder, in order; no link is followed."""
-    for shard in real_folders(folder):
-        yield from sorted(path for path in shard.glob("[0-9a-f]*.json") if not path.is_symlink())
-
-
-def is_leftover(path: Path) -> bool:
-    """Whether a name is a temporary one, next to the file it was to become."""
-    return path.name.startswith(".") and path.name.endswith((".tmp", ".tmp.part", ".tmp.old"))
-
-
 class DepotLayout:
-    """The paths of a depot. Asking for one makes nothing.
+    """The paths of a depot. Asking for one makes nothing."""
 
-    In a depot that several users share, a path is where this user finds what belongs there; where it may be written is
-    asked of :func:`flashdepot.files.places.writable`.
-    """
-
-    def __init__(self, root: Path, *, is_shared: bool = False) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self.is_shared = is_shared
         self.blobs = root / "blobs" / "sha256"
         self.temporary = root / "tmp"
         self.quarantine = root / "quarantine"
@@ -82,42 +46,39 @@ class DepotLayout:
         """Wheels that others published, each in a folder of its own, and what has arrived of one so far."""
         self.catalog = root / "catalog"
         """What others have published, as it was when last checked."""
-        self.shared = root / "shared.json"
-        """The file that says whom a depot is shared with, if it is."""
         self.sharded = (self.blobs, root / "actions", root / "intents")
         """The folders whose files are in folders named by the first two digits of their names."""
-        named = ("artifacts", "libraries", "locks")
+        named = (root / name for name in ("artifacts", "libraries", "locks"))
         fetched = (self.catalog, self.toolchains, self.upstreams, self.downloads)
-        others = (*fetched, self.logs, self.temporary, self.quarantine)
-        self.folders = (self.blobs.parent, *self.sharded, *(root / name for name in named), *others)
+        self.folders = (
+            *(self.blobs.parent, *self.sharded, *named, *fetched),
+            *(self.logs, self.temporary, self.quarantine),
+        )
         """Every folder of a depot that has a name of its own, those that are in another after it."""
 
     def blob(self, digest: str) -> Path:
-        """Return the file of a blob."""
-        return self._present(self.blobs / digest[:2] / digest)
+        """The file of a blob."""
+        return self.blobs / digest[:2] / digest
 
     def intent(self, intent_key: str) -> Path:
-        """Return the file that lists the actions of an intent."""
-        return self._present(self.root / "intents" / intent_key[:2] / f"{intent_key}.json")
+        """The file that lists the actions of an intent."""
+        return self.root / "intents" / intent_key[:2] / f"{intent_key}.json"
 
     def action(self, action_key: str) -> Path:
-        """Return the file that records one compiler run."""
-        return self._present(self.root / "actions" / action_key[:2] / f"{action_key}.json")
+        """The file that records one compiler run."""
+        return self.root / "actions" / action_key[:2] / f"{action_key}.json"
 
     def artifact(self, recipe_key: str) -> Path:
-        """Return the file of one artifact's manifest."""
-        return self._present(self.root / "artifacts" / f"{recipe_key}.json")
+        """The file of one artifact's manifest."""
+        return self.root / "artifacts" / f"{recipe_key}.json"
 
     def library(self, recipe_key: str) -> Path:
-        """Return the folder in which a library is put together."""
-        return self._present(self.root / "libraries" / recipe_key[:16])
+        """The folder in which a library is put together."""
+        return self.root / "libraries" / recipe_key[:16]
 
     def lock(self, key: str) -> Path:
-        """Return the lock file of a key."""
+        """The lock file of a key."""
         return self.root / "locks" / f"{key}.lock"
-
-    def _present(self, path: Path) -> Path:
-        return present(path) if self.is_shared else path
 
     def prepare(self) -> None:
         """Make the depot's folder, and the notes in it that say what it is, unless they are there.
@@ -131,16 +92,51 @@ class DepotLayout:
                 write_atomic(tag, _CACHE_TAG)
 
     def new_temporary(self, purpose: str) -> Path:
-        """Return a path in ``tmp/`` that nobody else has. The folder is made, the path is not."""
+        """A path in ``tmp/`` that nobody else has. The folder is made, the path is not."""
         self.prepare()
         with disk_errors(self.root):
             make_folder(self.temporary)
         return self.temporary / f"{purpose}-{os.urandom(8).hex()}"
 
-    def new_quarantine(self, name: str) -> Path:
-        """Return a path in ``quarantine/`` for a damaged file; :raises OSError: when the folder cannot be made."""
-        self.quarantine.mkdir(exist_ok=True)
-        return self.quarantine / f"{name}.{os.urandom(4).hex()}"
+    def set_aside(self, path: Path, seen: Fingerprint) -> str:
+        """Move a damaged file to ``quarantine/``; :returns: what became of it, empty when others replaced or removed it."""
+        destination = self.quarantine / f"{path.name}.{os.urandom(4).hex()}"
+        try:
+            self.quarantine.mkdir(exist_ok=True)
+            return f"was moved to {destination}" if move_if_unchanged(path, seen, destination) else ""
+        except OSError as error:
+            return f"could not be moved away ({error.strerror})"
+
+
+def key_of(path: Path) -> str:
+    """The key that a file or folder is named by."""
+    return path.name.partition(".")[0]
+
+
+def hidden_sibling(path: Path) -> Path:
+    """A name next to ``path`` that nobody else uses. If a kill leaves it behind, gc removes it."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a name is a temporary one, next to the file it was to become."""
+    return path.name.startswith(".") and path.name.endswith((".tmp", ".tmp.part", ".tmp.old"))
+
+
+def inside(folder: Path) -> list[Path]:
+    """What is in a folder, in order; nothing when it is not there."""
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def real_folders(folder: Path) -> list[Path]:
+    """The folders in a folder, in order; no link is followed."""
+    return [path for path in inside(folder) if path.is_dir() and not path.is_symlink()]
+
+
+def records(folder: Path) -> Iterator[Path]:
+    """The records in the folders of two digits of a folder, in order; no link is followed."""
+    for shard in real_folders(folder):
+        yield from sorted(path for path in shard.glob("[0-9a-f]*.json") if not path.is_symlink())
 
 
 USE_RESOLUTION = 15 * 60.0
@@ -160,22 +156,23 @@ class Fingerprint(NamedTuple):
         status = path.lstat()
         return cls(status.st_size, status.st_mtime_ns, status.st_ino)
 
-    @property
-    def age(self) -> float:
-        """Seconds since the last change."""
-        return time.time() - self.mtime_ns / 1e9
-
 
 def is_regular(path: Path) -> bool:
     """Whether something is a file of its own, and no link; :raises OSError: when that cannot be determined."""
     return stat.S_ISREG(path.lstat().st_mode)
 
 
-def mark_used(path: Path) -> None:
-    """Record in a file's modification time that it was used. In a depot that may not be written nothing happens."""
-    with contextlib.suppress(OSError):
-        if Fingerprint.of(path).age > USE_RESOLUTION:
+def mark_used(path: Path) -> bool:
+    """Record in a modification time that a file was used, so that gc leaves it untouched.
+
+    :returns: whether that is on record; not when the file is gone or may not be touched.
+    """
+    try:
+        if time.time() - path.lstat().st_mtime > USE_RESOLUTION:
             os.utime(path)
+    except OSError:
+        return False
+    return True
 
 
 def move_if_unchanged(path: Path, seen: Fingerprint, destination: Path) -> bool:
@@ -206,4 +203,5 @@ def remove(path: Path) -> None:
 
         rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()

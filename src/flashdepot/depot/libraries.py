@@ -18,12 +18,11 @@ from typing import Any
 import msgspec
 
 from flashdepot.depot.blobs import Blobs
-from flashdepot.depot.layout import DepotLayout, hidden_sibling, inside, is_leftover, remove
+from flashdepot.depot.layout import DepotLayout, hidden_sibling, inside, is_leftover, key_of, remove
 from flashdepot.errors import IntegrityError, MissingToolError
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.digests import KnownDigests, contents, differences
 from flashdepot.files.documents import is_foreign, read_record, write_record
-from flashdepot.files.places import held_by_another, key_of, writable
 from flashdepot.model.codec import read
 from flashdepot.model.manifest import MANIFEST_NAME, Manifest, ManifestFile
 
@@ -50,7 +49,7 @@ class Artifacts:
         self._on_problem = on_problem
 
     def stored(self) -> Iterator[StoredArtifact]:
-        """Yield every artifact whose manifest can be read, in order of recipe key; the others are reported."""
+        """Every artifact whose manifest can be read, in order of recipe key; the others are reported."""
         for path in self.files():
             try:
                 manifest, created = read_artifact(path)
@@ -58,24 +57,18 @@ class Artifacts:
             except FileNotFoundError:
                 continue
             except (IntegrityError, OSError) as error:
-                if _is_of_another_release(path):
-                    self._on_problem(
-                        f"{path} was written by another release of flashdepot, which this one does not read."
-                    )
-                else:
-                    self._on_problem(f"{error} It is left out; 'flashdepot depot verify' moves damaged ones away.")
+                foreign = f"{path} was written by another release of flashdepot, which this one does not read."
+                damaged = f"{error} It is left out; 'flashdepot depot verify' moves damaged ones away."
+                self._on_problem(foreign if _is_foreign(path) else damaged)
                 continue
             yield StoredArtifact(manifest, created, last_used)
 
     def manifests(self) -> Iterator[Manifest]:
-        """Yield the manifest of each of :meth:`stored`."""
+        """The manifest of each of :meth:`stored`."""
         return (artifact.manifest for artifact in self.stored())
 
     def load(self, recipe_key: str) -> Manifest | None:
-        """Return the manifest of a recipe, ``None`` when there is none.
-
-        :raises IntegrityError: when it cannot be read.
-        """
+        """The manifest of a recipe, ``None`` when there is none; :raises IntegrityError: when it cannot be read."""
         try:
             return read_artifact(self._layout.artifact(recipe_key))[0]
         except FileNotFoundError:
@@ -111,12 +104,12 @@ class Artifacts:
     def _write(self, manifest: Manifest) -> None:
         with disk_errors(self._layout.root):
             write_record(
-                writable(self._layout.artifact(manifest.recipe_key)),
+                self._layout.artifact(manifest.recipe_key),
                 {"schema": ARTIFACT_SCHEMA, "created": time.time(), "manifest": manifest.to_json()},
             )
 
     def by_last_use(self) -> list[StoredArtifact]:
-        """Return all artifacts, the last used first."""
+        """All artifacts, the last used first."""
         return sorted(self.stored(), key=lambda artifact: artifact.last_used, reverse=True)
 
     def remove(self, recipe_key: str) -> bool:
@@ -133,16 +126,15 @@ class Artifacts:
         return True
 
     def files(self) -> Iterator[Path]:
-        """Yield the file of every manifest there is, in order."""
+        """The file of every manifest there is, in order."""
         found = inside(self._layout.root / "artifacts")
         yield from (path for path in found if path.suffix == ".json" and path.name[0] in "0123456789abcdef")
 
 
-def _is_of_another_release(path: Path) -> bool:
-    try:
+def _is_foreign(path: Path) -> bool:
+    with contextlib.suppress(IntegrityError, OSError):
         return is_foreign(path, ARTIFACT_SCHEMA)
-    except (IntegrityError, OSError):
-        return False
+    return False
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -172,7 +164,7 @@ def read_artifact(path: Path) -> tuple[Manifest, datetime]:
 
 
 def manifest_text(manifest: Manifest) -> bytes:
-    """Return the manifest as it is in a library's folder, for people to read."""
+    """The manifest as it is in a library's folder, for people to read."""
     return msgspec.json.format(json.dumps(manifest.to_json()).encode(), indent=2) + b"\n"
 
 
@@ -193,15 +185,13 @@ class Libraries:
         return all(self._blobs.find(file.digest) for file in manifest.files if file.path in wrong and not file.link)
 
     def materialise(self, manifest: Manifest) -> Path:
-        """Return the folder of a library, made on first use and fixed where it was damaged. Nobody may write into it.
+        """The folder of a library, made on first use and fixed where it was damaged. Nobody may write into it.
 
         :raises IntegrityError: when a file must be made and its blob is missing or damaged.
         :raises MissingToolError: when it must be made and the disk is full or may not be written.
         """
         folder = self._layout.library(manifest.recipe_key)
         wrong = self._wrong(manifest, folder)
-        if wrong and held_by_another(folder):
-            folder = writable(folder)
         if folder.is_symlink() or not folder.is_dir():
             self._create(manifest, folder)
             wrong = self._wrong(manifest, folder)
@@ -222,11 +212,11 @@ class Libraries:
         The function raises :class:`IntegrityError` for a file that is missing or damaged.
         """
         folder = self._layout.library(manifest.recipe_key)
-        wrong = set(self._wrong(manifest, folder))
+        wrong = {*self._wrong(manifest, folder)}
         return lambda file: self._blobs.verified_path(file.digest) if file.path in wrong else folder / file.path
 
     def differences(self, manifest: Manifest) -> list[str]:
-        """Return the paths in a library's folder that are missing, wrong or too many; empty without a folder."""
+        """The paths in a library's folder that are missing, wrong or too many; empty without a folder."""
         folder = self._layout.library(manifest.recipe_key)
         return self._wrong(manifest, folder) if folder.is_dir() else []
 

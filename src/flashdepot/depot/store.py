@@ -18,14 +18,13 @@ from flashdepot.depot.libraries import Artifacts, Libraries
 from flashdepot.events import Events
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.digests import KnownDigests
-from flashdepot.files.places import writable
 from flashdepot.fit.requests import unmet
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import Request
 
 if TYPE_CHECKING:
     from flashdepot.depot.actions import Actions
-    from flashdepot.depot.locks import HeldLock
+    from flashdepot.files.locks import HeldLock
 
 
 class NoRemotes:
@@ -118,7 +117,8 @@ class Depot:
     ) -> None:
         self.root = root
         self.remotes = remotes or NoRemotes()
-        self.layout = DepotLayout(root, is_shared=require_safe(DepotLayout(root)))
+        self.layout = DepotLayout(root)
+        require_safe(self.layout)
         self._on_problem = on_problem
         digests = KnownDigests()
         self.blobs = Blobs(self.layout, on_problem, digests)
@@ -162,20 +162,22 @@ class Depot:
         return export(manifest, self.libraries.source(manifest), destination)
 
     def lock(self, key: str, on_wait: Callable[[], None] | None = None) -> AbstractContextManager[HeldLock]:
-        """See :func:`flashdepot.depot.locks.lock`."""
-        from flashdepot.depot.locks import lock  # noqa: PLC0415
+        """See :func:`flashdepot.files.locks.lock_file`."""
+        from flashdepot.files.locks import lock_file  # noqa: PLC0415
 
-        return lock(self.layout, key, on_wait)
+        self.layout.prepare()
+        return lock_file(self.layout.lock(key), on_wait)
 
     def try_lock(self, key: str) -> HeldLock | None:
-        """See :func:`flashdepot.depot.locks.try_lock`."""
-        from flashdepot.depot.locks import try_lock  # noqa: PLC0415
+        """See :func:`flashdepot.files.locks.try_lock_file`."""
+        from flashdepot.files.locks import try_lock_file  # noqa: PLC0415
 
-        return try_lock(self.layout, key)
+        self.layout.prepare()
+        return try_lock_file(self.layout.lock(key))
 
     def workspace(self) -> AbstractContextManager[Path]:
-        """See :func:`flashdepot.depot.locks.workspace`."""
-        from flashdepot.depot.locks import workspace  # noqa: PLC0415
+        """See :func:`flashdepot.depot.workspaces.workspace`."""
+        from flashdepot.depot.workspaces import workspace  # noqa: PLC0415
 
         return workspace(self.layout)
 
@@ -184,7 +186,7 @@ class Depot:
         self.layout.prepare()
         with disk_errors(self.root):
             self.layout.logs.mkdir(exist_ok=True)
-        return writable(self.layout.logs / f"{name}-{intent_key[:12]}.log")
+        return self.layout.logs / f"{name}-{intent_key[:12]}.log"
 
 
 def depot_folder(folder: Path | None = None) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -11,14 +10,13 @@ from typing import TypeVar
 import msgspec
 
 from flashdepot.depot.actions import ACTION_SCHEMA, ActionRecord, read_action, read_intent
-from flashdepot.depot.layout import Fingerprint, is_leftover, move_if_unchanged
+from flashdepot.depot.layout import Fingerprint, is_leftover, key_of
 from flashdepot.depot.libraries import ARTIFACT_SCHEMA, read_artifact
 from flashdepot.depot.store import Depot
 from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import sha256_file
 from flashdepot.files.documents import is_foreign, read_record
 from flashdepot.files.folders import changed_files
-from flashdepot.files.places import key_of
 from flashdepot.kernels import FAMILIES
 from flashdepot.model.manifest import Manifest
 from flashdepot.toolchain import wheels
@@ -43,23 +41,21 @@ class VerifyReport(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-def verify(depot: Depot, on_progress: Callable[[int, int], None] = lambda _done, _total: None) -> VerifyReport:
+def verify(depot: Depot) -> VerifyReport:
     """Read every byte of a depot that is executed, compiled or handed out.
 
     Damaged blobs and records are moved to ``quarantine/``, and so are actions whose object is lost, so that what they
     held is made again. A library, a source tree or a compiler that is damaged stays, and is reported until the next
     command that uses it has made it again. Logs are not covered: nobody but people reads them.
 
-    :param on_progress: called with the bytes of blobs read and the bytes there are.
     """
-    return _Verification(depot, on_progress).run()
+    return _Verification(depot).run()
 
 
 class _Verification:
-    def __init__(self, depot: Depot, on_progress: Callable[[int, int], None]) -> None:
+    def __init__(self, depot: Depot) -> None:
         self._problems: list[str] = []
         self._depot = Depot(depot.root, on_problem=self._problems.append)  # knows no blob yet: reads them all
-        self._on_progress = on_progress
         self._checked = 0
         self._bytes = 0
         self._folders = 0
@@ -83,23 +79,14 @@ class _Verification:
         )
 
     def _check_blobs(self) -> None:
-        sizes: dict[Path, int] = {}
         for blob in self._depot.blobs.files():
             with contextlib.suppress(FileNotFoundError):
-                sizes[blob] = blob.stat().st_size
-        total = sum(sizes.values())
-        for blob, size in sizes.items():
-            self._depot.blobs.find(key_of(blob))
-            self._checked += 1
-            self._bytes += size
-            self._on_progress(self._bytes, total)
+                self._bytes += blob.stat().st_size
+                self._checked += 1
+                self._depot.blobs.find(key_of(blob))
 
     def _check_record(
-        self,
-        path: Path,
-        schema: int | None,
-        read: Callable[[Path], _T],
-        problem_of: Callable[[_T], str] = lambda _: "",
+        self, path: Path, schema: int | None, read: Callable[[Path], _T], problem_of: Callable[[_T], str] = lambda _: ""
     ) -> None:
         try:
             seen = Fingerprint.of(path)
@@ -110,7 +97,8 @@ class _Verification:
         except FileNotFoundError:
             return
         except IntegrityError as error:
-            problem = self._set_aside(path, seen, error.message)
+            done = self._depot.layout.set_aside(path, seen)
+            problem = f"{error.message} Its record {done}." if done else ""
         except OSError as error:
             problem = f"{path} cannot be read: {error.strerror}."
         self._count(problem)
@@ -123,36 +111,25 @@ class _Verification:
     def _check_fetched(self) -> None:
         """Compilers and sources: every byte of their folders, the archives of sdists, and git's own objects."""
         layout = self._depot.layout
-        mirrors = [folder for folder in _folders(layout.upstreams) if key_of(folder) == MIRRORS]
         trees = {name: tree for family in FAMILIES for name, tree in family.sources.known_trees().items()}
         trees.update(wheels.known_trees())
         for folder in (*_folders(layout.toolchains), *_folders(layout.upstreams)):
-            if folder not in mirrors:
-                # A second user's own has their number after its name.
-                tree = trees.get(folder.name) or trees.get(folder.name.rpartition(".")[0])
-                self._count(_folder_problem(folder, tree))
+            if folder != layout.upstreams / MIRRORS:
+                self._count(_folder_problem(folder, trees.get(folder.name)))
                 self._folders += 1
-                self._folder_bytes += _held(folder)
-        for mirror in sorted(mirror for folder in mirrors for mirror in folder.glob("*.git")):
+                for file in folder.rglob("*"):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._folder_bytes += 0 if file.is_dir() else file.lstat().st_size
+        for mirror in sorted((layout.upstreams / MIRRORS).glob("*.git")):
             self._count(
                 "" if mirror_is_whole(mirror) else f"{mirror} is damaged. The next build from it fetches it again."
             )
         archives = {name: digest for family in FAMILIES for name, digest in family.sources.known_archives().items()}
         for name, sha256 in archives.items():
+            archive = layout.upstreams / name
             with contextlib.suppress(FileNotFoundError):
-                right = sha256_file(layout.upstreams / name) == sha256
-                self._count(
-                    "" if right else f"{layout.upstreams / name} is damaged. It is fetched again when it is needed."
-                )
-
-    def _set_aside(self, path: Path, seen: Fingerprint, problem: str) -> str:
-        """Move a record away; :returns: what to report, nothing when another process replaced or removed it."""
-        try:
-            destination = self._depot.layout.new_quarantine(path.name)
-            moved = move_if_unchanged(path, seen, destination)
-        except OSError as error:
-            return f"{problem} {path} could not be moved away ({error.strerror})."
-        return f"{problem} Its record was moved to {destination}." if moved else ""
+                right = sha256_file(archive) == sha256
+                self._count("" if right else f"{archive} is damaged. It is fetched again when it is needed.")
 
     def _action_problem(self, record: ActionRecord) -> str:
         if self._depot.blobs.find(record.object.digest) is None:
@@ -174,20 +151,11 @@ def _folders(parent: Path) -> list[Path]:
     return sorted(path for path in parent.glob("*") if path.is_dir() and not is_leftover(path))
 
 
-def _held(folder: Path) -> int:
-    """The bytes of a folder's files; one that goes away meanwhile holds none."""
-    total = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                total += Path(where, name).lstat().st_size
-    return total
-
-
 def _folder_problem(folder: Path, tree: str | None) -> str:
     changed = changed_files(folder, tree)
     if changed == []:
         return ""
-    shown = ", ".join((changed or ["which files cannot be determined"])[:_NAMES_SHOWN])
-    more = f" and {len(changed) - _NAMES_SHOWN} more" if changed and len(changed) > _NAMES_SHOWN else ""
+    changed = changed or ["which files cannot be determined"]
+    more = f" and {len(changed) - _NAMES_SHOWN} more" if len(changed) > _NAMES_SHOWN else ""
+    shown = ", ".join(changed[:_NAMES_SHOWN])
     return f"{folder} does not hold what was put there: {shown}{more}. The next command that uses it makes it again."

@@ -65,11 +65,9 @@ def unpack(
 ) -> None:
     """Unpack a ``.tar.gz``, a ``.tar.xz`` or a ``.whl``/``.zip`` into ``folder``, which must not exist yet.
 
-    Only regular files are written, and only those whose name (with ``/``) ``keep`` accepts. Everything is checked
-    before it is written: an entry that leaves the folder, a link, a device, a name that is there twice, too many entries,
-    more than 4 GiB, or more than a hundred times the archive's own size ends the unpacking, and what was unpacked is
-    removed. A zip says at its end how much it holds, and is refused before anything is written; of a tar no more is
-    decompressed than it may hold. Memory does not grow with what an archive holds.
+    Only regular files are written, and only those whose name (with ``/``) ``keep`` accepts. An entry that leaves the
+    folder, a link, a device, a name that is there twice, too many entries, more than 4 GiB, or more than a hundred times
+    the archive's own size ends the unpacking, and what was unpacked is removed. Memory does not grow with the archive.
 
     :param pass_over_links: a link that ``keep`` does not accept ends nothing.
     :raises IntegrityError: for a damaged or hostile archive; it names the entry.
@@ -77,17 +75,13 @@ def unpack(
     folder.mkdir(parents=True)
     try:
         _unpack(archive, folder, keep, pass_over_links)
-    except _DAMAGE as error:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise IntegrityError(f"{archive.name} is damaged: {error}.", hint="Fetch it again.") from error
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if error.errno not in _CANNOT_BE:
+        cannot_be = isinstance(error, OSError) and error.errno in _CANNOT_BE
+        if not (cannot_be or isinstance(error, _DAMAGE)):
             raise
-        raise IntegrityError(f"{archive.name} is damaged: {error.strerror}.", hint="Fetch it again.") from error
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        why = (isinstance(error, OSError) and error.strerror) or error
+        raise IntegrityError(f"{archive.name} is damaged: {why}.", hint="Fetch it again.") from error
 
 
 def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool], pass_over_links: bool) -> None:
@@ -95,36 +89,33 @@ def _unpack(archive: Path, folder: Path, keep: Callable[[str], bool], pass_over_
         passed = pass_over_links and not keep(entry.name)
         problem = _name_problem(entry.name) or ("" if passed else entry.problem)
         if problem:
-            raise IntegrityError(
-                f"{archive.name} is refused: its entry '{entry.name}' {problem}.",
-                hint="Nothing of it was kept. Fetch the archive again from a source you trust.",
-            )
+            raise _refused(archive, f"its entry '{entry.name}' {problem}")
         if keep(entry.name) and (source := entry.open()) is not None:
             try:
                 _write(entry, source, folder.joinpath(*PurePosixPath(entry.name).parts))
             except _COLLISION as error:
-                raise IntegrityError(
-                    f"{archive.name} is refused: its entry '{entry.name}' has the name of another one.",
-                    hint="Nothing of it was kept. Fetch the archive again from a source you trust.",
-                ) from error
+                raise _refused(archive, f"its entry '{entry.name}' has the name of another one") from error
+
+
+def _refused(archive: Path, why: str) -> IntegrityError:
+    return IntegrityError(
+        f"{archive.name} is refused: {why}.",
+        hint="Nothing of it was kept. Fetch the archive again from a source you trust.",
+    )
 
 
 def _write(entry: _Entry, source: IO[bytes], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with source, path.open("xb") as file:
-        _copy_exactly(source, file, entry.size)
+        left = entry.size
+        while chunk := source.read(min(_CHUNK, left + 1)):
+            left -= len(chunk)
+            if left < 0:
+                raise ValueError("an entry is longer than its header says")
+            file.write(chunk)
+        if left:
+            raise ValueError("an entry is shorter than its header says")
     path.chmod(0o755 if entry.executable else 0o644)
-
-
-def _copy_exactly(source: IO[bytes], file: IO[bytes], size: int) -> None:
-    left = size
-    while chunk := source.read(min(_CHUNK, left + 1)):
-        left -= len(chunk)
-        if left < 0:
-            raise ValueError("an entry is longer than its header says")
-        file.write(chunk)
-    if left:
-        raise ValueError("an entry is shorter than its header says")
 
 
 def _name_problem(name: str) -> str:
@@ -152,7 +143,7 @@ def _zip_entries(archive: Path) -> Iterator[_Entry]:
 def _refuse_many(archive: Path, count: int) -> None:
     """Folders count as well: each takes its time."""
     if count > _ENTRY_LIMIT:
-        raise IntegrityError(f"{archive.name} is refused: more than {_ENTRY_LIMIT} entries.")
+        raise _refused(archive, f"more than {_ENTRY_LIMIT} entries")
 
 
 def refuse_bomb(archive: Path, unpacked: int, packed: int) -> None:
@@ -163,10 +154,7 @@ def refuse_bomb(archive: Path, unpacked: int, packed: int) -> None:
     :raises IntegrityError: when that is a bomb.
     """
     if unpacked > _SIZE_LIMIT or unpacked > max(_FREE_SIZE, _RATIO_LIMIT * packed):
-        raise IntegrityError(
-            f"{archive.name} is refused: {packed} bytes of it unpack to {unpacked} or more: likely a decompression bomb.",
-            hint="Nothing of it was kept. Fetch the archive again from a source you trust.",
-        )
+        raise _refused(archive, f"{packed} bytes of it unpack to {unpacked} or more: likely a decompression bomb")
 
 
 def _tar_entries(archive: Path) -> Iterator[_Entry]:

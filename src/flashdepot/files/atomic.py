@@ -51,10 +51,7 @@ def text_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into an error that says which folder and what to do.
-
-    :raises MissingToolError: for no space, no quota, a read-only file system or no permission.
-    """
+    """Turn errors of a disk into what to do about them; :raises MissingToolError: for those."""
     try:
         yield
     except OSError as error:
@@ -63,52 +60,43 @@ def disk_errors(folder: Path) -> Iterator[None]:
         raise explained from error
 
 
+_ANOTHER = "Use a depot that you may read and write: --depot DIR, or set FLASHDEPOT_HOME."
+_DISK_ERRORS: tuple[tuple[set[str], str, str], ...] = (
+    ({"EROFS"}, "written", _ANOTHER),
+    ({"EACCES", "EPERM"}, "read or written", _ANOTHER),
+    (
+        {"EIO", "ESTALE", "EUCLEAN"},
+        "read or written",
+        "See what the system's log says of it ('dmesg'), or use a depot on another disk: --depot DIR",
+    ),
+    ({"EFBIG"}, "written", "'ulimit -f' is the limit of this shell; the file system may have one as well."),
+    ({"EMFILE", "ENFILE"}, "opened", "'ulimit -n' is the limit of this shell: ulimit -n 1024"),
+    ({"ELOOP", "ENAMETOOLONG"}, "opened", "Remove the symbolic link that leads there, or name another path."),
+)
+"""Names of errors, what cannot be done then, and the fix."""
+
+
 def explain_disk_error(error: OSError, folder: Path | None) -> FlashdepotError | None:
-    """Return the error in plain words, or ``None`` when it is not one of the disk.
+    """The error in plain words, or ``None`` when it is not one of the disk.
 
     :param folder: what was worked in, where that is known.
     """
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    name = errno.errorcode.get(error.errno or 0, "")
+    if name in {"ENOSPC", "EDQUOT"}:
         return MissingToolError(
             f"The disk that holds {folder or error.filename or 'what is written'} is full.",
             hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
         )
-    place = error.filename or folder or "A file"
-    if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
-        what = "written" if error.errno == errno.EROFS else "read or written"
-        return MissingToolError(
-            f"{place} cannot be {what}: {error.strerror}.",
-            hint="Use a depot that you may read and write: --depot DIR, or set FLASHDEPOT_HOME.",
-        )
-    if error.errno in {errno.EIO, getattr(errno, "ESTALE", errno.EIO), getattr(errno, "EUCLEAN", errno.EIO)}:
-        return MissingToolError(
-            f"{place} cannot be read or written: {error.strerror}. The disk, or the way to it, fails.",
-            hint="See what the system's log says of it ('dmesg'), or use a depot on another disk: --depot DIR",
-        )
-    if error.errno == errno.EFBIG:
-        return MissingToolError(
-            f"{place} cannot be written: {error.strerror}.",
-            hint="'ulimit -f' is the limit of this shell; the file system may have one as well.",
-        )
-    if error.errno in {errno.EMFILE, errno.ENFILE}:
-        return MissingToolError(
-            f"{place} cannot be opened: {error.strerror}.",
-            hint="'ulimit -n' is the limit of this shell: ulimit -n 1024",
-        )
-    if error.errno in {errno.ELOOP, errno.ENAMETOOLONG}:
-        return MissingToolError(
-            f"{place} cannot be opened: {error.strerror}.",
-            hint="Remove the symbolic link that leads there, or name another path.",
-        )
+    for names, done, hint in _DISK_ERRORS:
+        if name in names:
+            place = error.filename or folder or "A file"
+            return MissingToolError(f"{place} cannot be {done}: {error.strerror}.", hint=hint)
     return None
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
-    """Give a temporary file next to ``path`` that takes its place, whole and on disk, when the block ends well.
-
-    When the block fails nothing is left behind. A reader sees the old file or the new one, never a part.
-    """
+    """Give a temporary file next to ``path`` that takes its place, whole and on disk, if the block ends well."""
     if not path.name:  # the empty path is the current folder
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,11 +153,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_named(path: Path, data: bytes) -> None:
-    """Write what a user asked for to the place that they named.
-
-    A device or a pipe (``/dev/null``, ``/dev/stdout``, a FIFO) gets the bytes, where a new file in its place would take
-    it from everybody; anything else is written as :func:`write_atomic` does it.
-    """
+    """Write to the place that a user named: a device or a pipe gets the bytes, anything else is replaced whole."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

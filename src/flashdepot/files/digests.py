@@ -22,7 +22,7 @@ Hasher = Callable[[Sequence[Path]], Sequence["str | None"]]
 
 def sha256_files(paths: Sequence[Path]) -> list[str | None]:
     """SHA-256 of each file, ``None`` for one that cannot be read; on all cores when they are large together."""
-    if sum(map(_size, paths)) < _WORTH_THREADS:
+    if sum(status.st_size for path in paths if (status := _status(path))) < _WORTH_THREADS:
         return [_sha256_or_none(path) for path in paths]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
@@ -45,8 +45,8 @@ class _State(NamedTuple):
 class KnownDigests:
     """SHA-256 of the files of one process, for work that needs the same file twice: to choose it and to hand it out.
 
-    A file is read again as soon as its size, its mtime or its ctime is another one, under whatever name. Nothing of
-    this outlives the process. On Windows, which has no such ctime, every file is read each time.
+    A file is read again as soon as its size, its mtime or its ctime is another one, under whatever name. On Windows,
+    which has no such ctime, every file is read each time.
     """
 
     def __init__(self) -> None:
@@ -54,28 +54,24 @@ class KnownDigests:
 
     def of(self, path: Path) -> str:
         """The SHA-256 of a file; :raises OSError: when it cannot be read."""
-        status = path.stat()
-        if known := self._remembered(status):
-            return known
-        digest = sha256_file(path)
-        self._remember(path, status, digest)
+        if (digest := self.of_all([path])[0]) is None:
+            digest = sha256_file(path)  # raises what is wrong
         return digest
 
     def of_all(self, paths: Sequence[Path]) -> list[str | None]:
         """The SHA-256 of each file, ``None`` for one that cannot be read."""
         statuses = {path: status for path in paths if (status := _status(path)) is not None}
         known: dict[Path, str | None] = {}
-        known.update((path, right) for path, status in statuses.items() if (right := self._remembered(status)))
+        for path, status in statuses.items():
+            state, digest = self._known.get((status.st_dev, status.st_ino), (None, ""))
+            if state == _State.of(status):
+                known[path] = digest
         unknown = [path for path in paths if path not in known]
-        for path, digest in zip(unknown, sha256_files(unknown), strict=True):
-            known[path] = digest
-            if digest is not None and path in statuses:
-                self._remember(path, statuses[path], digest)
+        for path, found in zip(unknown, sha256_files(unknown), strict=True):
+            known[path] = found
+            if found is not None and path in statuses:
+                self._remember(path, statuses[path], found)
         return [known[path] for path in paths]
-
-    def _remembered(self, status: os.stat_result) -> str:
-        state, digest = self._known.get((status.st_dev, status.st_ino), (None, ""))
-        return digest if state == _State.of(status) else ""
 
     def _remember(self, path: Path, before: os.stat_result, digest: str) -> None:
         after = _status(path)
@@ -93,17 +89,16 @@ def contents(folder: Path, hasher: Hasher = sha256_files) -> dict[str, str]:
     :raises OSError: when the folder cannot be listed.
     """
     found: dict[str, str] = {}
-    regular: list[tuple[str, Path]] = []
+    regular: dict[str, Path] = {}
     for name, entry in _walk(folder, ""):
         if entry.is_symlink():
             found[name] = f"-> {Path(entry.path).readlink()}"
         elif entry.is_file(follow_symlinks=False):
-            regular.append((name, Path(entry.path)))
+            regular[name] = Path(entry.path)
         else:
             found[name] = ""
-    digests = hasher([path for _, path in regular])
-    found.update((name, digest or "") for (name, _), digest in zip(regular, digests, strict=True))
-    return found
+    digests = hasher([*regular.values()])
+    return found | {name: digest or "" for name, digest in zip(regular, digests, strict=True)}
 
 
 def differences(expected: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
@@ -125,11 +120,6 @@ def _sha256_or_none(path: Path) -> str | None:
         return sha256_file(path)
     except OSError:
         return None
-
-
-def _size(path: Path) -> int:
-    status = _status(path)
-    return status.st_size if status else 0
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import io
 import os
 import shlex
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 from flashdepot.errors import UsageError
+from flashdepot.files.atomic import sha256_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,15 +31,9 @@ HAS_DESCRIPTORS = os.name == "posix" and {os.open, os.mkdir, os.unlink, os.rmdir
 
 
 class Directory:
-    """An open folder.
+    """An open folder, in which every name is looked up without following a link. Close it as a context manager.
 
-    Where the system has them it is a file descriptor, and every name is looked up relative to it. On Windows each folder
-    on the way is checked before it is used.
-
-    Typical usage::
-
-        with Directory.open(chosen) as top, top.folder("include") as include:
-            include.status("flash_attention.h")
+    Where the system has them it is a file descriptor. On Windows each folder on the way is checked before it is used.
     """
 
     def __init__(self, path: Path, descriptor: int | None) -> None:
@@ -64,16 +57,11 @@ class Directory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of it. Closing twice does no harm."""
         if self._descriptor is not None:
             os.close(self._descriptor)
-            self._descriptor = None
 
     def folder(self, name: str, *, create: bool = False) -> Directory:
-        """Open a folder in this one.
+        """Open a folder in this one. One that is made lets a group write that may write here.
 
         :raises FileNotFoundError: when it is not there and not to be made.
         :raises NotADirectoryError: when it is a symbolic link, a junction or a file.
@@ -81,6 +69,7 @@ class Directory:
         if create:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._at(name), dir_fd=self._descriptor)
+                self._let_group_write(name)
         status = self.status(name)
         if status is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path / name))
@@ -90,6 +79,12 @@ class Directory:
             return Directory(self.path / name, None)
         flags = os.O_RDONLY | _FOLDER | _NO_FOLLOW | os.O_CLOEXEC
         return Directory(self.path / name, os.open(name, flags, dir_fd=self._descriptor))
+
+    def _let_group_write(self, name: str) -> None:
+        if self._descriptor is not None:
+            ours, new = os.fstat(self._descriptor), os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+            if ours.st_mode & stat.S_IWGRP and not ours.st_mode & stat.S_IWOTH and ours.st_gid == new.st_gid:
+                os.chmod(name, stat.S_IMODE(new.st_mode) | stat.S_IWGRP, dir_fd=self._descriptor)
 
     @contextlib.contextmanager
     def within(self, folders: Sequence[str], *, create: bool = False) -> Iterator[Directory]:
@@ -116,28 +111,17 @@ class Directory:
         return os.readlink(self._at(name), dir_fd=self._descriptor)
 
     def open_file(self, name: str) -> IO[bytes]:
-        """Open a regular file to read it.
-
-        :raises OSError: when it is not there, or anything else than a regular file.
-        """
-        if not _NO_FOLLOW:
-            self._require_file(name)
+        """Open a regular file to read it; :raises OSError: when it is not there, or anything else than a regular file."""
+        wrong = OSError(errno.EINVAL, "not a regular file", str(self.path / name))
+        if not _NO_FOLLOW and (status := self.status(name)) is not None and not is_plain_file(status):
+            raise wrong
         flags = os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _BINARY
         descriptor = os.open(self._at(name), flags, dir_fd=self._descriptor)
         file = os.fdopen(descriptor, "rb")
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             file.close()
-            raise self._no_file(name)
+            raise wrong
         return file
-
-    def _require_file(self, name: str) -> None:
-        """Where a link cannot be refused while it is opened, look first."""
-        status = self.status(name)
-        if status is not None and not is_plain_file(status):
-            raise self._no_file(name)
-
-    def _no_file(self, name: str) -> OSError:
-        return OSError(errno.EINVAL, "not a regular file", str(self.path / name))
 
     def create(self, name: str) -> IO[bytes]:
         """Create a file to write it, for nobody else to see until its mode is set.
@@ -174,8 +158,7 @@ class Directory:
         with contextlib.suppress(OSError):
             with self.folder(name) as folder:
                 for inner in folder.names():
-                    status = folder.status(inner)
-                    if status is not None and is_plain_folder(status):
+                    if (status := folder.status(inner)) is not None and is_plain_folder(status):
                         folder.remove_tree(inner)
                     else:
                         with contextlib.suppress(OSError):
@@ -194,19 +177,14 @@ class Directory:
 
 def is_plain_folder(status: os.stat_result) -> bool:
     """Whether a status that was not taken through a link is of a folder, and of no junction of Windows."""
-    return stat.S_ISDIR(status.st_mode) and not _is_reparse_point(status)
+    return stat.S_ISDIR(status.st_mode) and not getattr(status, "st_file_attributes", 0) & _REPARSE_POINT
 
 
 def is_plain_file(status: os.stat_result) -> bool:
     """Whether a status that was not taken through a link is of a regular file."""
-    return stat.S_ISREG(status.st_mode) and not _is_reparse_point(status)
+    return stat.S_ISREG(status.st_mode) and not getattr(status, "st_file_attributes", 0) & _REPARSE_POINT
 
 
-def _is_reparse_point(status: os.stat_result) -> bool:
-    return bool(getattr(status, "st_file_attributes", 0) & _REPARSE_POINT)
-
-
-_CHUNK = 1 << 20
 _FILES, _BYTES, _TEXT = 100_000, 4 << 30, 64 << 20
 
 
@@ -252,13 +230,8 @@ class PlainFiles:
 
     def digest(self, name: str) -> str:
         """SHA-256 of a file's bytes, in hexadecimal; raises as :meth:`read`."""
-        digest, left = hashlib.sha256(), _BYTES
         with self._opened(name) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-                if (left := left - len(chunk)) < 0:
-                    raise self._refused(name, f"larger than {_BYTES >> 30} GiB")
-        return digest.hexdigest()
+            return sha256_of(file)
 
     def _found(self, path: PurePosixPath) -> Iterator[tuple[str, int]]:
         """Names and sizes of what is at a path and below it."""
@@ -283,7 +256,7 @@ class PlainFiles:
             if not (name.startswith(".") or name.endswith("~") or name == "__pycache__"):
                 yield from self._walk(folder, path / name)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _parent(self, path: PurePosixPath) -> Iterator[Directory]:
         try:
             with Directory.open(self.root) as root, root.within(path.parts[:-1]) as parent:
@@ -291,7 +264,7 @@ class PlainFiles:
         except NotADirectoryError as error:
             raise self._refused(str(path.parent), "or leads through, a symbolic link") from error
 
-    @contextmanager
+    @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[IO[bytes]]:
         path = PurePosixPath(name)
         with self._parent(path) as parent:

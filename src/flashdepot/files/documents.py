@@ -17,11 +17,7 @@ _MOST_DOTS = 1000
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
-
-    :raises FileNotFoundError: when it is not there.
-    :raises UsageError: when it is not TOML, with the place of the mistake.
-    """
+    """Read a TOML file; :raises UsageError: as :func:`parse_toml`; :raises FileNotFoundError: when it is not there."""
     try:
         return parse_toml(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError as error:
@@ -29,7 +25,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
-    """Read the text of a TOML file; :raises UsageError: when it is not TOML, with its name and the place of the mistake."""
+    """Read TOML; :raises UsageError: when it is not TOML, with ``name`` and the place of the mistake."""
     if sys.version_info >= (3, 11):
         import tomllib  # noqa: PLC0415  (a depot hit without a project file reads no TOML)
     else:  # pragma: no cover  (Python 3.10)

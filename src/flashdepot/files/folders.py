@@ -14,7 +14,6 @@ from flashdepot.errors import IntegrityError
 from flashdepot.files.atomic import disk_errors
 from flashdepot.files.digests import contents, differences
 from flashdepot.files.documents import read_record, write_record
-from flashdepot.files.places import writable
 from flashdepot.model.codec import digest_of
 
 _kept: dict[tuple[int, int], int] = {}
@@ -28,19 +27,19 @@ def keep(path: Path) -> bool:
     """
     with contextlib.suppress(OSError):
         os.utime(path)  # in a cache that may not be written nothing tells when it was used
-    try:
+    descriptor = None
+    with contextlib.suppress(OSError):
         descriptor = _open(path)
-    except OSError:
-        return path.exists()  # one that cannot be opened cannot be kept, but perhaps used
-    if descriptor is None:
+    if descriptor is None:  # what cannot be opened cannot be kept, but perhaps used
         return path.exists()
     status = os.fstat(descriptor)
     key = (status.st_dev, status.st_ino)
-    if key in _kept or not _is_at(path, key):
+    is_there = _is_at(path, key)
+    if key in _kept or not is_there:
         os.close(descriptor)
-        return key in _kept and _is_at(path, key)
-    _kept[key] = descriptor
-    return True
+    else:
+        _kept[key] = descriptor
+    return is_there
 
 
 @contextlib.contextmanager
@@ -106,22 +105,16 @@ _LISTING = ".flashdepot-files.json"
 def make_whole(folder: Path, fill: Callable[[Path], None], tree: str | None = None) -> Path:
     """Return ``folder``, made by ``fill`` if it is not there whole. gc leaves it untouched as long as this process runs.
 
-    Where another user has its name and it is not whole, one of this user's own is made next to it.
-
-    ``fill`` gets the path of a folder next to it that does not exist yet. When it ends well, a listing of what it wrote
-    is added and the folder takes its name in one step, so that a kill, or a second process doing the same, never
-    leaves half of it. Every byte is read again each time: a folder with a file that is missing, too many or changed
-    since is made again.
+    ``fill`` gets the path of a folder next to it that does not exist yet, which takes the name in one step: a kill, or a
+    second process doing the same, never leaves half of it. Every byte is read again each time: a folder that has changed
+    is made again.
 
     :param tree: what :func:`tree_digest` must give for it; ``None`` where nobody knows before it is made.
     :raises IntegrityError: when ``fill`` made something else than ``tree``.
     """
     while True:
         if not is_whole(folder, tree):
-            own = writable(folder)
-            if own == folder or not is_whole(own, tree):
-                _make(own, fill, tree)
-            folder = own
+            _make(folder, fill, tree)
         if keep(folder):  # otherwise gc removed it just now
             return folder
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +14,7 @@ from flashdepot.errors import MissingToolError
 from flashdepot.files.atomic import disk_errors
 
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
-_OPEN = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @final
@@ -91,49 +90,27 @@ def try_lock_file(path: Path) -> HeldLock | None:
 
 
 def _acquire(path: Path, *, blocking: bool) -> HeldLock | None:
-    # The file is opened here, not by filelock's FileLock: that refuses a file of another user in a sticky folder, which
-    # is what the members of a shared depot lock. Anyone who removes a lock's file there makes others do work twice, no more.
+    # Opened here, not by filelock's FileLock, which gives no descriptor for a child to inherit.
     from filelock import lock_descriptor  # noqa: PLC0415  (80 ms that a depot hit does not need)
 
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
-            descriptor = _open(path)
+            descriptor = os.open(path, _OPEN, 0o644)
             held = False
             try:
                 if not lock_descriptor(descriptor, blocking=blocking):
                     return None
                 held = os.fstat(descriptor).st_nlink > 0  # its last holder may have removed the file meanwhile
             except OSError as error:
-                if error.errno in _NO_LOCKS:
-                    raise _no_locks(path) from error
-                raise
+                if error.errno not in _NO_LOCKS:
+                    raise
+                raise MissingToolError(
+                    f"The file system of {path.parent} has no file locks, which keep two processes from the same work.",
+                    hint="Use a depot on a local disk: --depot DIR, or set FLASHDEPOT_HOME.",
+                ) from error
             finally:
                 if not held:
                     os.close(descriptor)
             if held:
                 return HeldLock(descriptor, path)
-
-
-def _open(path: Path) -> int:
-    """Open the file of a lock, made if it is not there; a link is refused."""
-    with contextlib.suppress(FileNotFoundError):
-        return os.open(path, _OPEN)
-    # Anyone who may add files to its folder must be able to hold it.
-    mode = 0o664 if path.parent.stat().st_mode & stat.S_IWGRP else 0o644
-    try:
-        descriptor = os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, mode)
-    except FileExistsError:
-        if path.is_symlink():
-            raise
-        return _open(path)  # another process was first, and may have removed it again
-    if os.name == "posix":
-        os.fchmod(descriptor, mode)  # whatever the umask
-    return descriptor
-
-
-def _no_locks(path: Path) -> MissingToolError:
-    return MissingToolError(
-        f"The file system of {path.parent} has no file locks, which keep two processes from doing the same work.",
-        hint="Use a depot on a local disk: --depot DIR, or set FLASHDEPOT_HOME.",
-    )

@@ -7,27 +7,19 @@ known to be flashdepot's: by the listing of an earlier run, or because they are 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Literal
 
 import msgspec
 
 from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.files.directory import Directory, is_plain_folder
-from flashdepot.files.user_files import (
-    OutputFile,
-    Written,
-    folder_errors,
-    identity_of,
-    is_beginning,
-    listing_text,
-    read_listing,
-    require_folder,
-    require_safe,
-)
+from flashdepot.files.user_files import OutputFile, Written, folder_errors, identity_of, require_folder, require_safe
 
 _SMALL = 1 << 20
 """Bytes up to which a file is checked for being our own in disguise."""
@@ -38,6 +30,21 @@ _STAGE_LIFETIME = 3600.0
 
 _NEW, _EARLIER = "new", "earlier"
 _NAMES_SHOWN = 3
+
+
+_SCHEMA = 1
+_KIND = "files that flashdepot wrote here"
+
+
+class _Listing(msgspec.Struct):
+    kind: Literal["files that flashdepot wrote here"]
+    files: dict[str, str]
+
+
+def read_listing(data: bytes) -> Written:
+    """What the listing of a folder without one of its own says; :raises ValueError: when it is not such a listing."""
+    files = msgspec.json.decode(data, type=_Listing).files
+    return {place: frozenset({identity}) for place, identity in files.items()}
 
 
 class OutputFolder(msgspec.Struct, frozen=True):
@@ -72,30 +79,29 @@ class OutputFolder(msgspec.Struct, frozen=True):
     def write(self, files: Sequence[OutputFile], listing: bytes | None = None) -> Path:
         """Put files there in place of those of an earlier run: all of the new ones, or all of the old ones.
 
-        What is there already and right is left as it is. Everything else is first written to a stage inside the folder
-        and verified. Then the earlier listing is moved away, the files are replaced, and the new listing comes last. So
-        a folder with a listing is whole whenever the process is killed; and since the folder itself is never replaced,
-        it can be a mount point or the current folder.
+        What is right already is left as it is. Everything else is written to a stage inside the folder and verified; then
+        the earlier listing is moved away, the files are replaced, and the new listing comes last: a folder with a listing
+        is whole. The folder itself is never replaced, so it can be a mount point.
 
         :param listing: the bytes of the listing; without them it lists the files and their identities.
         :returns: the folder, absolute.
-        :raises UsageError: when a link or a file of somebody else's is in the way; nothing has changed then.
-        :raises IntegrityError: when bytes are not what their digest says; the same.
-        :raises MissingToolError: when the disk is full or may not be written; the same.
+        :raises UsageError: when a link or a file of somebody else's is in the way. Nothing has changed after any error.
+        :raises IntegrityError: when bytes are not what their digest says.
+        :raises MissingToolError: when the disk is full or may not be written.
         """
         for place in (*(file.place for file in files), self.listing):
             require_safe(place)
         with folder_errors(self.path, self.elsewhere), self._open() as folder:
             known = self._earlier(folder)
             kept = {place: min(identities) for place, identities in known.items() if self.keeps(place)}
-            listed = OutputFile.of(self.listing, listing_text(files, kept) if listing is None else listing)
+            listed = OutputFile.of(self.listing, _listing_text(files, kept) if listing is None else listing)
             there = {file.place: identity_of(folder, file.place) for file in (*files, listed)}
             obsolete = {place: identities for place, identities in known.items() if place not in {*there, *kept}}
             for file in files:
                 known[file.place] = known.get(file.place, frozenset()) | file.identities
             doubtful = [f for f in files if (found := there[f.place]) is not None and found not in known[f.place]]
             for file in doubtful:
-                self._require_file(file.place, there[file.place] or "")
+                self._require_no_obstacle(file.place, there[file.place] or "")
             changed = [f for f in files if there[f.place] != f.identity or f.modified_ns is not None]
             if not changed and there[listed.place] == listed.identity:
                 return self.path
@@ -140,11 +146,11 @@ class OutputFolder(msgspec.Struct, frozen=True):
 
         :raises UsageError: when the folder holds something else.
         """
-        stages = [name for name in folder.names() if _is_stage(folder, name)]
-        held = [name for name in folder.names() if name not in stages]
-        listings = [
-            self._listed(folder, name, *place) for name in stages for place in ((_EARLIER,), (_NEW, self.listing))
-        ]
+        names = folder.names()
+        stages = [name for name in names if _is_stage(folder, name)]
+        held = [name for name in names if name not in stages]
+        places = [(name, *place) for name in stages for place in ((_EARLIER,), (_NEW, self.listing))]
+        listings = [self._listed(folder, *place) for place in places]
         ours = self._listed(folder, self.listing)
         if ours is None and held and (self.listing in held or not (stages or self.beside_others)):
             shown = ", ".join(held[:_NAMES_SHOWN]) + (", ..." if len(held) > _NAMES_SHOWN else "")
@@ -166,7 +172,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
         except (OSError, ValueError, RecursionError):
             return None
 
-    def _require_file(self, place: str, identity: str) -> None:
+    def _require_no_obstacle(self, place: str, identity: str) -> None:
         """:raises UsageError: for what is never replaced: a link, a folder, or anything else that is not a file."""
         if identity and not identity.startswith("-> "):
             return
@@ -186,7 +192,7 @@ class OutputFolder(msgspec.Struct, frozen=True):
             there.seek(0)
             if not file.link:
                 with new.within(folders) as staged, staged.open_file(name) as whole:
-                    if is_beginning(there, whole):
+                    if _is_beginning(there, whole):
                         return
         raise UsageError(
             f"{self.path / file.place} is not a file that flashdepot wrote, or it was changed since: its bytes are no "
@@ -209,6 +215,22 @@ class OutputFolder(msgspec.Struct, frozen=True):
             folder.sync()
             new.move(self.listing, folder, self.listing)
             folder.sync()
+
+
+def _listing_text(files: Sequence[OutputFile], kept: Mapping[str, str]) -> bytes:
+    """Places and identities, with those of files that stay."""
+    listed = {**kept, **{file.place: file.identity for file in files}}
+    return (
+        json.dumps({"schema": _SCHEMA, "kind": _KIND, "files": dict(sorted(listed.items()))}, indent=2) + "\n"
+    ).encode()
+
+
+def _is_beginning(there: IO[bytes], new: IO[bytes]) -> bool:
+    """Whether one file is the beginning of another: one that was cut off loses nothing by being replaced."""
+    while chunk := there.read(_SMALL):
+        if new.read(len(chunk)) != chunk:
+            return False
+    return True
 
 
 def _remove_obsolete(folder: Directory, place: str, known: frozenset[str]) -> None:
@@ -234,7 +256,6 @@ def _is_stage(folder: Directory, name: str) -> bool:
 
 def _remove_stages(folder: Directory, ours: str) -> None:
     for name in folder.names():
-        if _is_stage(folder, name):
-            status = folder.status(name)
-            if name == ours or (status is not None and time.time() - status.st_mtime > _STAGE_LIFETIME):
-                folder.remove_tree(name)
+        status = folder.status(name) if _is_stage(folder, name) else None
+        if status is not None and (name == ours or time.time() - status.st_mtime > _STAGE_LIFETIME):
+            folder.remove_tree(name)

@@ -11,25 +11,23 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
-from flashdepot.files.atomic import disk_errors, read_json, write_atomic
+from flashdepot.files.atomic import disk_errors, read_json, write_json
 from flashdepot.files.places import user_config
-from flashdepot.model.codec import canonical_json
 
 
 def planted(path: Path) -> str:
     """Why another user may have put a file or folder there; empty when only this user or root can have.
 
-    The rule is that of git's ``safe.directory``: it belongs to this user, to root, or, for root by way of sudo, to the
-    user who called sudo. And not everybody may write to it, or exchange it in its folder (``/tmp`` is sticky, so that
-    there only the owner may). Of a symbolic link it is the link that counts. Windows has no such owners: always empty.
+    The rule is that of git's ``safe.directory``: it belongs to one of :func:`trusted_users`, and not everybody may write
+    to it, or exchange it in its folder (``/tmp`` is sticky). Of a symbolic link the link counts. Always empty on Windows.
 
     :raises OSError: when it is not there.
     """
     if os.name != "posix":
         return ""
     found, folder = path.lstat(), path.parent.stat()
-    if found.st_uid not in _trusted():
-        return f"it belongs to {_name(found.st_uid)}"
+    if found.st_uid not in trusted_users():
+        return f"it belongs to user {user_name(found.st_uid)}"
     if found.st_mode & stat.S_IWOTH and not stat.S_ISLNK(found.st_mode):
         return "everybody may write to it"
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
@@ -37,23 +35,25 @@ def planted(path: Path) -> str:
     return ""
 
 
-def _trusted() -> set[int]:
+def trusted_users() -> set[int]:
+    """Who may own what this user takes: the user, root, and for root by way of sudo the user who called it."""
     user = os.geteuid()
     caller = os.environ.get("SUDO_UID", "")
     return {user, 0, int(caller)} if user == 0 and caller.isdecimal() else {user, 0}
 
 
-def _name(user: int) -> str:
+def user_name(user: int) -> str:
+    """The name of a user, the number where it has none."""
     import pwd  # noqa: PLC0415  (not on Windows)
 
     try:
-        return f"user {pwd.getpwuid(user).pw_name}"
+        return pwd.getpwuid(user).pw_name
     except KeyError:
-        return f"user {user}"
+        return str(user)
 
 
 def users_consents() -> Consents:
-    """Those of this user, next to the user's configuration."""
+    """Those of this user."""
     return Consents(user_config() / "trusted.json")
 
 
@@ -71,10 +71,7 @@ class Consents(msgspec.Struct, frozen=True):
         return self.all().get(_key(path)) == digest
 
     def give(self, path: Path, digest: str) -> None:
-        """Allow a file with these bytes, and with no others.
-
-        :raises MissingToolError: when it cannot be written down.
-        """
+        """Allow a file with these bytes only; :raises MissingToolError: when that cannot be written down."""
         self._write({**self.all(), _key(path): digest})
 
     def withdraw(self, path: Path) -> bool:
@@ -92,20 +89,19 @@ class Consents(msgspec.Struct, frozen=True):
         """
         try:
             if by_others := planted(self.file):
-                raise UsageError(
-                    f"{self.file} is not trusted: {by_others}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
-                )
+                raise self._unusable(f"is not trusted: {by_others}")
             return msgspec.convert(read_json(self.file), _Trusted).trusted
         except FileNotFoundError:
             return {}
         except (IntegrityError, msgspec.ValidationError) as error:
-            raise UsageError(
-                f"{self.file} is damaged: {error}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}"
-            ) from error
+            raise self._unusable(f"is damaged: {error}") from error
+
+    def _unusable(self, why: str) -> UsageError:
+        return UsageError(f"{self.file} {why}.", hint=f"Remove it: rm {shlex.quote(str(self.file))}")
 
     def _write(self, allowed: Mapping[str, str]) -> None:
         with disk_errors(self.file.parent):
-            write_atomic(self.file, canonical_json({"trusted": dict(sorted(allowed.items()))}))
+            write_json(self.file, {"trusted": dict(sorted(allowed.items()))})
 
 
 def _key(path: Path) -> str:

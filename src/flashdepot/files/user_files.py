@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,9 +23,6 @@ Written = Mapping[str, frozenset[str]]
 _CHUNK = 1 << 20
 _DEVICES = frozenset({"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(10))})
 """Names that Windows takes for devices, whatever suffix they have (Microsoft, "Naming Files, Paths, and Namespaces")."""
-
-_RECORD_SCHEMA = 1
-_RECORD_KIND = "files that flashdepot wrote here"
 
 
 class OutputFile(msgspec.Struct, frozen=True):
@@ -58,8 +54,8 @@ class OutputFile(msgspec.Struct, frozen=True):
     @property
     def identities(self) -> frozenset[str]:
         """What it may be when it is there already. Where there are no links, git writes their target as a text."""
-        as_text = {hashlib.sha256(self.link.encode()).hexdigest()} if self.link else set()
-        return frozenset({self.identity, *as_text})
+        as_text = [hashlib.sha256(self.link.encode()).hexdigest()] if self.link else []
+        return frozenset([self.identity, *as_text])
 
     def put(self, top: Directory) -> None:
         """Create it at its place below a folder, whole and on disk.
@@ -77,27 +73,9 @@ class OutputFile(msgspec.Struct, frozen=True):
                         f"The bytes for {self.place} are damaged: expected SHA-256 {self.digest}, found {actual}.",
                         hint="Get the library again: flashdepot get",
                     )
-                finish(target, 0o644)
+                _finish(target, 0o644)
                 if self.modified_ns is not None:
                     os.utime(folder.path / name if os.name == "nt" else target.fileno(), ns=(self.modified_ns,) * 2)
-
-
-def listing_text(files: Sequence[OutputFile], kept: Mapping[str, str]) -> bytes:
-    """The listing of a folder that has none of its own: places and identities, with those of files that stay."""
-    listed = {**kept, **{file.place: file.identity for file in files}}
-    document = {"schema": _RECORD_SCHEMA, "kind": _RECORD_KIND, "files": dict(sorted(listed.items()))}
-    return (json.dumps(document, indent=2) + "\n").encode()
-
-
-def read_listing(data: bytes) -> Written:
-    """What :func:`listing_text` listed; :raises ValueError: when it is not such a listing."""
-    document = json.loads(data)
-    if not isinstance(document, dict) or document.get("kind") != _RECORD_KIND:
-        raise ValueError("not a record of written files")
-    files = document.get("files")
-    if not isinstance(files, dict) or not all(isinstance(identity, str) for identity in files.values()):
-        raise ValueError("its files are no table of digests")
-    return {place: frozenset({identity}) for place, identity in files.items()}
 
 
 def require_safe(place: str) -> None:
@@ -141,16 +119,7 @@ def identity_of(top: Directory, place: str) -> str | None:
         return None
 
 
-def is_beginning(there: IO[bytes], new: IO[bytes]) -> bool:
-    """Whether one file is the beginning of another: one that was cut off loses nothing by being replaced."""
-    while chunk := there.read(_CHUNK):
-        if new.read(len(chunk)) != chunk:
-            return False
-    return True
-
-
-def finish(file: IO[bytes], mode: int) -> None:
-    """Bring a file on to the disk, and let those read it who may."""
+def _finish(file: IO[bytes], mode: int) -> None:
     file.flush()
     if os.name != "nt":
         os.fchmod(file.fileno(), mode)
@@ -194,10 +163,7 @@ def rewrite_file(chosen: Path, name: str, change: Callable[[bytes], bytes], else
 
 
 def read_regular(path: Path) -> bytes:
-    """Read a file that is to be handed on.
-
-    :raises OSError: when it is not there, is a symbolic link or no file: what is behind a link is not ours to copy.
-    """
+    """Read a file that is to be handed on; :raises OSError: when it is not there, or is a link or anything but a file."""
     with Directory.open(path.parent) as folder, folder.open_file(path.name) as file:
         return file.read()
 
@@ -294,7 +260,7 @@ def _beside(folder: Directory, name: str, mode: int) -> Iterator[IO[bytes]]:
     try:
         with folder.create(temporary) as file:
             yield file
-            finish(file, mode)
+            _finish(file, mode)
         folder.move(temporary, folder, name)
         folder.sync()
     finally:

@@ -19,7 +19,6 @@ from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.events import Download
 from flashdepot.files.atomic import sha256_file
 from flashdepot.files.folders import keep
-from flashdepot.files.places import writable
 from flashdepot.net.download import Remote
 from flashdepot.net.errors import Note, NotThereError
 from flashdepot.net.fetch import fetch_url
@@ -75,7 +74,7 @@ class WheelAddress(msgspec.Struct, frozen=True):
     def place(self, downloads: Path) -> Path:
         """Where its file is kept, by its digest or, without one, by its address."""
         key = self.sha256 or hashlib.sha256(self.shown.encode()).hexdigest()
-        return writable(downloads / key[:16]) / self.filename
+        return downloads / key[:16] / self.filename
 
 
 def read_named(text: str, sha256: str | None) -> WheelAddress | WheelFile:

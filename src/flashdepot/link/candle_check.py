@@ -24,7 +24,7 @@ from flashdepot.binary.window import (
 from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.files.atomic import sha256_file
 from flashdepot.files.documents import read_toml
-from flashdepot.files.user_files import read_listing
+from flashdepot.files.output_folder import read_listing
 from flashdepot.fit.requests import needs_of_manifest
 from flashdepot.fit.rules import judge
 from flashdepot.link.candle_archive import OWN_STEM, STEM, archive_names

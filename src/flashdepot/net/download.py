@@ -63,25 +63,20 @@ def download(
     :raises MissingToolError: when the disk is full or may not be written; what has arrived is kept.
     """
     name = destination.name
-
-    def wait() -> None:
-        on_note(f"Another process is fetching {name}: waiting for it.")
-
-    own_lock = destination.with_name(f".{name}.lock.tmp")
     with disk_errors(destination.parent):
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with lock_file(own_lock, wait) as held:
+        waiting = f"Another process is fetching {name}: waiting for it."
+        with lock_file(destination.with_name(f".{name}.lock.tmp"), lambda: on_note(waiting)) as held:
             if remote.sha256 and destination.is_file() and sha256_file(destination) == remote.sha256:
                 return Downloaded(destination, remote.sha256, destination.stat().st_size, 0)
-            transfer = _Transfer(remote, destination, session, timeout, on_progress, on_note)
+            transfer = _Transfer(
+                remote, destination, session, timeout, on_progress or (lambda _done, _total: None), on_note
+            )
             try:
-                with network_errors(name, urldefragauth(remote.url), elsewhere):
+                with network_errors(name, transfer.server, elsewhere):
                     return transfer.run()
             finally:
-                if (
-                    remote.sha256 and not transfer.is_partial
-                ):  # anyone who still waits for it finds the file, or a digest decides
-                    held.discard()
+                if remote.sha256 and not transfer.part.exists():
+                    held.discard()  # anyone who still waits for it finds the file, or a digest decides
 
 
 class _Origin(msgspec.Struct, frozen=True):
@@ -98,25 +93,20 @@ class _Transfer:
         destination: Path,
         session: requests.Session,
         timeout: float,
-        on_progress: Download | None,
+        on_progress: Download,
         on_note: Note,
     ) -> None:
+        self.server = urldefragauth(remote.url)
+        self.part = destination.with_name(f".{destination.name}.download.tmp")
         self._remote = remote
-        self._server = urldefragauth(remote.url)
         self._destination = destination
-        self._part = destination.with_name(f".{destination.name}.download.tmp")
         self._origin_file = destination.with_name(f".{destination.name}.origin.tmp")
         self._session = session
         self._timeout = timeout
-        self._on_progress = on_progress or (lambda _done, _total: None)
+        self._on_progress = on_progress
         self._on_note = on_note
         self._fetched = 0
         self._joined = False
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether a part of the file is there, for a later try."""
-        return self._part.exists()
 
     def run(self) -> Downloaded:
         self._receive_all()
@@ -146,9 +136,12 @@ class _Transfer:
     def _receive(self) -> None:
         """Ask once, and write what comes."""
         have = self._usable()
-        with self._session.get(
-            self._remote.url, headers=self._headers(have), stream=True, timeout=self._timeout
-        ) as response:
+        # Some servers call a .tar.gz "gzip-encoded", and a client that trusts it stores other bytes.
+        headers = {"Accept-Encoding": "identity"}
+        if have:
+            validator = self._origin().validator
+            headers |= {"Range": f"bytes={have}-"} | ({"If-Range": validator} if validator else {})
+        with self._session.get(self._remote.url, headers=headers, stream=True, timeout=self._timeout) as response:
             if response.status_code == _UNSATISFIABLE and have:
                 if content_range(response)[2] != have:
                     self._discard()
@@ -158,34 +151,33 @@ class _Transfer:
             response.raise_for_status()
             start, total = self._agree(response, have)
             if not start:
-                write_json(self._origin_file, msgspec.to_builtins(_Origin(self._server, _validator(response))))
+                write_json(self._origin_file, msgspec.to_builtins(_Origin(self.server, _validator(response))))
             self._require_room(start, total)
             # Unbuffered: what was received is there whatever happens to this process.
-            with self._part.open("r+b" if start else "wb", buffering=0) as file:
-                if start:
-                    file.seek(start)
-                    file.truncate()
+            with self.part.open("r+b" if start else "wb", buffering=0) as file:
+                file.seek(start)
+                file.truncate()
                 self._on_progress(start, total)
                 for chunk in raw_chunks(response):
                     file.write(chunk)
                     start += len(chunk)
                     self._fetched += len(chunk)
-                    self._require_size(start, at_most=True)
+                    if start > (self._remote.size or _LARGEST):
+                        raise self._wrong_size(f"more than {start}")
                     self._on_progress(start, total)
 
     def _agree(self, response: requests.Response, have: int) -> tuple[int, int | None]:
         """Where the server's bytes begin, and how many the whole file has; :raises IntegrityError: for other bytes."""
         if response.status_code != _PARTIAL:
             total = length_of(response)
-            if total is not None:
-                self._require_size(total)
+            self._require_size(total)
             return 0, total
         first, last, total = content_range(response)
         if not have or first != have or total is None or last != total - 1:
             said = response.headers.get("Content-Range", "nothing")
             self._discard()
             raise IntegrityError(
-                f"{self._server} was asked for {self._destination.name} from byte {have} on and sent '{said}'.",
+                f"{self.server} was asked for {self._destination.name} from byte {have} on and sent '{said}'.",
                 hint="Nothing was kept. The server, or a proxy before it, answers ranges wrongly: try again.",
             )
         known, now = self._origin().validator, _validator(response)
@@ -196,21 +188,12 @@ class _Transfer:
         self._joined = True
         return have, total
 
-    def _headers(self, have: int) -> dict[str, str]:
-        # Some servers call a .tar.gz "gzip-encoded", and a client that trusts it stores other bytes.
-        headers = {"Accept-Encoding": "identity"}
-        if have:
-            headers["Range"] = f"bytes={have}-"
-            if validator := self._origin().validator:
-                headers["If-Range"] = validator
-        return headers
-
     def _usable(self) -> int:
         """How many bytes of this very file are there. Without a validator only a digest can tell that they fit."""
         origin = self._origin()
-        if origin.url != self._server or not (origin.validator or self._remote.sha256) or not self._part.is_file():
+        if origin.url != self.server or not (origin.validator or self._remote.sha256) or not self.part.is_file():
             return 0
-        return self._part.stat().st_size
+        return self.part.stat().st_size
 
     def _origin(self) -> _Origin:
         try:
@@ -220,47 +203,48 @@ class _Transfer:
 
     def _accept(self) -> Downloaded:
         """Give the file its name when it is the right one."""
-        size = self._part.stat().st_size
+        size = self.part.stat().st_size
         self._require_size(size)
-        digest = sha256_file(self._part)
+        digest = sha256_file(self.part)
         if self._remote.sha256 not in {"", digest}:
             self._discard()
             raise IntegrityError(
-                f"{self._destination.name} from {self._server} is not the expected file: its SHA-256 is {digest}, "
+                f"{self._destination.name} from {self.server} is not the expected file: its SHA-256 is {digest}, "
                 f"expected {self._remote.sha256}.",
                 hint="Nothing was kept. It was replaced since, or the place is not to be trusted: find out which "
                 "before you name the new digest.",
             )
-        with self._part.open("r+b") as file:
+        with self.part.open("r+b") as file:
             os.fsync(file.fileno())
-        self._part.chmod(0o644)
-        self._part.replace(self._destination)
+        self.part.chmod(0o644)
+        self.part.replace(self._destination)
         self._origin_file.unlink(missing_ok=True)
         return Downloaded(self._destination, digest, size, self._fetched)
 
-    def _require_size(self, size: int, *, at_most: bool = False) -> None:
+    def _require_size(self, size: int | None) -> None:
         wanted = self._remote.size
-        if size > (wanted or _LARGEST) or (wanted and not at_most and size != wanted):
-            self._discard()
-            more = "more than " if at_most else ""
-            raise IntegrityError(
-                f"{self._destination.name} from {self._server} has {more if at_most else ''}{size} bytes, "
-                f"expected {wanted or f'at most {_LARGEST}'}.",
-                hint="Nothing was kept. It is another file than the one that was published.",
-            )
+        if size is not None and (size > _LARGEST or (wanted and size != wanted)):
+            raise self._wrong_size(str(size))
+
+    def _wrong_size(self, size: str) -> IntegrityError:
+        self._discard()
+        return IntegrityError(
+            f"{self._destination.name} from {self.server} has {size} bytes, "
+            f"expected {self._remote.size or f'at most {_LARGEST}'}.",
+            hint="Nothing was kept. It is another file than the one that was published.",
+        )
 
     def _require_room(self, start: int, total: int | None) -> None:
         left = (total or self._remote.size or start) - start
         free = shutil.disk_usage(self._destination.parent).free
         if left + _SPARE_DISK > free:
             raise MissingToolError(
-                f"{self._destination.name} needs {left} more bytes, and the disk of {self._destination.parent} has "
-                f"{free} free.",
+                f"{self._destination.name} needs {left} more bytes; the disk of {self._destination.parent} has {free} free.",
                 hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
             )
 
     def _discard(self) -> None:
-        self._part.unlink(missing_ok=True)
+        self.part.unlink(missing_ok=True)
         self._origin_file.unlink(missing_ok=True)
 
 

@@ -30,10 +30,9 @@ Note = Callable[[str], None]
 class Patience:
     """How often to try again: a few times with growing waits, and afresh whenever something was achieved."""
 
-    def __init__(self, on_note: Note) -> None:
+    def __init__(self, on_note: Note = lambda _note: None) -> None:
         self._on_note = on_note
-        self._tries = 0
-        self._refills = 0
+        self._tries = self._refills = 0
         self._waited = 0.0
 
     def refill(self) -> None:
@@ -43,10 +42,7 @@ class Patience:
             self._tries = 0
 
     def endure(self, error: requests.RequestException) -> None:
-        """Wait before the next try, as long as the server asks for where it does.
-
-        :raises requests.RequestException: the error itself, when it does not pass or has come too often.
-        """
+        """Wait before the next try; :raises requests.RequestException: the error, if it does not pass or came too often."""
         asked = retry_after(error)
         if not _passes(error) or self._tries >= len(WAITS) or asked > LONGEST_WAIT:
             raise error
@@ -62,7 +58,7 @@ class Patience:
 
 def patiently(action: Callable[[], _T]) -> _T:
     """Do something, again after a wait while the failure is one that passes."""
-    patience = Patience(lambda _note: None)
+    patience = Patience()
     while True:
         try:
             return action()
@@ -103,12 +99,10 @@ _REFUSED = {401, 403, 407}
 
 @contextlib.contextmanager
 def network_errors(wanted: str, server: str, elsewhere: str) -> Iterator[None]:
-    """Say what went wrong on the way to a thing, and what fixes it.
+    """Say what went wrong on the way to a thing, and what fixes it; :raises NetworkError: for every error of requests.
 
-    :param wanted: what was to be fetched.
     :param server: the address that was asked, without credentials.
     :param elsewhere: how to name another place: ``name another index: PIP_INDEX_URL=URL``.
-    :raises NetworkError: for every error of requests.
     """
     try:
         yield
@@ -124,25 +118,19 @@ def _explain(error: requests.RequestException, wanted: str, server: str, elsewhe
             hint="Name your organisation's certificate authorities: PIP_CERT=FILE, or pip config set global.cert FILE",
         )
     if isinstance(error, requests.HTTPError):
-        gone = error.response is not None and error.response.status_code in _GONE
-        kind = NotThereError if gone else NetworkError
+        code = error.response.status_code if error.response is not None else 0
         asked = f" and asks to come back in {wait:.0f} s" if (wait := retry_after(error)) else ""
-        return kind(f"{cannot} {server} answers {status(error)}{asked}.", hint=_fix(error, elsewhere))
+        said = f"{cannot} {server} answers {status(error)}{asked}."
+        if code in _GONE:
+            return NotThereError(said, hint=f"It was never there, or was taken away: {elsewhere}")
+        refused = "Check the credentials in ~/.netrc or in the address"
+        return NetworkError(said, hint=f"{refused if code in _REFUSED else 'Try again later'}, or {elsewhere}")
     if isinstance(error, (InvalidURL, InvalidSchema, MissingSchema, requests.TooManyRedirects)):
         return NetworkError(f"{cannot} {error}.", hint=f"Check the address, or {elsewhere}")
     return NetworkError(
         f"{cannot} {server} cannot be reached ({_innermost(error)}).",
         hint=f"Check the network and the proxy (HTTPS_PROXY, PIP_PROXY), or {elsewhere}",
     )
-
-
-def _fix(error: requests.HTTPError, elsewhere: str) -> str:
-    code = error.response.status_code if error.response is not None else 0
-    if code in _GONE:
-        return f"It was never there, or was taken away: {elsewhere}"
-    if code in _REFUSED:
-        return f"Check the credentials in ~/.netrc or in the address, or {elsewhere}"
-    return f"Try again later, or {elsewhere}"
 
 
 def _innermost(error: BaseException) -> str:

@@ -26,10 +26,7 @@ def offline() -> bool:
 
 
 def require_network(what: str) -> None:
-    """Say so when ``what`` needs the network and the user has forbidden it.
-
-    :raises NetworkError: when ``FLASHDEPOT_OFFLINE`` is set.
-    """
+    """:raises NetworkError: when ``FLASHDEPOT_OFFLINE`` forbids the network, which ``what`` needs."""
     if offline():
         raise NetworkError(
             f"{what} needs the network, and --offline or {OFFLINE} forbids it.",
@@ -37,20 +34,11 @@ def require_network(what: str) -> None:
         )
 
 
-def fetch(
-    project: str,
-    filename: str,
-    sha256: str,
-    destination: Path,
-    *,
-    on_progress: Download | None = None,
-) -> Path:
-    """Download a file that a project has published; at once when ``destination`` has it already.
+def fetch(project: str, filename: str, sha256: str, destination: Path, *, on_progress: Download | None = None) -> Path:
+    """Download a file that a project has published, if ``destination`` has not these bytes, and return ``destination``.
 
-    Every index that the user's pip or uv settings name is asked in turn, and the digest decides: the first that serves
-    the right bytes is taken. ``destination`` appears whole or not at all; a file there with other bytes is replaced.
+    Of the indexes that the user's pip or uv settings name the first that serves the right bytes is taken.
 
-    :returns: ``destination``.
     :raises IntegrityError: when only other bytes are to be had under that name.
     :raises NetworkError: when the network is forbidden, no index can be reached, or none has the file.
     """
@@ -94,8 +82,6 @@ def fetch_url(
     """Download from an address, as :func:`flashdepot.net.download.download` does, with the user's pip settings.
 
     Credentials come from the address, from the user's indexes on the same server, or from ``.netrc``.
-
-    :raises NetworkError: when the network is forbidden, or the file cannot be had.
     """
     from flashdepot.net.download import Downloaded, download  # noqa: PLC0415  (as above)
 

@@ -16,7 +16,7 @@ from requests.utils import urldefragauth
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.events import Download
 from flashdepot.net.download import Downloaded, Remote, download
-from flashdepot.net.errors import Note, network_errors, patiently
+from flashdepot.net.errors import network_errors, patiently
 from flashdepot.net.transport import IndexSettings, open_session, read_body
 from flashdepot.net.waiting import within
 
@@ -33,13 +33,7 @@ warnings.filterwarnings("ignore", category=pypi_simple.UnexpectedRepoVersionWarn
 
 
 class PackageIndex:
-    """A "simple" index (PEP 503, PEP 691), opened with a user's settings. Close it, or use it as a context manager.
-
-    Typical usage::
-
-        with PackageIndex(None, settings) as index:
-            package = index.find("flash-attn", "flash_attn-2.8.3.tar.gz")
-    """
+    """A "simple" index (PEP 503, PEP 691), opened with a user's settings; closed as a context manager."""
 
     def __init__(self, url: str | None, settings: IndexSettings) -> None:
         endpoint = url or pypi_simple.PYPI_SIMPLE_ENDPOINT
@@ -91,13 +85,8 @@ class PackageIndex:
         sha256: str,
         destination: Path,
         on_progress: Download | None = None,
-        on_note: Note = lambda _: None,
     ) -> Downloaded:
-        """Fetch a file as :func:`flashdepot.net.download.download` does.
-
-        :raises IntegrityError: when it has another SHA-256, or the index says that it has.
-        :raises NetworkError: when it cannot be had.
-        """
+        """Fetch a file as :func:`flashdepot.net.download.download` does; raises as that."""
         declared = package.digests.get("sha256", sha256)
         if declared != sha256:
             raise IntegrityError(
@@ -112,12 +101,11 @@ class PackageIndex:
             timeout=self._timeout,
             elsewhere=_ELSEWHERE,
             on_progress=on_progress,
-            on_note=on_note,
         )
 
     @contextlib.contextmanager
     def _explained(self, wanted: str) -> Iterator[None]:
-        """Errors of the network, and of what answers as no index does, in plain words."""
+        """Say what went wrong, also of what answers as no index does."""
         try:
             with network_errors(wanted, self.url, _ELSEWHERE):
                 yield

@@ -25,6 +25,7 @@ from flashdepot.errors import UsageError
 
 _CONFIG_NAME = "pip.ini" if os.name == "nt" else "pip.conf"
 _SECTIONS = ("global", "install", "download")
+_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 _TIMEOUT = 30.0
 _UV_INDEX = re.compile(r"(?:[\w.-]+=)?(.+)")
 
@@ -47,9 +48,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
 def read_index_settings() -> IndexSettings:
     """Read pip's configuration files, ``PIP_*``, uv's index variables and the usual certificate variables.
 
-    The rules are pip's ("Configuration" in its user guide): global file, user file, that of the virtual environment,
-    ``PIP_CONFIG_FILE``, then variables; a later one replaces an earlier one. uv's variables stand between pip's files
-    and pip's variables.
+    The rules are pip's ("Configuration" in its user guide). uv's variables stand between pip's files and pip's variables.
 
     :raises UsageError: for a configuration file or a value that cannot be read.
     """
@@ -59,9 +58,11 @@ def read_index_settings() -> IndexSettings:
     default = variables.get("index-url") or _uv_url(uv_default) or files.get("index-url")
     uv_extra = f"{os.environ.get('UV_INDEX', '')} {os.environ.get('UV_EXTRA_INDEX_URL', '')}".split()
     extra = [*pip.get("extra-index-url", "").split(), *filter(None, map(_uv_url, uv_extra))]
+    no_index = pip.get("no-index", "").strip().lower() in {"1", "true", "yes", "on", "y", "t"}
+    certificates = next(filter(None, map(os.environ.get, _CERTIFICATES)), None)
     return IndexSettings(
-        indexes=() if _is_set(pip.get("no-index", "")) else tuple(dict.fromkeys([default, *extra])),
-        certificates=pip.get("cert") or _first_variable("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"),
+        indexes=() if no_index else tuple(dict.fromkeys([default, *extra])),
+        certificates=pip.get("cert") or certificates,
         client_certificate=pip.get("client-cert"),
         proxy=pip.get("proxy"),
         trusted_hosts=frozenset(pip.get("trusted-host", "").split()),
@@ -69,20 +70,14 @@ def read_index_settings() -> IndexSettings:
     )
 
 
-def _first_variable(*names: str) -> str | None:
-    return next((value for name in names if (value := os.environ.get(name))), None)
-
-
-def _is_set(text: str) -> bool:
-    return text.strip().lower() in {"1", "true", "yes", "on", "y", "t"}
-
-
 def _seconds(text: str | None) -> float:
     try:
         return float(text) if text else _TIMEOUT
     except ValueError as error:
-        message = f"pip's setting 'timeout' is '{text}': expected a number of seconds."
-        raise UsageError(message, hint="Fix it: pip config set global.timeout 30") from error
+        raise UsageError(
+            f"pip's setting 'timeout' is '{text}': expected a number of seconds.",
+            hint="Fix it: pip config set global.timeout 30",
+        ) from error
 
 
 def _uv_url(text: str | None) -> str | None:
@@ -163,11 +158,7 @@ def open_session(address: str, settings: IndexSettings, *others: str) -> request
 
 
 def read_body(response: requests.Response, longest: int) -> bytes:
-    """The body of a streamed answer, decoded, as long as it stays within ``longest`` bytes.
-
-    :raises ValueError: when there are more, whatever the answer says of its length: a few of gzip become gigabytes.
-    :raises requests.RequestException: when the connection fails.
-    """
+    """The body of a streamed answer, decoded; :raises ValueError: when it has more than ``longest`` bytes."""
     body = bytearray()
     for chunk in response.iter_content(_CHUNK):
         body += chunk
@@ -177,11 +168,9 @@ def read_body(response: requests.Response, longest: int) -> bytes:
 
 
 def raw_chunks(response: requests.Response, *, at_once: bool = False) -> Iterator[bytes]:
-    """The bytes as they were sent, whatever encoding the server claims for them.
+    """The bytes as they were sent; :raises requests.ConnectionError: when they end before the announced length.
 
     :param at_once: give what has come without waiting for more.
-
-    :raises requests.ConnectionError: when the connection fails, or they end before the length that was announced.
     """
     try:
         read = response.raw.read1 if at_once else response.raw.read

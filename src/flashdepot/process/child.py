@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,15 +16,11 @@ from flashdepot.files.atomic import open_fresh
 from flashdepot.process.run import bound, not_run
 from flashdepot.process.trace import trace
 
-if TYPE_CHECKING:
-    import psutil
-
 
 class Cost(msgspec.Struct, frozen=True):
-    """How a child ended: its exit status (negative: the signal), CPU and wall seconds, peak memory in bytes.
+    """How a child ended: its exit status (negative: the signal), CPU seconds with all descendants, and wall seconds.
 
-    ``cpu_seconds`` counts all its descendants; ``peak`` is the largest resident set of a single one of them, 0 where
-    the system does not tell.
+    ``peak`` is the largest resident set of a single one of them in bytes, 0 where the system does not tell.
     """
 
     status: int
@@ -130,22 +125,15 @@ class Child:
         """End it and every descendant at once. :meth:`wait` still has to be called."""
         import psutil  # noqa: PLC0415
 
-        # Stopped processes start no others: stop until a look finds nobody new, then end them all.
-        family: list[psutil.Process] = []
-        while new := [p for p in self._family() if p not in family]:
-            for process in new:
-                family.append(process)
-                with contextlib.suppress(psutil.Error):
-                    process.suspend()
-        for process in family:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-
-    def _family(self) -> list[psutil.Process]:
-        import psutil  # noqa: PLC0415
-
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             parent = psutil.Process(self._process.pid)
-            return [parent, *parent.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
+            # Stopped processes start no others: stop until a look finds nobody new, then end them all.
+            family: list[psutil.Process] = []
+            while new := [p for p in (parent, *parent.children(recursive=True)) if p not in family]:
+                for process in new:
+                    family.append(process)
+                    with contextlib.suppress(psutil.Error):
+                        process.suspend()
+            for process in family:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()

@@ -27,27 +27,8 @@ from flashdepot.process.trace import trace
 _WATCHER = (sys.executable, "-I", "-S", "-c", "import os; os.read(0, 1); os.killpg(0, 9)")
 
 
-class _Group:
-    """A process group with a watcher in it that ends the whole group after this process.
-
-    The group is not the terminal's foreground group, so a signal to that (Ctrl-C, or ``kill -9`` of it) leaves the
-    watcher there to do its work, and programs that ask at the terminal cannot be in it.
-    """
-
-    def __init__(self) -> None:
-        self._watcher: subprocess.Popen[bytes] | None = None
-        self._one_at_a_time = threading.Lock()
-
-    def options(self) -> dict[str, Any]:
-        """The arguments of ``Popen`` that start a program in the group. Nobody can join it once all in it ended."""
-        with self._one_at_a_time:
-            if self._watcher is None or self._watcher.poll() is not None:
-                self._watcher = subprocess.Popen(_WATCHER, stdin=subprocess.PIPE, cwd="/", **_joining(0))
-                atexit.register(self._end, self._watcher)
-            return _joining(self._watcher.pid)
-
-    def _end(self, watcher: subprocess.Popen[bytes]) -> None:
-        watcher.communicate()  # closes its input, and reaps it
+_watchers: list[subprocess.Popen[bytes]] = []
+_one_at_a_time = threading.Lock()
 
 
 def _joining(group: int) -> dict[str, Any]:
@@ -67,14 +48,18 @@ if sys.platform == "win32":
         return {}
 
 else:
-    _group = _Group()
 
     def bound() -> dict[str, Any]:
         """The arguments of ``Popen`` that start a program which ends with this process.
 
-        Such a program cannot ask at the terminal: reading from it would stop it.
+        It joins the process group of a watcher. That is not the terminal's foreground group, so a signal to that (Ctrl-C,
+        or ``kill -9`` of it) leaves the watcher there to do its work, and reading from the terminal would stop the program.
         """
-        return _group.options()
+        with _one_at_a_time:
+            if not _watchers or _watchers[-1].poll() is not None:  # nobody can join a group once all in it ended
+                _watchers.append(subprocess.Popen(_WATCHER, stdin=subprocess.PIPE, cwd="/", **_joining(0)))
+                atexit.register(_watchers[-1].communicate)  # closes its input, and reaps it
+            return _joining(_watchers[-1].pid)
 
 
 _LAST_OUTPUT = 2.0
@@ -109,7 +94,7 @@ def run(
 ) -> Finished:
     """Run a program to its end and return what it wrote, whatever its exit status.
 
-    What it started and left running is not waited for, although it may hold the output open; it ends with this process.
+    What it left running is not waited for, and ends with this process.
 
     :param timeout: seconds after which it is killed.
     :param encoding: of what it reads and writes; that of the locale when ``None``.
@@ -150,10 +135,7 @@ def run(
 def run_shown(arguments: Sequence[str], log: IO[bytes], show: Callable[[bytes], None]) -> int:
     """Run a program in the foreground, where it may ask at the terminal, and return its exit status as a shell does.
 
-    What it writes on both streams is read as it comes and goes to the log. What it started and left running is not
-    waited for.
-
-    :param show: called with each piece of the output.
+    :param show: called with each piece of both streams, as they go to the log.
     :raises MissingToolError: when the program is not there or cannot be started.
     """
     trace(shlex.join(arguments))
@@ -249,12 +231,7 @@ def run_python(
     Windows' search for a DLL, mean the current folder. Its ``.pth`` files and ``sitecustomize`` are its own business.
 
     :param program: as it was named: the link in ``bin`` is what makes an interpreter that of a virtual environment.
-    :param arguments: a script with its arguments, or ``-c`` and ``-m`` with theirs.
-    :param timeout: seconds after which it is killed.
-    :param variables: the environment variables to start from.
-    :param on_start: called with its process id.
-    :raises MissingToolError: when it cannot be started.
-    :raises FlashdepotError: when it does not end in time.
+    :param variables: the environment variables to start from; the others, and what is raised, as of :func:`run`.
     """
     path = os.path.abspath(program)  # noqa: PTH100  (Path.resolve would follow the link)
     kept = {name: value for name, value in variables.items() if not name.upper().startswith("PYTHON")}
@@ -274,11 +251,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def ask_python(program: str | Path, script: str | Path, *, timeout: float) -> Answer:
-    """Run a script, a file or its text, that prints one line: its first argument, and then a JSON document.
-
-    :raises MissingToolError: when the interpreter cannot be started.
-    :raises FlashdepotError: when it does not end in time.
-    """
+    """Run a script, a file or its text, that prints a line: its first argument and a JSON document; raises as :func:`run`."""
     word = secrets.token_hex(8)
     start = [str(script)] if isinstance(script, Path) else ["-c", script]
     done = run_python(program, [*start, word], timeout=timeout)

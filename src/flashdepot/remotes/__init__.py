@@ -63,30 +63,30 @@ class Remotes(NoRemotes):
         """See :class:`NoRemotes`."""
         if not self.all():
             return None
-        from flashdepot.remotes.fetch import offers  # noqa: PLC0415  (a hit needs none of it, nor who has no remote)
-        from flashdepot.remotes.statements import request_place  # noqa: PLC0415
+        from flashdepot.remotes import fetch  # noqa: PLC0415  (a hit needs none of it, nor who has no remote)
 
-        found = self._first(lambda: request_place(request), lambda remote: offers(remote, request))
+        found = self._first(lambda: fetch.request_place(request), lambda remote: fetch.offers(remote, request))
         return found[0].summary if found else None
 
     def fetch_library(self, depot: Depot, request: Request, events: Events) -> Manifest | None:
         """See :class:`NoRemotes`."""
         if not self.all():
             return None
-        from flashdepot.remotes.fetch import fetch_library  # noqa: PLC0415
-        from flashdepot.remotes.statements import request_place  # noqa: PLC0415
+        from flashdepot.remotes import fetch  # noqa: PLC0415
 
-        return self._first(lambda: request_place(request), lambda remote: fetch_library(remote, depot, request, events))
+        return self._first(
+            lambda: fetch.request_place(request), lambda remote: fetch.fetch_library(remote, depot, request, events)
+        )
 
     def fetch_recipe(self, depot: Depot, recipe_key: str, events: Events) -> Manifest | None:
         """See :class:`NoRemotes`."""
         if not self.all():
             return None
-        from flashdepot.remotes.fetch import fetch_recipe  # noqa: PLC0415
-        from flashdepot.remotes.statements import recipe_place  # noqa: PLC0415
+        from flashdepot.remotes import fetch  # noqa: PLC0415
 
         return self._first(
-            lambda: recipe_place(recipe_key), lambda remote: fetch_recipe(remote, depot, recipe_key, events)
+            lambda: fetch.recipe_place(recipe_key),
+            lambda remote: fetch.fetch_recipe(remote, depot, recipe_key, events),
         )
 
     def fetch_actions(
@@ -100,14 +100,13 @@ class Remotes(NoRemotes):
         wanted = set(intents)
         if not wanted or not self.all():
             return
-        from flashdepot.remotes.fetch import fetch_units  # noqa: PLC0415
-        from flashdepot.remotes.statements import unit_place  # noqa: PLC0415
+        from flashdepot.remotes import fetch  # noqa: PLC0415
 
-        def fetch(remote: OpenRemote) -> bool:
-            fetch_units(remote, depot, wanted, current_digest, note)
+        def units(remote: OpenRemote) -> bool:
+            fetch.fetch_units(remote, depot, wanted, current_digest, note)
             return not wanted
 
-        self._first(lambda: unit_place(min(wanted)), fetch)
+        self._first(lambda: fetch.unit_place(min(wanted)), units)
 
     def share(self, depot: Depot, manifest: Manifest, events: Events) -> None:
         """See :class:`NoRemotes`."""
@@ -123,14 +122,11 @@ class Remotes(NoRemotes):
 
     def named(self, name: str) -> OpenRemote:
         """The remote of a name; :raises UsageError: when there is none."""
-        found = [remote for remote in self.all() if remote.name == name]
-        if not found:
-            known = ", ".join(remote.name for remote in self.all())
-            raise UsageError(
-                f"There is no remote '{name}'{f': there are {known}' if known else ''}.",
-                hint=f"Add it: flashdepot remote add {name} URL",
-            )
-        return found[0]
+        remotes = {remote.name: remote for remote in self.all()}
+        if name not in remotes:
+            known = f": there are {', '.join(remotes)}" if remotes else ""
+            raise UsageError(f"There is no remote '{name}'{known}.", hint=f"Add it: flashdepot remote add {name} URL")
+        return remotes[name]
 
     def all(self) -> Sequence[OpenRemote]:
         """Every remote that is set, whether it works or not."""

@@ -13,7 +13,24 @@ from flashdepot.model.limits import size
 from flashdepot.model.manifest import LIBRARY, Manifest
 from flashdepot.model.request import Request
 from flashdepot.remotes.remote import OpenRemote
-from flashdepot.remotes.statements import LibraryStatement, UnitStatement
+from flashdepot.remotes.statements import (  # the places are for Remotes, which imports this only when it asks one
+    LibraryStatement,
+    UnitStatement,
+    recipe_place,
+    request_place,
+    unit_place,
+)
+
+__all__ = [
+    "fetch_library",
+    "fetch_recipe",
+    "fetch_units",
+    "offers",
+    "recipe_place",
+    "request_place",
+    "take_library",
+    "unit_place",
+]
 
 
 def offers(remote: OpenRemote, request: Request) -> list[LibraryStatement]:

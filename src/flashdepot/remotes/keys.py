@@ -39,11 +39,7 @@ class SigningKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, path: Path) -> SigningKey:
-        """The key in a file of :func:`keep`.
-
-        :raises UsageError: when it is not there, or not an ed25519 key in PEM without a password.
-        :raises IntegrityError: when others may read it.
-        """
+        """The key in a file; :raises UsageError: as :meth:`parse`; :raises IntegrityError: when others may read it."""
         try:
             if os.name == "posix" and path.stat().st_mode & 0o077:
                 raise IntegrityError(
@@ -56,7 +52,7 @@ class SigningKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, name: str, pem: bytes, place: str) -> SigningKey:
-        """The key of a PEM that is in ``place``; :raises UsageError: when it is none, as :meth:`read`."""
+        """The key of a PEM that is in ``place``; :raises UsageError: when it is no ed25519 key without a password."""
         from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
         from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
@@ -80,59 +76,31 @@ def require_name(name: str) -> None:
         raise UsageError(f"'{name[:80]}' is not a name for a key: letters, digits, '.', '_' and '-', at most 64.")
 
 
-def keep(key: SigningKey, folder: Path) -> Path:
-    """Write a private key into a new file that only this user reads.
-
-    :raises UsageError: when there is a key of that name.
-    :raises MissingToolError: when it cannot be written; nothing is left then.
-    """
-    path = folder / f"{key.public.name}{_ENDING}"
-    with disk_errors(folder):
-        if path.exists():
-            raise _taken(key.public.name, path)
-        whole = write_private(key, path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp"))
-        try:
-            place_new(whole, path)
-        except FileExistsError:
-            raise _taken(key.public.name, path) from None
-        finally:
-            whole.unlink(missing_ok=True)
-        sync_folder(folder)
-    return path
-
-
-def write_private(key: SigningKey, path: Path) -> Path:
+def _write(key: SigningKey, path: Path) -> Path:
     """Write a private key, whole and on the disk, into a file that only this user reads; nothing is left of a failure."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(key.signer.private_bytes)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.unlink(missing_ok=True)
-        raise
-    return path
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(key.signer.private_bytes)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+        return path
 
 
-def place_new(source: Path, path: Path) -> None:
-    """Give a file a name that nothing has; :raises FileExistsError: when something has it."""
-    if os.name == "nt":
-        source.rename(path)  # there it does not replace
-        return
-    try:
-        path.hardlink_to(source)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        if path.exists():
-            raise FileExistsError(str(path)) from None
-        source.rename(path)
+def _place(settings: UserSettings, name: str) -> Path:
+    return settings.private_keys / f"{name}{_ENDING}"
 
 
-def _taken(name: str, path: Path) -> UsageError:
-    return UsageError(f"There is a key {name} already: {path}.", hint=f"Replace it: flashdepot keys rotate {name}")
+def _put(written: Path, path: Path) -> None:
+    with disk_errors(path.parent):
+        written.replace(path)
+        sync_folder(path.parent)
 
 
 def own_keys(folder: Path) -> list[Path]:
@@ -140,26 +108,25 @@ def own_keys(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{_ENDING}"))
 
 
-def next_key(folder: Path, name: str) -> Path:
-    """Where the next private key of a name is until it takes the place of the present one."""
-    return folder / f"{name}{_ENDING}.next"
+def _next(path: Path) -> Path:
+    """Where the next private key is until it takes the place of the present one."""
+    return path.with_name(f"{path.name}.next")
 
 
-def finish_rotation(settings: UserSettings, name: str) -> SigningKey | None:
+def _finish_rotation(settings: UserSettings, name: str) -> SigningKey | None:
     """Give a key its place when it is trusted already, since the rotation was stopped before; ``None`` if none was."""
-    waiting = next_key(settings.private_keys, name)
-    if not waiting.exists():
+    path = _place(settings, name)
+    if not _next(path).exists():
         return None
-    with settings.locked(), disk_errors(waiting.parent):
+    with settings.locked():
         try:
-            key = SigningKey.read(waiting)
+            key = SigningKey.read(_next(path))
         except FlashdepotError:
             return None  # it was never written whole, so that nobody trusts it
         if not any(known.key.id == key.public.id and known.revoked is None for known in settings.trusted_keys()):
             return None
-        waiting.replace(settings.private_keys / f"{name}{_ENDING}")
-        sync_folder(waiting.parent)
-    return SigningKey.read(settings.private_keys / f"{name}{_ENDING}")
+        _put(_next(path), path)
+    return SigningKey.read(path)
 
 
 def choose_key(
@@ -183,7 +150,6 @@ def choose_key(
 
 
 def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, str]) -> SigningKey:
-    folder = settings.private_keys
     value = environment.get(VARIABLE, "")
     if name is None and value:
         if value.lstrip().startswith("-----BEGIN"):
@@ -191,8 +157,8 @@ def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, 
         return SigningKey.read(Path(value))
     if name is not None:
         require_name(name)
-        return finish_rotation(settings, name) or SigningKey.read(folder / f"{name}{_ENDING}")
-    found = own_keys(folder)
+        return _finish_rotation(settings, name) or SigningKey.read(_place(settings, name))
+    found = own_keys(settings.private_keys)
     if not found:
         raise UsageError(
             "There is no key to sign with, and readers take only what a key that they trust has signed.",
@@ -201,7 +167,7 @@ def _chosen(settings: UserSettings, name: str | None, environment: Mapping[str, 
     if len(found) > 1:
         names = ", ".join(path.stem for path in found)
         raise UsageError(f"There are several keys: {names}.", hint=f"Name one: {VARIABLE}={found[0]}")
-    return finish_rotation(settings, found[0].stem) or SigningKey.read(found[0])
+    return _finish_rotation(settings, found[0].stem) or SigningKey.read(found[0])
 
 
 class MadeKey(msgspec.Struct, frozen=True):
@@ -221,10 +187,7 @@ def default_name() -> str:
 
 
 def new_key(settings: UserSettings, name: str, expires: date | None) -> MadeKey:
-    """Make a key, keep it, and trust it.
-
-    :raises UsageError: for a name that cannot be one, or that is taken.
-    """
+    """Make a key, keep it, and trust it; :raises UsageError: for a name that cannot be one, or that is taken."""
     key = SigningKey.new(name)
     with settings.locked():
         if any(trusted.key.name == name and trusted.revoked is None for trusted in settings.trusted_keys()):
@@ -232,7 +195,12 @@ def new_key(settings: UserSettings, name: str, expires: date | None) -> MadeKey:
                 f"You trust a key {name} already.",
                 hint=f"Replace it: flashdepot keys rotate {name}, or choose another name.",
             )
-        path = keep(key, settings.private_keys)
+        path = _place(settings, name)
+        if path.exists():
+            raise UsageError(
+                f"There is a key {name} already: {path}.", hint=f"Replace it: flashdepot keys rotate {name}"
+            )
+        _put(_write(key, path.with_name(f"{path.name}.tmp")), path)
         settings.trust(TrustedKey(key.public, expires=expires))
     return MadeKey(path, key.public)
 
@@ -247,21 +215,17 @@ def rotate_key(settings: UserSettings, name: str | None, days: int, expires: dat
     """
     with settings.locked():
         name = _own_name(settings, name)
-        path = settings.private_keys / f"{name}.pem"
-        if (finished := finish_rotation(settings, name)) is not None:
+        path = _place(settings, name)
+        if (finished := _finish_rotation(settings, name)) is not None:
             return MadeKey(path, finished.public)
         old, new = _public_of(path), SigningKey.new(name)
-        with disk_errors(settings.private_keys):
-            waiting = write_private(new, next_key(settings.private_keys, name))
-            sync_folder(settings.private_keys)
+        written = _write(new, _next(path))
         known = [
             _until(trusted, name, days) if old and trusted.key.id == old.id else trusted
             for trusted in settings.trusted_keys()
         ]
         settings.write_keys([*known, TrustedKey(new.public, expires=expires)])
-        with disk_errors(settings.private_keys):
-            waiting.replace(path)
-            sync_folder(settings.private_keys)
+        _put(written, path)
         return MadeKey(path, new.public)
 
 

@@ -8,12 +8,12 @@ back. What is still lost is a miss for readers, and comes back with the next pus
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
-from operator import not_
 from pathlib import Path
 
 import msgspec
@@ -58,10 +58,7 @@ _Source = tuple[str, "Path | bytes"]
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """How many libraries and units are there now, and what had to be sent: blobs, their bytes, and records.
-
-    ``repaired`` counts the blobs among them that had other bytes there.
-    """
+    """How many libraries and units are there now, and what was sent: blobs, ``repaired`` ones among them, bytes, records."""
 
     libraries: int
     units: int
@@ -71,10 +68,15 @@ class Pushed(msgspec.Struct, frozen=True):
     repaired: int = 0
 
     def __str__(self) -> str:
-        sent = f"{self.blobs} blobs ({size(self.bytes)}) and {self.records} records sent"
-        repaired = f", {self.repaired} blobs had other bytes there and were repaired" if self.repaired else ""
+        sent = f"{_count(self.blobs, 'blob')} ({size(self.bytes)}) and {_count(self.records, 'record')} sent"
+        repaired = f", {_count(self.repaired, 'blob')} had other bytes there and were repaired" if self.repaired else ""
         said = sent if self.records or self.blobs else "all there already"
-        return f"{self.libraries} libraries and {self.units} units, {said}{repaired}"
+        libraries = f"{self.libraries} libraries" if self.libraries != 1 else "1 library"
+        return f"{libraries} and {_count(self.units, 'unit')}, {said}{repaired}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def push(
@@ -88,8 +90,8 @@ def push(
 ) -> Pushed:
     """Put libraries and the units behind them there, signed; what is there already is not sent again.
 
-    Of what is there some blobs are drawn and read, next to those that this depot has once got wrong from there; one that has
-    other bytes is written again, and then all are read.
+    Of what is there some blobs are read, and those that this depot once got wrong from there. When one has other bytes it
+    is written again, and all are read.
 
     :param key: what to sign with; this user's, or none where the remote takes unsigned records, when it is not given.
     :param verify: read every blob that is there.
@@ -113,21 +115,20 @@ def push(
             unit, names = UnitStatement.of(record)
             sources |= {record.object.digest: depot.blobs.verified_path(record.object.digest), unit.names: names}
             units.append((unit_place(record.intent_key), unit.payload()))
-    events.note(f"Pushing to {remote.name}: {len(sources)} blobs, as far as they are not there.")
+    events.note(f"Pushing to {remote.name}: {_count(len(sources), 'blob')}, as far as they are not there.")
     longest = _SECONDS + sum(map(_length, sources.values())) / _SLOWEST
 
-    def is_there(blob: _Source) -> bool:
-        """As far as its size says."""
-        return remote.store.size(blob_place(blob[0])) == _length(blob[1])
+    def is_missing(blob: _Source) -> bool:  # as far as its size says
+        return remote.store.size(blob_place(blob[0])) != _length(blob[1])
 
     def put(blob: _Source) -> int:
         remote.store.write(blob_place(blob[0]), blob[1])
         return _length(blob[1])
 
     blobs = list(sources.items())
-    there = each(blobs, is_there, remote.name, seconds=longest)
-    wrong = _wrong(remote, depot, list(compress(blobs, there)), everything=verify, seconds=longest)
-    missing = list(compress(blobs, map(not_, there)))
+    missing = list(compress(blobs, each(blobs, is_missing, remote.name, seconds=longest)))
+    there = [blob for blob in blobs if blob not in missing]
+    wrong = _wrong(remote, depot, there, everything=verify, seconds=longest)
     sent = each([*missing, *wrong], put, remote.name, seconds=longest)
     for digest, _ in wrong:
         complaint(depot, remote.settings.url, digest).unlink(missing_ok=True)
@@ -140,9 +141,9 @@ def push(
 
 
 def countersign(remote: OpenRemote, records: Sequence[ActionRecord], key: SigningKey) -> int:
-    """Sign what a remote states of some compiler runs, where that is what these are; nothing else is sent.
+    """Sign what a remote states of some compiler runs, where that is what these are.
 
-    :returns: how many records have got the signature, that is, had not had it.
+    :returns: how many records had not had the signature.
     :raises NetworkError: when the remote fails or cannot be written.
     """
     ours = [(unit_place(record.intent_key), UnitStatement.of(record)[0].payload()) for record in records]
@@ -200,10 +201,7 @@ def _length(source: Path | bytes) -> int:
 def _put_records(
     remote: OpenRemote, records: Sequence[tuple[str, bytes]], key: SigningKey | None, seconds: float
 ) -> int:
-    """Have records there, and look again until nobody has replaced one; :returns: how many were not there.
-
-    :raises NetworkError: when the remote cannot be written, or does not keep what is written.
-    """
+    """Have records there, and look again until nobody has replaced one; :returns: how many were not there."""
     written = list(records)
     count = 0
     for again in range(_ROUNDS):
@@ -221,16 +219,17 @@ def _put_records(
 
 
 def _put_state(remote: OpenRemote, stands: Mapping[str, str], key: SigningKey | None) -> None:
-    """Have it there that a key stands for some libraries, next to those that it stood for; again when half its time is over.
-
-    :raises NetworkError: when the remote cannot be written, or does not keep what is written.
-    """
+    """Have it there that a key stands for some libraries, next to those that it stood for; again at half its time."""
     if key is None or not stands:
         return
     place = state_place(key.public.id)
     for again in range(_ROUNDS):
-        states = [_state(envelope) for envelope in _found(remote, place) if envelope.is_signed_by(key.public)]
-        state = max(filter(None, states), key=lambda one: one.edition.version, default=None)
+        states = []
+        for envelope in _found(remote, place):
+            with contextlib.suppress(IntegrityError):
+                if envelope.is_signed_by(key.public):
+                    states.append(StateStatement.read(envelope.payload))
+        state = max(states, key=lambda one: one.edition.version, default=None)
         known = dict(state.libraries) if state is not None else {}
         if state is not None and state.edition.is_young and known == {**known, **stands}:
             return
@@ -243,17 +242,10 @@ def _put_state(remote: OpenRemote, stands: Mapping[str, str], key: SigningKey | 
     raise NetworkError(f"{remote.settings.url}/{place} does not keep what is written there", hint="Push again.")
 
 
-def _state(envelope: Envelope) -> StateStatement | None:
-    try:
-        return StateStatement.read(envelope.payload)
-    except IntegrityError:
-        return None
-
-
 def _put_record(remote: OpenRemote, place: str, payload: bytes, key: SigningKey | None) -> bool:
     """Have a record there with our signature; :returns: whether it had to be written."""
     ours = Envelope(payload) if key is None else Envelope(payload).signed(key)
-    merged = merge(_found(remote, place), ours, lambda envelope: remote.trust.refusal(envelope) is None)
+    merged = merge(_found(remote, place), ours, lambda found: remote.trust.refusal(found) is None)
     if merged is not None:
         remote.store.write(place, write_envelopes(merged))
     return merged is not None

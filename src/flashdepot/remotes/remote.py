@@ -13,7 +13,6 @@ from flashdepot.depot import Depot
 from flashdepot.depot.actions import Output
 from flashdepot.errors import FlashdepotError, IntegrityError
 from flashdepot.files.atomic import disk_errors, sha256_file
-from flashdepot.files.places import writable
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import PublicKey
 from flashdepot.model.request import Request
@@ -23,7 +22,6 @@ from flashdepot.remotes.statements import (
     StateStatement,
     UnitStatement,
     blob_place,
-    library_places,
     recipe_place,
     request_place,
     state_place,
@@ -33,7 +31,7 @@ from flashdepot.remotes.stores import DeniedError, Store, open_store
 from flashdepot.remotes.trust import LONGEST, Envelope, Refusal, Trust, read_envelopes
 from flashdepot.remotes.user_settings import UserSettings
 
-_S = TypeVar("_S")
+_S = TypeVar("_S", UnitStatement, LibraryStatement)
 
 _LONGEST_MANIFEST = 8 << 20
 _LONGEST_NAMES = 4 << 20
@@ -46,14 +44,6 @@ class SignedLibrary(msgspec.Struct, frozen=True):
 
     statement: LibraryStatement
     envelope: Envelope
-
-
-def _is_of(intent_key: str) -> Callable[[UnitStatement], bool]:
-    return lambda statement: statement.intent_key == intent_key
-
-
-def _lies_at(place: str) -> Callable[[LibraryStatement], bool]:
-    return lambda statement: place in library_places(statement.summary)
 
 
 class OpenRemote:
@@ -75,7 +65,7 @@ class OpenRemote:
 
     @property
     def name(self) -> str:
-        """Its name in the settings."""
+        """That of the settings."""
         return self.settings.name
 
     @property
@@ -87,24 +77,18 @@ class OpenRemote:
 
     def libraries(self, request: Request) -> list[LibraryStatement]:
         """What it has that may serve a request, as far as that is trusted; raises as :class:`Store`."""
-        place = request_place(request)
-        return self._libraries(place, _lies_at(place))
+        return [library.statement for library in self.stock([request_place(request)])]
 
     def library(self, recipe_key: str) -> list[LibraryStatement]:
         """The library of a recipe, if it has it and that is trusted; raises as :class:`Store`."""
-        return self._libraries(recipe_place(recipe_key), lambda found: found.summary.recipe_key == recipe_key)
+        return [library.statement for library in self.stock([recipe_place(recipe_key)])]
 
     def stock(self, places: Sequence[str]) -> list[SignedLibrary]:
         """The libraries whose records lie at some places, as far as they are trusted; raises as :class:`Store`."""
         found = []
         for place, data in zip(places, self._many(places), strict=True):
-            believed = self._believed(data, place, LibraryStatement.read, _lies_at(place))
-            found += [SignedLibrary(statement, envelope) for statement, envelope in believed]
+            found += [SignedLibrary(*believed) for believed in self._believed(data, place, LibraryStatement)]
         return found
-
-    def _libraries(self, place: str, belongs: Callable[[LibraryStatement], bool]) -> list[LibraryStatement]:
-        believed = self._believed(self._record(place), place, LibraryStatement.read, belongs)
-        return [statement for statement, _ in believed]
 
     def units(self, intents: Collection[str]) -> Mapping[str, list[UnitStatement]]:
         """What it has of some compiler runs, as far as that is trusted; raises as :class:`Store`."""
@@ -112,8 +96,7 @@ class OpenRemote:
         places = [unit_place(key) for key in keys]
         found = {}
         for key, place, data in zip(keys, places, self._many(places), strict=True):
-            believed = self._believed(data, place, UnitStatement.read, _is_of(key))
-            found[key] = [statement for statement, _ in believed]
+            found[key] = [statement for statement, _ in self._believed(data, place, UnitStatement)]
         return found
 
     def names(self, statements: Sequence[UnitStatement]) -> None:
@@ -124,15 +107,12 @@ class OpenRemote:
         self._names.update((digest, data) for digest, data in zip(wanted, lists, strict=True) if data is not None)
 
     def inputs(self, statement: UnitStatement, current_digest: Callable[[str], str | None]) -> Mapping[str, str] | None:
-        """The inputs of a run whose list is had, if they are now what they were; ``None`` otherwise."""
+        """The inputs of a run, if its list is had and they are now what they were; ``None`` otherwise."""
         names = self._names.get(statement.names)
         return None if names is None else statement.inputs(names, current_digest)
 
     def manifest(self, statement: LibraryStatement) -> Manifest:
-        """The whole manifest of a library.
-
-        :raises IntegrityError: when it is not there, or not what was signed.
-        """
+        """The whole manifest of a library; :raises IntegrityError: when it is not there, or not what was signed."""
         text = within(
             4 * self.settings.timeout, self.name, lambda: self._small(statement.manifest_digest, _LONGEST_MANIFEST)
         )
@@ -199,13 +179,7 @@ class OpenRemote:
             self.warn(f"The remote {self.name} does not say what it has: {error.message}. {error.hint}")
             return None
 
-    def _believed(
-        self,
-        data: bytes | None,
-        place: str,
-        read: Callable[[bytes], _S],
-        belongs: Callable[[_S], bool],
-    ) -> list[tuple[_S, Envelope]]:
+    def _believed(self, data: bytes | None, place: str, kind: type[_S]) -> list[tuple[_S, Envelope]]:
         """The statements of a file that are signed as they must be, and are about the place where they are."""
         if data is None:
             return []
@@ -220,8 +194,8 @@ class OpenRemote:
                 self.warn(f"Records of the remote {self.name} are not used: {refusal.reason}. {refusal.hint}")
                 continue
             try:
-                statement = read(envelope.payload)
-                if not belongs(statement):
+                statement = kind.read(envelope.payload)
+                if place not in statement.places:
                     raise IntegrityError("it is about something else")  # noqa: TRY301
             except IntegrityError as error:
                 self.warn(f"A record of {self.settings.url}/{place} is not used: {error.message}.")
@@ -233,10 +207,7 @@ class OpenRemote:
         return found
 
     def _outdated(self, statement: LibraryStatement, envelope: Envelope) -> Refusal | None:
-        """Why too few of those who signed a library stand for it now.
-
-        Units need no such question: their keys hold all that they were made of.
-        """
+        """Why too few of those who signed a library stand for it now. The keys of units hold all that they were made of."""
         signed, recipe = hashlib.sha256(envelope.payload).hexdigest(), statement.summary.recipe_key
 
         def outdated(key: PublicKey) -> Refusal | None:
@@ -282,34 +253,28 @@ class OpenRemote:
         with depot.lock(f"blob-{blob.digest}"), disk_errors(depot.root):
             if depot.blobs.find(blob.digest) is not None:
                 return
-            part = writable(depot.layout.downloads / f"blob-{blob.digest}")
+            part = depot.layout.downloads / f"blob-{blob.digest}"
             part.parent.mkdir(parents=True, exist_ok=True)
             if part.is_symlink():
                 part.unlink()
             resumed = part.exists()
-            self._receive(blob, part, depot, pace)
-            if resumed and sha256_file(part) != blob.digest:
-                # What was there before may have been the wrong beginning.
-                part.unlink()
-                self._receive(blob, part, depot, pace)
-            if (actual := sha256_file(part)) != blob.digest:
-                part.unlink()
+            place = f"{self.settings.url}/{blob_place(blob.digest)}"
+            try:
+                self.store.fetch(blob_place(blob.digest), part, blob.size, pace.received)
+                if resumed and sha256_file(part) != blob.digest:
+                    # What was there before may have been the wrong beginning.
+                    part.unlink()
+                    self.store.fetch(blob_place(blob.digest), part, blob.size, pace.received)
+                if (actual := sha256_file(part)) != blob.digest:
+                    raise IntegrityError(f"{place} holds other bytes than its name says ({actual[:12]})")  # noqa: TRY301
+            except FileNotFoundError:
+                raise IntegrityError(f"{place} is not there") from None
+            except IntegrityError:
+                part.unlink(missing_ok=True)
                 complaint(depot, self.settings.url, blob.digest).touch()
-                raise IntegrityError(
-                    f"{self.settings.url}/{blob_place(blob.digest)} holds other bytes than its name says ({actual[:12]})"
-                )
+                raise
             depot.blobs.put_file(part)
             part.unlink(missing_ok=True)
-
-    def _receive(self, blob: Output, part: Path, depot: Depot, pace: Pace) -> None:
-        try:
-            self.store.fetch(blob_place(blob.digest), part, blob.size, pace.received)
-        except FileNotFoundError:
-            raise IntegrityError(f"{self.settings.url}/{blob_place(blob.digest)} is not there") from None
-        except IntegrityError:
-            part.unlink(missing_ok=True)
-            complaint(depot, self.settings.url, blob.digest).touch()
-            raise
 
 
 def complaint(depot: Depot, url: str, digest: str) -> Path:

@@ -159,6 +159,11 @@ class UnitStatement(msgspec.Struct, frozen=True):
         statement = cls(record.name, record.intent_key, record.action_key, record.object, digest, sources)
         return statement, names
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where a remote keeps it."""
+        return (unit_place(self.intent_key),)
+
     def payload(self) -> bytes:
         """The bytes that are signed."""
         facts = _UnitFacts(self.intent_key, self.action_key, self.object.size, self.names, self.sources)
@@ -198,6 +203,11 @@ class LibraryStatement(msgspec.Struct, frozen=True):
         text = manifest_text(manifest)
         return cls(hashlib.sha256(text).hexdigest(), len(text), replace(manifest, actions={}))
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where a remote keeps it."""
+        return library_places(self.summary)
+
     def payload(self) -> bytes:
         """The bytes that are signed."""
         facts = {"size": self.manifest_size, "manifest": self.summary.to_json()}
@@ -205,7 +215,7 @@ class LibraryStatement(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, payload: bytes) -> LibraryStatement:
-        """Read what :meth:`payload` gave; :raises IntegrityError: when it is nothing of the kind."""
+        """As :meth:`UnitStatement.read`."""
         _, digest, facts = _read(payload, _LIBRARY, _LibraryFacts)
         try:
             return cls(digest, facts.size, Manifest.from_json(facts.manifest))

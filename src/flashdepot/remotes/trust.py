@@ -70,9 +70,7 @@ class Envelope(msgspec.Struct, frozen=True):
         from securesystemslib.signer import Signature  # noqa: PLC0415
 
         return Dsse(
-            self.payload,
-            PAYLOAD_TYPE,
-            {key: Signature(key, value) for key, value in self.signatures if key == key_id},
+            self.payload, PAYLOAD_TYPE, {key: Signature(key, value) for key, value in self.signatures if key == key_id}
         )
 
 
@@ -106,15 +104,20 @@ def write_envelopes(envelopes: Sequence[Envelope]) -> bytes:
 def read_envelopes(data: bytes) -> list[Envelope]:
     """Read what :func:`write_envelopes` wrote; :raises IntegrityError: when it is nothing of the kind.
 
-    One with more signatures than there are builders was made to cost time: it counts as not there.
+    A damaged one among several, and one with more signatures than there are builders, counts as not there.
     """
+    rows: list[_Row] = []
     try:
         file = msgspec.json.decode(data, type=_File)
         if file.schema != _SCHEMA:
             raise ValueError(f"its schema is {file.schema}, and this flashdepot reads {_SCHEMA}")  # noqa: TRY301
-        rows = [msgspec.json.decode(row, type=_Row) for row in file.records[:_MOST]]
     except (ValueError, RecursionError) as error:
         raise IntegrityError(f"the record is damaged: {error}") from error
+    for row in file.records[:_MOST]:
+        with contextlib.suppress(ValueError, RecursionError):
+            rows.append(msgspec.json.decode(row, type=_Row))
+    if file.records and not rows:
+        raise IntegrityError("the record is damaged: none of its envelopes can be read")
     return [
         Envelope(row.payload, tuple({one.keyid: one.sig.hex() for one in row.signatures}.items()))
         for row in rows
@@ -279,9 +282,7 @@ def trust_of(remotes: Sequence[RemoteSettings]) -> list[Trust]:
     known = {trusted.key.id for trusted in users}
     return [
         Trust(
-            remote,
-            (*users, *(TrustedKey(key, (remote.name,)) for key in remote.keys if key.id not in known)),
-            today(),
+            remote, (*users, *(TrustedKey(key, (remote.name,)) for key in remote.keys if key.id not in known)), today()
         )
         for remote in remotes
     ]

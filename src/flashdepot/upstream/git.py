@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -17,7 +18,6 @@ from flashdepot.files.atomic import disk_errors, read_json, write_json
 from flashdepot.files.directory import PlainFiles
 from flashdepot.files.folders import is_whole, keep, make_whole
 from flashdepot.files.locks import HeldLock, lock_file
-from flashdepot.files.places import writable
 from flashdepot.model.codec import Digest, read
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.net.fetch import offline, require_network
@@ -40,24 +40,14 @@ _SETTINGS = {
     "advice.detachedHead": "false",
 }
 _VARIABLES_OF_AN_OUTER_GIT = {
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_NAMESPACE",
-    "GIT_PREFIX",
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
+    *("GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX"),
 }
 """Set while git runs a hook; a git started from there would work in the wrong repository."""
 
 
 class GitFailed(Exception):  # noqa: N818  (it is caught and explained by who knows what was asked)
-    """A git that ended with an error; ``reason`` is what it said, without the credentials of any URL."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """A git that ended with an error; its text is what git said, without the credentials of any URL."""
 
 
 def git(*arguments: str, local: bool = False, held: Sequence[HeldLock] = ()) -> str:
@@ -144,8 +134,7 @@ class GitSource(msgspec.Struct, frozen=True):
             )
         if not ref or ref.startswith("-") or _NOT_IN_REFS.search(ref):
             raise UsageError(
-                f"'{ref}' is not the name of a branch, tag or commit.",
-                hint="List them with: git ls-remote URL",
+                f"'{ref}' is not the name of a branch, tag or commit.", hint="List them with: git ls-remote URL"
             )
         if scheme == "file" and not Path(url2pathname(path)).is_dir():
             raise UsageError(
@@ -161,7 +150,7 @@ class GitSource(msgspec.Struct, frozen=True):
 
     def mirror(self, cache: Path) -> Path:
         """Where its objects and branches are kept."""
-        return writable(cache / MIRRORS) / f"{hashlib.sha256(self.url.encode()).hexdigest()[:16]}.git"
+        return cache / MIRRORS / f"{hashlib.sha256(self.url.encode()).hexdigest()[:16]}.git"
 
     @property
     def public_url(self) -> str:
@@ -192,7 +181,10 @@ def obtain_commit(layout: Layout, source: GitSource, cache: Path) -> SourceTree:
                 raise
             shutil.rmtree(source.mirror(cache), ignore_errors=True)  # damaged: it is fetched again
             folder, commit = _obtain(layout, source, cache)
-    return _read(layout, source, commit, folder)
+    record = read(read_json(folder / _RECORD), _Record)
+    origin, commits = f"git+{source.public_url}", {".": commit, **record.submodules}
+    identity = UpstreamId(record.version, record.digest, origin, commits)
+    return SourceTree.read(layout, identity, folder / _TREE)
 
 
 def mirror_is_whole(mirror: Path) -> bool:
@@ -215,13 +207,6 @@ def _obtain(layout: Layout, source: GitSource, cache: Path) -> tuple[Path, str]:
     return make_whole(_place(cache, commit), lambda folder: _export(layout, source, mirror, commit, folder)), commit
 
 
-def _read(layout: Layout, source: GitSource, commit: str, folder: Path) -> SourceTree:
-    record = read(read_json(folder / _RECORD), _Record)
-    origin, commits = f"git+{source.public_url}", {".": commit, **record.submodules}
-    identity = UpstreamId(record.version, record.digest, origin, commits)
-    return SourceTree.read(layout, identity, folder / _TREE)
-
-
 def _place(cache: Path, commit: str) -> Path:
     return cache / f"commit-{commit}"
 
@@ -234,7 +219,9 @@ def _resolve(source: GitSource, mirror: Path) -> str:
         try:
             require_network(f"Looking up '{source.ref}' of {source.public_url}")
         except NetworkError as error:
-            raise _with_last_known(error, source, mirror) from error
+            if (commit := _look_up(mirror, source.ref)) is not None:
+                error.hint = f"It was {commit} when last fetched; pin that: git+{source.public_url}@{commit}"
+            raise
     _update(source, mirror)
     if is_full and not _look_up(mirror, source.ref):
         # A commit that no branch reaches any more, such as one of a pull request: many servers give it by its hash.
@@ -257,13 +244,9 @@ def _look_up(mirror: Path, ref: str) -> str | None:
     if not mirror.is_dir():
         return None
     names = [f"refs/heads/{ref}", f"refs/tags/{ref}", *([ref] if _SHORT_COMMIT.fullmatch(ref) else [])]
-    if _FULL_COMMIT.fullmatch(ref):
-        names = [ref]
-    for name in names:
-        try:
+    for name in [ref] if _FULL_COMMIT.fullmatch(ref) else names:
+        with contextlib.suppress(GitFailed):
             return git("--git-dir", str(mirror), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
-        except GitFailed:  # noqa: PERF203  (a loop of three)
-            continue
     return None
 
 
@@ -296,17 +279,8 @@ def _fetch(source: GitSource, mirror: Path, held: HeldLock, *wanted: str) -> Non
 
 def _unreachable(source: GitSource, error: GitFailed) -> NetworkError:
     return NetworkError(
-        f"{source.public_url} cannot be fetched at '{source.ref}': {error.reason}",
+        f"{source.public_url} cannot be fetched at '{source.ref}': {error}",
         hint=f"See whether git itself can reach it: git ls-remote {source.public_url}",
-    )
-
-
-def _with_last_known(error: NetworkError, source: GitSource, mirror: Path) -> NetworkError:
-    commit = _look_up(mirror, source.ref)
-    if commit is None:
-        return error
-    return NetworkError(
-        error.message, hint=f"It was {commit} when last fetched; pin that: git+{source.public_url}@{commit}"
     )
 
 

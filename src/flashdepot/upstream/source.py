@@ -93,10 +93,7 @@ class Sources(msgspec.Struct, frozen=True):
         return self.known_versions()[-1]
 
     def find_sdist(self, version: str) -> Sdist:
-        """Look a published version up, by its exact name.
-
-        :raises UsageError: for one that is not known; it lists those that are.
-        """
+        """A published version by its exact name; :raises UsageError: for one that is not known; it lists those that are."""
         sdist = self.published().get(version)
         if sdist is None:
             raise UsageError(
@@ -115,14 +112,7 @@ class Sources(msgspec.Struct, frozen=True):
         return {sdist.filename: sdist.sha256 for sdist in self.published().values()}
 
     def identify(self, spec: str, cache: Path) -> Identified:
-        """Say what a source is and can compile, as cheaply as that can be known.
-
-        A published version takes neither network nor disk, a folder is read, a commit is fetched if it is not in the
-        cache yet.
-
-        :param spec: ``2.8.3``, a folder, or ``git+URL@REF``.
-        :raises FlashdepotError: as :meth:`obtain` does.
-        """
+        """What a source is and can compile: :meth:`obtain`, but a published version takes neither network nor disk."""
         if self._is_published(spec):
             return self.find_sdist(spec).identified
         return self.obtain(spec, cache).identified

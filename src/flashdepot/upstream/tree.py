@@ -104,11 +104,7 @@ class SourceTree(msgspec.Struct, frozen=True):
 
 
 def read_folder(layout: Layout, root: Path) -> SourceTree:
-    """Take a folder as it is, in place.
-
-    :raises UsageError: when it is not there, or not a tree of the family, or holds links or anything but files.
-    :raises MissingToolError: when a submodule is not in it.
-    """
+    """Take a folder as it is, in place; raises as :meth:`SourceTree.read`, :class:`UsageError` also when it is not there."""
     if not root.is_dir():
         raise UsageError(
             f"There is no folder {root}.", hint="Name one that is, or a published version: --upstream VERSION"
@@ -117,9 +113,8 @@ def read_folder(layout: Layout, root: Path) -> SourceTree:
 
     files = PlainFiles(root)
     layout.require_complete(files)
-    return SourceTree.read(
-        layout, UpstreamId(layout.version(files), source_digest(layout, files), origin="folder"), root
-    )
+    identity = UpstreamId(layout.version(files), source_digest(layout, files), origin="folder")
+    return SourceTree.read(layout, identity, root)
 
 
 def source_digest(layout: Layout, files: PlainFiles) -> str:

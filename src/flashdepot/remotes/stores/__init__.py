@@ -150,10 +150,7 @@ class Store:
 
 
 def open_store(remote: RemoteSettings) -> Store:
-    """The store of a remote. Nothing is asked yet.
-
-    :raises MissingToolError: when a package for it is not installed.
-    """
+    """The store of a remote. Nothing is asked yet; :raises MissingToolError: when a package for it is not installed."""
     scheme = remote.url.partition(":")[0]
     place: Backend
     if scheme == "file":
