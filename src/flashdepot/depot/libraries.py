@@ -113,17 +113,11 @@ class Artifacts:
         return sorted(self.stored(), key=lambda artifact: artifact.last_used, reverse=True)
 
     def remove(self, recipe_key: str) -> bool:
-        """Remove a manifest; gc then frees its files.
-
-        :returns: whether there was one.
-        :raises MissingToolError: when the depot may not be written.
-        """
-        with disk_errors(self._layout.root):
-            try:
-                self._layout.artifact(recipe_key).unlink()
-            except FileNotFoundError:
-                return False
-        return True
+        """Remove a manifest, so that gc frees its files; :returns: whether there was one."""
+        with disk_errors(self._layout.root), contextlib.suppress(FileNotFoundError):
+            self._layout.artifact(recipe_key).unlink()
+            return True
+        return False
 
     def files(self) -> Iterator[Path]:
         """The file of every manifest there is, in order."""
@@ -147,7 +141,7 @@ def read_artifact(path: Path) -> tuple[Manifest, datetime]:
     """Read a file of ``artifacts/``: a manifest, and when it was stored.
 
     :raises FileNotFoundError: when it is not there.
-    :raises IntegrityError: when it is damaged, of another recipe than its name says, or of another schema.
+    :raises IntegrityError: when it is damaged, or of another recipe or schema.
     """
     data = read_record(path)
     try:

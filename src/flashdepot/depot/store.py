@@ -100,13 +100,6 @@ class Depot:
     and one that may not be written can still be read and hit. Every write ends with one rename, so that a kill at any
     moment leaves what was there before or what is there after.
 
-    Typical usage::
-
-        depot = Depot(root, on_problem=print)
-        choice = depot.find(request)
-        if choice.taken:
-            folder = depot.libraries.materialise(choice.taken)
-
     :param on_problem: called with a sentence for everything that is found damaged; the depot works on without it.
     :param remotes: asked for what the depot lacks; none when they are not given.
     :raises IntegrityError: for a depot that others can write into; see :func:`flashdepot.depot.access.require_safe`.

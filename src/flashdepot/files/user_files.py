@@ -79,10 +79,7 @@ class OutputFile(msgspec.Struct, frozen=True):
 
 
 def require_safe(place: str) -> None:
-    """Check that a name leads nowhere but into the folder that it is used in, on any system.
-
-    :raises IntegrityError: for a place outside, or one that git, Windows or a terminal takes for something else.
-    """
+    """:raises IntegrityError: for a place outside a folder, or one that git, Windows or a terminal takes for something else."""
     for part in place.split("/"):
         wrong = (
             part in {"", ".", ".."}
@@ -145,7 +142,7 @@ def rewrite_file(chosen: Path, name: str, change: Callable[[bytes], bytes], else
 
     :param change: from the bytes there are, none for a file that is not there, to those that there should be.
     :param elsewhere: how the person at the keyboard names another folder.
-    :raises UsageError: when it is a link or anything else than a regular file; nothing has changed then.
+    :raises UsageError: when it is anything else than a regular file.
     """
     with folder_errors(chosen, elsewhere), Directory.open(chosen) as folder:
         mode, old = 0o644, b""
@@ -169,10 +166,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def require_no_links(chosen: Path, names: Sequence[str], elsewhere: str) -> None:
-    """Check names in a folder before anything is read or written there.
-
-    :raises UsageError: when one of them is a symbolic link, or neither a file nor a folder.
-    """
+    """:raises UsageError: when one of some names in a folder is a symbolic link, or neither a file nor a folder."""
     with contextlib.suppress(FileNotFoundError), folder_errors(chosen, elsewhere), Directory.open(chosen) as folder:
         for name in names:
             status = folder.status(name)
@@ -184,10 +178,8 @@ def require_no_links(chosen: Path, names: Sequence[str], elsewhere: str) -> None
 def new_file(chosen: Path, name: str, elsewhere: str) -> Iterator[IO[bytes]]:
     """Give a file to write that takes its name in a folder, whole and on disk, when the block ends well.
 
-    A file of that name with the same bytes may be there already.
-
     :param elsewhere: how the person at the keyboard names another folder.
-    :raises UsageError: when something else has that name; it stays.
+    :raises UsageError: when anything but the same bytes has that name; it stays.
     """
     require_safe(name)
     with folder_errors(chosen, elsewhere):

@@ -155,8 +155,9 @@ class _Transfer:
             self._require_room(start, total)
             # Unbuffered: what was received is there whatever happens to this process.
             with self.part.open("r+b" if start else "wb", buffering=0) as file:
-                file.seek(start)
-                file.truncate()
+                if start:
+                    file.seek(start)
+                    file.truncate()
                 self._on_progress(start, total)
                 for chunk in raw_chunks(response):
                     file.write(chunk)
@@ -239,7 +240,7 @@ class _Transfer:
         free = shutil.disk_usage(self._destination.parent).free
         if left + _SPARE_DISK > free:
             raise MissingToolError(
-                f"{self._destination.name} needs {left} more bytes; the disk of {self._destination.parent} has {free} free.",
+                f"{self._destination.name} needs {left} more bytes, and the disk of {self._destination.parent} has {free} free.",
                 hint="Free space there ('flashdepot depot gc' shows what it would free), or use another: --depot DIR",
             )
 

@@ -55,7 +55,7 @@ class Edition(msgspec.Struct, frozen=True):
         """Why it is not to be trusted, empty when it is; what is newer than all that was seen is remembered.
 
         :param place: whose versions these are.
-        :raises UsageError: when what was found cannot be read.
+        :raises UsageError: when what was seen cannot be read.
         """
         if today() > self.expires:
             return f"it was signed to be trusted until {self.expires}, and this machine's clock says {today()}"
@@ -114,10 +114,7 @@ def file_statement(kind: str, name: str, digest: str, facts: Mapping[str, Any]) 
 
 
 def _read(payload: bytes, kind: str, facts: type[_P]) -> tuple[str, str, _P]:
-    """The name and digest of what a statement is about, and what it states of that.
-
-    :raises IntegrityError: when it is nothing of the kind.
-    """
+    """What a statement is about, name and digest, and its facts; :raises IntegrityError: when it is nothing of the kind."""
     try:
         found = read(parse_json(payload, "the statement"), _Statement)
         if (found.kind, found.predicate_type) != (_STATEMENT, kind):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -12,7 +12,6 @@ from flashdepot.events import Events
 from flashdepot.kernels import FAMILIES
 from flashdepot.kernels.c_layer import c_layer_digest
 from flashdepot.model.manifest import LIBRARY, Manifest
-from flashdepot.model.recipe import UpstreamId
 from flashdepot.remotes.fetch import take_library
 from flashdepot.remotes.push import Pushed, push
 from flashdepot.remotes.remote import OpenRemote, SignedLibrary
@@ -23,29 +22,20 @@ from flashdepot.toolchain.targets import TARGETS
 def stock(remote: OpenRemote, known: Iterable[Manifest]) -> list[SignedLibrary]:
     """The libraries of a remote that are trusted, of published sources and of those of some known libraries.
 
-    A recipe of which there are several libraries is there several times; a library is there once.
-
     :raises NetworkError: when the remote fails or is too slow.
     """
-    found = remote.stock(sorted({*_places(known)}))
+    manifests = list(known)
+    # The last place of a library is that of only the recipe, which is under its source as well.
+    places = {place for manifest in manifests for place in library_places(manifest)[:-1]}
+    sources = [source for manifest in manifests for source in manifest.upstreams.items()]
+    for family in FAMILIES:
+        versions = map(family.sources.find_sdist, family.sources.known_versions())
+        sources += [(family.name, sdist.identified.id) for sdist in versions]
+    for name, upstream in sources:
+        places |= {source_place(name, upstream, row.platform, c_layer_digest()) for row in TARGETS}
+    found = remote.stock(sorted(places))
     libraries = {(lib.statement.summary.recipe_key, lib.statement.manifest_digest): lib for lib in found}
     return [library for _, library in sorted(libraries.items()) if library.statement.summary.kind == LIBRARY]
-
-
-def _places(known: Iterable[Manifest]) -> Iterator[str]:
-    manifests = list(known)
-    for manifest in manifests:
-        # The last one is that of only the recipe, which is under its source as well.
-        yield from library_places(manifest)[:-1]
-    sources = [*_published(), *(source for manifest in manifests for source in manifest.upstreams.items())]
-    for (family, upstream), row in ((source, row) for source in sources for row in TARGETS):
-        yield source_place(family, upstream, row.platform, c_layer_digest())
-
-
-def _published() -> Iterator[tuple[str, UpstreamId]]:
-    for family in FAMILIES:
-        for version in family.sources.known_versions():
-            yield family.name, family.sources.find_sdist(version).identified.id
 
 
 DEPOT = "the depot"

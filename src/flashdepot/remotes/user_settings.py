@@ -63,7 +63,7 @@ class UserSettings(msgspec.Struct, frozen=True):
             remotes = {**{remote.name: remote for remote in self.remotes()}, added.name: added}
             self._write_remotes(list(remotes.values()))
             if added.keys:
-                self._write_trust(replace(self._trust(), signatures=True))
+                self._change_trust(signatures=True)
 
     def remove_remote(self, name: str) -> None:
         """Forget a remote; :raises UsageError: when there is none of that name."""
@@ -100,10 +100,7 @@ class UserSettings(msgspec.Struct, frozen=True):
             self.write_keys([*(trusted for trusted in known if trusted.key.id != added.key.id), added])
 
     def revoke(self, word: str) -> TrustedKey:
-        """Never trust a key again, which is named by its name or the beginning of its id.
-
-        :raises UsageError: when no key is called so, or several are.
-        """
+        """Never trust a key again, by its name or the beginning of its id; :raises UsageError: for none, or several."""
         with self.locked():
             known = self.trusted_keys()
             found = [k for k in known if k.revoked is None and (k.key.name == word or k.key.id.startswith(word))]
@@ -118,12 +115,11 @@ class UserSettings(msgspec.Struct, frozen=True):
 
     def write_keys(self, keys: Sequence[TrustedKey]) -> None:
         """Write down all keys; :raises MissingToolError: when that cannot be done."""
-        self._write_trust(replace(self._trust(), keys=tuple(keys)))
+        self._change_trust(keys=tuple(keys))
 
     def demand_signatures(self) -> None:
         """From now on indexes must be signed: keys are trusted somewhere else than in this user's list."""
-        with self.locked():
-            self._write_trust(replace(self._trust(), signatures=True))
+        self._change_trust(signatures=True)
 
     def needs_signature(self, address: str) -> bool:
         """Whether an index must be signed: once any key was ever trusted, unless :meth:`set_unsigned` names it.
@@ -147,9 +143,8 @@ class UserSettings(msgspec.Struct, frozen=True):
     def set_unsigned(self, address: str, *, unsigned: bool) -> None:
         """Take an index without a signature from now on, or no longer."""
         with self.locked():
-            trust = self._trust()
-            others = tuple(known for known in trust.unsigned if known != address)
-            self._write_trust(replace(trust, unsigned=(*others, address) if unsigned else others))
+            others = tuple(known for known in self._trust().unsigned if known != address)
+            self._change_trust(unsigned=(*others, address) if unsigned else others)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -169,8 +164,9 @@ class UserSettings(msgspec.Struct, frozen=True):
 
         return _read(self.folder / "keys.toml", KeysFile)
 
-    def _write_trust(self, trust: KeysFile) -> None:
-        _write(self.folder / "keys.toml", plain(trust))
+    def _change_trust(self, **changes: Any) -> None:
+        with self.locked():
+            _write(self.folder / "keys.toml", plain(replace(self._trust(), **changes)))
 
     def _write_remotes(self, remotes: Sequence[RemoteSettings]) -> None:
         _write(self.folder / "remotes.toml", {"remote": plain(remotes)})

@@ -60,27 +60,27 @@ class Store:
         :raises NetworkError: when the place does not answer, or refuses.
         """
         data = bytearray()
-        try:
-            for chunk in self._chunks(name):
-                data += chunk
-                if len(data) > longest:
-                    raise IntegrityError(f"{self._url}/{name} has more than {longest} bytes.")
-        except FileNotFoundError:
-            return None
-        return bytes(data)
+        return bytes(data) if self._give(name, longest, data.extend) else None
 
     def digest(self, name: str, longest: int) -> str | None:
         """The SHA-256 of a file, ``None`` when there is none, or it has more than ``longest`` bytes; raises as :meth:`read`."""
-        digest, size = hashlib.sha256(), 0
+        digest = hashlib.sha256()
+        with contextlib.suppress(IntegrityError):
+            return digest.hexdigest() if self._give(name, longest, digest.update) else None
+        return None
+
+    def _give(self, name: str, longest: int, take: Callable[[bytes], object]) -> bool:
+        """Give the pieces of a file; :returns: whether there is one."""
+        left = longest
         try:
-            for chunk in self._chunks(name):
-                digest.update(chunk)
-                size += len(chunk)
-                if size > longest:
-                    return None
+            with contextlib.closing(self._opened(name, 0).chunks) as chunks:
+                for chunk in chunks:
+                    take(chunk)
+                    if (left := left - len(chunk)) < 0:
+                        raise IntegrityError(f"{self._url}/{name} has more than {longest} bytes.")
         except FileNotFoundError:
-            return None
-        return digest.hexdigest()
+            return False
+        return True
 
     def fetch(self, name: str, destination: Path, size: int, received: Received) -> None:
         """Write a file of ``size`` bytes to ``destination``, going on from the bytes that are there where that is possible.
@@ -120,17 +120,11 @@ class Store:
         except FileNotFoundError:
             raise NetworkError(f"{self._url} cannot be written: it knows no such place") from None
 
-    def _chunks(self, name: str) -> Iterator[bytes]:
-        with contextlib.closing(self._opened(name, 0).chunks) as chunks:
-            yield from chunks
-
     def _opened(self, name: str, start: int) -> Opened:
         with self._only_our_errors(name, "read"):
             opened = self._place.open(name, start)
         if opened.start not in {0, start}:
-            raise NetworkError(
-                f"{self._url}/{name} was asked for from byte {start} on, and sends from {opened.start} on"
-            )
+            raise NetworkError(f"{self._url}/{name} was asked from byte {start} on, and sends from {opened.start} on")
         return Opened(opened.start, self._guarded(name, opened.chunks))
 
     def _guarded(self, name: str, chunks: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
@@ -181,18 +175,22 @@ class FolderBackend:
 
     def open(self, name: str, start: int) -> Opened:
         """See :class:`Backend`."""
-        *folders, last = name.split("/")
-        with self._opened() as root, _unless_links(name), root.within(folders) as folder:
+        with self._reaching(name) as (folder, last):
             file = folder.open_file(last)
         file.seek(start)
         return Opened(start, _chunks(file))
 
     def size(self, name: str) -> int | None:
         """See :class:`Backend`."""
-        *folders, last = name.split("/")
-        with self._opened() as root, _unless_links(name), root.within(folders) as folder:
+        with self._reaching(name) as (folder, last):
             status = folder.status(last)
         return status.st_size if status is not None and is_plain_file(status) else None
+
+    @contextlib.contextmanager
+    def _reaching(self, name: str) -> Iterator[tuple[Directory, str]]:
+        *folders, last = name.split("/")
+        with self._opened() as root, _unless_links(name), root.within(folders) as folder:
+            yield folder, last
 
     def write(self, name: str, source: Path | bytes) -> None:
         """See :class:`Backend`."""

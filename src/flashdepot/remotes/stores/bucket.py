@@ -105,11 +105,8 @@ class BucketBackend:
             ) from error
         except self._denied as error:
             if done == "read":
-                raise DeniedError(
-                    "access is denied",
-                    hint="Use credentials that may read and list it: without the right to list a bucket, S3 says the "
-                    "same of what is not there.",
-                ) from error
+                hint = "Use credentials that may read and list it: without the second, S3 denies what is not there."
+                raise DeniedError("access is denied", hint=hint) from error
             raise NetworkError(
                 f"{self._url} cannot be {done}: access is denied",
                 hint="Use credentials that may write there, or take 'push' from this remote.",
@@ -121,7 +118,8 @@ class BucketBackend:
                     hint="Set the variables of the cloud, as docs/remotes.md says; or, for a public bucket, read it with "
                     "--anonymous.",
                 ) from error
-            raise NetworkError(f"{self._url} cannot be {done}: {_first_line(error)}") from error
+            said = str(error).strip().partition("\n")[0][:300]
+            raise NetworkError(f"{self._url} cannot be {done}: {said}") from error
 
 
 def confined(cloud: str, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -147,8 +145,3 @@ def _by_profile() -> dict[str, Any]:
         return {"credential_provider": Boto3CredentialProvider()}
     except (ImportError, ValueError):
         return {}
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().partition("\n")[0]
-    return text[:300]
