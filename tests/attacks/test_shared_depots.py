@@ -109,7 +109,7 @@ def test_the_depot_of_another_user_is_used_only_if_that_user_is_trusted(place: P
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 @pytest.mark.parametrize("name", ["", *FOLDERS])
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o3775])
-def test_a_folder_that_others_may_write_into_is_refused_until_init_mends_it(
+def test_a_folder_that_others_may_write_into_is_refused_until_init_fixes_it(
     tmp_path: Path, name: str, mode: int
 ) -> None:
     folder = tmp_path / "depot" / name

@@ -52,7 +52,7 @@ class SigningKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, name: str, pem: bytes, place: str) -> SigningKey:
-        """The key of a PEM that is in ``place``; :raises UsageError: when it is no ed25519 key without a password."""
+        """The key of a PEM that is in ``place``; :raises UsageError: when it is not an ed25519 key without a password."""
         from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
         from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
