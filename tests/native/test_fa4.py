@@ -164,6 +164,32 @@ def test_a_sequence_has_pages_for_its_last_keys_too(stub: Stub, keys: int, pages
     assert launch["seqused_k"] == [0x1000, [3], []]
 
 
+@pytest.mark.parametrize(("fields", "made"), [({}, 0x4000), ({"seqused_k": 0x5000}, None)])
+def test_packed_queries_over_pages_have_a_list_of_lengths(stub: Stub, fields: dict[str, Any], made: int | None) -> None:
+    asked = {**PAGED_PACKED, **fields, "head_dim": 128, "page_size": 16, "seqlen_k": 500, "family": Family.FA4}
+    args = forward_args(device=H100, heads_q=8, **asked)
+    assert stub.fwd(args).status is Status.OK
+    *before, launch = stub.launches()
+    assert launch["kind"] == "fwd_d128_bf16_paged_packed_full"
+    assert [one["cu_seqlens"] for one in before] == ([made] if made else [])
+    assert launch["seqused_k"][0] == (args.workspace if made else 0x5000)
+    assert launch["k"][1] == [2 * 32 + 1, 16, 4, 128]
+    assert launch["q"][1] == [600, 8, 128]
+
+
+def test_a_sink_and_the_head_dim_of_v_are_arguments_of_hoppers_kernels(stub: Stub) -> None:
+    launch = forward(stub, sink=0xB0000, head_dim_v=64)
+    assert launch["sink"] == [0xB0000, [8], []]
+    assert (launch["q"][1][-1], launch["v"][1][-1], launch["o"][1][-1]) == (128, 64, 64)
+    assert forward(stub)["sink"] == [0, [0], []]
+    args = forward_args(device=H100, head_dim=128, seqlen_q=1, batch=64, heads_q=16, heads_k=4, sink=0xB0000)
+    assert stub.fwd(args).status is Status.OK
+    assert stub.launches()[-1]["q"][1] == [64, 1, 16, 128], "each query head has a sink of its own"
+    answer, need, _ = stub.fwd_workspace(forward_args(device=B200, head_dim=128, head_dim_v=64, family=Family.FA4))
+    assert answer.status is Status.OK
+    assert need > 0, "kernels that were never run get copies"
+
+
 def test_an_open_end_of_a_window_reaches_every_key(stub: Stub) -> None:
     launch = forward(stub, flags=Flag.WINDOW_LEFT, window_left=7)
     assert launch["window_left"] == 7
@@ -174,14 +200,10 @@ def test_an_open_end_of_a_window_reaches_every_key(stub: Stub) -> None:
     ("fields", "text"),
     [
         ({**PAGED, "head_dim": 96}, "(96)"),
-        ({**PAGED, "head_dim": 72}, "block_table at a head dim between those of its kernels"),
-        ({**PAGED, "head_dim": 120}, "block_table at a head dim between those of its kernels"),
-        (PAGED_PACKED, "block_table beside cu_seqlens_q"),
         ({**CACHE, "k": Tensor(0x20000, 500 * 512 + 8, 512, 128)}, "a whole number of rows apart"),
         ({**CACHE, "v": Tensor(0x20000, 100 * 512, 512, 128)}, "a whole number of rows apart"),
         ({**CACHE, "v": Tensor(0x20000, 500 * 512, 0, 128)}, "a whole number of rows apart"),
         ({**CACHE, "k": Tensor(0x20000, 2**30 * 512, 512, 128)}, "a whole number of rows apart"),
-        ({**PAGED, "cache_seqlens": None}, "block_table without cache_seqlens"),
         ({"dropout": 0.5, "rng_state": 0x60000}, "dropout"),
         ({"alibi_slopes": 0x60000}, "alibi_slopes"),
         ({"device": A100}, "no kernel for compute capability 8.0"),

@@ -100,6 +100,63 @@ def test_a_wider_v_takes_kernels_of_its_head_dim_and_the_scale_of_q(full: Stub) 
     assert launch["scale_softmax"] == pytest.approx(32**-0.5)
 
 
+PAGES = {"block_table": 0x60000, "block_table_stride": 8, "k__batch_stride": 16 * 4 * 64, "v__batch_stride": 16 * 4 * 64}
+
+
+@pytest.mark.parametrize(
+    ("fields", "page_size", "dim_v"),
+    [
+        ({**PAGES, "page_size": 16, "cache_seqlens": 0x50000}, 16, 64),
+        ({**PAGES, "page_size": 16}, 16, 64),
+        ({"head_dim_v": 32, "cache_seqlens": 0x50000}, 0, 32),
+        ({"head_dim_v": 32, "cache_seqlens": 0x50000, "cache_batch_idx": 0x60000}, 0, 32),
+        ({**PAGES, "page_size": 256, "head_dim_v": 32, "cache_seqlens": 0x50000}, 256, 32),
+    ],
+)
+def test_keys_that_kernels_cannot_read_where_they_lie_are_copied_together(
+    full: Stub, fields: dict[str, int], page_size: int, dim_v: int
+) -> None:
+    args = forward_args(workspace=WORKSPACE, workspace_bytes=1 << 40, **fields)
+    answer, need, _ = full.fwd_workspace(args)
+    assert answer.status is Status.OK, answer.text
+    assert full.fwd(args).status is Status.OK
+    k, v, launch, *narrow = full.launches()
+    assert (k["kind"], v["kind"], launch["kind"]) == ("gathering", "gathering", "fwd")
+    assert (k["from"], k["page_size"], k["lengths"]) == (args.k.data, page_size, fields.get("cache_seqlens", 0))
+    assert (k["batch_idx"], k["block_table"]) == (fields.get("cache_batch_idx", 0), fields.get("block_table", 0))
+    assert (v["from_dim"], v["to_dim"]) == (dim_v, 64)
+    assert (launch["k_ptr"], launch["v_ptr"], launch["block_table"]) == (k["to"], v["to"], 0)
+    assert [one["to"] for one in narrow] == ([args.o.data] if dim_v != 64 else [])  # noqa: PLR2004
+    args.workspace_bytes = need - 1
+    assert full.fwd(args).status is Status.WORKSPACE_TOO_SMALL
+
+
+def test_packed_queries_over_small_pages_get_packed_keys(full: Stub) -> None:
+    fields = {**PACKED, **PAGES, "page_size": 16, "total_k": 0}
+    args = forward_args(workspace=WORKSPACE, workspace_bytes=1 << 40, **fields)
+    assert full.fwd(args).status is Status.OK
+    starts, lengths, k, _, launch = full.launches()
+    assert kinds([starts, lengths, k, launch]) == ["starts", "lengths", "gathering", "fwd"]
+    assert (starts["rows"], lengths["cu_seqlens"]) == (args.seqlen_k, args.cu_seqlens_k)
+    assert (launch["cu_seqlens_k"], launch["seqused_k"]) == (starts["starts"], lengths["lengths"])
+    assert k["lengths"] == lengths["lengths"]
+
+
+def test_pages_of_a_whole_number_of_tiles_are_read_where_they_lie(full: Stub) -> None:
+    for head_dim, page_size in ((64, 256), (96, 128), (192, 64)):
+        args = forward_args(**PAGES, page_size=page_size, head_dim=head_dim, cache_seqlens=0x50000)
+        assert full.fwd(args).status is Status.OK
+        assert kinds(full.launches()) == ["splitkv"]
+
+
+def test_keys_are_not_appended_to_what_is_copied(full: Stub) -> None:
+    args = forward_args(**PAGES, page_size=16, cache_seqlens=0x50000, seqlen_new=1)
+    args.k_new, args.v_new = packed(0x10000, 1, 4, 64), packed(0x20000, 1, 4, 64)
+    answer = full.fwd(args)
+    assert answer.status is Status.UNSUPPORTED
+    assert "write the new keys to the cache first" in answer.text
+
+
 def test_backward_copies_every_narrow_tensor_and_the_lse_that_kernels_know(full: Stub) -> None:
     args = backward_args(head_dim=64, head_dim_v=32, flags=NEGATIVE)
     assert full.bwd(args).status is Status.OK
@@ -112,7 +169,6 @@ def test_backward_copies_every_narrow_tensor_and_the_lse_that_kernels_know(full:
     ("fields", "text"),
     [
         ({"head_dim_v": 33}, "head_dim_v is 33"),
-        ({"head_dim_v": 32, "cache_seqlens": 0x1000}, "over a KV cache or pages"),
         ({"sink": SINK, "alibi_slopes": 0x1000, "flags": Flag.CAUSAL}, "sink, alibi_slopes and FA_FLAG_CAUSAL"),
         ({"qv__data": 0x1000}, "qv.data is set"),
         ({"dtype": Dtype.E4M3}, "dtype is 3 (FA_DTYPE_E4M3)"),

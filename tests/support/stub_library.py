@@ -35,7 +35,7 @@ def fa4_lines(variants: Sequence[Variant]) -> Iterable[str]:
     yield f"#define FA4_CONFIG_SLOWER(X) {' '.join(f'X({row})' for row in slower)}"
 
 
-def parameters(variant: Variant, *, walks: bool) -> list[tuple[str, str]]:
+def parameters(variant: Variant, *, walks: bool, has_sink: bool = True) -> list[tuple[str, str]]:
     """Name and kind of each parameter that the kernel's function in the worker has: a tensor's rank, or f, i, p."""
     packed_q, packed_k = "packed" in variant.layout, variant.layout == "packed"
     q, k, row = ("3", "3" if packed_k else "4", "2") if packed_q else ("4", "4", "3")
@@ -45,9 +45,10 @@ def parameters(variant: Variant, *, walks: bool) -> list[tuple[str, str]]:
     stream = [("stream", "p")]
     if variant.kernel == "fwd":
         cu += [("cu_seqlens_k", "1")] if packed_k else []
-        used = [("seqused_k", "1")] if variant.layout in ("used", "paged") else []
+        used = [("seqused_k", "1")] if variant.layout == "used" or "paged" in variant.layout else []
         pages = [("page_table", "2")] if "paged" in variant.layout else []
         tensors = [("q", q), ("k", k), ("v", k), ("o", q), ("lse", row)]
+        pages += [("sink", "1")] if has_sink else []
         blocks = [("blocks", "i")] if walks else []
         return [*tensors, *cu, *used, *pages, ("scale", "f"), *softcap, *window, *blocks, *stream]
     if variant.kernel == "pre":
@@ -76,7 +77,7 @@ def _stand_in(kernel: Kernel) -> str:
     """It is recorded by its variant's name, and one for another GPU than Hopper by its architecture's too."""
     prefix = f"_mlir_fa4_sm{kernel.arch}_{kernel.variant.name}"
     name = kernel.variant.name if kernel.arch == "90a" else f"sm{kernel.arch}_{kernel.variant.name}"
-    taken = parameters(kernel.variant, walks=kernel.walks)
+    taken = parameters(kernel.variant, walks=kernel.walks, has_sink=kernel.arch == HOPPER)
     listed = "".join(f"{{\"{name}\", '{kind}'}}, " for name, kind in taken)
     return f"""extern "C" void {prefix}_cuda_init(void **a) {{ *static_cast<int *>(a[1]) = stub_refuses("{name}"); }}
 extern "C" void {prefix}_cuda_load_to_device(void **a) {{ *static_cast<int *>(a[2]) = 0; }}

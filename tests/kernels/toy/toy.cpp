@@ -31,6 +31,11 @@ Fit fits_backward(const BackwardCall &, const DeviceFacts *, Text *why) {
 }
 
 template <typename Call>
+Inside inside(const Call &, const DeviceFacts &) {
+  return {false, false};
+}
+
+template <typename Call>
 fa_status workspace(const Call &, Workspace &needs) {
   needs = {0, 1};
   return FA_STATUS_OK;
@@ -49,8 +54,8 @@ fa_status launch_backward(const BackwardCall &, const DeviceFacts &) {
 
 extern const Family family = {
     {kNumber, 0, "toy", "0.1", kSass, kHeadDims, kUnits, 2, 1, 1, sizeof(fa_unit)},
-    {fits, workspace<ForwardCall>, launch},
-    {fits_backward, workspace<BackwardCall>, launch_backward},
+    {fits, inside<ForwardCall>, workspace<ForwardCall>, launch},
+    {fits_backward, inside<BackwardCall>, workspace<BackwardCall>, launch_backward},
 };
 
 }  // namespace flashdepot::toy

@@ -36,6 +36,11 @@ Fit fits(const Call &call, const DeviceFacts *gpu, Text *why) {
 }
 
 template <typename Call>
+Inside inside(const Call &, const DeviceFacts &) {
+  return {false, false};
+}
+
+template <typename Call>
 fa_status workspace(const Call &, Workspace &needs) {
   needs = {kBytes, 1};
   return FA_STATUS_OK;
@@ -52,8 +57,8 @@ fa_status launch(const Call &call, const DeviceFacts &) {
 
 extern const Family family = {
     {FA_FAMILY_FA4, 0, "fa4", "4.0.0", kSass, kHeadDims, kUnits, 1, 1, 1, sizeof(fa_unit)},
-    {fits<ForwardCall>, workspace<ForwardCall>, launch<ForwardCall>},
-    {fits<BackwardCall>, workspace<BackwardCall>, launch<BackwardCall>},
+    {fits<ForwardCall>, inside<ForwardCall>, workspace<ForwardCall>, launch<ForwardCall>},
+    {fits<BackwardCall>, inside<BackwardCall>, workspace<BackwardCall>, launch<BackwardCall>},
 };
 
 }  // namespace flashdepot::fa4

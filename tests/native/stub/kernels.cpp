@@ -9,9 +9,11 @@
 #include "combine_parts.h"
 #include "empty_keys.h"
 #include "error.h"
+#include "fa2/gathering.h"
 #include "fa2/group_sum.h"
 #include "fa2/packed_lse.h"
 #include "fa_config.h"
+#include "lengths.h"
 #include "softmax_rows.h"
 #include "stub.h"
 #include "widths.h"
@@ -324,6 +326,46 @@ fa_status flashdepot::launch_widths(const Widths &copy, cudaStream_t stream) {
     launch.add("heads", copy.heads);
     launch.add("from_dim", copy.from_dim);
     launch.add("to_dim", copy.to_dim);
+  }
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+fa_status flashdepot::launch_lengths(const Lengths &l, cudaStream_t stream) {
+  {
+    Record launch("lengths");
+    launch.add("stream", stream);
+    launch.add("lengths", l.lengths);
+    launch.add("cu_seqlens", l.cu_seqlens);
+    launch.add("all", l.all);
+  }
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+fa_status flashdepot::fa2::launch_gathering(const Gathering &g, cudaStream_t stream) {
+  {
+    Record launch("gathering");
+    launch.add("stream", stream);
+    launch.add("from", g.from.data);
+    launch.add("to", g.to.data);
+    launch.add("block_table", g.block_table);
+    launch.add("batch_idx", g.batch_idx);
+    launch.add("lengths", g.lengths);
+    launch.add("page_size", g.page_size);
+    launch.add("rows", std::int64_t{g.batch} * g.rows);
+    launch.add("from_dim", g.from_dim);
+    launch.add("to_dim", g.to_dim);
+  }
+  return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+fa_status flashdepot::fa2::launch_starts(std::int32_t *starts, std::int32_t batch,
+                                         std::int32_t rows, cudaStream_t stream) {
+  {
+    Record launch("starts");
+    launch.add("stream", stream);
+    launch.add("starts", starts);
+    launch.add("batch", batch);
+    launch.add("rows", rows);
   }
   return flashdepot::check_cuda(cudaGetLastError(), "kernel launch");
 }

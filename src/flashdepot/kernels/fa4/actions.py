@@ -172,5 +172,6 @@ def _row(kernel: Kernel) -> str:
     variant = kernel.variant
     tile_m, tile_n = kernel.tiles
     flags = f"{int(variant.softcap)}, {int(variant.several_heads)}, {int(kernel.walks)}, {kernel.shortest}"
-    what = f"{variant.kernel}, {variant.dtype}, {variant.head_dim}, {variant.layout}, {variant.mask}, {flags}"
+    head_dims = f"{variant.head_dim}, {variant.head_dim_v}"
+    what = f"{variant.kernel}, {variant.dtype}, {head_dims}, {variant.layout}, {variant.mask}, {flags}"
     return f"X({kernel.arch[:-1]}, {kernel.arch[-1]}, {what}, {tile_m}, {tile_n}, {variant.name})"

@@ -60,7 +60,7 @@ def code_for(gpu: Architecture) -> str:
 
 def is_made(arch: str, variant: Variant) -> bool:
     """Whether there is a kernel of a variant for an architecture, 100f, 110f or 120f."""
-    if variant.long:
+    if variant.long or variant.narrow_v or variant.layout == "paged_packed":
         return False
     if arch.startswith("12"):
         return variant.kernel == "fwd" and variant.layout != "paged" and variant.head_dim in _CONSUMER_TILES

@@ -112,12 +112,14 @@ _BACKWARD = {
 
 
 def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False) -> ForwardTiles:
-    """mask: full, causal or local. layout: dense, packed, used or paged. long: of the kernel for long sequences.
+    """mask: full, causal or local. layout: dense, packed, used, paged or paged_packed. long: of the kernel for long sequences.
 
     Where tiles take less time than what is between two of them, a persistent block loses less there.
     Tiles of many keys, and of different numbers of them, suit a block a tile: the GPU deals those out as SMs get free.
     """
     if layout not in _LONG:
+        if layout.startswith("paged") and head_dim == 96:
+            return _FORWARD[head_dim]  # upstream copies pages 32 rows at a time, and 144 keys are not a whole number of them
         return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
     return _LONG[layout][head_dim, mask][1] if long else _SHORT[head_dim]
 
@@ -134,16 +136,15 @@ def backward_tiles(head_dim: int, mask: str) -> BackwardTiles:  # noqa: ARG001  
 
 Kernel = Literal["fwd", "bwd", "pre", "dq", "dkv"]
 Mask = Literal["full", "causal", "local"]
-Layout = Literal["dense", "packed", "used", "paged"]
+Layout = Literal["dense", "packed", "used", "paged", "paged_packed"]
 JobValue = str | int | bool
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
 DTYPES = ("bf16", "fp16")
 MASKS: tuple[Mask, ...] = get_args(Mask)
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
-NOT_PAGED = frozenset({96})
-"""Head dims without a kernel for pages. At 96 upstream's copy takes 32 rows at a time, and the tile for full attention has
-144 keys: the last copy writes past the tile. Answers were wrong on an H200."""
+NARROW_V = {192: 128}
+"""Head dims with forward kernels for a smaller head dim of v: DeepSeek's."""
 BACKWARD_LAYOUTS: tuple[Layout, ...] = ("dense", "packed")
 
 
@@ -164,6 +165,8 @@ class Variant(msgspec.Struct, frozen=True, order=True):
     tile_m: int = 0
     long: bool = False
     """Of fwd: for sequences from ``shortest`` on, next to the one for shorter ones."""
+    narrow_v: bool = False
+    """Of fwd: for head dims of v up to :data:`NARROW_V`, next to the one for those up to head_dim."""
 
     @property
     def name(self) -> str:
@@ -173,7 +176,13 @@ class Variant(msgspec.Struct, frozen=True, order=True):
             tail = [self.mask, *(name for name, is_so in more.items() if is_so)]
         else:
             tail = [f"m{self.tile_m}"] if self.tile_m else []
-        return "_".join([self.kernel, f"d{self.head_dim}", self.dtype, self.layout, *tail])
+        head_dims = f"d{self.head_dim}" + (f"v{self.head_dim_v}" if self.narrow_v else "")
+        return "_".join([self.kernel, head_dims, self.dtype, self.layout, *tail])
+
+    @property
+    def head_dim_v(self) -> int:
+        """The largest head dim of v."""
+        return NARROW_V[self.head_dim] if self.narrow_v else self.head_dim
 
     @property
     def is_pass(self) -> bool:
@@ -210,6 +219,8 @@ class Variant(msgspec.Struct, frozen=True, order=True):
         return long_from(self.head_dim, self.mask, self.layout) if self.long else 0
 
     def _forward_tiles(self) -> ForwardTiles:
+        if self.narrow_v:
+            return ForwardTiles(128, 96 if self.mask == "local" else 128)
         return forward_tiles(self.head_dim, self.mask, self.layout, long=self.long)
 
     def _backward_tiles(self) -> BackwardTiles:
@@ -220,7 +231,8 @@ class Variant(msgspec.Struct, frozen=True, order=True):
 
     def _particulars(self) -> dict[str, JobValue]:
         if self.kernel == "fwd":
-            return {"mask": self.mask, "softcap": self.softcap, **asdict(self._forward_tiles())}
+            kind = {"mask": self.mask, "softcap": self.softcap, "head_dim_v": self.head_dim_v}
+            return kind | asdict(self._forward_tiles())
         tiles = self._backward_tiles()
         if self.kernel == "bwd":
             kind = {"mask": self.mask, "softcap": self.softcap, "several_heads": self.several_heads}
@@ -237,21 +249,18 @@ class Variant(msgspec.Struct, frozen=True, order=True):
         }
 
 
-def layouts_of(head_dim: int) -> tuple[Layout, ...]:
-    """The layouts that there are forward kernels of a head dim for."""
-    return tuple(layout for layout in LAYOUTS if layout != "paged" or head_dim not in NOT_PAGED)
-
-
 def forward_variants() -> Iterator[Variant]:
     """All forward kernels for Hopper."""
     for head_dim in HEAD_DIMS:
         for dtype in DTYPES:
-            for layout in layouts_of(head_dim):
+            for layout in LAYOUTS:
                 for mask in MASKS:
                     for softcap in (False, True):
                         yield Variant("fwd", head_dim, dtype, layout, mask, softcap)
                         if long_from(head_dim, mask, layout):
                             yield Variant("fwd", head_dim, dtype, layout, mask, softcap, long=True)
+                    if head_dim in NARROW_V and layout in ("dense", "packed", "used"):
+                        yield Variant("fwd", head_dim, dtype, layout, mask, narrow_v=True)
 
 
 def backward_variants() -> Iterator[Variant]:

@@ -46,11 +46,13 @@ struct Extra {
   std::uint64_t bytes;
 };
 
-Extra extra_of(const BackwardCall &call) {
+Extra extra_of(const BackwardCall &call, const DeviceFacts &gpu, const Family &family) {
   const auto &[args, problem] = call;
-  const std::int32_t dim = problem.head_dim;
+  const bool widens = !family.backward.inside(call, gpu).head_dim_v;
   Extra extra{};
-  const auto place = [&](const Wide &wide) { return place_wide(extra.bytes, wide, dim); };
+  const auto place = [&](const Wide &wide) {
+    return place_wide(extra.bytes, wide, widens ? problem.head_dim : wide.from_dim);
+  };
   extra.q = place(queries_of(problem, problem.head_dim_q));
   extra.dq = place(queries_of(problem, problem.head_dim_q));
   extra.k = place(keys_of(problem, problem.head_dim_q));
@@ -78,6 +80,9 @@ fa_status launch_with(const Extra &extra, const BackwardCall &call, const Device
   FLASHDEPOT_TRY(
       check_workspace(args.workspace_bytes, extra.bytes + needs.bytes, "fa_bwd_workspace"));
   BackwardCall inner = call;
+  if (!family.backward.inside(call, gpu).head_dim_v) {
+    inner.problem.head_dim_q = inner.problem.head_dim_v = call.problem.head_dim;
+  }
   fa_bwd_args &in = inner.args;
   in.workspace = static_cast<char *>(args.workspace) + extra.bytes;
   in.workspace_bytes -= extra.bytes;
@@ -134,7 +139,7 @@ fa_status backward_workspace(const fa_bwd_args *args, std::uint64_t *bytes) {
   Workspace needs{0, 1};
   if (!call.problem.no_queries() && !call.problem.no_keys()) {
     FLASHDEPOT_TRY(choice.family->backward.workspace(call, needs));
-    needs.bytes += extra_of(call).bytes;
+    needs.bytes += extra_of(call, gpu, *choice.family).bytes;
   }
   *bytes = needs.bytes;
   return FA_STATUS_OK;
@@ -163,7 +168,7 @@ fa_status run(const BackwardCall &call, const DeviceFacts &gpu, const Family &fa
   const auto &[args, problem] = call;
   const auto stream = static_cast<cudaStream_t>(args.stream);
   const auto launch = [&] {
-    const Extra extra = extra_of(call);
+    const Extra extra = extra_of(call, gpu, family);
     return extra.bytes == 0 ? family.backward.launch(call, gpu)
                             : launch_with(extra, call, gpu, family);
   };

@@ -72,9 +72,7 @@ fa_status check_paging(const fa_fwd_args &args) {
     FLASHDEPOT_TRY(check_idle("page_size", args.page_size, "block_table"));
     return check_idle("block_table_stride", args.block_table_stride, "block_table");
   }
-  if (args.page_size <= 0 || args.page_size % 256 != 0) {
-    return refuse(FA_STATUS_INVALID, "page_size is %d; allowed: multiples of 256", args.page_size);
-  }
+  FLASHDEPOT_TRY(check_range("page_size", args.page_size, 1, INT32_MAX));
   FLASHDEPOT_TRY(check_range("block_table_stride", args.block_table_stride, 0, kLargestStride));
   return FA_STATUS_OK;
 }
@@ -150,7 +148,7 @@ fa_status check_sink(const Args &args) {
 
 }  // namespace
 
-fa_status check_served(const fa_fwd_args &args, const Problem &problem) {
+fa_status check_served(const fa_fwd_args &args, const Problem &) {
   FLASHDEPOT_TRY(check_unserved({{"seqused_q", args.seqused_q != nullptr},
                                  {"attention_chunk", args.attention_chunk != 0},
                                  {"out_dtype", args.out_dtype != 0 && args.out_dtype != args.dtype},
@@ -160,13 +158,6 @@ fa_status check_served(const fa_fwd_args &args, const Problem &problem) {
                                  {"v_descale", args.v_descale != nullptr},
                                  {"descale_batch_stride", args.descale_batch_stride != 0},
                                  {"descale_head_stride", args.descale_head_stride != 0}}));
-  if (problem.head_dim_q != problem.head_dim_v &&
-      (problem.kind == Kind::cache || problem.paged())) {
-    return refuse(FA_STATUS_UNSUPPORTED,
-                  "head_dim is %d and head_dim_v is %d over a KV cache or pages, and no family of "
-                  "this version of the library serves that: use dense or packed keys and values",
-                  problem.head_dim_q, problem.head_dim_v);
-  }
   return check_sink(args);
 }
 

@@ -19,7 +19,8 @@
 // - The answers are those that flash_attention.h describes: its lse, its empty rows, its windows.
 //   Rows that see no key get o = 0 and lse = +inf, whatever the kernels make of them.
 // - Of d_lse a family subtracts itself, between what makes softmax_d and what reads it
-//   (softmax_rows.h). Sinks, other head dims of v and FA_FLAG_EMPTY_LSE_NEG_INF it does not see.
+//   (softmax_rows.h). FA_FLAG_EMPTY_LSE_NEG_INF it does not see, and sinks and other head dims of v
+//   only where it says so (`inside`).
 #pragma once
 
 #include <flash_attention.h>
@@ -46,12 +47,21 @@ struct Workspace {
   std::int32_t splits;  // of the keys; 1 in the backward pass
 };
 
+// What of a call the kernels of a family do themselves. The rest is done around the launch.
+struct Inside {
+  bool sink;        // of the forward pass
+  bool head_dim_v;  // other than that of q and k: else `launch` gets a call in which they are one
+};
+
 // A pass, forward or backward, of a family. `Call` is ForwardCall or BackwardCall.
 template <typename Call>
 struct Pass {
   // Whether the family runs the call. Unless it serves, the reason goes to *why, if that is given:
   // the argument that stands in the way with its value, and what to get or to change.
   Fit (*fits)(const Call &call, const DeviceFacts *gpu, Text *why);
+
+  // Of a call that fits.
+  Inside (*inside)(const Call &call, const DeviceFacts &gpu);
 
   // What the launch needs. Of the GPU it may ask read_device, where the need depends on it.
   fa_status (*workspace)(const Call &call, Workspace &needs);

@@ -38,6 +38,11 @@ WideTensors wide_tensors(const Problem &problem) {
   return wide;
 }
 
+bool is_widened(const ForwardCall &call, const DeviceFacts &gpu, const Family &family) {
+  return call.problem.head_dim_q != call.problem.head_dim_v &&
+         !family.forward.inside(call, gpu).head_dim_v;
+}
+
 fa_status launch_wide(const ForwardCall &call, const DeviceFacts &gpu, const Family &family) {
   const fa_fwd_args &args = call.args;
   const WideTensors wide = wide_tensors(call.problem);
@@ -45,6 +50,7 @@ fa_status launch_wide(const ForwardCall &call, const DeviceFacts &gpu, const Fam
   FLASHDEPOT_TRY(family.forward.workspace(call, needs));
   FLASHDEPOT_TRY(check_workspace(args.workspace_bytes, wide.bytes + needs.bytes, "fa_fwd_workspace"));
   ForwardCall inner = call;
+  inner.problem.head_dim_q = inner.problem.head_dim_v = call.problem.head_dim;
   inner.args.workspace = static_cast<char *>(args.workspace) + wide.bytes;
   inner.args.workspace_bytes -= wide.bytes;
   const auto stream = static_cast<cudaStream_t>(args.stream);
@@ -57,16 +63,16 @@ fa_status launch_wide(const ForwardCall &call, const DeviceFacts &gpu, const Fam
 }
 
 // A sink, and another lse of rows that see no key.
-fa_status finish(const ForwardCall &call) {
+fa_status finish(const ForwardCall &call, const float *sink) {
   const auto &[args, problem] = call;
   const bool negative = (args.flags & FA_FLAG_EMPTY_LSE_NEG_INF) != 0;
-  if (args.sink == nullptr && !negative) {
+  if (sink == nullptr && !negative) {
     return FA_STATUS_OK;
   }
   const bool packed = problem.packed();
   const float infinity = std::numeric_limits<float>::infinity();
   return launch_finish_rows(
-      {args.o, args.lse, args.sink, args.cu_seqlens_q, packed ? 1 : args.batch,
+      {args.o, args.lse, sink, args.cu_seqlens_q, packed ? 1 : args.batch,
        packed ? args.total_q : args.seqlen_q, args.heads_q, problem.head_dim_v, args.dtype,
        args.batch, negative ? -infinity : infinity, 0},
       static_cast<cudaStream_t>(args.stream));
@@ -103,7 +109,9 @@ fa_status forward_workspace(const fa_fwd_args *args, std::uint64_t *bytes, std::
   Workspace needs{0, 1};
   if (!call.problem.no_queries() && !call.problem.no_keys()) {
     FLASHDEPOT_TRY(choice.family->forward.workspace(call, needs));
-    needs.bytes += wide_tensors(call.problem).bytes;
+    if (is_widened(call, gpu, *choice.family)) {
+      needs.bytes += wide_tensors(call.problem).bytes;
+    }
   }
   *bytes = needs.bytes;
   if (splits != nullptr) {
@@ -119,10 +127,13 @@ fa_status run(const ForwardCall &call, const DeviceFacts &gpu, const Family &fam
   if (problem.no_queries()) {
     return FA_STATUS_OK;
   }
-  FLASHDEPOT_TRY(problem.no_keys()                               ? forward_without_keys(call)
-                 : problem.head_dim_q == problem.head_dim_v ? family.forward.launch(call, gpu)
-                                                            : launch_wide(call, gpu, family));
-  return finish(call);
+  if (problem.no_keys()) {
+    FLASHDEPOT_TRY(forward_without_keys(call));
+    return finish(call, call.args.sink);
+  }
+  FLASHDEPOT_TRY(is_widened(call, gpu, family) ? launch_wide(call, gpu, family)
+                                               : family.forward.launch(call, gpu));
+  return finish(call, family.forward.inside(call, gpu).sink ? nullptr : call.args.sink);
 }
 
 }  // namespace flashdepot

@@ -55,12 +55,12 @@ def _tensor(dtype, rank, elements_aligned):
 
 def _rows(job):
     """Rows of each head, in 16 bytes a copy: batch, length, heads, head dim; packed sequences have no batch."""
-    return _tensor(DTYPES[job["dtype"]], 3 if job["layout"] == "packed" else 4, 8)
+    return _tensor(DTYPES[job["dtype"]], 3 if job["layout"] in ("packed", "paged_packed") else 4, 8)
 
 
 def _statistics(job, elements_aligned):
     """A number in float32 for each row, or the sums of each row one after the other: batch, heads, length."""
-    return _tensor(Float32, 2 if job["layout"] == "packed" else 3, elements_aligned)
+    return _tensor(Float32, 2 if job["layout"] in ("packed", "paged_packed") else 3, elements_aligned)
 
 
 def _numbers(wanted, rank=1):
@@ -72,9 +72,14 @@ def _stream():
     return cute.runtime.make_fake_stream()
 
 
-def forward(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
-    """o and lse of q, k and v. Layouts: dense, packed, used (dense with a number of keys each), paged."""
-    packed, softcap, local = job["layout"] == "packed", job["softcap"], job["mask"] == "local"
+def forward(job: dict[str, Any], kernel: Callable[..., None], *, has_sink: bool = False) -> Entry:
+    """o and lse of q, k and v.
+
+    Layouts: dense, packed, used (dense with a number of keys each), paged, paged_packed (packed queries).
+    has_sink: the function takes a sink of each head, of no heads where there is none.
+    """
+    packed, paged = job["layout"] in ("packed", "paged_packed"), job["layout"] in ("paged", "paged_packed")
+    softcap, local = job["softcap"], job["mask"] == "local"
 
     @cute.jit
     def fwd(
@@ -87,6 +92,7 @@ def forward(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
         cu_seqlens_k: Optional[cute.Tensor],
         seqused_k: Optional[cute.Tensor],
         page_table: Optional[cute.Tensor],
+        sink: Optional[cute.Tensor],
         scale: Float32,
         softcap: Optional[Float32],
         window_left: Optional[Int32],
@@ -97,18 +103,20 @@ def forward(job: dict[str, Any], kernel: Callable[..., None]) -> Entry:
         Grid.blocks = blocks
         kernel(
             q, k, v, o, lse, scale, cu_seqlens_q, cu_seqlens_k, None, seqused_k, page_table,
-            window_left, window_right,
+            window_left, window_right, sink,
             aux_data=AuxData(None, (softcap,) if softcap is not None else None),
             stream=stream,
         )  # fmt: skip
 
+    keys = {**job, "layout": "paged"} if paged else job
     arguments = (
-        _rows(job), _rows(job), _rows(job), _rows(job),
+        _rows(job), _rows(keys), _rows(keys), _rows(job),
         _statistics(job, 1),
         _numbers(packed),
-        _numbers(packed),
-        _numbers(job["layout"] in ("used", "paged")),
-        _numbers(job["layout"] == "paged", rank=2),
+        _numbers(packed and not paged),
+        _numbers(paged or job["layout"] == "used"),
+        _numbers(paged, rank=2),
+        _tensor(Float32, 1, 1) if has_sink else None,
         Float32(1.0),
         Float32(1.0) if softcap else None,
         Int32(0) if local else None,

@@ -18,6 +18,24 @@ from walking import walking
 pages.install()
 
 
+class _Sinks:
+    """A sink of each head, which is none where there are no heads."""
+
+    def __init__(self, sinks):
+        self.sinks = sinks
+
+    def __getitem__(self, head):
+        return _sink_of(self.sinks, head)
+
+
+@cute.jit
+def _sink_of(sinks, head):
+    sink = -Float32.inf
+    if head < sinks.shape[0]:
+        sink = sinks[head]
+    return sink
+
+
 class _Forward(FlashAttentionForwardSm90):
     """Upstream's forward for any number of query heads per key head, with this library's lse for a row without keys."""
 
@@ -25,6 +43,12 @@ class _Forward(FlashAttentionForwardSm90):
     def load(self, mQ, mK, *rest):
         self.qhead_per_kvhead = mQ.shape[2] // mK.shape[2]
         super(_Forward, self).load(mQ, mK, *rest)
+
+    @cute.jit
+    def mma(self, tiled_mma_qk, tiled_mma_pv, mO, mLSE, sQ, sK, sVt, sP, sO, sink, *rest):
+        super(_Forward, self).mma(
+            tiled_mma_qk, tiled_mma_pv, mO, mLSE, sQ, sK, sVt, sP, sO, _Sinks(sink), *rest
+        )
 
     @cute.jit
     def epilogue(self, acc_O, lse, *rest):
@@ -60,7 +84,7 @@ def forward(job: dict[str, Any]) -> Entry:
     kernel = kind(
         DTYPES[job["dtype"]],
         job["head_dim"],
-        job["head_dim"],
+        job["head_dim_v"],
         1,
         is_causal=job["mask"] == "causal",
         is_local=job["mask"] == "local",
@@ -73,11 +97,11 @@ def forward(job: dict[str, Any]) -> Entry:
         intra_wg_overlap=job["overlap"],
         mma_pv_is_rs=job["p_in_registers"],
         **functions.score_mod(job),
-        paged_kv_non_tma=job["layout"] == "paged",
+        paged_kv_non_tma=job["layout"] in ("paged", "paged_packed"),
     )
     # An epilogue without TMA stores a row up to the tensor's own head dim, not the kernel's.
     kernel.check_hdim_oob = kernel.check_hdim_v_oob = True
-    return functions.forward(job, kernel)
+    return functions.forward(job, kernel, has_sink=True)
 
 
 def backward(job: dict[str, Any]) -> Entry:

@@ -164,6 +164,8 @@ Fit fits(const BackwardCall &call, const DeviceFacts *gpu, Text *why) {
   return plan_backward(call, gpu, plan, why);
 }
 
+Inside inside(const BackwardCall &, const DeviceFacts &) { return {false, false}; }
+
 fa_status workspace(const BackwardCall &call, Workspace &needs) {
   BackwardPlan plan;
   plan_backward(call, nullptr, plan, nullptr);

@@ -3,6 +3,7 @@
 
 #include "buffers.h"
 #include "error.h"
+#include "fa2/gathered.h"
 #include "fa2/limits.h"
 #include "fa2/packed_lse.h"
 #include "fa2/params.h"
@@ -160,10 +161,24 @@ fa_status check_row_strides(const UnitProblem &problem, const fa_fwd_args &args)
 
 Fit fits(const ForwardCall &call, const DeviceFacts *gpu, Text *why) {
   ForwardPlan plan;
-  return plan_forward(call, gpu, plan, why);
+  if (!gathers(call)) {
+    return plan_forward(call, gpu, plan, why);
+  }
+  if (const Fit fit = fits_gathering(call, why); fit != Fit::serves) {
+    return fit;
+  }
+  return plan_forward(over_gathered(call, gathered_of(call), nullptr), gpu, plan, why);
 }
 
+Inside inside(const ForwardCall &call, const DeviceFacts &) { return {false, gathers(call)}; }
+
 fa_status workspace(const ForwardCall &call, Workspace &needs) {
+  if (gathers(call)) {
+    const Gathered gathered = gathered_of(call);
+    FLASHDEPOT_TRY(workspace(over_gathered(call, gathered, nullptr), needs));
+    needs.bytes += gathered.bytes;
+    return FA_STATUS_OK;
+  }
   ForwardPlan plan;
   plan_forward(call, nullptr, plan, nullptr);
   FLASHDEPOT_TRY(choose_splits_for(plan, call.args, needs.splits));
@@ -172,6 +187,13 @@ fa_status workspace(const ForwardCall &call, Workspace &needs) {
 }
 
 fa_status launch(const ForwardCall &call, const DeviceFacts &gpu) {
+  if (gathers(call)) {
+    const Gathered gathered = gathered_of(call);
+    FLASHDEPOT_TRY(check_workspace(call.args.workspace_bytes, gathered.bytes, "fa_fwd_workspace"));
+    FLASHDEPOT_TRY(gather(call, gathered));
+    FLASHDEPOT_TRY(launch(over_gathered(call, gathered, call.args.workspace), gpu));
+    return deliver(call, gathered);
+  }
   const fa_fwd_args &args = call.args;
   ForwardPlan plan;
   if (plan_forward(call, &gpu, plan, nullptr) != Fit::serves) {

@@ -87,6 +87,28 @@ Fit fits_limits(const ForwardCall &call, const UnitProblem &problem, Text *why) 
   return fit == Fit::serves ? fits_num_splits(call.args, problem, why) : fit;
 }
 
+Fit fits_gathering(const ForwardCall &call, Text *why) {
+  const auto &[args, problem] = call;
+  if (const Fit fit = fits_paging(args, why); fit != Fit::serves) {
+    return fit;
+  }
+  if (args.seqlen_new != 0) {
+    return decline(why, Fit::unsupported,
+                   "k_new is set with page_size %d, head_dim %d and head_dim_v %d, and upstream's "
+                   "kernels append only to pages of a whole number of their tiles and to values as "
+                   "wide as the keys: write the new keys to the cache first",
+                   args.page_size, problem.head_dim_q, problem.head_dim_v);
+  }
+  const std::int64_t rows = std::int64_t{problem.batch} * problem.seqlen_k;
+  if (problem.packed() && rows > INT32_MAX) {
+    return decline(why, Fit::unsupported,
+                   "batch * seqlen_k is %lld with page_size %d; keys of such pages are copied "
+                   "together first, and their rows are counted in 32 bits: split the batch",
+                   static_cast<long long>(rows), args.page_size);
+  }
+  return Fit::serves;
+}
+
 Fit fits_limits(const BackwardCall &call, Text *why) { return fits_softcap(call.problem, why); }
 
 fa_status check_row_stride(const char *tensor, std::int64_t stride, std::int64_t rows,

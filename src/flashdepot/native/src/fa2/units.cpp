@@ -164,8 +164,8 @@ extern const Family family = {
         static_cast<std::int32_t>(std::size(kUnits)),
         static_cast<std::int32_t>(sizeof(fa_unit)),
     },
-    {fits, workspace, launch},
-    {fits, workspace, launch},
+    {fits, inside, workspace, launch},
+    {fits, inside, workspace, launch},
 };
 
 }  // namespace flashdepot::fa2

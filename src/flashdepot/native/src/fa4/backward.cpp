@@ -28,6 +28,7 @@ Units units_for(const Problem &problem, const DeviceFacts *gpu) {
   Key key{Kernel::bwd,
           problem.dtype,
           unit_head_dim(problem.head_dim),
+          problem.head_dim_v,
           problem.packed() ? Layout::packed : Layout::dense,
           mask_of(problem),
           problem.softcap > 0.0f,
@@ -120,13 +121,13 @@ class Call {
       FLASHDEPOT_TRY(subtract_d_lse(stream));
     }
     FLASHDEPOT_TRY(differentiate());
-    FLASHDEPOT_TRY(finish(*units_.dq, sum_of_queries(buffers_.dq), queries(args_.dq),
+    FLASHDEPOT_TRY(finish(*units_.dq, sum_of_queries(buffers_.dq), queries(args_.dq, problem_.head_dim_q),
                           cu_seqlens_q_, problem_.scale));
     if (units_.dkv != nullptr) {
-      FLASHDEPOT_TRY(finish(*units_.dkv, sum_of_keys(buffers_.dk), keys(args_.dk), cu_seqlens_k_,
+      FLASHDEPOT_TRY(finish(*units_.dkv, sum_of_keys(buffers_.dk), keys(args_.dk, problem_.head_dim_q), cu_seqlens_k_,
                             problem_.scale));
       FLASHDEPOT_TRY(
-          finish(*units_.dkv, sum_of_keys(buffers_.dv), keys(args_.dv), cu_seqlens_k_, 1.0f));
+          finish(*units_.dkv, sum_of_keys(buffers_.dv), keys(args_.dv, problem_.head_dim_v), cu_seqlens_k_, 1.0f));
     }
     return launch_statistics(
         {static_cast<const float *>(at(buffers_.softmax_d)), buffers_.rows_q, args_.softmax_d,
@@ -139,14 +140,14 @@ class Call {
   void *at(std::uint64_t offset) const { return static_cast<char *>(args_.workspace) + offset; }
 
   template <typename Tensor>
-  Rows queries(const Tensor &tensor) const {
+  Rows queries(const Tensor &tensor, std::int32_t head_dim) const {
     return {packed_, tensor, problem_.batch, packed_ ? problem_.total_q : problem_.seqlen_q,
-            problem_.heads_q, problem_.head_dim};
+            problem_.heads_q, head_dim};
   }
   template <typename Tensor>
-  Rows keys(const Tensor &tensor) const {
+  Rows keys(const Tensor &tensor, std::int32_t head_dim) const {
     return {packed_, tensor, problem_.batch, packed_ ? problem_.total_k : problem_.seqlen_k,
-            problem_.heads_k, problem_.head_dim};
+            problem_.heads_k, head_dim};
   }
   Floats statistics(std::uint64_t offset) const {
     return {packed_, at(offset), problem_.batch, problem_.heads_q, buffers_.rows_q};
@@ -159,8 +160,8 @@ class Call {
   }
 
   fa_status prepare() {
-    Rows o = queries(args_.o);
-    Rows d_o = queries(args_.d_o);
+    Rows o = queries(args_.o, problem_.head_dim_v);
+    Rows d_o = queries(args_.d_o, problem_.head_dim_v);
     Floats softmax_d = statistics(buffers_.softmax_d);
     Floats lse(packed_, args_.lse, problem_.batch, problem_.heads_q,
                packed_ ? problem_.total_q : problem_.seqlen_q);
@@ -189,15 +190,15 @@ class Call {
   }
 
   fa_status differentiate() {
-    Rows q = queries(args_.q);
-    Rows k = keys(args_.k);
-    Rows v = keys(args_.v);
-    Rows d_o = queries(args_.d_o);
+    Rows q = queries(args_.q, problem_.head_dim_q);
+    Rows k = keys(args_.k, problem_.head_dim_q);
+    Rows v = keys(args_.v, problem_.head_dim_v);
+    Rows d_o = queries(args_.d_o, problem_.head_dim_v);
     Floats lse_log2 = statistics(buffers_.lse);
     Floats softmax_d = statistics(buffers_.softmax_d);
     Floats dq = sum_of_queries(buffers_.dq);
-    Rows dk = keys(args_.dk);
-    Rows dv = keys(args_.dv);
+    Rows dk = keys(args_.dk, problem_.head_dim_q);
+    Rows dv = keys(args_.dv, problem_.head_dim_v);
     Floats dk_sum = sum_of_keys(buffers_.dk);
     Floats dv_sum = sum_of_keys(buffers_.dv);
     float scale = problem_.scale;
@@ -282,6 +283,10 @@ Fit fits(const BackwardCall &call, const DeviceFacts *gpu, Text *why) {
   }
   const char *reason = gpu == nullptr ? nullptr : drawback(call, *gpu);
   return reason == nullptr ? Fit::serves : decline(why, Fit::slower, "%s", reason);
+}
+
+Inside inside(const BackwardCall &call, const DeviceFacts &gpu) {
+  return {false, has_todays_words(*units_for(call.problem, &gpu).bwd)};
 }
 
 fa_status workspace(const BackwardCall &call, Workspace &needs) {

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "buffers.h"
 #include "error.h"
 #include "fa4/passes.h"
 #include "fa4/problem.h"
 #include "fa4/speed.h"
 #include "fa4/tensors.h"
+#include "lengths.h"
 
 namespace flashdepot::fa4 {
 namespace {
@@ -32,7 +34,7 @@ bool is_list(const fa_tensor &keys, const Problem &problem) {
 Layout layout_of(const ForwardCall &call) {
   const auto &[args, problem] = call;
   if (problem.paged()) {
-    return Layout::paged;
+    return problem.packed() ? Layout::paged_packed : Layout::paged;
   }
   if (problem.packed()) {
     return Layout::packed;
@@ -47,14 +49,7 @@ const char *obstacle_in(const ForwardCall &call) {
   if (args.cache_batch_idx != nullptr) return "cache_batch_idx";
   if (args.leftpad_k != nullptr) return "leftpad_k";
   if (args.num_splits > 1) return "num_splits above 1";
-  if (problem.packed() && problem.paged()) return "block_table beside cu_seqlens_q";
-  if (problem.packed() && args.seqused_k != nullptr) return "seqused_k";
-  if (problem.paged() && args.cache_seqlens == nullptr) return "block_table without cache_seqlens";
-  // Its copy of a page leaves the columns that the kernel has beyond the tensor's as they were in
-  // shared memory, and what is not a number there makes the product with a zero of q not one either.
-  if (problem.paged() && unit_head_dim(problem.head_dim) != problem.head_dim) {
-    return "block_table at a head dim between those of its kernels";
-  }
+  if (problem.packed() && !problem.paged() && args.seqused_k != nullptr) return "seqused_k";
   if (layout_of(call) == Layout::used &&
       !(is_list(args.k, problem) && is_list(args.v, problem))) {
     return "cache_seqlens where sequences do not begin a whole number of rows apart";
@@ -64,9 +59,11 @@ const char *obstacle_in(const ForwardCall &call) {
 
 // Where each sequence has one query that sees every key, the query heads of a key head become rows
 // of one tile: only strides change. 1: they do not.
-std::int32_t group_of(const Problem &problem) {
-  const bool decodes =
-      problem.seqlen_q == 1 && !problem.packed() && problem.windows.unbounded();
+std::int32_t group_of(const ForwardCall &call) {
+  const Problem &problem = call.problem;
+  // A sink is that of a query head.
+  const bool decodes = problem.seqlen_q == 1 && !problem.packed() && problem.windows.unbounded() &&
+                       call.args.sink == nullptr;
   return decodes ? problem.heads_q / problem.heads_k : 1;
 }
 
@@ -81,15 +78,31 @@ std::int32_t length_of(const Problem &problem) {
   if (!problem.packed()) {
     return std::min(problem.seqlen_q, problem.seqlen_k);
   }
-  const std::int64_t mean = problem.total_k / std::max(problem.batch, 1);
+  const std::int64_t mean =
+      problem.paged() ? problem.seqlen_k : problem.total_k / std::max(problem.batch, 1);
   return static_cast<std::int32_t>(mean);
 }
 
 const Unit *unit_for(const ForwardCall &call, const DeviceFacts *gpu) {
   const Problem &problem = call.problem;
   return find_unit(gpu, {Kernel::fwd, problem.dtype, unit_head_dim(problem.head_dim),
-                         layout_of(call), mask_of(problem), problem.softcap > 0.0f, false, 0,
+                         problem.head_dim_v, layout_of(call), mask_of(problem), problem.softcap > 0.0f, false, 0,
                          length_of(problem)});
+}
+
+// Kernels over pages take a list of lengths, which a caller may have in another form.
+bool has_lengths(const fa_fwd_args &args) {
+  return (args.cu_seqlens_q != nullptr ? args.seqused_k : args.cache_seqlens) != nullptr;
+}
+
+const std::int32_t *lengths_of(const fa_fwd_args &args) {
+  const std::int32_t *given = args.cu_seqlens_q != nullptr ? args.seqused_k : args.cache_seqlens;
+  return given != nullptr ? given : static_cast<const std::int32_t *>(args.workspace);
+}
+
+std::uint64_t workspace_of(const ForwardCall &call) {
+  const bool makes_lengths = call.problem.paged() && !has_lengths(call.args);
+  return makes_lengths ? static_cast<std::uint64_t>(call.problem.batch) * sizeof(std::int32_t) : 0;
 }
 
 fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
@@ -99,8 +112,9 @@ fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
   auto stream = args.stream;
 
   const std::int32_t batch = problem.batch;
-  const std::int32_t dim = problem.head_dim;
-  const std::int32_t group = group_of(problem);
+  const std::int32_t dim_q = problem.head_dim_q;
+  const std::int32_t dim_v = problem.head_dim_v;
+  const std::int32_t group = group_of(call);
   const std::int32_t heads = problem.heads_q / group;
   const std::int32_t rows = problem.seqlen_q * group;
   const fa_tensor q = grouped(plain(args.q), group);
@@ -116,20 +130,24 @@ fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
                                                           : batch;
   const std::int64_t key_rows = problem.paged() ? page_size : problem.seqlen_k;
 
-  Rows q_rows(packed, q, batch, packed ? problem.total_q : rows, heads, dim);
-  Rows o_rows(packed, o, batch, packed ? problem.total_q : rows, heads, dim);
+  Rows q_rows(packed, q, batch, packed ? problem.total_q : rows, heads, dim_q);
+  Rows o_rows(packed, o, batch, packed ? problem.total_q : rows, heads, dim_v);
   const fa_tensor k = layout == Layout::used ? listed(args.k, problem) : args.k;
   const fa_tensor v = layout == Layout::used ? listed(args.v, problem) : args.v;
-  Rows k_rows(packed, k, key_batch, packed ? problem.total_k : key_rows, problem.heads_k, dim);
-  Rows v_rows(packed, v, key_batch, packed ? problem.total_k : key_rows, problem.heads_k, dim);
+  const bool packed_keys = layout == Layout::packed;
+  const std::int64_t all_key_rows = packed_keys ? problem.total_k : key_rows;
+  Rows k_rows(packed_keys, k, key_batch, all_key_rows, problem.heads_k, dim_q);
+  Rows v_rows(packed_keys, v, key_batch, all_key_rows, problem.heads_k, dim_v);
   Floats lse(packed, args.lse, batch, heads, packed ? problem.total_q : rows);
 
   Tensor<1> cu_seqlens_q = list(args.cu_seqlens_q, batch + 1);
   Tensor<1> cu_seqlens_k = list(args.cu_seqlens_k, batch + 1);
-  Tensor<1> seqused_k = list(args.cache_seqlens, batch);
+  Tensor<1> seqused_k = list(problem.paged() ? lengths_of(args) : args.cache_seqlens, batch);
   Tensor<2> page_table{const_cast<std::int32_t *>(args.block_table),
                        {batch, pages_each},
                        {args.block_table_stride}};
+  Tensor<1> sink{const_cast<float *>(args.sink),
+                 {args.sink != nullptr ? problem.heads_q : 0}};
   float scale = problem.scale;
   float softcap = problem.softcap;
   const bool local = mask_of(problem) == Mask::local;
@@ -141,9 +159,10 @@ fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
   v_rows.add_to(arguments);
   o_rows.add_to(arguments);
   lse.add_to(arguments);
-  arguments.add_if(packed, cu_seqlens_q).add_if(packed, cu_seqlens_k);
-  arguments.add_if(layout == Layout::used || layout == Layout::paged, seqused_k);
+  arguments.add_if(packed, cu_seqlens_q).add_if(packed_keys, cu_seqlens_k);
+  arguments.add_if(layout == Layout::used || problem.paged(), seqused_k);
   arguments.add_if(problem.paged(), page_table);
+  arguments.add_if(has_todays_words(unit), sink);
   arguments.add(scale);
   arguments.add_if(softcap > 0.0f, softcap);
   arguments.add_if(local, windows.left).add_if(local, windows.right);
@@ -169,12 +188,24 @@ Fit fits(const ForwardCall &call, const DeviceFacts *gpu, Text *why) {
   return reason == nullptr ? Fit::serves : decline(why, Fit::slower, "%s", reason);
 }
 
-fa_status workspace(const ForwardCall &, Workspace &needs) {
-  needs = {0, 1};
+Inside inside(const ForwardCall &call, const DeviceFacts &gpu) {
+  const bool does = has_todays_words(*unit_for(call, &gpu));
+  return {does, does};
+}
+
+fa_status workspace(const ForwardCall &call, Workspace &needs) {
+  needs = {workspace_of(call), 1};
   return FA_STATUS_OK;
 }
 
 fa_status launch(const ForwardCall &call, const DeviceFacts &gpu) {
+  const fa_fwd_args &args = call.args;
+  if (const std::uint64_t bytes = workspace_of(call); bytes != 0) {
+    FLASHDEPOT_TRY(check_workspace(args.workspace_bytes, bytes, "fa_fwd_workspace"));
+    FLASHDEPOT_TRY(launch_lengths({static_cast<std::int32_t *>(args.workspace), args.cu_seqlens_k,
+                                   call.problem.seqlen_k, call.problem.batch},
+                                  static_cast<cudaStream_t>(args.stream)));
+  }
   return run(*unit_for(call, &gpu), call, gpu.multiprocessors);
 }
 

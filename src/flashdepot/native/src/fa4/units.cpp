@@ -11,7 +11,7 @@
 // Functions of the objects that CuTe DSL exported, see worker/compile_one.py of families/fa4. Each
 // takes an array of pointers to its arguments.
 #define FA4_SYMBOL(arch, variant, name, function) _mlir_fa4_sm##arch##variant##_##name##function
-#define DECLARE(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, walks, shortest, m, n, name) \
+#define DECLARE(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, walks, shortest, m, n, name) \
   void FA4_SYMBOL(arch, variant, name, _cuda_init)(void **);                                        \
   void FA4_SYMBOL(arch, variant, name, _cuda_load_to_device)(void **);                              \
   void FA4_SYMBOL(arch, variant, name, __mlir_ciface_run)(void **, std::int32_t);
@@ -40,10 +40,10 @@ namespace {
 constexpr std::int32_t kDtype_bf16 = FA_DTYPE_BF16;
 constexpr std::int32_t kDtype_fp16 = FA_DTYPE_FP16;
 
-#define ROW(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, walks, shortest, m, n, name) \
+#define ROW(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, walks, shortest, m, n, name) \
   {arch,                                                                                        \
    #variant[0],                                                                                 \
-   {Kernel::kernel, kDtype_##dtype, head_dim, Layout::layout, Mask::mask, softcap != 0,         \
+   {Kernel::kernel, kDtype_##dtype, head_dim, head_dim_v, Layout::layout, Mask::mask, softcap != 0,         \
     several != 0, m, 0},                                                                        \
    {m, n},                                                                                      \
    walks != 0,                                                                                  \
@@ -66,7 +66,7 @@ constexpr std::int32_t kHeadDims[] = {64, 96, 128, 192, 256};
 #define CAUSAL_full 0
 #define CAUSAL_causal 1
 #define CAUSAL_local 0
-#define LISTED(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, walks, shortest, m, n, name) \
+#define LISTED(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, walks, shortest, m, n, name) \
   UNIT_##kernel(dtype, head_dim, CAUSAL_##mask)
 
 constexpr fa_unit kListed[] = {FA4_CONFIG_UNITS(LISTED)};
@@ -83,8 +83,8 @@ bool runs_on(const Unit &unit, const DeviceFacts &gpu) {
 
 // Where a unit with this key is looked for: a library has hundreds, and every call asks for one or
 // four. Units of several architectures, pre and dq with several tiles, and fwd for several lengths
-// share a place.
-constexpr std::size_t kPlaces = 5 * 2 * 5 * 4 * 3 * 2 * 2;
+// and head dims of v share a place.
+constexpr std::size_t kPlaces = 5 * 2 * 5 * 5 * 3 * 2 * 2;
 
 constexpr std::size_t dim_index(std::int32_t head_dim) {
   std::size_t index = 0;
@@ -99,14 +99,14 @@ constexpr std::size_t place_of(const Key &key) {
   std::size_t place = static_cast<std::size_t>(key.kernel);
   place = place * 2 + (key.dtype == FA_DTYPE_BF16 ? 1 : 0);
   place = place * 5 + dim_index(key.head_dim);
-  place = place * 4 + static_cast<std::size_t>(key.layout);
+  place = place * 5 + static_cast<std::size_t>(key.layout);
   place = place * 3 + (of_a_mask ? static_cast<std::size_t>(key.mask) : 0);
   place = place * 2 + (of_a_mask && key.softcap ? 1 : 0);
   return place * 2 + (of_a_mask && key.several_heads ? 1 : 0);
 }
 
-#define KEY(arch, variant, kernel, dtype, head_dim, layout, mask, softcap, several, walks, shortest, m, n, name)    \
-  Key{Kernel::kernel, kDtype_##dtype, head_dim, Layout::layout, Mask::mask, softcap != 0, several != 0, \
+#define KEY(arch, variant, kernel, dtype, head_dim, head_dim_v, layout, mask, softcap, several, walks, shortest, m, n, name)    \
+  Key{Kernel::kernel, kDtype_##dtype, head_dim, head_dim_v, Layout::layout, Mask::mask, softcap != 0, several != 0, \
       m, 0},
 
 constexpr Key kKeys[] = {FA4_CONFIG_UNITS(KEY)};
@@ -129,13 +129,16 @@ constexpr Index index_of_keys() {
 
 constexpr Index kIndex = index_of_keys();
 
-bool is_of_tile(const Key &unit, const Key &wanted) {
+bool is_wanted(const Key &unit, const Key &wanted) {
   const bool of_a_tile = unit.kernel == Kernel::pre || unit.kernel == Kernel::dq;
-  return !of_a_tile || unit.tile_m == wanted.tile_m;
+  return unit.head_dim_v >= wanted.head_dim_v && (!of_a_tile || unit.tile_m == wanted.tile_m);
 }
 
-// Each does any length; a library may hold one of two.
+// Each does any length and any smaller head dim of v; a library may hold one of several.
 bool is_meant_more(const Unit &unit, const Unit &other, std::int32_t length) {
+  if (unit.key.head_dim_v != other.key.head_dim_v) {
+    return unit.key.head_dim_v < other.key.head_dim_v;
+  }
   const bool is_meant = unit.shortest <= length;
   const bool other_is = other.shortest <= length;
   return is_meant != other_is ? is_meant : is_meant && unit.shortest > other.shortest;
@@ -178,7 +181,7 @@ const Unit *find_unit(const DeviceFacts *gpu, const Key &key) {
   const Unit *best = nullptr;
   for (std::size_t number = kIndex.first[place_of(key)]; number != 0; number = kIndex.next[number]) {
     const Unit &unit = kUnits[number - 1];
-    if ((gpu == nullptr || runs_on(unit, *gpu)) && is_of_tile(unit.key, key) &&
+    if ((gpu == nullptr || runs_on(unit, *gpu)) && is_wanted(unit.key, key) &&
         (best == nullptr || is_meant_more(unit, *best, key.length))) {
       best = &unit;
     }
@@ -198,6 +201,8 @@ std::int32_t unit_head_dim(std::int32_t head_dim) {
 Tiles tiles_of(const Unit &unit) { return unit.tiles; }
 
 bool walks(const Unit &unit) { return unit.walks; }
+
+bool has_todays_words(const Unit &unit) { return unit.arch / 10 == 9; }
 
 bool zeros_whole_rows(const Unit &unit) {
   const bool of_datacenter_blackwell = unit.arch / 10 == 10 || unit.arch / 10 == 11;
@@ -248,8 +253,8 @@ extern const Family family = {
         static_cast<std::int32_t>(std::size(kListed)),
         static_cast<std::int32_t>(sizeof(fa_unit)),
     },
-    {fits, workspace, launch},
-    {fits, workspace, launch},
+    {fits, inside, workspace, launch},
+    {fits, inside, workspace, launch},
 };
 
 }  // namespace flashdepot::fa4

@@ -27,6 +27,7 @@ enum class Layout : std::int32_t {
   packed,        // cu_seqlens_q and cu_seqlens_k
   used,          // dense, and the number of keys of each sequence
   paged,         // pages of k and v, and the number of keys of each sequence
+  paged_packed,  // the same with cu_seqlens_q
 };
 
 // What is wanted of a unit.
@@ -34,6 +35,7 @@ struct Key {
   Kernel kernel;
   std::int32_t dtype;
   std::int32_t head_dim;
+  std::int32_t head_dim_v;  // of a unit: the largest; fwd units may have less than head_dim
   Layout layout;
   Mask mask;            // of fwd and bwd
   bool softcap;         // of fwd and bwd
@@ -61,6 +63,9 @@ Tiles tiles_of(const Unit &unit);
 
 // Whether a block of the unit goes from tile to tile, so that it is told how many blocks there are.
 bool walks(const Unit &unit);
+
+// Whether a forward unit takes a sink, and either pass another head dim of v than of q and k.
+bool has_todays_words(const Unit &unit);
 
 // Whether a backward unit writes zeros, where no query sees a key, up to its own head dim: past that of
 // a tensor with a smaller one.
