@@ -54,7 +54,14 @@ class Problem:
         self.dtype, self.dtype_number = TYPES[chance.choice(options.dtypes)]
         most = max(options.head_dims)
         exact = chance.choice(options.head_dims)
-        self.dim, self.dim_v = chance.choice(((exact, exact), (exact, chance.randrange(8, most + 1, 8)), (chance.randrange(8, most + 1, 8), exact), (exact, exact)))
+        self.dim, self.dim_v = chance.choice(
+            (
+                (exact, exact),
+                (exact, chance.randrange(8, most + 1, 8)),
+                (chance.randrange(8, most + 1, 8), exact),
+                (exact, exact),
+            )
+        )
         self.heads_k = chance.choice((1, 2, 3))
         self.heads = self.heads_k * chance.choice((1, 1, 2, 4, 5))
         self.batch = chance.choice((1, 2, 3, 4))
@@ -64,9 +71,14 @@ class Problem:
         self.capacity = -(-longest // self.page) * self.page if paged else longest
         self.sq = chance.choice((1, 1, 7, longest, longest + 9))
         each = self.kind.endswith("packed")
-        self.of_q = [chance.choice((self.sq, chance.randrange(self.sq + 1))) if each else self.sq for _ in range(self.batch)]
+        self.of_q = [
+            chance.choice((self.sq, chance.randrange(self.sq + 1))) if each else self.sq for _ in range(self.batch)
+        ]
         full = self.kind == "dense" or chance.random() < 0.1
-        self.of_k = [self.capacity if full else chance.choice((0, 1, self.capacity, chance.randrange(self.capacity + 1))) for _ in range(self.batch)]
+        self.of_k = [
+            self.capacity if full else chance.choice((0, 1, self.capacity, chance.randrange(self.capacity + 1)))
+            for _ in range(self.batch)
+        ]
         self.lengths_given = self.kind != "dense" and not (full and chance.random() < 0.5)
         self.causal = chance.random() < 0.4
         self.left = chance.randrange(longest + 5) if chance.random() < 0.3 else None
@@ -197,7 +209,9 @@ class Case:
         self.d_sink = torch.full((p.heads,), NAN, device="cuda")
         rows = len(q) + 128 * p.batch if packed else p.batch * (-(-p.sq // 128) * 128)
         softmax_d = self.kept(torch.full((p.heads * rows,), NAN, device="cuda"))
-        for name, t in zip(("q", "k", "v", "o", "d_o", "dq", "dk", "dv"), (q, k, v, self.o, d_o, *self.gradients), strict=True):
+        for name, t in zip(
+            ("q", "k", "v", "o", "d_o", "dq", "dk", "dv"), (q, k, v, self.o, d_o, *self.gradients), strict=True
+        ):
             setattr(args, name, tensor_of(t, packed=packed))
         args.lse, args.softmax_d = self.lse.data_ptr(), softmax_d.data_ptr()
         args.d_lse = self.kept(d_lse).data_ptr() if p.with_d_lse else None
@@ -258,7 +272,9 @@ class Case:
         of_d = unit * (d_o.abs() * (o.abs() + weights @ v.abs())).sum(-1) + 1e-5 * (1 + d.abs())
         d_p = d_o @ v.transpose(-1, -2)
         d_scores = weights * (d_p - d[..., None])
-        of_d_scores = unit * d_scores.abs() + weights * (of_d[..., None] + 1e-3 * unit * d_p.abs() + 1e-6) + 4e-4 * d_scores.abs()
+        of_d_scores = (
+            unit * d_scores.abs() + weights * (of_d[..., None] + 1e-3 * unit * d_p.abs() + 1e-6) + 4e-4 * d_scores.abs()
+        )
         fold = (p.batch, p.heads_k, group, p.capacity)
         d_q, d_k = d_scores @ k * p.scale, d_scores.transpose(-1, -2) @ q * p.scale
         d_v = weights.transpose(-1, -2) @ d_o
@@ -269,7 +285,11 @@ class Case:
         def keys(t: torch.Tensor) -> torch.Tensor:
             return t.reshape(*fold, -1).sum(2).transpose(1, 2)
 
-        answers |= {"dq": (d_q.transpose(1, 2), of_q.transpose(1, 2)), "dk": (keys(d_k), keys(of_k)), "dv": (keys(d_v), keys(of_v))}
+        answers |= {
+            "dq": (d_q.transpose(1, 2), of_q.transpose(1, 2)),
+            "dk": (keys(d_k), keys(of_k)),
+            "dv": (keys(d_v), keys(of_v)),
+        }
         if p.sink:
             share = torch.exp(self.sink.double()[None, :, None] - lse).masked_fill(~(seen & self.mask_q[:, None]), 0.0)
             answers["d_sink"] = (-(share * d).sum((0, 2)), (share * of_d).sum((0, 2)) + 1e-4)
@@ -310,7 +330,9 @@ def judge(library: Library, family: int, p: Problem) -> dict[str, Any]:
     for name, (right, allowed) in case.exact(gradients=gradients).items():
         inside = case.inside(name, right)
         infinite = right.isinf()
-        error = torch.where(infinite, torch.where(got[name].double() == right, 0.0, NAN), (got[name].double() - right).abs())
+        error = torch.where(
+            infinite, torch.where(got[name].double() == right, 0.0, NAN), (got[name].double() - right).abs()
+        )
         part = (error / allowed).masked_fill(~inside, 0.0)
         worst = float(part.nan_to_num(nan=1e9, posinf=1e9).max()) if part.numel() else 0.0
         share[name] = worst
@@ -351,12 +373,31 @@ def main() -> int:
             try:
                 print(json.dumps(judge(library, family, problem)), flush=True)
             except Exception as error:  # noqa: BLE001  (a dead context: nothing more can be said)
-                print(json.dumps({"index": index, "kind": "died", "words": [], "misses": [(f"{error} {problem}"[:600], 1e9)], "share": {}}), flush=True)
+                print(
+                    json.dumps(
+                        {
+                            "index": index,
+                            "kind": "died",
+                            "words": [],
+                            "misses": [(f"{error} {problem}"[:600], 1e9)],
+                            "share": {},
+                        }
+                    ),
+                    flush=True,
+                )
                 break
         return 0
     command = [sys.executable, *sys.argv, "--share"]
-    running = [subprocess.Popen([*command, str(i), str(options.processes)], stdout=subprocess.PIPE, text=True) for i in range(options.processes)]
-    results = [json.loads(line) for process in running for line in process.communicate()[0].splitlines() if line.startswith("{")]
+    running = [
+        subprocess.Popen([*command, str(i), str(options.processes)], stdout=subprocess.PIPE, text=True)
+        for i in range(options.processes)
+    ]
+    results = [
+        json.loads(line)
+        for process in running
+        for line in process.communicate()[0].splitlines()
+        if line.startswith("{")
+    ]
     return report(options, results)
 
 
@@ -366,7 +407,9 @@ def report(options: argparse.Namespace, results: list[dict[str, Any]]) -> int:
         print(f"MISS {r['kind']} {r['words']} {r['misses']}: --seed {options.seed} --only {r['index']}")
     by_kind: dict[str, Counter[str]] = defaultdict(Counter)
     for r in results:
-        by_kind[r["kind"]].update(["all", *(["refused"] if "refused" in r else []), *(["missed"] if r.get("misses") else []), *r["words"]])
+        by_kind[r["kind"]].update(
+            ["all", *(["refused"] if "refused" in r else []), *(["missed"] if r.get("misses") else []), *r["words"]]
+        )
     for kind, counts in sorted(by_kind.items()):
         print(f"{options.family} {kind:13} {dict(counts)}")
     for reason, count in Counter(r["refused"][:150] for r in results if "refused" in r).most_common(6):
@@ -375,9 +418,13 @@ def report(options: argparse.Namespace, results: list[dict[str, Any]]) -> int:
     for r in results:
         for name, share in r.get("share", {}).items():
             shares[name] = max(shares[name], share)
-    print(f"{options.family}: largest part of the allowed error: " + ", ".join(f"{n} {s:.2f}" for n, s in shares.items()))
+    print(
+        f"{options.family}: largest part of the allowed error: " + ", ".join(f"{n} {s:.2f}" for n, s in shares.items())
+    )
     left = f" with {options.leave_out} left out of the reference" if options.leave_out else ""
-    print(f"{options.family}{left}: {len(results)} problems, seed {options.seed}: {sum('refused' in r for r in results)} refused, {len(missed)} missed")
+    print(
+        f"{options.family}{left}: {len(results)} problems, seed {options.seed}: {sum('refused' in r for r in results)} refused, {len(missed)} missed"
+    )
     return int(bool(missed))
 
 

@@ -179,7 +179,7 @@ def test_packed_queries_over_pages_have_a_list_of_lengths(stub: Stub, fields: di
 
 def test_a_sink_and_the_head_dim_of_v_are_arguments_of_hoppers_kernels(stub: Stub) -> None:
     launch = forward(stub, sink=0xB0000, head_dim_v=64)
-    assert launch["sink"] == [0xB0000, [8], []]
+    assert launch["sink"] == [0xB0000, [4], []]
     assert (launch["q"][1][-1], launch["v"][1][-1], launch["o"][1][-1]) == (128, 64, 64)
     assert forward(stub)["sink"] == [0, [0], []]
     args = forward_args(device=H100, head_dim=128, seqlen_q=1, batch=64, heads_q=16, heads_k=4, sink=0xB0000)

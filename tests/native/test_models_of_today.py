@@ -100,7 +100,12 @@ def test_a_wider_v_takes_kernels_of_its_head_dim_and_the_scale_of_q(full: Stub) 
     assert launch["scale_softmax"] == pytest.approx(32**-0.5)
 
 
-PAGES = {"block_table": 0x60000, "block_table_stride": 8, "k__batch_stride": 16 * 4 * 64, "v__batch_stride": 16 * 4 * 64}
+PAGES = {
+    "block_table": 0x60000,
+    "block_table_stride": 8,
+    "k__batch_stride": 16 * 4 * 64,
+    "v__batch_stride": 16 * 4 * 64,
+}
 
 
 @pytest.mark.parametrize(

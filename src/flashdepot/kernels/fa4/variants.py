@@ -119,7 +119,9 @@ def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False) 
     """
     if layout not in _LONG:
         if layout.startswith("paged") and head_dim == 96:
-            return _FORWARD[head_dim]  # upstream copies pages 32 rows at a time, and 144 keys are not a whole number of them
+            return _FORWARD[
+                head_dim
+            ]  # upstream copies pages 32 rows at a time, and 144 keys are not a whole number of them
         return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
     return _LONG[layout][head_dim, mask][1] if long else _SHORT[head_dim]
 

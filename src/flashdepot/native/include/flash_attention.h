@@ -224,7 +224,9 @@ typedef struct fa_fwd_args {
   /* Paged keys and values. */
   const int32_t *block_table; /* (b, pages of a sequence): index of each page in k and v */
   int64_t block_table_stride; /* of the batch, 0..2^46 */
-  int32_t page_size;          /* rows in a page, a multiple of 256 */
+  int32_t page_size;          /* rows in a page, at least 1. fa2 reads pages of a multiple of 256 (head_dim
+                                 up to 64), 128 (up to 128) or 64 where they lie; others it copies to the
+                                 workspace, and appends no k_new to them */
 
   /* A KV cache in k and v. k_new and v_new are written there, at cache_seqlens, then attended to
    * with the rest; k and v are outputs then. cache_seqlens does not change. */
@@ -255,7 +257,7 @@ typedef struct fa_fwd_args {
 
   int32_t family;     /* FA_FAMILY_; 0: the best in the library */
   int32_t head_dim_v; /* of v and o: a multiple of 8, at most 256; 0: head_dim. Another one than
-                         head_dim takes a workspace, and not a cache nor pages */
+                         head_dim may take a workspace */
   const float *sink;  /* (h): a score that each row of the head has beside those of its keys, and that
                          brings no value: it adds exp(sink) to the sum. lse includes it. Not with
                          FA_FLAG_CAUSAL and ALiBi */

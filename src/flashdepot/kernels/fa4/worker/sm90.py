@@ -46,9 +46,7 @@ class _Forward(FlashAttentionForwardSm90):
 
     @cute.jit
     def mma(self, tiled_mma_qk, tiled_mma_pv, mO, mLSE, sQ, sK, sVt, sP, sO, sink, *rest):
-        super(_Forward, self).mma(
-            tiled_mma_qk, tiled_mma_pv, mO, mLSE, sQ, sK, sVt, sP, sO, _Sinks(sink), *rest
-        )
+        super(_Forward, self).mma(tiled_mma_qk, tiled_mma_pv, mO, mLSE, sQ, sK, sVt, sP, sO, _Sinks(sink), *rest)
 
     @cute.jit
     def epilogue(self, acc_O, lse, *rest):
