@@ -223,7 +223,7 @@ class Case:
         return library.bwd(args)
 
     def padded(self, rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        if rows.dim() == 4:  # noqa: PLR2004  (batch, rows, heads, head dim)
+        if rows.dim() == 4:
             return rows
         whole = rows.new_zeros(*mask.shape, *rows.shape[1:])
         whole[mask] = rows[: len(rows) - 3]
@@ -297,7 +297,7 @@ class Case:
 
     def answers(self, *, gradients: bool) -> dict[str, torch.Tensor]:
         found = {"o": self.padded(self.o, self.mask_q)}
-        if self.lse.dim() == 2:  # noqa: PLR2004  (heads, rows)
+        if self.lse.dim() == 2:
             found["lse"] = self.padded(self.lse.t().unsqueeze(-1), self.mask_q).squeeze(-1).transpose(1, 2)
         else:
             found["lse"] = self.lse

@@ -131,7 +131,7 @@ def test_keys_that_kernels_cannot_read_where_they_lie_are_copied_together(
     assert (k["batch_idx"], k["block_table"]) == (fields.get("cache_batch_idx", 0), fields.get("block_table", 0))
     assert (v["from_dim"], v["to_dim"]) == (dim_v, 64)
     assert (launch["k_ptr"], launch["v_ptr"], launch["block_table"]) == (k["to"], v["to"], 0)
-    assert [one["to"] for one in narrow] == ([args.o.data] if dim_v != 64 else [])  # noqa: PLR2004
+    assert [one["to"] for one in narrow] == ([args.o.data] if dim_v != 64 else [])
     args.workspace_bytes = need - 1
     assert full.fwd(args).status is Status.WORKSPACE_TOO_SMALL
 
