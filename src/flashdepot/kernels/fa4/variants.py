@@ -66,6 +66,8 @@ _FORWARD_EXCEPTIONS = {
     (192, "local"): ForwardTiles(128, 96),
     (256, "local"): ForwardTiles(128, 64),
 }
+_PAGED_EXCEPTIONS = {key: tiles for key, tiles in _FORWARD_EXCEPTIONS.items() if key != (96, "full")}
+"""Upstream copies pages at 96 in 32 rows at a time, and 144 keys are no whole number of them."""
 _SHORT = {
     64: ForwardTiles(128, 128, walks=True, o_apart=True),
     96: ForwardTiles(128, 128, walks=True, o_apart=True),
@@ -118,11 +120,8 @@ def forward_tiles(head_dim: int, mask: str, layout: str, *, long: bool = False) 
     Tiles of many keys, and of different numbers of them, suit a block a tile: the GPU deals those out as SMs get free.
     """
     if layout not in _LONG:
-        if layout.startswith("paged") and head_dim == 96:
-            return _FORWARD[
-                head_dim
-            ]  # upstream copies pages 32 rows at a time, and 144 keys are not a whole number of them
-        return _FORWARD_EXCEPTIONS.get((head_dim, mask), _FORWARD[head_dim])
+        exceptions = _PAGED_EXCEPTIONS if layout.startswith("paged") else _FORWARD_EXCEPTIONS
+        return exceptions.get((head_dim, mask), _FORWARD[head_dim])
     return _LONG[layout][head_dim, mask][1] if long else _SHORT[head_dim]
 
 
