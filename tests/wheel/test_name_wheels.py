@@ -15,7 +15,7 @@ from packaging.utils import parse_wheel_filename
 
 from flashdepot.depot import Depot
 from flashdepot.errors import UsageError
-from flashdepot.wheel import NAMES, Wheel, build_names, build_wheel, parse_names
+from flashdepot.wheel import NAMES, Wheel, build_names, build_wheel, parse_names, write_kernels
 from support.wheels import make_source, store_wheel_library
 
 FOUND = """
@@ -124,3 +124,22 @@ def test_names_are_read_as_people_write_them() -> None:
 def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(UsageError, match=r"there are flash-attn-3, flash-attn-4.* Did you mean"):
         parse_names("flash-attn-5")
+
+
+def test_a_kernel_of_hugging_face_is_a_module_of_the_wheels_with_what_its_loader_reads(tmp_path: Path) -> None:
+    folders = write_kernels(tmp_path)
+    assert [folder.name for folder in folders] == ["flash-attn2", "flash-attn3", "flash-attn4"]
+    for folder in folders:
+        metadata = json.loads((folder / "build/torch-cuda/metadata.json").read_text())
+        assert (metadata["name"], metadata["backend"]) == (folder.name, {"type": "cuda"})
+        assert metadata["id"].isidentifier()
+    texts = [(folder / "build/torch-cuda/__init__.py").read_text() for folder in folders]
+    imported = {line.split()[1] for text in texts for line in text.splitlines() if line.startswith("from ")}
+    assert imported == {"flash_attn", *(name.imported for name in NAMES.values())}
+
+
+def test_a_kernels_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "flash-attn2/build/torch-cuda/__init__.py"
+    other.mkdir(parents=True)
+    with pytest.raises(UsageError, match="neither followed nor replaced"):
+        write_kernels(tmp_path)

@@ -26,7 +26,7 @@ from flashdepot.depot import Depot
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits, duration, size
 from flashdepot.resolve.library import LibraryResult
-from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names
+from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names, write_kernels
 
 
 @click.command(
@@ -46,6 +46,12 @@ from flashdepot.wheel import Wheel, build_jax_wheel, build_names, parse_names
         help="Write the wheel into this folder.  [default: the current one]",
     ),
     names_option,
+    click.option(
+        "--kernels",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Also folders that Hugging Face's library kernels loads, over the installed wheels.",
+    ),
     click.option("--jax", is_flag=True, help="Also flashdepot-jax: the same library for JAX, without torch."),
     build_options,
     dry_run_option,
@@ -56,6 +62,7 @@ def wheel(
     wanted: Wanted,
     out: Path,
     names: str,
+    kernels: Path | None,
     limits: Limits,
     host: HostRecord | None,
     depot: Depot,
@@ -90,7 +97,9 @@ def wheel(
             beside.append(build_jax_wheel(library.manifest, library.path, out))
     beside += build_names(named, out.absolute())
     documents += [msgspec.to_builtins(made, enc_hook=str) for made in beside]
-    return View(_one_or_all(documents), [str(made.path) for made in beside])
+    folders = [str(folder) for folder in write_kernels(kernels.absolute())] if kernels else []
+    documents += [{"kernel": folder} for folder in folders]
+    return View(_one_or_all(documents), [*(str(made.path) for made in beside), *folders])
 
 
 def _one_or_all(documents: list[Any]) -> Any:

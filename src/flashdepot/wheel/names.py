@@ -1,10 +1,11 @@
-"""Small wheels under the names of FlashAttention-3 and -4, for programs that import those.
+"""Small wheels under the names of FlashAttention-3 and -4, for programs that import those, and kernels of Hugging Face.
 
 Python over our flash-attn.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import msgspec
 
 from flashdepot import __version__
 from flashdepot.errors import UsageError, did_you_mean
+from flashdepot.files.user_files import new_file
 from flashdepot.model.wheel import OLDEST_PYTHON
 from flashdepot.wheel.archive import Entry, Wheel, field_lines, write_wheel
 
@@ -104,6 +106,38 @@ def build_names(names: Sequence[Name], folder: Path) -> list[Wheel]:
     :raises MissingToolError: when the disk is full or may not be written.
     """
     return [_build(name, folder) for name in names]
+
+
+KERNELS = {
+    "flash-attn2": "import flash_attn\nfrom flash_attn import *  # noqa: F403\n",
+    "flash-attn3": "import flash_attn_interface\nfrom flash_attn_interface import *  # noqa: F403\n",
+    "flash-attn4": "from flash_attn.cute import flash_attn_func, flash_attn_varlen_func, interface  # noqa: F401\n",
+}
+"""What a module of Hugging Face's library ``kernels`` has, by the kernel's name."""
+
+
+def write_kernels(folder: Path) -> list[Path]:
+    """Write a folder for each of KERNELS, which ``kernels.get_local_kernel`` and ``LOCAL_KERNELS`` load; where they are.
+
+    They import the installed flash-attn and its names. Raises as :func:`build_names`.
+    """
+    return [_write_kernel(folder / name, text) for name, text in KERNELS.items()]
+
+
+def _write_kernel(folder: Path, text: str) -> Path:
+    described = {
+        "id": f"{folder.name.replace('-', '_')}_flashdepot",
+        "name": folder.name,
+        "version": 1,
+        "license": "BSD-3-Clause",
+        "python-depends": [],
+        "backend": {"type": "cuda"},
+    }
+    # "torch-cuda": for every torch, every Python and every machine with a GPU of NVIDIA
+    for name, content in (("__init__.py", text), ("metadata.json", json.dumps(described, indent=2) + "\n")):
+        with new_file(folder / "build" / "torch-cuda", name, "--kernels DIR") as file:
+            file.write(content.encode())
+    return folder
 
 
 def _build(name: Name, folder: Path) -> Wheel:
