@@ -8,6 +8,7 @@ Change VERSIONS, run it, then run the tests marked network: they compile a kerne
 from __future__ import annotations
 
 import datetime
+import re
 from pathlib import Path
 
 from pypi_simple import DistributionPackage, PyPISimple
@@ -27,7 +28,7 @@ VERSIONS = {
     "numpy": "2.4.6",
 }
 PYTHONS = ("cp311", "cp312", "cp313", "cp314")
-PLATFORMS = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64"}
+PLATFORMS = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "win_amd64"}
 
 
 def fits(package: DistributionPackage) -> tuple[str, str] | None:
@@ -35,7 +36,7 @@ def fits(package: DistributionPackage) -> tuple[str, str] | None:
     _, python, abi, platforms = package.filename.removesuffix(".whl").rsplit("-", 3)
     if platforms == "any":
         return "any", "any"
-    if python != abi or python not in PYTHONS or "manylinux" not in platforms:
+    if python != abi or python not in PYTHONS or not re.search("manylinux|win_amd64", platforms):
         return None
     return python, next(ours for ours, tag in PLATFORMS.items() if platforms.endswith(tag))
 

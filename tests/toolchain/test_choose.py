@@ -146,12 +146,20 @@ def test_a_word_that_is_no_cuda_is_wrong_usage() -> None:
         pick("newest", make_host())
 
 
-@pytest.mark.parametrize("option", ["auto", "12.8", "/cuda"])
-def test_on_windows_it_is_said_at_once_that_nothing_is_compiled(option: str) -> None:
-    with pytest.raises(MissingToolError, match="Nothing is compiled on Windows") as caught:
+@pytest.mark.parametrize("option", ["12.8", "/cuda"])
+def test_on_windows_no_other_cuda_is_taken(option: str) -> None:
+    with pytest.raises(MissingToolError, match="No device code is compiled on Windows") as caught:
         pick(option, make_host(platform="windows-x86_64"))
     assert "In WSL" in caught.value.hint
     assert "--target windows-x86_64" in caught.value.hint
+
+
+def test_on_windows_the_host_side_is_compiled_around_device_code_that_a_remote_has() -> None:
+    windows = make_host(platform="windows-x86_64")
+    with pytest.raises(MissingToolError):
+        choose.foresee_toolchain(AnyCuda.AUTO, windows, (), driver=None)
+    foreseen = choose.foresee_toolchain(AnyCuda.AUTO, windows, (), driver=None, host_side=True)
+    assert (foreseen.toolkit, foreseen.cuda) == (None, wheels.provided_version())
 
 
 def test_pypi_serves_the_platforms_it_has_wheels_for() -> None:

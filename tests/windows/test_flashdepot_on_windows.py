@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -16,11 +17,14 @@ import pytest
 from packaging.requirements import Requirement
 
 import flashdepot
+from flashdepot.depot import Depot
+from flashdepot.depot.actions import ActionRecord
 from flashdepot.errors import FlashdepotError
 from flashdepot.net.fetch import fetch
 from support import forge
+from support.depots import copy_depot
 from support.servers import serve_files
-from support.tools import Wine, tool, windows_path
+from support.tools import Wine, flashdepot_here, tool, windows_path
 from support.venvs import TORCH
 
 pytestmark = pytest.mark.network
@@ -117,7 +121,7 @@ def test_a_command_answers_and_ends_by_its_answer(on_windows: Run, words: str, c
 def test_what_cannot_be_built_there_is_said_once_and_nothing_else_is_advised(on_windows: Run) -> None:
     done = on_windows("resolve", "--torch", "2.9", "--python-tag", "cp311", "--gpu", "9.0", "--driver", "580.0")
     assert done.returncode == 4, done.stderr
-    assert "Nothing is compiled on Windows" in done.stdout
+    assert "No device code is compiled on Windows" in done.stdout
     assert "--profile quick" not in done.stdout
 
 
@@ -140,6 +144,47 @@ def test_keys_are_made_and_a_remote_of_a_folder_is_read(on_windows: Run, tmp_pat
     for words in ("remote ls", "depot sync team"):
         done = on_windows(*words.split())
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(
+    os.environ.get("FLASHDEPOT_TEST_COMPILER") != "1", reason="compiles for minutes: set FLASHDEPOT_TEST_COMPILER=1"
+)
+def test_the_host_side_is_compiled_there_around_device_code_of_a_remote_to_the_bytes_of_linux(
+    wine: Wine, portable: Path, tmp_path: Path, quick_library: Path, real_depot: Path
+) -> None:
+    """Of the library ``quick``. wine 8 does not tell zig where that is, so the last link fails there."""
+    assert quick_library.is_dir()
+    linux = copy_depot(real_depot, tmp_path / "linux")
+    shared, wanted = tmp_path / "shared", ("get", "--profile", "quick", "--arch", "80,90", "--yes")
+    flashdepot_here("keys", "new", "me")
+    flashdepot_here("remote", "add", "team", shared.as_uri(), "--push")
+    assert flashdepot_here("depot", "push", "--depot", linux).returncode == 0
+    flashdepot_here("remote", "rm", "team")
+    assert flashdepot_here(*wanted, "--target", "windows-x86_64", "--depot", linux).returncode == 0
+    home = windows_path(tmp_path / "home")
+    variables = {"USERPROFILE": home, "LOCALAPPDATA": home, "APPDATA": home, "FLASHDEPOT_HOME": home + "\\depot"}
+    said = ""
+    key = flashdepot_here("keys", "ls", "--json").stdout
+    trusted = json.loads(key)["keys"][0]
+    for words in (
+        ("keys", "trust", f"me:{trusted['public']}"),
+        ("remote", "add", "team", "file:///" + windows_path(shared).replace("\\", "/")),
+        wanted,
+    ):
+        command = wine.command(str(portable / "python.exe"), "-m", "flashdepot", *words)
+        done = subprocess.run(command, env=wine.environment(**variables), capture_output=True, text=True, check=False)
+        said = done.stdout + done.stderr
+    assert done.returncode == 0 or "zig self exe path" in said, said
+    made = {record.name: record for record in records(tmp_path / "home" / "depot")}
+    there = {record.name: record for record in records(linux)}
+    assert sum("windows" in name for name in made) > 30
+    assert [name for name in made if made[name].object.digest != there[name].object.digest] == []
+
+
+def records(depot: Path) -> list[ActionRecord]:
+    """What a depot has of compiler runs."""
+    actions = Depot(depot).actions
+    return [record for path in actions.files() if (record := actions.read(path))]
 
 
 @pytest.fixture

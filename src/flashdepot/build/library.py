@@ -21,7 +21,7 @@ from flashdepot.build.sbom import sbom
 from flashdepot.build.schedule import History, Outlook
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
-from flashdepot.errors import CompileError
+from flashdepot.errors import CompileError, MissingToolError
 from flashdepot.events import BuildProgress, OnFile, Silent
 from flashdepot.facts.cuda import driver_floor
 from flashdepot.files.atomic import sha256_file
@@ -164,7 +164,7 @@ def _engine(plan: BuildPlan, depot: Depot, limits: Limits, progress: BuildProgre
         for line in family_of(family).config_lines(recipe.selection, recipe.target.sass, tree.identified)
     ]
     text = config_header(recipe, lines)
-    (generated / CONFIG_HEADER).write_text(text, encoding="utf-8")
+    (generated / CONFIG_HEADER).write_text(text, encoding="utf-8", newline="\n")
     executor = _executor(plan, limits, progress, work, generated)
     history = History(depot.root / "estimates.json")
     return Engine(
@@ -223,7 +223,9 @@ def build_library(
     """
     with depot.workspace() as work:
         engine, planned = _engine(plan, depot, limits, progress, work), plan.actions()
-        agree(engine.foresee(planned))
+        outlook = engine.foresee(planned)
+        _require_device_code(planned, outlook)
+        agree(outlook)
         outcome = engine.run(planned)
         objects = put_objects(planned, outcome, depot, work / "objects")
         folder = work / "linked"
@@ -236,6 +238,19 @@ def build_library(
         _require_unchanged(plan)
         depot.artifacts.store(manifest, files)
     return manifest, outcome
+
+
+def _require_device_code(planned: Sequence[Action], outlook: Outlook) -> None:
+    """:raises MissingToolError: on Windows, when kernels are not in the depot or on a remote."""
+    device = [action for action in planned if action.suffix == ".fatbin"]
+    lacking = [action.name for action in device if action.name in outlook.jobs]
+    if lacking and this_platform().system == "windows":
+        raise MissingToolError(
+            f"No remote has the device code of {len(lacking)} of {len(device)} kernels, {lacking[0]} among them, and nvcc "
+            "does not run on Windows with zig.",
+            hint="Compile it in WSL or on Linux and push it: flashdepot get --push. Any target will do: device code is the "
+            "same for all.",
+        )
 
 
 def compile_afresh(
@@ -298,7 +313,7 @@ def _library_files(plan: BuildPlan, linked: Linked, folder: Path) -> dict[str, P
         for name, value in values.items():
             text = text.replace(f"@{name}@", value)
         path = folder / Path(place).name
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", newline="\n")
         files[place] = path
     return files
 
@@ -307,7 +322,7 @@ def _licence_files(texts: Mapping[str, str], folder: Path) -> dict[str, Path]:
     files = {}
     for name, text in texts.items():
         path = folder / f"licence-{name}"
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", newline="\n")
         files[f"share/licenses/{name}/LICENSE"] = path
     return files
 

@@ -40,6 +40,10 @@ def descendants_memory() -> int:
     return total
 
 
+_WATCH = 0.1
+"""Seconds between two checks of what a child on Windows holds."""
+
+
 class Child:
     """A running program that ends with this process. Its output, both streams in order, goes to a log file."""
 
@@ -89,13 +93,25 @@ class Child:
             self._process.returncode = os.waitstatus_to_exitcode(status)  # the child is reaped: tell Popen
             cpu, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
         else:
-            self._process.wait()
-            cpu, peak = self.elapsed, 0
+            peak = self._wait_and_watch()
+            cpu = self.elapsed
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):  # an assignment that it did not read
                     stream.close()
         return Cost(self._process.returncode, cpu, self.elapsed, peak)
+
+    def _wait_and_watch(self) -> int:
+        """The peak memory of a child on Windows, as it was at the last check."""
+        import psutil  # noqa: PLC0415
+
+        peak = 0
+        while True:
+            with contextlib.suppress(psutil.Error):
+                peak = getattr(psutil.Process(self._process.pid).memory_info(), "peak_wset", peak)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_WATCH)
+                return peak
 
     def ask(self, line: bytes) -> bytes:
         """Write a line to it and wait for the line that it answers with; empty, or without its end, when it ends."""

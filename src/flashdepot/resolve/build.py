@@ -16,6 +16,7 @@ from flashdepot.build.local import reserve
 from flashdepot.build.schedule import Capacity, Outlook, foresee
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
+from flashdepot.depot.store import NoRemotes
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Alternative, BuildProgress, Download, Events, Fetch, Forecast, OnFile
 from flashdepot.fit.requests import unmet
@@ -57,9 +58,10 @@ def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
     found = []
     request = need.request
     if isinstance(need.cuda, Path):
+        require_compiling(host.platform)
         cuda = inspect(named_root(need.cuda)).version
     else:
-        foreseen = foresee_toolchain(need.cuda, host, request.gpus, driver=request.driver)
+        foreseen = foresee_toolchain(need.cuda, host, request.gpus, driver=request.driver, host_side=True)
         cuda = foreseen.cuda
         if foreseen.release:
             if not is_release_provided(foreseen.release, host.platform, folder):
@@ -249,7 +251,7 @@ def foresee_build_of(
 
 
 def _fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
-    _require_buildable(need.request.platform, host.platform)
+    _require_buildable(need.request.platform, host.platform, depot)
     return fetches(need, host, depot)
 
 
@@ -266,7 +268,7 @@ def _toolchain(need: Need, depot: Depot, host: HostRecord, work: Path, on_file: 
     )
 
 
-def _require_buildable(platform: Platform, here: Platform) -> None:
+def _require_buildable(platform: Platform, here: Platform, depot: Depot) -> None:
     """:raises IncompatibleError: when no library is made for a platform, or not on this machine."""
     targets = [str(row) for row in TARGETS]
     if str(platform) not in targets:
@@ -274,7 +276,8 @@ def _require_buildable(platform: Platform, here: Platform) -> None:
             f"Nothing is built for {platform}: there are {', '.join(targets)}.",
             hint=f"Build for the system that it should run on: --target {targets[0]}",
         )
-    require_compiling(here)
+    if type(depot.remotes) is NoRemotes and next(depot.actions.files(), None) is None:  # nobody has device code
+        require_compiling(here)
 
 
 def _plan(

@@ -13,10 +13,10 @@ from flashdepot.errors import IncompatibleError, MissingToolError
 from flashdepot.facts.cuda import driver_floor
 from flashdepot.facts.gpus import codes_of
 from flashdepot.model.host import CudaToolkit, HostRecord
-from flashdepot.model.request import CudaChoice
+from flashdepot.model.request import AnyCuda, CudaChoice
 from flashdepot.model.target import Architecture, Platform, Version
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.nvcc import Nvcc, inspect, named_root
+from flashdepot.toolchain.nvcc import Nvcc, inspect, known, named_root
 from flashdepot.toolchain.wheels import provide, provided_version, provides
 
 if TYPE_CHECKING:
@@ -84,17 +84,17 @@ def choose_toolchain(
     :param driver: the driver that the result must run with; ``None`` when there is none.
     :param folder: where what is provided is kept.
     :param work: a folder for what zig writes while it works.
-    :raises MissingToolError: when no nvcc can do it, with why each that was found cannot; always on Windows.
+    :raises MissingToolError: when no nvcc can do it, with why each that was found cannot.
     :raises IncompatibleError: when the driver cannot run what the only usable nvcc builds.
     """
-    require_compiling(host.platform)
-    if isinstance(option, Path):
+    if isinstance(option, Path) and host.platform.system != "windows":
         nvcc, reason, named = inspect(named_root(option)), f"asked for: --cuda {option}", True
         if problem := _unfit(nvcc, host, wanted, driver=None):
             raise MissingToolError(f"The CUDA toolkit in {nvcc.root} {problem}.")
     else:
-        foreseen = foresee_toolchain(option, host, wanted, driver=driver)
-        nvcc, reason, named = inspect(_provided(foreseen, host.platform, folder, on_file)), foreseen.reason, False
+        foreseen = foresee_toolchain(option, host, wanted, driver=driver, host_side=True)
+        root, reason, named = _provided(foreseen, host.platform, folder, on_file), foreseen.reason, False
+        nvcc = known(root, foreseen.cuda) if host.platform.system == "windows" else inspect(root)
     from flashdepot.toolchain.zig import (  # noqa: PLC0415  (foreseeing a toolchain needs none of it)
         compiling_version,
         preprocessing_version,
@@ -119,12 +119,12 @@ def _provided(foreseen: Foreseen, platform: Platform, folder: Path, on_file: OnF
 
 
 def require_compiling(platform: Platform) -> None:
-    """:raises MissingToolError: on a system on which nothing is compiled."""
+    """:raises MissingToolError: on a system on which nvcc does not run."""
     if platform.system == "windows":
         raise MissingToolError(
-            "Nothing is compiled on Windows: nvcc takes only Microsoft's compiler there.",
+            "No device code is compiled on Windows: nvcc takes only Microsoft's compiler there.",
             hint="In WSL on this machine, or on Linux: flashdepot get --target windows-x86_64. "
-            "What a remote or an index has needs no compiler.",
+            "What a remote or an index has needs no nvcc.",
         )
 
 
@@ -136,13 +136,23 @@ def asks_machine(option: CudaChoice, platform: Platform, driver: Version | None)
 
 
 def foresee_toolchain(
-    option: CudaChoice, host: HostRecord, wanted: Sequence[Architecture], *, driver: Version | None
+    option: CudaChoice,
+    host: HostRecord,
+    wanted: Sequence[Architecture],
+    *,
+    driver: Version | None,
+    host_side: bool = False,
 ) -> Foreseen:
     """What :func:`choose_toolchain` would take for ``auto`` or a version, and raises what that would raise.
 
     It reads the record only.
+
+    :param host_side: on Windows, where nvcc does not run, only the host side is compiled: device code is a remote's.
     """
-    require_compiling(host.platform)
+    if host.platform.system == "windows":
+        if not host_side or option not in (AnyCuda.AUTO, Version("13.0"), provided_version()):
+            require_compiling(host.platform)
+        return Foreseen(None, "device code from remotes", provided_version())
     version = option if isinstance(option, Version) else None
     rejected: list[str] = []
     if asks_machine(option, host.platform, driver):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,6 +79,8 @@ def probe_toolchain(
     :param host_flags: what nvcc is given for the host compiler's sake.
     :raises MissingToolError: when the toolchain cannot compile it, with the compiler's first error.
     """
+    if os.name == "nt":  # nvcc does not run there, and the pinned one takes them
+        return ProbeResult(source_name=True)
     kept = folder / f"probe-{digest_of([_SOURCE, *SOURCE_NAME, identity.to_json()])[:16]}.json"
     with contextlib.suppress(OSError, IntegrityError, ValueError):  # without a record, or with a damaged one: try again
         return read(read_record(kept), ProbeResult)

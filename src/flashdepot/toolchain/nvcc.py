@@ -11,11 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.errors import MissingToolError
+from flashdepot.facts.gpus import codes_of
 from flashdepot.files.atomic import sha256_file, text_of
 from flashdepot.model.recipe import device_compiler
 from flashdepot.model.target import Architecture, Version
-
-_EXE = ".exe" if os.name == "nt" else ""
 
 
 class Nvcc(msgspec.Struct, frozen=True):
@@ -36,7 +35,7 @@ class Nvcc(msgspec.Struct, frozen=True):
     @property
     def program(self) -> Path:
         """The compiler driver."""
-        return self.root / "bin" / f"nvcc{_EXE}"
+        return _program(self.root)
 
     @property
     def include(self) -> Path:
@@ -64,15 +63,20 @@ class Nvcc(msgspec.Struct, frozen=True):
 
 def tools_of(root: Path) -> tuple[Path, ...]:
     """See :attr:`Nvcc.tools`."""
-    bin_folder = root / "bin"
-    names = [bin_folder / n for n in (f"nvcc{_EXE}", f"cudafe++{_EXE}", f"ptxas{_EXE}", f"fatbinary{_EXE}")]
+    exe = _program(root).suffix
+    programs = [root / "bin" / f"{name}{exe}" for name in ("nvcc", "cudafe++", "ptxas", "fatbinary")]
     nvvm = root / "nvvm"
     return (
-        *names,
-        bin_folder / "nvcc.profile",
-        nvvm / "bin" / f"cicc{_EXE}",
+        *programs,
+        root / "bin" / "nvcc.profile",
+        nvvm / "bin" / f"cicc{exe}",
         nvvm / "libdevice" / "libdevice.10.bc",
     )
+
+
+def _program(root: Path) -> Path:
+    windows = root / "bin" / "nvcc.exe"
+    return windows if windows.is_file() else root / "bin" / "nvcc"
 
 
 def named_root(folder: Path) -> Path:
@@ -94,7 +98,7 @@ def named_compiler(folder: Path) -> str:
 
 def program(root: Path) -> Path:
     """The compiler driver of a toolkit; :raises MissingToolError: when there is none."""
-    path = root / "bin" / f"nvcc{_EXE}"
+    path = _program(root)
     if not path.is_file():
         raise MissingToolError(
             f"{root} holds no CUDA toolkit: {path} is not there.", hint="Name the folder that has bin/nvcc in it."
@@ -133,6 +137,13 @@ def inspect(root: Path) -> Nvcc:
 
 _SYMBOL_FLAGS = ("--static-global-template-stub", "--device-entity-has-hidden-visibility")
 """Keep kernel stubs local to their object. nvcc has them from 12.8 and turns them on itself from 13.0."""
+
+
+def known(root: Path, version: Version) -> Nvcc:
+    """The pinned nvcc for Linux as it answers there, where it does not run: what it has compiled is known by it."""
+    options = {"--objdir-as-tempdir", "--frandom-seed", "--compress-mode", *_SYMBOL_FLAGS}
+    return Nvcc(root, version, codes_of(version), frozenset(options))
+
 
 NVCC = "{cuda}/bin/nvcc"
 

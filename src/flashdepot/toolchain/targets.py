@@ -138,7 +138,7 @@ def _link_windows(target: TargetSpec, zig: Zig, objects: Sequence[Path], native:
     linker = zig.linker(target.zig, folder)
     names = exported_names((native / "templates" / "libflashattention.map").read_text(encoding="utf-8"))
     definition = folder / "flashattention.def"
-    definition.write_text(definition_text(names), encoding="ascii")
+    definition.write_text(definition_text(names), encoding="ascii", newline="\n")
     archive, dll, imports = static / WINDOWS.static[0], shared / WINDOWS.shared, shared / WINDOWS.shared_linked
     own = privately(objects, folder / "objects")
     (folder / "members").mkdir()

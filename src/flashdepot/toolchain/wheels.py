@@ -162,7 +162,7 @@ def provide(platform: Platform, folder: Path, on_file: OnFile) -> Path:
         raise IncompatibleError(
             f"PyPI has no nvcc for {platform}.", hint="Install a CUDA toolkit and name its folder: --cuda DIR"
         )
-    root, tree = _root(platform, folder), _data()["tree"][str(platform)]
+    root, tree = _root(platform, folder), _data()["tree"][_made_for(platform)]
     return provide_wheels(root, _wheels(platform), on_file, keep=_of_toolkit, inside=_TOOLKIT, tree=tree)
 
 
@@ -190,4 +190,10 @@ def _of_toolkit(name: str) -> bool:
 
 
 def _wheels(platform: Platform) -> list[PinnedWheel]:
-    return [wheel for wheel in msgspec.convert(_data()["wheel"], list[PinnedWheel]) if wheel.platform == str(platform)]
+    name = _made_for(platform)
+    return [wheel for wheel in msgspec.convert(_data()["wheel"], list[PinnedWheel]) if wheel.platform == name]
+
+
+def _made_for(platform: Platform) -> str:
+    """Windows has Linux's toolkit: its headers, and the programs by whose bytes device code of a remote is known."""
+    return "linux-x86_64" if platform.system == "windows" else str(platform)

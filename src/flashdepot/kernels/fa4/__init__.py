@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flashdepot.events import Fetch
 from flashdepot.kernels.fa4 import units
 from flashdepot.kernels.fa4.sources import Fa4Layout, published
-from flashdepot.kernels.fa4.units import HOSTS, PYTHONS, SASS, TESTED, code_for
+from flashdepot.kernels.fa4.units import HOSTS, MACHINES, PYTHONS, SASS, TESTED, code_for
 from flashdepot.kernels.family import Family
 from flashdepot.model.target import Architecture
 from flashdepot.upstream import Sources
@@ -57,7 +57,7 @@ class Fa4(Family):
 
     def compiles_here(self, platform: Platform) -> bool:
         """Where PyPI has CuTe DSL for the system and the Python."""
-        return str(platform) in HOSTS and sys.implementation.name == "cpython" and sys.version_info[:2] in PYTHONS
+        return str(platform) in MACHINES and sys.implementation.name == "cpython" and sys.version_info[:2] in PYTHONS
 
     def provide(self, platform: Platform, folder: Path, on_file: OnFile) -> Mapping[str, Path]:
         """CuTe DSL, the Python that runs it, and the compile worker."""

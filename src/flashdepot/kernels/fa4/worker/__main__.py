@@ -14,7 +14,6 @@ import contextlib
 import io
 import json
 import os
-import resource
 import sys
 import time
 import traceback
@@ -60,8 +59,17 @@ def _answer(order: dict[str, Any], upstream: Path) -> dict[str, Any]:
         "log": said.getvalue(),
         "seconds": round(time.monotonic() - wall, 3),
         "cpu_seconds": round(time.process_time() - cpu, 3),
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_memory_bytes": _peak_memory(),
     }
+
+
+def _peak_memory() -> int:
+    """Bytes; 0 on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _one(upstream: Path, job: str, target: str, depfile: str) -> int:
