@@ -37,6 +37,7 @@ from flashdepot.errors import UsageError
 from flashdepot.model.environment import Torch
 from flashdepot.model.host import HostRecord
 from flashdepot.model.target import Architecture, Version
+from flashdepot.resolve.facts import NamedFacts
 from support import forge
 
 NOTE, FITS, UNKNOWN, MISFIT, DAMAGED = Outcome
@@ -503,3 +504,24 @@ def test_the_python_and_torch_of_a_record_are_asked(tmp_path: Path) -> None:
     assert "Python 3.12" in lines(report, "tags")[0].has
     assert json.dumps(report.to_json())
     assert Version("2.9") <= place_of(host=record).torch.torch.release  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("named", "verdict"),
+    [
+        (NamedFacts(python_tag="3.11"), FITS),
+        (NamedFacts(python_tag="3.12"), MISFIT),
+        (NamedFacts(python_tag="3.8"), MISFIT),
+        (NamedFacts(torch="none"), MISFIT),
+        (NamedFacts(torch="2.9+rocm6.4"), MISFIT),
+        (NamedFacts(torch="2.8.0+cpu"), MISFIT),
+    ],
+)
+def test_what_is_named_counts_and_not_what_the_record_has(tmp_path: Path, named: NamedFacts, verdict: Outcome) -> None:
+    gpu = forge.library_with_gpu_code(tmp_path, GPU_CODE).read_bytes()
+    files = {"pkg/__init__.py": b"import torch\nfrom . import _C\n", "pkg/_C.cpython-311-x86_64-linux-gnu.so": gpu}
+    packed = forge.wheel(tmp_path, files, tag="py3-none-any", requires_python=">=3.9,<3.13")
+    python = replace(interpreter(3, 11 if named.torch else 12), torch=Torch.parse("2.8.0+cu128"))
+    record = replace(machine(driver="580.1"), python=python)
+    (report,) = api.check(packed, host=record, named=replace(named, gpu=("8.0",)))
+    assert report.verdict is verdict, report.evidence

@@ -70,7 +70,7 @@ def by_bytes(world: World) -> set[str]:
     binary, place = world.thing.as_bytes(), world.place
     lines = [
         *judge_binary(binary, [binary], place),
-        *judge_extension_name(binary, place.python),
+        *judge_extension_name(binary, place),
         *judge_architectures([binary], place),
     ]
     return {TOPICS[line.topic] for line in lines if line.outcome is Outcome.MISFIT and line.topic in TOPICS}

@@ -176,9 +176,7 @@ class PythonEnvironment(msgspec.Struct, frozen=True, rename={"purelib": "site"})
     @property
     def label(self) -> str:
         """``Python 3.11``."""
-        name = "Python" if self.implementation == "CPython" else self.implementation
-        threads = ", free-threaded" if self.free_threaded else ""
-        return "{} {}.{}{}".format(name, *self.interpreter.version, threads)
+        return self.interpreter.label
 
     @property
     def runs_on(self) -> Platform:

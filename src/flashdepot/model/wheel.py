@@ -212,6 +212,12 @@ class Interpreter(Spelled):
         version = re.fullmatch(_VERSION, text.strip().lower())
         return cls.parse(f"cp{version[1]}{version[2]}{version[3]}" if version else text)
 
+    @property
+    def label(self) -> str:
+        """``Python 3.11``, ``PyPy 3.10``, ``Python 3.13, free-threaded``."""
+        name = {"cpython": "Python", "pypy": "PyPy"}.get(self.implementation, self.implementation)
+        return f"{name} {self.version[0]}.{self.version[1]}{', free-threaded' if self.free_threaded else ''}"
+
     def __str__(self) -> str:
         kind = {name: tag for tag, name in _KINDS.items()}.get(self.implementation, self.implementation)
         return f"{kind}{self.version[0]}{self.version[1]}{'t' if self.free_threaded else ''}"

@@ -17,7 +17,6 @@ from flashdepot.errors import UsageError
 from flashdepot.fit import ask
 from flashdepot.fit.needs import READERS, DriverNeed, PythonNeed, libc_of_tag
 from flashdepot.model.diagnosis import Reasons, verdict_of
-from flashdepot.model.environment import PythonEnvironment
 from flashdepot.model.target import Version
 from flashdepot.model.wheel import WheelName
 
@@ -79,7 +78,7 @@ def judge_wheel(wheel: WheelFacts, place: Place) -> list[Evidence]:
     if wheel.metadata_tags and wheel.metadata_tags != wheel.tags:
         said = _spell(wheel.metadata_tags)
         lines.append(Evidence(Outcome.NOTE, "tags", f"its WHEEL file says {said}", "installers go by the file name"))
-    return [*lines, _judge_tags(wheel.tags, place), *_judge_python(wheel.requires_python, place.python)]
+    return [*lines, _judge_tags(wheel.tags, place), *_judge_python(wheel.requires_python, place)]
 
 
 def judge_cuda_name(file_name: str, place: Place) -> list[Evidence]:
@@ -94,32 +93,39 @@ def judge_cuda_name(file_name: str, place: Place) -> list[Evidence]:
     return [evidence_of(reason, "driver", f"built with CUDA {cuda} by its name", f"driver {place.host.driver}")]
 
 
-def _judge_python(required: str, python: PythonEnvironment | None) -> list[Evidence]:
+def _judge_python(required: str, place: Place) -> list[Evidence]:
     """METADATA's Requires-Python, which installers obey whatever the tags say."""
-    if not required or python is None:
+    asked, found = place.facts.python, place.python
+    if not required or asked is None:
         return []
-    seen, has = f"requires Python {required}", f"Python {python.version}"
+    minor = "{}.{}".format(*asked.version)
+    is_found = found is not None and found.interpreter == asked
+    # Of a Python that is only named, the first and a late release of its minor version are asked.
+    versions = {str(found.version)} if found is not None and is_found else {f"{minor}.0", f"{minor}.99"}
+    seen, has = f"requires Python {required}", f"Python {min(versions) if is_found else minor}"
     try:
-        fits = SpecifierSet(required).contains(str(python.version), prereleases=True)
+        fits = {SpecifierSet(required).contains(version, prereleases=True) for version in versions}
     except InvalidSpecifier:
         return [Evidence(Outcome.UNKNOWN, "python", f"{seen}, which is not a version range", has)]
-    fix = "" if fits else f"Take a wheel for {python.label}, or a Python {required}."
-    return [Evidence(Outcome.FITS if fits else Outcome.MISFIT, "python", seen, has, fix=fix)]
+    outcome = Outcome.FITS if fits == {True} else Outcome.MISFIT if fits == {False} else Outcome.UNKNOWN
+    fix = "" if outcome is Outcome.FITS else f"Take a wheel for {asked.label}, or a Python {required}."
+    return [Evidence(outcome, "python", seen, has, fix=fix)]
 
 
-def judge_extension_name(binary: Binary, python: PythonEnvironment | None) -> list[Evidence]:
+def judge_extension_name(binary: Binary, place: Place) -> list[Evidence]:
     """The Python version in the file name of an extension module, ``_C.cpython-311-x86_64-linux-gnu.so``."""
     match = _EXTENSION.fullmatch(binary.name.rsplit("/", 1)[-1])
+    python = place.facts.python
     if match is None or python is None:
         return []
-    fits = (int(match[1]), int(match[2])) == python.interpreter.version and bool(match[3]) == python.free_threaded
+    fits = (int(match[1]), int(match[2])) == python.version and bool(match[3]) == python.free_threaded
     seen = f"made for Python {match[1]}.{match[2]}{', free-threaded' if match[3] else ''}"
     fix = "" if fits else f"Take the build for {python.label}."
     return [Evidence(Outcome.FITS if fits else Outcome.MISFIT, "python", seen, python.label, binary.name, fix)]
 
 
 def _judge_tags(tags: frozenset[Tag], place: Place) -> Evidence:
-    facts, python = place.facts, place.python
+    facts, python = place.facts, place.facts.python
     seen = _spell(tags)
     libc = (
         f" with GNU libc {facts.libc}"

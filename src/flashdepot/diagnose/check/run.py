@@ -10,12 +10,13 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
-from flashdepot.diagnose.check.evidence import Evidence, Outcome, Report, worst_evidence_first
+from flashdepot.diagnose.check.evidence import Evidence, Outcome, Report, evidence_of, worst_evidence_first
 from flashdepot.diagnose.check.judge import judge_architectures, judge_binary
 from flashdepot.diagnose.check.judge_wheel import judge_claims, judge_cuda_name, judge_extension_name, judge_wheel
 from flashdepot.diagnose.check.place import Place
-from flashdepot.diagnose.check.subject import Subject, optional_files, read_subject
+from flashdepot.diagnose.check.subject import Subject, read_imports, read_subject
 from flashdepot.errors import IntegrityError, UsageError
+from flashdepot.fit import ask
 
 _BACKEND = re.compile(r"[_-]?(?:cuda|cu|rocm|hip|xpu|cpu|mps|sycl)\d*(?:_nocublaslt\d*)?$")
 _AGAINST = {Outcome.MISFIT, Outcome.UNKNOWN}
@@ -115,15 +116,20 @@ def judge(subject: Subject, place: Place) -> Report:
         if not subject.binaries:
             lines.append(Evidence(Outcome.NOTE, "contents", "it holds no compiled file"))
     by_file = {
-        binary.name: [*judge_binary(binary, subject.binaries, place), *judge_extension_name(binary, place.python)]
+        binary.name: [*judge_binary(binary, subject.binaries, place), *judge_extension_name(binary, place)]
         for binary in subject.binaries
     }
-    optional = optional_files(subject.path, subject.binaries) if subject.wheel is not None else frozenset[str]()
+    optional, imports = (
+        read_imports(subject.path, subject.binaries) if subject.wheel is not None else (frozenset[str](), set[str]())
+    )
     for name, found in with_alternatives(by_file).items():
         data = name in optional and not name.endswith((".so", ".pyd", ".dll"))
         lines += [_not_loaded(line, data=data) if name in optional else line for line in found]
     if subject.wheel is not None and any(binary.containers for binary in subject.binaries):
         lines += judge_cuda_name(subject.path.name, place)
+        if "torch" in imports and place.facts.torch is not None:
+            reason = ask("torch-with-cuda", place.facts, need=True)
+            lines.append(evidence_of(reason, "torch", "its import needs torch", place.facts.torch.label))
     lines += judge_architectures(subject.binaries, place)
     facts = {
         "name": subject.wheel.name if subject.wheel else None,

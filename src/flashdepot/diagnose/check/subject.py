@@ -258,8 +258,10 @@ _DATA = {FileKind.ARCHIVE, FileKind.ELF_OBJECT, FileKind.COFF_OBJECT}
 _FORGIVEN = {"ImportError", "ModuleNotFoundError", "OSError", "Exception", "BaseException", "RuntimeError"}
 
 
-def optional_files(wheel: Path, binaries: Iterable[Binary]) -> frozenset[str]:
-    """The compiled files that an import does without: data, and modules that no import of a package reaches.
+def read_imports(wheel: Path, binaries: Iterable[Binary]) -> tuple[frozenset[str], set[str]]:
+    """The compiled files that an import does without, and what it reaches, modules of other packages too.
+
+    An import does without data, and modules that no import of a package reaches.
 
     A package is followed from its ``__init__.py`` through what its modules import when they are imported themselves,
     unless an ``except`` forgives it. Where that reaches no compiled file nothing is optional but data: the package
@@ -269,9 +271,10 @@ def optional_files(wheel: Path, binaries: Iterable[Binary]) -> frozenset[str]:
     data = frozenset(name for name, binary in found.items() if binary.kind in _DATA)
     modules = {_SUFFIX.sub("", name): name for name in found if _SUFFIX.search(name)}
     with zipfile.ZipFile(wheel) as archive:
-        reached = {modules[place] for place in _imported(archive, modules) if place in modules}
+        imported = _imported(archive, modules)
+    reached = {modules[place] for place in imported if place in modules}
     if not reached:
-        return data
+        return data, imported
     by_file = {PurePosixPath(name).name: name for name in found}
     queue = list(reached)
     while queue:
@@ -281,7 +284,7 @@ def optional_files(wheel: Path, binaries: Iterable[Binary]) -> frozenset[str]:
                 reached.add(name)
                 queue.append(name)
     beside = {PurePosixPath(name).parts[0] for name in reached}
-    return data | {name for name in found.keys() - reached if PurePosixPath(name).parts[0] in beside}
+    return data | {name for name in found.keys() - reached if PurePosixPath(name).parts[0] in beside}, imported
 
 
 def _imported(archive: zipfile.ZipFile, modules: Iterable[str]) -> set[str]:
