@@ -172,3 +172,10 @@ def test_what_is_concluded_from_something_absent_is_only_possible() -> None:
 )
 def test_a_line_that_only_sums_up_says_where_the_deciding_one_stands(line: str, where: str) -> None:
     assert where in look(line).next_steps[0]
+
+
+def test_an_index_that_had_nothing_may_not_have_answered() -> None:
+    log = "ERROR: Could not find a version that satisfies the requirement flash-attn (from versions: {})\n"
+    assert first(log.format("2.5.0, 2.8.3")).certain
+    unsure = first(log.format("none"))
+    assert (unsure.certain, unsure.or_else[0]) == (False, "download-failed")

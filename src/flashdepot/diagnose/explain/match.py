@@ -35,6 +35,12 @@ _LEVELS_END = 80
 _INSTALLERS_OWN = frozenset({"resolve", "fetch", "install"})
 """Phases in which nothing but the installer itself speaks."""
 
+
+def _speaks_for_itself(step: Step) -> bool:
+    """Whether what stands in a step is an installer's own, or CMake's, and not of whatever it runs."""
+    return step.tool == "cmake" or (step.installer != "" and step.phase in _INSTALLERS_OWN)
+
+
 _IGNORED = 100
 """How many lines of a piece a rule skips before it takes the next one as it is."""
 
@@ -208,7 +214,14 @@ class _Search:
         hits.sort(key=lambda hit: (hit.rule.rank, hit.line.number, hit.rule.id))
         windows, amd = (not self._seen.isdisjoint(texts) for texts in (WINDOWS_SIGNS, AMD_SIGNS))
         return RuleOutcome(
-            tuple(replace(hit, package=package_of(hit.line.text, hit.step)) for hit in hits),
+            tuple(
+                replace(
+                    hit,
+                    package=package_of(hit.line.text, hit.step),
+                    certain=hit.certain and self._seen.isdisjoint(hit.rule.unsure),
+                )
+                for hit in hits
+            ),
             tuple(self.errors or self.reports),
             self.story.steps,
             self.facts,
@@ -224,7 +237,7 @@ class _Search:
         suggested = self.suggested.get(rule.id) is hit
         context = (suggested and rule.likely_context) or rule.context
         unless = rule.unless + rule.likely_unless if suggested else rule.unless
-        own = rule.own and hit.step is not None and hit.step.installer != "" and hit.step.phase in _INSTALLERS_OWN
+        own = rule.own and hit.step is not None and _speaks_for_itself(hit.step)
         seen = (own or not context or not self._seen.isdisjoint(context)) and self._seen.isdisjoint(unless)
         return seen and not machine.vetoes(rule.veto, hit.line.text, self.facts)
 

@@ -26,7 +26,7 @@ _OURS = ("flash-attn", "flash-attn-3", "flash-attn-4")
 """Packages in whose place flashdepot has something; the first is meant where a log speaks only of FlashAttention."""
 
 _UNNAMED = "THE_PACKAGE"
-_PYTHONS = re.compile(r"(?:[A-Z_]+=\S* )*(?:python -m )?(?:pip|python) ")
+_PYTHONS = re.compile(r"(?:[A-Z_]+=\S* )*(?:python -m )?(?:pip|python|uv) ")
 
 
 _INSTALL = "flashdepot install   # a wheel that fits this environment, or ours, which links no torch; verified before it is imported"

@@ -183,7 +183,7 @@ AMD_SIGNS = (
 """Texts in lower case, one of which a log of a machine with AMD GPUs has."""
 
 FIELD_SIGNS = (
-    "torch", "flash", "cuda", "nvcc", "cudnn", "cublas", "nccl", "nvidia", "gpu", "rocm", "hipcc", "triton",
+    "torch", "flash", "fa_fwd", "fa_bwd", "cuda", "nvcc", "cudnn", "cublas", "nccl", "nvidia", "gpu", "rocm", "hipcc", "triton",
     "attention", "_attn", "attn_", "cutlass", "cpp_extension", "libtorch", "vllm", "sglang", "sgl_kernel", "xformers",
     "transformers", "huggingface", "diffusers", "diffusion", "deepspeed", "accelerate", "bitsandbytes", "unsloth",
     "axolotl", "megatron", "transformer_engine", "transformer-engine", "sageattention", "mamba", "causal-conv1d",
@@ -275,7 +275,8 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     ``@errors`` for those of errors that a package's own build raises.
     ``warns`` says that the tools tell of it by a warning, which shows nothing for certain elsewhere.
     ``own`` says that what an installer says in a step of its own needs no ``context``.
-    ``absence`` says that the class is concluded from something that is not there, and so never certain;
+    ``absence`` says that the class is concluded from something that is not there, and so never certain; nor is it where one of its
+    ``unsure`` texts is in the log;
     ``or_else`` names the classes that it may be instead, the likeliest first. ``veto`` names the fact that rules it out.
     ``hides`` names classes that are consequences of this one. A line that an ``ignore`` pattern matches, such as a
     warning about something that is optional, shows nothing.
@@ -311,6 +312,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     installers: tuple[Literal["", "pip", "uv", "poetry", "conda", "cargo"], ...] = ()
     ours: bool = False
     absence: bool = False
+    unsure: _Texts = ()
     own: bool = False
     warns: bool = False
     or_else: tuple[str, ...] = ()
@@ -319,7 +321,7 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
     @property
     def texts(self) -> tuple[str, ...]:
         """All that is looked for in a whole log, besides the patterns."""
-        return self.context + self.likely_context + self.unless + self.likely_unless
+        return self.context + self.likely_context + self.unless + self.likely_unless + self.unsure
 
     def takes(self, step: Step | None, *, known: bool = False) -> bool:
         """Whether it can be what went wrong in a step.
