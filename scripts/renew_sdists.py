@@ -24,7 +24,7 @@ from flashdepot.model.selection import Dtype, Feature, Pass
 from flashdepot.net.fetch import fetch
 from flashdepot.net.index import PackageIndex
 from flashdepot.net.transport import read_index_settings
-from flashdepot.upstream.tree import is_kept
+from flashdepot.upstream.source import is_kept
 
 LAYOUT = Fa2Layout()
 FLOOR = Version("2.7.4.post1")  # the first with the launch templates that the C layer is written against

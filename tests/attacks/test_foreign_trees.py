@@ -17,7 +17,7 @@ from flashdepot.errors import FlashdepotError, UsageError
 from flashdepot.files.directory import PlainFiles
 from flashdepot.kernels.fa2 import Fa2
 from flashdepot.kernels.fa2.sources import Fa2Layout
-from flashdepot.upstream.tree import read_folder, source_digest
+from flashdepot.upstream.source import read_folder, source_digest
 from support.upstreams import make_folder
 
 SECRET = "a-secret-of-the-user"  # noqa: S105  (that is what it is called)

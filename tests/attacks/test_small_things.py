@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from flashdepot.process import trace
+from flashdepot.process import run as running
 from flashdepot.process.run import run
 
 URL = "https://user:TOKEN@host/a.git"
@@ -23,8 +23,8 @@ URL = "https://user:TOKEN@host/a.git"
 )
 def test_what_verbose_shows_has_no_credentials(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     said: list[str] = []
-    monkeypatch.setattr(trace, "_listeners", [said.append])
-    trace.trace(text)
+    monkeypatch.setattr(running, "_listeners", [said.append])
+    running.trace(text)
     assert "TOKEN" not in said[0]
     assert "host/a.git" in said[0]
 

@@ -17,7 +17,7 @@ from flashdepot.kernels.fa2.units import make_unit
 from flashdepot.model.codec import digest_of
 from flashdepot.model.selection import Dtype, Pass
 from flashdepot.upstream import SourceTree
-from flashdepot.upstream.tree import is_kept
+from flashdepot.upstream.source import is_kept
 
 UNITS = frozenset(make_unit(p, 64, d, causal=c) for p in Pass for d in Dtype for c in (False, True))
 CUTLASS_COMMENT = """/***************

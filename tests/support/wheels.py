@@ -19,7 +19,7 @@ from flashdepot.model.manifest import Manifest, ManifestFile
 from flashdepot.model.selection import PROFILES, select
 from flashdepot.model.target import Platform, Version, parse_list
 from flashdepot.upstream import SourceTree
-from flashdepot.upstream.tree import read_folder
+from flashdepot.upstream.source import read_folder
 from flashdepot.wheel import Wheel, build_wheel
 from flashdepot.wheel.builder import jax_modules
 from support.depots import store_library

@@ -9,7 +9,7 @@ import pytest
 
 from flashdepot.errors import IntegrityError, NetworkError
 from flashdepot.model.selection import Feature
-from flashdepot.upstream.tree import SourceTree
+from flashdepot.upstream.source import SourceTree
 from support.upstreams import UNITS, cutlass_files, identify, known_versions, licences, make_sdist, obtain, tree_files
 
 FILE = "flash_attn-9.9.9.tar.gz"

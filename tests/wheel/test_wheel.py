@@ -45,7 +45,7 @@ from flashdepot.resolve.own_wheel_name import (
     wheel_version,
 )
 from flashdepot.upstream import SourceTree
-from flashdepot.upstream.tree import read_folder
+from flashdepot.upstream.source import read_folder
 from flashdepot.wheel import Wheel, build_jax_wheel, build_wheel
 from flashdepot.wheel.builder import RUNTIME, wheel_text
 from support.upstreams import LAYOUT

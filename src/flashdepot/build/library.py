@@ -42,7 +42,7 @@ from flashdepot.toolchain.linked import Linked
 from flashdepot.toolchain.nvcc import compresses_newly, usual_compression
 from flashdepot.toolchain.wheels import known_trees
 from flashdepot.upstream import SourceTree
-from flashdepot.upstream.tree import source_digest
+from flashdepot.upstream.source import source_digest
 
 if TYPE_CHECKING:
     from flashdepot.build.farm_worker import Site

@@ -51,7 +51,7 @@ def _remember(name: str) -> Callable[[click.Context, click.Parameter, bool], Non
 def _show_more(context: click.Context, _: click.Parameter, value: bool) -> None:
     context.meta[_VERBOSE] = value
     if value:
-        from flashdepot.process.trace import listen  # noqa: PLC0415
+        from flashdepot.process.run import listen  # noqa: PLC0415
 
         listen(say)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from flashdepot.errors import FlashdepotError, IntegrityError, NetworkError
 from flashdepot.events import Download
 from flashdepot.files.atomic import sha256_file
-from flashdepot.process.trace import trace
 
 if TYPE_CHECKING:
     from flashdepot.net.download import Downloaded, Remote
@@ -48,6 +47,7 @@ def fetch(project: str, filename: str, sha256: str, destination: Path, *, on_pro
     # Half a second of imports that a run without a download does not pay.
     from flashdepot.net.index import PackageIndex  # noqa: PLC0415
     from flashdepot.net.transport import read_index_settings  # noqa: PLC0415
+    from flashdepot.process.run import trace  # noqa: PLC0415
 
     settings = read_index_settings()
     asked: list[str] = []
@@ -89,6 +89,7 @@ def fetch_url(
         return Downloaded(destination, remote.sha256, destination.stat().st_size, 0)
     require_network(f"Fetching {destination.name}")
     from flashdepot.net.transport import open_session, read_index_settings  # noqa: PLC0415
+    from flashdepot.process.run import trace  # noqa: PLC0415
 
     trace(f"Fetching {remote.url}")
     settings = read_index_settings()

@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 
 from flashdepot.files.atomic import open_fresh
-from flashdepot.process.run import bound, not_run
-from flashdepot.process.trace import trace
+from flashdepot.process.run import bound, not_run, trace
 
 
 class Cost(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import secrets
 import shlex
 import subprocess
@@ -20,7 +21,26 @@ from typing import IO, Any
 import msgspec
 
 from flashdepot.errors import FlashdepotError, MissingToolError
-from flashdepot.process.trace import trace
+
+_CREDENTIALS = re.compile(r"(https?://)[^/\s'\"]+@")
+_listeners: list[Callable[[str], None]] = []
+
+
+def listen(listener: Callable[[str], None]) -> None:
+    """Call ``listener`` with a line for all that is done outside this process: programs started, files fetched."""
+    _listeners.append(listener)
+
+
+def trace(text: str) -> None:
+    """Say it to who listens, without the credentials of any URL."""
+    for listener in _listeners:
+        listener(without_credentials(text))
+
+
+def without_credentials(text: str) -> str:
+    """A text without the users, passwords and tokens of the URLs in it."""
+    return _CREDENTIALS.sub(r"\1", text)
+
 
 # It waits until the last writing end of its standard input is closed, which the system does for a process that is
 # killed, and then kills its process group, itself included. -I and -S: it imports nothing of anybody's.

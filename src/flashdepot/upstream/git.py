@@ -21,9 +21,8 @@ from flashdepot.files.locks import HeldLock, lock_file
 from flashdepot.model.codec import Digest, read
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.net.fetch import offline, require_network
-from flashdepot.process.run import run
-from flashdepot.process.trace import without_credentials
-from flashdepot.upstream.tree import Layout, SourceTree, source_digest
+from flashdepot.process.run import run, without_credentials
+from flashdepot.upstream.source import Layout, SourceTree, source_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

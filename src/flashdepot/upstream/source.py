@@ -1,21 +1,125 @@
-"""From what a user names to a source tree: a published version, a folder, or a commit."""
+"""Source trees, and from what a user names to one: a published version, a folder, or a commit."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.model.recipe import UpstreamId
 from flashdepot.model.selection import Feature, Unit
-from flashdepot.upstream.tree import Identified, Layout, SourceTree, is_kept, read_folder
 
 if TYPE_CHECKING:
     from flashdepot.events import Download
+    from flashdepot.files.directory import PlainFiles
+
+
+class Layout(Protocol):
+    """Where the parts of a family's source tree are, and what it can compile."""
+
+    @property
+    def project(self) -> str:
+        """The name under which the source is published: ``flash-attn``."""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The files and folders that flashdepot takes of a tree; the rest is not unpacked. ``.`` is all of it."""
+
+    @property
+    def submodules(self) -> tuple[str, ...]:
+        """The git submodules that a build needs, by their place."""
+
+    def require_complete(self, files: PlainFiles) -> None:
+        """:raises UsageError: for another project's tree; :raises MissingToolError: for one that lacks a submodule."""
+
+    def units(self, files: PlainFiles) -> frozenset[Unit]:
+        """Read what a tree can compile."""
+
+    def features(self, files: PlainFiles) -> frozenset[Feature]:
+        """Read the features that a tree can leave out."""
+
+    def version(self, files: PlainFiles) -> str:
+        """Read the version that a tree gives itself; :data:`UNKNOWN_VERSION` where it gives none."""
+
+    def sources(self, files: PlainFiles) -> Iterable[str]:
+        """Every file and folder of a tree that a compiler can reach, or that gets into a wheel; not all must be there."""
+
+
+UNKNOWN_VERSION = "unknown"
+
+
+def is_kept(layout: Layout, name: str) -> bool:
+    """Whether a file of a tree, by its name with ``/``, is one that flashdepot needs."""
+    return any(kept in (".", name) or name.startswith(f"{kept}/") for kept in layout.kept)
+
+
+class Identified(msgspec.Struct, frozen=True):
+    """What is known of an upstream without its tree being unpacked."""
+
+    id: UpstreamId
+    units: frozenset[Unit]
+    features: frozenset[Feature]
+
+
+class SourceTree(msgspec.Struct, frozen=True):
+    """A tree on disk, complete. It is read and never written to."""
+
+    id: UpstreamId
+    root: Path
+    units: frozenset[Unit]
+    features: frozenset[Feature]
+
+    @classmethod
+    def read(cls, layout: Layout, identity: UpstreamId, root: Path) -> SourceTree:
+        """Read units and features from the files of a tree; raises as :meth:`Layout.require_complete`."""
+        from flashdepot.files.directory import PlainFiles  # noqa: PLC0415  (a depot hit on a published version reads none)
+
+        files = PlainFiles(root)
+        layout.require_complete(files)
+        return cls(identity, root, layout.units(files), layout.features(files))
+
+    @property
+    def files(self) -> PlainFiles:
+        """What may be read of it."""
+        from flashdepot.files.directory import PlainFiles  # noqa: PLC0415  (as above)
+
+        return PlainFiles(self.root)
+
+    @property
+    def identified(self) -> Identified:
+        """The same without the place."""
+        return Identified(self.id, self.units, self.features)
+
+
+def read_folder(layout: Layout, root: Path) -> SourceTree:
+    """Take a folder as it is, in place; raises as :meth:`SourceTree.read`, :class:`UsageError` also when it is not there."""
+    if not root.is_dir():
+        raise UsageError(
+            f"There is no folder {root}.", hint="Name one that is, or a published version: --upstream VERSION"
+        )
+    from flashdepot.files.directory import PlainFiles  # noqa: PLC0415  (as above)
+
+    files = PlainFiles(root)
+    layout.require_complete(files)
+    identity = UpstreamId(layout.version(files), source_digest(layout, files), origin="folder")
+    return SourceTree.read(layout, identity, root)
+
+
+def source_digest(layout: Layout, files: PlainFiles) -> str:
+    """SHA-256, in hexadecimal, of the names and bytes of every file that gets into a library or a wheel.
+
+    The Python package is part of it: a library knows the one that belongs to its kernels. Times, permissions and the place
+    of the tree do not count.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(files.below(*layout.sources(files))):
+        digest.update(f"{name}\0{files.digest(name)}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 class Sdist(msgspec.Struct, frozen=True):
@@ -57,10 +161,11 @@ def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Downloa
     from flashdepot.net.fetch import fetch  # noqa: PLC0415
 
     def fill(folder: Path) -> None:
-        place = cache / sdist.filename
-        archive = fetch(sdist.project, sdist.filename, sdist.sha256, place, on_progress=on_progress)
-        while not keep(archive):  # gc removed it just now
-            archive = fetch(sdist.project, sdist.filename, sdist.sha256, place, on_progress=on_progress)
+        archive = cache / sdist.filename
+        while True:
+            fetch(sdist.project, sdist.filename, sdist.sha256, archive, on_progress=on_progress)
+            if keep(archive):  # otherwise gc removed it just now
+                break
         unpack(archive, folder, keep=lambda name: is_kept(layout, name.partition("/")[2]))
         _read(layout, sdist, folder)
 
@@ -85,11 +190,11 @@ class Sources(msgspec.Struct, frozen=True):
     published: Callable[[], Mapping[str, Sdist]]
 
     def known_versions(self) -> tuple[str, ...]:
-        """Return the versions that can be named, newest last."""
+        """The versions that can be named, newest last."""
         return tuple(self.published())
 
     def default_version(self) -> str:
-        """Return the version that is used when none is named: the newest."""
+        """The version that is used when none is named: the newest."""
         return self.known_versions()[-1]
 
     def find_sdist(self, version: str) -> Sdist:
@@ -104,11 +209,11 @@ class Sources(msgspec.Struct, frozen=True):
         return sdist
 
     def known_trees(self) -> Mapping[str, str]:
-        """Return the digest of every published tree, by the name of its folder in the cache."""
+        """The digest of every published tree, by the name of its folder in the cache."""
         return {sdist.folder: sdist.tree for sdist in self.published().values()}
 
     def known_archives(self) -> Mapping[str, str]:
-        """Return the SHA-256 of every sdist, by the name of its file in the cache."""
+        """The SHA-256 of every sdist, by the name of its file in the cache."""
         return {sdist.filename: sdist.sha256 for sdist in self.published().values()}
 
     def identify(self, spec: str, cache: Path) -> Identified:

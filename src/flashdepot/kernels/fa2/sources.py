@@ -13,8 +13,7 @@ from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.facts import read_table
 from flashdepot.kernels.fa2.units import make_unit, parse_unit
 from flashdepot.model.selection import Dtype, Feature, Pass, Unit
-from flashdepot.upstream.source import Sdist
-from flashdepot.upstream.tree import UNKNOWN_VERSION
+from flashdepot.upstream.source import UNKNOWN_VERSION, Sdist
 
 if TYPE_CHECKING:
     from flashdepot.files.directory import PlainFiles

@@ -12,8 +12,7 @@ from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.facts import read_table
 from flashdepot.kernels.fa4.units import units
 from flashdepot.model.selection import Feature, Unit
-from flashdepot.upstream.source import Sdist
-from flashdepot.upstream.tree import UNKNOWN_VERSION
+from flashdepot.upstream.source import UNKNOWN_VERSION, Sdist
 
 if TYPE_CHECKING:
     from flashdepot.files.directory import PlainFiles
