@@ -15,7 +15,6 @@ from pathlib import Path
 from flashdepot.depot.layout import DepotLayout
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.atomic import disk_errors, make_folder
-from flashdepot.files.trust import trusted_users, user_name
 
 TRUSTED_USERS = "FLASHDEPOT_TRUSTED_USERS"
 """Environment variable: names or numbers of users, with commas, whose depots are used."""
@@ -69,7 +68,9 @@ def _require(folder: Path, status: os.stat_result, root: Path, environment: Mapp
         raise _not_a_folder(folder, status)
     if os.name != "posix":  # Windows: the user's own folder of caches is nobody else's by its access list
         return
-    if status.st_uid not in {os.geteuid(), 0} and status.st_uid not in trusted_users() | _named(environment):
+    if status.st_uid not in {os.geteuid(), 0} and status.st_uid not in _trusted(environment):
+        from flashdepot.files.trust import user_name  # noqa: PLC0415  (most depots are the user's)
+
         name = user_name(status.st_uid)
         raise IntegrityError(
             f"{folder} belongs to {name}, who can put anything into the libraries that you take from it.",
@@ -88,15 +89,18 @@ def _require(folder: Path, status: os.stat_result, root: Path, environment: Mapp
     )
 
 
-def _named(environment: Mapping[str, str]) -> set[int]:
-    """The users that :data:`TRUSTED_USERS` names."""
+def _trusted(environment: Mapping[str, str]) -> set[int]:
+    """The users that :data:`TRUSTED_USERS` names, and those that are always trusted."""
     import pwd  # noqa: PLC0415  (not on Windows)
+
+    from flashdepot.files.trust import trusted_users  # noqa: PLC0415  (as above)
 
     names = [name.strip() for name in environment.get(TRUSTED_USERS, "").split(",") if name.strip()]
     try:
-        return {int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid for name in names}
+        named = {int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid for name in names}
     except KeyError as error:
         raise UsageError(f"{TRUSTED_USERS} names a user, and there is no such user: {error}.") from None
+    return named | trusted_users()
 
 
 def _is_of_one_user(status: os.stat_result) -> bool:
