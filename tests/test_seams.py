@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from flashdepot import Client
 from flashdepot.api import resolve
-from flashdepot.build.engine import Engine
-from flashdepot.build.executor import Ended, Executor, Task
+from flashdepot.build.engine import Ended, Engine, Executor, Task
 from flashdepot.build.schedule import Capacity, History
 from flashdepot.cli.app import app
 from flashdepot.cli.common import View

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.host import gpu, probe
+from flashdepot.host import probe
 from flashdepot.host.tools import find_compilers, find_toolkits, identify_compiler
-from flashdepot.model.host import Gpu, HostRecord
-from flashdepot.model.target import Architecture, Version
+from flashdepot.model.host import HostRecord
+from flashdepot.model.target import Architecture
 from support.toolkits import make_toolkit
 from support.tools import tool
 
@@ -30,29 +30,6 @@ def test_this_machine_has_a_record_that_survives_its_json() -> None:
 def test_a_damaged_record_is_refused(damage: dict[str, object]) -> None:
     with pytest.raises(Exception, match=r"schema|not a platform|a whole number|missing|not a version"):
         HostRecord.from_json({**probe().to_json(), **damage})
-
-
-def test_nvidia_smi_is_read_where_nvml_is_missing() -> None:
-    table = "NVIDIA H200, 9.0, 143771, 580.159.03\nNVIDIA RTX A6000, 8.6, 49140, 580.159.03\n"
-    assert gpu.parse_nvidia_smi(table) == (
-        Version("580.159.03"),
-        (
-            Gpu("NVIDIA H200", Architecture(9, 0), 143771 << 20),
-            Gpu("NVIDIA RTX A6000", Architecture(8, 6), 49140 << 20),
-        ),
-    )
-
-
-@pytest.mark.parametrize("table", ["", "NVIDIA-SMI has failed because it couldn't communicate with the driver.\n"])
-def test_an_nvidia_smi_without_a_driver_means_no_gpu(table: str) -> None:
-    assert gpu.parse_nvidia_smi(table) is None
-
-
-def test_a_gpu_whose_row_cannot_be_read_is_left_out() -> None:
-    table = "NVIDIA Old, [N/A], [N/A], 580.1\nNVIDIA H100, 9.0, 81559, 580.1\n"
-    found = gpu.parse_nvidia_smi(table)
-    assert found is not None
-    assert [g.name for g in found[1]] == ["NVIDIA H100"]
 
 
 def test_a_toolkit_behind_a_script_on_the_path_is_found_where_it_is(

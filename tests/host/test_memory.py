@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.host import memory
-from flashdepot.host.memory import usable_cores, usable_memory
+from flashdepot.host import surroundings
+from flashdepot.host.surroundings import usable_cores, usable_memory
 
 
 def write(folder: Path, **files: str) -> None:
@@ -25,7 +25,7 @@ def membership(tmp_path: Path) -> Path:
 def plenty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  90000000 kB\nMemAvailable:  62500000 kB\n")
-    monkeypatch.setattr(memory, "_MEMORY", meminfo)
+    monkeypatch.setattr(surroundings, "_MEMORY", meminfo)
 
 
 def test_without_control_groups_what_is_available_counts(tmp_path: Path) -> None:

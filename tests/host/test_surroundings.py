@@ -8,8 +8,7 @@ import pytest
 from flashdepot.facts.cuda import cuda_of_ptx, newest_cuda
 from flashdepot.host import surroundings
 from flashdepot.host.gpu import nvidia_devices
-from flashdepot.host.memory import memory_facts
-from flashdepot.host.surroundings import container, is_wsl, libc_name, variables
+from flashdepot.host.surroundings import container, is_wsl, libc_name, memory_facts, variables
 from flashdepot.model.target import Version
 
 

@@ -11,8 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from flashdepot.build.engine import Engine
-from flashdepot.build.executor import Executor
+from flashdepot.build.engine import Engine, Executor
 from flashdepot.build.farm import FarmExecutor
 from flashdepot.build.farm_worker import Site
 from flashdepot.build.inputs import PlaceNames

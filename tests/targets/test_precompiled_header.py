@@ -19,8 +19,7 @@ from flashdepot.host.probe import this_platform
 from flashdepot.kernels.c_layer import NATIVE
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action
-from flashdepot.toolchain.clang import CUDA_OUTPUTS, precompiled
-from flashdepot.toolchain.targets import target_of
+from flashdepot.toolchain.targets import CUDA_OUTPUTS, precompiled, target_of
 from flashdepot.toolchain.zig import Zig, compiling_version, zig_folder
 from support.recipes import TOOLS, make_recipe
 

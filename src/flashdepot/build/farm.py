@@ -27,7 +27,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot.build import farm_worker
-from flashdepot.build.executor import Ended, Task
+from flashdepot.build.engine import Ended, Task
 from flashdepot.build.farm_worker import RESOURCE, Done, Order, Refused, Site
 from flashdepot.build.inputs import InputDigests, PlaceNames, place_of
 from flashdepot.build.schedule import Capacity

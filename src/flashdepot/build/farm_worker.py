@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flashdepot import __version__
-from flashdepot.build.executor import Ended, Task
+from flashdepot.build.engine import Ended, Task
 from flashdepot.build.inputs import places, programs
 from flashdepot.build.local import LocalExecutor, confined_environment
 from flashdepot.depot import open_depot
@@ -33,8 +33,7 @@ from flashdepot.model.request import AnyCuda, CudaChoice
 from flashdepot.model.target import Architecture, Version
 from flashdepot.process.child import Cost, descendants_memory
 from flashdepot.process.confinement import Means, means
-from flashdepot.toolchain.choose import Toolchain, choose_toolchain
-from flashdepot.toolchain.identity import identify_toolchain
+from flashdepot.toolchain.choose import Toolchain, choose_toolchain, identify_toolchain
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -85,7 +84,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """An action that a worker has run: what :class:`~flashdepot.build.executor.Ended` says, with the bytes themselves."""
+    """An action that a worker has run: what :class:`~flashdepot.build.engine.Ended` says, with the bytes themselves."""
 
     cost: Cost
     log: str

@@ -11,8 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flashdepot import __version__
-from flashdepot.build.engine import BuildOutcome, Engine
-from flashdepot.build.executor import Executor
+from flashdepot.build.engine import BuildOutcome, Engine, Executor
 from flashdepot.build.inputs import PlaceNames, place_of, places
 from flashdepot.build.local import local_executor
 from flashdepot.build.objects import Linking, compilers_of, put_objects
@@ -36,8 +35,7 @@ from flashdepot.model.selection import Selection
 from flashdepot.model.target import Architecture, Platform, Target
 from flashdepot.process.confinement import is_lifted
 from flashdepot.toolchain.architectures import choose_sass
-from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.identity import identify_toolchain
+from flashdepot.toolchain.choose import Toolchain, identify_toolchain
 from flashdepot.toolchain.linked import Linked
 from flashdepot.toolchain.nvcc import compresses_newly, usual_compression
 from flashdepot.toolchain.wheels import known_trees

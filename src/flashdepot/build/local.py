@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flashdepot.build.executor import Ended, Task
+from flashdepot.build.engine import Ended, Task
 from flashdepot.build.inputs import InputDigests, Moment, PlaceNames, decoded, programs, read_depfile
 from flashdepot.build.resident import Assignment, Residents
 from flashdepot.build.schedule import Capacity
 from flashdepot.errors import FlashdepotError
 from flashdepot.events import BuildProgress
-from flashdepot.host.memory import usable_cores, usable_memory
+from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, PrecompiledHeader, filled
 from flashdepot.process.child import Child, Cost, descendants_memory

@@ -21,12 +21,10 @@ from flashdepot.model.codec import digest_of
 from flashdepot.model.limits import Limits
 from flashdepot.model.recipe import Action, Recipe, ToolchainId, filled_in
 from flashdepot.model.target import Platform
-from flashdepot.toolchain.choose import Toolchain
-from flashdepot.toolchain.clang import cxx_words
-from flashdepot.toolchain.identity import probe_toolchain
+from flashdepot.toolchain.choose import Toolchain, probe_toolchain
 from flashdepot.toolchain.linked import Linked
 from flashdepot.toolchain.nvcc import HOST_FLAGS
-from flashdepot.toolchain.targets import TargetSpec, target_of
+from flashdepot.toolchain.targets import TargetSpec, cxx_words, target_of
 from flashdepot.toolchain.zig import Zig
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs and their driver, through NVML's C interface, or nvidia-smi where that is missing; and the devices on the bus.
+"""NVIDIA GPUs and their driver, through NVML's C interface, and the devices on the bus.
 
 The package that has all of NVML takes longer to import than a depot hit takes.
 """
@@ -26,17 +26,15 @@ _TEXT = 96
 """Bytes of a text: NVML_DEVICE_NAME_V2_BUFFER_SIZE, the longest of those asked for here (nvml.h)."""
 
 _NVML = {
-    True: ("libnvidia-ml.so.1",),
+    True: ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"),
     False: ("nvml.dll", r"C:\Program Files\NVIDIA Corporation\NVSMI\nvml.dll"),
 }
-"""The driver's library on POSIX and on Windows, where old drivers put it next to nvidia-smi."""
-
-_QUERY = "name,compute_cap,memory.total,driver_version"
+"""The driver's library on POSIX, in WSL outside the loader's folders, and on Windows, where old drivers put it next to nvidia-smi."""
 
 
 def probe_gpus() -> tuple[Version | None, tuple[Gpu, ...]]:
     """The driver's version and the GPUs it serves; ``(None, ())`` on a machine without an NVIDIA driver."""
-    return _ask_nvml() or _through_nvidia_smi() or (None, ())
+    return _ask_nvml() or (None, ())
 
 
 def probe_driver() -> Version | None:
@@ -92,43 +90,6 @@ def _gpu(nvml: ctypes.CDLL, index: int) -> Gpu:
 def _require_success(status: int) -> None:
     if status != _SUCCESS:
         raise ValueError(f"NVML returned {status}")
-
-
-def _through_nvidia_smi() -> tuple[Version, tuple[Gpu, ...]] | None:
-    if os.name == "posix" and not any(Path(folder, "nvidia-smi").exists() for folder in os.get_exec_path()):
-        return None  # machines without a driver are spared the import
-    from shutil import which  # noqa: PLC0415
-
-    program = which("nvidia-smi")
-    if program is None:
-        return None
-    from flashdepot.process.run import run  # noqa: PLC0415
-
-    try:
-        done = run([program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"], timeout=30)
-        return parse_nvidia_smi(done.stdout) if done.status == 0 else None
-    except FlashdepotError:
-        return None
-
-
-def parse_nvidia_smi(table: str) -> tuple[Version, tuple[Gpu, ...]] | None:
-    """Read ``nvidia-smi --query-gpu=name,compute_cap,memory.total,driver_version --format=csv,noheader,nounits``.
-
-    :returns: driver and GPUs, or ``None`` when the table has no readable row. Memory is in MiB there.
-    """
-    gpus = []
-    driver = None
-    for line in table.splitlines():
-        fields = [field.strip() for field in line.rsplit(",", 3)]
-        if len(fields) != len(_QUERY.split(",")):
-            continue
-        name, capability, memory, version = fields
-        try:
-            gpus.append(Gpu(name, Architecture.parse(capability), int(memory) << 20))
-            driver = Version.parse(version)
-        except (UsageError, ValueError):
-            continue
-    return (driver, tuple(gpus)) if driver else None
 
 
 _PCI = Path("/sys/bus/pci/devices")

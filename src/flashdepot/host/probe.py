@@ -83,7 +83,7 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (a depot hit needs none of these)
 
-    from flashdepot.host import memory, surroundings  # noqa: PLC0415
+    from flashdepot.host import surroundings  # noqa: PLC0415
     from flashdepot.host.gpu import nvidia_devices  # noqa: PLC0415
     from flashdepot.host.surroundings import probe_disks, system_cxx_versions  # noqa: PLC0415
     from flashdepot.host.tools import find_compilers, find_toolkits  # noqa: PLC0415
@@ -95,8 +95,8 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
         libstdcxx, cxxabi = system_cxx_versions()
         return replace(
             facts,
-            cores=memory.usable_cores(),
-            memory=memory.usable_memory(),
+            cores=surroundings.usable_cores(),
+            memory=surroundings.usable_memory(),
             toolkits=toolkits.result() if toolkits else (),
             compilers=compilers.result() if compilers else (),
             libstdcxx=libstdcxx,
@@ -105,7 +105,7 @@ def probe(python: str | None = None, depot: Path | None = None, *, tools: bool =
             container=surroundings.container(),
             wsl=surroundings.is_wsl(),
             long_paths=surroundings.long_paths(),
-            memory_facts=memory.memory_facts(),
+            memory_facts=surroundings.memory_facts(),
             disks=probe_disks(depot),
             variables=surroundings.variables(),
             dangling=surroundings.dangling(),

@@ -12,9 +12,8 @@ from flashdepot.kernels.c_layer import NATIVE, driver_sources, name_of_source
 from flashdepot.model.recipe import Action, Recipe, Tool
 from flashdepot.model.selection import Unit
 from flashdepot.model.target import Architecture, Version
-from flashdepot.toolchain.clang import CUDA_OUTPUTS, CXX_OUTPUTS, cuda_words, cxx_words, precompiled
 from flashdepot.toolchain.nvcc import NVCC, SOURCE_NAME, VARIABLES, nvcc_flags
-from flashdepot.toolchain.targets import TargetSpec
+from flashdepot.toolchain.targets import CUDA_OUTPUTS, CXX_OUTPUTS, TargetSpec, cuda_words, cxx_words, precompiled
 
 
 class Compilers(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from flashdepot.depot.store import NoRemotes
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Alternative, BuildProgress, Download, Events, Fetch, Forecast, OnFile
 from flashdepot.fit.requests import unmet
-from flashdepot.host.memory import usable_cores, usable_memory
+from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.kernels import family_of, obtain_sources
 from flashdepot.model.host import HostRecord
 from flashdepot.model.limits import Limits

@@ -11,7 +11,7 @@ from flashdepot.depot import Depot
 from flashdepot.errors import FlashdepotError
 from flashdepot.facts.gpus import codes_of
 from flashdepot.host import with_tools
-from flashdepot.host.memory import usable_cores, usable_memory
+from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.kernels import default_family, oldest_gpu, unproven_code
 from flashdepot.model.candidate import FLASH_ATTN, OURS, PIP, Candidate, Judged, Origin, PublishedWheel, WheelRequest
 from flashdepot.model.diagnosis import Diagnosis, Reasons, Verdict, verdict_of

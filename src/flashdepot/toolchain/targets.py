@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flashdepot.errors import FlashdepotError, UsageError, did_you_mean
+from flashdepot.model.recipe import PrecompiledHeader
 from flashdepot.model.target import LINUX, WINDOWS, LibraryNames, Platform, Version
 
 if TYPE_CHECKING:
@@ -222,3 +223,99 @@ def parse_target(text: str) -> TargetSpec:
 def target_of(platform: Platform) -> TargetSpec:
     """The target of a platform; raises as :func:`parse_target`."""
     return parse_target(str(platform))
+
+
+# zig's clang is given the words of ``clang -cc1`` that zig itself gives it for C++ and a target, less what differs between
+# machines and what only says the default again. ``zig c++`` refuses CUDA sources.
+_PROGRAM = ("{zig_program}", "clang", "-cc1")
+
+_FOR_ALL = (
+    "-emit-obj",
+    "-O2",
+    "-disable-free",
+    "-disable-llvm-verifier",
+    "-discard-value-names",
+    "-mrelocation-model",
+    "pic",
+    "-pic-level",
+    "2",
+    "-mframe-pointer=all",
+    "-fmath-errno",
+    "-ffp-contract=on",
+    "-mconstructor-aliases",
+    "-funwind-tables=2",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-faddrsig",
+    "-nostdsysteminc",
+    "-nobuiltininc",
+    "-std=c++17",
+    "-fdeprecated-macro",
+    "-fgnuc-version=4.2.1",
+    "-fvisibility=hidden",
+    "-fno-rtti",
+    "-DNDEBUG",
+    "-D_LIBCPP_DISABLE_VISIBILITY_ANNOTATIONS",
+    "-D_LIBCXXABI_DISABLE_VISIBILITY_ANNOTATIONS",
+    "-D_LIBCPP_HAS_NO_VENDOR_AVAILABILITY_ANNOTATIONS",
+    "-D_LIBCPP_PSTL_BACKEND_SERIAL",
+    "-D_LIBCPP_ABI_VERSION=1",
+    "-D_LIBCPP_ABI_NAMESPACE=__1",
+    "-D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_NONE",
+)
+
+_CUDA = (
+    "-aux-triple",
+    "nvptx64-nvidia-cuda",
+    "-target-sdk-version=12.3",
+    "-fcuda-allow-variadic-functions",
+    "-fcxx-exceptions",  # upstream's headers spell throw; no object ends up with one
+    "-Wno-deprecated-declarations",
+    "-D_USE_MATH_DEFINES",
+    "-fcuda-include-gpubinary",
+    "{fatbin}",
+    "-include",
+    "{native}/host/host_view.h",
+)
+
+CXX_OUTPUTS = (
+    *("-dependency-file", "{depfile}", "-MT", "{output}", "-sys-header-deps"),
+    *("-o", "{output}", "-x", "c++", "{source}"),
+)
+CUDA_OUTPUTS = (*CXX_OUTPUTS[:-2], "cuda", "{source}")
+
+
+def cxx_words(target: TargetSpec) -> tuple[str, ...]:
+    """The beginning of a command that compiles C++ for a target."""
+    return (
+        *_PROGRAM,
+        "-triple",
+        target.clang,
+        "-target-cpu",
+        target.cpu,
+        *_FOR_ALL,
+        *target.system.words,
+        *_headers(target),
+    )
+
+
+def cuda_words(target: TargetSpec) -> tuple[str, ...]:
+    """The beginning of a command that compiles the host side of a CUDA source, around ``{fatbin}``."""
+    return (*cxx_words(target), *_CUDA)
+
+
+def precompiled(words: tuple[str, ...]) -> PrecompiledHeader:
+    """What the words ``-include``, compiled without the source and its fatbin.
+
+    :param words: all but the outputs of a command that begins with :func:`cuda_words`.
+    """
+    fatbin = words.index("-fcuda-include-gpubinary")
+    others = (*words[:fatbin], *words[fatbin + 2 :])
+    make = ("-emit-pch" if word == "-emit-obj" else word for word in others)
+    return PrecompiledHeader((*make, *CUDA_OUTPUTS), ("-include-pch", "{header}"))
+
+
+def _headers(target: TargetSpec) -> tuple[str, ...]:
+    folders = ("libcxx/include", "libcxxabi/include", "include", *(f"libc/include/{name}" for name in target.headers))
+    resource = ("-resource-dir", "{zig}/clang")
+    return (*resource, *(word for folder in folders for word in ("-isystem", f"{{zig}}/{folder}")))
