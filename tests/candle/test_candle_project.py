@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.files.documents import parse_toml
+from flashdepot.link.candle_delivery import link_only_manifest
 from flashdepot.link.candle_project import (
     CONFIG,
     CandleSetup,
@@ -18,6 +21,7 @@ from flashdepot.link.candle_project import (
     write_config,
 )
 from flashdepot.link.candle_versions import Delivery
+from support.tools import needs
 
 REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
 GIT = "git+https://github.com/huggingface/candle?rev=59f8e90#59f8e903ca80a32ea7f8514b39748fc979e69e82"
@@ -74,14 +78,67 @@ def test_a_folder_without_a_lock_file_is_told_how_to_get_one(tmp_path: Path) -> 
     assert told.value.hint == "cargo fetch"
 
 
-def test_candle_from_git_is_found_in_its_checkout_and_gets_no_patch(tmp_path: Path) -> None:
+def test_candle_from_git_is_found_in_its_checkout_with_the_words_of_its_source(tmp_path: Path) -> None:
     project = read_candle_project(write_lock(tmp_path / "p", ("candle-flash-attn", "0.11.1", GIT)))
     crate = tmp_path / "home/git/checkouts/candle-1234/59f8e90/candle-flash-attn"
     crate.mkdir(parents=True)
     (crate / "Cargo.toml").touch()
     assert project.sources(tmp_path / "home") == crate
-    with pytest.raises(IncompatibleError, match="comes from git"):
-        project.require_published()
+    assert project.git == {"git": "https://github.com/huggingface/candle", "rev": "59f8e90"}
+
+
+CORE = '[package]\nname = "candle-core"\nversion = "0.11.1"\nedition = "2021"\n'
+FLASH = """[package]
+name = "candle-flash-attn"
+version = "0.11.1"
+edition = "2021"
+[dependencies]
+candle = { path = "../candle-core", package = "candle-core" }
+[build-dependencies]
+candle-nn = { path = "../candle-nn" }
+"""
+
+
+@needs("cargo", "git")
+def test_a_crate_from_git_is_replaced_and_keeps_the_rest_of_candle_from_there(tmp_path: Path) -> None:
+    repository, root = tmp_path / "candle", tmp_path / "program"
+    for name, manifest, library in (
+        ("candle-core", CORE, "pub struct Tensor;"),
+        ("candle-nn", CORE.replace("core", "nn"), ""),
+        ("candle-flash-attn", FLASH, "pub fn attend(_: candle::Tensor) {}"),
+    ):
+        (repository / name / "src").mkdir(parents=True)
+        (repository / name / "Cargo.toml").write_text(manifest)
+        (repository / name / "src/lib.rs").write_text(library)
+    (repository / "candle-flash-attn/build.rs").write_text('fn main() { panic!("it would compile kernels") }')
+
+    def run(*words: str | Path, cwd: Path = root) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
+
+    identity = ("-c", "user.name=n", "-c", "user.email=e")
+    for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "1"], ["tag", "0.11.1"]):
+        assert run("git", *words, cwd=repository).returncode == 0
+    (root / "src").mkdir(parents=True)
+    (root / "src/main.rs").write_text("fn main() { candle_flash_attn::attend(candle_core::Tensor) }")
+    source = f'{{ git = "file://{repository}", tag = "0.11.1" }}'
+    dependencies = f"[dependencies]\ncandle-core = {source}\ncandle-flash-attn = {source}\n"
+    (root / "Cargo.toml").write_text(
+        f'[package]\nname = "program"\nversion = "1.0.0"\nedition = "2021"\n{dependencies}'
+    )
+    assert "it would compile kernels" in run("cargo", "build").stderr
+
+    git = read_candle_project(root).git
+    crate = root / "prebuilt"
+    shutil.copytree(repository / "candle-flash-attn/src", crate / "src")
+    (crate / "Cargo.toml").write_text(link_only_manifest(FLASH, git))
+    setup = CandleSetup(Delivery.CRATE, crate, replaces=git["git"])
+    write_config(root, setup)
+    done = run("cargo", "build")
+    assert done.returncode == 0, done.stderr
+    assert run("cargo", "tree", "-i", "candle-core").stdout.count(f"file://{repository}") == 1
+    found = read_setup(root, {})
+    assert found is not None
+    assert (found.folder, found.replaces) == (crate, git["git"])
 
 
 @pytest.mark.parametrize(

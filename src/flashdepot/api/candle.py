@@ -106,17 +106,17 @@ def link_candle(
     arguments, sources, project = wish.line.arguments, wish.sources, wish.project
     nvcc = shutil.which("nvcc")
     if wish.delivery is Delivery.CRATE:
-        if project is not None:
-            project.require_published()
+        git = project.git if project else {}
         unpacked = require_sources(sources, wish.version, default_cargo_home() / "registry")
         kernels = choose_kernels(unpacked, wish.kernels, arguments, wish.version) if wish.kernels is not None else ()
         got = library()
         added = added_kernels(kernels, unpacked, got, depot=depot, limits=limits, events=events)
         with added if kernels else contextlib.nullcontext() as objects:
-            root = write_candle_crate(got, arguments, unpacked, wish.folder, provide_zig, objects)
+            root = write_candle_crate(got, arguments, unpacked, wish.folder, provide_zig, objects, git)
         text = advice.patch_lines(root)
         notes = advice.crate_notes(got.manifest, nvcc)
-        return _result(got, wish, CandleSetup(Delivery.CRATE, root), text, notes, {"patch": text}, kernels)
+        setup = CandleSetup(Delivery.CRATE, root, replaces=git.get("git", advice.CRATES_IO))
+        return _result(got, wish, setup, text, notes, {"patch": text}, kernels)
     if wish.kernels is not None:
         choose_kernels(sources or wish.folder, wish.kernels, arguments, wish.version)
     got = library()

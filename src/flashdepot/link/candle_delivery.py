@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
-from flashdepot.errors import FlashdepotError, MissingToolError, UsageError
+from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.files.documents import parse_toml
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, read_regular
@@ -118,6 +118,7 @@ def write_candle_crate(
     folder: Path,
     zig: ZigSource,
     added: AddedKernels | None = None,
+    git: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
     """Write the crate into ``folder``, which is new, empty or such a crate, and return it, absolute.
 
@@ -126,11 +127,12 @@ def write_candle_crate(
     :param crate: the sources of candle-flash-attn of the version that is replaced.
     :param zig: asked when the archive is for another system or CPU than this machine's.
     :param added: kernels of candle's own that go into the archive too.
+    :param git: see :func:`link_only_manifest`.
     :raises UsageError: when the folder holds something else, or one of the crate's files was changed since.
     """
     own = f"lib/{library.manifest.platform}/"
     written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR", keeps=partial(_of_another_platform, own))
-    cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"))
+    cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"), git)
     version = parse_toml(cargo_toml, "Cargo.toml")["package"]["version"]
     texts = {
         "Cargo.toml": cargo_toml.encode(),
@@ -153,29 +155,30 @@ def linking_build_script(arguments: int) -> str:
     return (SOURCES / "build.rs").read_text("utf-8").replace("@ARGUMENTS@", str(arguments))
 
 
-def link_only_manifest(cargo_toml: str) -> str:
-    """A ``Cargo.toml`` without what only a compiling build script needs: its ``[build-dependencies]``.
+def link_only_manifest(cargo_toml: str, git: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A ``Cargo.toml`` without what only a compiling build script and tests need, and whose folder can be anywhere.
 
-    :raises UsageError: when it takes values from a workspace, which a copy of it would not have.
-    :raises FlashdepotError: when that cannot be taken out without touching anything else.
+    :param git: the source that a dependency in a folder next to it has then, as ``Cargo.toml`` says it.
+    :raises UsageError: when it takes values from a workspace, or from a folder that nobody knows the source of.
     """
-    before = parse_toml(cargo_toml, "Cargo.toml")
-    if not isinstance(before.get("package", {}).get("version"), str):
-        raise UsageError(
-            f"The Cargo.toml of {CRATE} takes its version from a workspace, so its folder cannot be used on its own.",
-            hint="Name with --crate the folder into which Cargo unpacked it from a registry: ~/.cargo/registry/src/*",
-        )
-    kept, skipping = [], False
-    for line in cargo_toml.splitlines(keepends=True):
-        if line.startswith("["):
-            skipping = re.match(r"\[\[?\s*(?:target\..*\.)?build-dependencies\b", line) is not None
-        if not skipping:
-            kept.append(line)
-    text = "".join(kept)
-    before.pop("build-dependencies", None)
-    if before != parse_toml(text, "Cargo.toml"):
-        raise FlashdepotError(f"The Cargo.toml of {CRATE} is written in a way that cannot be changed safely.")
-    return _SIGNATURE + text
+    import tomlkit  # noqa: PLC0415  (only a crate that is written needs it)
+
+    parse_toml(cargo_toml, "Cargo.toml")
+    document = tomlkit.parse(cargo_toml)
+    elsewhere = "Name with --crate the folder into which Cargo unpacked it from a registry: ~/.cargo/registry/src/*"
+    if not isinstance(document.get("package", {}).get("version"), str):
+        what = f"The Cargo.toml of {CRATE} takes its version from a workspace, so its folder cannot be used on its own."
+        raise UsageError(what, hint=elsewhere)
+    for tables in (document, *document.get("target", {}).values()):
+        for left_out in ("build-dependencies", "dev-dependencies"):
+            tables.pop(left_out, None)
+    for name, dependency in document.get("dependencies", {}).items():
+        if isinstance(dependency, dict) and "path" in dependency:
+            if not git:
+                raise UsageError(f"{name} of {CRATE} is in a folder next to it, {dependency['path']}.", hint=elsewhere)
+            del dependency["path"]
+            dependency.update(git)
+    return _SIGNATURE + tomlkit.dumps(document)
 
 
 def _sources(crate: Path) -> Iterator[Path]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from flashdepot.errors import IncompatibleError, MissingToolError, UsageError
+from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.files.atomic import write_atomic
 from flashdepot.files.documents import read_toml
 from flashdepot.link.candle_kernels import CandleKernel
@@ -43,17 +45,13 @@ class CandleProject(msgspec.Struct, frozen=True):
         found = sorted((cargo_home / "git" / "checkouts").glob(f"*/{revision}/{CRATE}/Cargo.toml"))
         return found[0].parent if found else None
 
-    def require_published(self) -> None:
-        """Before a crate for ``[patch.crates-io]`` is written: that replaces no dependency from git.
-
-        :raises IncompatibleError: when candle comes from git.
-        """
-        if self.source.startswith(_GIT):
-            raise IncompatibleError(
-                f"{CRATE} {self.version} of this project comes from git ({self.source.partition('#')[0]}), and its build "
-                f"script takes no archive. [patch.crates-io] replaces published crates only.",
-                hint=f'Take a published version in Cargo.toml: {CRATE} = "{self.version}"',
-            )
+    @property
+    def git(self) -> Mapping[str, str]:
+        """Where git has it from, as Cargo.toml says it: ``git`` and perhaps ``rev``, ``tag`` or ``branch``; else empty."""
+        if not self.source.startswith(_GIT):
+            return {}
+        address = urlsplit(self.source.removeprefix(_GIT))
+        return {"git": address._replace(query="", fragment="").geturl(), **dict(parse_qsl(address.query))}
 
 
 def find_root(folder: Path) -> Path:
@@ -127,6 +125,7 @@ def _manifest(root: Path) -> Mapping[str, Any]:
 
 
 CONFIG = ".cargo/config.toml"
+CRATES_IO = "crates-io"
 BUILD_DIR = "CANDLE_FLASH_ATTN_BUILD_DIR"
 COMPUTE_CAP = "CUDA_COMPUTE_CAP"
 
@@ -137,12 +136,14 @@ class CandleSetup(msgspec.Struct, frozen=True):
     :param compute_cap: the ``CUDA_COMPUTE_CAP`` of a set-up that is about to be made, where nothing else sets it, and
         empty for a crate; of one that was read, what builds see, if anything.
     :param said_in: the file, or the variable, that says so; empty for a set-up that is about to be made.
+    :param replaces: the source in ``[patch]`` that a crate comes from otherwise.
     """
 
     delivery: Delivery
     folder: Path
     compute_cap: str = ""
     said_in: str = ""
+    replaces: str = CRATES_IO
 
 
 def config_text(text: str, setup: CandleSetup, root: Path) -> str:
@@ -160,7 +161,7 @@ def config_text(text: str, setup: CandleSetup, root: Path) -> str:
         raise UsageError(f"{CONFIG} is not valid TOML: {error}.") from error
     place = _from_root(setup.folder, root)
     if setup.delivery is Delivery.CRATE:
-        _put(document, ("patch", "crates-io"), CRATE, {"path": place})
+        _put(document, ("patch", setup.replaces), CRATE, {"path": place})
     else:
         relative = not Path(place).is_absolute()
         _put(document, ("env",), BUILD_DIR, {"value": place, "relative": True} if relative else place)
@@ -189,10 +190,11 @@ def read_setup(root: Path, variables: Mapping[str, str]) -> CandleSetup | None:
     env = _table(config, "env")
     cap = _variable(env, COMPUTE_CAP, variables)
     for name, file in ((CONFIG, config), ("Cargo.toml", _read(root / "Cargo.toml"))):
-        patch = _table(_table(file, "patch"), "crates-io").get(CRATE)
-        if isinstance(patch, dict) and isinstance(patch.get("path"), str):
-            folder = _absolute(root, patch["path"])
-            return CandleSetup(Delivery.CRATE, folder, cap, f"[patch.crates-io] in {name}")
+        for source, table in _table(file, "patch").items():
+            patch = table.get(CRATE) if isinstance(table, dict) else None
+            if isinstance(patch, dict) and isinstance(patch.get("path"), str):
+                said_in = f"[patch.{source if source == CRATES_IO else json.dumps(source)}] in {name}"
+                return CandleSetup(Delivery.CRATE, _absolute(root, patch["path"]), cap, said_in, source)
     value = _variable(env, BUILD_DIR, variables)
     if not value:
         return None
