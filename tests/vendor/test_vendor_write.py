@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flashdepot.link.vendor.files import attribute_lines, with_lines
+from support.tools import needs
 from vendor.vendor_tools import FOLDER, check, for_target, tree, vendor, vendored
 
 pytestmark = pytest.mark.nvcc
@@ -147,3 +149,24 @@ def test_the_help_has_examples_of_writing_and_checking(project: Path) -> None:
     shown = vendor("--help", cwd=project).stdout.split("Examples:")[1]
     assert "  flashdepot vendor\n" in shown
     assert "  flashdepot vendor --check\n" in shown
+
+
+@needs("cmake")
+def test_cmake_takes_the_library_of_its_platform_from_the_folder(target: Path, tmp_path: Path) -> None:
+    prebuilt = target.parent
+    shutil.copytree(target, prebuilt / target.name.replace("x86_64", "aarch64"), symlinks=True)
+    lines = "cmake_minimum_required(VERSION 3.18)\nproject(p LANGUAGES NONE)\nfind_package(FlashAttention 2 REQUIRED)\n"
+    (tmp_path / "CMakeLists.txt").write_text(f"{lines}message(STATUS is=${{FlashAttention_INCLUDE_DIR}})\n")
+
+    def configure(*options: str) -> str:
+        command = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prebuilt}", *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return " ".join((done.stdout + done.stderr).split())
+
+    assert f"is={target}/include" in configure()
+    riscv = configure("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=riscv64")
+    assert "has no library for linux-riscv64" in riscv
+    shutil.rmtree(tmp_path / "build")
+    shutil.copytree(target, target.with_name(f"{target.name}-120"), symlinks=True)
+    assert "name one with FlashAttention_FOLDER" in configure()
+    assert f"is={target}-120/include" in configure(f"-DFlashAttention_FOLDER={target.name}-120")

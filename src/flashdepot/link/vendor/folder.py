@@ -121,6 +121,42 @@ def target_folder(manifest: Manifest) -> str:
 
 
 ATTRIBUTES_NAME = ".gitattributes"
+_CMAKE = """\
+# Written by 'flashdepot vendor': find_package(FlashAttention) with this folder in CMAKE_PREFIX_PATH takes the library of
+# the platform that is built for. Where there are several, FlashAttention_FOLDER names one.
+string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" _FlashAttention_platform)
+string(REGEX REPLACE "-amd64$" "-x86_64" _FlashAttention_platform "${_FlashAttention_platform}")
+string(REGEX REPLACE "-arm64$" "-aarch64" _FlashAttention_platform "${_FlashAttention_platform}")
+file(GLOB _FlashAttention_folders "${CMAKE_CURRENT_LIST_DIR}/${_FlashAttention_platform}-*")
+list(LENGTH _FlashAttention_folders _FlashAttention_count)
+if(FlashAttention_FOLDER)
+  set(_FlashAttention_folders "${CMAKE_CURRENT_LIST_DIR}/${FlashAttention_FOLDER}")
+elseif(_FlashAttention_count GREATER 1)
+  set(_FlashAttention_why "${CMAKE_CURRENT_LIST_DIR} has several libraries: name one with FlashAttention_FOLDER.")
+elseif(_FlashAttention_count EQUAL 0)
+  set(_FlashAttention_why "${CMAKE_CURRENT_LIST_DIR} has no library for ${_FlashAttention_platform}.")
+endif()
+"""
+_CMAKE_FILES = {
+    "FlashAttentionConfig.cmake": """\
+if(DEFINED _FlashAttention_why)
+  set(FlashAttention_FOUND FALSE)
+  set(FlashAttention_NOT_FOUND_MESSAGE "${_FlashAttention_why}")
+  unset(_FlashAttention_why)
+else()
+  include("${_FlashAttention_folders}/lib/cmake/FlashAttention/FlashAttentionConfig.cmake")
+endif()
+""",
+    "FlashAttentionConfigVersion.cmake": """\
+if(DEFINED _FlashAttention_why)
+  set(PACKAGE_VERSION 1) # the package itself says why it is not found
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+else()
+  include("${_FlashAttention_folders}/lib/cmake/FlashAttention/FlashAttentionConfigVersion.cmake")
+endif()
+""",
+}
+"""What CMake reads of a folder of several libraries: each of them begins in the same way."""
 _ELSEWHERE = "flashdepot vendor DIR"
 
 
@@ -149,12 +185,18 @@ def vendor(manifest: Manifest, source: Callable[[ManifestFile], Path], directory
     text = manifest_text(manifest)
     target = VendoredTarget.of(manifest, hashlib.sha256(text).hexdigest())
     folder = directory / target.folder
-    require_no_links(directory, (ATTRIBUTES_NAME, INDEX_NAME, target.folder), _ELSEWHERE)
+    require_no_links(directory, (ATTRIBUTES_NAME, INDEX_NAME, *_CMAKE_FILES, target.folder), _ELSEWHERE)
     index = read_index(directory) or VendorIndex()
     changed = examine_manifest(folder, target.manifest_digest) is not None or bool(examine_files(folder, manifest))
     if changed:
         export(manifest, source, directory, inside=target.folder, elsewhere=_ELSEWHERE, disguised=is_disguised)
     lines = attribute_lines(target.folder)
     changed |= rewrite_file(directory, ATTRIBUTES_NAME, lambda old: with_lines(old, lines), _ELSEWHERE)
+    for name, end in _CMAKE_FILES.items():
+        changed |= rewrite_file(directory, name, _always((_CMAKE + end).encode()), _ELSEWHERE)
     changed |= rewrite_file(directory, INDEX_NAME, lambda _old: index.with_target(target).text(), _ELSEWHERE)
     return Vendored(directory, folder, changed)
+
+
+def _always(text: bytes) -> Callable[[bytes], bytes]:
+    return lambda _old: text
