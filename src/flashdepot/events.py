@@ -104,6 +104,9 @@ class Forecast(msgspec.Struct, frozen=True):
     is_exact: bool = True
     host_sides: int = 0
 
+    def __repr__(self) -> str:
+        return f"<Forecast: {self.units - self.compiled} of {self.units} kernels, {self.seconds:.0f} s>"
+
     @property
     def is_long(self) -> bool:
         """Whether a person would rather be asked."""

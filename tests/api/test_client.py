@@ -58,7 +58,14 @@ def test_an_environment_can_be_described_and_answers_fit_on_a_line(tmp_path: Pat
     described = Client(depot=tmp_path, host=RECORD, torch="2.9", python_tag="3.13", gpu="9.0", driver="580")
     assert described.environment.origin_of("driver") == "--driver"
     plan = described.resolve()
-    for shown in (described, described.environment, plan):
+    for shown in (
+        described,
+        described.environment,
+        plan,
+        plan.chosen,
+        plan.near_misses[0].reason,
+        described.plan(arch="9.0"),
+    ):
         assert len(repr(shown)) < 200
     assert described.explain("nothing of this is a failure").findings == ()
 

@@ -77,6 +77,12 @@ class LibraryPlan(msgspec.Struct, frozen=True):
     forecast: Forecast | None = None
     offered: Manifest | None = None
 
+    def __repr__(self) -> str:
+        found = self.stored or self.offered
+        if found is not None:
+            return f"<LibraryPlan: {'stored' if self.stored else 'from a remote'}, {found!r}>"
+        return f"<LibraryPlan: to build, {self.forecast!r}>"
+
 
 def plan_need(
     need: Need | str,

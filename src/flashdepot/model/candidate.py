@@ -113,6 +113,9 @@ class Judged(msgspec.Struct, frozen=True):
     verdict: Verdict
     reasons: tuple[Diagnosis, ...]
 
+    def __repr__(self) -> str:
+        return f"<{self.candidate.name}: {self.verdict}, {self.candidate.seconds:.0f} s>"
+
     @property
     def verified(self) -> bool:
         """Whether it is known to exist: it is stored, or somebody has seen the file."""

@@ -112,6 +112,9 @@ class Diagnosis(msgspec.Struct, frozen=True):
         """A rule that cannot be judged by what is known; ``fix`` may be the option that tells it."""
         return cls(rule, Severity.UNCERTAIN, observed, expected, fix, text)
 
+    def __repr__(self) -> str:
+        return f"<{self.severity}: {self.sentence[:100]}>"
+
     @property
     def verdict(self) -> Verdict:
         """What it says of the thing that it is about."""

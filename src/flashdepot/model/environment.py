@@ -72,7 +72,7 @@ class Torch(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """``torch 2.8.0+cu128``."""
-        return f"torch {self.version}" if self.version else "torch of an unknown version"
+        return f"torch {self.version}" if self.version else "no torch"
 
     @property
     def release(self) -> Version:

@@ -77,6 +77,9 @@ class Report(msgspec.Struct, frozen=True):
     evidence: tuple[Evidence, ...]
     facts: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"<Report: {self.path} {self.verdict.value}>"
+
     @property
     def verdict(self) -> Outcome:
         """The worst outcome; what nothing speaks against fits."""

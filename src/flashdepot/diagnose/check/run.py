@@ -17,6 +17,7 @@ from flashdepot.diagnose.check.place import Place
 from flashdepot.diagnose.check.subject import Subject, read_imports, read_subject
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.fit import ask
+from flashdepot.model.environment import NO_TORCH
 
 _BACKEND = re.compile(r"[_-]?(?:cuda|cu|rocm|hip|xpu|cpu|mps|sycl)\d*(?:_nocublaslt\d*)?$")
 _AGAINST = {Outcome.MISFIT, Outcome.UNKNOWN}
@@ -127,9 +128,13 @@ def judge(subject: Subject, place: Place) -> Report:
         lines += [_not_loaded(line, data=data) if name in optional else line for line in found]
     if subject.wheel is not None and any(binary.containers for binary in subject.binaries):
         lines += judge_cuda_name(subject.path.name, place)
-        if "torch" in imports and place.facts.torch is not None:
-            reason = ask("torch-with-cuda", place.facts, need=True)
-            lines.append(evidence_of(reason, "torch", "its import needs torch", place.facts.torch.label))
+        if "torch" in imports and (torch := place.facts.torch) is not None:
+            line = evidence_of(
+                ask("torch-with-cuda", place.facts, need=True), "torch", "its import needs torch", torch.label
+            )
+            is_meant = torch != NO_TORCH or place.environment.origin_of("torch") != "probed"
+            # Who makes a wheel in an environment without torch means it for another one.
+            lines.append(line if is_meant else replace(line, outcome=Outcome.NOTE))
     lines += judge_architectures(subject.binaries, place)
     facts = {
         "name": subject.wheel.name if subject.wheel else None,
