@@ -1,8 +1,9 @@
-"""The objects of the C layer and of its run time need no C++ run time."""
+"""The C layer: its objects need no C++ run time, and arguments that make no sense get a status and a text."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from flashdepot.kernels.fa4.actions import config_lines
 from flashdepot.kernels.fa4.units import units
 from flashdepot.model.selection import ALL_FEATURES, Selection
 from flashdepot.model.target import Architecture
+from support import stub_library
 from support.stub_library import FULL, NATIVE, run
 
 OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
@@ -42,3 +44,19 @@ def test_an_object_refers_to_the_c_library_only(
     )
     needed = {line.split()[-1] for line in run(["nm", "-u", str(output)]).splitlines()}
     assert not {name for name in needed if CXX.match(name)} - {"__cxa_atexit", "__cxa_finalize"}  # the C library's
+
+
+@pytest.fixture(scope="module")
+def program(upstream_tree: Path, cuda_include: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sanitized")
+    options = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1")
+    return stub_library.build_program("random_calls.cpp", folder, upstream_tree, cuda_include, *options)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_calls_are_answered_and_no_sanitizer_complains(program: Path, seed: int) -> None:
+    done = subprocess.run([str(program), str(seed), "20000"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr[:3000]) == (0, "")
+    ok, invalid, unsupported, no_kernel, too_small, cuda, internal, unknown = map(int, done.stdout.split())
+    assert min(ok, invalid, unsupported, no_kernel, too_small) > 20
+    assert cuda == internal == unknown == 0
