@@ -25,7 +25,6 @@ def require_safe(layout: DepotLayout, environment: Mapping[str, str] = os.enviro
 
     :raises IntegrityError: when a folder is a link, another user's, or may be written by others.
     :raises UsageError: when the depot is a file.
-    :raises MissingToolError: when the depot may not be read.
     """
     with disk_errors(layout.root):
         try:
@@ -49,7 +48,6 @@ def init(layout: DepotLayout) -> None:
     """Make a depot, or take the right to write into one that is there from all but its owner.
 
     :raises IntegrityError: when one of its folders is a link.
-    :raises MissingToolError: when it is another user's, or its disk may not be written.
     """
     with disk_errors(layout.root):
         make_folder(layout.root)

@@ -132,7 +132,6 @@ class Actions:
         """Keep what a compiler made. When this returns, :meth:`find` has it, whatever happens next.
 
         :returns: the record with its outputs and the time.
-        :raises MissingToolError: when the disk is full or may not be written.
         """
         files = {"object": object_path} | ({"log": log_path} if log_path else {})
         # The size is the file's, not the blob's: gc may look at a blob aside for a moment before it puts it back.

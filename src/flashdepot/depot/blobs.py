@@ -32,10 +32,7 @@ class Blobs:
         self._digests = digests
 
     def put_file(self, path: Path) -> str:
-        """Keep a copy of a file and return its SHA-256.
-
-        :raises MissingToolError: when the depot's disk is full or may not be written; nothing is left behind then.
-        """
+        """Keep a copy of a file and return its SHA-256."""
         with path.open("rb") as source:
             return self._put(_chunks(source))
 
@@ -82,7 +79,6 @@ class Blobs:
         """Put a blob's bytes at ``destination``, which must not exist: a read-only hard link where possible.
 
         :raises IntegrityError: when the blob is missing or damaged.
-        :raises MissingToolError: when the disk of ``destination`` is full or may not be written.
         """
         blob = self.verified_path(digest)
         with disk_errors(destination.parent):

@@ -133,11 +133,7 @@ def plan(
 
 
 def run(depot: Depot, planned: GcPlan) -> GcPlan:
-    """Execute a plan, except where something came into use since.
-
-    :returns: the part of the plan that was executed.
-    :raises MissingToolError: when the depot may not be written.
-    """
+    """Execute a plan, except where something came into use since; :returns: the part of the plan that was executed."""
     require_safe(depot.layout)  # it may have been a while since it was opened, and what is removed is gone
     with disk_errors(depot.root):
         return GcPlan(tuple(removal for removal in planned.removals if _carry_out(depot, removal)))

@@ -81,10 +81,7 @@ class DepotLayout:
         return self.root / "locks" / f"{key}.lock"
 
     def prepare(self) -> None:
-        """Make the depot's folder, and the notes in it that say what it is, unless they are there.
-
-        :raises MissingToolError: when the disk is full or may not be written.
-        """
+        """Make the depot's folder, and the notes in it that say what it is, unless they are there."""
         tag = self.root / "CACHEDIR.TAG"
         if not tag.exists():
             with disk_errors(self.root):

@@ -79,7 +79,6 @@ class Artifacts:
 
         :param files: where the bytes are of each file that the manifest names, by its path in the artifact.
         :raises IntegrityError: when a file is not what the manifest says; the artifact is not stored then.
-        :raises MissingToolError: when the disk is full or may not be written.
         """
         for file in manifest.files:
             if not file.link and (digest := self._blobs.put_file(files[file.path])) != file.digest:
@@ -94,7 +93,6 @@ class Artifacts:
         """Keep an artifact whose files are blobs of this depot already.
 
         :raises IntegrityError: when one of them is missing or damaged; the artifact is not stored then.
-        :raises MissingToolError: when the disk is full or may not be written.
         """
         for file in manifest.files:
             if not file.link and self._blobs.verified_path(file.digest).stat().st_size != file.size:
@@ -182,7 +180,6 @@ class Libraries:
         """The folder of a library, made on first use and fixed where it was damaged. Nobody may write into it.
 
         :raises IntegrityError: when a file must be made and its blob is missing or damaged.
-        :raises MissingToolError: when it must be made and the disk is full or may not be written.
         """
         folder = self._layout.library(manifest.recipe_key)
         wrong = self._wrong(manifest, folder)

@@ -98,7 +98,8 @@ class Depot:
 
     Opening one touches nothing: a folder that does not exist reads as an empty depot and is made by the first write,
     and one that may not be written can still be read and hit. Every write ends with one rename, so that a kill at any
-    moment leaves what was there before or what is there after.
+    moment leaves what was there before or what is there after. Whatever writes in it raises :class:`MissingToolError` when
+    the disk is full or may not be written.
 
     :param on_problem: called with a sentence for everything that is found damaged; the depot works on without it.
     :param remotes: asked for what the depot lacks; none when they are not given.

@@ -25,7 +25,6 @@ def workspace(layout: DepotLayout) -> Iterator[Path]:
 
     While it is open a lock is held, by which gc knows that a build runs and since when.
 
-    :raises MissingToolError: when the disk is full or may not be written, or has no file locks.
     """
     folder = layout.new_temporary(f"{_PREFIX}{int(time.time())}")
     held = try_lock_file(lock_path(folder))

@@ -53,14 +53,13 @@ def download(
     """Fetch a file, going on from where an earlier try of this or another process was stopped.
 
     Bytes arrive next to ``destination`` under a hidden name and stay there when the network, the disk or the user stops
-    it. A server is asked only for the rest, on the condition that its file is still the same (RFC 9110, 13.1.5); where
-    it knows no ranges, everything comes again. A second process that wants the same file waits for the first.
+    it. A server is asked only for the rest, on the condition that its file is still the same (RFC 9110, 13.1.5). A second
+    process that wants the same file waits for the first.
 
     :param elsewhere: how the user can name another place, for error messages.
     :param on_note: called with a sentence when it waits or starts again.
-    :raises IntegrityError: when size or SHA-256 are not the expected ones; nothing is kept.
-    :raises NetworkError: when it cannot be had; what has arrived is kept.
-    :raises MissingToolError: when the disk is full or may not be written; what has arrived is kept.
+    :raises IntegrityError: when size or SHA-256 are not the expected ones; nothing is kept then.
+    :raises NetworkError: when it cannot be had; :raises MissingToolError: when the disk is full or may not be written.
     """
     name = destination.name
     with disk_errors(destination.parent):

@@ -246,9 +246,8 @@ def run_python(
 ) -> Finished:
     """Run an interpreter so that only its own environment decides what it imports; it writes no bytecode.
 
-    ``-I`` keeps out the folder of the script, ``PYTHON*`` variables and the user's site. Beyond that, programs that it
-    starts get no ``PYTHON*`` variables either, and it runs in its own folder: an empty part of ``LD_LIBRARY_PATH``, and
-    Windows' search for a DLL, mean the current folder. Its ``.pth`` files and ``sitecustomize`` are its own business.
+    ``-I`` keeps out the folder of the script, ``PYTHON*`` variables and the user's site; programs that it starts get none
+    of these variables either. It runs in its own folder: an empty part of ``LD_LIBRARY_PATH`` means the current one.
 
     :param program: as it was named: the link in ``bin`` is what makes an interpreter that of a virtual environment.
     :param variables: the environment variables to start from; the others, and what is raised, as of :func:`run`.

@@ -95,8 +95,7 @@ def push(
 
     :param key: what to sign with; this user's, or none where the remote takes unsigned records, when it is not given.
     :param verify: read every blob that is there.
-    :raises UsageError: when there is no key to sign with.
-    :raises IntegrityError: when a library in the depot is damaged. Nothing is sent then.
+    :raises UsageError: when there is no key; :raises IntegrityError: when a library is damaged. Nothing is sent then.
     :raises NetworkError: when the remote cannot be written; no record is there then whose blobs are not.
     """
     key = key or _key_for(remote)

@@ -163,14 +163,9 @@ class GitSource(msgspec.Struct, frozen=True):
 
 
 def obtain_commit(layout: Layout, source: GitSource, cache: Path) -> SourceTree:
-    """Return the tree of a commit, with its submodules, fetching what the cache lacks.
+    """The tree of a commit, with its submodules, fetching what the cache lacks; raises as :meth:`Sources.obtain`.
 
     A branch or tag is looked up again each time; a full commit hash is not, so one that is in the cache works offline.
-    The tree is kept under its commit: going back to an earlier one costs nothing.
-
-    :raises NetworkError: when something must be fetched and cannot be.
-    :raises UsageError: for a name that the repository does not have, or a commit that is not the family's.
-    :raises MissingToolError: when there is no git program, or the commit lacks a submodule.
     """
     with disk_errors(cache):
         try:

@@ -149,12 +149,9 @@ class Sdist(msgspec.Struct, frozen=True):
 
 
 def obtain_sdist(layout: Layout, sdist: Sdist, cache: Path, on_progress: Download | None = None) -> SourceTree:
-    """Fetch and unpack an sdist, each if it is not there whole: every byte is compared with what is pinned.
+    """Fetch and unpack an sdist, each if it is not there whole; raises as :meth:`Sources.obtain`.
 
     The file stays next to the tree, so that a tree that was damaged is made again without the network.
-
-    :raises IntegrityError: when the file or what is in it is not what the pinned data says.
-    :raises NetworkError: when it must be fetched and cannot be.
     """
     from flashdepot.files.archive import unpack  # noqa: PLC0415  (a version is known by its data: a depot hit unpacks nothing)
     from flashdepot.files.folders import keep, make_whole  # noqa: PLC0415
