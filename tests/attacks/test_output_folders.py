@@ -290,6 +290,7 @@ def test_either_way_a_killed_run_is_finished_by_the_next(way: str, tmp_path: Pat
             patch.setattr(Directory, "move", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 write(out, *(OutputFile.of(name, f"new {stop}".encode()) for name in names))
+        assert (out / ".flashdepot-thing.json").exists() == (stop == 1), "half of it is not taken for whole"
         write(out, *(OutputFile.of(name, b"newest") for name in names))
         assert {(out / name).read_bytes() for name in names} == {b"newest"}
         assert not (out / "gone").exists()

@@ -9,9 +9,8 @@ import pytest
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError, UsageError
 from flashdepot.files.atomic import read_json, sha256_file
-from flashdepot.files.directory import Directory
 from flashdepot.model.manifest import Manifest, ManifestFile
-from support.depots import LIBRARY_FILES, flip_bit, make_older, store_library
+from support.depots import LIBRARY_FILES, flip_bit, store_library
 
 HEADER = "include/flash_attention.h"
 
@@ -135,31 +134,6 @@ def test_a_mount_point_and_the_current_folder_are_written_into(
     depot.export(manifest, Path())
     assert (small_disk / "manifest.json").exists()
     assert Path("manifest.json").exists()
-
-
-def test_an_export_that_was_interrupted_half_way_is_no_library_and_can_be_repeated(
-    depot: Depot, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    out = depot.export(manifest, tmp_path / "out")
-    new = store_library(depot, tmp_path / "sources", name="new")
-    move, calls = Directory.move, 0
-
-    def interrupted(self: Directory, name: str, to: Directory, new_name: str) -> None:
-        nonlocal calls
-        if name != "manifest.json" and (calls := calls + 1) > 2:
-            raise KeyboardInterrupt
-        move(self, name, to, new_name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Directory, "move", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            depot.export(new, out)
-    assert not (out / "manifest.json").exists()
-    for stage in out.glob(".flashdepot-export-*"):
-        make_older(stage, hours=2)
-    depot.export(new, out)
-    assert set(contents(out)) == {*LIBRARY_FILES, "manifest.json", "lib/shared/libflashattention.so"}
-    assert contents(out)[HEADER].endswith(b"new")
 
 
 def test_a_hostile_manifest_in_the_folder_cannot_remove_files_outside_it(

@@ -128,11 +128,6 @@ def test_a_bomb_behind_the_last_entry_is_refused(tmp_path, monkeypatch):
     assert_refused(path, tmp_path, "much data follows")
 
 
-def test_too_many_entries_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "_ENTRY_LIMIT", 3)
-    assert_refused(make_tar(tmp_path / "a.tar.gz", [member(str(n)) for n in range(4)]), tmp_path, "more than 3 entries")
-
-
 @pytest.mark.parametrize("cut", [1, 9, 40, 200, "half"])
 def test_a_truncated_tar_is_damaged_wherever_it_was_cut(tmp_path, cut):
     path = make_tar(tmp_path / "a.tar.gz", [member(f"{n}.cu") for n in range(20)])
@@ -141,25 +136,22 @@ def test_a_truncated_tar_is_damaged_wherever_it_was_cut(tmp_path, cut):
     assert_refused(path, tmp_path, "is damaged")
 
 
-def test_a_tar_that_ends_between_two_entries_is_damaged(tmp_path):
-    path = make_tar(tmp_path / "a.tar.gz", [member("a.cu", bytes(512)), member("b.cu", bytes(512))])
-    whole = gzip.compress(gzip.decompress(path.read_bytes())[:1024])
-    path.write_bytes(whole[:-8])
-    assert_refused(path, tmp_path, "is damaged")
+def flipped(data):
+    return data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
 
 
-def test_a_header_that_promises_more_than_there_is_is_damaged(tmp_path):
-    path = make_tar(tmp_path / "a.tar.gz", [member("a.cu")])
-    info, _ = member("a.cu", bytes(1 << 20))
-    path.write_bytes(gzip.compress(info.tobuf() + BODY))
-    assert_refused(path, tmp_path, "is damaged")
-
-
-def test_a_flipped_bit_in_a_tar_is_noticed(tmp_path):
-    path = make_tar(tmp_path / "a.tar.gz", [member("a.cu", bytes(range(256)) * 40)])
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flipped,
+        lambda data: gzip.compress(gzip.decompress(data)[:1024])[:-8],
+        lambda _data: gzip.compress(member("a.cu", bytes(1 << 20))[0].tobuf() + BODY),
+    ],
+    ids=["a flipped bit", "an end between two entries", "a header that promises more than there is"],
+)
+def test_a_damaged_tar_is_noticed(tmp_path, damage):
+    path = make_tar(tmp_path / "a.tar.gz", [member("a.cu", bytes(range(256)) * 2), member("b.cu", bytes(512))])
+    path.write_bytes(damage(path.read_bytes()))
     assert_refused(path, tmp_path, "is damaged")
 
 

@@ -48,15 +48,6 @@ def test_a_block_that_fails_leaves_the_old_content_and_nothing_else(tmp_path):
     assert names(path.parent) == ["file"]
 
 
-def test_a_reader_sees_the_old_file_until_the_block_ends(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(b"new")
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-
-
 @pytest.mark.parametrize("mode", [0o644, 0o755, 0o444])
 def test_the_mode_is_the_one_asked_for(tmp_path, mode):
     with atomic_file(tmp_path / "file", mode=mode) as temporary:

@@ -17,6 +17,7 @@ import pytest
 from flashdepot.errors import NetworkError, UsageError
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.remote import RemoteSettings
+from flashdepot.remotes.push import Pushed
 from flashdepot.remotes.statements import library_places
 from flashdepot.remotes.trust import Envelope, read_envelopes
 from support.machines import Party
@@ -133,3 +134,14 @@ def _digests(envelope: Envelope) -> list[str]:
         file["digest"] for file in statement["predicate"].get("manifest", {}).get("files", []) if "digest" in file
     ]
     return [*found, *filter(None, [statement["predicate"].get("names")])]
+
+
+@pytest.mark.parametrize(
+    ("pushed", "text"),
+    [
+        (Pushed(1, 1, 1, 1000, 1), "1 library and 1 unit, 1 blob (1.0 kB) and 1 record sent"),
+        (Pushed(2, 0, 0, 0, 0), "2 libraries and 0 units, all there already"),
+    ],
+)
+def test_what_was_pushed_is_counted_in_words(pushed: Pushed, text: str) -> None:
+    assert str(pushed) == text

@@ -158,3 +158,13 @@ def test_records_of_strangers_crowd_nobody_out(
     found = read_envelopes(server.files[place])
     assert sum(len(envelope.payload) > 100 for envelope in found) == 2
     assert reader.fetch(team) is not None
+
+
+def test_a_record_that_makes_no_sense_among_others_is_passed_over(
+    pushed: Manifest, reader: Party, team: RemoteSettings, server: RemoteServer
+) -> None:
+    for path in server.records():
+        file = json.loads(server.files[path])
+        server.files[path] = json.dumps({**file, "records": [{"payload": 1}, "x", *file["records"]]}).encode()
+    assert reader.fetch(team) == pushed
+    assert not reader.warnings
