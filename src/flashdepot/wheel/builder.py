@@ -50,8 +50,8 @@ _CLASSIFIERS = {"linux": "Unix", "windows": "Microsoft :: Windows"}
 _LICENCES = "share/licenses/"
 
 JAX_PACKAGE = "flashdepot_jax"
-OLDEST_JAX = "0.6"
-"""The oldest whose shard_map, custom_vmap and custom_partitioning work together over a call of XLA's FFI."""
+OLDEST_JAX = "0.4.35"
+"""The oldest with the ffi_call of today."""
 
 
 def build_wheel(manifest: Manifest, library: Path, trees: Mapping[str, SourceTree], folder: Path) -> Wheel:

@@ -9,7 +9,10 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-import jax
+try:
+    from jax import ffi
+except ImportError:  # before jax 0.5
+    from jax.extend import ffi
 
 from .layout import BACKWARD_FIELDS, FORWARD_FIELDS
 
@@ -29,9 +32,9 @@ def _open() -> CDLL:
             name=__package__,
             path=str(FILE),
         ) from error
-    handler = jax.ffi.pycapsule(library.fa_xla_call)
+    handler = ffi.pycapsule(library.fa_xla_call)
     for platform in ("CUDA", "cpu"):  # on a CPU it answers with what is wrong
-        jax.ffi.register_ffi_target(TARGET, handler, platform=platform)
+        ffi.register_ffi_target(TARGET, handler, platform=platform)
     return library
 
 
