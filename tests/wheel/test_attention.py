@@ -15,11 +15,6 @@ Q, K = (B, SQ, H, D), (B, SK, HK, D)
 EMPTY_LSE_NEG_INF = 32
 
 
-def within(arguments, field):
-    """Whether the struct that was passed reaches to a field."""
-    return arguments.size > getattr(type(arguments), field).offset
-
-
 class Library:
     """A torch.library.Library that takes every definition."""
 
@@ -67,14 +62,23 @@ def test_an_open_end_of_a_window_is_none_in_flash_attention_4(names, window, fla
     assert (arguments.flags, (arguments.window_left, arguments.window_right)) == (flags, ends)
 
 
-def test_values_of_another_head_dim_are_the_librarys_and_over_a_cache_filled_up_and_cut(names):
+def test_values_of_another_head_dim_are_the_librarys_and_over_a_cache_too(names):
     out, _ = names.fa4.flash_attn_func(*dense(dv=32))
     arguments = names.runtime.forward_args()
     assert (out.shape, arguments.head_dim, arguments.head_dim_v) == ((*Q[:3], 32), D, 32)
     names.runtime.answers()
     out, _ = names.fa4.flash_attn_varlen_func(*dense(dv=32), seqused_k=Tensor((B,), int32))
     arguments = names.runtime.forward_args()
-    assert (out.shape, arguments.head_dim, within(arguments, "head_dim_v")) == ((*Q[:3], 32), D, False)
+    assert (out.shape, arguments.head_dim, arguments.head_dim_v) == ((*Q[:3], 32), D, 32)
+
+
+def test_a_window_of_flash_attention_4_that_leaves_nothing_is_none_and_one_that_hides_the_nearest_keys_is_refused(
+    names,
+):
+    names.fa4.flash_attn_func(*dense(), window_size=(-1, -1))
+    assert names.runtime.forward_args().flags == 0
+    with pytest.raises(RuntimeError, match=r"a window of \(None, -5\): no family .* hides the nearest keys"):
+        names.fa4.flash_attn_func(*dense(), window_size=(None, -5))
 
 
 @pytest.mark.parametrize("lengths", [{}, {"seqused_k": Tensor((B,), int32)}], ids=["dense", "over a cache"])

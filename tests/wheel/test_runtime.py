@@ -421,11 +421,6 @@ WRONG = [
         {"block_table": Tensor((B, 2), int32), "leftpad_k": Tensor((B,), int32)},
         "We don't support Paged KV and leftpad_k running at the same time yet",
     ),
-    (
-        "fwd_kvcache",
-        {"block_table": Tensor((B, 2), int32), **{n: Tensor((4, 128, HK, D)) for n in ("kcache", "vcache")}},
-        "Paged KV cache block size must be divisible by 256",
-    ),
     ("fwd_kvcache", {"block_table": Tensor((B, 2), int64)}, "block_table must have dtype torch.int32"),
     ("fwd_kvcache", {"block_table": Tensor((B, 2), int32, CPU)}, "block_table must be on CUDA"),
     ("fwd_kvcache", {"block_table": Tensor((B, 2), int32, strides=(4, 2))}, "block_table must have contiguous last"),

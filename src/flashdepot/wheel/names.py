@@ -53,7 +53,8 @@ _INTERFACE = _functions(
 _CUTE = _functions(
     "flash-attn-4",
     "fa4",
-    "_flash_attn_bwd _flash_attn_fwd _validate_head_dims flash_attn_func flash_attn_varlen_func",
+    "_flash_attn_bwd _flash_attn_fwd _validate_head_dims flash_attn_combine flash_attn_func flash_attn_varlen_func "
+    "get_scheduler_metadata",
 )
 
 NAMES = {

@@ -17,7 +17,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .layout import BF16, DETERMINISTIC, FP16
-from .library import BACKWARD, FORWARD, TARGET, Function, ffi
+from .library import BACKWARD, FORWARD, TARGET, Function, ffi_call
 from .numbers import rounded
 
 
@@ -137,7 +137,7 @@ def _call(function: Function, problem: Problem, arrays: Sequence[Any]) -> Sequen
         values["workspace_bytes"] = need
         made["workspace"] = jax.ShapeDtypeStruct((need,), jnp.uint8)
     places = [function.place_of(name) for name in (*names, *made)]
-    run = ffi.ffi_call(TARGET, tuple(made.values()))
+    run = ffi_call(TARGET, tuple(made.values()))
     found = run(
         *arrays,
         function=np.int32(function.number),

@@ -16,6 +16,8 @@ except ImportError:  # before jax 0.5
 
 from .layout import BACKWARD_FIELDS, FORWARD_FIELDS
 
+ffi_call = ffi.ffi_call
+
 TARGET = "flashdepot_attention"
 """The name of the custom call in compiled programs; ``jax.export`` wants to be told of it."""
 

@@ -6,6 +6,7 @@ the same. Values may have another head dim than keys.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -104,9 +105,6 @@ def attend(q: Any, k: Any, v: Any, how: How, sink: Any = None, out: Any = None) 
     beside: tuple[Any, ...] = (how.flags, sink)
     if how.cu_seqlens_q is not None or how.cu_seqlens_k is not None:
         shape = q.shape
-        if how.page_table is not None:
-            q, k, v = _equally_wide(q, k, v)
-            into = into if wide == q.shape[-1] else None
         q, k, v, keys = _packed(q, k, v, how)
         given = None if into is None else into.flatten(0, -3)
         made, lse = attend_packed(q, k, v, given, *keys, *mask, *beside)
@@ -114,15 +112,11 @@ def attend(q: Any, k: Any, v: Any, how: How, sink: Any = None, out: Any = None) 
             made = made.unflatten(0, shape[:2])
             lse = lse.view(lse.shape[0], shape[0], shape[1]).transpose(0, 1).contiguous()
     elif how.page_table is not None or how.seqused_k is not None:
-        q, k, v = _equally_wide(q, k, v)
-        into = into if wide == q.shape[-1] else None
         nothing_new: tuple[Any, ...] = (None, None, how.seqused_k, None, None, None, None, how.page_table, None)
         cached: tuple[Any, ...] = (*nothing_new, into, *mask, False, 0, *beside)
         made, lse = fwd_kvcache(q, k, v, *cached)
     else:
         made, lse = attend_dense(q, k, v, into, None, *mask, *beside)
-    if made.shape[-1] != wide:
-        made = made[..., :wide].contiguous()
     if out is not None and made.data_ptr() != out.data_ptr():
         out.copy_(made)
         made = out
@@ -183,9 +177,13 @@ def _packed(q: Any, k: Any, v: Any, how: How) -> tuple[Any, Any, Any, tuple[Any,
     if cu_q is None:
         longest_q = q.shape[1]
         cu_q, q = _starts(q), q.flatten(0, 1)
+    if cu_k is None and table is None and used is not None and how.cu_seqlens_q is not None:
+        table = torch.arange(k.shape[0], dtype=torch.int32, device=k.device).unsqueeze(1)  # a page is a sequence
     if table is not None:
-        longest_k = longest_k or table.shape[1] * k.shape[1]
+        capacity = table.shape[1] * k.shape[1]
+        longest_k = longest_k or capacity
         if cu_k is None:
+            used = table.new_full((table.shape[0],), capacity) if used is None else used
             cu_k, used = pad(used.cumsum(0, dtype=torch.int32), (1, 0)), None
     elif cu_k is None:
         longest_k = k.shape[1]
@@ -208,14 +206,12 @@ def _contiguous(tensor: Any) -> Any:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _equally_wide(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
-    """Fill the shorter head dim up with zeros, which changes nothing: over caches and pages the library wants one."""
-    missing = q.shape[-1] - v.shape[-1]
-    if missing > 0:
-        v = pad(v, (0, missing))
-    elif missing < 0:
-        q, k = pad(q, (0, -missing)), pad(k, (0, -missing))
-    return q, k, v
+def combine(out_partial: Any, lse_partial: Any, out: Any, out_dtype: Any) -> tuple[Any, Any]:
+    """Return out, written where it is given, and lse of parts of the keys, (splits, ..., h, dv) and (splits, ..., h)."""
+    lse = lse_partial.logsumexp(0)
+    weights = (lse_partial - lse.masked_fill(lse == -math.inf, 0.0)).exp()
+    made = (weights.unsqueeze(-1) * out_partial).sum(0).to(out_dtype or out_partial.dtype)
+    return (made if out is None else out.copy_(made)), lse
 
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch is Any where types are checked

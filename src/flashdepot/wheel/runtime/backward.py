@@ -15,6 +15,7 @@ from .tensors import (
     current_stream,
     dense,
     int32,
+    laid_out,
     packed,
     read_kind,
     refuse_shape,
@@ -171,12 +172,15 @@ def differentiate(
         b, sq, h, d = q.shape
         _, sk, hk, wide = v.shape
         cu_q = cu_k = total_q = total_k = 0
-        at: Any = dense
+        address: Any = dense
+        rows_q, rows_k = sq * h, sk * hk
         shape: tuple[int, ...] = (b, h, rounded(sq))
     else:
         (total_q, h, d), (total_k, hk, wide) = q.shape, v.shape
         b, sq, sk, cu_q, cu_k = lengths
-        at, shape = packed, (h, total_q + 128 * b)
+        address, rows_q, rows_k, shape = packed, 0, 0, (h, total_q + 128 * b)
+    of_q, of_k = (rows_q * d, h * d, d), (rows_k * d, hk * d, d)
+    of_o, of_v = (of_q, of_k) if wide == d else ((rows_q * wide, h * wide, wide), (rows_k * wide, hk * wide, wide))
     softmax_d = (_zeros if zero else _empty)(*shape, dtype=_float32, device=q.device)
     if left >= 0 or right >= 0:
         mask, left, right = windows(causal, left, right, sk)
@@ -188,8 +192,9 @@ def differentiate(
         *(flags | mask | (DETERMINISTIC if deterministic else 0), device, DTYPES[q.dtype], current_stream(device)),
         *(b, sq, sk, h, hk, d, total_q, total_k),
         *(positive, softcap if softcap > 0 else 0.0, dropout, forced_family(), left, right),
-        *(*at(scaled), *at(k), *at(v), *at(out, "out tensor"), *at(dout, "dout tensor")),
-        *(*at(dq, "dq"), *at(dk, "dk"), *at(dv, "dv")),
+        *(*laid_out(scaled, of_q, address), *laid_out(k, of_k, address), *laid_out(v, of_v, address)),
+        *(*laid_out(out, of_o, address, "out tensor"), *laid_out(dout, of_o, address, "dout tensor")),
+        *(*laid_out(dq, of_q, address, "dq"), *laid_out(dk, of_k, address, "dk"), *laid_out(dv, of_v, address, "dv")),
         *(lse.data_ptr(), softmax_d.data_ptr(), 0, 0, *slopes, cu_q, cu_k, rng_state),
     )
     if wide != d or d_lse is not None or sink is not None:

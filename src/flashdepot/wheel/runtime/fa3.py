@@ -7,12 +7,11 @@ scheduler_metadata) is taken and not looked at: the library chooses.
 # ruff: noqa: ARG001  (the signatures are upstream's)
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
-from .attention import attend, attention, gradients, how_of, refuse
+from .attention import attend, attention, combine, gradients, how_of, refuse
 from .kvcache import fwd_kvcache
 
 __all__ = [
@@ -196,10 +195,7 @@ def flash_attn_with_kvcache(
 
 def flash_attn_combine(out_partial: Any, lse_partial: Any, out: Any = None, out_dtype: Any = None) -> tuple[Any, Any]:
     """One result of partial ones, (splits, b, s, h, dv) with lse (splits, b, s, h): out (b, s, h, dv), lse (b, s, h)."""
-    lse = lse_partial.logsumexp(0)
-    weights = (lse_partial - lse.masked_fill(lse == -math.inf, 0.0)).exp()
-    made = (weights.unsqueeze(-1) * out_partial).sum(0).to(out_dtype or out_partial.dtype)
-    return (made if out is None else out.copy_(made)), lse
+    return combine(out_partial, lse_partial, out, out_dtype)
 
 
 def get_scheduler_metadata(*_: Any, **__: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .attention import attend, attention, gradients, how_of, refuse
+from .attention import attend, attention, combine, gradients, how_of, refuse
 
 _JIT = "it is compiled for the call, by FlashAttention-4 with CuTe DSL: use upstream's flash-attn-4 for this call"
 _WHY = {
@@ -26,6 +26,39 @@ _HINT_WORDS = (
 )
 _HINTS = frozenset(_HINT_WORDS.split())
 """Arguments that choose among upstream's kernels, or prepare their run."""
+
+
+def _window(causal: bool, left: int | None, right: int | None) -> tuple[int | None, int | None]:
+    """The ends as upstream takes them: None is open, both are where they leave nothing, others may hide the nearest keys."""
+    right = 0 if causal else right
+    if left is not None and right is not None and left + right < 0:
+        return None, None
+    if (left or 0) < 0 or (right or 0) < 0:
+        raise refuse(f"a window of ({left}, {right})", "no family of the library hides the nearest keys")
+    return left, right
+
+
+def get_scheduler_metadata(*_: Any, **__: Any) -> None:
+    """What the functions here take as scheduler_metadata: nothing has to be prepared."""
+
+
+def flash_attn_combine(
+    out_partial: Any,
+    lse_partial: Any,
+    out: Any = None,
+    out_dtype: Any = None,
+    cu_seqlens: Any = None,
+    seqused: Any = None,
+    virtual_batch_idx: Any = None,
+    return_lse: bool = True,
+    **others: Any,
+) -> tuple[Any, Any]:
+    """One result of partial ones, as the FlashAttention-3 function; rows beyond ``seqused`` are combined too."""
+    if virtual_batch_idx is not None:
+        raise refuse("virtual_batch_idx is set", "nothing here orders the batch anew")
+    _require_none((), others)
+    made, lse = combine(out_partial, lse_partial, out, out_dtype)
+    return made, lse if return_lse else None
 
 
 def flash_attn_func(
@@ -55,7 +88,8 @@ def flash_attn_func(
     """Attention over q (b, sq, h, d), k (b, sk, hk, d) and v (b, sk, hk, dv): out, and lse (b, h, sq) or None."""
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, block_sparse_tensors_bwd)
     _require_none((*jit, qv, gather_kv_indices), others)
-    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic, lse=return_lse)
+    window = _window(causal, *window_size)
+    how = how_of(q, softmax_scale, causal, window, softcap, deterministic=deterministic, lse=return_lse)
     out, lse = attention(q, k, v, how, learnable_sink, lse=return_lse)
     return out, lse if return_lse else None
 
@@ -95,7 +129,8 @@ def flash_attn_varlen_func(
     jit = (score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors, None)
     _require_none((*jit, qv, gather_kv_indices, seqused_q), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
-    how = how_of(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic, lse=return_lse)
+    window = _window(causal, *window_size)
+    how = how_of(q, softmax_scale, causal, window, softcap, lengths, deterministic=deterministic, lse=return_lse)
     out, lse = attention(q, k, v, how, learnable_sink, lse=return_lse)
     return out, lse if return_lse else None
 
@@ -129,7 +164,7 @@ def _flash_attn_fwd(
     _require_none((*(None,) * 7, qv, None, seqused_q), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
     asked = return_lse or lse is not None
-    window = (window_size_left, window_size_right)
+    window = _window(causal, window_size_left, window_size_right)
     how = how_of(q, softmax_scale, causal, window, softcap or 0.0, lengths, lse=asked)
     made, statistics = attend(q, k, v, how, learnable_sink, out)
     return made, (statistics if lse is None else lse.copy_(statistics)) if asked else None
@@ -164,7 +199,7 @@ def _flash_attn_bwd(
     """Return dq, dk and dv, written where they are given, and with learnable_sink its gradient."""
     _require_none((), others)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
-    window = (window_size_left, window_size_right)
+    window = _window(causal, window_size_left, window_size_right)
     how = how_of(q, softmax_scale, causal, window, softcap, lengths, deterministic=deterministic, lse=True)
     made = gradients(dout, q, k, v, out, lse, how, (dq, dk, dv), d_lse=dlse, sink=learnable_sink)
     return made[: 3 if learnable_sink is None else 4]

@@ -17,6 +17,7 @@ from .tensors import (
     current_stream,
     dense,
     int32,
+    laid_out,
     packed,
     pages,
     read_kind,
@@ -151,7 +152,16 @@ def _dense_fields(
         q, scale = positive_scale(q, scale)
     slopes = alibi(alibi_slopes, device, b, h) if alibi_slopes is not None else (0, 0)
     start = (flags | more, device, dtype, current_stream(device), b, sq, sk, h, hk, d, 0, 0, scale)
-    tensors = (*dense(q), *dense(k), *dense(v), *dense(out, "Output tensor"))
+    of_q, of_k = (sq * h * d, h * d, d), (sk * hk * d, hk * d, d)
+    if wide:
+        tensors = (*laid_out(q, of_q), *laid_out(k, of_k), *dense(v), *dense(out, "Output tensor"))
+    else:
+        tensors = (
+            *laid_out(q, of_q),
+            *laid_out(k, of_k),
+            *laid_out(v, of_k),
+            *laid_out(out, of_q, dense, "Output tensor"),
+        )
     return q, out, lse, wide, start, (left, right, *tensors, lse.data_ptr(), 0, 0, *slopes)
 
 
@@ -269,15 +279,15 @@ def _packed_fields(
         *_, hk, _ = k.shape
     except ValueError:
         refuse_shape(q, "q", "total_q, num_heads, head_size")
+    wide = v.shape[-1]
     if block_table is None:
         table, page_size, total_k = _NO_TABLE, 0, k.shape[0]
-        wide = v.shape[-1]
         require_shape(k, (total_k, hk, d), "k", "total_k, num_heads_k, head_size")
         require_shape(v, (total_k, hk, wide), "v", "total_k, num_heads_k, head_size")
         addresses = (*packed(k), *packed(v))
     else:
         table = pages(block_table, device, b)
-        page_size, total_k, wide = paged(k, v, hk, d), 0, d
+        page_size, total_k = paged(k, v, hk, d, wide), 0
         addresses = (*dense(k), *dense(v))
         if leftpad_k is not None:
             raise RuntimeError("We don't support Paged KV and leftpad_k running at the same time yet")
@@ -295,7 +305,9 @@ def _packed_fields(
     slopes = alibi(alibi_slopes, device, b, h)
     longest = (max_seqlen_q, max_seqlen_k)
     start = (flags | more, device, dtype, current_stream(device), b, *longest, h, hk, d, total_q, total_k, scale)
-    tensors = (*packed(q), *addresses, *packed(out, "Output tensor"))
+    rows = (0, h * d, d)
+    written = laid_out(out, rows, packed, "Output tensor") if wide == d else packed(out, "Output tensor")
+    tensors = (*laid_out(q, rows, packed), *addresses, *written)
     varying = (cu_q, cu_k, used, leftpad, *table, page_size)
     return (
         q,
@@ -307,15 +319,13 @@ def _packed_fields(
     )
 
 
-def paged(k: Any, v: Any, heads_k: int, head_dim: int) -> int:
-    """The page size of keys and values in pages."""
+def paged(k: Any, v: Any, heads_k: int, head_dim: int, head_dim_v: int) -> int:
+    """The page size of keys and values in pages, any that the library takes."""
     if k.dim() != 4:  # noqa: PLR2004
         refuse_shape(k, "k", "num_blocks, page_block_size, num_heads_k, head_size")
     count, size = k.shape[0], k.shape[1]
-    if size % 256 != 0:
-        raise RuntimeError("Paged KV cache block size must be divisible by 256")
-    for tensor, name in ((k, "k"), (v, "v")):
-        shape = (count, size, heads_k, head_dim)
+    for tensor, name, dim in ((k, "k", head_dim), (v, "v", head_dim_v)):
+        shape = (count, size, heads_k, dim)
         require_shape(tensor, shape, name, "num_blocks, page_block_size, num_heads_k, head_size")
     page_size: int = size
     return page_size

@@ -66,6 +66,7 @@ def fwd_kvcache(
     try:
         b, sq, h, d = q.shape
         cached, rows, hk, _ = kcache.shape
+        wide = vcache.shape[-1]
     except ValueError:
         if q.dim() != 4:  # noqa: PLR2004
             refuse_shape(q, "q", "batch_size, seqlen_q, num_heads, head_size")
@@ -74,9 +75,8 @@ def fwd_kvcache(
         raise RuntimeError("batch size must be positive")
     if block_table is None:
         table, table_stride, page_size, sk = 0, 0, 0, rows
-        if kcache.shape != (cached, rows, hk, d) or vcache.shape != kcache.shape:
-            for cache, name in ((kcache, "kcache"), (vcache, "vcache")):
-                require_shape(cache, (cached, rows, hk, d), name, "batch_size_c, seqlen_k, num_heads_k, head_size")
+        for cache, name, dim in ((kcache, "kcache", d), (vcache, "vcache", wide)):
+            require_shape(cache, (cached, rows, hk, dim), name, "batch_size_c, seqlen_k, num_heads_k, head_size")
         if cache_batch_idx is None and cached < b:
             raise RuntimeError(
                 f"kcache holds {cached} sequences and q has {b}: pass cache_batch_idx, or a larger cache"
@@ -87,28 +87,30 @@ def fwd_kvcache(
         if leftpad_k is not None:
             raise RuntimeError("We don't support Paged KV and leftpad_k running at the same time yet")
         table, table_stride = pages(block_table, device, b)
-        page_size = paged(kcache, vcache, hk, d)
+        page_size = paged(kcache, vcache, hk, d, wide)
         sk = block_table.shape[1] * page_size
     if leftpad_k is not None and seqlens_k is None and k is None:  # the library wants to be told that the cache is full
         seqlens_k = torch.full((b,), sk, dtype=torch.int32, device=q.device)
     seqlens = int32(seqlens_k, "seqlens_k", device, b, "batch_size")
     if k is not None:
-        _check_new(q, k, v, seqlens_k, device, sk, (b, k.shape[1], hk, d))
+        _check_new(q, k, v, seqlens_k, device, sk, (b, k.shape[1], hk), (d, wide))
     rotary = _rotary(q, k, rotary_cos, rotary_sin, device) if rotary_cos is not None else (0, 0, 0, 0)
     batch_index = _batch_index(cache_batch_idx, device, b) if cache_batch_idx is not None else 0
     leftpad = int32(leftpad_k, "leftpad_k", device, b, "batch_size") if leftpad_k is not None else 0
 
-    padding = -d % 8
+    padding = bool(d % 8 or wide % 8)
     cache_k, cache_v, given = kcache, vcache, out
     if padding:
-        q, cache_k, cache_v = (pad(tensor, (0, padding)) for tensor in (q, kcache, vcache))
-        k, v = (tensor if tensor is None else pad(tensor, (0, padding)) for tensor in (k, v))
+        q, cache_k, cache_v, k, v = (
+            tensor if tensor is None else pad(tensor, (0, -tensor.shape[-1] % 8))
+            for tensor in (q, kcache, vcache, k, v)
+        )
     if out is not None:
         require_same(out, q, device, "Output must have the same dtype as inputs", "out")
-        require_shape(out, (b, sq, h, d), "out", "batch_size, seqlen_q, num_heads, head_size")
+        require_shape(out, (b, sq, h, wide), "out", "batch_size, seqlen_q, num_heads, head_size")
         dense(out, "Output tensor")
     if out is None or padding:
-        out = torch.empty_like(q)
+        out = torch.empty_like(q) if wide == d else q.new_empty(b, sq, h, cache_v.shape[-1])
     lse = torch.empty(b, h, sq, dtype=torch.float32, device=q.device)
     mask, left, right = windows(is_causal, window_size_left, window_size_right, sk)
     flags |= mask
@@ -119,32 +121,34 @@ def fwd_kvcache(
     new = _NOTHING_NEW if k is None else (k.shape[1], *dense(k, "Key tensor"), *dense(v, "Value tensor"))
     slopes = (0, 0) if alibi_slopes is None else alibi(alibi_slopes, device, b, h)
     arguments = _pack(
-        *(_size, flags, device, dtype, current_stream(device), b, sq, sk, h, hk, d + padding, 0, 0),
+        *(_size, flags, device, dtype, current_stream(device), b, sq, sk, h, hk, q.shape[-1], 0, 0),
         *(softmax_scale, softcap if softcap > 0 else 0.0, 0.0, max(num_splits, 0), left, right),
         *(*dense(q), *dense(cache_k), *dense(cache_v), *dense(out, "Output tensor"), lse.data_ptr(), 0, 0),
         *(*slopes, 0, 0, 0, leftpad, table, table_stride, page_size, *new, seqlens, batch_index, *rotary),
     )
-    run_forward(arguments, q, 0, sink)
+    run_forward(arguments, q, 0 if wide == d else cache_v.shape[-1], sink)
     if padding:
-        out = out[..., :d]
+        out = out[..., :wide]
         if given is not None:
             given.copy_(out)
         if k is not None:  # appended to the padded copies
             kcache.copy_(cache_k[..., :d])
-            vcache.copy_(cache_v[..., :d])
+            vcache.copy_(cache_v[..., :wide])
     return [out, lse]
 
 
-def _check_new(q: Any, k: Any, v: Any, seqlens_k: Any, device: int, seqlen_k: int, shape: tuple[int, ...]) -> None:
+def _check_new(
+    q: Any, k: Any, v: Any, seqlens_k: Any, device: int, seqlen_k: int, shape: tuple[int, ...], dims: tuple[int, int]
+) -> None:
     if v is None:
         raise RuntimeError("If key is supplied, value must also be passed in")
     if seqlens_k is None:
         raise RuntimeError("If key is supplied, seqlens_k must also be passed in")
     if q.shape[1] > seqlen_k:
         raise RuntimeError("If key is supplied, it must have seqlen <= the seqlen of the KV cache")
-    for tensor, name, word in ((k, "k", "Key"), (v, "v", "Value")):
+    for tensor, name, word, dim in ((k, "k", "Key", dims[0]), (v, "v", "Value", dims[1])):
         require_same(tensor, q, device, f"{word} must have the same dtype as query", name)
-        require_shape(tensor, shape, name, "batch_size, seqlen_knew, num_heads_k, head_size")
+        require_shape(tensor, (*shape, dim), name, "batch_size, seqlen_knew, num_heads_k, head_size")
 
 
 def _rotary(q: Any, k: Any, cos: Any, sin: Any, device: int) -> tuple[int, int, int, int]:

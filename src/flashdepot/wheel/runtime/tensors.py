@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -93,6 +94,13 @@ def packed(tensor: Any, name: str = "Input tensor") -> Address:
     if last != 1:
         raise NotContiguousError(f"{name} must have contiguous last dimension")
     return tensor.data_ptr(), 0, row, head
+
+
+def laid_out(
+    tensor: Any, strides: tuple[int, int, int], other: Callable[..., Address] = dense, name: str = "Input tensor"
+) -> Address:
+    """The address of a tensor that has these strides if it is contiguous, which costs less to ask than its strides."""
+    return (tensor.data_ptr(), *strides) if tensor.is_contiguous() else other(tensor, name)
 
 
 def int32(tensor: Any, name: str, device: int, length: int, words: str) -> int:
