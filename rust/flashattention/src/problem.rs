@@ -76,7 +76,7 @@ pub struct Paged {
     pub head_dim: usize,
     /// Pages of keys, which are as many as those of values.
     pub pages: usize,
-    /// Rows of a page: a multiple of 256.
+    /// Rows of a page, at least 1.
     pub page_size: usize,
     /// The most pages that a sequence has.
     pub pages_per_sequence: usize,
