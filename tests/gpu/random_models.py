@@ -30,6 +30,8 @@ TYPES = {"bf16": (torch.bfloat16, Dtype.BF16), "fp16": (torch.float16, Dtype.FP1
 KINDS = ("dense", "packed", "cache", "paged", "paged_packed")
 PAGES = (1, 8, 16, 16, 32, 48, 64, 64, 128, 128, 256)
 NAN = float("nan")
+SPARE = 5
+"""Rows of no sequence in a packed batch; with one query each they never make total_q the batch, which would promise one a sequence."""
 
 
 def tensor_of(t: torch.Tensor, *, packed: bool = False) -> Tensor:
@@ -125,7 +127,7 @@ class Case:
 
     def pack(self, padded: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         rows = padded[mask]
-        return torch.cat([rows, rows.new_full((3, *rows.shape[1:]), NAN)])
+        return torch.cat([rows, rows.new_full((SPARE, *rows.shape[1:]), NAN)])
 
     def kept(self, t: torch.Tensor) -> torch.Tensor:
         self.keep.append(t)
@@ -204,7 +206,7 @@ class Case:
         if packed:
             args.total_q, args.total_k = len(q), len(k)
             args.cu_seqlens_q, args.cu_seqlens_k = self.ends(self.of_q).data_ptr(), self.ends(self.of_k).data_ptr()
-            d_lse = torch.nn.functional.pad(self.d_lse.transpose(1, 2)[self.mask_q].t(), (0, 3)).contiguous()
+            d_lse = torch.nn.functional.pad(self.d_lse.transpose(1, 2)[self.mask_q].t(), (0, SPARE)).contiguous()
         self.gradients = [torch.full_like(t, NAN) for t in (q, k, v)]
         self.d_sink = torch.full((p.heads,), NAN, device="cuda")
         rows = len(q) + 128 * p.batch if packed else p.batch * (-(-p.sq // 128) * 128)
@@ -226,7 +228,7 @@ class Case:
         if rows.dim() == 4:
             return rows
         whole = rows.new_zeros(*mask.shape, *rows.shape[1:])
-        whole[mask] = rows[: len(rows) - 3]
+        whole[mask] = rows[: len(rows) - SPARE]
         return whole
 
     def exact(self, *, gradients: bool) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:

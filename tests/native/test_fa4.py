@@ -156,8 +156,7 @@ def test_one_query_of_each_sequence_makes_the_heads_of_a_key_head_rows(stub: Stu
 @pytest.mark.parametrize(("keys", "pages"), [(512, 2), (500, 2), (513, 3), (40, 1)])
 def test_a_sequence_has_pages_for_its_last_keys_too(stub: Stub, keys: int, pages: int) -> None:
     asked = {**PAGED, "seqlen_k": keys, "batch": 3, "heads_q": 4}
-    assert "paged" not in forward(stub, **asked)["kind"], "unless it is asked for"
-    launch = forward(stub, **asked, family=Family.FA4)
+    launch = forward(stub, **asked)
     assert launch["kind"] == "fwd_d128_bf16_paged_full"
     assert launch["page_table"] == [0x2000, [3, pages], [8]]
     assert launch["k"][1] == [3 * pages + 1, 256, 4, 128]
@@ -166,7 +165,7 @@ def test_a_sequence_has_pages_for_its_last_keys_too(stub: Stub, keys: int, pages
 
 @pytest.mark.parametrize(("fields", "made"), [({}, 0x4000), ({"seqused_k": 0x5000}, None)])
 def test_packed_queries_over_pages_have_a_list_of_lengths(stub: Stub, fields: dict[str, Any], made: int | None) -> None:
-    asked = {**PAGED_PACKED, **fields, "head_dim": 128, "page_size": 16, "seqlen_k": 500, "family": Family.FA4}
+    asked = {**PAGED_PACKED, **fields, "head_dim": 128, "page_size": 16, "seqlen_k": 500}
     args = forward_args(device=H100, heads_q=8, **asked)
     assert stub.fwd(args).status is Status.OK
     *before, launch = stub.launches()

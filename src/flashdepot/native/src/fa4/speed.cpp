@@ -70,10 +70,6 @@ const char *drawback(const ForwardCall &call, const DeviceFacts &gpu) {
   if (const char *slower = of_any_pass(call.problem, gpu, Kernel::fwd)) {
     return slower;
   }
-  // Its copy of a page does not clear the rows after a sequence's last key (benchmarks/fa4.md).
-  if (call.problem.paged()) {
-    return "its kernels over pages have not been proved";
-  }
   return leaves_sms_idle(call.problem, gpu)
              ? "it does not divide the keys of few queries among the GPU's SMs"
              : nullptr;
