@@ -156,6 +156,7 @@ def test_the_host_side_is_compiled_there_around_device_code_of_a_remote_to_the_b
     assert quick_library.is_dir()
     linux = copy_depot(real_depot, tmp_path / "linux")
     shared, wanted = tmp_path / "shared", ("get", "--profile", "quick", "--arch", "80,90", "--yes")
+    shared.mkdir()
     flashdepot_here("keys", "new", "me")
     flashdepot_here("remote", "add", "team", shared.as_uri(), "--push")
     assert flashdepot_here("depot", "push", "--depot", linux).returncode == 0
@@ -164,10 +165,9 @@ def test_the_host_side_is_compiled_there_around_device_code_of_a_remote_to_the_b
     home = windows_path(tmp_path / "home")
     variables = {"USERPROFILE": home, "LOCALAPPDATA": home, "APPDATA": home, "FLASHDEPOT_HOME": home + "\\depot"}
     said = ""
-    key = flashdepot_here("keys", "ls", "--json").stdout
-    trusted = json.loads(key)["keys"][0]
+    trusted = json.loads(flashdepot_here("keys", "ls", "--json").stdout)["keys"][0]["key"]
     for words in (
-        ("keys", "trust", f"me:{trusted['public']}"),
+        ("keys", "trust", trusted),
         ("remote", "add", "team", "file:///" + windows_path(shared).replace("\\", "/")),
         wanted,
     ):

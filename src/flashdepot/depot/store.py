@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,10 @@ class NoRemotes:
 
     Whatever remotes lack or do wrong is a miss and a warning, and never an error of the caller.
     """
+
+    def all(self) -> Sequence[object]:
+        """Those that there are."""
+        return ()
 
     def offers(self, request: Request) -> Manifest | None:  # noqa: ARG002
         """What :meth:`fetch_library` would fetch; its ``actions`` are left out. Nothing is downloaded."""

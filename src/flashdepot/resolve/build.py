@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from flashdepot.build.library import BuildPlan, Options, build_library, compile_afresh, foresee_build, prepare
 from flashdepot.build.local import reserve
-from flashdepot.build.schedule import Capacity, Outlook, foresee
+from flashdepot.build.schedule import HOST_SIDE, Capacity, Job, Outlook, foresee
 from flashdepot.depot import Depot
 from flashdepot.depot.actions import ActionRecord
-from flashdepot.depot.store import NoRemotes
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.events import Alternative, BuildProgress, Download, Events, Fetch, Forecast, OnFile
 from flashdepot.fit.requests import unmet
+from flashdepot.host.probe import this_platform
 from flashdepot.host.surroundings import usable_cores, usable_memory
 from flashdepot.kernels import family_of, obtain_sources
 from flashdepot.model.host import HostRecord
@@ -81,6 +81,10 @@ def fetches(need: Need, host: HostRecord, depot: Depot) -> tuple[Fetch, ...]:
 def usual(need: Need, fetched: tuple[Fetch, ...], limits: Limits) -> Forecast:
     """What it usually takes when nothing was compiled before, and some things must be fetched first."""
     selection = need.request.selection
+    if this_platform().system == "windows":  # device code is a remote's
+        host_sides = [Job(unit.name, HOST_SIDE.seconds, HOST_SIDE.peak) for unit in selection.units]
+        outlook = foresee(host_sides, (), _capacity(limits))
+        return _forecast(need, (), outlook, limits, fetched, len(host_sides))
     return _forecast(need, selection.units, _outlook(selection, need, limits), limits, fetched)
 
 
@@ -276,7 +280,7 @@ def _require_buildable(platform: Platform, here: Platform, depot: Depot) -> None
             f"Nothing is built for {platform}: there are {', '.join(targets)}.",
             hint=f"Build for the system that it should run on: --target {targets[0]}",
         )
-    if type(depot.remotes) is NoRemotes and next(depot.actions.files(), None) is None:  # nobody has device code
+    if not depot.remotes.all() and next(depot.actions.files(), None) is None:  # nobody has device code
         require_compiling(here)
 
 
