@@ -19,7 +19,10 @@ import pytest
 from flashdepot.binary.elf import read_shared_library
 from flashdepot.depot import Depot
 from flashdepot.files.atomic import sha256_file
+from flashdepot.host.probe import this_platform
 from flashdepot.model.manifest import Manifest
+from flashdepot.toolchain import wheels
+from flashdepot.toolchain.nvcc import inspect, known, nvcc_flags
 from support.depots import COMPILED, COMPILERS, copy_depot, flip_bit, truncate
 from support.upstreams import make_toy_upstream
 
@@ -55,6 +58,16 @@ class Workshop:
 @pytest.fixture
 def workshop(tmp_path: Path, upstream_tree: Path, real_depot: Path, quick_library: Path) -> Workshop:
     return Workshop(tmp_path / "shop", upstream_tree, real_depot, COMPILED)
+
+
+def test_where_nvcc_does_not_run_it_is_known_as_it_answers(real_depot: Path, quick_library: Path) -> None:
+    assert quick_library.is_dir()
+    root = wheels.provide(this_platform(), real_depot / "toolchains", lambda _: None)
+    asked, told = inspect(root), known(root, wheels.provided_version())
+    assert (told.version, told.codes) == (asked.version, asked.codes)
+    assert told.options <= asked.options
+    flags = {"virtual": None, "compress": "size"}
+    assert nvcc_flags((), **flags, options=told.options) == nvcc_flags((), **flags, options=asked.options)
 
 
 def edit(path: Path, old: str, new: str) -> None:
