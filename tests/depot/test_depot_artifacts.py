@@ -22,6 +22,7 @@ from support.depots import (
     make_request,
     make_selection,
     make_unit,
+    put_bytes,
     rewrite_record,
     store_library,
     truncate,
@@ -242,7 +243,7 @@ def test_a_read_only_depot_refuses_what_must_be_written_in_plain_words(
     depot = Depot(small_disk / "depot")
     attempts: list[Callable[[], object]] = [
         lambda: depot.libraries.materialise(manifest),
-        lambda: depot.blobs.put_bytes(b"new"),
+        lambda: put_bytes(depot, b"new"),
         lambda: depot.try_lock("a"),
         lambda: depot.artifacts.remove(manifest.recipe_key),
         lambda: depot.log_path("unit", "0" * 64),

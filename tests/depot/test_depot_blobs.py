@@ -11,7 +11,7 @@ import pytest
 
 from flashdepot.depot import Depot
 from flashdepot.errors import IntegrityError, MissingToolError
-from support.depots import flip_and_keep_times, flip_bit, make_older, truncate
+from support.depots import flip_and_keep_times, flip_bit, make_older, put_bytes, truncate
 
 
 def leftovers(depot: Depot) -> list[Path]:
@@ -26,7 +26,7 @@ def test_opening_and_asking_a_depot_that_does_not_exist_makes_nothing(depot: Dep
 
 
 def test_the_first_write_says_what_the_folder_is(depot: Depot):
-    depot.blobs.put_bytes(b"x")
+    put_bytes(depot, b"x")
     assert "flashdepot depot" in (depot.root / "README.txt").read_text()
     assert (depot.root / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
 
@@ -44,10 +44,10 @@ def test_a_blob_is_named_by_its_sha256_and_nobody_may_write_to_it(depot: Depot, 
 
 
 def test_putting_the_same_bytes_again_keeps_the_file_and_marks_it_as_used(depot: Depot):
-    blob = depot.blobs.verified_path(depot.blobs.put_bytes(b"same"))
+    blob = depot.blobs.verified_path(put_bytes(depot, b"same"))
     make_older(blob, hours=50)
     before = blob.stat()
-    depot.blobs.put_bytes(b"same")
+    put_bytes(depot, b"same")
     assert blob.stat().st_ino == before.st_ino
     assert blob.stat().st_mtime > before.st_mtime + 49 * 3600
     assert leftovers(depot) == []
@@ -58,7 +58,7 @@ def test_putting_the_same_bytes_again_keeps_the_file_and_marks_it_as_used(depot:
 def test_a_damaged_blob_is_moved_aside_reported_and_absent(
     depot: Depot, problems: list[str], damage: Callable[[Path], None], fresh_process: bool
 ):
-    digest = depot.blobs.put_bytes(b"precious" * 1000)
+    digest = put_bytes(depot, b"precious" * 1000)
     damage(depot.layout.blob(digest))
     asked = Depot(depot.root, problems.append) if fresh_process else depot
     assert asked.blobs.find(digest) is None
@@ -72,14 +72,14 @@ def test_a_damaged_blob_is_moved_aside_reported_and_absent(
 
 
 def test_putting_good_bytes_over_a_damaged_blob_mends_it(depot: Depot):
-    digest = depot.blobs.put_bytes(b"precious" * 1000)
+    digest = put_bytes(depot, b"precious" * 1000)
     flip_bit(depot.layout.blob(digest))
-    assert Depot(depot.root).blobs.put_bytes(b"precious" * 1000) == digest
+    assert put_bytes(Depot(depot.root), b"precious" * 1000) == digest
     assert depot.blobs.verified_path(digest).read_bytes() == b"precious" * 1000
 
 
 def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.MonkeyPatch):
-    digests = [depot.blobs.put_bytes(str(n).encode()) for n in range(5)]
+    digests = [put_bytes(depot, str(n).encode()) for n in range(5)]
     reads: list[Path] = []
 
     def counting(path: Path) -> str:
@@ -96,7 +96,7 @@ def test_a_blob_is_read_once_in_a_process(depot: Depot, monkeypatch: pytest.Monk
 
 def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("flashdepot.files.digests._SETTLED", -1.0)
-    digest = depot.blobs.put_bytes(b"right")
+    digest = put_bytes(depot, b"right")
     assert depot.blobs.find(digest)
     time.sleep(0.02)  # the kernel's clock for files ticks at most every 10 ms
     flip_and_keep_times(depot.layout.blob(digest), 1, 1)
@@ -104,7 +104,7 @@ def test_a_blob_that_changed_behind_its_times_is_read_again(depot: Depot, monkey
 
 
 def test_a_link_in_the_place_of_a_blob_is_not_followed(depot: Depot, problems: list[str], tmp_path: Path):
-    digest = depot.blobs.put_bytes(b"right")
+    digest = put_bytes(depot, b"right")
     (tmp_path / "elsewhere").write_bytes(b"right")
     depot.layout.blob(digest).unlink()
     depot.layout.blob(digest).symlink_to(tmp_path / "elsewhere")
@@ -115,7 +115,7 @@ def test_a_link_in_the_place_of_a_blob_is_not_followed(depot: Depot, problems: l
 def test_a_blob_is_linked_where_possible_and_copied_where_not(
     depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    digest = depot.blobs.put_bytes(b"object")
+    digest = put_bytes(depot, b"object")
     depot.blobs.link_or_copy(digest, tmp_path / "linked.o")
     assert (tmp_path / "linked.o").samefile(depot.layout.blob(digest))
 
@@ -131,7 +131,7 @@ def test_a_blob_is_linked_where_possible_and_copied_where_not(
 def test_a_blob_that_changes_while_it_is_copied_is_refused(
     depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    digest = depot.blobs.put_bytes(b"object")
+    digest = put_bytes(depot, b"object")
     blob = depot.layout.blob(digest)
 
     def change_and_refuse(*_: object) -> None:
@@ -146,25 +146,25 @@ def test_a_blob_that_changes_while_it_is_copied_is_refused(
 
 def test_a_full_disk_is_named_and_leaves_nothing_behind(small_disk: Path):
     depot = Depot(small_disk / "depot")
-    kept = depot.blobs.put_bytes(b"k" * 500_000)
+    kept = put_bytes(depot, b"k" * 500_000)
     with pytest.raises(MissingToolError, match="full") as caught:
-        depot.blobs.put_bytes(b"x" * 4_000_000)
+        put_bytes(depot, b"x" * 4_000_000)
     assert str(depot.root) in caught.value.message
     assert "--depot" in caught.value.hint
     assert leftovers(depot) == []
-    assert depot.blobs.put_bytes(b"y" * 500_000)
+    assert put_bytes(depot, b"y" * 500_000)
     assert depot.blobs.find(kept)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
 def test_an_error_of_the_disk_while_writing_is_explained(depot: Depot, monkeypatch: pytest.MonkeyPatch, code: int):
-    depot.blobs.put_bytes(b"first")
+    put_bytes(depot, b"first")
 
     def fail(_: int) -> None:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(MissingToolError) as caught:
-        depot.blobs.put_bytes(b"second")
+        put_bytes(depot, b"second")
     assert "--depot DIR" in caught.value.hint
     assert leftovers(depot) == []

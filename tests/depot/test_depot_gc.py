@@ -24,6 +24,7 @@ from support.depots import (
     make_older,
     make_record,
     make_request,
+    put_bytes,
     record_unit,
     rewrite_record,
     store_library,
@@ -107,14 +108,14 @@ def test_a_manifest_of_a_later_version_keeps_its_files(depot: Depot, tmp_path: P
 
 
 def test_a_blob_that_was_just_written_stays_although_nothing_refers_to_it_yet(depot: Depot):
-    digest = depot.blobs.put_bytes(b"its record comes next")
+    digest = put_bytes(depot, b"its record comes next")
     assert collect(depot, timedelta(0)) == []
     make_older(depot.layout.blob(digest), hours=1.1)
     assert collect(depot, timedelta(0)) == ["blob"]
 
 
 def test_a_blob_that_comes_into_use_after_the_plan_stays(depot: Depot, tmp_path: Path):
-    depot.blobs.put_bytes(b"object")
+    put_bytes(depot, b"object")
     make_depot_older(depot.root, hours=100 * DAYS)
     planned = gc.plan(depot)
     assert [r.kind for r in planned.removals] == ["blob"]
@@ -259,21 +260,21 @@ def test_a_lock_that_is_held_stays_however_old(depot: Depot):
 def test_a_full_disk_can_be_freed(small_disk: Path, tmp_path: Path):
     depot = Depot(small_disk / "depot")
     store_library(depot, tmp_path)
-    depot.blobs.put_bytes(b"x" * 1_000_000)
+    put_bytes(depot, b"x" * 1_000_000)
     make_depot_older(depot.root, hours=100 * DAYS)
     fill_up(small_disk)
     with pytest.raises(MissingToolError, match="full"):
-        depot.blobs.put_bytes(b"y" * 100_000)
+        put_bytes(depot, b"y" * 100_000)
     assert collect(depot) == ["blob"]
-    assert depot.blobs.put_bytes(b"y" * 100_000)
+    assert put_bytes(depot, b"y" * 100_000)
     assert depot.find(make_request()).taken
 
 
 def test_gc_beside_a_writer_that_reuses_old_blobs_loses_nothing(depot: Depot, start: Start):
     count = 150
     for number in range(count):
-        depot.blobs.put_bytes(unit_content(number))
-    stray = depot.blobs.put_bytes(b"nobody needs it")
+        put_bytes(depot, unit_content(number))
+    stray = put_bytes(depot, b"nobody needs it")
     make_depot_older(depot.root, hours=100 * DAYS)
     writer = start("record", depot.root, 0, count)
     assert writer.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,14 @@ def make_request(**overrides: Any) -> Request:
         libc=Version("2.36"),
     )
     return replace(request, **overrides)
+
+
+def put_bytes(depot: Depot, data: bytes) -> str:
+    """Keep bytes as a blob; :returns: their SHA-256."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "bytes")
+        path.write_bytes(data)
+        return depot.blobs.put_file(path)
 
 
 def store_library(depot: Depot, folder: Path, *, name: str = "one", **overrides: Any) -> Manifest:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 from flashdepot.depot.layout import DepotLayout, Fingerprint, is_regular, key_of, mark_used, real_folders
 from flashdepot.errors import IntegrityError
@@ -33,12 +32,18 @@ class Blobs:
 
     def put_file(self, path: Path) -> str:
         """Keep a copy of a file and return its SHA-256."""
-        with path.open("rb") as source:
-            return self._put(_chunks(source))
-
-    def put_bytes(self, data: bytes) -> str:
-        """Keep bytes and return their SHA-256; raises as :meth:`put_file` does."""
-        return self._put([data])
+        temporary = self._layout.new_temporary("put")
+        with disk_errors(self._layout.root):
+            try:
+                digest = _copy(path, temporary)
+                protect(temporary)
+                if self.find(digest) is None or not self.mark_used(digest):
+                    blob = self._layout.blob(digest)
+                    blob.parent.mkdir(parents=True, exist_ok=True)
+                    temporary.replace(blob)
+            finally:
+                temporary.unlink(missing_ok=True)
+        return digest
 
     def find(self, digest: str) -> Path | None:
         """The file of a blob whose bytes are right, or ``None``. A damaged one is moved to ``quarantine/`` and reported."""
@@ -87,9 +92,7 @@ class Blobs:
             except OSError as error:
                 if error.errno not in _NO_HARD_LINKS:
                     raise
-                with blob.open("rb") as source:
-                    actual = _write_new(destination, _chunks(source))
-                if actual != digest:
+                if (actual := _copy(blob, destination)) != digest:
                     destination.unlink()
                     raise IntegrityError(f"{blob} is damaged: expected SHA-256 {digest}, found {actual}.") from error
                 protect(destination)
@@ -103,36 +106,18 @@ class Blobs:
         for shard in real_folders(self._layout.blobs):
             yield from sorted(blob for blob in shard.iterdir() if is_digest(key_of(blob)))
 
-    def _put(self, chunks: Iterable[bytes]) -> str:
-        temporary = self._layout.new_temporary("put")
-        with disk_errors(self._layout.root):
-            try:
-                digest = _write_new(temporary, chunks)
-                protect(temporary)
-                if self.find(digest) is None or not self.mark_used(digest):
-                    blob = self._layout.blob(digest)
-                    blob.parent.mkdir(parents=True, exist_ok=True)
-                    temporary.replace(blob)
-            finally:
-                temporary.unlink(missing_ok=True)
-        return digest
 
-
-def _chunks(source: IO[bytes]) -> Iterator[bytes]:
-    return iter(lambda: source.read(_CHUNK), b"")
-
-
-def _write_new(path: Path, chunks: Iterable[bytes]) -> str:
-    """Write bytes into a new file and on to the disk, nothing is left of a failure; :returns: their SHA-256."""
+def _copy(source: Path, destination: Path) -> str:
+    """Copy a file into a new one and on to the disk, nothing is left of a failure; :returns: the SHA-256 of its bytes."""
     hashed = hashlib.sha256()
-    with path.open("xb") as writer:
+    with source.open("rb") as reader, destination.open("xb") as writer:
         try:
-            for chunk in chunks:
+            while chunk := reader.read(_CHUNK):
                 hashed.update(chunk)
                 writer.write(chunk)
             writer.flush()
             os.fsync(writer.fileno())
         except BaseException:
-            path.unlink(missing_ok=True)
+            destination.unlink(missing_ok=True)
             raise
     return hashed.hexdigest()

@@ -10,7 +10,6 @@ import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 from flashdepot.errors import UsageError
@@ -54,9 +53,7 @@ class Directory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
 

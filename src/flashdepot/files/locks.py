@@ -7,7 +7,6 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import final
 
 from flashdepot.errors import MissingToolError
@@ -58,9 +57,7 @@ class HeldLock:
     def __enter__(self) -> HeldLock:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

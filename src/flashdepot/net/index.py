@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 
 import pypi_simple
 from requests.utils import urldefragauth
@@ -44,9 +43,7 @@ class PackageIndex:
     def __enter__(self) -> PackageIndex:  # noqa: PYI034  (Self is in typing from Python 3.11 on)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.s.close()
 
     def packages(self, project: str) -> list[pypi_simple.DistributionPackage]:

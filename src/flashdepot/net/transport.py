@@ -281,15 +281,7 @@ class _Transport(HTTPAdapter):
 class _LocalFiles(BaseAdapter):
     """``file://`` indexes, as pip knows them: a folder's page is its ``index.html``."""
 
-    def send(
-        self,
-        request: requests.PreparedRequest,
-        stream: bool = False,  # noqa: ARG002
-        timeout: Any = None,  # noqa: ARG002
-        verify: bool | str = True,  # noqa: ARG002
-        cert: Any = None,  # noqa: ARG002
-        proxies: dict[str, str] | None = None,  # noqa: ARG002
-    ) -> requests.Response:
+    def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
         path = Path(url2pathname(urlsplit(str(request.url)).path))
         path = path / "index.html" if path.is_dir() else path
         response = requests.Response()

@@ -58,11 +58,13 @@ def git(*arguments: str, local: bool = False, held: Sequence[HeldLock] = ()) -> 
     :raises MissingToolError: when there is no git program.
     """
     settings = _SETTINGS | ({"protocol.file.allow": "always"} if local else {})
+    environment = {name: value for name, value in os.environ.items() if name not in _VARIABLES_OF_AN_OUTER_GIT}
+    environment["GIT_TERMINAL_PROMPT"] = "0"
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     try:
         done = run(
             ["git", *options, *arguments],
-            env=_environment(),
+            env=environment | ({"GIT_ALLOW_PROTOCOL": "file"} if offline() else {}),
             timeout=_SECONDS,
             may_ask=True,  # ssh asks for a key's passphrase
             descriptors=[lock.fileno() for lock in held],
@@ -76,14 +78,6 @@ def git(*arguments: str, local: bool = False, held: Sequence[HeldLock] = ()) -> 
         said = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
         raise GitFailed(without_credentials(said) or f"git ended with status {done.status}")
     return done.stdout
-
-
-def _environment() -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if name not in _VARIABLES_OF_AN_OUTER_GIT}
-    environment["GIT_TERMINAL_PROMPT"] = "0"
-    if offline():
-        environment["GIT_ALLOW_PROTOCOL"] = "file"
-    return environment
 
 
 _URL = re.compile(r"(https|ssh|file)://([^/\x00-\x20\x7f]*)(/[^\x00-\x20\x7f]+)")
