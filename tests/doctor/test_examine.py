@@ -126,11 +126,7 @@ def build_findings(host: HostRecord, arch: str = "80") -> list[Diagnosis]:
     ],
 )
 def test_doctor_foresees_in_the_same_words_what_choosing_the_toolchain_says(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    releases: tuple[str, ...],
-    driver: str | None,
-    arch: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, releases: tuple[str, ...], driver: str | None, arch: str
 ) -> None:
     make_toolkit(tmp_path / "provided", "13.0")
     monkeypatch.setattr(choose, "provide", lambda *_: tmp_path / "provided")

@@ -59,8 +59,7 @@ def test_what_other_programs_put_before_a_line_is_taken_away(prefix: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["#define X 1", "12.8 is not a line of BuildKit?"[5:], "a.cu(3): error: x", "[7/72] nvcc -c a.cu", "E0308"],
+    "line", ["#define X 1", "12.8 is not a line of BuildKit?"[5:], "a.cu(3): error: x", "[7/72] nvcc -c a.cu", "E0308"]
 )
 def test_a_line_without_a_prefix_stays(line: str) -> None:
     assert strip_prefixes(line.encode()) == line.strip()

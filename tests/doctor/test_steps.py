@@ -112,8 +112,7 @@ def test_lines_that_a_terminal_cut_are_whole_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "named"),
-    [("NVIDIA GeForce RTX 4090", []), ("Tesla T4", ["gpu-too-old"]), ("", ["gpu-too-old"])],
+    ("gpu", "named"), [("NVIDIA GeForce RTX 4090", []), ("Tesla T4", ["gpu-too-old"]), ("", ["gpu-too-old"])]
 )
 def test_what_the_log_says_of_its_gpu_rules_a_cause_out(gpu: str, named: Sequence[str]) -> None:
     log = f"| 0  {gpu}  Off |\nRuntimeError: FlashAttention only supports Ampere GPUs or newer.\n"

@@ -359,12 +359,7 @@ READERS = {
         Reader("wheel", wheel_seeds, _file(WHEEL, read_subject)),
         Reader("unpack-zip", wheel_seeds, lambda d, f: _file("a.zip", lambda p: unpack(p, f / "out"))(d, f)),
         Reader("unpack-tar", tar_seeds, lambda d, f: _file("a.tar.gz", lambda p: unpack(p, f / "out"))(d, f)),
-        Reader(
-            "manifest",
-            lambda: (manifest_text(make_manifest()),),
-            read_inside(Manifest.from_json),
-            RECORD_REFUSALS,
-        ),
+        Reader("manifest", lambda: (manifest_text(make_manifest()),), read_inside(Manifest.from_json), RECORD_REFUSALS),
         Reader(
             "artifact",
             lambda: (sealed({"schema": 3, "manifest": make_manifest().to_json(), "created": 1.0}),),

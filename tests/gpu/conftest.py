@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from attention import Call, Problem
+from attention import Call, ForwardCall, Problem
+from cache import CacheCall, Cached
+from packed import Packed, PackedCall
 from torch_with_gpu import torch
 
 from gpu.under_wine.relayed import RelayedLibrary, is_windows_library, prepare_wine
@@ -91,12 +93,15 @@ def require(contents: Contents, library: Library) -> Callable[[Answer], None]:
     return check
 
 
-@pytest.fixture
-def make_call(library: Library, require: Callable[[Answer], None]) -> Callable[[Problem], Call]:
-    """Make a call that this library runs."""
+CALLS = {Problem: Call, Packed: PackedCall, Cached: CacheCall}
 
-    def make(problem: Problem) -> Call:
-        call = Call(problem, library)
+
+@pytest.fixture
+def make_call(library: Library, require: Callable[[Answer], None]) -> Callable[[Problem], ForwardCall]:
+    """Make a call of a problem's kind that this library runs."""
+
+    def make(problem: Problem) -> ForwardCall:
+        call = CALLS[type(problem)](problem, library)
         require(library.supports(0, call.args))
         return call
 

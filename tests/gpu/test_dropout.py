@@ -8,22 +8,15 @@ from dataclasses import replace
 import pytest
 from attention import Call, Problem, attend, cases, largest, variants
 from dropping import Dropping
-from packed import PackedCall, packed
+from packed import Packed, packed
 from torch_with_gpu import torch
-
-from support.fa_abi import Answer, Library
 
 DROP = Problem(seqlen_q=113, seqlen_k=203, heads_q=6, heads_k=3, dropout=0.17)
 
 
 @pytest.fixture
-def make_dropping(library: Library, require: Callable[[Answer], None]) -> Callable[..., Dropping]:
-    def make(problem: Problem, **options: object) -> Dropping:
-        call = Call(problem, library)
-        require(library.supports(0, call.args))
-        return Dropping(call, **options)  # type: ignore[arg-type]
-
-    return make
+def make_dropping(make_call: Callable[[Problem], Call]) -> Callable[..., Dropping]:
+    return lambda problem, **options: Dropping(make_call(problem), **options)
 
 
 def run(dropping: Dropping) -> torch.Tensor:
@@ -121,9 +114,8 @@ def test_a_captured_call_draws_fresh_numbers_in_every_replay(make_dropping) -> N
         head_dim=(64, 72, 128),
     )
 )
-def test_packed_sequences(library: Library, require: Callable[[Answer], None], problem) -> None:
-    call = PackedCall(problem, library)
-    require(library.supports(0, call.args))
+def test_packed_sequences(make_call, problem: Packed) -> None:
+    call = make_call(problem)
     dropping = Dropping(call)
     run(dropping)
     assert dropping.rng_state.tolist() == [1234, 56]

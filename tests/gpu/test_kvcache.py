@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from attention import cases, variants
-from cache import CacheCall, Cached
+from cache import Cached
 from torch_with_gpu import torch
-
-from support.fa_abi import Answer, Library
-
-
-@pytest.fixture
-def make_cached(library: Library, require: Callable[[Answer], None]) -> Callable[[Cached], CacheCall]:
-    def make(problem: Cached) -> CacheCall:
-        call = CacheCall(problem, library)
-        require(library.supports(0, call.args))
-        return call
-
-    return make
-
 
 PLAIN = Cached(batch=3, seqlen_q=5, seqlen_k=512, heads_q=6, heads_k=3, lengths=(300, 17, 480), splits=0)
 DECODE = replace(PLAIN, seqlen_q=1, heads_q=8, heads_k=2)
@@ -69,8 +55,8 @@ RIGHT = {
 
 
 @cases(RIGHT)
-def test_results_are_right(make_cached, problem: Cached) -> None:
-    call = make_cached(problem)
+def test_results_are_right(make_call, problem: Cached) -> None:
+    call = make_call(problem)
     call.launch()
     call.check()
 
@@ -109,16 +95,16 @@ def random_problem(seed: int) -> Cached:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_random_problem(make_cached, seed: int) -> None:
+def test_a_random_problem(make_call, seed: int) -> None:
     problem = random_problem(seed)
-    call = make_cached(replace(problem, interleaved=bool(problem.rotary) and seed % 2 == 0))
+    call = make_call(replace(problem, interleaved=bool(problem.rotary) and seed % 2 == 0))
     call.launch()
     call.check()
 
 
 @cases([replace(PLAIN, new=5, causal=True), replace(DECODE, new=1, page_size=256, rotary=32)])
-def test_a_captured_call_appends_when_it_is_replayed(make_cached, problem: Cached) -> None:
-    call = make_cached(problem)
+def test_a_captured_call_appends_when_it_is_replayed(make_call, problem: Cached) -> None:
+    call = make_call(problem)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

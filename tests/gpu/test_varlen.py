@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from attention import cases, variants
-from packed import Packed, PackedCall, packed
+from packed import Packed, packed
 from torch_with_gpu import torch
 
-from support.fa_abi import Answer, Library, Status
-
-
-@pytest.fixture
-def make_packed(library: Library, require: Callable[[Answer], None]) -> Callable[[Packed], PackedCall]:
-    def make(problem: Packed) -> PackedCall:
-        call = PackedCall(problem, library)
-        require(library.supports(0, call.args))
-        return call
-
-    return make
-
+from support.fa_abi import Status
 
 UNEVEN = packed((113, 1, 128, 64), (203, 77, 128, 300))
 EMPTY = packed((0, 113, 64, 0, 5), (50, 0, 203, 0, 1), heads_q=6, heads_k=3)
@@ -73,8 +61,8 @@ RIGHT = {
 
 
 @cases(RIGHT)
-def test_results_are_right(make_packed, problem: Packed) -> None:
-    call = make_packed(problem)
+def test_results_are_right(make_call, problem: Packed) -> None:
+    call = make_call(problem)
     call.launch()
     call.check()
 
@@ -108,15 +96,15 @@ def random_problem(seed: int) -> Packed:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_random_problem(make_packed, seed: int) -> None:
-    call = make_packed(random_problem(seed))
+def test_a_random_problem(make_call, seed: int) -> None:
+    call = make_call(random_problem(seed))
     call.launch()
     call.check()
 
 
 @cases([UNEVEN, EMPTY, DECODE, packed((113, 1, 64), (703, 77, 512), page_size=256)])
-def test_a_captured_call_replays_over_new_inputs(make_packed, problem: Packed) -> None:
-    call = make_packed(problem)
+def test_a_captured_call_replays_over_new_inputs(make_call, problem: Packed) -> None:
+    call = make_call(problem)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -129,8 +117,8 @@ def test_a_captured_call_replays_over_new_inputs(make_packed, problem: Packed) -
         call.check()
 
 
-def test_pages_without_a_workspace_are_refused_and_launch_nothing(make_packed) -> None:
-    call = make_packed(packed((113, 1, 64), (703, 77, 512), page_size=256))
+def test_pages_without_a_workspace_are_refused_and_launch_nothing(make_call) -> None:
+    call = make_call(packed((113, 1, 64), (703, 77, 512), page_size=256))
     call.args.workspace, call.args.workspace_bytes = None, 0
     assert call.library.fwd(call.args).status is Status.WORKSPACE_TOO_SMALL
     torch.cuda.synchronize()

@@ -1,22 +1,24 @@
-"""Who has signed what an index holds travels with it, and is shown."""
+"""Who has signed what an index holds travels with it and is shown; an old list, or one with a command in it, is refused."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
 from flashdepot import api
+from flashdepot.api import publishing
 from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.files.atomic import read_json
-from flashdepot.model.index_record import RECORD_NAME
+from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.model.remote import PublicKey, TrustedKey
+from flashdepot.remotes import statements
 from flashdepot.remotes.keys import new_key
 from flashdepot.remotes.trust import Envelope, read_envelopes
-from flashdepot.remotes.user_settings import UserSettings
+from flashdepot.remotes.user_settings import UserSettings, today
 from flashdepot.resolve.own_indexes import read_index_record
 from index.conftest import Publish
 from support.wheels import WheelMaker
@@ -111,11 +113,7 @@ def test_who_trusts_keys_takes_only_an_index_that_one_of_them_has_signed(
     publish(maker.make().path)
     address = f"{public.as_uri()}/"
     other, day = PublicKey("other", "ab" * 32), date(2026, 1, 1)
-    believed = [
-        (TrustedKey(other), TrustedKey(key)),
-        (TrustedKey(key, (address,)),),
-        (),
-    ]
+    believed = [(TrustedKey(other), TrustedKey(key)), (TrustedKey(key, (address,)),), ()]
     for number, keys in enumerate(believed):
         keys_of(monkeypatch, tmp_path / f"trusts{number}", *keys)
         assert len(read_index_record(address).wheels) == 1
@@ -146,3 +144,72 @@ def test_an_index_that_was_changed_or_never_signed_is_refused_by_who_trusts_keys
     with pytest.raises(IntegrityError, match="nobody has signed it") as caught:
         read_index_record(f"{public.as_uri()}/")
     assert "flashdepot keys new" in caught.value.hint
+
+
+@pytest.fixture
+def index(maker: WheelMaker, publish: Publish, public: Path) -> tuple[str, dict[str, bytes]]:
+    """A signed index of two wheels: its address, and its record and signature when it had one wheel."""
+    new_key(UserSettings.of_this_user(), "ci", None)
+    publish(maker.make("80,90,120").path)
+    before = {path.name: path.read_bytes() for path in public.glob(f"{RECORD_NAME}*")}
+    publish(maker.make("90", profile="quick").path)
+    return f"{public.as_uri()}/", before
+
+
+def test_whoever_has_seen_a_newer_list_takes_no_older_one(index: tuple[str, dict[str, bytes]], public: Path) -> None:
+    address, before = index
+    assert len(read_index_record(address).wheels) > 1
+    for name, data in before.items():
+        (public / name).write_bytes(data)
+    with pytest.raises(IntegrityError, match="an older state"):
+        read_index_record(address)
+
+
+def test_an_old_list_beside_a_new_signature_is_refused(index: tuple[str, dict[str, bytes]], public: Path) -> None:
+    (public / RECORD_NAME).write_bytes(index[1][RECORD_NAME])
+    with pytest.raises(IntegrityError, match="changed after it was signed"):
+        read_index_record(index[0])
+
+
+def test_a_list_that_is_shown_for_ever_ends_until_it_is_signed_again(
+    index: tuple[str, dict[str, bytes]], publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = today() + timedelta(days=181)
+    monkeypatch.setattr(statements, "today", lambda: later)
+    with pytest.raises(IntegrityError, match="to be trusted until") as caught:
+        read_index_record(index[0])
+    assert "'flashdepot index'" in caught.value.hint
+    publish()
+    assert read_index_record(index[0]).wheels
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        'https://x/"; curl evil | sh; "/',
+        "https://x/$(touch pwned)/",
+        "https://x/`id`/",
+        "https://x/a;b/",
+        "https://x/a&b/",
+        "https://x/<script>/",
+        "javascript:alert(1)//",
+        "https://x/a\nb/",
+        "https://user:password@x/",
+        "https://x/\u202e/",
+        "https://x/no-end",
+    ],
+)
+def test_an_address_in_a_list_that_a_shell_reads_as_more_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="not the address of a folder on the web"):
+        IndexRecord((), url)
+    text = {"schema": 1, "kind": "an index of flashdepot", "url": url, "wheels": []}
+    with pytest.raises(ValueError, match="not the address"):
+        IndexRecord.from_json(text)
+
+
+def test_an_address_with_a_command_is_refused_where_an_index_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not the address"):
+        publishing._base("https://x/$(id)")
+    assert publishing._base("https://wheels.example.org:8443/fa-2/~me/a%20b") == (
+        "https://wheels.example.org:8443/fa-2/~me/a%20b/"
+    )

@@ -9,17 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.fa_abi import (
-    Contents,
-    Dtype,
-    Feature,
-    ForwardArgs,
-    Info,
-    Library,
-    Pass,
-    Status,
-    forward_args,
-)
+from support.fa_abi import Contents, Dtype, Feature, ForwardArgs, Info, Library, Pass, Status, forward_args
 
 
 @pytest.fixture(scope="module")

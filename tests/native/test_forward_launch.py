@@ -14,24 +14,28 @@ from support.stub_library import DEVICES, FEATURES, FULL, HEAD_DIMS, Selection, 
 
 WORKSPACE = {"workspace": 0x7000_0000, "workspace_bytes": 1 << 40}
 
-# Where the buffers are is the caller's business here and torch's there. Without dropout no kernel
-# reads rng_state.
-OURS_TO_CHOOSE = {"softmax_lse_ptr", "oaccum_ptr", "softmax_lseaccum_ptr", "rng_state"}
+# Where the buffers are is the caller's business here and torch's there.
+OURS_TO_CHOOSE = {"softmax_lse_ptr", "oaccum_ptr", "softmax_lseaccum_ptr"}
 
 
-def seen_by_kernels(launch: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what differs freely: addresses, and strides of dimensions of one element."""
-    ignored = set(OURS_TO_CHOOSE)
+def seen_by_kernels(launch: dict[str, Any], ignored: frozenset[str] | set[str] = frozenset()) -> dict[str, Any]:
+    """Leave out addresses, strides of one element, and what no kernel of the launch reads."""
+    ignored = OURS_TO_CHOOSE | ignored
     for extent, dimension, tensors in (
-        ("b", "batch", "qkvo"),
-        ("seqlen_q", "row", "qo"),
-        ("seqlen_k", "row", "kv"),
-        ("h", "head", "qo"),
-        ("h_k", "head", "kv"),
+        ("b", "batch", ("q", "k", "v", "o", "knew", "vnew")),
+        ("seqlen_q", "row", ("q", "o")),
+        ("h", "head", ("q", "o")),
+        ("h_k", "head", ("k", "v", "knew", "vnew")),
+        ("seqlen_knew", "row", ("knew", "vnew")),
     ):
         if launch[extent] == 1:
             ignored |= {f"{tensor}_{dimension}_stride" for tensor in tensors}
-    return {name: value for name, value in launch.items() if name not in ignored}
+    if launch["p_dropout"] == 1:
+        ignored |= {"rng_state", "philox_seed", "philox_offset"}
+    # 0 and 1 are the same to the launchers
+    return {name: value for name, value in launch.items() if name not in ignored} | {
+        "num_splits": max(launch["num_splits"], 1)
+    }
 
 
 def assert_launches_what_upstream_launches(stub: Stub, args: ForwardArgs) -> None:

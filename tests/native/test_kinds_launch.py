@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from test_forward_launch import WORKSPACE, describe, random_args, strided
+from test_forward_launch import WORKSPACE, describe, random_args, seen_by_kernels, strided
 
 from support.fa_abi import Dtype, Flag, ForwardArgs, Status, Tensor, forward_args
 from support.stub_library import Stub
@@ -14,29 +14,7 @@ from support.stub_library import Stub
 NO_BATCH = {"batch_stride": 0}
 CU = {"cu_seqlens_q": 0x100000, "cu_seqlens_k": 0x110000}
 
-# Where the buffers are is the caller's business here and torch's there.
 DROPOUT = {"rng_state", "p_ptr"}
-OURS_TO_CHOOSE = {"softmax_lse_ptr", "oaccum_ptr", "softmax_lseaccum_ptr"}
-
-
-def seen_by_kernels(launch: dict[str, Any], ignored: set[str]) -> dict[str, Any]:
-    """Leave out addresses, strides of one element, and what no kernel of the launch reads."""
-    ignored = OURS_TO_CHOOSE | ignored
-    for extent, dimension, tensors in (
-        ("b", "batch", ("q", "k", "v", "o", "knew", "vnew")),
-        ("seqlen_q", "row", ("q", "o")),
-        ("h", "head", ("q", "o")),
-        ("h_k", "head", ("k", "v", "knew", "vnew")),
-        ("seqlen_knew", "row", ("knew", "vnew")),
-    ):
-        if launch[extent] == 1:
-            ignored |= {f"{tensor}_{dimension}_stride" for tensor in tensors}
-    if launch["p_dropout"] == 1:
-        ignored |= {"rng_state", "philox_seed", "philox_offset"}
-    # 0 and 1 are the same to the launchers
-    return {name: value for name, value in launch.items() if name not in ignored} | {
-        "num_splits": max(launch["num_splits"], 1)
-    }
 
 
 def launches_of_both(

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.fa_abi import (
-    PACKED,
-    CombineArgs,
-    Dtype,
-    Flag,
-    Status,
-    Tensor,
-    backward_args,
-    forward_args,
-    packed,
-)
+from support.fa_abi import PACKED, CombineArgs, Dtype, Flag, Status, Tensor, backward_args, forward_args, packed
 from support.stub_library import Stub
 
 SINK, D_SINK, D_LSE = 0xB0000, 0xC0000, 0xD0000

@@ -58,13 +58,7 @@ def main(order: dict) -> dict:
         history.add(action, recipe, 1.0, order.get("sizes", {}).get(action.name, 10**9))
     history.save()
     files = {path.name: path.read_bytes for path in src.iterdir()}
-    site = {
-        "families": (),
-        "tools": (),
-        "sass": parse_list("80"),
-        "variables": {},
-        "cuda": order["cuda"],
-    }
+    site = {"families": (), "tools": (), "sass": parse_list("80"), "variables": {}, "cuda": order["cuda"]}
     if named := order.get("tools"):
         site["tools"] = tuple(Tool(*row) for row in named)
     depot = Depot(folder / "depot")

@@ -248,12 +248,7 @@ def build_program(source: str, folder: Path, upstream: Path, cuda_include: Path,
 
 
 def _objects(
-    selection: Selection,
-    folder: Path,
-    upstream: Path,
-    cuda_include: Path,
-    more: list[str],
-    options: tuple[str, ...],
+    selection: Selection, folder: Path, upstream: Path, cuda_include: Path, more: list[str], options: tuple[str, ...]
 ) -> list[Path]:
     csrc = upstream / "csrc"
     ours = ["-O2", "-Wall", "-Wextra", "-Werror", "-fno-exceptions", "-fno-rtti"]

@@ -184,10 +184,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def command(
-    tmp_path: Path,
-    environment: Venv,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path, environment: Venv, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Run]:
     """Run `flashdepot install` for the environment, without waiting between tries."""
     monkeypatch.setattr("flashdepot.net.errors.WAITS", (0.0, 0.0))

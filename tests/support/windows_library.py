@@ -101,12 +101,7 @@ def _archive(path: Path, source: str) -> None:
 
 
 ANSWER = 42
-_VALUES = {
-    "VERSION": "2.8.3",
-    "UPSTREAM_VERSION": "2.8.3.post2",
-    "PLATFORM": "windows-x86_64",
-    "RUNTIME": "",
-}
+_VALUES = {"VERSION": "2.8.3", "UPSTREAM_VERSION": "2.8.3.post2", "PLATFORM": "windows-x86_64", "RUNTIME": ""}
 _LAYER = """
 __attribute__((section(".drectve"), used)) static const char directives[] = " /DEFAULTLIB:msvcrt ";
 __declspec(dllimport) unsigned long GetLastError(void);

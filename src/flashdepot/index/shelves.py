@@ -48,10 +48,7 @@ def shelves(wheels: Iterable[IndexedWheel]) -> tuple[Shelf, ...]:
     named: dict[str, list[IndexedWheel]] = {}
     for wheel in plain:
         named.setdefault(shelf_name(wheel), []).append(wheel)
-    return (
-        Shelf(EVERYBODY, _offers(every)),
-        *(Shelf(name, _offers(named[name])) for name in sorted(named)),
-    )
+    return (Shelf(EVERYBODY, _offers(every)), *(Shelf(name, _offers(named[name])) for name in sorted(named)))
 
 
 def shelf_name(wheel: IndexedWheel) -> str:

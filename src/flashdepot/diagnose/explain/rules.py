@@ -52,10 +52,7 @@ def missing(thing: str) -> tuple[str, ...]:
         rf"(?:{_FAILS} (?:find|locate|detect|import|load|get|execute)|(?:please|must|need to|have to|should)"
         r"(?: first)? install|requires?|needs?|missing|no|error importing|make sure(?: that)?|install)"
     )
-    return (
-        rf"{_STATES}(?i:{named}{_KINDS} {after})",
-        rf"{_STATES}(?i:{before} {_ANY}{named}{_KINDS}){_ENDS}",
-    )
+    return (rf"{_STATES}(?i:{named}{_KINDS} {after})", rf"{_STATES}(?i:{before} {_ANY}{named}{_KINDS}){_ENDS}")
 
 
 def unsuitable(thing: str) -> tuple[str, ...]:
