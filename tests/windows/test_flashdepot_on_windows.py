@@ -164,7 +164,9 @@ def test_the_host_side_is_compiled_there_around_device_code_of_a_remote_to_the_b
     assert flashdepot_here(*wanted, "--target", "windows-x86_64", "--depot", linux).returncode == 0
     home = windows_path(tmp_path / "home")
     variables = {"USERPROFILE": home, "LOCALAPPDATA": home, "APPDATA": home, "FLASHDEPOT_HOME": home + "\\depot"}
-    said = ""
+    network = {
+        name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_CERT", "REQUESTS_CA"))
+    }
     trusted = json.loads(flashdepot_here("keys", "ls", "--json").stdout)["keys"][0]["key"]
     for words in (
         ("keys", "trust", trusted),
@@ -172,7 +174,9 @@ def test_the_host_side_is_compiled_there_around_device_code_of_a_remote_to_the_b
         wanted,
     ):
         command = wine.command(str(portable / "python.exe"), "-m", "flashdepot", *words)
-        done = subprocess.run(command, env=wine.environment(**variables), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=wine.environment(**network, **variables), capture_output=True, text=True, check=False
+        )
         said = done.stdout + done.stderr
     assert done.returncode == 0 or "zig self exe path" in said, said
     made = {record.name: record for record in records(tmp_path / "home" / "depot")}
