@@ -64,7 +64,6 @@ def test_an_environment_can_be_described_and_answers_fit_on_a_line(tmp_path: Pat
         plan,
         plan.chosen,
         plan.near_misses[0].reason,
-        described.plan(arch="9.0"),
     ):
         assert len(repr(shown)) < 200
     assert described.explain("nothing of this is a failure").findings == ()
