@@ -107,6 +107,7 @@ impl<S: Differentiable> Backward<S> {
         args.softmax_d = address(gradients.softmax_d)?;
         args.workspace = address(at.workspace.0)?;
         args.workspace_bytes = at.workspace.1;
+        args.rng_state = address::<u64>(at.rng_state)?;
         // SAFETY: args is a whole struct; the caller answers for what its addresses hold.
         Error::check(unsafe { sys::fa_bwd(&args) })
     }
@@ -126,6 +127,7 @@ impl<S: Differentiable> Backward<S> {
             total_k: forward.total_k,
             scale: forward.scale,
             softcap: forward.softcap,
+            dropout: forward.dropout,
             family: forward.family,
             window_left: forward.window_left,
             window_right: forward.window_right,

@@ -5,7 +5,7 @@ use flashattention_sys as sys;
 use crate::layout::{address, number};
 use crate::options::Options;
 use crate::problem::RawStream;
-use crate::{Backward, DType, Differentiable, Error, Family, Layout, Mask, Problem, Shape};
+use crate::{Backward, DType, Differentiable, Dropout, Error, Family, Layout, Mask, Problem, Shape};
 
 /// Which kernels would run a problem, and why not faster ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct Addresses<P = ()> {
     pub lse: u64,
     /// The workspace, of as many bytes.
     pub workspace: (u64, u64),
+    /// With dropout two `u64`, its seed and its offset: the forward pass writes them, the backward pass reads them. Else 0.
+    pub rng_state: u64,
     /// Where sequences are: `()`, [`PackedPlaces`](crate::PackedPlaces) or [`PagedPlaces`](crate::PagedPlaces).
     pub places: P,
 }
@@ -91,6 +93,19 @@ impl<S: Problem> Forward<S> {
     /// Scores become `softcap * tanh(score / softcap)`.
     pub fn softcap(mut self, softcap: f32) -> Self {
         self.options.softcap = softcap;
+        self
+    }
+
+    /// Drop probabilities.
+    ///
+    /// ```
+    /// use flashattention::{DType, Dropout, Forward, Shape};
+    ///
+    /// let shape = Shape { batch: 2, seqlen_q: 512, seqlen_k: 512, heads_q: 8, heads_k: 8, head_dim: 64 };
+    /// let forward = Forward::new(shape, DType::Bf16).dropout(Dropout { probability: 0.1, seed: 7, offset: 0 });
+    /// ```
+    pub fn dropout(mut self, dropout: Dropout) -> Self {
+        self.options.dropout = Some(dropout);
         self
     }
 
@@ -169,6 +184,7 @@ impl<S: Problem> Forward<S> {
         args.lse = address(at.lse)?;
         args.workspace = address(at.workspace.0)?;
         args.workspace_bytes = at.workspace.1;
+        args.rng_state = address(at.rng_state)?;
         self.shape.place(&at.places, &mut args)?;
         // SAFETY: args is a whole struct; the caller answers for what its addresses hold.
         Error::check(unsafe { sys::fa_fwd(&args) })
@@ -187,7 +203,11 @@ impl<S: Problem> Forward<S> {
     /// Sizes and options, without a device, a stream and tensors.
     pub(crate) fn arguments(&self) -> Result<sys::fa_fwd_args, Error> {
         let numbers = self.options.numbers()?;
+        let dropout = self.options.dropout.unwrap_or(Dropout { probability: 0.0, seed: 0, offset: 0 });
         let mut args = sys::fa_fwd_args {
+            dropout: dropout.probability,
+            seed: dropout.seed,
+            offset: dropout.offset,
             dtype: numbers.dtype,
             flags: numbers.flags,
             window_left: numbers.window_left,

@@ -41,6 +41,17 @@ pub enum Family {
     Fa4,
 }
 
+/// Which probabilities are dropped: the same ones for the same seed and offset, in the forward pass and its gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// The probability of dropping, from 0 to below 1.
+    pub probability: f32,
+    /// The seed of the random numbers (Philox).
+    pub seed: u64,
+    /// Where in their sequence to begin. A call uses `batch * heads_q * 32` of them.
+    pub offset: u64,
+}
+
 /// What is said of a problem besides its sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Options {
@@ -48,6 +59,7 @@ pub(crate) struct Options {
     pub mask: Mask,
     pub scale: f32,
     pub softcap: f32,
+    pub dropout: Option<Dropout>,
     pub family: Family,
 }
 
@@ -62,7 +74,7 @@ pub(crate) struct Numbers {
 
 impl Options {
     pub fn new(dtype: DType) -> Self {
-        Self { dtype, mask: Mask::None, scale: 0.0, softcap: 0.0, family: Family::Best }
+        Self { dtype, mask: Mask::None, scale: 0.0, softcap: 0.0, dropout: None, family: Family::Best }
     }
 
     pub fn numbers(&self) -> Result<Numbers, Error> {

@@ -1,6 +1,6 @@
 //! Arguments of every kind are answered with a result. None of this needs a GPU.
 
-use flashattention::{library, DType, ErrorKind, Family, Forward, Layout, Mask, Shape, Strides};
+use flashattention::{library, DType, Dropout, ErrorKind, Family, Forward, Layout, Mask, Shape, Strides};
 
 const SHAPE: Shape = Shape { batch: 2, seqlen_q: 128, seqlen_k: 256, heads_q: 8, heads_k: 2, head_dim: 64 };
 
@@ -43,6 +43,17 @@ fn what_is_wrong_is_named_with_its_value() {
 fn what_the_library_lacks_is_unsupported_and_not_wrong() {
     let error = Forward::new(SHAPE, DType::Bf16).family(Family::Fa4).supported().expect_err("quick has no fa4");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+#[test]
+fn a_dropout_is_looked_at() {
+    let said = |probability| {
+        let dropout = Dropout { probability, seed: 7, offset: 0 };
+        Forward::new(SHAPE, DType::Bf16).dropout(dropout).supported().expect_err("quick has no dropout")
+    };
+    assert_eq!(said(0.5).kind(), ErrorKind::Unsupported);
+    assert_eq!(said(1.0).kind(), ErrorKind::Invalid);
+    assert!(said(1.0).to_string().contains("dropout is 1"));
 }
 
 #[test]

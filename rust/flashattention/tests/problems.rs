@@ -22,7 +22,7 @@ fn paged() -> Paged {
 }
 
 fn at<P>(places: P) -> Addresses<P> {
-    Addresses { q: PLACE, k: PLACE, v: PLACE, o: PLACE, lse: PLACE, workspace: (0, 0), places }
+    Addresses { q: PLACE, k: PLACE, v: PLACE, o: PLACE, lse: PLACE, workspace: (0, 0), rng_state: 0, places }
 }
 
 #[test]

@@ -113,6 +113,8 @@ where
     let need = backward.workspace(device)?;
     let mut workspace = scratch::<u8>(stream, bytes(need)?)?;
     let mut sums = scratch::<f32>(stream, shape.softmax_d_len()?)?;
+    let dropout = backward.forward().options.dropout;
+    let rng_state = dropout.map(|of| stream.clone_htod(&[of.seed, of.offset])).transpose().map_err(Error::cuda)?;
     let (q, _q) = saved.inputs.q.device_ptr(stream);
     let (k, _k) = saved.inputs.k.device_ptr(stream);
     let (v, _v) = saved.inputs.v.device_ptr(stream);
@@ -124,7 +126,9 @@ where
     let (dv, _dv) = gradients.dv.device_ptr_mut(stream);
     let (room, _room) = workspace.device_ptr_mut(stream);
     let (softmax_d, _softmax_d) = sums.device_ptr_mut(stream);
-    let at = Addresses { q, k, v, o, lse, workspace: (room, need), places };
+    let rng_state = rng_state.as_ref().map(|of| of.device_ptr(stream));
+    let rng_state = rng_state.as_ref().map_or(0, |(place, _)| *place);
+    let at = Addresses { q, k, v, o, lse, workspace: (room, need), rng_state, places };
     let of = GradientAddresses { d_o, dq, dk, dv, softmax_d };
     // SAFETY: each slice is long enough for its strides and of this device; cudarc orders other uses of them, and
     // the gradients are borrowed alone. Workspace and sums are freed in the order of the stream. The caller answers

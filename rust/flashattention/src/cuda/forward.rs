@@ -139,13 +139,16 @@ where
     holds("lse", lse, shape.lse_len()?, device)?;
     let need = forward.workspace(device)?;
     let mut workspace = scratch::<u8>(stream, bytes(need.bytes)?)?;
+    let mut rng_state = forward.options.dropout.map(|_| scratch::<u64>(stream, 2)).transpose()?;
     let (q, _q) = inputs.q.device_ptr(stream);
     let (k, _k) = inputs.k.device_ptr(stream);
     let (v, _v) = inputs.v.device_ptr(stream);
     let (o, _o) = o.device_ptr_mut(stream);
     let (lse, _lse) = lse.device_ptr_mut(stream);
     let (room, _room) = workspace.device_ptr_mut(stream);
-    let at = Addresses { q, k, v, o, lse, workspace: (room, need.bytes), places };
+    let rng_state = rng_state.as_mut().map(|of| of.device_ptr_mut(stream));
+    let rng_state = rng_state.as_ref().map_or(0, |(place, _)| *place);
+    let at = Addresses { q, k, v, o, lse, workspace: (room, need.bytes), rng_state, places };
     // SAFETY: each slice is long enough for its strides and of this device; cudarc orders other uses of them, and
     // o and lse are borrowed alone. The workspace is freed in the order of the stream. The caller answers for places.
     unsafe { forward.launch(device, stream.cu_stream().cast(), layout, &at) }

@@ -58,7 +58,10 @@ fn main() {
     if windows && kind == "static" {
         require_shared_c_runtime();
     }
-    for file in file_names(windows, &kind).iter().map(|name| folder.join(name)) {
+    for file in file_names(windows, &kind)
+        .iter()
+        .map(|name| folder.join(name))
+    {
         require_library(&file);
         println!("cargo:rerun-if-changed={}", file.display());
     }
@@ -87,7 +90,11 @@ fn file_names(windows: bool, kind: &str) -> &'static [&'static str] {
 fn link_static(windows: bool) {
     // -bundle: a library of hundreds of megabytes is not copied into every rlib on the way to the program.
     println!("cargo:rustc-link-lib=static:-bundle=flashattention");
-    let needs: &[&str] = if windows { &["kernel32", "advapi32", "shell32", "user32"] } else { &["dl", "pthread"] };
+    let needs: &[&str] = if windows {
+        &["kernel32", "advapi32", "shell32", "user32"]
+    } else {
+        &["dl", "pthread"]
+    };
     for name in needs {
         println!("cargo:rustc-link-lib=dylib={name}");
     }
@@ -103,7 +110,8 @@ fn link_shared(windows: bool, folder: &Path) {
 
 /// The library's folder, or why there is none.
 fn library_folder() -> Result<PathBuf, String> {
-    let libraries = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("library");
+    let libraries =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("library");
     let platform = format!("{}-{}", target("OS"), target("ARCH"));
     let root = match env::var_os("FLASHDEPOT_LIB_DIR").filter(|value| !value.is_empty()) {
         Some(named) => PathBuf::from(named),
@@ -131,18 +139,27 @@ fn from_flashdepot() -> Result<PathBuf, String> {
     let given = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let program = given("FLASHDEPOT").unwrap_or_else(|| "flashdepot".into());
     let may_get = given("FLASHDEPOT_GET").is_some_and(|value| value != "0");
-    let words: &[&str] = if may_get { &["get"] } else { &["link", "flags"] };
+    let words: &[&str] = if may_get {
+        &["get"]
+    } else {
+        &["link", "flags"]
+    };
     let request = given("FLASHDEPOT_REQUEST").unwrap_or_default();
     let system = format!("{}-{}", target("OS"), target("ARCH"));
     let mut command = Command::new(&program);
-    command.args(words).args(["--json", "-q"]).args(request.split_whitespace());
-    if !request.contains("--target") && system != format!("{}-{}", env::consts::OS, env::consts::ARCH) {
+    command
+        .args(words)
+        .args(["--json", "-q"])
+        .args(request.split_whitespace());
+    if !request.contains("--target")
+        && system != format!("{}-{}", env::consts::OS, env::consts::ARCH)
+    {
         command.args(["--target", &system]);
     }
     let instead = "Set FLASHDEPOT_LIB_DIR to the folder that 'flashdepot get' prints, or FLASHDEPOT_GET=1 to get one.";
-    let done = command
-        .output()
-        .map_err(|error| format!("no library was named, and '{program}' cannot be run: {error}. {instead}"))?;
+    let done = command.output().map_err(|error| {
+        format!("no library was named, and '{program}' cannot be run: {error}. {instead}")
+    })?;
     let said = String::from_utf8_lossy(&done.stdout);
     match (done.status.success(), path_in(&said)) {
         (true, Some(path)) => Ok(path.into()),
@@ -178,7 +195,9 @@ fn path_in(document: &str) -> Option<String> {
 /// `canonicalize` begins paths of Windows with `\\?\`, which its linkers do not know.
 fn plain(path: PathBuf) -> PathBuf {
     match path.to_str().and_then(|text| text.strip_prefix(r"\\?\")) {
-        Some(rest) => rest.strip_prefix(r"UNC\").map_or(rest.into(), |share| format!(r"\\{share}").into()),
+        Some(rest) => rest
+            .strip_prefix(r"UNC\")
+            .map_or(rest.into(), |share| format!(r"\\{share}").into()),
         None => path,
     }
 }
@@ -188,7 +207,9 @@ fn kind() -> String {
         "" if env::var_os("CARGO_FEATURE_SHARED").is_some() => "shared".into(),
         "" => "static".into(),
         kind @ ("static" | "shared") => kind.into(),
-        other => stop(&format!("FLASHDEPOT_LINK is '{other}': expected static or shared.")),
+        other => stop(&format!(
+            "FLASHDEPOT_LINK is '{other}': expected static or shared."
+        )),
     }
 }
 
@@ -201,7 +222,10 @@ fn target(part: &str) -> String {
 fn require_platform(root: &Path) {
     let wanted = format!("{}-{}", target("OS"), target("ARCH"));
     let text = fs::read_to_string(root.join("manifest.json")).unwrap_or_default();
-    let built_for = text.split_once("\"platform\":").and_then(|(_, rest)| rest.split('"').nth(1)).unwrap_or_default();
+    let built_for = text
+        .split_once("\"platform\":")
+        .and_then(|(_, rest)| rest.split('"').nth(1))
+        .unwrap_or_default();
     if built_for != wanted {
         stop(&format!(
             "{} is a library for '{built_for}', and this is a build for {wanted}. \
@@ -210,12 +234,18 @@ fn require_platform(root: &Path) {
         ));
     }
     if target("OS") == "linux" && target("ENV") != "gnu" {
-        stop(&format!("libflashattention needs the GNU C library, and this is a build for {}.", target("ENV")));
+        stop(&format!(
+            "libflashattention needs the GNU C library, and this is a build for {}.",
+            target("ENV")
+        ));
     }
 }
 
 fn require_shared_c_runtime() {
-    if target("FEATURE").split(',').any(|feature| feature == "crt-static") {
+    if target("FEATURE")
+        .split(',')
+        .any(|feature| feature == "crt-static")
+    {
         stop(
             "the static library needs the C runtime as a DLL, and this is a build with crt-static. \
              Link the shared library: set FLASHDEPOT_LINK=shared, or ask for the feature shared.",

@@ -14,7 +14,11 @@
 //! ```
 #![no_std]
 // The names and the comments are the header's.
-#![allow(non_camel_case_types, clippy::doc_lazy_continuation, clippy::doc_markdown)]
+#![allow(
+    non_camel_case_types,
+    clippy::doc_lazy_continuation,
+    clippy::doc_markdown
+)]
 #![allow(clippy::cast_possible_truncation)] // of the sizes of structs
 
 include!("bindings.rs");

@@ -14,9 +14,17 @@ fn the_library_knows_the_abi_of_the_bindings() {
 
 #[test]
 fn arguments_of_another_size_are_refused_with_a_text() {
-    let args = fa_fwd_args { size: 0, ..Default::default() };
+    let args = fa_fwd_args {
+        size: 0,
+        ..Default::default()
+    };
     // SAFETY: args is a whole struct, and the choice may be null.
-    assert_eq!(unsafe { fa_supports(-1, &args, std::ptr::null_mut()) }, FA_STATUS_INVALID);
+    assert_eq!(
+        unsafe { fa_supports(-1, &args, std::ptr::null_mut()) },
+        FA_STATUS_INVALID
+    );
     // SAFETY: the text is valid until this thread's next failing call.
-    assert!(unsafe { CStr::from_ptr(fa_last_error()) }.to_string_lossy().contains("size"));
+    assert!(unsafe { CStr::from_ptr(fa_last_error()) }
+        .to_string_lossy()
+        .contains("size"));
 }
