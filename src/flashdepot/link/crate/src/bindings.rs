@@ -230,7 +230,9 @@ pub struct fa_fwd_args {
     pub block_table: *const i32,
     /// of the batch, 0..2^46
     pub block_table_stride: i64,
-    /// rows in a page, a multiple of 256
+    /// rows in a page, at least 1. fa2 reads pages of a multiple of 256 (head_dim
+    /// up to 64), 128 (up to 128) or 64 where they lie; others it copies to the
+    /// workspace, and appends no k_new to them
     pub page_size: i32,
     /// A KV cache in k and v. k_new and v_new are written there, at cache_seqlens, then attended to
     /// with the rest; k and v are outputs then. cache_seqlens does not change.
@@ -276,7 +278,7 @@ pub struct fa_fwd_args {
     /// FA_FAMILY_; 0: the best in the library
     pub family: i32,
     /// of v and o: a multiple of 8, at most 256; 0: head_dim. Another one than
-    /// head_dim takes a workspace, and not a cache nor pages
+    /// head_dim may take a workspace
     pub head_dim_v: i32,
     /// (h): a score that each row of the head has beside those of its keys, and that
     /// brings no value: it adds exp(sink) to the sum. lse includes it. Not with
