@@ -167,7 +167,7 @@ _ABANDONED = 24 * 3600
 
 
 class FolderBackend:
-    """Files in a folder of this machine."""
+    """Files in a folder of this machine. obstore's LocalStore reads and writes through links in it (0.12.1)."""
 
     def __init__(self, remote: RemoteSettings) -> None:
         self._root = Path(url2pathname(urlsplit(remote.url).path))

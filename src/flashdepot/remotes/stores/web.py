@@ -23,7 +23,7 @@ _IDENTITY = {"Accept-Encoding": "identity"}
 
 
 class WebBackend:
-    """Files of a web server, with the certificates and the proxy that the user's pip has, and ``~/.netrc``."""
+    """Files of a web server, with the certificates and the proxy of the user's pip and ``~/.netrc``, unlike obstore's."""
 
     def __init__(self, remote: RemoteSettings) -> None:
         self._root = remote.url.rstrip("/")
