@@ -27,21 +27,16 @@ __device__ inline void scale_chunk(uint4 *at, std::int32_t dtype, float factor) 
   *at = chunk.bits;
 }
 
-// Threads of a row: o is scaled where there is a sink.
-__host__ __device__ inline unsigned group_of(const SoftmaxRows &rows) {
-  return rows.sink != nullptr ? 8 : 1;
-}
-
 // A group of threads for each row, in the order of lse: all of them read it before one writes it.
 __global__ void __launch_bounds__(kThreads) finish_rows_kernel(const SoftmaxRows r) {
-  const unsigned group = group_of(r);
+  constexpr unsigned kGroup = 8;
   const auto rows = static_cast<unsigned>(r.rows);
   const auto heads = static_cast<unsigned>(r.heads);
   const auto count = static_cast<unsigned>(r.batch) * heads * rows;  // less than 2^31
-  const unsigned step = gridDim.x * (kThreads / group);
-  const unsigned lane = threadIdx.x % group;
-  const unsigned mask = (group == 8 ? 0xffu : 1u) << (threadIdx.x % 32 / group * group);
-  for (unsigned i = blockIdx.x * (kThreads / group) + threadIdx.x / group; i < count; i += step) {
+  const unsigned step = gridDim.x * (kThreads / kGroup);
+  const unsigned lane = threadIdx.x % kGroup;
+  const unsigned mask = 0xffu << (threadIdx.x % 32 / kGroup * kGroup);
+  for (unsigned i = blockIdx.x * (kThreads / kGroup) + threadIdx.x / kGroup; i < count; i += step) {
     const unsigned vector = i / rows;  // (batch, heads)
     const unsigned row = i - vector * rows;
     const unsigned batch = vector / heads;
@@ -62,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) finish_rows_kernel(const SoftmaxRows
         auto *o = static_cast<std::uint16_t *>(r.o.data) + batch * r.o.batch_stride +
                   row * r.o.row_stride + head * r.o.head_stride;
         for (unsigned chunk = lane; chunk < static_cast<unsigned>(r.head_dim) / kChunk;
-             chunk += group) {
+             chunk += kGroup) {
           scale_chunk(reinterpret_cast<uint4 *>(o + chunk * kChunk), r.dtype, factor);
         }
       }
@@ -76,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) finish_rows_kernel(const SoftmaxRows
 
 fa_status launch_finish_rows(const SoftmaxRows &rows, cudaStream_t stream) {
   const std::int64_t count = rows.batch * rows.rows * rows.heads;
-  finish_rows_kernel<<<blocks_for(count * group_of(rows)), kThreads, 0, stream>>>(rows);
+  finish_rows_kernel<<<blocks_for(count * 8), kThreads, 0, stream>>>(rows);
   return check_cuda(cudaGetLastError(), "kernel launch");
 }
 
