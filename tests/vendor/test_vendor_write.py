@@ -159,6 +159,7 @@ def test_cmake_takes_the_library_of_its_platform_from_the_folder(target: Path, t
     (tmp_path / "CMakeLists.txt").write_text(f"{lines}message(STATUS is=${{FlashAttention_INCLUDE_DIR}})\n")
 
     def configure(*options: str) -> str:
+        shutil.rmtree(tmp_path / "build", ignore_errors=True)  # CMake keeps what it found
         command = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prebuilt}", *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return " ".join((done.stdout + done.stderr).split())
@@ -166,7 +167,6 @@ def test_cmake_takes_the_library_of_its_platform_from_the_folder(target: Path, t
     assert f"is={target}/include" in configure()
     riscv = configure("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=riscv64")
     assert "has no library for linux-riscv64" in riscv
-    shutil.rmtree(tmp_path / "build")
     shutil.copytree(target, target.with_name(f"{target.name}-120"), symlinks=True)
     assert "name one with FlashAttention_FOLDER" in configure()
     assert f"is={target}-120/include" in configure(f"-DFlashAttention_FOLDER={target.name}-120")
