@@ -118,7 +118,7 @@ def test_long_sequences_have_a_kernel_of_their_own(stub: Stub, queries: int, key
 @pytest.mark.parametrize(("total", "name"), [(4 * 724, "causal"), (4 * 725, "causal_long"), (3, "causal")])
 def test_packed_sequences_are_long_by_the_mean_of_their_keys(stub: Stub, total: int, name: str) -> None:
     packed = {"total_q": 7, "total_k": total, "cu_seqlens_q": 0x1000, "cu_seqlens_k": 0x2000}
-    launch = forward(stub, batch=4, seqlen_q=4, seqlen_k=9000, **packed, flags=Flag.CAUSAL, family=Family.FA4)
+    launch = forward(stub, batch=4, seqlen_q=40, seqlen_k=9000, **packed, flags=Flag.CAUSAL, family=Family.FA4)
     assert launch["kind"] == f"fwd_d128_bf16_packed_{name}"
     assert ("blocks" in launch) == (name == "causal")
 
@@ -150,10 +150,90 @@ def test_a_stride_that_means_nothing_does_not_reach_a_descriptor(stub: Stub) -> 
     assert launch["q"][2] == [8, 128, 8]
 
 
-def test_one_query_of_each_sequence_makes_the_heads_of_a_key_head_rows(stub: Stub) -> None:
-    launch = forward(stub, batch=64, seqlen_q=1, heads_q=16, heads_k=4)
-    assert launch["q"][1] == [64, 4, 4, 128]
-    assert launch["lse"][1:] == [[64, 4, 4], [16, 4]]
+DECODE = {"batch": 1, "seqlen_q": 1, "seqlen_k": 8192, "heads_q": 32, "heads_k": 8}
+
+
+@pytest.mark.parametrize(
+    ("fields", "parts", "in_cluster"),
+    [
+        ({}, 16, False),
+        ({"seqlen_k": 2048}, 8, True),
+        ({"batch": 4}, 4, False),
+        ({"batch": 8}, 2, True),
+        ({"batch": 64, "seqlen_q": 2}, 1, False),
+        ({"seqlen_k": 200}, 3, True),
+        ({"seqlen_k": 60}, 1, False),
+        ({"heads_q": 4, "heads_k": 1, "seqlen_k": 131072}, 128, False),
+        ({"num_splits": 1}, 1, False),
+        ({"num_splits": 5}, 5, False),
+        ({"num_splits": 8}, 8, True),
+        ({"num_splits": 128}, 128, False),
+    ],
+)
+def test_the_keys_of_few_queries_are_divided_among_the_gpus_sms(
+    stub: Stub, fields: dict[str, Any], parts: int, in_cluster: bool
+) -> None:
+    args = forward_args(**{"device": H100, "head_dim": 128, "workspace": 0x7000_0000, **DECODE, **fields})
+    answer, needed, splits = stub.fwd_workspace(args)
+    rows = args.batch * args.heads_q * args.seqlen_q
+    assert (answer.status, splits) == (Status.OK, parts)
+    assert needed == (0 if in_cluster or parts == 1 else parts * rows * (128 + 1) * 4)
+    if needed:
+        args.workspace_bytes = needed - 4
+        assert stub.fwd(args).status is Status.WORKSPACE_TOO_SMALL
+    args.workspace_bytes = needed
+    assert stub.fwd(args).status is Status.OK
+    (launch,) = stub.launches()
+    assert (launch["kind"], launch["parts"], launch["in_cluster"]) == ("decode", parts, int(in_cluster))
+    assert launch["lse_parts"] == parts * rows * 128 * 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "few"),
+    [
+        ({"batch": 64}, False),
+        ({"batch": 64, "head_dim": 64}, True),
+        ({"seqlen_q": 8}, True),
+        ({"seqlen_q": 9}, False),
+        ({"seqlen_q": 8, "flags": Flag.CAUSAL | Flag.WINDOW_LEFT, "window_left": 7}, True),
+        ({"seqlen_q": 4, "head_dim": 136}, True),
+        ({"seqlen_q": 5, "head_dim": 136}, False),
+        ({**PAGED, "heads_k": 8, "batch": 3}, True),
+        ({**PAGED_PACKED, "heads_k": 8, "seqlen_q": 2}, True),
+        ({**CACHE, "k": Tensor(0x20000, 100 * 512 + 8, 512, 128)}, True),
+        ({**CACHE, "alibi_slopes": 0x60000}, False),
+        ({"device": A100}, False),
+    ],
+)
+def test_few_queries_for_each_key_head_have_kernels_of_their_own(stub: Stub, fields: dict[str, Any], few: bool) -> None:
+    assert (forward(stub, **{**DECODE, **fields})["kind"] == "decode") == few
+
+
+def test_appended_keys_and_their_positions_reach_the_kernel(stub: Stub) -> None:
+    new = Tensor(0x60000, 1024, 1024, 128)
+    appended = {**CACHE, "batch": 1, "seqlen_new": 1, "k_new": new, "v_new": new}
+    launch = forward(stub, **{**DECODE, **appended})
+    assert (launch["kind"], launch["seqlen_new"], launch["used_k"]) == ("decode", 1, 0x1000)
+    rotary = {"rotary_cos": 0x70000, "rotary_sin": 0x80000, "rotary_dim": 64, "rotary_seqlen": 8192, "seqlen_q": 2}
+    assert forward(stub, **{**DECODE, **appended, **rotary})["rotary_moves"] == 0
+    assert forward(stub, **{**DECODE, **appended, **rotary, "flags": Flag.CAUSAL})["rotary_moves"] == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {**CACHE, "k": Tensor(0x20000, 500 * 512 + 8, 512, 128)},
+        {**CACHE, "v": Tensor(0x20000, 500 * 512, 0, 128)},
+        {"num_splits": 2, "workspace": 0x7000_0000, "workspace_bytes": 1 << 40},
+    ],
+)
+def test_what_its_kernels_for_many_queries_cannot_do_is_fa2s_unless_fa4_is_forced(
+    stub: Stub, fields: dict[str, Any]
+) -> None:
+    assert forward(stub, **fields)["kind"] != "decode"
+    assert forward(stub, **fields, family=Family.FA4)["kind"] == "decode"
+    why_not = stub.choose(H100, forward_args(**{"device": H100, "head_dim": 128, "seqlen_q": 300, **fields}))[1].why_not
+    assert why_not == "fa4: it reads the keys again for every few of so many queries"
 
 
 @pytest.mark.parametrize(("keys", "pages"), [(512, 2), (500, 2), (513, 3), (40, 1)])
@@ -184,9 +264,8 @@ def test_a_sink_and_the_head_dim_of_v_are_arguments_of_hoppers_kernels(stub: Stu
     assert launch["sink"] == [0xB0000, [4], []]
     assert (launch["q"][1][-1], launch["v"][1][-1], launch["o"][1][-1]) == (128, 64, 64)
     assert forward(stub)["sink"] == [0, [0], []]
-    args = forward_args(device=H100, head_dim=128, seqlen_q=1, batch=64, heads_q=16, heads_k=4, sink=0xB0000)
-    assert stub.fwd(args).status is Status.OK
-    assert stub.launches()[-1]["q"][1] == [64, 1, 16, 128], "each query head has a sink of its own"
+    launch = forward(stub, **{**DECODE, "batch": 64}, sink=0xB0000)
+    assert launch["q"][1] == [64, 1, 32, 128], "each query head has a sink of its own"
     answer, need, _ = stub.fwd_workspace(forward_args(device=B200, head_dim=128, head_dim_v=64, family=Family.FA4))
     assert answer.status is Status.OK
     assert need > 0, "kernels that were never run get copies"
@@ -202,10 +281,6 @@ def test_an_open_end_of_a_window_reaches_every_key(stub: Stub) -> None:
     ("fields", "text"),
     [
         ({**PAGED, "head_dim": 96}, "(96)"),
-        ({**CACHE, "k": Tensor(0x20000, 500 * 512 + 8, 512, 128)}, "a whole number of rows apart"),
-        ({**CACHE, "v": Tensor(0x20000, 100 * 512, 512, 128)}, "a whole number of rows apart"),
-        ({**CACHE, "v": Tensor(0x20000, 500 * 512, 0, 128)}, "a whole number of rows apart"),
-        ({**CACHE, "k": Tensor(0x20000, 2**30 * 512, 512, 128)}, "a whole number of rows apart"),
         ({"dropout": 0.5, "rng_state": 0x60000}, "dropout"),
         ({"alibi_slopes": 0x60000}, "alibi_slopes"),
         ({"device": A100}, "no kernel for compute capability 8.0"),
@@ -225,8 +300,8 @@ def test_what_it_cannot_do_goes_to_fa2_and_is_refused_when_forced(
 
 
 def test_few_tiles_with_many_keys_go_to_the_family_that_divides_them(stub: Stub) -> None:
-    few = {"batch": 1, "heads_q": 8, "heads_k": 8, "seqlen_q": 1, "seqlen_k": 8192}
-    assert forward(stub, **few)["kind"] != "fwd_d128_bf16_dense_full"
+    few = {"batch": 1, "heads_q": 8, "heads_k": 8, "seqlen_q": 100, "seqlen_k": 8192}
+    assert forward(stub, **few)["kind"] == "fwd"
     assert forward(stub, **few, family=Family.FA4)["kind"] == "fwd_d128_bf16_dense_full"
     assert forward(stub, **{**few, "batch": 64})["kind"] == "fwd_d128_bf16_dense_full"
 

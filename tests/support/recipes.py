@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from flashdepot.kernels import family_of, oldest_gpu
-from flashdepot.kernels.actions import FLAGS, Compilers, c_layer_actions, c_layer_flags
+from flashdepot.kernels.actions import Compilers, c_layer_actions, c_layer_flags
 from flashdepot.kernels.fa2.units import make_unit as fa2_unit
 from flashdepot.kernels.fa2.units import parse_unit
 from flashdepot.model.recipe import Action, Recipe, Tool, ToolchainId, UpstreamId
@@ -28,8 +28,8 @@ def make_unit(**changes: Any) -> Unit:
 
 def make_flags(compilers: Compilers, sass: str = "80,90") -> dict[str, tuple[str, ...]]:
     listed = parse_list(sass)
-    own = c_layer_flags(compilers, listed, oldest=oldest_gpu(), front_end="shared", compress="size")
-    return {"fa2": family_of("fa2").flags(compilers, listed, front_end="shared", compress="size"), FLAGS: own}
+    own = c_layer_flags(compilers, listed, {"fa2": oldest_gpu()}, front_end="shared", compress="size")
+    return {"fa2": family_of("fa2").flags(compilers, listed, front_end="shared", compress="size"), **own}
 
 
 def make_recipe(sass: str = "80,90", **changes: Any) -> Recipe:

@@ -90,6 +90,7 @@ _HEAD = r"""
 #include <cstring>
 #include <string>
 #include <vector>
+#include "fa4/decode.h"
 #include "fa4/statistics.h"
 #include "stub.h"
 namespace {
@@ -120,6 +121,16 @@ void run(const char *name, const std::vector<Parameter> &parameters, void **valu
 }
 extern "C" void stub_refuse_unit(const char *name) { refused = name; }
 namespace flashdepot::fa4 {
+fa_status launch_decoding(const Decoding &p, std::int32_t, cudaStream_t) {
+  std::string text = "\"kind\":\"decode\"";
+  const auto add = [&](const char *name, long long value) { text += ",\"" + std::string(name) + "\":" + std::to_string(value); };
+  add("parts", p.parts), add("in_cluster", p.in_cluster), add("group", p.group), add("heads_k", p.heads_k);
+  add("used_k", reinterpret_cast<std::intptr_t>(p.used_k)), add("seqlen_new", p.seqlen_new), add("page_size", p.page_size);
+  add("rotary_moves", p.rotary_moves), add("left", p.left), add("right", p.right), add("k_row", p.k.row);
+  add("lse_parts", reinterpret_cast<std::intptr_t>(p.lse_parts) - reinterpret_cast<std::intptr_t>(p.o_parts));
+  stub_record_text(text.c_str());
+  return FA_STATUS_OK;
+}
 fa_status launch_statistics(const Statistics &s, cudaStream_t) {
   stub_record_text(("\"kind\":\"statistics\",\"tile\":" + std::to_string(s.tile) + ",\"columns\":" + std::to_string(s.columns)).c_str());
   return FA_STATUS_OK;

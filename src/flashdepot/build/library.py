@@ -26,7 +26,7 @@ from flashdepot.facts.cuda import driver_floor
 from flashdepot.files.atomic import sha256_file
 from flashdepot.host.probe import this_platform
 from flashdepot.kernels import family_of, provide, unproven_code
-from flashdepot.kernels.actions import CONFIG_HEADER, FLAGS, Compilers, c_layer_actions, c_layer_flags, config_header
+from flashdepot.kernels.actions import CONFIG_HEADER, Compilers, c_layer_actions, c_layer_flags, config_header
 from flashdepot.kernels.c_layer import NATIVE, c_layer_digest
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest, ManifestFile
@@ -127,8 +127,8 @@ def prepare(
         family: family_of(family).flags(compilers, sass, front_end=options.front_end, compress=compress)
         for family in trees
     }
-    oldest = min(family_of(family).oldest_gpu for family in trees)
-    flags[FLAGS] = c_layer_flags(compilers, sass, oldest=oldest, front_end=options.front_end, compress=compress)
+    oldest = {family: family_of(family).oldest_gpu for family in trees}
+    flags |= c_layer_flags(compilers, sass, oldest, front_end=options.front_end, compress=compress)
     newly = any(compresses_newly(words) for words in flags.values())
     floor = driver_floor(nvcc.version.major, platform.system, compressed=newly)
     recipe = Recipe(

@@ -89,18 +89,35 @@ def cuda_actions(
 
 
 FLAGS = "c_layer"
-"""The name under which a recipe keeps the flags of the C layer's kernels."""
+"""The name under which a recipe keeps the flags of the C layer's kernels; those of a family have its name after it."""
 
 _INCLUDES = ("-I{native}/include", "-I{native}/src")
 
 
 def c_layer_flags(
-    compilers: Compilers, sass: Sequence[Architecture], *, oldest: Architecture, front_end: str, compress: str
-) -> tuple[str, ...]:
-    """What nvcc is given for every kernel of the C layer; ``oldest`` is the architecture that a shared front end is for."""
-    virtual = oldest if front_end == "shared" else None
-    flags = nvcc_flags(sass, virtual=virtual, compress=compress, options=compilers.nvcc_options)
-    return ("-O3", "-std=c++17", *flags)
+    compilers: Compilers,
+    sass: Sequence[Architecture],
+    oldest: Mapping[str, Architecture],
+    *,
+    front_end: str,
+    compress: str,
+) -> dict[str, tuple[str, ...]]:
+    """What nvcc is given for the kernels of the C layer: of what all families share, and of the folder of each.
+
+    :param oldest: by family, the oldest GPU that it runs on: a shared front end is for that one.
+    """
+
+    def flags(first: Architecture) -> tuple[str, ...]:
+        virtual = first if front_end == "shared" else None
+        newer = [architecture for architecture in sass if architecture >= first]
+        more = nvcc_flags(newer, virtual=virtual, compress=compress, options=compilers.nvcc_options)
+        return ("-O3", "-std=c++17", *more)
+
+    return {FLAGS: flags(min(oldest.values()))} | {_flags_of(name): flags(first) for name, first in oldest.items()}
+
+
+def _flags_of(family: str) -> str:
+    return f"{FLAGS}_{family}"
 
 
 def c_layer_actions(recipe: Recipe, compilers: Compilers, families: Mapping[str, tuple[str, ...]]) -> Iterator[Action]:
@@ -108,11 +125,12 @@ def c_layer_actions(recipe: Recipe, compilers: Compilers, families: Mapping[str,
 
     :param families: what the sources of each family's folder are compiled with besides, by its name.
     """
-    folders = {NATIVE / "src": (), **{NATIVE / "src" / family: words for family, words in families.items()}}
-    for folder, words in folders.items():
+    root = NATIVE / "src"
+    folders = [(root, FLAGS, ()), *((root / name, _flags_of(name), words) for name, words in families.items())]
+    for folder, flags, words in folders:
         for source in sorted(folder.glob("*.cu")):
             name, place = name_of_source(source), _place_of(source)
-            yield from cuda_actions(compilers, name, "native", place, recipe.flags[FLAGS], _INCLUDES)
+            yield from cuda_actions(compilers, name, "native", place, recipe.flags[flags], _INCLUDES)
         for source in sorted(folder.glob("*.cpp")):
             yield _cxx_action(compilers, source, words)
     for source in driver_sources():

@@ -4,6 +4,7 @@
 
 #include "buffers.h"
 #include "error.h"
+#include "fa4/decoding.h"
 #include "fa4/passes.h"
 #include "fa4/problem.h"
 #include "fa4/speed.h"
@@ -171,34 +172,60 @@ fa_status run(const Unit &unit, const ForwardCall &call, std::int32_t blocks) {
   return launch(unit, arguments);
 }
 
+// One query each for heads that fill the GPU, at head dims over 64, is faster by the tiles of many (benchmarks/fa4.md).
+bool is_faster_by_unit(const ForwardCall &call, const DeviceFacts *gpu) {
+  const Problem &problem = call.problem;
+  return gpu != nullptr && problem.seqlen_q == 1 && !problem.packed() && !problem.paged() &&
+         problem.windows.unbounded() && problem.head_dim > 64 && fills_gpu(problem, *gpu) &&
+         unit_for(call, gpu) != nullptr;
+}
+
+// Without queries that are few, those kernels run what no other here does.
+bool decodes(const ForwardCall &call, const DeviceFacts *gpu) {
+  if (!can_decode(call, gpu)) {
+    return false;
+  }
+  return obstacle_in(call) != nullptr || (has_few_queries(call.problem) && !is_faster_by_unit(call, gpu));
+}
+
 }  // namespace
 
 Fit fits(const ForwardCall &call, const DeviceFacts *gpu, Text *why) {
-  if (const char *obstacle = obstacle_in(call)) {
-    return decline(why, Fit::unsupported, "it has no %s", obstacle);
+  const bool by_decoding = decodes(call, gpu);
+  if (!by_decoding) {
+    if (const char *obstacle = obstacle_in(call)) {
+      return decline(why, Fit::unsupported, "it has no %s", obstacle);
+    }
+    const Unit *unit = unit_for(call, gpu);
+    if (unit == nullptr) {
+      return decline_unit(why, gpu, call.problem, "forward");
+    }
+    if (gpu != nullptr && !load(*unit, *gpu)) {
+      return decline_load(why, *unit);
+    }
   }
-  const Unit *unit = unit_for(call, gpu);
-  if (unit == nullptr) {
-    return decline_unit(why, gpu, call.problem, "forward");
-  }
-  if (gpu != nullptr && !load(*unit, *gpu)) {
-    return decline_load(why, *unit);
-  }
-  const char *reason = gpu == nullptr ? nullptr : drawback(call, *gpu);
+  const char *reason = gpu == nullptr ? nullptr
+                       : by_decoding  ? drawback_of_decoding(call.problem, *gpu)
+                                      : drawback(call, *gpu);
   return reason == nullptr ? Fit::serves : decline(why, Fit::slower, "%s", reason);
 }
 
 Inside inside(const ForwardCall &call, const DeviceFacts &gpu) {
-  const bool does = has_todays_words(*unit_for(call, &gpu));
+  const bool does = !decodes(call, &gpu) && has_todays_words(*unit_for(call, &gpu));
   return {does, does};
 }
 
 fa_status workspace(const ForwardCall &call, Workspace &needs) {
-  needs = {workspace_of(call), 1};
+  DeviceFacts gpu;
+  FLASHDEPOT_TRY(read_device(call.args.device, gpu));
+  needs = decodes(call, &gpu) ? decoding_workspace(call, gpu) : Workspace{workspace_of(call), 1};
   return FA_STATUS_OK;
 }
 
 fa_status launch(const ForwardCall &call, const DeviceFacts &gpu) {
+  if (decodes(call, &gpu)) {
+    return decode(call, gpu);
+  }
   const fa_fwd_args &args = call.args;
   if (const std::uint64_t bytes = workspace_of(call); bytes != 0) {
     FLASHDEPOT_TRY(check_workspace(args.workspace_bytes, bytes, "fa_fwd_workspace"));

@@ -1,5 +1,6 @@
 #include "fa4/speed.h"
 
+#include "fa4/decoding.h"
 #include "fa4/problem.h"
 #include "fa_config.h"
 
@@ -26,15 +27,22 @@ constexpr std::int32_t kMeasured[] = {FA4_CONFIG_MEASURED(ARCH) 0};
 constexpr Slower kSlower[] = {
     FA4_CONFIG_SLOWER(SLOWER){0, Kernel::fwd, 0, Mask::full, Kind::dense, 0, 0, 0, 0}};
 
-const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel pass) {
-  const std::int32_t arch = gpu.major * 10 + gpu.minor;
-  bool measured = false;
+std::int32_t arch_of(const DeviceFacts &gpu) { return gpu.major * 10 + gpu.minor; }
+
+const char *of_any_call(const DeviceFacts &gpu) {
   for (const std::int32_t known : kMeasured) {
-    measured = measured || known == arch;
+    if (known == arch_of(gpu)) {
+      return nullptr;
+    }
   }
-  if (!measured) {
-    return "its kernels for this GPU have not been measured on one";
+  return "its kernels for this GPU have not been measured on one";
+}
+
+const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel pass) {
+  if (const char *unmeasured = of_any_call(gpu)) {
+    return unmeasured;
   }
+  const std::int32_t arch = arch_of(gpu);
   const std::int32_t head_dim = unit_head_dim(problem.head_dim);
   const Mask mask = mask_of(problem);
   const std::int32_t group = problem.heads_q / problem.heads_k;
@@ -48,23 +56,23 @@ const char *of_any_pass(const Problem &problem, const DeviceFacts &gpu, Kernel p
   return nullptr;
 }
 
-// Tiles of query rows, each of which one SM works on with all of its keys.
-std::int64_t tiles_of(const Problem &problem) {
-  constexpr std::int64_t kRows = 128;
-  const bool decodes = problem.seqlen_q == 1;  // query heads that share keys are one tile
-  const std::int64_t heads = decodes ? problem.heads_k : problem.heads_q;
-  return problem.batch * heads * ((problem.seqlen_q + kRows - 1) / kRows);
-}
-
-// FA2 divides long keys of few tiles among idle SMs (split-KV), which no kernel of fa4 for Hopper
-// does. Twice as fast on half of the SMs is no faster.
+// FA2 divides long keys of few tiles among idle SMs (split-KV), which of fa4's kernels for Hopper only
+// those for few queries do. Twice as fast on half of the SMs is no faster.
 bool leaves_sms_idle(const Problem &problem, const DeviceFacts &gpu) {
   constexpr std::int32_t kLongKeys = 1024;
-  return !problem.packed() && problem.seqlen_k >= kLongKeys &&
-         2 * tiles_of(problem) < gpu.multiprocessors;
+  constexpr std::int64_t kRows = 128;  // of a tile, which one SM works on with all of its keys
+  const std::int64_t tiles = problem.batch * problem.heads_q * ((problem.seqlen_q + kRows - 1) / kRows);
+  return !problem.packed() && problem.seqlen_k >= kLongKeys && 2 * tiles < gpu.multiprocessors;
 }
 
 }  // namespace
+
+const char *drawback_of_decoding(const Problem &problem, const DeviceFacts &gpu) {
+  if (const char *unmeasured = of_any_call(gpu)) {
+    return unmeasured;
+  }
+  return has_few_queries(problem) ? nullptr : "it reads the keys again for every few of so many queries";
+}
 
 const char *drawback(const ForwardCall &call, const DeviceFacts &gpu) {
   if (const char *slower = of_any_pass(call.problem, gpu, Kernel::fwd)) {
