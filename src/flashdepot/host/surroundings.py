@@ -8,7 +8,6 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -122,6 +121,8 @@ def probe_disks(depot: Path | None) -> tuple[Disk, ...]:
     ours = user_cache()
     places = {"cache": ours.parent, "depot": depot or ours}
     with contextlib.suppress(FileNotFoundError):  # no folder may be written, or no file have a byte
+        import tempfile  # noqa: PLC0415  (few are asked for their space)
+
         places = {"temp": Path(tempfile.gettempdir()), **places}
     types = mount_types(text_of(_MOUNTS))
     return tuple(disk for use, place in places.items() if (disk := look(use, place, types)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +20,13 @@ from flashdepot.model.host import CudaToolkit, HostRecord
 from flashdepot.model.recipe import Tool, ToolchainId
 from flashdepot.model.request import AnyCuda, CudaChoice
 from flashdepot.model.target import Architecture, Platform, Version
-from flashdepot.process.run import Finished, first_error, run
 from flashdepot.toolchain.architectures import choose_sass
 from flashdepot.toolchain.nvcc import SOURCE_NAME, Nvcc, inspect, known, named_root
 from flashdepot.toolchain.wheels import provide, provided_version, provides
 
 if TYPE_CHECKING:
     from flashdepot.events import OnFile
+    from flashdepot.process.run import Finished
     from flashdepot.toolchain.zig import Zig
 
 OLDEST_CUDA = Version("12.0")
@@ -330,6 +329,8 @@ def probe_toolchain(
     :param host_flags: what nvcc is given for the host compiler's sake.
     :raises MissingToolError: when the toolchain cannot compile it, with the compiler's first error.
     """
+    import tempfile  # noqa: PLC0415  (a choice compiles nothing)
+
     if os.name == "nt":  # nvcc does not run there, and the pinned one takes them
         return ProbeResult(source_name=True)
     kept = folder / f"probe-{digest_of([_SOURCE, *SOURCE_NAME, identity.to_json()])[:16]}.json"
@@ -344,6 +345,8 @@ def probe_toolchain(
 
 
 def _compile(toolchain: Toolchain, work: Path, host_flags: Sequence[str], extra: Sequence[str]) -> Finished:
+    from flashdepot.process.run import run  # noqa: PLC0415  (a choice compiles nothing)
+
     (work / "probe.cu").write_text(_SOURCE)
     arguments = [
         str(toolchain.nvcc.program),
@@ -358,6 +361,8 @@ def _compile(toolchain: Toolchain, work: Path, host_flags: Sequence[str], extra:
 
 
 def _require(done: Finished, toolchain: Toolchain) -> None:
+    from flashdepot.process.run import first_error  # noqa: PLC0415  (a choice compiles nothing)
+
     if done.status == 0:
         return
     nvcc, zig = toolchain.nvcc, toolchain.preprocessing
