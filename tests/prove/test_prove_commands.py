@@ -132,7 +132,7 @@ def test_a_plot_of_another_kind_is_wrong_usage(tmp_path: Path) -> None:
     assert ".png or .svg" in done.stderr
 
 
-SCRIPT = Path(prove.__file__).with_name("speed.py")
+SCRIPTS = Path(prove.__file__).parent
 
 
 def refuses(*numbers: int) -> tuple[SimpleNamespace, Callable[[], int]]:
@@ -147,22 +147,22 @@ def refuses(*numbers: int) -> tuple[SimpleNamespace, Callable[[], int]]:
     return library, run
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+@pytest.fixture(params=["speed.py"])
+def script(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     attributes: dict[str, dict[str, object]] = {
-        "torch": {},
+        "torch": {"Tensor": object, "dtype": object, "Generator": object},
         "torch.nn": {},
         "torch.nn.attention": {
             "SDPBackend": SimpleNamespace(FLASH_ATTENTION=1, EFFICIENT_ATTENTION=2),
             "sdpa_kernel": None,
         },
-        "flash_attn": {"flash_attn_func": None},
+        "flash_attn": dict.fromkeys(("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache")),
     }
     for name, values in attributes.items():
         module = ModuleType(name)
         vars(module).update(values)
         monkeypatch.setitem(sys.modules, name, module)
-    return runpy.run_path(str(SCRIPT))
+    return runpy.run_path(str(SCRIPTS / request.param))
 
 
 def test_each_family_is_timed_by_itself_where_a_library_has_two(
@@ -187,3 +187,20 @@ def test_a_library_of_one_family_is_timed_once(
 def test_another_wheel_than_ours_is_timed_once(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn_2_cuda", ModuleType("flash_attn_2_cuda"))
     assert script["by_family"](lambda: 1) == {}
+
+
+@pytest.mark.parametrize("script", ["numeric.py"], indirect=True)
+@pytest.mark.parametrize(
+    ("refusal", "left_out"),
+    [
+        ("head dim 256 bf16 forward is not in this library (it has: bf16 64); build it with: flashdepot get", True),
+        ("fa4: it has no alibi_slopes; fa2: alibi_slopes is set, and this library was built without alibi", True),
+        ("it has no alibi_slopes", True),
+        ("cudaLaunchKernel: cudaErrorIllegalAddress (700)", False),
+        ("q.stride is 0; expected at least 64", False),
+    ],
+)
+def test_what_a_library_was_built_without_is_skipped_and_any_other_error_is_wrong(
+    script: dict[str, Any], refusal: str, left_out: bool
+) -> None:
+    assert script["is_left_out"](refusal) is left_out
