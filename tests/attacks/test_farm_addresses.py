@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import flashdepot
-from flashdepot.build.farm import connect
+from flashdepot.build.cluster import connect
 from flashdepot.errors import NetworkError, UsageError
 from support.farm import NEEDS_DASK
 

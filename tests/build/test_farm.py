@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from flashdepot import __version__
-from flashdepot.build.farm import Cluster, FarmWorker, choose_worker
+from flashdepot.build.cluster import Cluster, FarmWorker
+from flashdepot.build.farm import choose_worker
 from flashdepot.build.farm_worker import refusal
 from flashdepot.errors import NetworkError
 from support.farm import NEEDS_DASK, PACKAGE, Farm, FarmBuild, ends, kill_worker_of, wait_for

@@ -149,7 +149,7 @@ def surveyed(limits: Limits) -> Limits:
     """The limits with what the workers of a farm have; :raises FlashdepotError: for one that cannot be used."""
     if limits.farm is None:
         return limits
-    from flashdepot.build.farm import survey  # noqa: PLC0415  (most builds have none)
+    from flashdepot.build.cluster import survey  # noqa: PLC0415  (most builds have none)
 
     return replace(limits, farm=survey(limits.farm))
 
