@@ -45,6 +45,12 @@ class Commands(click.Group):
             raise click.UsageError(f"No such command '{args[0]}'.{suggestion}", ctx)
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands, with the whole of each one's first sentence."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, found.get_short_help_str(limit=1000)) for name, found in commands if found])
+
     def _in_groups(self, ctx: click.Context, word: str) -> str:
         """A sentence, after a space, with the groups of this one that have a command of that name; empty where none has."""
         commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
