@@ -7,6 +7,7 @@ import json
 import os
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -23,6 +24,8 @@ from support.tools import tool
 # The tools of the group `dev` (uv, ruff) are found as in an activated environment, whichever way pytest was started.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 own_world.enter()
+# A shell's background jobs ignore Ctrl-C, and so would every program that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What the tests compile was agreed to by whoever runs them; those about consent take this back.
 os.environ["FLASHDEPOT_BUILD"] = "always"
