@@ -2,7 +2,7 @@ use flashattention_sys as sys;
 
 use crate::layout::{address, number};
 use crate::problem::RawStream;
-use crate::{Addresses, Differentiable, Error, Forward, GradientLayout, Layout};
+use crate::{Addresses, Choice, Differentiable, Error, Forward, GradientLayout, Layout};
 
 /// The gradients of a [`Forward`]: of the queries, keys and values, from that of the output.
 ///
@@ -23,8 +23,8 @@ pub struct Backward<S> {
     deterministic: bool,
 }
 
-/// Addresses on a device of gradients.
-#[derive(Clone, Copy, Debug)]
+/// Addresses on a device of gradients. 0, the default, is no address.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct GradientAddresses {
     /// The gradient of the output, which is read.
     pub d_o: u64,
@@ -36,6 +36,10 @@ pub struct GradientAddresses {
     pub dv: u64,
     /// As many `f32` as [`Differentiable::softmax_d_len`] says, which are written: a sum of each row.
     pub softmax_d: u64,
+    /// The gradient of `lse`, laid out as it, which is read; 0: none.
+    pub d_lse: u64,
+    /// The gradient of the sink, `(heads_q)` of `f32`, which is written; 0: not wanted.
+    pub d_sink: u64,
 }
 
 impl<S: Differentiable> Backward<S> {
@@ -53,6 +57,16 @@ impl<S: Differentiable> Backward<S> {
     /// The forward pass that these are the gradients of.
     pub fn forward(&self) -> &Forward<S> {
         &self.forward
+    }
+
+    /// Which kernels run this on a GPU that the library has machine code for. Needs no GPU.
+    ///
+    /// # Errors
+    /// When a number is wrong, or the library has no kernel for it.
+    pub fn supported(&self) -> Result<Choice, Error> {
+        let args = self.arguments(&self.forward.arguments()?);
+        // SAFETY: args is a whole struct, and so is what it is answered into.
+        Choice::of(|choice| unsafe { sys::fa_bwd_supports(-1, &args, choice) })
     }
 
     /// The bytes of the workspace of a call on a device.
@@ -108,6 +122,10 @@ impl<S: Differentiable> Backward<S> {
         args.workspace = address(at.workspace.0)?;
         args.workspace_bytes = at.workspace.1;
         args.rng_state = address::<u64>(at.rng_state)?;
+        args.alibi_slopes = address::<f32>(at.alibi)?;
+        args.sink = address::<f32>(at.sink)?;
+        args.d_lse = address::<f32>(gradients.d_lse)?;
+        args.d_sink = address(gradients.d_sink)?;
         // SAFETY: args is a whole struct; the caller answers for what its addresses hold.
         Error::check(unsafe { sys::fa_bwd(&args) })
     }
@@ -133,6 +151,9 @@ impl<S: Differentiable> Backward<S> {
             window_right: forward.window_right,
             cu_seqlens_q: forward.cu_seqlens_q,
             cu_seqlens_k: forward.cu_seqlens_k,
+            alibi_slopes: forward.alibi_slopes,
+            alibi_batch_stride: forward.alibi_batch_stride,
+            sink: forward.sink,
             ..Default::default()
         }
     }

@@ -10,41 +10,83 @@ use candle_core::{CpuStorage, CudaStorage, CustomOp3, DType, Result, Shape, Stor
 use half::{bf16, f16};
 
 use crate::cuda::{DeviceLengths, Element, Gradients, Inputs, Saved};
-use crate::{Error, Forward, GradientLayout, Layout, Lengths, Mask, Packed, Strides};
+use crate::{Alibi, Error, Forward, GradientLayout, Layout, Lengths, Mask, Packed, Strides};
 
-/// `softmax(scale * q k^T) v`, as `(batch, seqlen_q, heads_q, head_dim)`.
+/// `softmax(scale * q k^T) v` over candle's tensors, with gradients.
 ///
-/// `q` is `(batch, seqlen_q, heads_q, head_dim)`, `k` and `v` are `(batch, seqlen_k, heads_k, head_dim)`, all `f16` or all
-/// `bf16`, on one device, with contiguous head vectors. Without a `scale` it is `1 / sqrt(head_dim)`.
+/// ```no_run
+/// use candle_core::{DType, Device, Result, Tensor};
+/// use flashattention::{candle::Attention, Mask};
 ///
-/// candle's `backward` runs the forward pass once more, for a number of each row that candle does not keep.
-///
-/// # Errors
-/// When shapes, types, strides or devices do not go together, the library has no kernel for them, or CUDA fails.
-pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Mask, scale: Option<f32>) -> Result<Tensor> {
-    q.apply_op3(k, v, Attention { mask, scale, lengths: None })
-}
-
-/// [`attention`] over sequences of any lengths, which lie one after the other in `(total, heads, head_dim)`.
-///
-/// # Errors
-/// As [`attention`], and when the lengths of the queries or the keys do not add up to the rows of their tensors.
-pub fn packed_attention(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    (lengths_q, lengths_k): (&Lengths, &Lengths),
+/// # fn main() -> Result<()> {
+/// let device = Device::new_cuda(0)?;
+/// let random = |heads| Tensor::randn(0f32, 1f32, (2, 512, heads, 64), &device)?.to_dtype(DType::BF16);
+/// let (q, k, v) = (random(8)?, random(2)?, random(2)?);
+/// let o = Attention::new().mask(Mask::Causal).scale(0.125).apply(&q, &k, &v)?;
+/// assert_eq!(o.dims(), [2, 512, 8, 64]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Attention {
     mask: Mask,
     scale: Option<f32>,
-) -> Result<Tensor> {
-    q.apply_op3(k, v, Attention { mask, scale, lengths: Some((lengths_q.clone(), lengths_k.clone())) })
-}
-
-struct Attention {
-    mask: Mask,
-    scale: Option<f32>,
+    softcap: f32,
+    alibi: Option<Tensor>,
     /// Of queries and keys, for a packed batch.
     lengths: Option<(Lengths, Lengths)>,
+}
+
+impl Attention {
+    /// Without a mask, with the scale `1 / sqrt(head_dim)`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Which keys a query sees.
+    pub fn mask(mut self, mask: Mask) -> Self {
+        self.mask = mask;
+        self
+    }
+
+    /// What scores are multiplied by; finite and positive.
+    pub fn scale(mut self, scale: f32) -> Self {
+        self.scale = Some(scale);
+        self
+    }
+
+    /// Scores become `softcap * tanh(score / softcap)`.
+    pub fn softcap(mut self, softcap: f32) -> Self {
+        self.softcap = softcap;
+        self
+    }
+
+    /// Add ALiBi's bias, by slopes: `(heads_q)` or `(batch, heads_q)` of `f32`, contiguous. They have no gradient.
+    pub fn alibi(mut self, slopes: &Tensor) -> Self {
+        self.alibi = Some(slopes.clone());
+        self
+    }
+
+    /// The queries and the keys are those of sequences of these lengths, which lie one after the other in
+    /// `(total, heads, head_dim)`.
+    pub fn lengths(mut self, queries: &Lengths, keys: &Lengths) -> Self {
+        self.lengths = Some((queries.clone(), keys.clone()));
+        self
+    }
+
+    /// The output, of the shape of `q`.
+    ///
+    /// `q` is `(batch, seqlen_q, heads_q, head_dim)`, `k` and `v` are `(batch, seqlen_k, heads_k, head_dim)`, all `f16` or
+    /// all `bf16`, on one device, with contiguous head vectors. candle's `backward` runs the forward pass once more, for a
+    /// number of each row that candle does not keep.
+    ///
+    /// # Errors
+    /// When shapes, types, strides, lengths or devices do not go together, the library has no kernel for them, or CUDA
+    /// fails.
+    pub fn apply(self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+        q.apply_op3(k, v, self)
+    }
 }
 
 /// The storage of a tensor and where its elements lie in it.
@@ -85,8 +127,28 @@ impl Attention {
     }
 
     fn with_options<S: crate::Problem>(&self, forward: Forward<S>) -> Forward<S> {
-        let forward = forward.mask(self.mask);
+        let mut forward = forward.mask(self.mask).softcap(self.softcap);
+        if let Some(slopes) = &self.alibi {
+            forward = forward.alibi(if slopes.rank() == 1 { Alibi::PerHead } else { Alibi::PerSequence });
+        }
         self.scale.map_or(forward, |scale| forward.scale(scale))
+    }
+
+    /// Do something with the slopes, which candle holds meanwhile.
+    fn with_slopes(
+        &self,
+        run: impl FnOnce(Option<&CudaView<'_, f32>>) -> std::result::Result<(), Error>,
+    ) -> Result<()> {
+        let Some(slopes) = &self.alibi else {
+            return run(None).map_err(wrapped);
+        };
+        let (storage, layout) = slopes.storage_and_layout();
+        match (&*storage, layout.contiguous_offsets()) {
+            (Storage::Cuda(storage), Some((from, to))) => {
+                run(Some(&storage.as_cuda_slice::<f32>()?.slice(from..to))).map_err(wrapped)
+            }
+            _ => candle_core::bail!("the ALiBi slopes are {layout:?}, expected contiguous ones on an NVIDIA GPU"),
+        }
     }
 
     /// The output and its `lse`.
@@ -103,7 +165,8 @@ impl Attention {
                 device.alloc::<f32>(call.lse_len().map_err(wrapped)?.max(1))?,
             )
         };
-        call.forward::<T>(&stream, &layout, &Inputs { q: &q, k: &k, v: &v }, &mut o, &mut lse).map_err(wrapped)?;
+        let inputs = Inputs { q: &q, k: &k, v: &v };
+        self.with_slopes(|slopes| call.forward::<T>(&stream, layout, inputs, slopes, (&mut o, &mut lse)))?;
         Ok((o, lse))
     }
 
@@ -122,8 +185,8 @@ impl Attention {
         let (q, k, v) = (view::<T>(q)?, view::<T>(k)?, view::<T>(v)?);
         let (o, d_o) = (view::<T>(o)?, view::<T>(d_o)?);
         let saved = Saved { inputs: Inputs { q: &q, k: &k, v: &v }, o: &o, lse: &lse, d_o: &d_o };
-        let mut gradients = Gradients { dq: &mut dq, dk: &mut dk, dv: &mut dv };
-        call.backward::<T>(&stream, (&forwards, &back), &saved, &mut gradients).map_err(wrapped)?;
+        let gradients = Gradients { dq: &mut dq, dk: &mut dk, dv: &mut dv };
+        self.with_slopes(|slopes| call.backward::<T>(&stream, (forwards, back), saved, slopes, gradients))?;
         Ok([dq, dk, dv].map(|of| CudaStorage::wrap_cuda_slice(of, device.clone())))
     }
 }
@@ -139,27 +202,40 @@ impl Call {
     fn forward<T: Element>(
         &self,
         stream: &Arc<CudaStream>,
-        layout: &Layout,
-        inputs: &Inputs<'_, CudaView<'_, T>>,
-        o: &mut CudaSlice<T>,
-        lse: &mut CudaSlice<f32>,
+        layout: Layout,
+        inputs: Inputs<'_, T>,
+        slopes: Option<&CudaView<'_, f32>>,
+        (o, lse): (&mut CudaSlice<T>, &mut CudaSlice<f32>),
     ) -> std::result::Result<(), Error> {
+        macro_rules! run {
+            ($call:expr) => {{
+                let call = $call.layout(layout);
+                if let Some(slopes) = slopes { call.alibi(slopes) } else { call }.run(stream, o, lse)
+            }};
+        }
         match self {
-            Self::Dense(forward) => forward.run(stream, layout, inputs, o, lse),
-            Self::Packed(call) => call.forward.run(stream, layout, inputs, call.lengths(), o, lse),
+            Self::Dense(forward) => run!(forward.call(inputs)),
+            Self::Packed(call) => run!(call.forward.call(inputs, call.lengths())),
         }
     }
 
     fn backward<T: Element>(
         &self,
         stream: &Arc<CudaStream>,
-        layout: (&Layout, &GradientLayout),
-        saved: &Saved<'_, CudaView<'_, T>, CudaSlice<f32>>,
-        gradients: &mut Gradients<'_, CudaSlice<T>>,
+        layout: (Layout, GradientLayout),
+        saved: Saved<'_, T>,
+        slopes: Option<&CudaView<'_, f32>>,
+        gradients: Gradients<'_, T>,
     ) -> std::result::Result<(), Error> {
+        macro_rules! run {
+            ($call:expr) => {{
+                let call = $call.layout(layout.0, layout.1);
+                if let Some(slopes) = slopes { call.alibi(slopes) } else { call }.run(stream, gradients)
+            }};
+        }
         match self {
-            Self::Dense(forward) => forward.backward().run(stream, layout, saved, gradients),
-            Self::Packed(call) => call.forward.backward().run(stream, layout, saved, call.lengths(), gradients),
+            Self::Dense(forward) => run!(forward.backward().call(saved)),
+            Self::Packed(call) => run!(call.forward.backward().call(saved, call.lengths())),
         }
     }
 }

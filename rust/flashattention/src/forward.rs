@@ -1,11 +1,13 @@
-use std::ffi::CStr;
+use std::ffi::{c_void, CStr};
 
 use flashattention_sys as sys;
 
+#[cfg(feature = "cudarc")]
+use crate::layout::product;
 use crate::layout::{address, number};
-use crate::options::Options;
-use crate::problem::RawStream;
-use crate::{Backward, DType, Differentiable, Dropout, Error, Family, Layout, Mask, Problem, Shape};
+use crate::options::{Alibi, Options, Rotary};
+use crate::problem::{set, RawStream};
+use crate::{Backward, DType, Differentiable, Dropout, Error, Family, Layout, Mask, Paged, Problem, Shape, Strides};
 
 /// Which kernels would run a problem, and why not faster ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +16,17 @@ pub struct Choice {
     pub family: String,
     /// The families that come before it, and why each of them does not run this; often empty.
     pub why_not: String,
+}
+
+impl Choice {
+    /// What a question to the library is answered with.
+    pub(crate) fn of(ask: impl FnOnce(&mut sys::fa_choice) -> sys::fa_status) -> Result<Self, Error> {
+        let mut choice = sys::fa_choice::default();
+        Error::check(ask(&mut choice))?;
+        // SAFETY: the library sets both texts where it answers FA_STATUS_OK; they are copied before the next call.
+        let text = |at| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned();
+        Ok(Self { family: text(choice.name), why_not: text(choice.why_not) })
+    }
 }
 
 /// What a call needs besides its tensors.
@@ -50,8 +63,8 @@ pub struct Forward<S = Shape> {
 
 /// Addresses on a device of what a call reads and writes.
 ///
-/// 0 is no address; a tensor without elements may have it.
-#[derive(Clone, Copy, Debug)]
+/// 0, the default, is no address; a tensor without elements may have it, and what a problem does not have.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Addresses<P = ()> {
     /// The queries.
     pub q: u64,
@@ -68,6 +81,14 @@ pub struct Addresses<P = ()> {
     pub workspace: (u64, u64),
     /// With dropout two `u64`, its seed and its offset: the forward pass writes them, the backward pass reads them. Else 0.
     pub rng_state: u64,
+    /// With [`Forward::alibi`] the slopes, of `f32`.
+    pub alibi: u64,
+    /// With [`Forward::sink`] `(heads_q)` of `f32`.
+    pub sink: u64,
+    /// With [`Forward::append`] the new keys and the new values: `(batch, rows, heads_k, head_dim)`, contiguous.
+    pub new: (u64, u64),
+    /// With [`Forward::rotary`] the cosines and the sines, of the type of the elements.
+    pub rotary: (u64, u64),
     /// Where sequences are: `()`, [`PackedPlaces`](crate::PackedPlaces) or [`PagedPlaces`](crate::PagedPlaces).
     pub places: P,
 }
@@ -106,6 +127,25 @@ impl<S: Problem> Forward<S> {
     /// ```
     pub fn dropout(mut self, dropout: Dropout) -> Self {
         self.options.dropout = Some(dropout);
+        self
+    }
+
+    /// Add ALiBi's bias to the scores, from slopes that a call is given.
+    pub fn alibi(mut self, slopes: Alibi) -> Self {
+        self.options.alibi = Some(slopes);
+        self
+    }
+
+    /// Give each head a sink, a number that a call is given: a score beside those of the keys that brings no value.
+    pub fn sink(mut self) -> Self {
+        self.options.sink = true;
+        self
+    }
+
+    /// Into how many parts to split the keys, at most 128, so that few queries keep a GPU busy; 0, the default, leaves
+    /// that to the library.
+    pub fn splits(mut self, splits: usize) -> Self {
+        self.options.splits = splits;
         self
     }
 
@@ -185,6 +225,15 @@ impl<S: Problem> Forward<S> {
         args.workspace = address(at.workspace.0)?;
         args.workspace_bytes = at.workspace.1;
         args.rng_state = address(at.rng_state)?;
+        args.alibi_slopes = address::<f32>(at.alibi)?;
+        args.sink = address::<f32>(at.sink)?;
+        args.rotary_cos = address::<c_void>(at.rotary.0)?;
+        args.rotary_sin = address::<c_void>(at.rotary.1)?;
+        if self.options.append > 0 {
+            let keys = self.shape.keys();
+            let rows = Strides::contiguous(self.options.append, keys.heads, keys.head_dim)?;
+            (args.k_new, args.v_new) = (rows.input(at.new.0)?, rows.input(at.new.1)?);
+        }
         self.shape.place(&at.places, &mut args)?;
         // SAFETY: args is a whole struct; the caller answers for what its addresses hold.
         Error::check(unsafe { sys::fa_fwd(&args) })
@@ -192,12 +241,16 @@ impl<S: Problem> Forward<S> {
 
     fn supported_by(&self, device: i32) -> Result<Choice, Error> {
         let args = self.arguments()?;
-        let mut choice = sys::fa_choice::default();
-        // SAFETY: both are whole structs with their sizes.
-        Error::check(unsafe { sys::fa_supports(device, &args, &mut choice) })?;
-        // SAFETY: the library sets both texts where it answers FA_STATUS_OK; they are copied before the next call.
-        let text = |at| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned();
-        Ok(Choice { family: text(choice.name), why_not: text(choice.why_not) })
+        // SAFETY: args is a whole struct, and so is what it is answered into.
+        Choice::of(|choice| unsafe { sys::fa_supports(device, &args, choice) })
+    }
+
+    /// How many ALiBi slopes a call is given, if any.
+    #[cfg(feature = "cudarc")]
+    pub(crate) fn slopes(&self) -> Result<Option<usize>, Error> {
+        let args = self.arguments()?;
+        let of = |rows: i32| product(usize::try_from(rows).unwrap_or(0), usize::try_from(args.heads_q).unwrap_or(0));
+        self.options.alibi.map(|slopes| of(if slopes == Alibi::PerSequence { args.batch } else { 1 })).transpose()
     }
 
     /// Sizes and options, without a device, a stream and tensors.
@@ -215,10 +268,56 @@ impl<S: Problem> Forward<S> {
             family: numbers.family,
             scale: self.options.scale,
             softcap: self.options.softcap,
+            num_splits: number("splits", self.options.splits)?,
             ..Default::default()
         };
         self.shape.sizes(&mut args)?;
+        if let Some(slopes) = self.options.alibi {
+            args.alibi_slopes = set();
+            args.alibi_batch_stride = if slopes == Alibi::PerSequence { args.heads_q.into() } else { 0 };
+        }
+        if self.options.sink {
+            args.sink = set();
+        }
+        if self.options.append > 0 {
+            args.seqlen_new = number("rows to append", self.options.append)?;
+            (args.k_new.data, args.v_new.data) = (set(), set());
+        }
+        if let Some(Rotary { dim, rows, .. }) = self.options.rotary {
+            (args.rotary_cos, args.rotary_sin) = (set(), set());
+            args.rotary_dim = number("rotary dim", dim)?;
+            args.rotary_seqlen = number("rotary rows", rows)?;
+        }
         Ok(args)
+    }
+}
+
+impl Forward<Paged> {
+    /// Before attention write so many new rows of keys and values into the pages of each sequence, after its keys, and
+    /// attend to them too.
+    ///
+    /// ```no_run
+    /// use flashattention::{BlockTable, DType, Forward, Mask, Paged, Rotary};
+    ///
+    /// # fn main() -> Result<(), flashattention::Error> {
+    /// // Two sequences of 300 and 10 keys, which get one more each.
+    /// let table = BlockTable::new(256, &[(300, &[4, 1]), (10, &[0])])?;
+    /// let shape = Paged::new(&table, 5, 1, 32, 8, 128)?;
+    /// let rotary = Rotary { dim: 128, rows: 4096, interleaved: false };
+    /// let step = Forward::new(shape, DType::Bf16).mask(Mask::Causal).append(1).rotary(rotary);
+    /// println!("{}", step.supported()?.family);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn append(mut self, rows: usize) -> Self {
+        self.options.append = rows;
+        self
+    }
+
+    /// Turn the new keys and the queries by where they stand. Without a mask every query stands at its sequence's end.
+    pub fn rotary(mut self, rotary: Rotary) -> Self {
+        self.options.rotary = Some(rotary);
+        self
     }
 }
 

@@ -76,6 +76,8 @@ pub struct BlockTable {
     page_size: usize,
     per_sequence: usize,
     needs: usize,
+    /// The fewest rows that a sequence's pages have behind its keys.
+    room: usize,
 }
 
 impl BlockTable {
@@ -91,6 +93,7 @@ impl BlockTable {
             page_size,
             per_sequence,
             needs: 0,
+            room: usize::MAX,
         };
         for (index, &(keys, pages)) in sequences.iter().enumerate() {
             let rows = product(pages.len(), page_size)?;
@@ -101,6 +104,7 @@ impl BlockTable {
                 )));
             }
             table.seqlens.push(number("the keys of a sequence", keys)?);
+            table.room = table.room.min(rows - keys);
             for &page in pages {
                 table.pages.push(number("a page", page)?);
                 table.needs = table.needs.max(page + 1);
@@ -148,6 +152,18 @@ impl BlockTable {
         if self.needs > pages {
             let last = self.needs - 1;
             return Err(Error::invalid(format!("the table names page {last}, and there are {pages}, from 0 on")));
+        }
+        Ok(())
+    }
+
+    /// That every sequence's pages have room for so many more rows.
+    #[cfg(feature = "cudarc")]
+    pub(crate) fn require_room(&self, rows: usize) -> Result<(), Error> {
+        if rows > self.room {
+            let room = self.room;
+            return Err(Error::invalid(format!(
+                "{rows} rows are appended, and the pages of a sequence have room for {room}"
+            )));
         }
         Ok(())
     }

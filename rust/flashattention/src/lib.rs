@@ -22,5 +22,5 @@ pub use forward::{Addresses, Choice, Forward, Workspace};
 pub use layout::{GradientLayout, Layout, Strides};
 pub use lengths::{BlockTable, Lengths};
 pub use library::{library, KernelFamily, Library};
-pub use options::{DType, Dropout, Family, Mask};
+pub use options::{Alibi, DType, Dropout, Family, Mask, Rotary};
 pub use problem::{Differentiable, Extents, Packed, PackedPlaces, Paged, PagedPlaces, Problem, Shape};

@@ -52,6 +52,26 @@ pub struct Dropout {
     pub offset: u64,
 }
 
+/// How many ALiBi slopes there are. A key gets the bias `-slope * distance`, of whole places from the query's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Alibi {
+    /// `(heads_q)`: the same for every sequence.
+    PerHead,
+    /// `(batch, heads_q)`.
+    PerSequence,
+}
+
+/// Rotary embedding of queries and appended keys, from tables of cosines and sines of `(rows, dim / 2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rotary {
+    /// How many elements of a head vector are turned: a multiple of 16, at most `head_dim`.
+    pub dim: usize,
+    /// Rows of both tables, at least as many as a sequence's pages have.
+    pub rows: usize,
+    /// Whether pairs are `(0, 1), (2, 3), ..` (GPT-J), and not `(0, dim / 2), ..` (GPT-NeoX, Llama).
+    pub interleaved: bool,
+}
+
 /// What is said of a problem besides its sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Options {
@@ -61,6 +81,11 @@ pub(crate) struct Options {
     pub softcap: f32,
     pub dropout: Option<Dropout>,
     pub family: Family,
+    pub splits: usize,
+    pub alibi: Option<Alibi>,
+    pub sink: bool,
+    pub append: usize,
+    pub rotary: Option<Rotary>,
 }
 
 /// [`Options`] as the C ABI takes them.
@@ -74,7 +99,19 @@ pub(crate) struct Numbers {
 
 impl Options {
     pub fn new(dtype: DType) -> Self {
-        Self { dtype, mask: Mask::None, scale: 0.0, softcap: 0.0, dropout: None, family: Family::Best }
+        Self {
+            dtype,
+            mask: Mask::None,
+            scale: 0.0,
+            softcap: 0.0,
+            dropout: None,
+            family: Family::Best,
+            splits: 0,
+            alibi: None,
+            sink: false,
+            append: 0,
+            rotary: None,
+        }
     }
 
     pub fn numbers(&self) -> Result<Numbers, Error> {
@@ -101,6 +138,9 @@ impl Options {
                     numbers.window_right = number("the window's right", right)?;
                 }
             }
+        }
+        if self.rotary.is_some_and(|rotary| rotary.interleaved) {
+            numbers.flags |= sys::FA_FLAG_ROTARY_INTERLEAVED;
         }
         Ok(numbers)
     }

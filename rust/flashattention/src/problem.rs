@@ -62,6 +62,9 @@ impl Packed {
 }
 
 /// The sizes of a problem whose keys and values lie in pages, as servers keep their caches.
+///
+/// A cache in one piece, a slot a sequence, is one page a sequence, as long as a slot: a multiple of 256 rows is read, and
+/// appended to, where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Paged {
     /// Sequences.
@@ -125,7 +128,7 @@ pub struct Extents {
 /// The sizes of a problem: [`Shape`], [`Packed`] or [`Paged`].
 pub trait Problem: Copy + core::fmt::Debug + private::Arguments {
     /// What of a call says, on the device, where sequences are.
-    type Places: Copy + core::fmt::Debug;
+    type Places: Copy + Default + core::fmt::Debug;
 
     /// Of the queries, the output and their gradients.
     fn queries(&self) -> Extents;
@@ -165,7 +168,7 @@ pub(crate) mod private {
 }
 
 /// Addresses of [`Packed`] on the device: `batch + 1` numbers each, of the row where a sequence begins and last the end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PackedPlaces {
     /// Of the queries.
     pub starts_q: u64,
@@ -174,7 +177,7 @@ pub struct PackedPlaces {
 }
 
 /// Addresses of [`Paged`] on the device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PagedPlaces {
     /// `(batch, pages_per_sequence)`, contiguous: the index of each page.
     pub table: u64,
@@ -192,7 +195,7 @@ fn heads(q: usize, k: usize, head_dim: usize, args: &mut sys::fa_fwd_args) -> Re
 }
 
 /// A pointer that is only looked at for being set.
-fn set<T>() -> *const T {
+pub(crate) fn set<T>() -> *const T {
     NonNull::<T>::dangling().as_ptr()
 }
 

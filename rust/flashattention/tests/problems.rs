@@ -3,8 +3,8 @@
 use std::ptr::null_mut;
 
 use flashattention::{
-    Addresses, BlockTable, DType, Differentiable, ErrorKind, Forward, GradientAddresses, GradientLayout, Layout,
-    Lengths, Mask, Packed, PackedPlaces, Paged, PagedPlaces, Problem, Shape, Strides,
+    Addresses, Alibi, BlockTable, DType, Differentiable, ErrorKind, Forward, GradientAddresses, GradientLayout, Layout,
+    Lengths, Mask, Packed, PackedPlaces, Paged, PagedPlaces, Problem, Rotary, Shape, Strides,
 };
 
 /// A device that no machine has: what is right but for it is an error of CUDA, with a driver or without one.
@@ -21,8 +21,8 @@ fn paged() -> Paged {
     Paged::new(&table, 3, 1, 4, 2, 64).expect("the pages are there")
 }
 
-fn at<P>(places: P) -> Addresses<P> {
-    Addresses { q: PLACE, k: PLACE, v: PLACE, o: PLACE, lse: PLACE, workspace: (0, 0), rng_state: 0, places }
+fn at<P: Default>(places: P) -> Addresses<P> {
+    Addresses { q: PLACE, k: PLACE, v: PLACE, o: PLACE, lse: PLACE, places, ..Addresses::default() }
 }
 
 #[test]
@@ -95,11 +95,36 @@ fn gradients_that_meet_are_not_written() {
     let (forward, layout) = (Forward::new(shape, DType::Bf16), Layout::contiguous(&shape).expect("small"));
     let right = GradientLayout::contiguous(&shape).expect("small");
     let broadcast = Strides { row: 0, ..right.dk };
-    let of = GradientAddresses { d_o: PLACE, dq: PLACE, dk: PLACE, dv: PLACE, softmax_d: PLACE };
+    let of = GradientAddresses { d_o: PLACE, dq: PLACE, dk: PLACE, dv: PLACE, softmax_d: PLACE, ..Default::default() };
     for wrong in [GradientLayout { dk: broadcast, ..right }, GradientLayout { dv: broadcast, ..right }] {
         // SAFETY: no device is there, so no address is looked at.
         let done = unsafe { forward.backward().launch(NO_DEVICE, null_mut(), (&layout, &wrong), &at(()), &of) };
         assert!(done.expect_err("they overlap").to_string().contains("let its elements overlap"));
+    }
+}
+
+#[test]
+fn what_is_optional_is_looked_at_with_the_rest() {
+    let dense = Shape { batch: 2, seqlen_q: 8, seqlen_k: 8, heads_q: 4, heads_k: 4, head_dim: 64 };
+    let (dense, paged) = (Forward::new(dense, DType::Bf16), Forward::new(paged(), DType::Bf16));
+    let rotary = Rotary { dim: 64, rows: 512, interleaved: true };
+    let wrong = [
+        (dense.splits(129).supported(), "num_splits is 129"),
+        (paged.rotary(rotary).supported(), "k_new"),
+        (paged.append(1).rotary(Rotary { dim: 24, ..rotary }).supported(), "rotary_dim is 24"),
+        (paged.append(1).rotary(Rotary { rows: 511, ..rotary }).supported(), "rotary_seqlen is 511"),
+        (paged.append(513).supported(), "seqlen_new is 513"),
+    ];
+    for (answer, said) in wrong {
+        let error = answer.expect_err("it is wrong");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    for slopes in [Alibi::PerHead, Alibi::PerSequence] {
+        let error = dense.alibi(slopes).supported().expect_err("quick has no ALiBi");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let error = dense.alibi(slopes).backward().supported().expect_err("quick has no gradients");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
 }
 

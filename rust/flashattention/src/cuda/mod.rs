@@ -10,10 +10,11 @@ use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceRepr, DeviceSlice};
 use half::{bf16, f16};
 
 use crate::problem::Extents;
-use crate::{DType, Error, Layout, Strides};
+use crate::{DType, Error, Strides};
 
-pub use backward::{Gradients, Saved};
-pub use places::{DeviceLengths, DeviceTable};
+pub use backward::{BackwardCall, Gradients, Saved};
+pub use forward::{Call, Update};
+pub use places::{DeviceLengths, DeviceTable, Placed};
 
 /// The elements that the kernels compute with.
 pub trait Element: DeviceRepr + sealed::Sealed {
@@ -36,34 +37,34 @@ mod sealed {
 }
 
 /// The queries, keys and values of a call, on one device.
-#[derive(Debug)]
-pub struct Inputs<'a, S> {
+pub struct Inputs<'a, T> {
     /// The queries.
-    pub q: &'a S,
+    pub q: &'a dyn DevicePtr<T>,
     /// The keys.
-    pub k: &'a S,
+    pub k: &'a dyn DevicePtr<T>,
     /// The values.
-    pub v: &'a S,
+    pub v: &'a dyn DevicePtr<T>,
 }
 
-impl<S> Inputs<'_, S> {
-    fn require<T>(&self, layout: &Layout, queries: &Extents, keys: &Extents, device: usize) -> Result<(), Error>
-    where
-        S: DevicePtr<T>,
-    {
-        fits("q", self.q, &layout.q, queries, device)?;
-        fits("k", self.k, &layout.k, keys, device)?;
-        fits("v", self.v, &layout.v, keys, device)
+// Whatever T is: references are copied.
+impl<T> Clone for Inputs<'_, T> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
+impl<T> Copy for Inputs<'_, T> {}
+
 /// That a slice is of a device, and long enough for a tensor of these strides.
-fn fits<T, S: DeviceSlice<T>>(name: &str, slice: &S, as_: &Strides, of: &Extents, device: usize) -> Result<(), Error> {
+fn fits<T, S>(name: &str, slice: &S, as_: &Strides, of: &Extents, device: usize) -> Result<(), Error>
+where
+    S: DeviceSlice<T> + ?Sized,
+{
     holds(name, slice, as_.reach(of)?, device)
 }
 
 /// That a slice is of a device, and has so many elements.
-fn holds<T, S: DeviceSlice<T>>(name: &str, slice: &S, needs: usize, device: usize) -> Result<(), Error> {
+fn holds<T, S: DeviceSlice<T> + ?Sized>(name: &str, slice: &S, needs: usize, device: usize) -> Result<(), Error> {
     let (has, other) = (slice.len(), slice.stream().context().ordinal());
     if other != device {
         return Err(Error::invalid(format!("{name} is on device {other}, and the stream is of device {device}")));
@@ -72,6 +73,16 @@ fn holds<T, S: DeviceSlice<T>>(name: &str, slice: &S, needs: usize, device: usiz
         return Err(Error::invalid(format!("{name} has {has} elements, and its sizes and strides need {needs}")));
     }
     Ok(())
+}
+
+/// That what a problem says that it has is given, long enough, and nothing else.
+fn given<T>(name: &str, slice: Option<&dyn DevicePtr<T>>, needs: Option<usize>, device: usize) -> Result<(), Error> {
+    match (slice, needs) {
+        (Some(slice), Some(needs)) => holds(name, slice, needs, device),
+        (None, None) => Ok(()),
+        (Some(_), None) => Err(Error::invalid(format!("{name} is given, and the problem has none"))),
+        (None, Some(_)) => Err(Error::invalid(format!("the problem has {name}, and the call is given none"))),
+    }
 }
 
 fn require_dtype<T: Element>(problem: DType) -> Result<(), Error> {

@@ -10,12 +10,17 @@ pub struct Sequence {
 }
 
 /// Sequences in tensors of `(rows, heads, head_dim)`.
+#[derive(Default)]
 pub struct Problem {
     pub sequences: Vec<Sequence>,
     pub heads_q: usize,
     pub heads_k: usize,
     pub head_dim: usize,
     pub causal: bool,
+    /// ALiBi's, one a head; none.
+    pub slopes: Vec<f32>,
+    /// One a head; none.
+    pub sinks: Vec<f32>,
 }
 
 pub struct Tensors<'a> {
@@ -23,6 +28,8 @@ pub struct Tensors<'a> {
     pub k: &'a [bf16],
     pub v: &'a [bf16],
     pub d_o: &'a [bf16],
+    /// `(heads_q, rows)` of each sequence, one after the other; none.
+    pub d_lse: &'a [f32],
 }
 
 /// The output and the gradients, as long as the tensors that they belong to.
@@ -31,6 +38,7 @@ pub struct Results {
     pub dq: Vec<f64>,
     pub dk: Vec<f64>,
     pub dv: Vec<f64>,
+    pub d_sink: Vec<f64>,
 }
 
 /// Numbers between -1 and 1, the same for each seed.
@@ -58,7 +66,13 @@ fn add(to: &mut [f64], factor: f64, of: &[bf16]) {
 impl Problem {
     pub fn compute(&self, of: &Tensors<'_>) -> Results {
         let zeros = |like: &[bf16]| vec![0.0; like.len()];
-        let mut results = Results { o: zeros(of.q), dq: zeros(of.q), dk: zeros(of.k), dv: zeros(of.v) };
+        let mut results = Results {
+            o: zeros(of.q),
+            dq: zeros(of.q),
+            dk: zeros(of.k),
+            dv: zeros(of.v),
+            d_sink: vec![0.0; self.heads_q],
+        };
         for sequence in &self.sequences {
             for row in 0..sequence.q.1 {
                 for head in 0..self.heads_q {
@@ -76,13 +90,21 @@ impl Problem {
         let at_k = |key: usize| ((sequence.k.0 + key) * self.heads_k + head_k) * d;
         let seen = if self.causal { (sequence.k.1 + row + 1).saturating_sub(sequence.q.1) } else { sequence.k.1 };
         let (q, d_o) = (&of.q[at_q..at_q + d], &of.d_o[at_q..at_q + d]);
-        let scores: Vec<f64> = (0..seen).map(|key| scale * dot(q, &of.k[at_k(key)..at_k(key) + d])).collect();
-        let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let bias = |key: usize| {
+            let distance = (row + sequence.k.1) as f64 - (sequence.q.1 + key) as f64;
+            self.slopes.get(head).map_or(0.0, |&slope| -f64::from(slope) * distance.abs())
+        };
+        let scores: Vec<f64> =
+            (0..seen).map(|key| scale * dot(q, &of.k[at_k(key)..at_k(key) + d]) + bias(key)).collect();
+        let sink = self.sinks.get(head).map_or(f64::NEG_INFINITY, |&sink| f64::from(sink));
+        let highest = scores.iter().copied().fold(sink, f64::max);
         let powers: Vec<f64> = scores.iter().map(|score| (score - highest).exp()).collect();
-        let sum: f64 = powers.iter().sum();
+        let sum: f64 = powers.iter().sum::<f64>() + (sink - highest).exp();
         let shares: Vec<f64> = powers.iter().map(|power| power / sum).collect();
         let of_shares: Vec<f64> = (0..seen).map(|key| dot(d_o, &of.v[at_k(key)..at_k(key) + d])).collect();
-        let mean: f64 = shares.iter().zip(&of_shares).map(|(share, change)| share * change).sum();
+        let d_lse = of.d_lse.get((sequence.q.0 * self.heads_q) + head * sequence.q.1 + row).map_or(0.0, |&d| d.into());
+        let mean: f64 = shares.iter().zip(&of_shares).map(|(share, change)| share * change).sum::<f64>() - d_lse;
+        results.d_sink[head] -= (sink - highest).exp() / sum * mean;
         for key in 0..seen {
             let (share, change) = (shares[key], shares[key] * (of_shares[key] - mean) * scale);
             let place = at_k(key)..at_k(key) + d;

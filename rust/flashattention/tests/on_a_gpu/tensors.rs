@@ -1,7 +1,7 @@
 //! The functions over candle's tensors, beside candle's own products and gradients in float32.
 
 use candle_core::{DType, Device, Result, Tensor, Var, D};
-use flashattention::candle::{attention, packed_attention};
+use flashattention::candle::Attention;
 use flashattention::{Lengths, Mask};
 
 const HEADS: usize = 4;
@@ -54,7 +54,8 @@ fn compare(of: &[Var; 3], fast: &Tensor, plain: &Tensor) -> Result<()> {
 fn candles_tensors_and_their_gradients_are_right() -> Result<()> {
     let of = inputs(150, 200, &Device::new_cuda(0)?)?;
     let [q, k, v] = of.each_ref().map(Var::as_tensor);
-    let fast = attention(&q.unsqueeze(0)?, &k.unsqueeze(0)?, &v.unsqueeze(0)?, Mask::Causal, None)?.squeeze(0)?;
+    let causal = Attention::new().mask(Mask::Causal);
+    let fast = causal.apply(&q.unsqueeze(0)?, &k.unsqueeze(0)?, &v.unsqueeze(0)?)?.squeeze(0)?;
     compare(&of, &fast, &by_products(q, k, v)?)
 }
 
@@ -66,7 +67,7 @@ fn sequences_of_any_length_in_candles_tensors_are_right() -> Result<()> {
     let [q, k, v] = of.each_ref().map(Var::as_tensor);
     let lengths = |of: [usize; 3]| Lengths::new(of).expect("small");
     let (rows, keys) = (lengths(each.map(|of| of.0)), lengths(each.map(|of| of.1)));
-    let fast = packed_attention(q, k, v, (&rows, &keys), Mask::Causal, None)?;
+    let fast = Attention::new().mask(Mask::Causal).lengths(&rows, &keys).apply(q, k, v)?;
     let (mut at, mut parts) = ((0, 0), Vec::new());
     for (rows, keys) in each {
         parts.push(by_products(&q.narrow(0, at.0, rows)?, &k.narrow(0, at.1, keys)?, &v.narrow(0, at.1, keys)?)?);
@@ -79,15 +80,16 @@ fn sequences_of_any_length_in_candles_tensors_are_right() -> Result<()> {
 #[ignore = "needs an NVIDIA GPU"]
 fn tensors_that_do_not_go_together_are_errors() -> Result<()> {
     let [q, k, v] = inputs(150, 200, &Device::new_cuda(0)?)?;
-    let error = attention(&q, &k, &v, Mask::None, None).expect_err("they have no batch").to_string();
+    let error = Attention::new().apply(&q, &k, &v).expect_err("they have no batch").to_string();
     assert!(error.contains("unexpected rank"), "{error}");
     let few = Lengths::new([149]).expect("small");
     let all = Lengths::new([200]).expect("small");
-    let error = packed_attention(&q, &k, &v, (&few, &all), Mask::None, None).expect_err("a row is missing").to_string();
+    let packed = Attention::new().lengths(&few, &all);
+    let error = packed.apply(&q, &k, &v).expect_err("a row is missing").to_string();
     assert!(error.contains("q is [150, 4, 64], expected [149, 4, 64]"), "{error}");
     let wide = q.to_dtype(DType::F32)?;
-    let (lengths_q, lengths_k) = (Lengths::new([150]).expect("small"), all);
-    let error = packed_attention(&wide, &k, &v, (&lengths_q, &lengths_k), Mask::None, None).expect_err("q is f32");
+    let packed = Attention::new().lengths(&Lengths::new([150]).expect("small"), &all);
+    let error = packed.apply(&wide, &k, &v).expect_err("q is f32");
     assert!(error.to_string().contains("q holds F32, expected F16 or BF16"), "{error}");
     Ok(())
 }
