@@ -1,4 +1,4 @@
-"""Calls as candle-flash-attn makes them: tensors laid out in order, and the three argument lists."""
+"""Calls as candle's crates make them: tensors laid out in order, and the argument lists."""
 
 from __future__ import annotations
 
@@ -13,17 +13,26 @@ SIZES = ("b", "h", "h_k", "d", "d_rounded")
 LENGTHS = ("seqlen_q", "seqlen_k", "seqlen_q_rounded", "seqlen_k_rounded")
 PAGES = ("block_table", "block_table_stride", "page_size", "prefix_ranges", "prefix_stride", "prefix_count", "stream")
 
+V3 = 41
+"""run_mha_v3, by its arguments; it is in the archive of run_mha's 45."""
+
 _COMMON = (*POINTERS, *BATCH, *ROW_AND_HEAD, *SIZES, "scale", *LENGTHS)
 NAMES = {
     35: (*_COMMON, "is_bf16", "is_causal", "left", "right"),
     37: (*_COMMON, "is_bf16", "is_causal", "unpadded_lse", "left", "right", "softcap"),
+    V3: (
+        *POINTERS[:6],
+        "semaphore",
+        *_COMMON[6:],
+        *("is_bf16", "is_causal", "unpadded_lse", "gqa_packing", "left", "right", "total_q", "total_k", "stream"),
+    ),
     45: (*_COMMON, "total_q", "is_bf16", "is_causal", "unpadded_lse", "left", "right", "softcap", *PAGES),
 }
 _TYPES = {
-    **dict.fromkeys((*POINTERS, "block_table", "prefix_ranges", "stream"), c_void_p),
+    **dict.fromkeys((*POINTERS, "semaphore", "block_table", "prefix_ranges", "stream"), c_void_p),
     **dict.fromkeys(("scale", "softcap"), c_float),
     **dict.fromkeys(
-        ("is_bf16", "is_causal", "unpadded_lse", "left", "right", "page_size", "prefix_count"),
+        ("is_bf16", "is_causal", "unpadded_lse", "gqa_packing", "left", "right", "page_size", "prefix_count"),
         c_int,
     ),
 }
@@ -41,7 +50,7 @@ def dense(**changes: object) -> dict[str, object]:
     strides |= {f"{name}_head": d for name in "qkvo"}
     rounded = {"d_rounded": _up(d, 32), "seqlen_q_rounded": _up(sq, 128), "seqlen_k_rounded": _up(sk, 128)}
     numbers = {"scale": d**-0.5, "is_bf16": 1, "left": -1, "right": -1, "page_size": -1, "total_q": sizes["b"] * sq}
-    every = dict.fromkeys(NAMES[45], 0)
+    every = dict.fromkeys((*NAMES[45], *NAMES[V3]), 0)
     return {**every, **sizes, **pointers, **strides, **rounded, **numbers, **changes}
 
 
@@ -75,7 +84,7 @@ class Mha:
 
     def __call__(self, arguments: dict[str, object]) -> int:
         """Call it and return the status that it left behind."""
-        function = self.library.run_mha
+        function = self.library.run_mha_v3 if self.form == V3 else self.library.run_mha
         function.argtypes, function.restype = TYPES[self.form], None
         function(*(arguments[name] for name in NAMES[self.form]))
         status: int = self.library.fa_candle_last_status()

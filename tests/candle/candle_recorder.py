@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from candle_call import Mha
+from candle_call import V3, Mha
 
 from flashdepot.link.candle_archive import SOURCES, sources_of
 from support.fa_abi import ForwardArgs
@@ -37,7 +37,8 @@ class Recorded(Mha):
 
 
 def compile_over_recorder(form: int, library: Path, *options: str, with_candles: bool = False) -> Path:
-    sources = [str(SOURCES / name) for name in sources_of(form, with_candles=with_candles)]
+    archive = 45 if form == V3 else form
+    sources = [str(SOURCES / name) for name in sources_of(archive, with_candles=with_candles)]
     command = ["gcc", "-std=c99", "-O1", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fPIC", "-shared"]
     command += [f"-I{INCLUDE}", *sources, str(HERE / "recorder.c"), *options, "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

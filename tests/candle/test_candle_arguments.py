@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from candle_call import NAMES, dense, packed, paged
+from candle_call import NAMES, V3, dense, packed, paged
 from candle_recorder import Recorded
 
 from flashdepot.link.candle_archive import SOURCES
@@ -16,9 +16,10 @@ from support.fa_abi import Dtype, Family, Flag, Status
 STREAM = 0x5EED
 
 
-@pytest.mark.parametrize("form", [35, 37, 45])
-def test_each_list_has_the_arguments_that_it_is_named_after_in_the_order_of_the_tests(form: int) -> None:
-    declaration = re.search(r"void run_mha\((.*?)\) \{", (SOURCES / f"run_mha_{form}.c").read_text(), re.DOTALL)
+@pytest.mark.parametrize(("form", "source"), [(35, "35"), (37, "37"), (45, "45"), (V3, "v3")])
+def test_each_list_has_the_arguments_that_it_is_named_after_in_the_order_of_the_tests(form: int, source: str) -> None:
+    text = (SOURCES / f"run_mha_{source}.c").read_text()
+    declaration = re.search(r"void run_mha(?:_v3)?\((.*?)\) \{", text, re.DOTALL)
     assert declaration is not None
     assert len(declaration[1].split(",")) == len(NAMES[form]) == form
 
@@ -137,6 +138,33 @@ def test_pages_get_a_workspace_for_as_long_as_the_call_needs_it(load: Callable[[
     ]
 
 
+@pytest.mark.parametrize("page_size", [1, 16, 32, 48, 256, 512])
+def test_pages_of_any_size_go_to_the_library_and_to_its_fastest_family(
+    load: Callable[[int], Recorded], page_size: int
+) -> None:
+    mha = load(45)
+    assert mha(paged(page_size=page_size)) == Status.OK
+    assert (mha.args().page_size, mha.args().family) == (page_size, 0)
+
+
+def test_run_mha_v3_arrives_as_it_was_sent_and_tells_the_rows_of_the_keys(load: Callable[[int], Recorded]) -> None:
+    mha = load(V3)
+    assert mha(dense(stream=STREAM, is_causal=1, left=200, right=0, alibi=0x90000)) == Status.OK
+    args = mha.args()
+    assert (args.q.data, args.v.data, args.lse, args.stream) == (0x10000, 0x30000, 0x50000, STREAM)
+    assert (args.batch, args.seqlen_q, args.seqlen_k, args.heads_k, args.head_dim) == (2, 100, 200, 2, 64)
+    assert (args.flags, args.alibi_slopes, args.family) == (Flag.CAUSAL, 0x90000, 0)
+    assert mha(packed(total_k=333)) == Status.OK
+    assert (mha.args().total_q, mha.args().total_k, mha.args().family) == (150, 333, 0)
+
+
+def test_run_mha_v3_names_the_crate_that_has_the_kernel_that_it_lacks(
+    in_a_process: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = in_a_process(V3, dense(d=512))
+    assert "d is 512, and flash-attention's own kernels end at head dim 256; candle-flash-attn has one" in done.stderr
+
+
 def test_a_page_size_without_a_page_table_means_nothing(load: Callable[[int], Recorded]) -> None:
     mha = load(45)
     for page_size in (-1, 0, 32):  # candle sends -1 for a dense and 0 for a packed batch
@@ -179,8 +207,7 @@ REFUSED: list[tuple[tuple[int, ...], Callable[..., dict[str, object]], dict[str,
     ((35, 37, 45), dense, {**BIG, "q_row": 8, "q_batch": 2**17}, Status.INVALID, "q has 5368709120 elements"),
     ((37, 45), packed, {"unpadded_lse": 0}, Status.UNSUPPORTED, "unpadded_lse is 0 and cu_seqlens_q is set"),
     ((37, 45), dense, {"unpadded_lse": 1}, Status.UNSUPPORTED, "unpadded_lse is 1 and cu_seqlens_q is NULL"),
-    ((45,), paged, {"page_size": 32}, Status.UNSUPPORTED, "page_block_size is 32; the kernels of flash-attention"),
-    ((45,), paged, {"page_size": 0}, Status.UNSUPPORTED, "page_block_size is 0;"),
+    ((45,), paged, {"page_size": 0}, Status.INVALID, "page_block_size is 0; allowed: positive numbers"),
     ((45,), dense, {"block_table": 1 << 20, "page_size": 256}, Status.UNSUPPORTED, "pages with a packed batch"),
     ((45,), packed, {"prefix_ranges": 64, "prefix_count": 2}, Status.UNSUPPORTED, "max_mm_prefix_ranges 2"),
     ((45,), packed, {"prefix_ranges": 64}, Status.UNSUPPORTED, "no kernel of flash-attention has prefix ranges"),

@@ -96,7 +96,7 @@ def test_a_changed_archive_is_refused_with_both_digests(run: Script, archive: by
         (ARCHIVE[:-1], f"was changed or cut off: its {len(ARCHIVE) - 1} bytes have SHA-256"),
         (b"", "was changed or cut off: its 0 bytes"),
         (POINTER, "is a Git LFS pointer, not a library. Fetch it: git lfs install && git lfs pull"),
-        (OTHER_CANDLE[:-9], "has run_mha with 45 arguments, and this candle-flash-attn calls it with 37"),
+        (OTHER_CANDLE[:-9], "has run_mha with 45 arguments, and this crate wants that of 37"),
     ],
     ids=["cut off", "empty", "pointer", "another candle"],
 )

@@ -140,7 +140,7 @@ def test_a_set_up_that_holds_is_said_to_hold(project: Project) -> None:
         (pointer, "is a Git LFS pointer for a file of 240.7 MB", "git lfs install && git lfs pull"),
         (truncated, "is cut off or damaged", "flashdepot link candle --write"),
         (stale, "is not newer than", "flashdepot link candle --write"),
-        (of_another_version, "has run_mha with 45 arguments, and candle-flash-attn 0.9.1 calls it with 37", "--write"),
+        (of_another_version, "has run_mha with 45 arguments, and candle-flash-attn 0.9.1 wants that of 37", "--write"),
         (for_another_cpu, "is for linux-i686, and this is a build for linux-x86_64", "--target linux-x86_64"),
         (for_windows, "is for windows-x86_64, and this is a build for linux-x86_64", "--target linux-x86_64"),
         (somebody_elses, "which version of candle its run_mha is for cannot be determined", "--write"),

@@ -21,7 +21,7 @@ from flashdepot.events import Events, Forecast
 from flashdepot.link.candle_archive import made_archives
 from flashdepot.link.candle_kernels import CandleKernel, choose_kernels, table_header
 from flashdepot.link.candle_project import missing_kernels
-from flashdepot.link.candle_versions import default_cargo_home, find_crate
+from flashdepot.link.candle_versions import CRATE_V3, default_cargo_home, find_crate, line_of
 from flashdepot.link.library import LinkableLibrary, read_library
 from flashdepot.model.selection import Feature
 from flashdepot.toolchain import wheels
@@ -58,24 +58,26 @@ def crate(tmp_path: Path) -> Path:
     ],
 )
 def test_names_choose_among_what_flash_attention_has_not(crate: Path, words: str, chosen: set[str]) -> None:
-    assert {kernel.name for kernel in choose_kernels(crate, words, 45, "0.11.1")} == chosen
+    assert {kernel.name for kernel in choose_kernels(crate, words, line_of("0.11.1"), "0.11.1")} == chosen
 
 
 def test_a_name_that_no_kernel_has_is_answered_with_those_that_there_are(crate: Path) -> None:
     with pytest.raises(UsageError, match="'hdim64_fp16' is none of candle's kernels") as refused:
-        choose_kernels(crate, "hdim64_fp16", 45, "0.11.1")
+        choose_kernels(crate, "hdim64_fp16", line_of("0.11.1"), "0.11.1")
     assert all(name in refused.value.message for name in NAMES)
 
 
 def test_a_candle_whose_calls_need_none_is_told_so(crate: Path) -> None:
     with pytest.raises(IncompatibleError, match=r"0\.9\.2 has no kernels that its calls here would need"):
-        choose_kernels(crate, "all", 37, "0.9.2")
+        choose_kernels(crate, "all", line_of("0.9.2"), "0.9.2")
+    with pytest.raises(IncompatibleError, match=r"candle-flash-attn-v3 0\.11\.1 has no kernels"):
+        choose_kernels(crate, "all", line_of("0.11.1", CRATE_V3), "0.11.1")
 
 
 @pytest.mark.skipif(REAL is None, reason="Cargo has not unpacked candle-flash-attn 0.11.1 here")
 def test_the_published_crate_has_the_kernels_that_its_calls_are_sent_to() -> None:
     assert REAL is not None
-    names = [kernel.name for kernel in choose_kernels(REAL, "all", 45, "0.11.1")]
+    names = [kernel.name for kernel in choose_kernels(REAL, "all", line_of("0.11.1"), "0.11.1")]
     assert len(names) == 20
     assert {"hdim512_fp16", "splitkv_hdim64_bf16", "splitkv_hdim512_fp16_causal"} <= set(names)
     assert (REAL / "kernels/flash_fwd_hdim512_fp16_sm80.cu").is_file()
@@ -131,7 +133,17 @@ def test_what_flash_attention_cannot_do_goes_to_candle(whole: ctypes.CDLL, call:
     assert (status, candles, asked) == (Status.OK, 1, ""), error
 
 
-@pytest.mark.parametrize("call", [dense(), packed(d=256), paged(page_size=256, d=256), paged(page_size=512, d=64)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        dense(),
+        packed(d=256),
+        paged(page_size=256, d=256),
+        paged(page_size=512, d=64),
+        paged(page_size=48),  # candle's kernels read multiples of 32 rows
+        paged(d=128),  # whose kernel is not in the archive
+    ],
+)
 def test_what_flash_attention_can_do_goes_to_the_library(whole: ctypes.CDLL, call: dict[str, object]) -> None:
     status, candles, asked, _ = ask(whole, call)
     assert (status, candles) == (Status.OK, 0)
@@ -148,9 +160,9 @@ def test_what_flash_attention_can_do_goes_to_the_library(whole: ctypes.CDLL, cal
         (dense(d=512, h_k=3), "h is 4 and h_k 3; allowed: multiples of h_k"),
         (dense(d=512, is_bf16=0), "candle's kernel hdim512_fp16 is not in this archive"),
         (dense(d=512, scale=0.0), "softmax_scale is 0"),
-        (paged(page_size=48), "page_block_size is 48; candle's kernels read pages of multiples of 32 rows"),
-        (paged(d=128), "candle's kernel splitkv_hdim128_bf16 is not in this archive"),
-        (dense(d=256, block_table=0x70000, page_size=32), "block_table is set and cu_seqlens_q is NULL"),
+        (paged(page_size=48, d=512), "page_block_size is 48; candle's kernels read pages of multiples of 32 rows"),
+        (paged(d=512), "candle's kernel splitkv_hdim512_bf16 is not in this archive"),
+        (dense(d=512, block_table=0x70000, page_size=32), "block_table is set and cu_seqlens_q is NULL"),
         (packed(prefix_ranges=0x80000, prefix_count=1), "mm_prefix_ranges is set and block_table is NULL"),
     ],
 )
@@ -174,7 +186,7 @@ def test_a_feature_that_the_kernels_were_compiled_without_is_refused(
         ({"alibi": 0x90000}, "ALiBi"),
         ({"d": 248}, "head dims below its own"),
     ):
-        status, candles, _, error = ask(bare, paged(**changes))
+        status, candles, _, error = ask(bare, paged(**changes, prefix_ranges=0x80000, prefix_count=1))
         assert (status, candles) == (Status.UNSUPPORTED, 0)
         assert f"without {name}, as the library here" in error
 
@@ -212,7 +224,7 @@ def test_a_kernel_is_compiled_once_and_launched_by_the_archive(
     stand_in: tuple[Path, LinkableLibrary], real_depot: Path, tmp_path: Path
 ) -> None:
     crate, library = stand_in
-    kernels = choose_kernels(crate, "all", 45, "0.11.1")
+    kernels = choose_kernels(crate, "all", line_of("0.11.1"), "0.11.1")
     for name, events in (("first", Events()), ("second", _NothingLeft())):
         with (
             added_kernels(kernels, crate, library, depot=open_depot(real_depot), events=events) as added,

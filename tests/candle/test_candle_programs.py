@@ -15,7 +15,8 @@ from support.tools import tool
 
 HERE = Path(__file__).parent
 CHECK = HERE.parent / "gpu" / "candle" / "candle_check.c"
-PROBLEMS = {35: 18, 37: 20, 45: 23}
+PROBLEMS = {35: 18, 37: 20, 41: 18, 45: 26}
+ARCHIVE = {41: 45}  # run_mha_v3
 
 
 def run(command: list[str], **env: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +34,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compile_check(form: int, folder: Path, *options: str) -> Path:
     program = folder / "candle_check"
-    sources = [CHECK, HERE / "host_library.c", *(SOURCES / name for name in sources_of(form))]
+    sources = [CHECK, HERE / "host_library.c", *(SOURCES / name for name in sources_of(ARCHIVE.get(form, form)))]
     flags = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", f"-DFORM={form}", f"-I{INCLUDE}"]
     done = run(["gcc", *flags, f"-I{SOURCES}", *options, *map(str, sources), "-lm", "-ldl", "-o", str(program)])
     assert done.returncode == 0, done.stderr
@@ -60,7 +61,7 @@ def test_a_library_that_masks_one_key_too_many_is_found_out(driver: Path, tmp_pa
     assert "WRONG" in done.stdout
 
 
-@pytest.mark.parametrize("form", PROBLEMS)
+@pytest.mark.parametrize("form", [35, 37, 45])
 def test_the_rust_program_agrees_as_well(form: int, driver: Path, tmp_path: Path) -> None:
     tool("cargo")
     objects = []

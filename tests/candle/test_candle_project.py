@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.errors import IncompatibleError, UsageError
+from flashdepot.errors import UsageError
 from flashdepot.files.documents import parse_toml
 from flashdepot.link.candle_delivery import link_only_manifest
 from flashdepot.link.candle_project import (
@@ -50,22 +50,34 @@ def test_the_version_is_read_from_the_lock_file_above_the_folder(tmp_path: Path)
     assert (found.root, found.version, found.features) == (root, "0.9.1", ())
 
 
+def test_the_crate_of_version_3_is_read_where_it_is_the_only_one_or_named(tmp_path: Path) -> None:
+    v3 = ("candle-flash-attn-v3", "0.11.1", REGISTRY)
+    only = read_candle_project(write_lock(tmp_path / "only", v3))
+    both = write_lock(tmp_path / "both", v3, ("candle-flash-attn", "0.11.1", REGISTRY))
+    named = read_candle_project(both, "candle-flash-attn-v3")
+    assert (only.crate, named.crate, read_candle_project(both).crate) == (v3[0], v3[0], "candle-flash-attn")
+    setup = CandleSetup(Delivery.CRATE, both / "prebuilt/v3", crate=named.crate)
+    write_config(both, setup)
+    assert read_setup(both, {}) is None
+    found = read_setup(both, {}, named.crate)
+    assert found is not None
+    assert (found.folder, found.crate) == (setup.folder, named.crate)
+
+
 @pytest.mark.parametrize(
-    ("packages", "error", "said"),
+    ("packages", "said"),
     [
-        ([("serde", "1.0.0", REGISTRY)], UsageError, "has no candle-flash-attn"),
-        ([("candle-flash-attn-v3", "0.11.1", REGISTRY)], IncompatibleError, "FlashAttention-3 kernels"),
+        ([("serde", "1.0.0", REGISTRY)], "has no candle-flash-attn"),
         (
             [("candle-flash-attn", "0.8.4", REGISTRY), ("candle-flash-attn", "0.9.1", REGISTRY)],
-            UsageError,
             "candle-flash-attn 0.8.4 and 0.9.1",
         ),
     ],
 )
-def test_a_lock_file_that_names_no_single_served_crate_is_refused(
-    tmp_path: Path, packages: list[tuple[str, str, str]], error: type[Exception], said: str
+def test_a_lock_file_that_names_no_single_crate_is_refused(
+    tmp_path: Path, packages: list[tuple[str, str, str]], said: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(UsageError, match=said):
         read_candle_project(write_lock(tmp_path / "p", *packages))
 
 

@@ -85,8 +85,8 @@ def test_a_version_that_was_not_published_is_refused_with_the_table(version: str
     ("crate", "version", "said", "instead"),
     [
         (CRATE, "0.3.2", "its causal mask begins at the first key", "0.3.3"),
-        (CRATE_V3, "0.9.2", "FlashAttention-3 kernels", "Depend on candle-flash-attn of the same version"),
-        (CRATE_V3, "0.11.1", "FlashAttention-3 kernels", "Depend on candle-flash-attn of the same version"),
+        (CRATE_V3, "0.9.2", "its function has the name of candle-flash-attn's", "to 0.11.1 or newer"),
+        (CRATE_V3, "0.11.0", "names no stream", "to 0.11.1 or newer"),
     ],
 )
 def test_a_call_that_no_library_answers_is_refused_with_what_to_do_instead(

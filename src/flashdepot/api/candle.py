@@ -24,7 +24,6 @@ from flashdepot.link.candle_delivery import prepare_folder, write_candle_crate
 from flashdepot.link.candle_kernels import CandleKernel, choose_kernels
 from flashdepot.link.candle_project import CandleProject, CandleSetup, config_text, read_setup, require_sources
 from flashdepot.link.candle_versions import (
-    CRATE,
     CandleLine,
     Delivery,
     default_cargo_home,
@@ -74,14 +73,16 @@ class CandleResult(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-def candle_line(version: str, project: CandleProject | None, crate: Path | None) -> tuple[CandleLine, Path | None]:
+def candle_line(
+    crate: str, version: str, project: CandleProject | None, folder: Path | None
+) -> tuple[CandleLine, Path | None]:
     """What is known of a version, and its sources: a folder that was named, else where Cargo unpacked them, if it did."""
     home = default_cargo_home()
-    if crate is not None:
-        sources: Path | None = require_crate(crate, version)
+    if folder is not None:
+        sources: Path | None = require_crate(folder, version, crate)
     else:
-        sources = project.sources(home) if project and project.version == version else find_crate(version, home)
-    return (line_of(version) if sources is None else line_of_folder(sources, version)), sources
+        sources = project.sources(home) if project and project.version == version else find_crate(version, home, crate)
+    return (line_of(version, crate) if sources is None else line_of_folder(sources, version, crate)), sources
 
 
 def link_candle(
@@ -103,22 +104,23 @@ def link_candle(
     def provide_zig() -> Any:
         return zig(depot=depot, events=events)
 
-    arguments, sources, project = wish.line.arguments, wish.sources, wish.project
+    line, sources, project = wish.line, wish.sources, wish.project
+    arguments, name = line.archive, line.crate
     nvcc = shutil.which("nvcc")
     if wish.delivery is Delivery.CRATE:
         git = project.git if project else {}
-        unpacked = require_sources(sources, wish.version, default_cargo_home() / "registry")
-        kernels = choose_kernels(unpacked, wish.kernels, arguments, wish.version) if wish.kernels is not None else ()
+        unpacked = require_sources(sources, name, wish.version, default_cargo_home() / "registry")
+        kernels = choose_kernels(unpacked, wish.kernels, line, wish.version) if wish.kernels is not None else ()
         got = library()
         added = added_kernels(kernels, unpacked, got, depot=depot, limits=limits, events=events)
         with added if kernels else contextlib.nullcontext() as objects:
             root = write_candle_crate(got, arguments, unpacked, wish.folder, provide_zig, objects, git)
-        text = advice.patch_lines(root)
+        text = advice.patch_lines(name, root)
         notes = advice.crate_notes(got.manifest, nvcc)
-        setup = CandleSetup(Delivery.CRATE, root, replaces=git.get("git", advice.CRATES_IO))
+        setup = CandleSetup(Delivery.CRATE, root, replaces=git.get("git", advice.CRATES_IO), crate=name)
         return _result(got, wish, setup, text, notes, {"patch": text}, kernels)
     if wish.kernels is not None:
-        choose_kernels(sources or wish.folder, wish.kernels, arguments, wish.version)
+        choose_kernels(sources or wish.folder, wish.kernels, line, wish.version)
     got = library()
     made = prepare_folder(got, arguments, wish.folder, sources, provide_zig)
     variables = advice.environment(got.manifest, made.root)
@@ -141,12 +143,12 @@ def _result(
     more: dict[str, Any],
     added: Sequence[CandleKernel] = (),
 ) -> CandleResult:
-    arguments, project = wish.line.arguments, wish.project
+    arguments, project = wish.line.archive, wish.project
     built = {"built": str(setup.folder), "candle_kernels": [kernel.name for kernel in added]}
     lines = text if project is None else config_text("", setup, project.root).rstrip("\n")
     said = [advice.missing_kernels(library.manifest, arguments, added), *advice.streams(arguments), *notes]
     if project is not None and project.features:
-        said.append(f"candle-flash-attn is behind a feature here: cargo build --features {project.features[0]}")
+        said.append(f"{wish.line.crate} is behind a feature here: cargo build --features {project.features[0]}")
     return CandleResult(setup, library.manifest, {**library.to_json(), **built, **more}, lines, said)
 
 
@@ -178,10 +180,10 @@ def cargo_toolkit(project: CandleProject, manifest: Manifest, *, depot: Depot, e
 
 def check_candle(project: CandleProject, need: CandleNeed, sources: Path | None) -> tuple[CandleSetup, list[Diagnosis]]:
     """What a project's set-up says, and what is wrong with it; :raises UsageError: where there is none."""
-    setup = read_setup(project.root, os.environ)
+    setup = read_setup(project.root, os.environ, project.crate)
     if setup is None:
         raise UsageError(
-            f"Nothing in {project.root} says where a library for {CRATE} {need.version} is: cargo build would compile its "
+            f"Nothing in {project.root} says where a library for {project.crate} {need.version} is: cargo build would compile its "
             "kernels.",
             hint="flashdepot link candle --write",
         )

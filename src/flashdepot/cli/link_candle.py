@@ -17,13 +17,13 @@ from flashdepot.errors import IntegrityError, UsageError
 from flashdepot.host.probe import runtime_facts
 from flashdepot.link.candle_check import CandleNeed
 from flashdepot.link.candle_project import CONFIG, NO_NVCC, read_candle_project, write_config
-from flashdepot.link.candle_versions import CRATE, Delivery, known_lines
+from flashdepot.link.candle_versions import CRATE, CRATE_V3, Delivery, known_lines
 from flashdepot.model.diagnosis import Command
 from flashdepot.model.environment import Environment
 from flashdepot.resolve.facts import facts_of
 from flashdepot.toolchain.targets import parse_target
 
-_DEFAULT = Path("prebuilt", CRATE)
+_DEFAULT = Path("prebuilt")
 _AT_RUN_TIME = (
     "The program loads NVIDIA's driver, libcublas, libcublasLt, libcurand and libnvrtc when it starts. Without a toolkit: pip "
     "install nvidia-cublas nvidia-curand nvidia-cuda-nvrtc, and LD_LIBRARY_PATH with their lib folders."
@@ -57,7 +57,7 @@ def _versions() -> Iterable[str]:
     "folder",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help=f"Folder for the archive, or for the crate that links it.  [default: {_DEFAULT.as_posix()} in the project]",
+    help=f"Folder for the archive, or for the crate that links it.  [default: {_DEFAULT}/CRATE in the project]",
 )
 @click.option(
     "--crate",
@@ -76,7 +76,14 @@ def _versions() -> Iterable[str]:
     "kernels",
     metavar="NAMES",
     help="Compile kernels of candle's own too, for calls that flash-attention's cannot do (candle 0.11 and newer: head dim "
-    "512, pages of 32 rows, prefix ranges): 'all', or names such as splitkv_hdim256_bf16*.",
+    "512, prefix ranges): 'all', or names such as splitkv_hdim256_bf16*.",
+)
+@click.option(
+    "--v3",
+    "crate_name",
+    flag_value=CRATE_V3,
+    default="",
+    help=f"For {CRATE_V3} 0.11.1.  [default: where the project uses only that one]",
 )
 @click.option("--write", is_flag=True, help=f"Add the lines to the project's {CONFIG}.")
 @click.option(
@@ -93,6 +100,7 @@ def candle(
     crate: Path | None,
     way: str | None,
     kernels: str | None,
+    crate_name: str,
     *,
     write: bool,
     toolkit: bool,
@@ -109,23 +117,24 @@ def candle(
     folder, with a build script that only links.
     """
     which = Which(**options)
-    project = None if version and not (write or check) else read_candle_project(Path.cwd())
+    project = None if version and not (write or check) else read_candle_project(Path.cwd(), crate_name)
+    name = project.crate if project else crate_name or CRATE
     asked = version or (project.version if project else "")
     if toolkit and not write:
         raise UsageError("--toolkit prints lines for a shell, so the lines for Cargo must be written.", hint="--write")
-    line, sources = candle_line(asked, project, crate)
+    line, sources = candle_line(name, asked, project, crate)
     if check and project is not None:
-        need = CandleNeed(asked, line, _environment(which), _again(which))
+        need = CandleNeed(asked, line, _environment(which), _again(which, name))
         setup, found = check_candle(project, need, sources)
         findings = [{"what": finding.observed, "fix": str(finding.fix)} for finding in found]
         lines = [f"{finding.observed}\n  {finding.fix}" for finding in found]
-        holds = f"{CRATE} {asked} takes the library in {setup.folder}, as {setup.said_in} says."
+        holds = f"{name} {asked} takes the library in {setup.folder}, as {setup.said_in} says."
         document = {"candle": asked, "folder": str(setup.folder), "holds": not found, "findings": findings}
         return View(document, lines or [holds], status=IntegrityError.exit_code if found else 0)
     delivery = line.delivery(way)
     if folder is None and project is None:
         raise UsageError("--candle-version needs a folder to write into.", hint="--build-dir prebuilt")
-    place = folder or (project.root if project else Path()) / _DEFAULT
+    place = folder or (project.root if project else Path()) / _DEFAULT / name
     if which.dry_run:
         which.linkable(line.calls)  # ends the command, whether or not candle's sources are here
     wish = CandleWish(asked, line, sources, delivery, place, project, kernels)
@@ -160,6 +169,6 @@ def _environment(which: Which) -> Environment:
     return facts if asked == facts.platform else Environment(platform=asked)
 
 
-def _again(which: Which) -> Command:
+def _again(which: Which, crate: str) -> Command:
     """The command that writes the set-up, with the words that were given here."""
-    return Command("link candle", {"write": True, **which.wanted.words, **named_machine()})
+    return Command("link candle", {"write": True, "v3": crate == CRATE_V3, **which.wanted.words, **named_machine()})

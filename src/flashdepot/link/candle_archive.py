@@ -29,6 +29,7 @@ from flashdepot.files.user_files import OutputFile
 from flashdepot.host.probe import this_platform
 from flashdepot.link.candle_kernels import HEADER as HEADER_OF_KERNELS
 from flashdepot.link.candle_kernels import RUN_MHA, CandleKernel, table_header
+from flashdepot.link.candle_versions import NEWEST_LIST
 from flashdepot.link.library import LinkableLibrary, LinkKind
 from flashdepot.model.manifest import MANIFEST_NAME
 from flashdepot.model.selection import Feature
@@ -105,8 +106,8 @@ OWN_STEM = "flashattention_candle"
 HEADER = "flash_attention_candle.h"
 _LICENCES = "share/licenses/"
 
-EXPORTED = ("run_mha", "fa_candle_*")
-"""What the archive offers: candle's function, and ours that say how it went. Not the C API under, so that a program
+EXPORTED = ("run_mha", "run_mha_v3", "fa_candle_*")
+"""What the archive offers: candle's functions, and ours that say how it went. Not the C API under, so that a program
 may link the library itself as well."""
 
 
@@ -119,8 +120,12 @@ class AddedKernels(msgspec.Struct, frozen=True):
 
 
 def sources_of(arguments: int, *, with_candles: bool = False) -> tuple[str, ...]:
-    """The files that make ``run_mha`` with 35, 37 or 45 arguments, with kernels of candle's own next to or without."""
-    return ("mha_arguments.c", "mha_run.c", *["mha_candle.c"] * with_candles, f"run_mha_{arguments}.c")
+    """The files that make ``run_mha`` with 35, 37 or 45 arguments, with kernels of candle's own next to or without.
+
+    ``run_mha_v3`` of candle-flash-attn-v3 is in the archive of the newest list: a program may use both crates.
+    """
+    beside = [*["mha_candle.c"] * with_candles, *["run_mha_v3.c"] * (arguments == NEWEST_LIST)]
+    return ("mha_arguments.c", "mha_run.c", *beside, f"run_mha_{arguments}.c")
 
 
 @contextlib.contextmanager

@@ -74,7 +74,9 @@ def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> I
         yield _wrong(f"{setup.folder} is not there, and {setup.said_in} names it.", need.again)
         return
     if setup.delivery not in need.line.deliveries:
-        why = f"The build script of {CRATE} {need.version} takes no archive from {BUILD_DIR}: it would compile."
+        why = (
+            f"The build script of {need.line.crate} {need.version} takes no archive from {BUILD_DIR}: it would compile."
+        )
         yield _wrong(why, need.again)
         return
     if setup.delivery is Delivery.CRATE:
@@ -113,7 +115,7 @@ def _crate_version(folder: Path, need: CandleNeed) -> Iterator[Diagnosis]:
     manifest = folder / "Cargo.toml"
     found = read_toml(manifest).get("package", {}).get("version") if manifest.is_file() else None
     if found != need.version:
-        what = f"{folder} is {CRATE} {found}" if found else f"{folder} has no Cargo.toml"
+        what = f"{folder} is {need.line.crate} {found}" if found else f"{folder} has no Cargo.toml"
         yield _wrong(f"{what}, and the project uses {need.version}: Cargo ignores it and compiles.", need.again)
 
 
@@ -162,10 +164,10 @@ def _content(window: Window, path: Path, need: CandleNeed) -> Diagnosis | None:
 def _call(window: Window, path: Path, need: CandleNeed) -> Diagnosis | None:
     index = window.head(_HEAD)
     ours = _OUR_LIST.search(index)
-    if ours is not None and int(ours[1]) != need.line.arguments:
+    if ours is not None and int(ours[1]) != need.line.archive:
         return _wrong(
-            f"{path} has run_mha with {int(ours[1])} arguments, and {CRATE} {need.version} calls it with "
-            f"{need.line.arguments}: it would link, and compute wrong numbers.",
+            f"{path} has run_mha with {int(ours[1])} arguments, and {need.line.crate} {need.version} wants that of "
+            f"{need.line.archive}: it would link, and compute wrong numbers.",
             need.again,
         )
     if ours is None and b"run_mha\0" not in index and b"_run_mha\0" not in index:

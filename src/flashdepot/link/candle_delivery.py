@@ -16,7 +16,7 @@ from flashdepot.files.documents import parse_toml
 from flashdepot.files.output_folder import OutputFolder
 from flashdepot.files.user_files import OutputFile, read_regular
 from flashdepot.link.candle_archive import OWN_STEM, SOURCES, AddedKernels, ZigSource, companions, made_archives
-from flashdepot.link.candle_versions import CRATE, archive_time, newer_sources, source_times
+from flashdepot.link.candle_versions import archive_time, newer_sources, source_times
 from flashdepot.link.library import LinkableLibrary
 
 COMPANIONS = "libflashattention"
@@ -108,7 +108,7 @@ Write a platform's folder again, and commit it, when
 The last one says whether what is here fits the project and this machine. The archives are kept by Git LFS; after a clone
 without it: `git lfs install && git lfs pull`.
 """
-_LEFT_OUT = frozenset({"Cargo.toml", "Cargo.toml.orig", "build.rs", "kernels", "cutlass", "target", "lib"})
+_LEFT_OUT = frozenset({"Cargo.toml", "Cargo.toml.orig", "build.rs", "kernels", "hkernel", "cutlass", "target", "lib"})
 
 
 def write_candle_crate(
@@ -133,12 +133,12 @@ def write_candle_crate(
     own = f"lib/{library.manifest.platform}/"
     written = OutputFolder(folder, "crate", CRATE_RECORD, "--build-dir DIR", keeps=partial(_of_another_platform, own))
     cargo_toml = link_only_manifest(read_regular(crate / "Cargo.toml").decode("utf-8"), git)
-    version = parse_toml(cargo_toml, "Cargo.toml")["package"]["version"]
+    package = parse_toml(cargo_toml, "Cargo.toml")["package"]
     texts = {
         "Cargo.toml": cargo_toml.encode(),
         "build.rs": linking_build_script(arguments).encode(),
         ".gitattributes": _ATTRIBUTES.encode(),
-        "lib/README.md": _README.format(crate=CRATE, version=version).encode(),
+        "lib/README.md": _README.format(crate=package["name"], version=package["version"]).encode(),
     }
     copied = {path.relative_to(crate).as_posix(): read_regular(path) for path in _sources(crate)}
     with made_archives(library, arguments, zig, own, OWN_STEM, added=added) as archives:
@@ -166,8 +166,10 @@ def link_only_manifest(cargo_toml: str, git: Mapping[str, str] = MappingProxyTyp
     parse_toml(cargo_toml, "Cargo.toml")
     document = tomlkit.parse(cargo_toml)
     elsewhere = "Name with --crate the folder into which Cargo unpacked it from a registry: ~/.cargo/registry/src/*"
-    if not isinstance(document.get("package", {}).get("version"), str):
-        what = f"The Cargo.toml of {CRATE} takes its version from a workspace, so its folder cannot be used on its own."
+    package = document.get("package", {})
+    crate = package.get("name")
+    if not isinstance(package.get("version"), str):
+        what = f"The Cargo.toml of {crate} takes its version from a workspace, so its folder cannot be used on its own."
         raise UsageError(what, hint=elsewhere)
     for tables in (document, *document.get("target", {}).values()):
         for left_out in ("build-dependencies", "dev-dependencies"):
@@ -175,7 +177,7 @@ def link_only_manifest(cargo_toml: str, git: Mapping[str, str] = MappingProxyTyp
     for name, dependency in document.get("dependencies", {}).items():
         if isinstance(dependency, dict) and "path" in dependency:
             if not git:
-                raise UsageError(f"{name} of {CRATE} is in a folder next to it, {dependency['path']}.", hint=elsewhere)
+                raise UsageError(f"{name} of {crate} is in a folder next to it, {dependency['path']}.", hint=elsewhere)
             del dependency["path"]
             dependency.update(git)
     return _SIGNATURE + tomlkit.dumps(document)

@@ -1,4 +1,4 @@
-"""candle's own kernels, for the calls that no kernel of flash-attention can do: head dim 512, small pages, prefix ranges.
+"""candle's own kernels, for the calls that no kernel of flash-attention can do: head dim 512 and prefix ranges.
 
 Their sources are in the crate, in ``kernels``. Only those files are compiled that were asked for, next to candle's own
 ``flash_api.cu``, which launches them.
@@ -15,14 +15,12 @@ import msgspec
 
 from flashdepot.errors import IncompatibleError, UsageError, did_you_mean
 from flashdepot.kernels.actions import Compilers, cuda_actions
+from flashdepot.link.candle_versions import CRATE, NEWEST_LIST, CandleLine
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.recipe import Action, Recipe, ToolchainId
 from flashdepot.model.selection import Dtype, Feature, Pass, Unit
 from flashdepot.model.target import Architecture, Target
 from flashdepot.toolchain.nvcc import nvcc_flags, usual_compression
-
-ARGUMENTS = 45
-"""The argument list of the versions whose calls need them: 0.11.0 and newer."""
 
 RUN_MHA = "flashdepot_candle_run_mha"
 """What candle's ``run_mha`` is called in an archive that has one of its own before it."""
@@ -86,18 +84,17 @@ def kernels_beyond(crate: Path) -> list[CandleKernel]:
     return [kernel for kernel in found if kernel and (kernel.paged or kernel.head_dim > _LARGEST_OF_FLASH_ATTENTION)]
 
 
-def choose_kernels(crate: Path, words: str, arguments: int, version: str) -> tuple[CandleKernel, ...]:
+def choose_kernels(crate: Path, words: str, line: CandleLine, version: str) -> tuple[CandleKernel, ...]:
     """The kernels that ``--candle-kernels`` names: ``all``, or names with ``*``, such as ``splitkv_hdim256_bf16*``.
 
-    :param arguments: how many ``run_mha`` of that version takes.
     :raises IncompatibleError: for a version whose calls need none.
     :raises UsageError: for a name that no kernel has.
     """
-    there = kernels_beyond(crate) if arguments == ARGUMENTS else []
+    there = kernels_beyond(crate) if line.arguments == NEWEST_LIST else []
     if not there:
         raise IncompatibleError(
-            f"candle-flash-attn {version} has no kernels that its calls here would need: those of 0.11.0 and newer do, for "
-            "head dim 512, pages of 32 rows and prefix ranges.",
+            f"{line.crate} {version} has no kernels that its calls here would need: those of {CRATE} 0.11.0 and newer do, "
+            "for head dim 512 and prefix ranges.",
             hint="Leave out --candle-kernels.",
         )
     chosen: set[CandleKernel] = set()

@@ -15,7 +15,7 @@ from flashdepot.errors import MissingToolError, UsageError
 from flashdepot.files.atomic import write_atomic
 from flashdepot.files.documents import read_toml
 from flashdepot.link.candle_kernels import CandleKernel
-from flashdepot.link.candle_versions import CRATE, CRATE_V3, Delivery, find_crate, line_of
+from flashdepot.link.candle_versions import CRATE, CRATE_V3, NEWEST_LIST, Delivery, find_crate
 from flashdepot.link.lines import Shell
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import Dtype, Feature, Pass
@@ -25,7 +25,7 @@ _GIT = "git+"
 
 
 class CandleProject(msgspec.Struct, frozen=True):
-    """What a project's ``Cargo.lock`` says of candle-flash-attn.
+    """What a project's ``Cargo.lock`` says of candle-flash-attn, or of candle-flash-attn-v3.
 
     :param root: the folder with ``Cargo.lock``, absolute.
     :param source: where Cargo has it from, as it spells it; empty for a folder, such as one of ``[patch]``.
@@ -36,13 +36,14 @@ class CandleProject(msgspec.Struct, frozen=True):
     version: str
     source: str
     features: tuple[str, ...]
+    crate: str = CRATE
 
     def sources(self, cargo_home: Path) -> Path | None:
         """The folder of candle's own sources of that version; ``None`` when Cargo has not unpacked them."""
         if not self.source.startswith(_GIT):
-            return find_crate(self.version, cargo_home)
+            return find_crate(self.version, cargo_home, self.crate)
         revision = self.source.rpartition("#")[2][:7]
-        found = sorted((cargo_home / "git" / "checkouts").glob(f"*/{revision}/{CRATE}/Cargo.toml"))
+        found = sorted((cargo_home / "git" / "checkouts").glob(f"*/{revision}/{self.crate}/Cargo.toml"))
         return found[0].parent if found else None
 
     @property
@@ -71,36 +72,35 @@ def find_root(folder: Path) -> Path:
     )
 
 
-def read_candle_project(folder: Path) -> CandleProject:
+def read_candle_project(folder: Path, crate: str = "") -> CandleProject:
     """Read the project around a folder.
 
-    :raises UsageError: when there is no ``Cargo.lock``, or none or several versions of candle-flash-attn are in it.
-    :raises IncompatibleError: when only candle's FlashAttention-3 crate is in it.
+    :param crate: one of the two; empty takes candle-flash-attn where the project uses it, else candle-flash-attn-v3.
+    :raises UsageError: when there is no ``Cargo.lock``, or none or several versions of the crate are in it.
     """
     root = find_root(folder)
     packages = [p for p in read_toml(root / LOCK).get("package", []) if isinstance(p, dict)]
-    found = {str(p.get("version")): str(p.get("source", "")) for p in packages if p.get("name") == CRATE}
+    used = [name for name in (CRATE, CRATE_V3) if any(p.get("name") == name for p in packages)]
+    crate = crate or next(iter(used), CRATE)
+    found = {str(p.get("version")): str(p.get("source", "")) for p in packages if p.get("name") == crate}
     if not found:
-        for package in packages:
-            if package.get("name") == CRATE_V3:
-                line_of(str(package.get("version")), CRATE_V3)
         raise UsageError(
-            f"{root / LOCK} has no {CRATE}: the project does not use it.", hint=f"cargo add --optional {CRATE}"
+            f"{root / LOCK} has no {crate}: the project does not use it.", hint=f"cargo add --optional {crate}"
         )
     if len(found) > 1:
         raise UsageError(
-            f"{root / LOCK} has {CRATE} {' and '.join(sorted(found))}: a program can link one of them.",
-            hint=f"See who asks for which: cargo tree -i {CRATE}; or name one: --candle-version X --build-dir DIR",
+            f"{root / LOCK} has {crate} {' and '.join(sorted(found))}: a program can link one of them.",
+            hint=f"See who asks for which: cargo tree -i {crate}; or name one: --candle-version X --build-dir DIR",
         )
     ((version, source),) = found.items()
-    return CandleProject(root, version, source, switches(_manifest(root), CRATE))
+    return CandleProject(root, version, source, switches(_manifest(root), crate), crate)
 
 
-def require_sources(found: Path | None, version: str, cargo_home: Path) -> Path:
+def require_sources(found: Path | None, crate: str, version: str, cargo_home: Path) -> Path:
     """The sources of a version; :raises MissingToolError: when Cargo has not fetched them."""
     if found is None:
         raise MissingToolError(
-            f"The sources of {CRATE} {version} are not on this machine: Cargo has not fetched them to {cargo_home}.",
+            f"The sources of {crate} {version} are not on this machine: Cargo has not fetched them to {cargo_home}.",
             hint="Run 'cargo fetch' in a project that depends on it, or name their folder with --crate.",
         )
     return found
@@ -137,6 +137,7 @@ class CandleSetup(msgspec.Struct, frozen=True):
         empty for a crate; of one that was read, what builds see, if anything.
     :param said_in: the file, or the variable, that says so; empty for a set-up that is about to be made.
     :param replaces: the source in ``[patch]`` that a crate comes from otherwise.
+    :param crate: the crate that is given a library.
     """
 
     delivery: Delivery
@@ -144,6 +145,7 @@ class CandleSetup(msgspec.Struct, frozen=True):
     compute_cap: str = ""
     said_in: str = ""
     replaces: str = CRATES_IO
+    crate: str = CRATE
 
 
 def config_text(text: str, setup: CandleSetup, root: Path) -> str:
@@ -161,7 +163,7 @@ def config_text(text: str, setup: CandleSetup, root: Path) -> str:
         raise UsageError(f"{CONFIG} is not valid TOML: {error}.") from error
     place = _from_root(setup.folder, root)
     if setup.delivery is Delivery.CRATE:
-        _put(document, ("patch", setup.replaces), CRATE, {"path": place})
+        _put(document, ("patch", setup.replaces), setup.crate, {"path": place})
     else:
         relative = not Path(place).is_absolute()
         _put(document, ("env",), BUILD_DIR, {"value": place, "relative": True} if relative else place)
@@ -181,8 +183,8 @@ def write_config(root: Path, setup: CandleSetup) -> Path:
     return path
 
 
-def read_setup(root: Path, variables: Mapping[str, str]) -> CandleSetup | None:
-    """What the project and the environment say now; ``None`` when a build would compile.
+def read_setup(root: Path, variables: Mapping[str, str], crate: str = CRATE) -> CandleSetup | None:
+    """What the project and the environment say of a crate now; ``None`` when a build would compile.
 
     :raises UsageError: when a file of Cargo's is not TOML.
     """
@@ -191,15 +193,15 @@ def read_setup(root: Path, variables: Mapping[str, str]) -> CandleSetup | None:
     cap = _variable(env, COMPUTE_CAP, variables)
     for name, file in ((CONFIG, config), ("Cargo.toml", _read(root / "Cargo.toml"))):
         for source, table in _table(file, "patch").items():
-            patch = table.get(CRATE) if isinstance(table, dict) else None
+            patch = table.get(crate) if isinstance(table, dict) else None
             if isinstance(patch, dict) and isinstance(patch.get("path"), str):
                 said_in = f"[patch.{source if source == CRATES_IO else json.dumps(source)}] in {name}"
-                return CandleSetup(Delivery.CRATE, _absolute(root, patch["path"]), cap, said_in, source)
+                return CandleSetup(Delivery.CRATE, _absolute(root, patch["path"]), cap, said_in, source, crate)
     value = _variable(env, BUILD_DIR, variables)
     if not value:
         return None
     said_in = f"the variable {BUILD_DIR}" if value == variables.get(BUILD_DIR) else f"[env] in {CONFIG}"
-    return CandleSetup(Delivery.FOLDER, _absolute(root, value), cap, said_in)
+    return CandleSetup(Delivery.FOLDER, _absolute(root, value), cap, said_in, crate=crate)
 
 
 def _variable(env: Mapping[str, Any], name: str, variables: Mapping[str, str]) -> str:
@@ -258,7 +260,6 @@ _USED_BY = {
     Feature.LOCAL: "windows other than causal",
     Feature.UNEVEN_K: "head dims between those of the kernels",
 }
-_NEWEST_LIST = 45
 
 
 def environment(manifest: Manifest, folder: Path) -> dict[str, str]:
@@ -278,9 +279,9 @@ def shell_lines(variables: Mapping[str, str], system: str) -> str:
     return "\n".join(shell.assignment(name, value) for name, value in variables.items())
 
 
-def patch_lines(folder: Path) -> str:
+def patch_lines(crate: str, folder: Path) -> str:
     """The lines for the ``Cargo.toml`` of a workspace that take a crate from a folder."""
-    return f'[patch.crates-io]\n{CRATE} = {{ path = "{folder.as_posix()}" }}'
+    return f'[patch.crates-io]\n{crate} = {{ path = "{folder.as_posix()}" }}'
 
 
 def missing_kernels(manifest: Manifest, arguments: int, added: Sequence[CandleKernel] = ()) -> str:
@@ -291,21 +292,21 @@ def missing_kernels(manifest: Manifest, arguments: int, added: Sequence[CandleKe
     selection = manifest.selection
     lacks = [str(dtype) for dtype in Dtype if not any(unit.dtype is dtype for unit in selection.units)]
     lacks += [words for feature, words in _USED_BY.items() if feature not in selection.features]
-    if arguments == _NEWEST_LIST and not any(unit.pass_ is Pass.SPLITKV for unit in selection.units):
+    if arguments == NEWEST_LIST and not any(unit.pass_ is Pass.SPLITKV for unit in selection.units):
         lacks.append("paged keys and values")
     dims = sorted({unit.head_dim for unit in selection.units if unit.pass_ is Pass.FWD})
     lacks.append("head dims over " + str(dims[-1]) if dims else "everything: it has no forward pass")
     refuses = f"This library refuses {', '.join(lacks)}; run_mha then says so."
     if not added:
-        beyond = " Head dim 512, pages of 32 rows and prefix ranges need kernels of candle's own: --candle-kernels all"
-        return f"{refuses}{beyond * (arguments == _NEWEST_LIST)}"
+        beyond = " Head dim 512 and prefix ranges need kernels of candle's own: --candle-kernels all"
+        return f"{refuses}{beyond * (arguments == NEWEST_LIST)}"
     names = ", ".join(kernel.name for kernel in added)
     return f"{refuses} Of those calls, the archive's kernels of candle's own serve what they can: {names}."
 
 
 def streams(arguments: int) -> list[str]:
     """What must be known of streams where an argument list has none."""
-    if arguments >= _NEWEST_LIST:
+    if arguments >= NEWEST_LIST:
         return []
     note = (
         "The kernels run on the legacy default stream. With CudaDevice::new_with_stream, set "

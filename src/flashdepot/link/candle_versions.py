@@ -21,6 +21,7 @@ from flashdepot.model.request import LibraryRequest
 from flashdepot.model.selection import ALL_FEATURES, Feature, Pass
 
 CRATE = "candle-flash-attn"
+CRATE_V3 = "candle-flash-attn-v3"
 _SECOND = 10**9
 
 
@@ -35,19 +36,19 @@ def default_cargo_home() -> Path:
     return Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
 
 
-def require_crate(folder: Path, version: str) -> Path:
+def require_crate(folder: Path, version: str, crate: str = CRATE) -> Path:
     """A folder that was named as the crate's; :raises UsageError: when it is not, or of another version."""
     manifest = folder / "Cargo.toml"
     if not manifest.is_file():
-        raise UsageError(f"{folder} has no Cargo.toml.", hint=f"Name the folder of {CRATE}'s sources with --crate.")
+        raise UsageError(f"{folder} has no Cargo.toml.", hint=f"Name the folder of {crate}'s sources with --crate.")
     package = read_toml(manifest).get("package", {})
     found = package.get("version")
-    if package.get("name") != CRATE:
-        raise UsageError(f"{folder} is the crate {package.get('name')}, and not {CRATE}.", hint="Check --crate.")
+    if package.get("name") != crate:
+        raise UsageError(f"{folder} is the crate {package.get('name')}, and not {crate}.", hint="Check --crate.")
     # In candle's own repository the version is the workspace's: a table that says so, and no text.
     if isinstance(found, str) and found != version:
         raise UsageError(
-            f"{folder} is {CRATE} {found}, and --candle-version says {version}.", hint=f"--candle-version {found}"
+            f"{folder} is {crate} {found}, and --candle-version says {version}.", hint=f"--candle-version {found}"
         )
     return folder
 
@@ -163,22 +164,25 @@ def _code(path: Path) -> str:
 
 
 DATA = Path(__file__).with_name("candle_versions.toml")
-CRATE_V3 = "candle-flash-attn-v3"
 
-SERVED_CALLS = {"510f9b2defc7": 35, "0c6ddd8aa54d": 37, "cdbde2154a7f": 45}
-"""The calls that flashdepot answers, and how many arguments each has: ``candle_source/run_mha_35.c`` and so on."""
+SERVED_CALLS = {"510f9b2defc7": 35, "0c6ddd8aa54d": 37, "cdbde2154a7f": 45, "bb5bc0c63549": 45}
+"""The calls that flashdepot answers, and the arguments of the ``run_mha`` whose archive has them
+(``candle_source/run_mha_35.c`` and so on): that of 45 has the ``run_mha_v3`` of 0.11.1 too."""
+
+NEWEST_LIST = 45
+"""The arguments of the newest ``run_mha``, from 0.11.0 on."""
 
 _FIRST_MASK = (
     "its causal mask begins at the first key, and that of every later flash-attention ends at the last one: with more "
     "keys than queries the results would differ without an error"
 )
-_HOPPER_ONLY = "it calls FlashAttention-3 kernels, which are for Hopper and which flashdepot does not make"
-_USE_CRATE = f"Depend on {CRATE} of the same version instead: it runs on Hopper as well, and 'link candle' serves it."
+_SAME_NAME = f"its function has the name of {CRATE}'s, run_mha, with other arguments, and none of them is a stream"
+_NO_STREAM = "its run_mha_v3 names no stream, so that work on candle's own would not wait for it"
+_NEWER_V3 = f"Set candle-core and {CRATE_V3} to 0.11.1 or newer in Cargo.toml, or depend on {CRATE} instead."
 _REFUSED_CALLS = {
     "664d67c866c6": (_FIRST_MASK, "Set candle-core and candle-flash-attn to 0.3.3 or newer in Cargo.toml."),
-    "9dd5bf2e7944": (_HOPPER_ONLY, _USE_CRATE),
-    "ee1d73669b93": (_HOPPER_ONLY, _USE_CRATE),
-    "bb5bc0c63549": (_HOPPER_ONLY, _USE_CRATE),
+    "9dd5bf2e7944": (_SAME_NAME, _NEWER_V3),
+    "ee1d73669b93": (_NO_STREAM, _NEWER_V3),
 }
 
 
@@ -263,6 +267,11 @@ class CandleLine(msgspec.Struct, frozen=True):
     def is_served(self) -> bool:
         """Whether a library of flashdepot's can answer its call."""
         return self.call in SERVED_CALLS
+
+    @property
+    def archive(self) -> int:
+        """The arguments of the ``run_mha`` in the archive that answers its call."""
+        return SERVED_CALLS[self.call]
 
     def __str__(self) -> str:
         first, last = self.versions[0], self.versions[-1]

@@ -1,4 +1,4 @@
-/* run_mha from C, with FORM arguments (35, 37 or 45), against attention in double precision on the CPU.
+/* run_mha from C, with FORM arguments (35, 37 or 45; 41: run_mha_v3), against attention in double precision on the CPU.
  * Device memory comes from the driver, which is loaded at run time: no CUDA toolkit is needed.
  *
  * Problems that the library was not built for are named and left out.
@@ -12,7 +12,8 @@
 
 #include "flash_attention_candle.h"
 
-enum { SEQUENCES = 3, PAGE = 256, UNSUPPORTED = 2 };
+enum { SEQUENCES = 3, MOST_PAGES = 16, UNSUPPORTED = 2 };
+#define NEW (FORM >= 41) /* has a stream, and says how many rows a packed batch has */
 enum { DENSE, PACKED, PAGED };
 
 typedef struct problem {
@@ -21,9 +22,17 @@ typedef struct problem {
   int causal, left, right;          /* -1: unbounded */
   float softcap;
   int alibi;
+  int page; /* rows of one, for PAGED */
 } problem;
 
-void run_mha(void *q, void *k, void *v, void *o, void *lse, void *alibi, int32_t *cu_q, int32_t *cu_k,
+#if FORM == 41
+#define run_mha run_mha_v3
+#endif
+void run_mha(void *q, void *k, void *v, void *o, void *lse, void *alibi,
+#if FORM == 41
+             int32_t *semaphore,
+#endif
+             int32_t *cu_q, int32_t *cu_k,
              uint32_t q_batch, uint32_t k_batch, uint32_t v_batch, uint32_t o_batch, uint32_t alibi_batch,
              uint32_t q_row, uint32_t k_row, uint32_t v_row, uint32_t o_row, uint32_t q_head,
              uint32_t k_head, uint32_t v_head, uint32_t o_head, uint32_t b, uint32_t h, uint32_t h_k,
@@ -36,12 +45,18 @@ void run_mha(void *q, void *k, void *v, void *o, void *lse, void *alibi, int32_t
 #if FORM >= 37
              int unpadded_lse,
 #endif
+#if FORM == 41
+             int gqa_packing,
+#endif
              int left, int right
-#if FORM >= 37
+#if FORM == 37 || FORM == 45
              ,
              float softcap
 #endif
-#if FORM == 45
+#if FORM == 41
+             ,
+             uint32_t total_q, uint32_t total_k, void *stream
+#elif FORM == 45
              ,
              int32_t *table, uint32_t table_stride, int page_size, int32_t *ranges, uint32_t ranges_stride,
              int ranges_count, void *stream
@@ -158,13 +173,13 @@ static uint16_t *random_values(size_t count, int bf16, uint32_t *state) {
 typedef struct layout {
   int32_t q_start[SEQUENCES + 1], k_start[SEQUENCES + 1];
   int sq[SEQUENCES], sk[SEQUENCES], longest_q, longest_k;
-  int32_t table[SEQUENCES][2]; /* pages, last ones first */
+  int32_t table[SEQUENCES][MOST_PAGES]; /* pages, last ones first */
   size_t key_rows;             /* that the tensor has */
 } layout;
 
 static layout lay_out(const problem *p) {
   layout l;
-  int i;
+  int i, j, pages = 0;
   memset(&l, 0, sizeof l);
   for (i = 0; i < SEQUENCES; ++i) {
     l.sq[i] = p->sq[p->kind == DENSE ? 0 : i];
@@ -173,15 +188,16 @@ static layout lay_out(const problem *p) {
     l.k_start[i + 1] = l.k_start[i] + l.sk[i];
     l.longest_q = l.sq[i] > l.longest_q ? l.sq[i] : l.longest_q;
     l.longest_k = l.sk[i] > l.longest_k ? l.sk[i] : l.longest_k;
-    l.table[i][0] = 2 * SEQUENCES - 1 - 2 * i;
-    l.table[i][1] = 2 * SEQUENCES - 2 - 2 * i;
   }
-  l.key_rows = p->kind == PAGED ? (size_t)2 * SEQUENCES * PAGE : (size_t)l.k_start[SEQUENCES];
+  for (i = SEQUENCES - 1; i >= 0 && p->kind == PAGED; --i) {
+    for (j = (l.longest_k + p->page - 1) / p->page - 1; j >= 0; --j) l.table[i][j] = pages++;
+  }
+  l.key_rows = p->kind == PAGED ? (size_t)(pages * p->page) : (size_t)l.k_start[SEQUENCES];
   return l;
 }
 
 static size_t key_row(const problem *p, const layout *l, int i, int j) {
-  return p->kind == PAGED ? (size_t)l->table[i][j / PAGE] * PAGE + (size_t)(j % PAGE)
+  return p->kind == PAGED ? (size_t)(l->table[i][j / p->page] * p->page + j % p->page)
                           : (size_t)(l->k_start[i] + j);
 }
 
@@ -228,11 +244,15 @@ static void call(const problem *p, const layout *l, void *const data[5], void *a
   const uint32_t d = (uint32_t)p->d, h = (uint32_t)p->h, hk = (uint32_t)p->hk;
   const uint32_t sq = (uint32_t)l->longest_q, sk = (uint32_t)l->longest_k;
   const uint32_t q_batch = packed ? 0 : sq * h * d;
-  const uint32_t k_batch = p->kind == PAGED ? PAGE * hk * d : packed ? 0 : sk * hk * d;
+  const uint32_t k_batch = p->kind == PAGED ? (uint32_t)p->page * hk * d : packed ? 0 : sk * hk * d;
   int left = p->left, right = p->causal ? 0 : p->right;
   if (left < 0 && right >= 0) left = l->longest_k;
   if (left >= 0 && right < 0) right = l->longest_k;
-  run_mha(data[0], data[1], data[2], data[3], data[4], alibi, packed ? cu_q : NULL, packed ? cu_k : NULL,
+  run_mha(data[0], data[1], data[2], data[3], data[4], alibi,
+#if FORM == 41
+          NULL,
+#endif
+          packed ? cu_q : NULL, packed ? cu_k : NULL,
           q_batch, k_batch, k_batch, q_batch, 0, h * d, hk * d, hk * d, h * d, d, d, d, d, SEQUENCES, h, hk,
           d, (d + 31) / 32 * 32, 1.0f / sqrtf((float)p->d), sq, sk, (sq + 127) / 128 * 128,
           (sk + 127) / 128 * 128,
@@ -243,14 +263,21 @@ static void call(const problem *p, const layout *l, void *const data[5], void *a
 #if FORM >= 37
           packed,
 #endif
+#if FORM == 41
+          1,
+#endif
           left, right
-#if FORM >= 37
+#if FORM == 37 || FORM == 45
           ,
           p->softcap
 #endif
-#if FORM == 45
+#if FORM == 41
           ,
-          p->kind == PAGED ? table : NULL, 2, p->kind == PAGED ? PAGE : packed ? 0 : -1, NULL, 0, 0, stream
+          packed ? (uint32_t)l->q_start[SEQUENCES] : 0, packed ? (uint32_t)l->k_start[SEQUENCES] : 0, stream
+#elif FORM == 45
+          ,
+          p->kind == PAGED ? table : NULL, MOST_PAGES, p->kind == PAGED ? p->page : packed ? 0 : -1, NULL, 0, 0,
+          stream
 #endif
   );
 #if FORM != 45
@@ -265,6 +292,7 @@ static void name(const problem *p) {
   if (p->left >= 0 || p->right >= 0) printf(" window %d,%d", p->left, p->right);
   if (p->softcap > 0) printf(" softcap %g", (double)p->softcap);
   if (p->alibi) printf(" alibi");
+  if (p->kind == PAGED) printf(" pages of %d", p->page);
 }
 
 /* 0 right, 1 wrong, 2 not in this library. */
@@ -275,7 +303,7 @@ static int check(const problem *p) {
   /* Weights and results are rounded to 8 or 11 significant bits. */
   const double bound = p->bf16 ? 1e-2 : 1.25e-3;
   /* The kernels' causal lse has another constant in each row of ALiBi; see flash_attention.h. */
-  const int lse_is_exact = (p->kind == DENSE || FORM == 45) && !(p->alibi && p->causal);
+  const int lse_is_exact = (p->kind == DENSE || NEW) && !(p->alibi && p->causal);
   uint32_t state = 4711;
   uint16_t *q = random_values(query_count, p->bf16, &state), *k = random_values(key_count, p->bf16, &state);
   uint16_t *v = random_values(key_count, p->bf16, &state), *o = allocate(query_count * 2);
@@ -349,41 +377,44 @@ static int dense_runs(const problem *p) {
 
 int main(void) {
   static const problem problems[] = {
-      {DENSE, 1, 4, 4, 64, {100}, {100}, 0, -1, -1, 0, 0},
-      {DENSE, 1, 4, 2, 64, {113}, {203}, 1, -1, -1, 0, 0},
-      {DENSE, 1, 6, 2, 64, {1}, {300}, 0, -1, -1, 0, 0},
-      {DENSE, 1, 6, 2, 64, {1}, {300}, 1, -1, -1, 0, 0},
-      {DENSE, 0, 4, 1, 96, {70}, {129}, 1, -1, -1, 0, 0},
-      {DENSE, 0, 4, 4, 128, {129}, {200}, 0, -1, -1, 0, 0},
-      {DENSE, 1, 2, 2, 160, {65}, {130}, 1, -1, -1, 0, 0},
-      {DENSE, 1, 2, 2, 224, {65}, {130}, 0, -1, -1, 0, 0},
-      {DENSE, 0, 2, 2, 40, {65}, {130}, 0, -1, -1, 0, 0},
-      {DENSE, 1, 4, 2, 128, {100}, {160}, 0, 30, 0, 0, 0},
-      {DENSE, 0, 4, 2, 64, {100}, {160}, 0, 20, 10, 0, 0},
-      {DENSE, 1, 4, 2, 64, {100}, {160}, 0, 30, -1, 0, 0},
-      {DENSE, 0, 4, 4, 64, {50}, {120}, 0, -1, -1, 0, 1},
-      {DENSE, 1, 4, 2, 128, {50}, {120}, 1, -1, -1, 0, 1},
-      {PACKED, 1, 4, 2, 64, {37, 100, 1}, {64, 150, 300}, 1, -1, -1, 0, 0},
-      {PACKED, 0, 4, 4, 128, {129, 3, 64}, {200, 3, 64}, 0, -1, -1, 0, 0},
-      {PACKED, 1, 6, 2, 96, {1, 1, 1}, {17, 300, 129}, 1, -1, -1, 0, 0},
-      {PACKED, 0, 4, 2, 64, {60, 100, 9}, {60, 100, 9}, 0, 15, 0, 0, 0},
-#if FORM >= 37
-      {DENSE, 1, 4, 2, 64, {100}, {160}, 1, -1, -1, 5.0f, 0},
-      {PACKED, 0, 4, 2, 128, {60, 100, 9}, {90, 100, 9}, 0, -1, -1, 5.0f, 0},
+      {DENSE, 1, 4, 4, 64, {100}, {100}, 0, -1, -1, 0, 0, 0},
+      {DENSE, 1, 4, 2, 64, {113}, {203}, 1, -1, -1, 0, 0, 0},
+      {DENSE, 1, 6, 2, 64, {1}, {300}, 0, -1, -1, 0, 0, 0},
+      {DENSE, 1, 6, 2, 64, {1}, {300}, 1, -1, -1, 0, 0, 0},
+      {DENSE, 0, 4, 1, 96, {70}, {129}, 1, -1, -1, 0, 0, 0},
+      {DENSE, 0, 4, 4, 128, {129}, {200}, 0, -1, -1, 0, 0, 0},
+      {DENSE, 1, 2, 2, 160, {65}, {130}, 1, -1, -1, 0, 0, 0},
+      {DENSE, 1, 2, 2, 224, {65}, {130}, 0, -1, -1, 0, 0, 0},
+      {DENSE, 0, 2, 2, 40, {65}, {130}, 0, -1, -1, 0, 0, 0},
+      {DENSE, 1, 4, 2, 128, {100}, {160}, 0, 30, 0, 0, 0, 0},
+      {DENSE, 0, 4, 2, 64, {100}, {160}, 0, 20, 10, 0, 0, 0},
+      {DENSE, 1, 4, 2, 64, {100}, {160}, 0, 30, -1, 0, 0, 0},
+      {DENSE, 0, 4, 4, 64, {50}, {120}, 0, -1, -1, 0, 1, 0},
+      {DENSE, 1, 4, 2, 128, {50}, {120}, 1, -1, -1, 0, 1, 0},
+      {PACKED, 1, 4, 2, 64, {37, 100, 1}, {64, 150, 300}, 1, -1, -1, 0, 0, 0},
+      {PACKED, 0, 4, 4, 128, {129, 3, 64}, {200, 3, 64}, 0, -1, -1, 0, 0, 0},
+      {PACKED, 1, 6, 2, 96, {1, 1, 1}, {17, 300, 129}, 1, -1, -1, 0, 0, 0},
+      {PACKED, 0, 4, 2, 64, {60, 100, 9}, {60, 100, 9}, 0, 15, 0, 0, 0, 0},
+#if FORM == 37 || FORM == 45
+      {DENSE, 1, 4, 2, 64, {100}, {160}, 1, -1, -1, 5.0f, 0, 0},
+      {PACKED, 0, 4, 2, 128, {60, 100, 9}, {90, 100, 9}, 0, -1, -1, 5.0f, 0, 0},
 #endif
 #if FORM == 45
-      {PAGED, 1, 4, 2, 64, {1, 40, 100}, {300, 512, 257}, 1, -1, -1, 0, 0},
-      {PAGED, 0, 6, 2, 128, {1, 1, 1}, {256, 3, 500}, 1, -1, -1, 0, 0},
-      {PAGED, 1, 2, 2, 96, {30, 2, 5}, {300, 40, 5}, 0, -1, -1, 0, 0},
+      {PAGED, 1, 4, 2, 64, {1, 40, 100}, {300, 512, 257}, 1, -1, -1, 0, 0, 256},
+      {PAGED, 0, 6, 2, 128, {1, 1, 1}, {256, 3, 500}, 1, -1, -1, 0, 0, 256},
+      {PAGED, 1, 2, 2, 96, {30, 2, 5}, {300, 40, 5}, 0, -1, -1, 0, 0, 256},
+      {PAGED, 1, 4, 2, 64, {1, 40, 100}, {300, 512, 257}, 1, -1, -1, 0, 0, 32},
+      {PAGED, 1, 4, 2, 64, {1, 1, 1}, {100, 3, 230}, 0, -1, -1, 0, 0, 16},
+      {PAGED, 0, 4, 2, 64, {7, 1, 30}, {100, 33, 96}, 1, -1, -1, 0, 0, 48},
 #endif
   };
-  static const problem refused = {DENSE, 1, 2, 2, 512, {20}, {30}, 0, -1, -1, 0, 0};
+  static const problem refused = {DENSE, 1, 2, 2, 512, {20}, {30}, 0, -1, -1, 0, 0, 0};
   int wrong = 0, right = 0;
   size_t i;
   open_driver();
   fill_values();
   for (i = 0; i < sizeof problems / sizeof problems[0]; ++i) {
-    if (problems[i].kind == DENSE || FORM == 45 || dense_runs(&problems[i])) {
+    if (problems[i].kind == DENSE || NEW || dense_runs(&problems[i])) {
       const int result = check(&problems[i]);
       right += result == 0;
       wrong += result == 1;

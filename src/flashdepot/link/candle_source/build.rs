@@ -13,7 +13,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{exit, Command};
 
-/// How many arguments the `run_mha` has that this candle calls.
+/// How many arguments the `run_mha` has in the archive that this crate calls.
 const ARGUMENTS: &str = "@ARGUMENTS@";
 /// Names of an archive: those of `lib`, and those in a folder for candle's own build script.
 const NAMES: [&str; 2] = ["flashattention_candle", "flashattention"];
@@ -146,8 +146,8 @@ fn require(archive: &Path, written: Option<String>) {
     let list = arguments_of(&head);
     if let Some(other) = list.as_ref().filter(|list| *list != ARGUMENTS) {
         stop(&format!(
-            "{shown} has run_mha with {other} arguments, and this candle-flash-attn calls it with {ARGUMENTS}: it would \
-             link, and compute wrong numbers. {AGAIN}"
+            "{shown} has run_mha with {other} arguments, and this crate wants that of {ARGUMENTS}: it would link, and \
+             compute wrong numbers. {AGAIN}"
         ));
     }
     if let Some(digest) = written {
@@ -172,7 +172,7 @@ fn arguments_of(head: &[u8]) -> Option<String> {
 }
 
 fn stop(text: &str) -> ! {
-    eprintln!("candle-flash-attn, linked by flashdepot: {text}");
+    eprintln!("candle, linked by flashdepot: {text}");
     exit(1)
 }
 

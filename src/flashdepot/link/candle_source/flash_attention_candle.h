@@ -1,4 +1,6 @@
-/* run_mha, the function that candle-flash-attn calls, over flash_attention.h. C99 and C++.
+/* run_mha, the function that candle-flash-attn calls, over flash_attention.h. C99 and C++. In the archive of
+ * 45 arguments run_mha_v3 of candle-flash-attn-v3 0.11.1 is beside it, and what is said of 45 arguments
+ * holds for it.
  *
  * candle gave one symbol three lists of arguments: 35 (0.5.1 to 0.8.1), 37 (0.8.2 to 0.10.2) and 45
  * (0.11.0). There is one archive for each, and a program links exactly one.
@@ -14,6 +16,8 @@
  * - d_rounded, seqlen_q_rounded and seqlen_k_rounded are not looked at: the library rounds as its
  * own kernels need it.
  * - Keys and values are not split between blocks, as in candle's own kernels.
+ * - Pages have any size. Those that the kernels cannot read where they lie are copied first.
+ * - run_mha_v3 honours ALiBi slopes and windows, which candle's own kernels of that crate pass over.
  *
  * Streams
  * - 45 arguments: stream_ptr, as it is.

@@ -31,7 +31,7 @@ static fa_status check_sizes(const mha_call *call, const reason *why) {
   } sizes[] = {{"b", call->b},       {"h", call->h},
                {"h_k", call->h_k},   {"d", call->d},
                {"seqlen_q", call->seqlen_q}, {"seqlen_k", call->seqlen_k},
-               {"total_q", call->total_q}};
+               {"total_q", call->total_q}, {"total_k", call->total_k}};
   size_t i;
   for (i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
     if (sizes[i].value > INT32_MAX) {
@@ -47,8 +47,9 @@ static fa_status check_sizes(const mha_call *call, const reason *why) {
 static fa_status check_head_dim(const mha_call *call, const reason *why) {
   if (call->d > 256) {
     return refuse(why, FA_STATUS_UNSUPPORTED,
-                  "d is %lu, and flash-attention's own kernels end at head dim 256; " ADD_KERNELS,
-                  (unsigned long)call->d);
+                  "d is %lu, and flash-attention's own kernels end at head dim 256; %s",
+                  (unsigned long)call->d,
+                  call->is_v3 ? "candle-flash-attn has one for 512" : ADD_KERNELS);
   }
   return FA_STATUS_OK;
 }
@@ -110,12 +111,8 @@ static fa_status check_pages(const mha_call *call, const reason *why) {
         why, FA_STATUS_UNSUPPORTED,
         "block_table is set and cu_seqlens_q is NULL; allowed: pages with a packed batch");
   }
-  if (call->page_size <= 0 || call->page_size % 256 != 0) {
-    return refuse(
-        why, FA_STATUS_UNSUPPORTED,
-        "page_block_size is %d; the kernels of flash-attention read pages of 256 rows or "
-        "multiples of it: make the cache with block_size 256, or, for multiples of 32, " ADD_KERNELS,
-        call->page_size);
+  if (call->page_size <= 0) {
+    return refuse(why, FA_STATUS_INVALID, "page_block_size is %d; allowed: positive numbers", call->page_size);
   }
   return FA_STATUS_OK;
 }
@@ -198,11 +195,12 @@ static void set_mask(const mha_call *call, fa_fwd_args *args) {
 
 /* Without total_q the heads of lse are one float apart: whatever the batch, the h rows of it then end
  * within h * total_q floats, which is all that is known to be there. They overlap, so it is scratch.
- * fa4 copies by the numbers of rows, and candle tells that of k in no list, so fa2 it is: it goes by
- * cu_seqlens alone. */
+ * fa4 copies by the numbers of rows, of which only run_mha_v3 tells that of k, and pages need none.
+ * Else fa2 it is, which goes by cu_seqlens alone. */
 static void set_packed(const mha_call *call, fa_fwd_args *args) {
   const uint64_t most_keys = (uint64_t)call->b * call->seqlen_k;
-  args->family = FA_FAMILY_FA2;
+  const int knows_rows = call->total_k > 0 || call->block_table != NULL;
+  args->family = knows_rows ? FA_FAMILY_BEST : FA_FAMILY_FA2;
   args->cu_seqlens_q = call->cu_seqlens_q;
   args->cu_seqlens_k = call->cu_seqlens_k;
   args->total_q = call->arguments == 45 ? call->total_q : 1;
@@ -210,6 +208,8 @@ static void set_packed(const mha_call *call, fa_fwd_args *args) {
     args->block_table = call->block_table;
     args->block_table_stride = call->block_table_batch_stride;
     args->page_size = call->page_size;
+  } else if (call->total_k > 0) {
+    args->total_k = call->total_k;
   } else {
     args->total_k = most_keys < INT32_MAX ? (int64_t)most_keys : INT32_MAX;
   }

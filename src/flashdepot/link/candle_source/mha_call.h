@@ -1,4 +1,4 @@
-/* What the three argument lists of run_mha have in common, under one set of names. */
+/* What the argument lists of run_mha and run_mha_v3 have in common, under one set of names. */
 #ifndef FLASHDEPOT_MHA_CALL_H
 #define FLASHDEPOT_MHA_CALL_H
 
@@ -24,13 +24,15 @@ static inline mha_strides mha_strides_of(uint32_t batch, uint32_t row, uint32_t 
 
 /* A field that a list has not got is 0, which is the value it then has. */
 typedef struct mha_call {
-  int arguments; /* 35, 37 or 45 */
+  int arguments; /* 35, 37 or 45; 45 of run_mha_v3 too, which has all that counts of them */
+  int is_v3;
   void *q, *k, *v, *o, *lse, *alibi_slopes;
   const int32_t *cu_seqlens_q, *cu_seqlens_k;
   mha_strides q_strides, k_strides, v_strides, o_strides;
   uint32_t alibi_batch_stride;
   uint32_t b, h, h_k, d, seqlen_q, seqlen_k;
   uint32_t total_q; /* of 45 arguments */
+  uint32_t total_k; /* of run_mha_v3 */
   float softmax_scale;
   int is_bf16, is_causal, unpadded_lse, window_left, window_right;
   float softcap;
@@ -76,7 +78,7 @@ typedef struct mha_call {
 MHA_INTERNAL void flashdepot_mha_run(const mha_call *call);
 
 #if defined(FLASHDEPOT_CANDLE_KERNELS)
-/* Whether a call is one that only kernels of candle's own can do. */
+/* Whether a call is one that only kernels of candle's own can do, or that those in this archive do better. */
 MHA_INTERNAL int flashdepot_is_for_candle(const mha_call *call);
 
 /* Whether those in this archive can do it. As flashdepot_mha_arguments. */

@@ -24,11 +24,6 @@ static int has_prefixes(const mha_call *call) {
   return call->prefix_ranges != NULL && call->max_prefix_ranges > 0;
 }
 
-int flashdepot_is_for_candle(const mha_call *call) {
-  return call->d > 256 || has_prefixes(call) ||
-         (call->block_table != NULL && (call->page_size <= 0 || call->page_size % 256 != 0));
-}
-
 /* The head dim of the kernel that candle's run_mha takes. */
 static uint32_t kernel_dim(const mha_call *call) {
   if (call->block_table == NULL || call->d > 256) {
@@ -85,6 +80,16 @@ static fa_status check_features(const mha_call *call, uint32_t dim, char *text, 
     }
   }
   return FA_STATUS_OK;
+}
+
+int flashdepot_is_for_candle(const mha_call *call) {
+  char why_not[256];
+  if (call->d > 256 || has_prefixes(call)) {
+    return 1;
+  }
+  /* Pages that the library may have to copy: candle's kernel reads them where they lie, if it is there. */
+  return call->block_table != NULL && call->page_size % 256 != 0 &&
+         flashdepot_candle_checks(call, why_not, sizeof why_not) == FA_STATUS_OK;
 }
 
 fa_status flashdepot_candle_checks(const mha_call *call, char *text, size_t size) {
