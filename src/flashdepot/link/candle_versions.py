@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import asdict
 from packaging.version import InvalidVersion, Version
 
 from flashdepot.errors import IncompatibleError, UsageError
@@ -71,98 +70,6 @@ def archive_time(now: int, sources: Iterable[int]) -> int:
     return max(now, *(time + _SECOND for time in sources), 0)
 
 
-_COMMENT = re.compile(r"(?m:(?<!:)//[^\n]*)|/\*.*?\*/", re.DOTALL)
-_FUNCTION = re.compile(r"\bfn\s+(run_mha\w*)\s*\((.*?)\)", re.DOTALL)
-_UNIT = re.compile(r'"(?:kernels/|hkernel/)?(flash_\w+)\.cu"')
-_HEAD_DIM = re.compile(r"_hdim(\d+)_")
-_CUTLASS_CLONED = re.compile(r"\b(?:fetch_cutlass|with_cutlass)\s*\(")
-
-
-class CandleFunction(msgspec.Struct, frozen=True):
-    """The C function that a crate declares in ``src/ffi.rs``.
-
-    :param arguments: each as ``name:type``, in order.
-    """
-
-    name: str
-    arguments: tuple[str, ...]
-
-    @property
-    def digest(self) -> str:
-        """The first 12 digits of the SHA-256 of name, arguments and types. Equal digests mean the same call."""
-        return hashlib.sha256(f"{self.name}({','.join(self.arguments)})".encode()).hexdigest()[:12]
-
-
-class Cutlass(str, Enum):
-    """Where a crate's build script has CUTLASS from, whose headers the kernels include."""
-
-    INSIDE = "inside"
-    CLONED = "cloned"
-    MISSING = "missing"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-class CandleSources(msgspec.Struct, frozen=True):
-    """What was read of a crate.
-
-    :param builder: what its build script compiles with: ``nvcc`` itself, ``bindgen_cuda`` or ``cudaforge``.
-    :param cutlass: ``cloned`` is done with git before the build script reads anything else; with ``missing`` it can
-        compile nothing.
-    :param units: the ``.cu`` files that the build script compiles, without suffix.
-    """
-
-    function: CandleFunction
-    builder: str
-    cutlass: Cutlass
-    units: tuple[str, ...]
-
-    @property
-    def head_dims(self) -> list[int]:
-        """The head dims of its kernels without paged keys, ascending."""
-        return self._dims(splitkv=False)
-
-    @property
-    def splitkv_head_dims(self) -> list[int]:
-        """The head dims of its kernels for paged keys, ascending."""
-        return self._dims(splitkv=True)
-
-    def _dims(self, *, splitkv: bool) -> list[int]:
-        names = (unit for unit in self.units if ("_splitkv_" in unit) is splitkv)
-        return sorted({int(found[1]) for name in names if (found := _HEAD_DIM.search(name))})
-
-
-def read_candle_sources(crate: Path) -> CandleSources:
-    """Read ``src/ffi.rs`` and ``build.rs`` of a crate's folder.
-
-    :raises UsageError: when they are not there, or declare no ``run_mha``.
-    """
-    build_script = _code(crate / "build.rs")
-    builder = next((name for name in ("cudaforge", "bindgen_cuda") if name in build_script), "nvcc")
-    units = tuple(dict.fromkeys(_UNIT.findall(build_script)))
-    inside = Cutlass.INSIDE if (crate / "cutlass" / "include").is_dir() else Cutlass.MISSING
-    cutlass = Cutlass.CLONED if _CUTLASS_CLONED.search(build_script) else inside
-    return CandleSources(read_function(crate), builder, cutlass, units)
-
-
-def read_function(crate: Path) -> CandleFunction:
-    """The function that a crate calls; raises as :func:`read_candle_sources`."""
-    path = crate / "src" / "ffi.rs"
-    found = _FUNCTION.search(_code(path))
-    if found is None:
-        raise UsageError(f"{path} declares no run_mha, which is what candle calls.", hint="Check --crate.")
-    arguments = ("".join(part.split()) for part in found[2].split(","))
-    return CandleFunction(found[1], tuple(argument for argument in arguments if argument))
-
-
-def _code(path: Path) -> str:
-    try:
-        return _COMMENT.sub("", path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.", hint="Check --crate.") from error
-
-
 DATA = Path(__file__).with_name("candle_versions.toml")
 
 SERVED_CALLS = {"510f9b2defc7": 35, "0c6ddd8aa54d": 37, "cdbde2154a7f": 45, "bb5bc0c63549": 45}
@@ -196,12 +103,19 @@ class Delivery(str, Enum):
         return self.value
 
 
+_COMMENT = re.compile(r"(?m:(?<!:)//[^\n]*)|/\*.*?\*/", re.DOTALL)
+_FUNCTION = re.compile(r"\bfn\s+(run_mha\w*)\s*\((.*?)\)", re.DOTALL)
+_CUTLASS_CLONED = re.compile(r"\b(?:fetch_cutlass|with_cutlass)\s*\(")
+
+
 class CandleLine(msgspec.Struct, frozen=True):
     """Versions of a crate that call the same function and are built in the same way, oldest first.
 
-    :param call: the digest of the function, see :attr:`CandleFunction.digest`.
-    :param arguments: how many the function takes.
-    :param cuda: the CUDA releases that its cudarc knows.
+    :param function: the C function that ``src/ffi.rs`` declares; ``arguments`` is how many it takes.
+    :param call: the first 12 digits of the SHA-256 of its name, arguments and types: equal ones mean the same call.
+    :param builder: what ``build.rs`` compiles with: ``nvcc`` itself, ``bindgen_cuda`` or ``cudaforge``.
+    :param clones: whether ``build.rs`` clones CUTLASS with git before anything else.
+    :param paged: whether there are kernels that read pages.
     """
 
     crate: str
@@ -210,26 +124,29 @@ class CandleLine(msgspec.Struct, frozen=True):
     arguments: int
     call: str
     builder: str
-    cutlass: Cutlass
-    head_dims: tuple[int, ...]
-    splitkv_head_dims: tuple[int, ...] = ()
-    cudarc: str = ""
-    cuda: str = ""
+    clones: bool = False
+    paged: bool = False
 
     @classmethod
-    def of_sources(cls, crate: str, version: str, read: CandleSources) -> CandleLine:
-        """What the sources of a version say that was never published, such as one from git."""
-        function = read.function
+    def of_sources(cls, crate: str, version: str, folder: Path) -> CandleLine:
+        """What ``src/ffi.rs`` and ``build.rs`` of a version say, published or not.
+
+        :raises UsageError: when they are not there, or declare no ``run_mha``.
+        """
+        script, path = _code(folder / "build.rs"), folder / "src" / "ffi.rs"
+        found = _FUNCTION.search(_code(path))
+        if found is None:
+            raise UsageError(f"{path} declares no run_mha, which is what candle calls.", hint="Check --crate.")
+        arguments = [one for part in found[2].split(",") if (one := "".join(part.split()))]
         return cls(
             crate,
             (version,),
-            function.name,
-            len(function.arguments),
-            function.digest,
-            read.builder,
-            read.cutlass,
-            tuple(read.head_dims),
-            tuple(read.splitkv_head_dims),
+            found[1],
+            len(arguments),
+            hashlib.sha256(f"{found[1]}({','.join(arguments)})".encode()).hexdigest()[:12],
+            next((name for name in ("cudaforge", "bindgen_cuda") if name in script), "nvcc"),
+            bool(_CUTLASS_CLONED.search(script)),
+            "_splitkv_" in script,
         )
 
     @property
@@ -241,7 +158,7 @@ class CandleLine(msgspec.Struct, frozen=True):
         """
         if self.builder == "cudaforge":
             return (Delivery.CRATE,)
-        if self.cutlass is Cutlass.CLONED:
+        if self.clones:
             return (Delivery.CRATE, Delivery.FOLDER)
         return (Delivery.FOLDER, Delivery.CRATE)
 
@@ -260,7 +177,7 @@ class CandleLine(msgspec.Struct, frozen=True):
     @property
     def calls(self) -> LibraryRequest:
         """What of flash-attention these versions can call: forward without dropout, and pages where they have them."""
-        passes = {Pass.FWD, Pass.SPLITKV} if self.splitkv_head_dims else {Pass.FWD}
+        passes = {Pass.FWD, Pass.SPLITKV} if self.paged else {Pass.FWD}
         return LibraryRequest(passes=frozenset(passes), features=ALL_FEATURES - {Feature.DROPOUT})
 
     @property
@@ -295,7 +212,7 @@ def line_of(version: str, crate: str = CRATE) -> CandleLine:
     for line in known_lines():
         if line.crate == crate and asked in map(Version, line.versions):
             return require_served(line, version)
-    table = "; ".join(served_table())
+    table = "; ".join(served_table(crate))
     raise UsageError(
         f"{crate} {version} is not known: its argument list could be another one, and a wrong list gives wrong numbers "
         f"without an error. Known are {table}.",
@@ -305,7 +222,7 @@ def line_of(version: str, crate: str = CRATE) -> CandleLine:
 
 def line_of_folder(folder: Path, version: str, crate: str = CRATE) -> CandleLine:
     """What the sources of a version say, published or not; raises as :func:`line_of`, or when they cannot be read."""
-    return require_served(CandleLine.of_sources(crate, version, read_candle_sources(folder)), version)
+    return require_served(CandleLine.of_sources(crate, version, folder), version)
 
 
 def require_served(line: CandleLine, version: str) -> CandleLine:
@@ -322,14 +239,16 @@ def require_served(line: CandleLine, version: str) -> CandleLine:
     raise IncompatibleError(f"{line.crate} {version} cannot be served: {why}.", hint=hint)
 
 
-def served_table() -> list[str]:
-    """The published versions that are served, joined where nothing that matters here changed between them."""
-    joined: list[CandleLine] = []
-    for line in filter(lambda line: line.is_served, known_lines()):
-        same = joined and (joined[-1].call, joined[-1].deliveries) == (line.call, line.deliveries)
-        versions = (*joined.pop().versions, *line.versions) if same else line.versions
-        joined.append(CandleLine(**{**asdict(line), "versions": versions}))
-    return [str(line) for line in joined]
+def served_table(crate: str = CRATE) -> list[str]:
+    """The published versions of a crate that are served."""
+    return [str(line) for line in known_lines() if line.crate == crate and line.is_served]
+
+
+def _code(path: Path) -> str:
+    try:
+        return _COMMENT.sub("", path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.", hint="Check --crate.") from error
 
 
 @cache
