@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from flashdepot.api.acquire import open_depot
+from flashdepot.api.libraries import zig
 from flashdepot.errors import MissingToolError
 from flashdepot.link.candle_toolkit import bindings_of, declared_names, provide_stubs, toolkit_lines
 from flashdepot.link.lines import Shell
 
 CUDARC = {
+    "runtime": "    pub fn cudaFree(at: *mut u8) -> u32;\n",
     "driver": 'extern "C" {\n    pub fn cuInit(flags: u32) -> u32;\n}\npub unsafe fn safe() {}\n',
     "cublas": "    pub fn cublasCreate_v2(\n        handle: *mut u8,\n    ) -> u32;\n    pub fn is_culib_present() -> bool {\n",
 }
@@ -31,7 +34,11 @@ def bindings(tmp_path: Path) -> list[Path]:
 
 
 def test_the_names_are_those_that_cudarc_declares(bindings: list[Path]) -> None:
-    assert declared_names(bindings) == {"driver": ["cuInit"], "cublas": ["cublasCreate_v2"]}
+    assert declared_names(bindings) == {
+        "driver": ["cuInit"],
+        "runtime": ["cudaFree"],
+        "cublas": ["cublasCreate_v2"],
+    }
 
 
 def test_a_program_links_with_them_and_asks_for_the_libraries_when_it_starts(
@@ -61,6 +68,22 @@ def test_a_program_links_with_them_and_asks_for_the_libraries_when_it_starts(
     assert "[libcuda.so.1]" in needed
     assert "[libcublas.so.13]" in needed
     assert "cudart" not in needed
+
+
+@pytest.mark.nvcc
+def test_a_program_for_windows_has_an_import_library_for_each_dll(
+    bindings: list[Path], real_depot: Path, tmp_path: Path
+) -> None:
+    stubs = provide_stubs(tmp_path / "toolkit", 13, bindings, tmp_path, lambda: zig(depot=open_depot(real_depot)))
+    made = {path.name: path.read_bytes() for path in (stubs / "lib").iterdir()}
+    assert made.keys() == {"libcuda.a", "libcublas.a", "libcudart.a"}
+    for name, dll, function in (
+        ("libcuda.a", b"nvcuda.dll", b"cuInit"),
+        ("libcublas.a", b"cublas64_13.dll", b"cublasCreate_v2"),
+        ("libcudart.a", b"cudart64_13.dll", b"cudaFree"),
+    ):
+        assert dll in made[name]
+        assert function in made[name]
 
 
 def test_the_lines_put_nvcc_in_front_of_the_path() -> None:

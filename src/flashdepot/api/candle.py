@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ from flashdepot.link.lines import Shell
 from flashdepot.model.diagnosis import Diagnosis
 from flashdepot.model.limits import Limits
 from flashdepot.model.manifest import Manifest
+from flashdepot.model.target import Platform
 from flashdepot.resolve.consent import require_consent
 
 if TYPE_CHECKING:
@@ -100,10 +102,7 @@ def link_candle(
 
     It raises what :func:`added_kernels` raises as well.
     """
-
-    def provide_zig() -> Any:
-        return zig(depot=depot, events=events)
-
+    provide_zig = partial(zig, depot=depot, events=events)
     line, sources, project = wish.line, wish.sources, wish.project
     arguments, name = line.archive, line.crate
     nvcc = shutil.which("nvcc")
@@ -155,24 +154,25 @@ def _result(
 def cargo_toolkit(project: CandleProject, manifest: Manifest, *, depot: Depot, events: Events = SILENT) -> list[str]:
     """The lines of a shell with which ``cargo build`` finds a CUDA toolkit, which is put into the depot first.
 
-    :raises IncompatibleError: where the library is not for this machine's Linux and CPU: candle's build runs nvcc's host
-        compiler.
+    :raises IncompatibleError: where the library is for neither this machine's Linux and CPU nor Windows by MinGW.
     :raises MissingToolError: when there is no C compiler, or Cargo has not fetched cudarc.
     :raises NetworkError: when the toolkit must be fetched and cannot be.
     """
     from flashdepot.link.candle_toolkit import bindings_of, provide_stubs, toolkit_lines  # noqa: PLC0415
     from flashdepot.toolchain.wheels import provide, provided_version  # noqa: PLC0415
 
-    here, folder = this_platform(), depot.layout.toolchains
-    if here.system != "linux" or manifest.platform != here:
+    here, folder, target = this_platform(), depot.layout.toolchains, manifest.platform
+    if here.system != "linux" or target not in {here, Platform("windows", "x86_64")}:
         raise IncompatibleError(
-            f"--toolkit is for builds on Linux for the same machine; this is {here}, and the library for {manifest.platform}.",
+            f"--toolkit is for builds on Linux, for the same machine or for Windows by MinGW; this is {here}, and the library "
+            f"for {target}.",
             hint="Leave out --toolkit, and install a CUDA toolkit for the other system.",
         )
     bindings = bindings_of(project.root, default_cargo_home())
     with depot.workspace(), events.building() as progress:
         toolkit = provide(here, folder, progress.download)
-        stubs = provide_stubs(toolkit, provided_version().major, bindings, folder)
+        provide_zig = None if target == here else partial(zig, depot=depot, events=events)
+        stubs = provide_stubs(toolkit, provided_version().major, bindings, folder, provide_zig)
     oldest = min(manifest.sass)
     capability = os.environ.get(advice.COMPUTE_CAP) or f"{oldest.major}{oldest.minor}"
     return toolkit_lines(toolkit, stubs, capability, Shell.of(here.system))

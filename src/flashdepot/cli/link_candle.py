@@ -25,8 +25,9 @@ from flashdepot.toolchain.targets import parse_target
 
 _DEFAULT = Path("prebuilt")
 _AT_RUN_TIME = (
-    "The program loads NVIDIA's driver, libcublas, libcublasLt, libcurand and libnvrtc when it starts. Without a toolkit: pip "
-    "install nvidia-cublas nvidia-curand nvidia-cuda-nvrtc, and LD_LIBRARY_PATH with their lib folders."
+    "The program loads NVIDIA's driver, cuBLAS, cuRAND and NVRTC when it starts, on Windows CUDA's runtime too. Without a "
+    "toolkit: pip install nvidia-cublas nvidia-curand nvidia-cuda-nvrtc nvidia-cuda-runtime, with their folders in "
+    "LD_LIBRARY_PATH, on Windows in PATH."
 )
 
 
@@ -89,8 +90,8 @@ def _versions() -> Iterable[str]:
 @click.option(
     "--toolkit",
     is_flag=True,
-    help="Fetch NVIDIA's compiler into the depot and print the shell lines with which cargo finds it, for machines without a "
-    "CUDA toolkit. Needs --write.",
+    help="Fetch NVIDIA's compiler into the depot and print the shell lines with which cargo finds it, for Linux machines "
+    "without a CUDA toolkit that build for themselves or, by MinGW, for Windows. Needs --write.",
 )
 @click.option("--check", is_flag=True, help="Only say whether the project's set-up still holds. Exit code 6 if not.")
 @library_options

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from flashdepot.errors import MissingToolError
 from flashdepot.files.documents import read_toml
 from flashdepot.files.folders import make_whole
-from flashdepot.link.candle_archive import required_tool, run_tool
+from flashdepot.link.candle_archive import ZigSource, required_tool, run_tool
 from flashdepot.link.candle_project import COMPUTE_CAP, LOCK
 from flashdepot.link.lines import Shell
 from flashdepot.model.codec import digest_of
@@ -18,15 +18,17 @@ from flashdepot.model.codec import digest_of
 _BINDING = "cudarc"
 _DECLARED = re.compile(r"^\s*pub fn ((?:cu|nvrtc|nccl)\w+)\(", re.MULTILINE)
 _LIBRARIES = {
-    "driver": ("cuda", "1"),
-    "cublas": ("cublas", "{major}"),
-    "cublaslt": ("cublasLt", "{major}"),
-    "curand": ("curand", "10"),
-    "nvrtc": ("nvrtc", "{major}"),
-    "cudnn": ("cudnn", "9"),
-    "nccl": ("nccl", "2"),
+    "driver": ("cuda", "libcuda.so.1", "nvcuda.dll"),
+    "runtime": ("cudart", "", "cudart64_{major}.dll"),
+    "cublas": ("cublas", "libcublas.so.{major}", "cublas64_{major}.dll"),
+    "cublaslt": ("cublasLt", "libcublasLt.so.{major}", "cublasLt64_{major}.dll"),
+    "curand": ("curand", "libcurand.so.10", "curand64_10.dll"),
+    "nvrtc": ("nvrtc", "libnvrtc.so.{major}", "nvrtc64_{major}0_0.dll"),
+    "cudnn": ("cudnn", "libcudnn.so.9", "cudnn64_9.dll"),
+    "nccl": ("nccl", "libnccl.so.2", ""),
 }
-"""By cudarc's module: the library that it links, and the number in its soname (the names in NVIDIA's wheels for CUDA 13)."""
+"""By cudarc's module: the library that it links, and what a program loads on Linux and on Windows, if anything (the names in
+NVIDIA's wheels for CUDA 13)."""
 
 
 def bindings_of(root: Path, cargo_home: Path) -> list[Path]:
@@ -51,34 +53,49 @@ def declared_names(bindings: Iterable[Path]) -> dict[str, list[str]]:
     return {module: sorted(found) for module, found in names.items() if found}
 
 
-def provide_stubs(toolkit: Path, major: int, bindings: Iterable[Path], folder: Path) -> Path:
+def provide_stubs(
+    toolkit: Path, major: int, bindings: Iterable[Path], folder: Path, zig: ZigSource | None = None
+) -> Path:
     """A folder in ``folder`` whose ``lib`` links a program that uses cudarc, without CUDA's libraries.
 
-    Each stub has the soname and the names of the library that the program loads when it runs, as those in the
-    ``lib/stubs`` of a toolkit do. CUDA's runtime is the static one of the toolkit: no file for it is needed then.
+    Each stub has the names of a library, and that of the file that the program loads when it runs, as those in the
+    ``lib/stubs`` of a toolkit do. On Linux CUDA's runtime is the static one of the toolkit: no file for it is needed then.
 
     :param major: of the CUDA release.
-    :raises MissingToolError: when there is no C compiler.
+    :param zig: for programs for Windows, whose import libraries it makes; ``None`` for Linux.
+    :raises MissingToolError: when there is no C compiler for Linux.
     """
     declared = declared_names(bindings)
-    runtime = toolkit / "lib" / "libcudart_static.a"
-    compiler = required_tool("cc", "gcc")
+    make = _shared_library if zig is None else _import_library
 
     def fill(place: Path) -> None:
         lib = place / "lib"
         lib.mkdir(parents=True)
-        shutil.copyfile(runtime, lib / "libcudart.a")
+        tool = required_tool("cc", "gcc") if zig is None else str(zig().program)
+        if zig is None:
+            shutil.copyfile(toolkit / "lib" / "libcudart_static.a", lib / "libcudart.a")
         for module, names in declared.items():
-            name, number = _LIBRARIES[module]
-            source = place / f"{name}.c"
-            source.write_text("".join(f"void {declared}(void) {{}}\n" for declared in names))
-            soname = f"-Wl,-soname,lib{name}.so.{number.format(major=major)}"
-            quiet = ["-w", "-fno-builtin", "-nostdlib"]
-            run_tool([compiler, "-shared", "-fPIC", *quiet, soname, str(source), "-o", str(lib / f"lib{name}.so")])
-            source.unlink()
+            name, *files = _LIBRARIES[module]
+            if loaded := files[zig is not None].format(major=major):
+                make(tool, names, loaded, lib / f"lib{name}")
 
-    key = digest_of([toolkit.name, sorted(declared.items()), sorted(_LIBRARIES.items())])[:12]
+    key = digest_of([toolkit.name, sorted(declared.items()), sorted(_LIBRARIES.items()), zig is None])[:12]
     return make_whole(folder / f"cuda-stubs-{key}", fill)
+
+
+def _shared_library(compiler: str, names: Sequence[str], soname: str, place: Path) -> None:
+    source = place.with_suffix(".c")
+    source.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
+    quiet = ["-w", "-fno-builtin", "-nostdlib", f"-Wl,-soname,{soname}"]
+    run_tool([compiler, "-shared", "-fPIC", *quiet, str(source), "-o", f"{place}.so"])
+    source.unlink()
+
+
+def _import_library(zig: str, names: Sequence[str], dll: str, place: Path) -> None:
+    listed = place.with_suffix(".def")
+    listed.write_text("\n".join([f"LIBRARY {dll}", "EXPORTS", *names, ""]))
+    run_tool([zig, "dlltool", "-m", "i386:x86-64", "-D", dll, "-d", str(listed), "-l", f"{place}.a"])
+    listed.unlink()
 
 
 def toolkit_lines(toolkit: Path, stubs: Path, compute_cap: str, shell: Shell) -> list[str]:
