@@ -14,7 +14,10 @@ from flashdepot.link.candle_toolkit import bindings_of, declared_names, provide_
 from flashdepot.link.lines import Shell
 
 CUDARC = {
-    "runtime": "    pub fn cudaFree(at: *mut u8) -> u32;\n",
+    "runtime": (
+        "pub unsafe fn cudaFree(at: *mut u8) -> u32 {\n"
+        '        extern "C" {\n            fn cudaFree(at: *mut u8) -> u32;\n        }\n        cudaFree(at)\n}\n'
+    ),
     "driver": 'extern "C" {\n    pub fn cuInit(flags: u32) -> u32;\n}\npub unsafe fn safe() {}\n',
     "cublas": "    pub fn cublasCreate_v2(\n        handle: *mut u8,\n    ) -> u32;\n    pub fn is_culib_present() -> bool {\n",
 }
@@ -39,6 +42,11 @@ def test_the_names_are_those_that_cudarc_declares(bindings: list[Path]) -> None:
         "runtime": ["cudaFree"],
         "cublas": ["cublasCreate_v2"],
     }
+
+
+def test_sources_without_a_function_that_is_known_are_an_error_and_not_an_empty_library(tmp_path: Path) -> None:
+    with pytest.raises(MissingToolError, match="No function of the driver"):
+        declared_names([tmp_path])
 
 
 def test_a_program_links_with_them_and_asks_for_the_libraries_when_it_starts(

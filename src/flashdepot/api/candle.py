@@ -142,12 +142,12 @@ def _result(
     more: dict[str, Any],
     added: Sequence[CandleKernel] = (),
 ) -> CandleResult:
-    arguments, project = wish.line.archive, wish.project
+    line, project = wish.line, wish.project
     built = {"built": str(setup.folder), "candle_kernels": [kernel.name for kernel in added]}
     lines = text if project is None else config_text("", setup, project.root).rstrip("\n")
-    said = [advice.missing_kernels(library.manifest, arguments, added), *advice.streams(arguments), *notes]
+    said = [advice.missing_kernels(library.manifest, line.arguments, added), *advice.streams(line.archive), *notes]
     if project is not None and project.features:
-        said.append(f"{wish.line.crate} is behind a feature here: cargo build --features {project.features[0]}")
+        said.append(f"{line.crate} is behind a feature here: cargo build --features {project.features[0]}")
     return CandleResult(setup, library.manifest, {**library.to_json(), **built, **more}, lines, said)
 
 

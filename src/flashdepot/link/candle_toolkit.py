@@ -16,7 +16,8 @@ from flashdepot.link.lines import Shell
 from flashdepot.model.codec import digest_of
 
 _BINDING = "cudarc"
-_DECLARED = re.compile(r"^\s*pub fn ((?:cu|nvrtc|nccl)\w+)\(", re.MULTILINE)
+_DECLARED = re.compile(r"^\s*(?:pub )?fn ((?:cu|nvrtc|nccl)\w+)\(", re.MULTILINE)
+"""In an ``extern "C"`` block, for all functions together or, from cudarc 0.19.10 on, one in each function of Rust's."""
 _LIBRARIES = {
     "driver": ("cuda", "libcuda.so.1", "nvcuda.dll"),
     "runtime": ("cudart", "", "cudart64_{major}.dll"),
@@ -44,12 +45,17 @@ def bindings_of(root: Path, cargo_home: Path) -> list[Path]:
 
 
 def declared_names(bindings: Iterable[Path]) -> dict[str, list[str]]:
-    """The C functions that cudarc declares, by its module, sorted."""
+    """The C functions that cudarc declares, by its module, sorted; :raises MissingToolError: when none is found."""
     names: dict[str, set[str]] = {}
     for source in bindings:
         for module in _LIBRARIES:
             if (file := source / module / "sys" / "mod.rs").is_file():
                 names.setdefault(module, set()).update(_DECLARED.findall(file.read_text("utf-8")))
+    if not names.get("driver"):
+        raise MissingToolError(
+            f"No function of the driver was found in the sources of {_BINDING}, which may declare them in a new way.",
+            hint="Leave out --toolkit, and install a CUDA toolkit.",
+        )
     return {module: sorted(found) for module, found in names.items() if found}
 
 
