@@ -122,15 +122,13 @@ def link_candle(
         choose_kernels(sources or wish.folder, wish.kernels, line, wish.version)
     got = library()
     made = prepare_folder(got, arguments, wish.folder, sources, provide_zig)
-    variables = advice.environment(got.manifest, made.root)
-    return _result(
-        got,
-        wish,
-        CandleSetup(Delivery.FOLDER, made.root, variables["CUDA_COMPUTE_CAP"]),
-        advice.shell_lines(variables, got.manifest.platform.system),
-        advice.folder_notes(sources, nvcc, wish.version),
-        {"files": [str(path) for path in made.archives], "environment": variables},
-    )
+    setup = CandleSetup(Delivery.FOLDER, made.root, advice.compute_cap(got.manifest))
+    variables = {advice.BUILD_DIR: str(made.root), advice.COMPUTE_CAP: setup.compute_cap}
+    shell = Shell.of(got.manifest.platform.system)
+    text = "\n".join(shell.assignment(name, value) for name, value in variables.items())
+    notes = advice.folder_notes(sources, nvcc, wish.version)
+    document = {"files": [str(path) for path in made.archives], "environment": variables}
+    return _result(got, wish, setup, text, notes, document)
 
 
 def _result(
@@ -173,8 +171,7 @@ def cargo_toolkit(project: CandleProject, manifest: Manifest, *, depot: Depot, e
         toolkit = provide(here, folder, progress.download)
         provide_zig = None if target == here else partial(zig, depot=depot, events=events)
         stubs = provide_stubs(toolkit, provided_version().major, bindings, folder, provide_zig)
-    oldest = min(manifest.sass)
-    capability = os.environ.get(advice.COMPUTE_CAP) or f"{oldest.major}{oldest.minor}"
+    capability = os.environ.get(advice.COMPUTE_CAP) or advice.compute_cap(manifest)
     return toolkit_lines(toolkit, stubs, capability, Shell.of(here.system))
 
 

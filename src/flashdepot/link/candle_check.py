@@ -28,7 +28,7 @@ from flashdepot.files.output_folder import read_listing
 from flashdepot.fit.requests import needs_of_manifest
 from flashdepot.fit.rules import judge
 from flashdepot.link.candle_archive import OWN_STEM, STEM, archive_names
-from flashdepot.link.candle_delivery import COMPANIONS, CRATE_RECORD, FOLDER_RECORD
+from flashdepot.link.candle_delivery import COMPANIONS, CRATE_RECORD, FOLDER_RECORD, rivals_in
 from flashdepot.link.candle_project import BUILD_DIR, CandleSetup
 from flashdepot.link.candle_versions import CRATE, CandleLine, Delivery, newer_sources, source_times
 from flashdepot.link.library import read_manifest
@@ -89,7 +89,9 @@ def check_setup(setup: CandleSetup, need: CandleNeed, sources: Path | None) -> I
             return
     else:
         listing, place, manifest = FOLDER_RECORD, setup.folder, setup.folder / COMPANIONS
-        yield from _rivals(place)
+        for rival in rivals_in(place):
+            what = f"{rival} would be linked instead of the archive, and has no run_mha."
+            yield _wrong(what, f"Move it away: {rival}")
     digests = _recorded(setup.folder / listing)
     for name in archive_names(need.platform.system, OWN_STEM if setup.delivery is Delivery.CRATE else STEM):
         archive = place / name
@@ -106,7 +108,7 @@ def check_last_build(setup: CandleSetup, target: Path) -> Iterator[Diagnosis]:
         return
     for output in sorted(target.glob(f"*/build/{CRATE}-*/output")):
         named = [Path(place) for place in _SEARCH.findall(output.read_text("utf-8", "replace"))]
-        if named and not any(_same(place, setup.folder) for place in named):
+        if named and not any(place.resolve() == setup.folder.resolve() for place in named):
             what = f"The build in {output.parent.parent.parent} linked from {named[0]}, and would again."
             yield _wrong(what, _CLEAN)
 
@@ -117,13 +119,6 @@ def _crate_version(folder: Path, need: CandleNeed) -> Iterator[Diagnosis]:
     if found != need.version:
         what = f"{folder} is {need.line.crate} {found}" if found else f"{folder} has no Cargo.toml"
         yield _wrong(f"{what}, and the project uses {need.version}: Cargo ignores it and compiles.", need.again)
-
-
-def _rivals(folder: Path) -> Iterator[Diagnosis]:
-    for name in ("libflashattention.so", "libflashattention.dylib"):
-        if (folder / name).exists():
-            what = f"{folder / name} would be linked instead of the archive, and has no run_mha."
-            yield _wrong(what, f"Move it away: {folder / name}")
 
 
 def _archive(path: Path, need: CandleNeed, digest: str) -> Iterator[Diagnosis]:
@@ -223,7 +218,3 @@ def _recorded(path: Path) -> Mapping[str, str]:
         return {place: next(iter(found)) for place, found in read_listing(path.read_bytes()).items()}
     except (OSError, ValueError):
         return {}
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()

@@ -59,14 +59,19 @@ def prepare_folder(
     return PreparedFolder(root, made, crate)
 
 
+def rivals_in(folder: Path) -> list[Path]:
+    """The shared libraries in a folder that linkers would take for the archive: candle's build script names no kind."""
+    places = (folder / name for name in ("libflashattention.so", "libflashattention.dylib"))
+    return [place for place in places if place.exists()]
+
+
 def _require_no_rival(root: Path) -> None:
-    for name in ("libflashattention.so", "libflashattention.dylib"):
-        if (root / name).exists():
-            raise UsageError(
-                f"{root} has a {name}, and candle's build script says 'flashattention' without saying which kind: "
-                "linkers then take the shared library, which has no run_mha.",
-                hint="Name another --build-dir, or remove that file.",
-            )
+    if found := rivals_in(root):
+        raise UsageError(
+            f"{root} has a {found[0].name}, and candle's build script says 'flashattention' without saying which kind: "
+            "linkers then take the shared library, which has no run_mha.",
+            hint="Name another --build-dir, or remove that file.",
+        )
 
 
 def _require_newer(archives: tuple[Path, ...], sources: Mapping[Path, int]) -> None:

@@ -16,7 +16,6 @@ from flashdepot.files.atomic import write_atomic
 from flashdepot.files.documents import read_toml
 from flashdepot.link.candle_kernels import CandleKernel
 from flashdepot.link.candle_versions import CRATE, CRATE_V3, NEWEST_LIST, Delivery, find_crate
-from flashdepot.link.lines import Shell
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.selection import Dtype, Feature, Pass
 
@@ -262,21 +261,14 @@ _USED_BY = {
 }
 
 
-def environment(manifest: Manifest, folder: Path) -> dict[str, str]:
-    """The variables for a build with a prepared folder.
+def compute_cap(manifest: Manifest) -> str:
+    """The ``CUDA_COMPUTE_CAP`` for a build: that of the oldest machine code in the library.
 
-    candle's build script wants a compute capability that its nvcc knows, even when it compiles nothing; and
-    candle-kernels compiles for it. It is that of the oldest machine code in the library: code made for it runs on every
-    GPU that the library serves.
+    candle's build scripts want one that their nvcc knows, even when they compile nothing; and candle-kernels compiles for
+    it. Code made for this one runs on every GPU that the library serves.
     """
     oldest = min(manifest.sass)
-    return {"CANDLE_FLASH_ATTN_BUILD_DIR": str(folder), "CUDA_COMPUTE_CAP": f"{oldest.major}{oldest.minor}"}
-
-
-def shell_lines(variables: Mapping[str, str], system: str) -> str:
-    """The lines that set variables in a POSIX shell, or on Windows in cmd."""
-    shell = Shell.of(system)
-    return "\n".join(shell.assignment(name, value) for name, value in variables.items())
+    return f"{oldest.major}{oldest.minor}"
 
 
 def patch_lines(crate: str, folder: Path) -> str:
@@ -326,10 +318,9 @@ def crate_notes(manifest: Manifest, nvcc: str | None) -> list[str]:
 
     :param nvcc: the one on PATH.
     """
-    oldest = min(manifest.sass)
     needs = (
         "This crate compiles nothing. candle's others still do: candle-kernels runs nvcc, for the GPU that "
-        f"CUDA_COMPUTE_CAP names ({oldest.major}{oldest.minor} serves every GPU of this library), cudarc asks nvcc for its "
+        f"CUDA_COMPUTE_CAP names ({compute_cap(manifest)} serves every GPU of this library), cudarc asks nvcc for its "
         "version, and the program links cuda, cudart, cublas, cublasLt, curand and nvrtc."
     )
     return [needs] if nvcc else [needs, NO_NVCC]
