@@ -5,9 +5,13 @@
 
 #include <vector>
 
+#ifndef FLOAT
+#define FLOAT "float"
+#endif
+
 extern "C" {
 extern const char binding_text[] =
-    "({torch.Tensor}, {torch.Tensor}, {Optional[torch.Tensor]}, {float}, {bool}, {int}, "
+    "({torch.Tensor}, {torch.Tensor}, {Optional[torch.Tensor]}, {" FLOAT "}, {bool}, {int}, "
     "{Optional[torch.Generator]}) -> " RETURNS;
 }
 

@@ -38,6 +38,18 @@ def test_functions_in_upstreams_namespace_are_declared_there(
     assert ran.stdout == "2: 42 7\n", ran.stdout + ran.stderr
 
 
+def test_a_torch_of_pybind11_3_spells_types_in_two_ways(environment: TorchEnvironment, tmp_path: Path) -> None:
+    newest = make_wheel(
+        tmp_path,
+        environment,
+        '-DFLOAT="@typing.SupportsFloat | typing.SupportsIndex@float@"',
+        returns="@collections.abc.Sequence@list@[torch.Tensor]",
+    )
+    done = link_wheel(newest, "--python", environment.python, "--out", tmp_path / "package", "--json")
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout)["entry_points"]) == ["mha_fwd"]
+
+
 def test_another_torch_is_refused_by_the_symbol_that_it_lacks_and_when_forced_fails_by_that_symbol(
     wheel: Path, tmp_path: Path, cmake: None
 ) -> None:

@@ -75,6 +75,8 @@ TENSORS = "std::vector<at::Tensor>"
 _SPELLED = tuple(f"{len(name)}{name}" for name in ENTRY_POINTS)
 _BINDING = re.compile(rb"\((\{[^{}\0]{1,80}\}(?:, \{[^{}\0]{1,80}\})*)\) -> ([^\0]{1,80})\0")
 _LIST_OF_TENSORS = re.compile(r"[Ll]ist\[(?:torch|at)\.Tensor\]")
+_TAKES_AND_GIVES = re.compile(r"@([^@]*)@([^@]*)@")
+"""pybind11 3 and newer: a type that is spelled one way as an argument and another way as a result."""
 _KINDS = ("Tensor", "Generator", "float", "bool", "int")
 
 
@@ -154,8 +156,9 @@ def _functions(names: Iterable[str]) -> tuple[list[WheelFunction], list[str]]:
 def _bindings(path: Path) -> Iterator[Binding]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for match in _BINDING.finditer(data):
-            arguments = match[1].decode("ascii", "replace").strip("{}").split("}, {")
-            yield Binding(tuple(_kind_of_text(text) for text in arguments), match[2].decode("ascii", "replace"))
+            arguments = _TAKES_AND_GIVES.sub(r"\1", match[1].decode("ascii", "replace")).strip("{}").split("}, {")
+            returns = _TAKES_AND_GIVES.sub(r"\2", match[2].decode("ascii", "replace"))
+            yield Binding(tuple(_kind_of_text(text) for text in arguments), returns)
 
 
 def _kind_of_parameter(parameter: str) -> str:
