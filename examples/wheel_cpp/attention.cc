@@ -1,11 +1,15 @@
-// Calls the mha_fwd of a published wheel (vllm-flash-attn 2.6) from C++, and compares it with torch's own attention.
-// The parameters of other wheels differ: flash_attention_wheel.h, written by 'flashdepot link wheel', has them.
+// Calls the mha_fwd of a published wheel (flash-attn 2.6 to 2.8, vllm-flash-attn 2.6) from C++, and compares it with
+// torch's own attention. The parameters of others differ: flash_attention_wheel.h, written by 'flashdepot link wheel',
+// has them.
 #include <ATen/ATen.h>
 #include <flash_attention_wheel.h>
 
 #include <cmath>
 #include <cstdio>
 #include <exception>
+
+namespace flash {}  // where newer wheels have it
+using namespace flash;
 
 int main() {
   try {
