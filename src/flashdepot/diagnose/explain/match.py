@@ -86,7 +86,8 @@ _WHERE = tuple((Pattern.parse(f"(?i){pattern}"), where) for pattern, where in _S
 
 _NO_ERROR = Pattern.parse(r"(?i)\b(?:0|no) (?:errors?|failed)\b|\bwarning\b|^(?:I|INFO|DEBUG)\b|^\s*(?:raise|except)\b")
 _DOES_WITHOUT = Pattern.parse(
-    r"(?i)\bfall(?:ing|s)?[ -]?back (?:to|on)\b|\bwill fall ?back\b|\bunavailable_reason\b|['\"]available['\"]: False"
+    r"(?i)\busing [\w.]+ instead\b|^\W*[\w ]{2,30} is not installed!\s*$"
+    r"|\bfailed to solve: process\b.*\bexit code: [12]\s*$|\bfall(?:ing|s)?[ -]?back (?:to|on)\b|\bwill fall ?back\b|\bunavailable_reason\b|['\"]available['\"]: False"
     r"|\b(?:did|has|have) (?:you|u|anyone|anybody) (?:encounter|see|find|meet|met|had|have|get|got|solve|fix|tr[yi]|check|manage|experience)\w*\b.*\?\s*$"
     r"|\baccepting (?:this|the) combination|this shouldn't be a problem|\bshould(?:n't| not) (?:be a problem|matter)"
     r"|\bignor(?:e|ed|ing) (?:the |this |an? )?(?:import )?(?:error|exception|failure)"
