@@ -177,6 +177,7 @@ class _Search:
     rules: Sequence[LogRule]
     found: dict[str, Hit] = field(default_factory=dict)
     suggested: dict[str, Hit] = field(default_factory=dict)
+    unplaced: dict[str, Hit] = field(default_factory=dict)
     errors: list[Line] = field(default_factory=list)
     reports: list[Line] = field(default_factory=list)
     facts: MachineFacts = field(default_factory=MachineFacts)
@@ -201,6 +202,8 @@ class _Search:
                     continue
                 self.found[rule.id] = replace(hit, certain=not rule.absence)
                 self._open.remove(rule)
+            elif rule.in_step and rule.id not in self.unplaced and (hit := piece.before_any_step(rule)):
+                self.unplaced[rule.id] = hit
             elif rule.likely and rule.id not in self.suggested and (hit := piece.first_hit(rule, rule.likely)):
                 self.suggested[rule.id] = replace(hit, certain=False)
         if len(self.errors) < EARLIEST and _STATES_ERROR in possible:
@@ -208,6 +211,11 @@ class _Search:
         self._before = chunk.text
 
     def outcome(self) -> RuleOutcome:
+        self.found |= {
+            name: hit
+            for name, hit in self.unplaced.items()
+            if name not in self.found and hit.rule.is_all_of(self.story.steps)
+        }
         found, likely = ([hit for hit in hits.values() if self._holds(hit)] for hits in (self.found, self.suggested))
         hits = [hit for hit in found if hit.rule.rank != SYMPTOM] or likely or found
         hidden = frozenset[str]().union(*(hit.rule.hides for hit in hits))
@@ -276,6 +284,16 @@ class _Piece(msgspec.Struct, frozen=True):
             return None
         text = self.chunk.text
         found = min(matches, key=lambda match: _end_of_line(text, match.end()))
+        return self._hit(rule, found)
+
+    def before_any_step(self, rule: LogRule) -> Hit | None:
+        """What a line matches that stands where the log has not said what runs, of patterns that want to know."""
+        sought = (pattern.search(self.chunk.text) for pattern in rule.in_step if pattern in self.possible)
+        early = (found for found in sought if found and self.scene.at(found.end()) is None)
+        return next((self._hit(rule, found) for found in early), None)
+
+    def _hit(self, rule: LogRule, found: re.Match[bytes]) -> Hit:
+        text = self.chunk.text
         groups = _groups(found)
         for pattern in rule.details:
             if detail := pattern.search(self.before + text):

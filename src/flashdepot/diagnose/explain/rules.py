@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -333,6 +333,15 @@ class LogRule(msgspec.Struct, frozen=True, eq=False, kw_only=True, forbid_unknow
         if step.command:
             return not known or step.phase in self.phases or (step.phase == "resolve" and "build" in self.phases)
         return step.phase in self.phases and (not self.installers or step.installer in self.installers)
+
+    def is_all_of(self, steps: Sequence[Step]) -> bool:
+        """Whether a log of these steps tells of nothing but its installers' work.
+
+        What such a log says before its first step, in a title or a quotation, is of that work too.
+        """
+        return any(step.installer and step.installer in self.installers for step in steps) and not any(
+            step.phase in ("import", "run") for step in steps
+        )
 
     @classmethod
     def from_toml(cls, data: Mapping[str, Any]) -> LogRule:
