@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from doctor.logs import classes, look
+from doctor.logs import classes, first, look
 from flashdepot.diagnose.explain import explain, explained
 from flashdepot.diagnose.explain.lines import read_chunks, strip_prefixes
 from flashdepot.diagnose.explain.machine import built_for
@@ -277,3 +277,37 @@ def test_a_log_that_no_rule_knows_leaves_the_error_as_it_was(tmp_path: Path, tex
 def test_an_error_whose_output_was_not_kept_stays() -> None:
     error = CompileError("libflashattention.so cannot be linked")
     assert explained(error, HOST) is error
+
+
+def test_what_stands_before_the_first_step_is_of_the_only_installer_s_work() -> None:
+    said = "It tells me ModuleNotFoundError: No module named 'torch'\n"
+    assert classes(said + "$ pip install flash-attn\nCollecting flash-attn\n")[:1] == ["build-isolation-no-torch"]
+    ran = "$ python train.py\nTraceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nKeyError: 'x'\n"
+    assert "build-isolation-no-torch" not in classes(said + "$ pip install flash-attn\n" + ran)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FlashAttention is not available on this device. Using sdpa_attention instead.",
+        "Flash Attn is not installed!",
+        'ERROR: failed to solve: process "/bin/sh -c pip install flash-attn" did not complete successfully: exit code: 1',
+    ],
+)
+def test_a_line_of_what_is_done_without_or_of_which_command_failed_shows_nothing(line: str) -> None:
+    assert classes(line) == []
+
+
+@pytest.mark.parametrize("line", ["nvcc: exit code 137", "nvcc 已退出: 代码为 137", "nvcc, código de salida 137"])
+def test_a_process_that_was_killed_is_known_in_any_language(line: str) -> None:
+    assert classes(line)[:1] == ["oom-killed"]
+
+
+def test_a_name_that_an_import_should_have_given_is_never_certain() -> None:
+    cause = first("  File attention.py, line 9\nNameError: name 'flash_attn_func' is not defined")
+    assert (cause.id, cause.certain) == ("optional-import-failed", False)
+
+
+def test_what_takes_a_match_back_stands_near_it() -> None:
+    error = "the detected CUDA version (12.2) mismatches the version that was used to compile PyTorch"
+    assert classes(f"nvcc: compiler driver. {'x' * 500} {error}")[:1] == ["cuda-torch-mismatch"]

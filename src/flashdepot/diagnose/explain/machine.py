@@ -165,8 +165,9 @@ def package_of(line: str, step: Step | None) -> Package | None:
     """The package whose file or module a line names, else the one that its step is about."""
     text = line.encode()
     if (found := _LOADED.search(text)) and (package := _table().get(_name(found, "module"))):
-        about = named(step.package) if step and step.package and step.phase == "build" else package
-        return about if package.name == "torch" else package
+        if package.name != "torch" or step is None or step.phase != "build":
+            return package
+        return named(step.package) if step.package else None  # a build that lacks torch is another package's
     if found := _MODULE_FILE.search(text):
         folder = _name(found, "folder")
         for name in (_name(found, "module"), folder):

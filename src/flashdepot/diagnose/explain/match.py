@@ -41,6 +41,9 @@ def _speaks_for_itself(step: Step) -> bool:
     return step.tool == "cmake" or (step.installer != "" and step.phase in _INSTALLERS_OWN)
 
 
+_NEAR = 400
+"""Bytes before and behind a match that may take it back: in a longer line, other sentences stand next to it."""
+
 _IGNORED = 100
 """How many lines of a piece a rule skips before it takes the next one as it is."""
 
@@ -92,7 +95,7 @@ _DOES_WITHOUT = Pattern.parse(
     r"|\baccepting (?:this|the) combination|this shouldn't be a problem|\bshould(?:n't| not) (?:be a problem|matter)"
     r"|\bignor(?:e|ed|ing) (?:the |this |an? )?(?:import )?(?:error|exception|failure)"
     r"|\blevel=(?:debug|info)\b|\dZ +(?:info|debug|trace) "
-    r"|^[\s│]*\d{1,5}[\s│]+.*\bf['\"].*\{|^f?\".+(?: \"|\",)$"
+    r"|^[\s│]*\d{1,5}[\s│]+.*\bf['\"].*\{|^f?\x{22}.+(?: \x{22}|\x{22},)$"
 )
 """What a program says that does without something, a line of its own life and no reason why a command failed; what is
 marked as news or for debugging; and what nobody printed: strings in source, in the numbered lines that a traceback shows
@@ -313,7 +316,8 @@ class _Piece(msgspec.Struct, frozen=True):
             end = _end_of_line(text, found.end())
             step = self.scene.at(found.end())
             if rule.takes(step, known=in_step):
-                line = text[text.rfind(b"\n", 0, found.end()) + 1 : end]
+                begin = text.rfind(b"\n", 0, found.end()) + 1
+                line = text[max(begin, found.start() - _NEAR) : min(end, found.end() + _NEAR)]
                 if not any(other.search(line) for other in (_DOES_WITHOUT, *rule.ignore)):
                     return found
             found = pattern.search(text, end)
