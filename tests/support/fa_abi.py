@@ -54,6 +54,7 @@ class Feature(IntFlag):
 
 class Family(IntEnum):
     FA2 = 2
+    FA3 = 3
     FA4 = 4
 
 

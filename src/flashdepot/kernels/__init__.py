@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flashdepot.errors import UsageError, did_you_mean
 from flashdepot.kernels.fa2 import Fa2
+from flashdepot.kernels.fa3 import Fa3
 from flashdepot.kernels.fa4 import Fa4
 from flashdepot.model.selection import DEFAULT_FAMILY, Selection
 
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from flashdepot.model.target import Architecture, Platform
     from flashdepot.upstream import SourceTree
 
-FAMILIES: tuple[Family, ...] = (Fa2(), Fa4())
+FAMILIES: tuple[Family, ...] = (Fa2(), Fa3(), Fa4())
 """Every family there is. One joins by its folder and its entry here."""
 
 ALL = "all"
-"""The word for every family."""
+"""The word for every usual family."""
 
 
 def family_of(name: str) -> Family:
@@ -38,13 +39,12 @@ def family_of(name: str) -> Family:
 
 
 def parse_families(text: str) -> frozenset[str]:
-    """Read ``fa4``, ``fa2,fa4`` or ``all``; :raises UsageError: for an unknown or empty name."""
+    """Read ``fa4``, ``fa2,fa4``, ``all`` or ``all,fa3``; :raises UsageError: for an unknown or empty name."""
     words = [word for word in re.split(r"[,\s]+", text.strip().lower()) if word]
-    if words == [ALL]:
-        return frozenset(family.name for family in FAMILIES)
     if not words:
         raise UsageError("The list of families is empty.", hint=f"Name some: --families {DEFAULT_FAMILY}")
-    return frozenset(family_of(word).name for word in words)
+    usual = (family.name for family in FAMILIES if family.is_usual and ALL in words)
+    return frozenset((*usual, *(family_of(word).name for word in words if word != ALL)))
 
 
 def default_family() -> Family:
@@ -53,8 +53,9 @@ def default_family() -> Family:
 
 
 def tested_families(gpus: Iterable[Architecture], platform: Platform) -> list[Family]:
-    """The families that were tested on some of the GPUs, and have kernels for those on that system."""
-    return [f for f in FAMILIES if any(f.is_tested(gpu) and not f.lacks(gpu, platform) for gpu in gpus)]
+    """The usual families that were tested on some of the GPUs, and have kernels for those on that system."""
+    usual = [family for family in FAMILIES if family.is_usual]
+    return [f for f in usual if any(f.is_tested(gpu) and not f.lacks(gpu, platform) for gpu in gpus)]
 
 
 def unproven_code(selection: Selection, sass: Iterable[Architecture]) -> dict[str, tuple[Architecture, ...]]:

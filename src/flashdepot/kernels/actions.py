@@ -43,6 +43,7 @@ def cuda_actions(
     words: Sequence[str],
     unit: Unit | None = None,
     header: str = "",
+    host_words: Sequence[str] = (),
 ) -> Iterator[Action]:
     """A CUDA source to an object, with nothing in it of where it lay or when it was compiled.
 
@@ -51,6 +52,7 @@ def cuda_actions(
     :param flags: what nvcc is given.
     :param words: macros and include folders, the same for both.
     :param header: what clang includes before the source; it is compiled once for all sources that have it.
+    :param host_words: macros and include folders of the host side only, which come before the others.
     """
     device = [NVCC, "-fatbin", "-ccbin", "{preprocessor}", *flags, *words, "-I{native}/shim"]
     if "--objdir-as-tempdir" in compilers.nvcc_options:
@@ -74,7 +76,7 @@ def cuda_actions(
     target = compilers.target
     cuda = ("-isystem", "{cuda_include}", "-isystem", "{cuda_include}/cccl")
     first = ("-include", header) if header else ()
-    host = (*cuda_words(target), *words, "-I{native}/shim", *cuda, *first)
+    host = (*cuda_words(target), *host_words, *words, "-I{native}/shim", *cuda, *first)
     yield Action(
         f"{name}-{target}",
         place,

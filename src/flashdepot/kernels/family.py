@@ -34,6 +34,8 @@ class Family(ABC):
     """The oldest GPU that its kernels run on."""
     sources: Sources
     """Where its source trees come from."""
+    is_usual: bool = True
+    """Whether the profile ``full`` has it where it was tested; one that is not is only built where somebody names it."""
     c_layer_words: tuple[str, ...] = ()
     """What its folder of the C layer is compiled with besides: include folders and macros."""
 
@@ -46,7 +48,7 @@ class Family(ABC):
         return True
 
     def is_tested(self, gpu: Architecture) -> bool:  # noqa: ARG002
-        """Whether its kernels were tested on such a GPU: the profile ``full`` has them, without being asked for."""
+        """Whether its kernels were tested on such a GPU: a usual family is then in the profile ``full``."""
         return True
 
     def compiles_here(self, platform: Platform) -> bool:  # noqa: ARG002

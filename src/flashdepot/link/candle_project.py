@@ -282,7 +282,7 @@ def missing_kernels(manifest: Manifest, arguments: int, added: Sequence[CandleKe
     :param added: kernels of candle's own in it.
     """
     selection = manifest.selection
-    lacks = [str(dtype) for dtype in Dtype if not any(unit.dtype is dtype for unit in selection.units)]
+    lacks = [str(dtype) for dtype in (Dtype.BF16, Dtype.FP16) if not any(unit.dtype is dtype for unit in selection.units)]
     lacks += [words for feature, words in _USED_BY.items() if feature not in selection.features]
     if arguments == NEWEST_LIST and not any(unit.pass_ is Pass.SPLITKV for unit in selection.units):
         lacks.append("paged keys and values")

@@ -28,10 +28,11 @@ class Pass(str, Enum):
 
 
 class Dtype(str, Enum):
-    """An element type of Q, K, V and O."""
+    """An element type of Q, K, V and O; of E4M3, eight bits with factors beside them, O is BF16."""
 
     BF16 = "bf16"
     FP16 = "fp16"
+    E4M3 = "e4m3"
 
     def __str__(self) -> str:
         return self.value

@@ -137,8 +137,9 @@ WORDS: Mapping[str, Word] = {
     ),
     "families": Word(
         parse_families,
-        "fa2|fa4|all",
-        "Families of kernels: FlashAttention-2, FlashAttention-4 (Hopper).  [default: fa2; with full, both]",
+        "fa2|fa3|fa4|all",
+        "Families of kernels: FlashAttention-2, FlashAttention-4 (Hopper), both (all), and FlashAttention-3 for FP8 and "
+        "absorbed MLA (Hopper).  [default: fa2; with full, all]",
         lambda: [*(family.name for family in FAMILIES), ALL],
     ),
     "cuda": Word(_parse_cuda, "auto|13.0|DIR", "Which nvcc builds.  [default: auto]"),

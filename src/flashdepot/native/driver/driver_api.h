@@ -32,7 +32,8 @@
   X(cuMemAllocAsync)                   \
   X(cuMemFreeAsync)                    \
   X(cuMemcpyAsync)                     \
-  X(cuMemsetD8Async)
+  X(cuMemsetD8Async)                   \
+  X(cuTensorMapEncodeTiled)
 
 namespace flashdepot::driver {
 

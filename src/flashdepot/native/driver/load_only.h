@@ -7,4 +7,7 @@ namespace flashdepot::driver {
 // memory is neither copied nor set.
 void load_only(bool on);
 
+// Whether it is.
+bool loads_only();
+
 }  // namespace flashdepot::driver

@@ -74,6 +74,8 @@ cudaError_t load(const DriverApi &api, CUkernel kernel) {
 
 void load_only(bool on) { only_loads = on; }
 
+bool loads_only() { return only_loads; }
+
 }  // namespace flashdepot::driver
 
 using namespace flashdepot::driver;

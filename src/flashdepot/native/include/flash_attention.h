@@ -106,7 +106,7 @@ enum {
 /* family: a line of kernels with one source, by the number in its name. 0 takes the one that was
  * measured to be fastest, of those in the library that do the problem; a number takes that one, and
  * what it cannot do is refused. The answers are the same up to rounding. */
-enum { FA_FAMILY_BEST = 0, FA_FAMILY_FA2 = 2, FA_FAMILY_FA4 = 4 };
+enum { FA_FAMILY_BEST = 0, FA_FAMILY_FA2 = 2, FA_FAMILY_FA3 = 3, FA_FAMILY_FA4 = 4 };
 
 /* dtype: of q, k, v, o and their gradients. There is no default. */
 enum {

@@ -73,7 +73,8 @@ fa_status check_indices(const fa_fwd_args &args) {
   const struct {
     const char *name;
     const std::int32_t *data;
-  } lists[] = {{"seqused_k", args.seqused_k},
+  } lists[] = {{"seqused_q", args.seqused_q},
+               {"seqused_k", args.seqused_k},
                {"leftpad_k", args.leftpad_k},
                {"block_table", args.block_table},
                {"cache_seqlens", args.cache_seqlens},
@@ -81,6 +82,9 @@ fa_status check_indices(const fa_fwd_args &args) {
   for (const auto &list : lists) {
     FLASHDEPOT_TRY(check_alignment(list.name, "", list.data, alignof(std::int32_t)));
   }
+  FLASHDEPOT_TRY(check_alignment("q_descale", "", args.q_descale, alignof(float)));
+  FLASHDEPOT_TRY(check_alignment("k_descale", "", args.k_descale, alignof(float)));
+  FLASHDEPOT_TRY(check_alignment("v_descale", "", args.v_descale, alignof(float)));
   return FA_STATUS_OK;
 }
 
@@ -102,15 +106,19 @@ fa_status check_buffers(const fa_fwd_args &args, const Problem &problem) {
   if (problem.no_queries()) {
     return FA_STATUS_OK;
   }
-  FLASHDEPOT_TRY(check_tensor("q", args.q, queries(args, problem)));
+  const std::int64_t unit = problem.dtype == FA_DTYPE_E4M3 ? 2 * kStrideUnit : kStrideUnit;
+  FLASHDEPOT_TRY(check_tensor("q", args.q, queries(args, problem), unit));
+  if (args.qv.data != nullptr) {
+    FLASHDEPOT_TRY(check_tensor("qv", args.qv, queries(args, problem), unit));
+  }
   if (!problem.no_keys()) {
     const bool appends = args.seqlen_new != 0;
-    FLASHDEPOT_TRY(check_tensor("k", args.k, keys_of(args, problem), appends));
-    FLASHDEPOT_TRY(check_tensor("v", args.v, keys_of(args, problem), appends));
+    FLASHDEPOT_TRY(check_tensor("k", args.k, keys_of(args, problem), appends, unit));
+    FLASHDEPOT_TRY(check_tensor("v", args.v, keys_of(args, problem), appends, unit));
     if (appends) {
       const Extents fresh{args.batch, args.seqlen_new, args.heads_k};
-      FLASHDEPOT_TRY(check_tensor("k_new", args.k_new, fresh));
-      FLASHDEPOT_TRY(check_tensor("v_new", args.v_new, fresh));
+      FLASHDEPOT_TRY(check_tensor("k_new", args.k_new, fresh, unit));
+      FLASHDEPOT_TRY(check_tensor("v_new", args.v_new, fresh, unit));
     }
   }
   FLASHDEPOT_TRY(check_tensor("o", args.o, queries(args, problem), true));

@@ -5,17 +5,15 @@
 namespace flashdepot {
 namespace {
 
-constexpr std::int64_t kStrideUnit = 8;
-
 fa_status check_stride(const char *tensor, const char *dimension, std::int64_t stride,
-                       std::int64_t extent, bool written) {
+                       std::int64_t extent, bool written, std::int64_t unit) {
   if (extent <= 1) {
     return FA_STATUS_OK;
   }
-  if (stride < 0 || stride > kLargestStride || stride % kStrideUnit != 0) {
+  if (stride < 0 || stride > kLargestStride || stride % unit != 0) {
     return refuse(FA_STATUS_INVALID,
-                  "%s.%s_stride is %lld; allowed: multiples of 8 (in elements) from 0 to 2^46",
-                  tensor, dimension, static_cast<long long>(stride));
+                  "%s.%s_stride is %lld; allowed: multiples of %lld (in elements) from 0 to 2^46",
+                  tensor, dimension, static_cast<long long>(stride), static_cast<long long>(unit));
   }
   if (written && stride == 0) {
     return refuse(FA_STATUS_INVALID,
@@ -57,7 +55,7 @@ fa_status check_set(const char *name, const void *data, const char *holds) {
 }
 
 fa_status check_tensor(const char *name, const fa_tensor &tensor, const Extents &extents,
-                       bool written) {
+                       bool written, std::int64_t unit) {
   if (tensor.data == nullptr) {
     return refuse(FA_STATUS_INVALID, "%s.data is NULL; it holds batch %lld x %lld rows x %lld heads", name,
                   static_cast<long long>(extents.batch), static_cast<long long>(extents.rows),
@@ -69,17 +67,18 @@ fa_status check_tensor(const char *name, const fa_tensor &tensor, const Extents 
                   static_cast<long long>(tensor.reserved1));
   }
   FLASHDEPOT_TRY(check_alignment(name, ".data", tensor.data, kVectorAlignment));
-  FLASHDEPOT_TRY(check_stride(name, "batch", tensor.batch_stride, extents.batch, written));
-  FLASHDEPOT_TRY(check_stride(name, "row", tensor.row_stride, extents.rows, written));
-  FLASHDEPOT_TRY(check_stride(name, "head", tensor.head_stride, extents.heads, written));
+  FLASHDEPOT_TRY(check_stride(name, "batch", tensor.batch_stride, extents.batch, written, unit));
+  FLASHDEPOT_TRY(check_stride(name, "row", tensor.row_stride, extents.rows, written, unit));
+  FLASHDEPOT_TRY(check_stride(name, "head", tensor.head_stride, extents.heads, written, unit));
   return FA_STATUS_OK;
 }
 
-fa_status check_tensor(const char *name, const fa_const_tensor &tensor, const Extents &extents) {
+fa_status check_tensor(const char *name, const fa_const_tensor &tensor, const Extents &extents,
+                       std::int64_t unit) {
   fa_tensor same = plain(tensor);
   same.reserved0 = tensor.reserved0;
   same.reserved1 = tensor.reserved1;
-  return check_tensor(name, same, extents, false);
+  return check_tensor(name, same, extents, false, unit);
 }
 
 }  // namespace flashdepot

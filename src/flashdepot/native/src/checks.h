@@ -15,7 +15,7 @@ inline fa_tensor plain(const fa_const_tensor &tensor) {
                         tensor.head_stride);
 }
 
-// Kernels load and store 128 bits at a time: 8 elements.
+// Kernels load and store 128 bits at a time.
 constexpr std::uintptr_t kVectorAlignment = 16;
 // Beyond any address space in elements, and small enough for 64-bit products.
 constexpr std::int64_t kLargestStride = std::int64_t{1} << 46;
@@ -38,9 +38,12 @@ struct Extents {
   std::int64_t batch, rows, heads;
 };
 
+// `unit` divides its strides: the elements in 128 bits.
+constexpr std::int64_t kStrideUnit = 8;
 [[nodiscard]] fa_status check_tensor(const char *name, const fa_tensor &tensor,
-                                     const Extents &extents, bool written);
+                                     const Extents &extents, bool written,
+                                     std::int64_t unit = kStrideUnit);
 [[nodiscard]] fa_status check_tensor(const char *name, const fa_const_tensor &tensor,
-                                     const Extents &extents);
+                                     const Extents &extents, std::int64_t unit = kStrideUnit);
 
 }  // namespace flashdepot

@@ -58,6 +58,10 @@ fa_status check_not_packed(const fa_fwd_args &args) {
         "seqused_k is set and cu_seqlens_k is NULL; it belongs to a packed batch: for keys with "
         "a batch dimension use cache_seqlens");
   }
+  if (args.seqused_q != nullptr) {
+    return refuse(FA_STATUS_INVALID,
+                  "seqused_q is set and cu_seqlens_q is NULL; it belongs to a packed batch");
+  }
   if (args.leftpad_k != nullptr && args.cache_seqlens == nullptr) {
     return refuse(
         FA_STATUS_INVALID,
@@ -117,19 +121,25 @@ fa_status check_dropout(const fa_fwd_args &args) {
   return FA_STATUS_OK;
 }
 
-// Fields that are there for families to come.
-struct Unserved {
-  const char *name;
-  bool set;
-};
-
-fa_status check_unserved(std::initializer_list<Unserved> fields) {
-  for (const Unserved &field : fields) {
-    if (field.set) {
-      return refuse(FA_STATUS_UNSUPPORTED,
-                    "%s is set, and no family of this version of the library serves it: leave it 0",
-                    field.name);
+// Factors go with eight bits.
+fa_status check_descales(const fa_fwd_args &args) {
+  for (const Field &field : {Field{"q_descale", args.q_descale}, Field{"k_descale", args.k_descale},
+                             Field{"v_descale", args.v_descale}}) {
+    if (field.value != nullptr && args.dtype != FA_DTYPE_E4M3) {
+      return refuse(FA_STATUS_INVALID,
+                    "%s is set and dtype is %d; it is a factor of FA_DTYPE_E4M3 (%d): leave it NULL",
+                    field.name, args.dtype, FA_DTYPE_E4M3);
     }
+  }
+  FLASHDEPOT_TRY(check_range("descale_batch_stride", args.descale_batch_stride, 0, kLargestStride));
+  return check_range("descale_head_stride", args.descale_head_stride, 0, kLargestStride);
+}
+
+fa_status check_out_dtype(const fa_fwd_args &args) {
+  const std::int32_t bits16 = args.dtype == FA_DTYPE_E4M3 ? FA_DTYPE_BF16 : args.dtype;
+  if (args.out_dtype != 0 && args.out_dtype != bits16 && args.out_dtype != args.dtype) {
+    return refuse(FA_STATUS_UNSUPPORTED, "out_dtype is %d and dtype is %d; allowed: 0 or %d",
+                  args.out_dtype, args.dtype, bits16);
   }
   return FA_STATUS_OK;
 }
@@ -149,15 +159,9 @@ fa_status check_sink(const Args &args) {
 }  // namespace
 
 fa_status check_served(const fa_fwd_args &args, const Problem &) {
-  FLASHDEPOT_TRY(check_unserved({{"seqused_q", args.seqused_q != nullptr},
-                                 {"attention_chunk", args.attention_chunk != 0},
-                                 {"out_dtype", args.out_dtype != 0 && args.out_dtype != args.dtype},
-                                 {"qv.data", args.qv.data != nullptr},
-                                 {"q_descale", args.q_descale != nullptr},
-                                 {"k_descale", args.k_descale != nullptr},
-                                 {"v_descale", args.v_descale != nullptr},
-                                 {"descale_batch_stride", args.descale_batch_stride != 0},
-                                 {"descale_head_stride", args.descale_head_stride != 0}}));
+  FLASHDEPOT_TRY(check_range("attention_chunk", args.attention_chunk, 0, INT32_MAX));
+  FLASHDEPOT_TRY(check_out_dtype(args));
+  FLASHDEPOT_TRY(check_descales(args));
   return check_sink(args);
 }
 

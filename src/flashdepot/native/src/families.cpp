@@ -27,7 +27,8 @@ const fa_family contents[] = {FA_CONFIG_FAMILIES(CONTENTS)};
 constexpr struct {
   std::int32_t number;
   const char *name;
-} kKnown[] = {{FA_FAMILY_FA4, "fa4"}, {FA_FAMILY_FA2, "fa2"}};
+  bool usual;  // serves calls that others do too, so that a library without it may be a slower one
+} kKnown[] = {{FA_FAMILY_FA4, "fa4", true}, {FA_FAMILY_FA3, "fa3", false}, {FA_FAMILY_FA2, "fa2", true}};
 
 const Family *find(std::int32_t number) {
   for (const Family *family : kFamilies) {
@@ -59,8 +60,9 @@ fa_status check_family(std::int32_t number) {
                     number, known.name, list_of_families().c_str());
     }
   }
-  return refuse(FA_STATUS_INVALID, "family is %d; allowed: 0, FA_FAMILY_FA2 (%d), FA_FAMILY_FA4 (%d)",
-                number, FA_FAMILY_FA2, FA_FAMILY_FA4);
+  return refuse(FA_STATUS_INVALID,
+                "family is %d; allowed: 0, FA_FAMILY_FA2 (%d), FA_FAMILY_FA3 (%d), FA_FAMILY_FA4 (%d)",
+                number, FA_FAMILY_FA2, FA_FAMILY_FA3, FA_FAMILY_FA4);
 }
 
 bool asked_for(const Family &family, std::int32_t number) {
@@ -92,6 +94,9 @@ void explain(const Call &call, const DeviceFacts *gpu, const Pass<Call> Family::
     const Family *family = find(known.number);
     if (family == &chosen) {
       return;
+    }
+    if (family == nullptr && !known.usual) {
+      continue;
     }
     Text why;
     if (family != nullptr) {
@@ -141,6 +146,23 @@ Fit decline(Text *why, Fit fit, const char *format, ...) {
     va_end(arguments);
   }
   return fit;
+}
+
+Fit fits_usual_words(const ForwardCall &call, Text *why) {
+  const auto &[args, problem] = call;
+  const char *word = problem.dtype == FA_DTYPE_E4M3    ? "dtype FA_DTYPE_E4M3"
+                     : args.qv.data != nullptr         ? "qv"
+                     : args.seqused_q != nullptr       ? "seqused_q"
+                     : args.attention_chunk != 0       ? "attention_chunk"
+                     : problem.head_dim_v > 256        ? "head_dim_v above 256"
+                                                       : nullptr;
+  if (word == nullptr) {
+    return Fit::serves;
+  }
+  return decline(why, Fit::unsupported,
+                 "it has no %s; family fa3 has that for some calls, on Hopper: get a library with it by "
+                 "flashdepot get --families all,fa3",
+                 word);
 }
 
 fa_status choose(const ForwardCall &call, const DeviceFacts *gpu, Choice &choice) {

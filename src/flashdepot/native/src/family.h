@@ -1,6 +1,6 @@
 // The seam between the C ABI and the families of kernels behind it.
 //
-// A family is one line of kernels with one source: fa2, fa4. Its part of the C layer is a folder
+// A family is one line of kernels with one source: fa2, fa3, fa4. Its part of the C layer is a folder
 // beside this file that defines one `Family` as `flashdepot::<name>::family`, and a word in
 // FA_CONFIG_FAMILIES of fa_config.h, which lists the families of a library, the best first. Nothing
 // else names a family. A library whose list lacks one is built without that family's folder.
@@ -79,6 +79,9 @@ struct Family {
 
 // Writes the reason, if somebody wants it, and returns `fit`.
 FLASHDEPOT_PRINTF(3, 4) Fit decline(Text *why, Fit fit, const char *format, ...);
+
+// Whether a call has words of flash_attention.h only that fa2 and fa4 know; else says who knows them.
+Fit fits_usual_words(const ForwardCall &call, Text *why);
 
 // Which family runs a call.
 struct Choice {

@@ -73,7 +73,8 @@ fa_status finish(const ForwardCall &call, const float *sink) {
   const float infinity = std::numeric_limits<float>::infinity();
   return launch_finish_rows(
       {args.o, args.lse, sink, args.cu_seqlens_q, packed ? 1 : args.batch,
-       packed ? args.total_q : args.seqlen_q, args.heads_q, problem.head_dim_v, args.dtype,
+       packed ? args.total_q : args.seqlen_q, args.heads_q, problem.head_dim_v,
+       args.out_dtype != 0 ? args.out_dtype : args.dtype,
        args.batch, negative ? -infinity : infinity, 0},
       static_cast<cudaStream_t>(args.stream));
 }

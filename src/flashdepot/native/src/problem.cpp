@@ -27,11 +27,23 @@ double square_root(double value) {
   return root;
 }
 
-template <typename Args>
-fa_status check_sizes(const Args &args) {
+// The widest that any family's kernels are, of v: those of absorbed latent attention.
+constexpr std::int32_t widest_v(const fa_fwd_args &) { return 512; }
+constexpr std::int32_t widest_v(const fa_bwd_args &) { return 256; }
+
+fa_status check_dtype(const fa_fwd_args &args) {
+  if (args.dtype != FA_DTYPE_FP16 && args.dtype != FA_DTYPE_BF16 && args.dtype != FA_DTYPE_E4M3) {
+    return refuse(FA_STATUS_INVALID,
+                  "dtype is %d; allowed: FA_DTYPE_FP16 (%d), FA_DTYPE_BF16 (%d), FA_DTYPE_E4M3 (%d)",
+                  args.dtype, FA_DTYPE_FP16, FA_DTYPE_BF16, FA_DTYPE_E4M3);
+  }
+  return FA_STATUS_OK;
+}
+
+fa_status check_dtype(const fa_bwd_args &args) {
   if (args.dtype == FA_DTYPE_E4M3) {
     return refuse(FA_STATUS_UNSUPPORTED,
-                  "dtype is %d (FA_DTYPE_E4M3), which no family of this version serves; use "
+                  "dtype is %d (FA_DTYPE_E4M3), which has no backward pass in any family: use "
                   "FA_DTYPE_FP16 or FA_DTYPE_BF16",
                   args.dtype);
   }
@@ -39,6 +51,12 @@ fa_status check_sizes(const Args &args) {
     return refuse(FA_STATUS_INVALID, "dtype is %d; allowed: FA_DTYPE_FP16 (%d), FA_DTYPE_BF16 (%d)", args.dtype,
                   FA_DTYPE_FP16, FA_DTYPE_BF16);
   }
+  return FA_STATUS_OK;
+}
+
+template <typename Args>
+fa_status check_sizes(const Args &args) {
+  FLASHDEPOT_TRY(check_dtype(args));
   FLASHDEPOT_TRY(check_range("batch", args.batch, 0, kGridLimit));
   FLASHDEPOT_TRY(check_range("seqlen_q", args.seqlen_q, 0, kLongest));
   FLASHDEPOT_TRY(check_range("seqlen_k", args.seqlen_k, 0, kLongest));
@@ -53,10 +71,10 @@ fa_status check_sizes(const Args &args) {
     return refuse(FA_STATUS_INVALID, "head_dim is %d; allowed: multiples of 8 from 8 to 256",
                   args.head_dim);
   }
-  if (args.head_dim_v < 0 || args.head_dim_v > 256 || args.head_dim_v % 8 != 0) {
+  if (args.head_dim_v < 0 || args.head_dim_v > widest_v(args) || args.head_dim_v % 8 != 0) {
     return refuse(FA_STATUS_INVALID,
-                  "head_dim_v is %d; allowed: multiples of 8 from 8 to 256, or 0 for head_dim",
-                  args.head_dim_v);
+                  "head_dim_v is %d; allowed: multiples of 8 from 8 to %d, or 0 for head_dim",
+                  args.head_dim_v, widest_v(args));
   }
   FLASHDEPOT_TRY(check_range("total_q", args.total_q, 0, INT32_MAX));
   FLASHDEPOT_TRY(check_range("total_k", args.total_k, 0, INT32_MAX));

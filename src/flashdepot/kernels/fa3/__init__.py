@@ -1,0 +1,79 @@
+"""FlashAttention-3: upstream's kernels for Hopper, of which those are compiled that no other family has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flashdepot.kernels.fa3 import units
+from flashdepot.kernels.fa3.sources import SOURCE_DIR, Fa3Layout, licences, published
+from flashdepot.kernels.family import Family
+from flashdepot.model.target import Architecture
+from flashdepot.upstream import Sources
+
+if TYPE_CHECKING:
+    from flashdepot.files.directory import PlainFiles
+    from flashdepot.kernels.actions import Compilers
+    from flashdepot.model.recipe import Action, Estimate, Recipe
+    from flashdepot.model.selection import Feature, Selection, Unit
+    from flashdepot.model.target import Platform
+    from flashdepot.upstream import Identified
+
+
+class Fa3(Family):
+    """The family ``fa3``: FP8, and absorbed multi-head latent attention.
+
+    What only a build asks for is imported when it is asked for: every command knows the families.
+    """
+
+    name = units.NAME
+    title = "FlashAttention-3"
+    oldest_gpu = Architecture(9, 0)
+    """Hopper: the kernels use its tensor memory accelerator and warp group products."""
+    is_usual = False
+    """Its 18 sources take 45 CPU-minutes, and serve two kinds of call only."""
+    sources = Sources(Fa3Layout(), published)
+    c_layer_words = ("-I{native}", f"-I{{{units.NAME}}}/{SOURCE_DIR}", *units.NAMES)
+    """Its folder of the C layer includes upstream's block of parameters and table of tiles."""
+
+    def lacks(self, gpu: Architecture, platform: Platform) -> str:  # noqa: ARG002
+        """Every GPU but Hopper's."""
+        if units.HOPPER.runs_on(gpu):
+            return ""
+        return f"has kernels for compute capability 9.0 only, and not for {gpu.dotted}"
+
+    def runs(self, unit: Unit, gpu: Architecture) -> bool:
+        """Whether it is a Hopper."""
+        return unit.family == self.name and units.HOPPER.runs_on(gpu)
+
+    def flags(
+        self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str
+    ) -> tuple[str, ...]:  # noqa: ARG002
+        """Upstream's own flags, and what nvcc is given for every source; always for Hopper."""
+        from flashdepot.kernels.fa3 import actions  # noqa: PLC0415
+
+        return actions.flags(compilers, compress=compress)
+
+    def actions(self, recipe: Recipe, source: Identified, compilers: Compilers) -> tuple[Action, ...]:  # noqa: ARG002
+        """The compiler runs of each translation unit, and of what they call."""
+        from flashdepot.kernels.fa3 import actions  # noqa: PLC0415
+
+        return tuple(actions.actions(recipe, compilers))
+
+    def config_lines(self, selection: Selection, sass: Sequence[Architecture], source: Identified) -> Iterable[str]:  # noqa: ARG002
+        """The version, the features, and the units."""
+        from flashdepot.kernels.fa3 import actions  # noqa: PLC0415
+
+        return actions.config_lines(selection, source)
+
+    def licences(self, files: PlainFiles) -> Mapping[str, str]:
+        """The texts of flash-attention and of the CUTLASS in the tree."""
+        return licences(files)
+
+    def estimate(self, unit: Unit, features: frozenset[Feature], architectures: int, front_end: str) -> Estimate:  # noqa: ARG002
+        """What a unit is expected to cost, by what was measured."""
+        return units.estimate()
+
+    def full(self) -> Iterable[Unit]:
+        """Every unit."""
+        return units.units()
