@@ -80,6 +80,7 @@ TABLES = (
         "toolchain/cute_dsl_wheels.toml", "nvidia-cutlass-dsl", r'^cute_dsl = "([\d.]+)"', "renew_cute_dsl_wheels.py"
     ),
     Table("kernels/fa2/sdists.toml", "flash-attn", r'^version = "(.+)"', "renew_sdists.py"),
+    Table("kernels/fa3/sdists.toml", "xformers", r'^version = "(.+)"'),
     Table("kernels/fa4/sdists.toml", "flash-attn-4", r'^version = "(.+)"'),
     Table("link/candle_versions.toml", script="renew_candle_versions.py"),
     Table("catalog/sources.toml"),

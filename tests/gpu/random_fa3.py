@@ -17,13 +17,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 from random_models import NAN, sized, tensor_of
+
 from support.fa_abi import Answer, Dtype, Family, Flag, ForwardArgs, Library, Status
 
 KINDS = ("dense", "packed", "cache", "paged", "paged_packed", "appended")
@@ -63,7 +63,8 @@ class Problem:
         full = self.kind == "dense"
         room = self.capacity - self.new
         self.of_k = [
-            self.capacity if full else chance.choice((0, 1, room, chance.randrange(room + 1))) for _ in range(self.batch)
+            self.capacity if full else chance.choice((0, 1, room, chance.randrange(room + 1)))
+            for _ in range(self.batch)
         ]
         self.of_k = [min(n, room) + self.new for n in self.of_k] if not full else self.of_k
         self.causal = chance.random() < 0.4
@@ -239,17 +240,26 @@ class Case:
         error = (got_o.transpose(1, 2) - o).masked_fill(~inside[..., None], 0.0)
         worst = float((error.abs() / most).nan_to_num(nan=1e9).max())
         count = int(inside.sum()) * p.heads * p.dim_v
-        square = float((error**2).nan_to_num(nan=1e9).sum() / mean.masked_fill(~inside[..., None], 0.0).sum().clamp_min(1e-9))
+        square = float(
+            (error**2).nan_to_num(nan=1e9).sum() / mean.masked_fill(~inside[..., None], 0.0).sum().clamp_min(1e-9)
+        )
         infinite = lse.isinf()
         off = torch.where(infinite, torch.where(got_lse == lse, 0.0, NAN), (got_lse - lse).abs())
-        of_lse = float((off / (4e-3 + 4e-4 * lse.masked_fill(infinite, 0.0).abs())).masked_fill(~inside, 0.0).nan_to_num(nan=1e9).max())
+        of_lse = float(
+            (off / (4e-3 + 4e-4 * lse.masked_fill(infinite, 0.0).abs()))
+            .masked_fill(~inside, 0.0)
+            .nan_to_num(nan=1e9)
+            .max()
+        )
         self.share = {"o": worst, "square": square, "lse": of_lse}
         found = [("o", worst)] if worst > 1 else []
         found += [("square", square)] if count > 4000 and square > 2.5 else []
         found += [("lse", of_lse)] if of_lse > 1 else []
         if p.new:
             raw = torch.uint8 if p.eight else torch.int16
-            same = all(bool((a.view(raw) == b.view(raw)).all()) for a, b in ((self.k_after, self.k), (self.v_after, self.v)))
+            same = all(
+                bool((a.view(raw) == b.view(raw)).all()) for a, b in ((self.k_after, self.k), (self.v_after, self.v))
+            )
             found += [] if same else [("cache", 1.0)]
         return found
 
@@ -294,7 +304,9 @@ def main() -> int:
         print(f"refused {count}: {reason}")
     print("largest parts of the allowed error:", {name: round(share, 2) for name, share in shares.items()})
     left = f", {options.leave_out} left out of the reference" if options.leave_out else ""
-    print(f"fa3: {sum(counts.values())} problems, seed {options.seed}: {sum(refused.values())} refused, {missed} missed{left}")
+    print(
+        f"fa3: {sum(counts.values())} problems, seed {options.seed}: {sum(refused.values())} refused, {missed} missed{left}"
+    )
     return int(bool(missed))
 
 

@@ -6,12 +6,12 @@ from flashdepot.errors import UsageError
 from flashdepot.kernels.fa2.units import make_unit
 from flashdepot.model import selection as s
 from flashdepot.model.codec import read
-from flashdepot.model.selection import Dtype, Feature, Pass, Selection, Unit, select
+from flashdepot.model.selection import Feature, Pass, Selection, Unit, select
 
 
 def tree(head_dims: tuple[int, ...] = (32, 64, 96, 128, 192, 256)) -> frozenset[Unit]:
     return frozenset(
-        make_unit(p, d, t, causal=c) for p in Pass for d in head_dims for t in Dtype for c in (False, True)
+        make_unit(p, d, t, causal=c) for p in Pass for d in head_dims for t in s.HALVES for c in (False, True)
     )
 
 

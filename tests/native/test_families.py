@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.fa_abi import Choice, Family, Flag, ForwardArgs, OneFamily, Pass, Status, backward_args
+from support.fa_abi import PACKED, Choice, Dtype, Family, Flag, ForwardArgs, OneFamily, Pass, Status, backward_args
 from support.fa_abi import forward_args as forward_args_without_workspace
 from support.stub_library import FEATURES, HEAD_DIMS, Selection, Stub, units_of
 
@@ -105,11 +105,15 @@ def test_the_backward_pass_chooses_for_itself(both: Stub, device: int, family: i
     [
         ({"family": Family.FA4, **DROPOUT}, Status.UNSUPPORTED, "dropout is 0.5, which it does not have"),
         ({"family": Family.FA4, "device": L40}, Status.NO_KERNEL_FOR_ARCH, "device 1 is no sm_90"),
-        ({"family": 3}, Status.INVALID, "family is 3; allowed: 0, FA_FAMILY_FA2 (2), FA_FAMILY_FA4 (4)"),
         (
-            {"attention_chunk": 7},
+            {"family": 5},
+            Status.INVALID,
+            "family is 5; allowed: 0, FA_FAMILY_FA2 (2), FA_FAMILY_FA3 (3), FA_FAMILY_FA4 (4)",
+        ),
+        (
+            {"family": 3},
             Status.UNSUPPORTED,
-            "attention_chunk is set, and no family of this version of the library serves it: leave it 0",
+            "family is 3 (fa3), which is not in this library (it has: fa4, fa2); leave it 0 for the best one here",
         ),
     ],
 )
@@ -161,3 +165,22 @@ def test_build_info_lists_the_families_the_best_first(both: Stub) -> None:
     contents = both.contents()
     assert contents.families == (Family.FA4, Family.FA2)
     assert (Pass.FWD, 2, 64, False) in contents.units
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"attention_chunk": 7}, "attention_chunk is set"),
+        ({"qv__data": 0x1000}, "qv.data is set"),
+        ({"dtype": Dtype.E4M3, "out_dtype": Dtype.BF16}, "dtype is 3 (FA_DTYPE_E4M3)"),
+        ({"head_dim": 64, "head_dim_v": 512}, "head_dim_v is over 256"),
+        ({**PACKED, "seqused_q": 0x1000}, "seqused_q is set"),
+    ],
+)
+def test_words_of_a_family_that_is_not_there_reach_no_other(both: Stub, fields: dict[str, int], text: str) -> None:
+    for family in (0, Family.FA2, Family.FA4):
+        args = forward_args(device=H100, family=family, **fields)
+        for answer in (both.fwd(args), both.supports(H100, args)):
+            assert answer.status is Status.UNSUPPORTED
+            assert f"{text}, which is for family fa3" in answer.text
+    assert both.launches() == []

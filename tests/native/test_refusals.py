@@ -147,7 +147,7 @@ def test_a_wrong_argument_is_named_with_its_value_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("fields", "fragments"),
     [
-        ({"dtype": Dtype.E4M3}, ["dtype is 3 (FA_DTYPE_E4M3)", "use FA_DTYPE_FP16 or FA_DTYPE_BF16"]),
+        ({"dtype": Dtype.E4M3}, ["dtype is 3 (FA_DTYPE_E4M3), which is for family fa3", "--families all,fa3"]),
         ({**DROPOUT, "softcap": 2.0}, ["dropout is 0.1 and softcap is 2"]),
         ({**DROPOUT, "num_splits": 2}, ["num_splits is 2 and dropout is 0.1"]),
         ({**DROPOUT, "cache_seqlens": 0x60000}, ["dropout is 0.1 and cache_seqlens is set"]),

@@ -15,11 +15,11 @@ from flashdepot.kernels.fa2 import Fa2
 from flashdepot.kernels.fa2.sources import Fa2Layout
 from flashdepot.kernels.fa2.units import make_unit
 from flashdepot.model.codec import digest_of
-from flashdepot.model.selection import Dtype, Pass
+from flashdepot.model.selection import HALVES, Pass
 from flashdepot.upstream import SourceTree
 from flashdepot.upstream.source import is_kept
 
-UNITS = frozenset(make_unit(p, 64, d, causal=c) for p in Pass for d in Dtype for c in (False, True))
+UNITS = frozenset(make_unit(p, 64, d, causal=c) for p in Pass for d in HALVES for c in (False, True))
 CUTLASS_COMMENT = """/***************
  * Copyright (c) 2017 - 2025 NVIDIA CORPORATION & AFFILIATES. All rights reserved.
  *

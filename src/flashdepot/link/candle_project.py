@@ -17,7 +17,7 @@ from flashdepot.files.documents import read_toml
 from flashdepot.link.candle_kernels import CandleKernel
 from flashdepot.link.candle_versions import CRATE, CRATE_V3, NEWEST_LIST, Delivery, find_crate
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.selection import Dtype, Feature, Pass
+from flashdepot.model.selection import HALVES, Feature, Pass
 
 LOCK = "Cargo.lock"
 _GIT = "git+"
@@ -282,7 +282,7 @@ def missing_kernels(manifest: Manifest, arguments: int, added: Sequence[CandleKe
     :param added: kernels of candle's own in it.
     """
     selection = manifest.selection
-    lacks = [str(dtype) for dtype in (Dtype.BF16, Dtype.FP16) if not any(unit.dtype is dtype for unit in selection.units)]
+    lacks = [str(dtype) for dtype in HALVES if not any(unit.dtype is dtype for unit in selection.units)]
     lacks += [words for feature, words in _USED_BY.items() if feature not in selection.features]
     if arguments == NEWEST_LIST and not any(unit.pass_ is Pass.SPLITKV for unit in selection.units):
         lacks.append("paged keys and values")

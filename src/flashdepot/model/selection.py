@@ -38,6 +38,10 @@ class Dtype(str, Enum):
         return self.value
 
 
+HALVES = (Dtype.BF16, Dtype.FP16)
+"""The types of 16 bits: a whole build has both, and eight bits only where somebody names their family."""
+
+
 class Feature(str, Enum):
     """An optional capability of kernels, which a selection may leave out."""
 

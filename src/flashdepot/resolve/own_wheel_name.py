@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from flashdepot.errors import UsageError
 from flashdepot.model.codec import digest_of
 from flashdepot.model.manifest import Manifest
-from flashdepot.model.selection import DEFAULT_FAMILY, PROFILES, Dtype, Feature, Pass, Profile, Selection
+from flashdepot.model.selection import DEFAULT_FAMILY, HALVES, PROFILES, Dtype, Feature, Pass, Profile, Selection
 from flashdepot.model.wheel import platform_tag
 
 DISTRIBUTION = "flash_attn"
@@ -16,9 +16,6 @@ DISTRIBUTION = "flash_attn"
 
 _ALL_HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 """Those that upstream compiles (``HEAD_DIMENSIONS`` in its ``generate_kernels.py``)."""
-
-_USUAL_DTYPES = frozenset({Dtype.BF16, Dtype.FP16})
-"""Of a whole build: E4M3 is of a family that somebody names."""
 
 _SELECTION_DIGITS = 6
 _BUILD_DIGITS = 8
@@ -76,7 +73,7 @@ def _has(selection: Selection, profile: Profile) -> bool:
     """Whether passes, dtypes and features are a profile's."""
     return (
         {unit.pass_ for unit in selection.units} == (profile.passes or {*Pass})
-        and {unit.dtype for unit in selection.units} - {Dtype.E4M3} == (profile.dtypes or _USUAL_DTYPES)
+        and {unit.dtype for unit in selection.units} - {Dtype.E4M3} == (profile.dtypes or {*HALVES})
         and selection.features == profile.features
     )
 
@@ -84,7 +81,7 @@ def _has(selection: Selection, profile: Profile) -> bool:
 def _parts(selection: Selection) -> Iterator[str]:
     yield from (str(p) for p in Pass if any(unit.pass_ is p for unit in selection.units))
     dtypes = [str(d) for d in Dtype if any(unit.dtype is d for unit in selection.units)]
-    yield from dtypes if not _USUAL_DTYPES <= {unit.dtype for unit in selection.units} else ()
+    yield from dtypes if not {*HALVES} <= {unit.dtype for unit in selection.units} else ()
     yield from (f"no{feature.value.replace('_', '')}" for feature in Feature if feature not in selection.features)
 
 

@@ -47,8 +47,13 @@ class Fa3(Family):
         return unit.family == self.name and units.HOPPER.runs_on(gpu)
 
     def flags(
-        self, compilers: Compilers, sass: Sequence[Architecture], *, front_end: str, compress: str
-    ) -> tuple[str, ...]:  # noqa: ARG002
+        self,
+        compilers: Compilers,
+        sass: Sequence[Architecture],  # noqa: ARG002
+        *,
+        front_end: str,  # noqa: ARG002
+        compress: str,
+    ) -> tuple[str, ...]:
         """Upstream's own flags, and what nvcc is given for every source; always for Hopper."""
         from flashdepot.kernels.fa3 import actions  # noqa: PLC0415
 

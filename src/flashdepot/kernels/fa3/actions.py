@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from flashdepot.kernels.actions import Compilers, c_string, cuda_actions
 from flashdepot.kernels.fa3.sources import CUTLASS_INCLUDE, SOURCE_DIR, UNITS_DIR
@@ -74,4 +74,3 @@ def config_lines(selection: Selection, source: Identified) -> Iterator[str]:
     units = sorted(unit for unit in selection.units if unit.family == NAME)
     yield f"#define FA3_CONFIG_HAS_COMBINE {int(any(unit.pass_ is Pass.SPLITKV for unit in units))}"
     yield " \\\n    ".join(["#define FA3_CONFIG_UNITS(X)", *map(row, units)])
-

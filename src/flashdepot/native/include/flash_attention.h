@@ -112,7 +112,7 @@ enum { FA_FAMILY_BEST = 0, FA_FAMILY_FA2 = 2, FA_FAMILY_FA3 = 3, FA_FAMILY_FA4 =
 enum {
   FA_DTYPE_FP16 = 1,
   FA_DTYPE_BF16 = 2,
-  FA_DTYPE_E4M3 = 3, /* no family of 1.0 has it */
+  FA_DTYPE_E4M3 = 3, /* of q, k and v of fa_fwd, whose o is bf16; family fa3 has it */
   FA_DTYPE_FP32 = 4  /* of fa_combine */
 };
 
@@ -129,8 +129,8 @@ enum {
 
 /* A tensor of head vectors: element (i, s, n, e) is at
  * data + i * batch_stride + s * row_stride + n * head_stride + e.
- * data is aligned to 16 bytes. A stride is a multiple of 8 and in [0, 2^46]; the stride of a
- * dimension of extent 1 is not looked at. */
+ * data is aligned to 16 bytes. A stride is a multiple of 8, of FA_DTYPE_E4M3 of 16, and in [0, 2^46];
+ * the stride of a dimension of extent 1 is not looked at. */
 typedef struct fa_tensor {
   void *data;
   int64_t batch_stride; /* of the page with block_table; else not looked at in a packed batch */
@@ -174,7 +174,7 @@ typedef struct fa_fwd_args {
   uint32_t size;  /* sizeof(fa_fwd_args) */
   uint32_t flags; /* FA_FLAG_ bits, all but FA_FLAG_DETERMINISTIC */
   int32_t device; /* CUDA ordinal of the device that holds every buffer */
-  int32_t dtype;  /* FA_DTYPE_FP16 or FA_DTYPE_BF16 */
+  int32_t dtype;  /* FA_DTYPE_FP16, FA_DTYPE_BF16 or FA_DTYPE_E4M3 */
   void *stream;   /* cudaStream_t (CUstream) of that device; NULL is the legacy default stream */
 
   int32_t batch;    /* 0..65535; nothing is done when batch or seqlen_q is 0 */
@@ -256,18 +256,22 @@ typedef struct fa_fwd_args {
                                  set where dropped. What is wholly masked is left alone */
 
   int32_t family;     /* FA_FAMILY_; 0: the best in the library */
-  int32_t head_dim_v; /* of v and o: a multiple of 8, at most 256; 0: head_dim. Another one than
-                         head_dim may take a workspace */
+  int32_t head_dim_v; /* of v and o: a multiple of 8, at most 256, or 512 where head_dim is at most 64;
+                         0: head_dim. Another one than head_dim may take a workspace */
   const float *sink;  /* (h): a score that each row of the head has beside those of its keys, and that
                          brings no value: it adds exp(sink) to the sum. lse includes it. Not with
                          FA_FLAG_CAUSAL and ALiBi */
 
-  /* No family of 1.0 has these: what is set is FA_STATUS_UNSUPPORTED. */
-  const int32_t *seqused_q; /* (b) packed: queries in use of each sequence */
+  /* Family fa3 has these, in the kinds of call that its kernels are for: FA_DTYPE_E4M3 with one head_dim for
+   * q, k and v, a multiple of 16; and bf16 with a head_dim up to 64 beside qv or a head_dim_v over 256.
+   * Neither has dropout, ALiBi, softcap or rotary_cos. */
+  const int32_t *seqused_q; /* (b) packed: queries in use of each sequence, the last ones of its keys; not
+                               with sink */
   int32_t attention_chunk;  /* > 0: a query sees only keys of its own chunk of that many; 0: all */
-  int32_t out_dtype;        /* FA_DTYPE_ of o; 0: dtype */
+  int32_t out_dtype;        /* FA_DTYPE_ of o; 0: dtype. FA_DTYPE_BF16 where dtype is FA_DTYPE_E4M3 */
   fa_const_tensor qv;       /* (b, sq, h, dv): adds scale * qv v^T to the scores */
-  const float *q_descale;   /* (b, hk) factors of q, k and v, for FA_DTYPE_E4M3 */
+  const float *q_descale;   /* (b, hk) factors of q, k and v of FA_DTYPE_E4M3; NULL: 1. The weights are
+                               rounded to FA_DTYPE_E4M3 too before they meet v */
   const float *k_descale;
   const float *v_descale;
   int64_t descale_batch_stride; /* of all three */
@@ -379,7 +383,7 @@ typedef struct fa_unit {
 } fa_unit;
 
 typedef struct fa_family {
-  int32_t family;           /* FA_FAMILY_FA2 or FA_FAMILY_FA4 */
+  int32_t family;           /* FA_FAMILY_ */
   uint32_t features;        /* FA_FEATURE_ bits */
   const char *name;         /* "fa2" */
   const char *upstream;     /* version of its source, "2.8.3.post2" */

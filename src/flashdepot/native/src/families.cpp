@@ -69,6 +69,32 @@ bool asked_for(const Family &family, std::int32_t number) {
   return number == FA_FAMILY_BEST || family.contents.family == number;
 }
 
+// Words of a forward call that only some kernels look at never reach a family that has none of those.
+Fit fits_words(const Family &family, const ForwardCall &call, Text *why) {
+  const auto &[args, problem] = call;
+  const char *word = problem.dtype == FA_DTYPE_E4M3 ? "dtype is 3 (FA_DTYPE_E4M3)"
+                     : args.qv.data != nullptr      ? "qv.data is set"
+                     : args.seqused_q != nullptr    ? "seqused_q is set"
+                     : args.attention_chunk != 0    ? "attention_chunk is set"
+                     : problem.head_dim_v > 256     ? "head_dim_v is over 256"
+                                                    : nullptr;
+  if (word == nullptr || family.has_every_word) {
+    return Fit::serves;
+  }
+  return decline(why, Fit::unsupported,
+                 "%s, which is for family fa3 (FP8 and absorbed MLA, on Hopper): get a library that has "
+                 "it with flashdepot get --families all,fa3, or leave it out",
+                 word);
+}
+Fit fits_words(const Family &, const BackwardCall &, Text *) { return Fit::serves; }
+
+template <typename Call>
+Fit fits(const Family &family, const Pass<Call> Family::*pass, const Call &call,
+         const DeviceFacts *gpu, Text *why) {
+  const Fit fit = fits_words(family, call, why);
+  return fit == Fit::serves ? (family.*pass).fits(call, gpu, why) : fit;
+}
+
 template <typename Call>
 fa_status refuse_all(const Call &call, const DeviceFacts *gpu, const Pass<Call> Family::*pass) {
   const bool several = call.args.family == FA_FAMILY_BEST && std::size(kFamilies) > 1;
@@ -77,7 +103,7 @@ fa_status refuse_all(const Call &call, const DeviceFacts *gpu, const Pass<Call> 
   for (const Family *family : kFamilies) {
     if (asked_for(*family, call.args.family)) {
       Text why;
-      last = (family->*pass).fits(call, gpu, &why);
+      last = fits(*family, pass, call, gpu, &why);
       reasons.add("%s", reasons.empty() ? "" : "; ");
       reasons.add("%s%s%s", several ? family->contents.name : "", several ? ": " : "", why.c_str());
     }
@@ -100,7 +126,7 @@ void explain(const Call &call, const DeviceFacts *gpu, const Pass<Call> Family::
     }
     Text why;
     if (family != nullptr) {
-      (family->*pass).fits(call, gpu, &why);
+      fits(*family, pass, call, gpu, &why);
     } else {
       why.add("not in this library");
     }
@@ -118,7 +144,7 @@ fa_status choose_for(const Call &call, const DeviceFacts *gpu, const Pass<Call> 
     if (!asked_for(*family, number)) {
       continue;
     }
-    const Fit fit = (family->*pass).fits(call, gpu, nullptr);
+    const Fit fit = fits(*family, pass, call, gpu, nullptr);
     if (fit == Fit::serves) {
       choice.family = family;
       break;
@@ -146,23 +172,6 @@ Fit decline(Text *why, Fit fit, const char *format, ...) {
     va_end(arguments);
   }
   return fit;
-}
-
-Fit fits_usual_words(const ForwardCall &call, Text *why) {
-  const auto &[args, problem] = call;
-  const char *word = problem.dtype == FA_DTYPE_E4M3    ? "dtype FA_DTYPE_E4M3"
-                     : args.qv.data != nullptr         ? "qv"
-                     : args.seqused_q != nullptr       ? "seqused_q"
-                     : args.attention_chunk != 0       ? "attention_chunk"
-                     : problem.head_dim_v > 256        ? "head_dim_v above 256"
-                                                       : nullptr;
-  if (word == nullptr) {
-    return Fit::serves;
-  }
-  return decline(why, Fit::unsupported,
-                 "it has no %s; family fa3 has that for some calls, on Hopper: get a library with it by "
-                 "flashdepot get --families all,fa3",
-                 word);
 }
 
 fa_status choose(const ForwardCall &call, const DeviceFacts *gpu, Choice &choice) {

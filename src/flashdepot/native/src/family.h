@@ -75,13 +75,13 @@ struct Family {
   fa_family contents;  // for fa_build_info
   Pass<ForwardCall> forward;
   Pass<BackwardCall> backward;
+  // Whether its forward pass looks at FA_DTYPE_E4M3, qv, descales, seqused_q, attention_chunk and a
+  // head_dim_v over 256: calls with those reach no other family.
+  bool has_every_word;
 };
 
 // Writes the reason, if somebody wants it, and returns `fit`.
 FLASHDEPOT_PRINTF(3, 4) Fit decline(Text *why, Fit fit, const char *format, ...);
-
-// Whether a call has words of flash_attention.h only that fa2 and fa4 know; else says who knows them.
-Fit fits_usual_words(const ForwardCall &call, Text *why);
 
 // Which family runs a call.
 struct Choice {

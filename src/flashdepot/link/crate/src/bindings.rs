@@ -34,13 +34,15 @@ pub const FA_FAMILY_BEST: i32 = 0;
 
 pub const FA_FAMILY_FA2: i32 = 2;
 
+pub const FA_FAMILY_FA3: i32 = 3;
+
 pub const FA_FAMILY_FA4: i32 = 4;
 
 pub const FA_DTYPE_FP16: i32 = 1;
 
 pub const FA_DTYPE_BF16: i32 = 2;
 
-/// no family of 1.0 has it
+/// of q, k and v of fa_fwd, whose o is bf16; family fa3 has it
 pub const FA_DTYPE_E4M3: i32 = 3;
 
 /// of fa_combine
@@ -85,8 +87,8 @@ pub const FA_FEATURE_UNEVEN_K: u32 = 16;
 
 /// A tensor of head vectors: element (i, s, n, e) is at
 /// data + i \* batch_stride + s \* row_stride + n \* head_stride + e.
-/// data is aligned to 16 bytes. A stride is a multiple of 8 and in \[0, 2^46\]; the stride of a
-/// dimension of extent 1 is not looked at.
+/// data is aligned to 16 bytes. A stride is a multiple of 8, of FA_DTYPE_E4M3 of 16, and in \[0, 2^46\];
+/// the stride of a dimension of extent 1 is not looked at.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fa_tensor {
@@ -156,7 +158,7 @@ pub struct fa_fwd_args {
     pub flags: u32,
     /// CUDA ordinal of the device that holds every buffer
     pub device: i32,
-    /// FA_DTYPE_FP16 or FA_DTYPE_BF16
+    /// FA_DTYPE_FP16, FA_DTYPE_BF16 or FA_DTYPE_E4M3
     pub dtype: i32,
     /// cudaStream_t (CUstream) of that device; NULL is the legacy default stream
     pub stream: *mut core::ffi::c_void,
@@ -277,23 +279,27 @@ pub struct fa_fwd_args {
     pub p_debug: *mut core::ffi::c_void,
     /// FA_FAMILY_; 0: the best in the library
     pub family: i32,
-    /// of v and o: a multiple of 8, at most 256; 0: head_dim. Another one than
-    /// head_dim may take a workspace
+    /// of v and o: a multiple of 8, at most 256, or 512 where head_dim is at most 64;
+    /// 0: head_dim. Another one than head_dim may take a workspace
     pub head_dim_v: i32,
     /// (h): a score that each row of the head has beside those of its keys, and that
     /// brings no value: it adds exp(sink) to the sum. lse includes it. Not with
     /// FA_FLAG_CAUSAL and ALiBi
     pub sink: *const f32,
-    /// No family of 1.0 has these: what is set is FA_STATUS_UNSUPPORTED.
-    /// (b) packed: queries in use of each sequence
+    /// Family fa3 has these, in the kinds of call that its kernels are for: FA_DTYPE_E4M3 with one head_dim for
+    /// q, k and v, a multiple of 16; and bf16 with a head_dim up to 64 beside qv or a head_dim_v over 256.
+    /// Neither has dropout, ALiBi, softcap or rotary_cos.
+    /// (b) packed: queries in use of each sequence, the last ones of its keys; not
+    /// with sink
     pub seqused_q: *const i32,
     /// \> 0: a query sees only keys of its own chunk of that many; 0: all
     pub attention_chunk: i32,
-    /// FA_DTYPE_ of o; 0: dtype
+    /// FA_DTYPE_ of o; 0: dtype. FA_DTYPE_BF16 where dtype is FA_DTYPE_E4M3
     pub out_dtype: i32,
     /// (b, sq, h, dv): adds scale \* qv v^T to the scores
     pub qv: fa_const_tensor,
-    /// (b, hk) factors of q, k and v, for FA_DTYPE_E4M3
+    /// (b, hk) factors of q, k and v of FA_DTYPE_E4M3; NULL: 1. The weights are
+    /// rounded to FA_DTYPE_E4M3 too before they meet v
     pub q_descale: *const f32,
     pub k_descale: *const f32,
     pub v_descale: *const f32,
@@ -466,7 +472,7 @@ impl Default for fa_unit {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fa_family {
-    /// FA_FAMILY_FA2 or FA_FAMILY_FA4
+    /// FA_FAMILY_
     pub family: i32,
     /// FA_FEATURE_ bits
     pub features: u32,

@@ -54,6 +54,12 @@ inline constexpr ::flashdepot::fa3::Silent flashdepot_silent;
 }
 #define cerr flashdepot_silent
 
+// nvcc names kernels the same whether or not they are static. clang does not, and only what is not has
+// nvcc's names.
+#include "cutlass/detail/helper_macros.hpp"
+#undef CUTLASS_GLOBAL
+#define CUTLASS_GLOBAL __global__
+
 #include "cuda_check.h"
 #undef CHECK_CUDA
 #define CHECK_CUDA(call)                                \

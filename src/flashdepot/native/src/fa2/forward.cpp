@@ -160,9 +160,6 @@ fa_status check_row_strides(const UnitProblem &problem, const fa_fwd_args &args)
 }  // namespace
 
 Fit fits(const ForwardCall &call, const DeviceFacts *gpu, Text *why) {
-  if (const Fit fit = fits_usual_words(call, why); fit != Fit::serves) {
-    return fit;
-  }
   ForwardPlan plan;
   if (!gathers(call)) {
     return plan_forward(call, gpu, plan, why);

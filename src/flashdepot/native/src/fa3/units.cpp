@@ -101,6 +101,7 @@ extern const Family family = {
     },
     {fits, inside, workspace, launch},
     {fits_backward, inside_backward, backward_workspace, launch_backward},
+    true,
 };
 
 }  // namespace flashdepot::fa3

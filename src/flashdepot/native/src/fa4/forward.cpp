@@ -191,9 +191,6 @@ bool decodes(const ForwardCall &call, const DeviceFacts *gpu) {
 }  // namespace
 
 Fit fits(const ForwardCall &call, const DeviceFacts *gpu, Text *why) {
-  if (const Fit fit = fits_usual_words(call, why); fit != Fit::serves) {
-    return fit;
-  }
   const bool by_decoding = decodes(call, gpu);
   if (!by_decoding) {
     if (const char *obstacle = obstacle_in(call)) {
