@@ -77,7 +77,7 @@ struct Family {
   Pass<BackwardCall> backward;
   // Whether its forward pass looks at FA_DTYPE_E4M3, qv, descales, seqused_q, attention_chunk and a
   // head_dim_v over 256: calls with those reach no other family.
-  bool has_every_word;
+  bool has_every_word = false;
 };
 
 // Writes the reason, if somebody wants it, and returns `fit`.
