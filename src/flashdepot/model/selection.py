@@ -28,7 +28,7 @@ class Pass(str, Enum):
 
 
 class Dtype(str, Enum):
-    """An element type of Q, K, V and O; of E4M3, eight bits with factors beside them, O is BF16."""
+    """An element type of Q, K, V and O; of E4M3, eight bits that have factors, O is BF16."""
 
     BF16 = "bf16"
     FP16 = "fp16"

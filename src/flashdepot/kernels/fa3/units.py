@@ -1,7 +1,7 @@
 """The translation units of FlashAttention-3 that add something, their names, and what each is expected to cost.
 
 Upstream has 451 for Hopper and Ampere. These are FP8, which no other family has, and the absorbed form of multi-head
-latent attention: head dim 64 beside 512 of v, with a second product of queries with v.
+latent attention: head dim 64 with one of 512 for v, and a second product of queries with v.
 """
 
 from __future__ import annotations
