@@ -182,7 +182,7 @@ def check_candle(project: CandleProject, need: CandleNeed, sources: Path | None)
         raise UsageError(
             f"Nothing in {project.root} says where a library for {project.crate} {need.version} is: cargo build would compile its "
             "kernels.",
-            hint="flashdepot link candle --write",
+            hint=str(need.again),
         )
     target = Path(os.environ.get("CARGO_TARGET_DIR") or project.root / "target")
     return setup, [*check_setup(setup, need, sources), *check_last_build(setup, target)]
