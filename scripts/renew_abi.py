@@ -19,7 +19,12 @@ LAYOUT = SOURCE / "wheel/runtime/layout.py"
 BINDINGS = SOURCE / "link/crate/src/bindings.rs"
 
 STRUCTS = {"fa_fwd_args": "FORWARD_FIELDS", "fa_bwd_args": "BACKWARD_FIELDS"}
-USED = ("DTYPE_FP16", "DTYPE_BF16", *(f"FLAG_{name}" for name in ("CAUSAL", "WINDOW_LEFT", "WINDOW_RIGHT")))
+USED = (
+    "DTYPE_FP16",
+    "DTYPE_BF16",
+    "DTYPE_E4M3",
+    *(f"FLAG_{name}" for name in ("CAUSAL", "WINDOW_LEFT", "WINDOW_RIGHT")),
+)
 USED += ("FLAG_ROTARY_INTERLEAVED", "FLAG_DETERMINISTIC", "FLAG_EMPTY_LSE_NEG_INF")
 NUMBERS = {
     "uint32_t": ("I", "u32"),

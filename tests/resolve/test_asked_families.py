@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from flashdepot.depot import Depot
 from flashdepot.errors import IncompatibleError, UsageError
 from flashdepot.fit.requests import unmet
-from flashdepot.kernels import FAMILIES, fa4, family_of, unproven_code
+from flashdepot.kernels import fa4, family_of, unproven_code
 from flashdepot.link.vendor.check import expected, rebuild_command
 from flashdepot.model.manifest import Manifest
 from flashdepot.model.request import LibraryRequest, Need, Request
@@ -183,12 +183,23 @@ def test_a_gpu_that_no_family_asked_for_serves_is_refused(tmp_path: Path, words:
     assert "--families fa2" in refused.value.hint
 
 
-@pytest.mark.parametrize("name", ["fa3", "fa", ""])
+@pytest.mark.parametrize("name", ["fa5", "fa", ""])
 def test_a_family_that_is_not_there_is_refused_with_those_that_are(name: str) -> None:
     with pytest.raises(UsageError) as refused:
         library_request(families=name)
     assert "--families" in refused.value.hint
-    assert not name or "there are fa2, fa4" in refused.value.message
+    assert not name or "there are fa2, fa3, fa4" in refused.value.message
+
+
+def test_fa3_is_there_only_where_it_is_named(tmp_path: Path) -> None:
+    assert "fa3" not in need_of(tmp_path, families="all", arch="90").request.selection.families
+    named = need_of(tmp_path, families="all,fa3", arch="80,90")
+    assert named.request.selection.families == ("fa2", "fa3", "fa4")
+    assert need_of(tmp_path, families="fa3", arch="90", dtypes="e4m3", head_dims="128").request.selection.families == (
+        "fa3",
+    )
+    with pytest.raises(IncompatibleError, match=r"has kernels for compute capability 9\.0 only"):
+        need_of(tmp_path, families="fa3", arch="80")
 
 
 def test_the_source_that_is_named_is_that_of_the_family(tmp_path: Path) -> None:
@@ -219,7 +230,7 @@ def test_a_wheel_is_not_made_of_a_family_without_a_python_package(tmp_path: Path
 def test_a_project_file_names_families_in_the_words_of_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "flashdepot.toml").write_text('families = ["fa2", "fa4"]\n')
     asked = read_project(tmp_path / "flashdepot.toml").asked
-    assert asked.families == {family.name for family in FAMILIES}
+    assert asked.families == {"fa2", "fa4"}
     assert library_request(**asked.words()) == asked
 
 

@@ -97,12 +97,29 @@ def test_lengths_of_keys_alone_are_a_cache(names):
 
 
 REFUSED = {
-    "fa3": ("qv", "q_descale", "k_descale", "v_descale", "attention_chunk"),
     "fa4": (
         *("qv", "gather_kv_indices", "score_mod", "score_mod_bwd", "mask_mod", "aux_tensors"),
         *("aux_scalars", "block_sparse_tensors", "block_sparse_tensors_bwd"),
     ),
 }
+
+
+def test_words_of_family_fa3_are_the_librarys(names):
+    q, k, v = dense()
+    names.fa3.flash_attn_func(q, k, v, qv=Tensor(Q), attention_chunk=7, window_size=(3, -1))
+    arguments = names.runtime.forward_args()
+    assert (arguments.attention_chunk, arguments.out_dtype, arguments.family) == (7, 0, 0)
+    assert (arguments.flags, arguments.window_left, arguments.head_dim_v) == (2, 3, D)
+    assert arguments.qv.data != 0
+    assert arguments.scale == pytest.approx((2 * D) ** -0.5), "the second product has its share"
+
+
+def test_factors_have_a_shape_and_a_type(names):
+    with pytest.raises(RuntimeError, match="k_descale must have shape"):
+        names.fa3.flash_attn_func(*dense(), k_descale=Tensor((B,)))
+    with pytest.raises(RuntimeError, match="k_descale must have dtype float32"):
+        names.fa3.flash_attn_func(*dense(), k_descale=Tensor((B, HK)))
+    assert names.runtime.calls == 0
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module in REFUSED for name in REFUSED[module]])

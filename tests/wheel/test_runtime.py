@@ -479,11 +479,11 @@ def test_every_call_asks_for_the_family_that_the_environment_names(runtime, numb
 def test_a_family_that_is_none_is_refused_when_the_module_is_imported(
     installed_runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLASH_ATTENTION_FAMILY", "fa3")
+    monkeypatch.setenv("FLASH_ATTENTION_FAMILY", "fa5")
     for name, module in fake_torch.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.syspath_prepend(str(installed_runtime))
-    with pytest.raises(ImportError, match="FLASH_ATTENTION_FAMILY is 'fa3': expected fa2 or fa4"):
+    with pytest.raises(ImportError, match="FLASH_ATTENTION_FAMILY is 'fa5': expected fa2, fa3 or fa4"):
         importlib.import_module("flash_attn_2_cuda")
     for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attn_2_cuda"]:
         del sys.modules[name]

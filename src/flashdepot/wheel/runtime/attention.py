@@ -105,7 +105,7 @@ def attend(q: Any, k: Any, v: Any, how: How, sink: Any = None, out: Any = None) 
     beside: tuple[Any, ...] = (how.flags, sink)
     if how.cu_seqlens_q is not None or how.cu_seqlens_k is not None:
         shape = q.shape
-        q, k, v, keys = _packed(q, k, v, how)
+        q, k, v, keys = packed_keys(q, k, v, how)
         given = None if into is None else into.flatten(0, -3)
         made, lse = attend_packed(q, k, v, given, *keys, *mask, *beside)
         if len(shape) == 4:  # noqa: PLR2004
@@ -170,7 +170,7 @@ def _lengths(q: Any, k: Any, how: How) -> tuple[int, int, int, int, int]:
     return ends - 1, _longest(how.max_seqlen_q, q), _longest(how.max_seqlen_k, k), cu_q, cu_k
 
 
-def _packed(q: Any, k: Any, v: Any, how: How) -> tuple[Any, Any, Any, tuple[Any, ...]]:
+def packed_keys(q: Any, k: Any, v: Any, how: How) -> tuple[Any, Any, Any, tuple[Any, ...]]:
     """A call with sequences on either side as one with sequences on both, and what comes after out in attend_packed."""
     cu_q, cu_k, used, table = how.cu_seqlens_q, how.cu_seqlens_k, how.seqused_k, how.page_table
     longest_q, longest_k = how.max_seqlen_q, how.max_seqlen_k

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-from .attention import attend, attention, combine, gradients, how_of, refuse
+from . import fp8
+from .attention import How, attend, attention, combine, gradients, how_of, packed_keys, refuse
+from .fp8 import NONE_APPENDED, Appended, Words
 from .kvcache import fwd_kvcache
 
 __all__ = [
@@ -23,17 +25,11 @@ __all__ = [
     "get_scheduler_metadata",
 ]
 
-_FP8 = {getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)}
 _WHY = {
-    "qv": "no family of the library has the absorbed MLA of FlashAttention-3",
-    "q_descale": "no family of the library computes in FP8",
-    "k_descale": "no family of the library computes in FP8",
-    "v_descale": "no family of the library computes in FP8",
-    "attention_chunk": "no family of the library has chunks; say it with window_size or cu_seqlens",
-    "seqused_q": "no family of the library has it; pass cu_seqlens_q",
     "seqlens_rotary": "the queries are turned to cache_seqlens",
     "cu_seqlens_k_new": "new keys are (batch, rows, heads, head_dim)",
     "cu_seqlens_q": "with new keys, queries are (batch, rows, heads, head_dim)",
+    "seqused_q": "no kernel has it in a backward pass; pass cu_seqlens_q",
 }
 
 
@@ -44,13 +40,35 @@ _INTERLEAVED = 29
 """The place of is_rotary_interleaved among them, which is True by default in Python."""
 
 
-def _require_none(q: Any, **given: Any) -> None:
+def _require_none(**given: Any) -> None:
     """Refuse what FlashAttention-3 has and this library does not, by the first of its names that is set."""
-    if q.dtype in _FP8:
-        raise refuse(f"q is {q.dtype}", _WHY["q_descale"])
     for name, value in given.items():
         if value is not None:
             raise refuse(f"{name} is set", _WHY[name])
+
+
+def _scale_of(q: Any, qv: Any, scale: float | None) -> float | None:
+    """Upstream's scale where none is given: a second product has its share in it."""
+    return (q.shape[-1] + qv.shape[-1]) ** -0.5 if scale is None and qv is not None else scale
+
+
+def _attention(q: Any, k: Any, v: Any, how: How, words: Words, *, lse: bool) -> Any:
+    """Out, and lse if asked for."""
+    made = _with_words(q, k, v, how, words) if words.are_said(q) else attention(q, k, v, how, lse=lse)
+    return made if lse else made[0]
+
+
+def _with_words(
+    q: Any, k: Any, v: Any, how: How, words: Words, cache: Appended = NONE_APPENDED, out: Any = None, splits: int = 0
+) -> tuple[Any, Any]:
+    """Out and lse of a call that only family fa3 of the library serves."""
+    keys = None
+    if how.cu_seqlens_q is not None or how.cu_seqlens_k is not None:
+        if q.dim() == 4:  # noqa: PLR2004
+            raise refuse("q with a batch dimension over packed keys", "pass cu_seqlens_q too")
+        q, k, v, (cu_q, cu_k, used, _, table, _, *longest) = packed_keys(q, k, v, how)
+        keys = (cu_q, cu_k, used, table, *longest)
+    return fp8.attend(q, k, v, how, words, cache, keys, out, splits)
 
 
 def flash_attn_func(
@@ -73,12 +91,11 @@ def flash_attn_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """Attention over q (b, sq, h, d), k (b, sk, hk, d) and v (b, sk, hk, dv): out, and lse (b, h, sq) if asked for."""
-    if attention_chunk or not qv is q_descale is k_descale is v_descale is None or q.dtype in _FP8:
-        descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
-        _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None)
-    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic, lse=return_attn_probs)
-    made = attention(q, k, v, how, lse=return_attn_probs)
-    return made if return_attn_probs else made[0]
+    words = Words(qv, q_descale, k_descale, v_descale, attention_chunk)
+    asked = return_attn_probs
+    scale = _scale_of(q, qv, softmax_scale)
+    how = how_of(q, scale, causal, window_size, softcap, deterministic=deterministic, lse=asked)
+    return _attention(q, k, v, how, words, lse=asked)
 
 
 def flash_attn_varlen_func(
@@ -107,13 +124,12 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """Attention over packed sequences, q (total_q, h, d): out, and lse (h, total_q) if asked for."""
-    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
-    _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None, seqused_q=seqused_q)
+    words = Words(qv, q_descale, k_descale, v_descale, attention_chunk, seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
     asked = return_attn_probs
-    how = how_of(q, softmax_scale, causal, window_size, softcap, lengths, deterministic=deterministic, lse=asked)
-    made = attention(q, k, v, how, lse=asked)
-    return made if asked else made[0]
+    scale = _scale_of(q, qv, softmax_scale)
+    how = how_of(q, scale, causal, window_size, softcap, lengths, deterministic=deterministic, lse=asked)
+    return _attention(q, k, v, how, words, lse=asked)
 
 
 def flash_attn_qkvpacked_func(
@@ -137,11 +153,10 @@ def flash_attn_qkvpacked_func(
     else:
         heads_k = (qkv.shape[2] - num_heads_q) // 2
         q, k, v = qkv.split([num_heads_q, heads_k, heads_k], -2)
-    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
-    _require_none(q, **descales, attention_chunk=attention_chunk or None)
-    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic, lse=return_attn_probs)
-    made = attention(q, k, v, how, lse=return_attn_probs)
-    return made if return_attn_probs else made[0]
+    words = Words(None, q_descale, k_descale, v_descale, attention_chunk)
+    asked = return_attn_probs
+    how = how_of(q, softmax_scale, causal, window_size, softcap, deterministic=deterministic, lse=asked)
+    return _attention(q, k, v, how, words, lse=asked)
 
 
 def flash_attn_with_kvcache(
@@ -180,6 +195,7 @@ def flash_attn_with_kvcache(
     if isinstance(cache_seqlens, int):
         batch = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
         cache_seqlens = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=k_cache.device)
+    softmax_scale = _scale_of(q, qv, softmax_scale)
     made = _forward(
         q,
         k_cache,
@@ -272,15 +288,20 @@ def _forward(
     lse: bool = True,
 ) -> tuple[Any, Any, Any, Any]:
     """Do ``torch.ops.flash_attn_3.fwd``; the two last results are those of several splits, and empty."""
-    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
-    others = {"cu_seqlens_k_new": cu_seqlens_k_new, "seqused_q": seqused_q, "seqlens_rotary": seqlens_rotary}
-    _require_none(q, qv=qv, **descales, attention_chunk=attention_chunk or None, **others)
+    _require_none(cu_seqlens_k_new=cu_seqlens_k_new, seqlens_rotary=seqlens_rotary)
+    words = Words(qv, q_descale, k_descale, v_descale, attention_chunk, seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, page_table)
     how = how_of(q, softmax_scale, is_causal, (window_size_left, window_size_right), softcap, lengths, lse=lse)
-    if k_new is None and kv_batch_idx is None and leftpad_k is None:
+    cache = Appended(k_new, v_new, kv_batch_idx, leftpad_k)
+    if cache.is_any:
+        _require_none(cu_seqlens_q=cu_seqlens_q)
+    if words.are_said(q):
+        if rotary_cos is not None:
+            raise refuse("rotary_cos is set", "FP8, qv, attention_chunk and seqused_q have no rotary embedding")
+        made, statistics = _with_words(q, k, v, how, words, cache, out, num_splits)
+    elif not cache.is_any:
         made, statistics = attend(q, k, v, how, None, out)
     else:
-        _require_none(q, cu_seqlens_q=cu_seqlens_q)
         appended = (k_new, v_new, seqused_k, rotary_cos, rotary_sin, kv_batch_idx, leftpad_k, page_table, None, out)
         mask = (how.scale, how.causal, how.left, how.right, how.softcap)
         made, statistics = fwd_kvcache(q, k, v, *appended, *mask, is_rotary_interleaved, num_splits, how.flags)
@@ -313,7 +334,7 @@ def _backward(
     sm_margin: int = 0,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Do ``torch.ops.flash_attn_3.bwd``: dq, dk, dv, softmax_d, and a fifth that nobody reads."""
-    _require_none(q, seqused_q=seqused_q)
+    _require_none(seqused_q=seqused_q)
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_k, max_seqlen_q, max_seqlen_k, None)
     window = (window_size_left, window_size_right)
     how = how_of(q, softmax_scale, is_causal, window, softcap, lengths, deterministic=deterministic, lse=True)

@@ -45,6 +45,7 @@ def _offset(fields: Sequence[tuple[str, str]], name: str) -> int:
 
 
 FORWARD = _struct(_through(FORWARD_FIELDS, "p_debug"))  # which family runs it is left to the library
+WHOLE_FORWARD = _struct(FORWARD_FIELDS)
 DENSE_FORWARD = _struct(_through(FORWARD_FIELDS, "alibi_batch_stride"))
 PACKED_FORWARD = _struct(_through(FORWARD_FIELDS, "page_size"))
 CACHE_FORWARD = _struct(_through(FORWARD_FIELDS, "rotary_seqlen"))
@@ -64,14 +65,14 @@ _BACKWARD_WORKSPACE = _offset(BACKWARD_FIELDS, "workspace")
 FAMILY = "FLASH_ATTENTION_FAMILY"
 """The variable that names the family of kernels for every call; without it each call gets the best that can."""
 
-_FAMILIES = {"": 0, "fa2": 2, "fa4": 4}  # FA_FAMILY_* of flash_attention.h
+_FAMILIES = {"": 0, "fa2": 2, "fa3": 3, "fa4": 4}  # FA_FAMILY_* of flash_attention.h
 
 
 def _forced() -> int:
     name = os.environ.get(FAMILY, "").strip().lower()
     if name not in _FAMILIES:
         raise ImportError(
-            f"{FAMILY} is '{name}': expected fa2 or fa4, or nothing for the best of what the library has",
+            f"{FAMILY} is '{name}': expected fa2, fa3 or fa4, or nothing for the best of what the library has",
             name=__package__,
         )
     return _FAMILIES[name]
@@ -98,10 +99,11 @@ _last_error.restype = c_char_p
 def run_forward(arguments: bytes, q: Any, head_dim_v: int = 0, sink: Any = None) -> None:
     """Call fa_fwd with the workspace that it wants, on the device of ``q``.
 
-    :param arguments: one of the structs above; ``head_dim_v`` and ``sink`` (heads, float32) are added to it.
+    :param arguments: one of the structs above; ``head_dim_v`` and ``sink`` (heads, float32) are added to it, unless it is
+        the whole one, which has them.
     :raises RuntimeError: with the library's own text, for every status but FA_STATUS_OK.
     """
-    if _family or head_dim_v or sink is not None:
+    if (_family or head_dim_v or sink is not None) and len(arguments) < WHOLE_FORWARD.size:
         more = _FORWARD_MORE.pack(_family, head_dim_v, 0 if sink is None else sink.data_ptr())
         arguments = with_more(arguments.ljust(FORWARD.size, b"\0"), more)
     need = c_uint64()

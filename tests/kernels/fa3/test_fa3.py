@@ -1,0 +1,68 @@
+"""Which units of FlashAttention-3 there are, how each is compiled, and what a source tree must hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashdepot import kernels
+from flashdepot.errors import MissingToolError, UsageError
+from flashdepot.files.directory import PlainFiles
+from flashdepot.kernels import family_of, parse_families
+from flashdepot.kernels.fa3 import actions
+from flashdepot.kernels.fa3.sources import CUTLASS_INCLUDE, SOURCE_DIR, UNITS_DIR, Fa3Layout, licences, published
+from flashdepot.kernels.fa3.units import row, units
+from flashdepot.model.selection import Dtype, Feature, Pass, Selection
+from flashdepot.model.target import Architecture, Platform
+
+HOPPER, LINUX = Architecture(9, 0), Platform("linux", "x86_64")
+
+
+def test_the_units_are_fp8_and_absorbed_latent_attention_each_in_four_kinds() -> None:
+    assert len(units()) == 16
+    assert {(u.dtype, u.head_dim) for u in units()} == {
+        (Dtype.E4M3, 64), (Dtype.E4M3, 128), (Dtype.E4M3, 256), (Dtype.BF16, 64),
+    }  # fmt: skip
+    assert sum(u.pass_ is Pass.SPLITKV for u in units()) == 8
+    names = {u.name: row(u) for u in units()}
+    assert names["flash_fwd_hdim64_512_bf16_paged_split_sm90"] == "X(bf16, 64, 512, true, true)"
+    assert names["flash_fwd_hdim256_e4m3_sm90"] == "X(e4m3, 256, 256, false, false)"
+
+
+def test_it_is_built_only_where_it_is_named() -> None:
+    assert parse_families("all") == {"fa2", "fa4"}
+    assert parse_families("all,fa3") == {"fa2", "fa3", "fa4"}
+    assert "fa3" not in {family.name for family in kernels.tested_families([HOPPER], LINUX)}
+    assert "9.0 only" in family_of("fa3").lacks(Architecture(8, 0), LINUX)
+
+
+def test_the_c_layer_is_told_the_units_and_whether_parts_are_combined() -> None:
+    source = published()["0.0.34"].identified
+    plain = frozenset(u for u in units() if u.dtype is Dtype.E4M3 and u.pass_ is Pass.FWD)
+    lines = list(actions.config_lines(Selection(plain, frozenset({Feature.LOCAL})), source))
+    assert "#define FA3_CONFIG_HAS_COMBINE 0" in lines
+    assert "#define FA3_CONFIG_HAS_LOCAL 1" in lines
+    assert lines[-1].count("X(e4m3") == 6
+    assert "#define FA3_CONFIG_HAS_COMBINE 1" in list(actions.config_lines(Selection(units(), frozenset()), source))
+
+
+def tree(folder: Path, *names: str) -> PlainFiles:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    return PlainFiles(folder)
+
+
+def test_a_tree_without_the_kernels_or_without_cutlass_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a source tree that holds FlashAttention-3"):
+        Fa3Layout().require_complete(tree(tmp_path))
+    files = tree(tmp_path, f"{SOURCE_DIR}/flash_fwd_launch_template.h")
+    with pytest.raises(MissingToolError, match="lacks CUTLASS"):
+        Fa3Layout().require_complete(files)
+    files = tree(tmp_path, f"{CUTLASS_INCLUDE}/cute/tensor.hpp", f"{UNITS_DIR}/flash_fwd_hdim64_e4m3_sm90.cu")
+    Fa3Layout().require_complete(files)
+    assert [unit.name for unit in Fa3Layout().units(files)] == ["flash_fwd_hdim64_e4m3_sm90"]
+    with pytest.raises(UsageError, match="no licence text"):
+        licences(files)
