@@ -98,6 +98,30 @@ def test_a_command_that_a_signal_ended_has_the_exit_code_that_a_shell_gives_it()
     assert run("--", sys.executable, "-c", "import os; os.kill(os.getpid(), 9)").returncode == 137
 
 
+def test_a_build_that_the_kernel_killed_is_told_by_its_exit_code(tmp_path: Path) -> None:
+    script = tmp_path / "setup.py"
+    script.write_text("import os; print('[1/3] nvcc -c a.cu -o a.o', flush=True); os.kill(os.getpid(), 9)\n")
+    done = run("-q", "--json", "--", sys.executable, str(script), "bdist_wheel")
+    assert done.returncode == 137
+    assert json.loads(done.stdout)["findings"][0]["class"] == "oom-killed"
+
+
+def test_the_steps_of_a_command_begin_with_the_command_itself(tmp_path: Path) -> None:
+    script = tmp_path / "setup.py"
+    script.write_text("raise SystemExit(3)\n")
+    done = run("--steps", "--", "python", str(script), "bdist_wheel")
+    assert done.returncode == 3
+    assert "build (python" in done.stdout
+
+
+def test_two_logs_are_told_how_to_be_read_as_one(tmp_path: Path) -> None:
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_text(FAILED)
+    done = run(str(tmp_path / "a.log"), str(tmp_path / "b.log"))
+    assert done.returncode == 2
+    assert "cat " in done.stderr
+
+
 def test_output_is_shown_as_it_comes() -> None:
     waits = "import sys; print('first', flush=True); sys.stdin.read()"
     command = [sys.executable, "-m", "flashdepot", "explain", "--", sys.executable, "-c", waits]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -132,6 +133,9 @@ class ExplainedCommand(msgspec.Struct, frozen=True):
     report: LogReport
 
 
+_BY_SIGNAL = range(129, 193)
+
+
 def explain_command(
     command: Sequence[str], host: HostRecord | None = None, show: Callable[[bytes], None] = lambda _: None
 ) -> ExplainedCommand:
@@ -143,11 +147,14 @@ def explain_command(
     :raises MissingToolError: when there is no such program.
     """
     from flashdepot.diagnose.explain import LogReport  # noqa: PLC0415
+    from flashdepot.diagnose.explain import explain as explain_log  # noqa: PLC0415
 
     with tempfile.TemporaryFile() as log:
         status = run_shown(command, log, show)
+        if status in _BY_SIGNAL:
+            log.write(f"\n{command[0]}: exit code {status}\n".encode())
         log.seek(0)
-        report = explain(log, host) if status else LogReport((), ())
+        report = explain_log(log, host or probe(), shlex.join(command)) if status else LogReport((), ())
     return ExplainedCommand(status, report)
 
 

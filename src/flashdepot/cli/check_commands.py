@@ -112,14 +112,15 @@ def explain(
     """
     host = saved_host(host_file) if host_file is not None else None
     if context.meta[_COMMAND] and words:
-        return _command_explained(words, host)
+        return _command_explained(words, host, steps=steps)
     if len(words) > 1:
         hint = f"To run a command and explain its failure: flashdepot explain -- {shlex.join(words)}"
+        if Path(words[0]).is_file():
+            hint = f"To read them as one: cat {shlex.join(words)} | flashdepot explain -"
         raise UsageError(f"explain reads one log, and {len(words)} words were given.", hint=hint)
     with _opened(words[0] if words else None, depot) as stream:
         report = api.explain(stream, host)
-    page = [describe_steps(report), "", describe_log(report)] if steps else [describe_log(report)]
-    return View(report.to_json(), page, status=0 if report.findings else UNKNOWN_LOG)
+    return View(report.to_json(), _pages(report, steps=steps), status=0 if report.findings else UNKNOWN_LOG)
 
 
 @contextmanager
@@ -154,11 +155,15 @@ def _is_text(word: str) -> bool:
         return True
 
 
-def _command_explained(words: Sequence[str], host: HostRecord | None) -> View:
+def _command_explained(words: Sequence[str], host: HostRecord | None, *, steps: bool) -> View:
     done = api.explain_command(words, host, (lambda _: None) if is_quiet() else _pass_on)
     document = {**done.report.to_json(), "command": list(words), "exit_code": done.status}
-    page = f"\n'{words[0]}' failed with exit code {done.status}.\n\n{describe_log(done.report)}"
-    return View(document, [page] if done.status else [], status=done.status)
+    page = [f"\n'{words[0]}' failed with exit code {done.status}.\n", *_pages(done.report, steps=steps)]
+    return View(document, page if done.status else [], status=done.status)
+
+
+def _pages(report: LogReport, *, steps: bool) -> list[str]:
+    return [describe_steps(report), "", describe_log(report)] if steps else [describe_log(report)]
 
 
 def _pass_on(output: bytes) -> None:

@@ -39,12 +39,13 @@ def demangle(names: Sequence[str]) -> dict[str, str]:
 __all__ = ["Cause", "LogReport", "explain"]
 
 
-def explain(log: BinaryIO, host: HostRecord | None = None) -> LogReport:
+def explain(log: BinaryIO, host: HostRecord | None = None, command: str = "") -> LogReport:
     """Read a log to its end, in constant memory, and say what it shows.
 
     :param host: the machine that the advice is for; ``None`` keeps it general.
+    :param command: what wrote the log, as a shell takes it, where that is known.
     """
-    return make_report(match(load_rules(), read_chunks(log)), host, demangle)
+    return make_report(match(load_rules(), read_chunks(log), command), host, demangle)
 
 
 def explained(error: CompileError, host: HostRecord) -> CompileError:

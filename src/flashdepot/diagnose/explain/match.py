@@ -159,9 +159,13 @@ def summed_up_in(line: str) -> str:
     return next((where for pattern, where in _WHERE if pattern.search(line.encode())), "")
 
 
-def match(rules: Sequence[LogRule], chunks: Iterable[Chunk]) -> RuleOutcome:
-    """Go through a log once and return what it answers to."""
+def match(rules: Sequence[LogRule], chunks: Iterable[Chunk], command: str = "") -> RuleOutcome:
+    """Go through a log once and return what it answers to.
+
+    :param command: what wrote the log, where that is known.
+    """
     search = _Search(rules)
+    search.begin(command)
     for chunk in chunks:
         search.look_at(chunk)
     return search.outcome()
@@ -192,6 +196,10 @@ class _Search:
         self._before = b""
         self._package: Package | None = None
         self._screen = _screen(tuple(self.rules))
+
+    def begin(self, command: str) -> None:
+        self._seen |= self._screen.possible(command.lower().encode())[1]
+        self.story.begin(command)
 
     def look_at(self, chunk: Chunk) -> None:
         possible, texts = self._screen.possible(chunk.lowered)

@@ -100,6 +100,11 @@ class Story:
         self._decided = False
         self._end = 0
 
+    def begin(self, command: str) -> None:
+        """What is known to have written the log that follows."""
+        if (step := _command(command)) is not None:
+            self._begin(step, 1)
+
     def read(self, chunk: Chunk) -> Scene:
         """The steps of the next piece."""
         begins, steps = [0], [self._step]
