@@ -197,7 +197,10 @@ def _more_for_hopper(result: LibraryResult) -> list[str]:
     """What a new library for Hopper could have besides, which nobody asks for who has not heard of it."""
     made = result.manifest
     others = {family.name for family in tested_families(made.sass, made.platform)} - {DEFAULT_FAMILY}
-    if result.status != "built" or others <= set(made.selection.families):
+    has = set(made.selection.families)
+    if (
+        result.status != "built" or others <= has or DEFAULT_FAMILY not in has
+    ):  # otherwise somebody named other families
         return []
     return [
         "for Hopper there are FlashAttention-4's kernels as well, about twice as fast: --families all   # docs/fa4.md"

@@ -23,20 +23,6 @@ MACROS = (
     "-DFLASHATTENTION_DISABLE_SM8x",
     *NAMES,
 )
-"""Upstream's own (hopper/setup.py, nvcc_flags), less those that only inform."""
-
-MACROS = (
-    "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED",
-    "-DCUTLASS_ENABLE_GDC_FOR_SM90",
-    "-DCUTLASS_DEBUG_TRACE_LEVEL=0",
-    "-DNDEBUG",
-    "-DFLASHATTENTION_DISABLE_SM8x",
-    # Upstream's names are those of every other FlashAttention-3 and CUTLASS in a program, of whichever version.
-    "-DFlash_fwd_params=flashdepot_fa3_params",
-    "-Dflash=flashdepot_fa3",
-    "-Dcutlass=flashdepot_fa3_cutlass",
-    "-Dcute=flashdepot_fa3_cute",
-)
 """Upstream's, and those that rename."""
 
 _HOST_WORDS = ("-Wno-cuda-compat", "-I{native}/host/fa3")
