@@ -115,10 +115,20 @@ def flashdepot(real_depot: Path) -> Any:
 @pytest.fixture(scope="session")
 def upstream_tree(real_depot: Path) -> Path:
     """The newest published flash-attn, unpacked; fetched from PyPI the first time."""
-    from flashdepot.kernels import default_family  # noqa: PLC0415
+    return _obtain("fa2", real_depot)
 
-    sources = default_family().sources
-    return sources.obtain(sources.default_version(), real_depot / "upstreams").root
+
+@pytest.fixture(scope="session")
+def source_trees(upstream_tree: Path, real_depot: Path) -> dict[str, Path]:
+    """By the names that compilations give them, the trees that sources of the C layer include."""
+    return {"upstream": upstream_tree, "fa3": _obtain("fa3", real_depot)}
+
+
+def _obtain(family: str, depot: Path) -> Path:
+    from flashdepot.kernels import family_of  # noqa: PLC0415
+
+    sources = family_of(family).sources
+    return sources.obtain(sources.default_version(), depot / "upstreams").root
 
 
 @pytest.fixture(scope="session")

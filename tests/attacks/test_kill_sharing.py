@@ -32,7 +32,7 @@ from flashdepot.model.index_record import RECORD_NAME, IndexRecord
 from flashdepot.remotes.keys import choose_key
 from flashdepot.remotes.trust import read_envelopes
 from flashdepot.remotes.user_settings import UserSettings
-from support.machines import make_machine, make_world
+from support.machines import World, make_machine
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="needs kill -9 and os.fork"),
@@ -61,11 +61,10 @@ class Report:
 class House:
     """A builder, a reader and a folder remote between them."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    def __init__(self, world: World, folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         self.folder, self.chance, self.report = folder, random.Random(seed), Report()
         monkeypatch.setattr(publishing, "verify_wheel", lambda *_: None)  # stand-in compilers make no machine code
         monkeypatch.delenv("FLASHDEPOT_SIGNING_KEY", raising=False)
-        world = make_world(folder / "world", monkeypatch)
         self.builder = make_machine(world, folder / "builder", monkeypatch)
         self.reader = make_machine(world, folder / "reader", monkeypatch)
         self.remote, self.public = folder / "remote", folder / "public"
@@ -194,9 +193,9 @@ COMMANDS: dict[str, Callable[[House], object]] = {
 
 
 def test_commands_that_share_and_are_killed_lose_no_key_and_tear_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path / "house", monkeypatch, SEED)
+    house = House(world, tmp_path / "house", monkeypatch, SEED)
     while sum(house.report.kills.values()) < KILLS:
         house.kill_once()
     house.finish()

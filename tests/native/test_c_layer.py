@@ -8,12 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flashdepot.kernels.fa4.actions import config_lines
-from flashdepot.kernels.fa4.units import units
-from flashdepot.model.selection import ALL_FEATURES, Selection
-from flashdepot.model.target import Architecture
 from support import stub_library
-from support.stub_library import FULL, NATIVE, run
+from support.stub_library import NATIVE, family_words, run, write_config
 
 OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
 SOURCES = [path for folder in ("src", "driver") for path in sorted((NATIVE / folder).rglob("*.cpp"))]
@@ -21,24 +17,22 @@ CXX = re.compile(r"_ZSt|_ZNSt|_ZNKSt|_Zn[wa]|_Zd[la]|__cxa_|__gxx_|_Unwind_|__dy
 """Names of libstdc++, libc++ and their ABI libraries: what throws, allocates, guards a static, or unwinds."""
 
 
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("config")
+    write_config(folder)
+    return folder
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(NATIVE)))
 def test_an_object_refers_to_the_c_library_only(
-    source: Path, upstream_tree: Path, cuda_include: Path, tmp_path: Path
+    source: Path, config: Path, source_trees: dict[str, Path], cuda_include: Path, tmp_path: Path
 ) -> None:
-    fa4 = config_lines(Selection(units(), ALL_FEATURES), (Architecture(9, 0),), "4.0.0b36")
-    (tmp_path / "fa_config.h").write_text("\n".join([FULL.header(), *fa4]) + "\n")
-    csrc = upstream_tree / "csrc"
-    folders = [
-        tmp_path,
-        NATIVE,
-        *(NATIVE / name for name in ("include", "src", "shim", "driver")),
-        csrc / "flash_attn" / "src",
-    ]
+    folders = [config, *(NATIVE / name for name in ("include", "src", "shim", "driver"))]
     output = tmp_path / "object.o"
     run(
         [
-            *("g++", *OPTIONS, "-DFLASH_NAMESPACE=flashdepot_fa2"),
-            *(f"-I{folder}" for folder in [*folders, csrc / "cutlass" / "include"]),
+            *("g++", *OPTIONS, *(f"-I{folder}" for folder in folders), *family_words(source, source_trees)),
             *("-isystem", str(cuda_include), "-c", str(source), "-o", str(output)),
         ]
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flashdepot.kernels import family_of
+from flashdepot.kernels.actions import CONFIG_HEADER, config_header
 from flashdepot.kernels.fa4.actions import config_lines
 from flashdepot.kernels.fa4.units import HOPPER, Kernel, code_for, is_made, kernels_of, unit_of
 from flashdepot.kernels.fa4.variants import Variant
@@ -18,6 +20,7 @@ from flashdepot.model import selection as wanted
 from flashdepot.model.selection import ALL_FEATURES, Unit
 from flashdepot.model.target import parse_list
 from support.fa_abi import BackwardArgs, ForwardArgs, Library
+from support.recipes import make_recipe
 
 SASS = parse_list("90,100,120")
 
@@ -137,6 +140,28 @@ fa_status launch_statistics(const Statistics &s, cudaStream_t) {
 }
 }
 """
+
+
+def write_config(folder: Path) -> None:
+    """Write the header of a library that holds every unit of every family."""
+    families = {name: family_of(name) for name in ("fa2", "fa3", "fa4")}
+    known = {name: f.sources.identify(f.sources.default_version(), folder) for name, f in families.items()}
+    recipe = make_recipe("80,90", upstreams={name: source.id for name, source in known.items()})
+    lines = [
+        line
+        for name, family in families.items()
+        for line in family.config_lines(
+            wanted.Selection(frozenset(family.full()), ALL_FEATURES), recipe.target.sass, known[name]
+        )
+    ]
+    (folder / CONFIG_HEADER).write_text(config_header(recipe, lines))
+
+
+def family_words(source: Path, trees: Mapping[str, Path]) -> list[str]:
+    """What a source in a family's folder of the C layer is compiled with besides."""
+    if source.parent.parent != NATIVE / "src":
+        return []
+    return [word.format(**trees, native=NATIVE) for word in family_of(source.parent.name).c_layer_words]
 
 
 NATIVE = Path(__file__).parents[2] / "src" / "flashdepot" / "native"

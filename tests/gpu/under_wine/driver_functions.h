@@ -26,6 +26,7 @@
   X(cuMemFreeAsync)                    \
   X(cuMemcpyAsync)                     \
   X(cuMemsetD8Async)                   \
+  X(cuTensorMapEncodeTiled)            \
   X(cuMemAlloc_v2)                     \
   X(cuMemFree_v2)                      \
   X(cuMemcpyHtoD_v2)                   \
@@ -37,7 +38,7 @@ enum { DRIVER_FUNCTIONS(DRIVER_NUMBER) DRIVER_FUNCTION_COUNT };
 
 // One call. Integers and addresses only: each takes 8 bytes in both calling conventions, so that a
 // function of fewer arguments does not look at the rest.
-enum { DRIVER_ARGUMENTS = 11 };
+enum { DRIVER_ARGUMENTS = 12 };
 struct driver_call {
   unsigned long long arguments[DRIVER_ARGUMENTS];
   int function;

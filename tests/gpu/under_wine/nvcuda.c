@@ -25,8 +25,8 @@ BOOL WINAPI DllMain(HINSTANCE self, DWORD reason, void *reserved) {
 
 #define FORWARD(name)                                                                              \
   __declspec(dllexport) int name(UINT64 a, UINT64 b, UINT64 c, UINT64 d, UINT64 e, UINT64 f,       \
-                                 UINT64 g, UINT64 h, UINT64 i, UINT64 j, UINT64 k) {               \
-    struct driver_call call = {{a, b, c, d, e, f, g, h, i, j, k}, NUMBER_OF_##name, 999};          \
+                                 UINT64 g, UINT64 h, UINT64 i, UINT64 j, UINT64 k, UINT64 l) {     \
+    struct driver_call call = {{a, b, c, d, e, f, g, h, i, j, k, l}, NUMBER_OF_##name, 999};       \
     call_unix(relay, 0, &call);                                                                    \
     return call.result;                                                                            \
   }

@@ -10,7 +10,8 @@
 #include "driver_functions.h"
 
 typedef unsigned long long word;
-typedef int (*driver_function)(word, word, word, word, word, word, word, word, word, word, word);
+typedef int (*driver_function)(word, word, word, word, word, word, word, word, word, word, word,
+                               word);
 
 #define NAME(name) #name,
 static const char *const names[] = {DRIVER_FUNCTIONS(NAME)};
@@ -36,7 +37,7 @@ static void answer(struct driver_call *call) {
   const word *a = call->arguments;
   call->result = *function == NULL ? NOT_FOUND
                                    : (*function)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7],
-                                                 a[8], a[9], a[10]);
+                                                 a[8], a[9], a[10], a[11]);
 }
 
 static _Noreturn void serve(void) {
